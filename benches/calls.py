@@ -1,11 +1,11 @@
-"""What a call costs besides its work: small programs through Dynamo, with corsac, inductor and eager behind it.
+"""Overhead of a call: small programs through Dynamo, with corsac, inductor and eager as backends.
 
     python benches/calls.py [--only PATTERN] [--seconds S] [--peers NAMES] [--cpu-time]
 
-Tensors of a few elements, so that nearly all of a call is finding out what to run: guards, looking at weights,
-taking arguments and making results. Results are compared with eager's first. Then samples of a hundred calls are
-taken in turn; the minimum and the median of a call are given. ``dynamo`` is ``torch.compile(backend="eager")``:
-what Dynamo takes with any backend. In training, a call is a forward and a backward pass. One thread.
+Tensors have a few elements, so that nearly all of a call is overhead: guards, checks of weights, arguments
+and results. Results are compared with eager's first. Then samples of a hundred calls are taken in turn; the
+minimum and the median per call are reported. ``dynamo`` is ``torch.compile(backend="eager")``: Dynamo's own
+overhead with any backend. In training, a call is a forward and a backward pass. One thread.
 
 Writes target/bench/calls.json: by program, ``steady`` and ``median`` in seconds by peer.
 """
@@ -51,7 +51,7 @@ def _layers(count: int) -> nn.Module:
     return nn.Sequential(*(own for _ in range(count) for own in (nn.Linear(8, 8), nn.ReLU())))
 
 
-#: What is called, and what it is.
+#: Programs by name: the constructor, and a description.
 PROGRAMS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "plus": (Plus, "one operator"),
     "layers_2": (partial(_layers, 2), "2 linear layers, 8 wide"),

@@ -3,10 +3,10 @@
     python benches/engine.py [--only PATTERN] [--peers NAMES] [--precisions f32,bf16]
                              [--threads N] [--seconds S]
 
-Outputs are compared with eager first. Then calls are made in turn, one of each peer, so that a slow
-spell of the machine hits all; the minimum and the median are given. A cold start is what the first
-call takes in a fresh process, with everything imported and the model made: capture or export,
-compilation, and the call. A peer that is not installed is said to be missing.
+Outputs are compared with eager first. Then calls are made in turn, one of each peer, so that a slow spell of
+the machine affects all; the minimum and the median are reported. A cold start is the first call in a fresh
+process, with everything imported and the model made: capture or export, compilation, and the call. Peers that
+are not installed are reported as missing.
 
 Writes target/bench/engine.json; the keys of a model are
 
@@ -15,8 +15,8 @@ Writes target/bench/engine.json; the keys of a model are
     median         the same, the median
     max_abs_err    of corsac's results against eager's
     errors         the same for all peers
-    arena_bytes    what corsac's program takes for values
-    peak_bytes     the most that eager and corsac take in a call, results included
+    arena_bytes    buffer size of corsac's program for values
+    peak_bytes     peak memory of eager and corsac in a call, results included
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from in_turn import samples_in_turn, summary
 from machine import REPORTS, machine
 
 REPORT = REPORTS / "engine.json"
-#: What a peer may differ from eager in float32 by, for results of magnitude one.
+#: Allowed difference from eager in float32, for results of magnitude one.
 TOLERANCE = {"f32": 1e-3, "bf16": 5e-2}
 
 
 def _cold(peer: str, model: str, precision: str, threads: int) -> float | None:
     started = [sys.executable, __file__, "--cold", peer, model, precision]
     command = [*started, "--threads", str(threads)]
-    # Of an installed package: compiled to bytecode once.
+    # As for an installed package: bytecode is compiled once.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    # Of a program that this machine has not seen: inductor keeps what it has compiled.
+    # As for a program new to this machine: inductor caches what it has compiled.
     with tempfile.TemporaryDirectory() as folder:
         environment["TORCHINDUCTOR_CACHE_DIR"] = folder
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -82,7 +82,8 @@ def _error(found: Any, expected: Any) -> tuple[float, float]:
 def _made(
     chosen: Workload, peers: list[str], threads: int, result: dict[str, Any]
 ) -> dict[str, Function]:
-    """What each peer makes of the model, if its results are right."""
+    """Functions that run the model, by peer, with checked results; peers that cannot run it are reported and
+    left out."""
     expected = chosen.result(chosen.model)
     runs: dict[str, Function] = {}
     for peer in peers:
@@ -107,8 +108,8 @@ def _made(
     return runs
 
 
-#: Seconds until the threads of the peer before have gone to sleep: those of OpenMP and ONNX Runtime spin for some
-#: milliseconds after each call, on the cores that the next one wants.
+#: Seconds until the previous peer's threads sleep: those of OpenMP and ONNX Runtime spin for some
+#: milliseconds after each call, on the cores that the next one needs.
 REST = 0.02
 
 
@@ -118,7 +119,7 @@ def _samples(chosen: Workload, runs: dict[str, Function], seconds: float) -> dic
 
 
 def _arena_bytes(compiled: Any) -> int:
-    """What the largest program of a compiled model takes for values."""
+    """Buffer size for values of the largest program of a compiled model."""
     return max((program.arena_bytes for program in compiled.native_programs()), default=0)
 
 
@@ -204,7 +205,7 @@ def main() -> None:
             result = _measure(chosen, name, fit, arguments.seconds, threads, cold=cold)
             report[f"{name}/{precision}"] = result
             _print(result)
-            # Models of hundreds of megabytes do not wait for each other.
+            # Models of hundreds of megabytes should not accumulate.
             del chosen
             torch._dynamo.reset()
             gc.collect()

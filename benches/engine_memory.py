@@ -1,4 +1,4 @@
-"""How much memory a call takes at its peak, besides weights and inputs."""
+"""Peak memory of a call, without weights and inputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def torch_peak_bytes(call: Callable[[], Any]) -> int:
-    """The most bytes that PyTorch's allocator has given and not got back at once in a call."""
+    """The most bytes that PyTorch's allocator had allocated at once in a call."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as run:
         result = call()

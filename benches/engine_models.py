@@ -18,21 +18,21 @@ Function = Callable[..., Any]
 
 @dataclass
 class Workload:
-    """A model, what it is called with, and how a measured call is made of it."""
+    """A model, its inputs, and the definition of a measured call."""
 
     model: nn.Module
     inputs: tuple[torch.Tensor, ...]
-    #: Calls what a peer made of the model, on the inputs: once, or token by token.
+    #: Calls the compiled model on the inputs: once, or token by token.
     call: Callable[[Function, tuple[torch.Tensor, ...]], Any] = lambda run, inputs: run(*inputs)
-    #: Whether calls differ in shapes, which programs that are exported for one shape cannot do.
+    #: Whether shapes differ between calls, which programs exported for one shape do not support.
     grows: bool = False
-    #: How many calls are timed together: short ones are shorter than the clock is exact.
+    #: Number of calls timed together, since short ones are below the clock's resolution.
     repeat: int = 1
-    #: What products are computed in: "f32" or "bf16".
+    #: Precision of matrix products: "f32" or "bf16".
     precision: str = "f32"
 
     def result(self, run: Function) -> Any:
-        """What a measured call gives."""
+        """The result of a measured call."""
         return self.call(run, self.inputs)
 
 
@@ -43,13 +43,13 @@ def _vision(name: str, batch: int = 1) -> Workload:
     if name.startswith("vit"):
         nn.init.normal_(model.heads.head.weight, std=0.02)
     image = torch.randn(batch, 3, 224, 224)
-    # Weights cannot be downloaded: batch norms get statistics that do something.
+    # Weights are not downloaded: batch norms get statistics that are not the identity.
     randomize(model.eval(), [image])
     return Workload(model, (image,))
 
 
 class _Encoder(nn.Module):
-    """A model of Hugging Face that gives one tensor."""
+    """A Hugging Face model that returns one tensor."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class _Encoder(nn.Module):
 
 
 class _Cached(nn.Module):
-    """A language model whose keys and values of earlier tokens go in and out as tensors."""
+    """A language model with a cache of earlier keys and values as tensor inputs and outputs."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class _Uncached(nn.Module):
 def _bert() -> Workload:
     import transformers
 
-    # With the pooler, which nobody asks for, there would be a layer that is not computed.
+    # Without the pooler: its unused output would be a layer that is not computed.
     model = transformers.BertModel(transformers.BertConfig(), add_pooling_layer=False)
     return Workload(_Encoder(model).eval(), (torch.randint(0, 30_000, (1, 128)),))
 
@@ -119,7 +119,7 @@ def _tokens(count: int) -> torch.Tensor:
 
 
 def _generate(run: Function, inputs: tuple[torch.Tensor, ...], tokens: int = 32) -> Any:
-    """The prompt, and then a token at a time, with the keys and values of those before it."""
+    """Run the prompt, then one token at a time, with cached keys and values."""
     logits, *past = run(*inputs)
     found = [logits[:, -1]]
     for _ in range(tokens - 1):
@@ -129,7 +129,7 @@ def _generate(run: Function, inputs: tuple[torch.Tensor, ...], tokens: int = 32)
 
 
 def _generate_uncached(run: Function, inputs: tuple[torch.Tensor, ...], tokens: int = 32) -> Any:
-    """The prompt and all tokens after it, again and again."""
+    """Run the prompt and all tokens after it, again for each token."""
     (ids,) = inputs
     found = []
     for _ in range(tokens):
@@ -159,7 +159,7 @@ def _generation_uncached(model: nn.Module) -> Workload:
 
 
 def _recommender() -> Workload:
-    """The autoencoder of DeepRecommender, as the FX paper measures it."""
+    """The autoencoder of DeepRecommender, as measured in the FX paper."""
     sizes = [17_768, 512, 512, 1024, 512, 512, 17_768]
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):

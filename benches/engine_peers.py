@@ -1,4 +1,4 @@
-"""What else runs a model: the peers of `benches/engine.py`, each made of a workload."""
+"""The peers of `benches/engine.py`, made from a workload."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from torch.utils._pytree import tree_map
 
 from engine_models import Function, Workload
 
-#: How often the program `rten` runs a model.
+#: Number of runs of the program `rten`.
 RTEN_RUNS = 20
 
 
 class Unfit(RuntimeError):
-    """A peer cannot run this workload, and why."""
+    """A peer cannot run this workload; the message is the reason."""
 
 
 def _eager(workload: Workload) -> Function:
@@ -61,7 +61,7 @@ def _frozen(workload: Workload) -> Function:
     compiled = torch.compile(workload.model)
 
     def run(*inputs: torch.Tensor) -> Any:
-        # It compiles at the first call, and for each shape.
+        # inductor compiles at the first call, and for each shape.
         with config.patch(freezing=True):
             return compiled(*inputs)
 
@@ -69,7 +69,7 @@ def _frozen(workload: Workload) -> Function:
 
 
 def _exported(workload: Workload) -> torch.nn.Module:
-    """The model as a graph: by tracing, or by torch.export for what cannot be traced."""
+    """The model as a graph: traced, or exported by torch.export if it cannot be traced."""
     if workload.grows:
         raise Unfit("shapes differ from call to call, and it is exported for one")
     try:
@@ -89,7 +89,7 @@ def _lowered(backend: str) -> Callable[[Workload], Function]:
 
 
 def _openvino(workload: Workload) -> Function:
-    """By OpenVINO's own conversion."""
+    """Convert with OpenVINO's own conversion."""
     import openvino
 
     if workload.grows:
@@ -119,7 +119,7 @@ def _openvino(workload: Workload) -> Function:
 def _corsac(workload: Workload) -> Function:
     import corsac
 
-    # Which of both is faster is what is found out here.
+    # This bench itself finds out which is faster.
     options = {"inference": "native"}
     return corsac.compile(workload.model, precision=workload.precision, options=options)
 
@@ -134,14 +134,14 @@ PEERS: dict[str, Callable[[Workload], Function]] = {
     "openvino": _openvino,
     "corsac": _corsac,
 }
-#: Those that can be asked to multiply in bfloat16.
+#: Peers with an option for products in bfloat16.
 IN_BFLOAT16 = ("eager", "openvino", "corsac")
-#: A program of its own, which is not called from here but started.
+#: A separate program, which is started for each run.
 RTEN = "rten"
 
 
 def missing(peer: str) -> str | None:
-    """Why a peer cannot be used on this machine."""
+    """The reason why a peer cannot be used on this machine."""
     if peer.startswith("inductor"):
         return None if shutil.which("g++") else "no C++ compiler"
     if peer in ("onnxruntime", "openvino"):

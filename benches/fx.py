@@ -45,7 +45,7 @@ ENGINES = {"torch_fx": torch.fx, "corsac": corsac.fx}
 MODELS = ("resnet50", "densenet121", "efficientnet_b0", "vit_b_16", "swin_t", "convnext_tiny")
 TYPED = ("resnet50", "efficientnet_b0", "convnext_tiny")
 LARGE = 100_000
-#: Benches that take minutes, each with the smaller one that stands in for it where time is short.
+#: Benches that take minutes, each with its smaller replacement for short runs.
 LONG = {"patterns/100 rules on 20k nodes": "patterns/100 rules on 2k nodes"}
 
 
@@ -127,7 +127,7 @@ class ManyParameters(torch.nn.Module):
         return x
 
 
-# -- what both engines are asked to do ------------------------------------------------------------
+# -- operations that both engines perform --------------------------------------------------------
 
 
 def sides(work: Callable[[ModuleType], Work]) -> dict[str, Work]:
@@ -168,7 +168,7 @@ def on_graph(
     aim: float,
     calls: int = 1,
 ) -> Bench:
-    """A bench on one prepared graph, which it leaves as it was."""
+    """A bench on one prepared graph, which it does not change."""
 
     def work(fx: ModuleType) -> Work:
         graph = build(fx, LARGE)
@@ -213,7 +213,7 @@ def replace_pattern(matches: int, at_least: float, aim: float) -> Bench:
     return Bench(f"replace_pattern/20k/{matches}", nodes, **sides(work), at_least=at_least, aim=aim)
 
 
-#: The functions of 100 patterns, ``outer(inner(x))``, and of what takes their places.
+#: The functions of 100 patterns, ``outer(inner(x))``, and of their replacements.
 INNER = (torch.neg, torch.abs, torch.sin, torch.cos, torch.tan, torch.exp, torch.floor, torch.ceil,
          torch.erf, torch.sign)  # fmt: skip
 OUTER = (torch.relu, torch.tanh, torch.sigmoid, torch.log1p, torch.square, torch.atan, torch.sinh,
@@ -221,8 +221,8 @@ OUTER = (torch.relu, torch.tanh, torch.sigmoid, torch.log1p, torch.square, torch
 
 
 def patterns(nodes: int) -> Bench:
-    """100 rewrite rules: in one traversal, and with ``replace_pattern``, which takes one rule at a
-    time. One node in three lies between two matches, in turns of all rules."""
+    """100 rewrite rules: in one traversal, and with ``replace_pattern``, which applies one rule at a time.
+    One node in three lies between two matches; matches cycle through all rules."""
     pairs = [(outer, inner) for outer in OUTER for inner in INNER]
 
     def rule(place: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -240,7 +240,7 @@ def patterns(nodes: int) -> Bench:
         return fx.GraphModule(torch.nn.Module(), graph)
 
     def shows(module: Any) -> list[Any]:
-        """Names aside, which rules and ``replace_pattern`` choose in an order of their own."""
+        """Compare without names, which rules and ``replace_pattern`` assign in different orders."""
         place = {node: at for at, node in enumerate(module.graph.nodes)}
         return [
             (str(node.target), [place.get(arg, arg) for arg in node.args])
@@ -282,7 +282,7 @@ def fuse(name: str) -> Bench:
 
 
 def build_half_constant(fx: ModuleType, nodes: int) -> Any:
-    """A module of which every other node depends on nothing but an attribute."""
+    """A module in which every other node depends on an attribute only."""
     root = torch.nn.Module()
     root.w = torch.nn.Parameter(torch.ones(4))
     graph = fx.Graph()
@@ -314,7 +314,7 @@ def const_fold() -> Bench:
 
 
 def cse() -> Bench:
-    """Common subexpressions of 10,000 nodes, half of them repeated, beside functorch's."""
+    """Common subexpressions of 10,000 nodes, half of them repeated, compared with functorch's."""
     from torch._functorch.compile_utils import fx_graph_cse
 
     nodes = 10_000
@@ -348,7 +348,7 @@ def cse() -> Bench:
 
 
 def split(name: str, parts: int) -> Bench:
-    """``split_module`` into parts of about as many nodes, in the order of the graph."""
+    """``split_module`` into partitions of about the same number of nodes, in graph order."""
     root = model(name)
 
     def work(fx: ModuleType) -> Work:
@@ -368,7 +368,7 @@ def split(name: str, parts: int) -> Bench:
 
 
 def reading() -> Iterator[Callable[[], Bench]]:
-    """Attribute access and iteration over 100k nodes, which the caller holds in a list."""
+    """Attribute access and iteration over 100k nodes, held in a list by the caller."""
 
     def read(attribute: str) -> Callable[[], Bench]:
         program = f"def timed(nodes):\n    for node in nodes:\n        node.{attribute}\n"
@@ -412,13 +412,13 @@ def running() -> Bench:
 
 
 def inference() -> Bench:
-    """The two optimised models; what is compared is rounded, since they sum in different orders."""
+    """The two optimised models; rounded results are compared, since they sum in different orders."""
     root = model("resnet50")
     image = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
 
     def work(fx: ModuleType) -> Work:
         with warnings.catch_warnings():
-            # torch.fx's modules are deprecated script modules.
+            # torch.fx uses script modules, which are deprecated.
             warnings.simplefilter("ignore")
             fast = fx.experimental.optimization.optimize_for_inference(root)
 
@@ -441,7 +441,7 @@ def inference() -> Bench:
 
 
 def from_torch() -> Bench:
-    """Conversion from a torch.fx graph, beside what torch.fx takes to copy that graph."""
+    """Conversion from a torch.fx graph, compared with torch.fx's time to copy that graph."""
     module = torch.fx.GraphModule(torch.nn.Module(), build(torch.fx, LARGE))
     return Bench(
         "from_torch/100k",
@@ -477,7 +477,7 @@ def shape_prop(name: str, fake: bool) -> Bench:
 
     def fake_it(_: Any) -> Any:
         with torch.no_grad():
-            # Parameters stay as they are: only values become fake.
+            # Parameters stay real: only values become fake tensors.
             mode = FakeTensorMode(allow_non_fake_inputs=True)
             FakeTensorProp(theirs, mode).propagate(image)
         return theirs
@@ -488,7 +488,7 @@ def shape_prop(name: str, fake: bool) -> Bench:
         return ours
 
     def of_fakes(traced: Any) -> list[Any]:
-        # FakeTensorProp keeps the values themselves.
+        # FakeTensorProp stores the values themselves.
         for node in traced.graph.nodes:
             if isinstance(node.meta.get("val"), torch.Tensor):
                 node.meta["tensor_meta"] = _extract_tensor_metadata(node.meta["val"])
@@ -591,7 +591,7 @@ def main() -> int:
         print(peak_memory(options.memory_of))
         return 0
     wanted = options.only or ["*"]
-    # `cse` is every bench of that kind.
+    # `cse` selects all benches of that group.
     wanted = [*wanted, *(f"{pattern}/*" for pattern in wanted)]
     chosen = {
         name: make
@@ -618,7 +618,7 @@ def main() -> int:
         try:
             outcome = run(make(), seconds, least_rounds)
         except Exception as error:
-            # The other benches can still be of use; the exit code tells.
+            # The other benches can still be useful; the exit code reports the failure.
             said = f"{name}: {error if isinstance(error, Difference) else repr(error)}"
             failures.append(said)
             progress("")

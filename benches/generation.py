@@ -1,11 +1,11 @@
-"""Texts that Hugging Face's models generate: eager against corsac.
+"""Text generation with Hugging Face models: eager against corsac.
 
     python benches/generation.py [--only PATTERN] [--threads N] [--seconds S] [--tokens N] [--inductor]
 
-The models have the sizes of those that people use and random weights. ``forward`` is compiled, and ``generate`` is
-called with a cache that grows and with one of a fixed size. Tokens are compared with eager's first. Then texts are
-generated in turn, once corsac has seen all lengths of the cache; the first text, capture and compilation included, is
-given, too.
+The models have the sizes of popular ones and random weights. ``forward`` is compiled, and ``generate`` is
+called with a growing cache and with one of fixed size. Tokens are compared with eager's first. Then texts are
+generated in turn, once corsac has compiled for all cache lengths; the time of the first text, with capture
+and compilation, is reported too.
 
 Writes target/bench/generation.json: by model and cache, ``first``, ``steady`` and ``median`` in seconds by peer.
 """
@@ -29,7 +29,7 @@ from in_turn import print_peers, samples_in_turn, summary
 from machine import REPORTS, machine
 
 REPORT = REPORTS / "generation.json"
-#: How often a text is generated before it is measured: programs are tried in the first calls.
+#: Number of texts generated before measuring: programs are tried in the first calls.
 WARM = 6
 
 
@@ -54,7 +54,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {"GPT-2, 124M": gpt2, "Llama, 12 la
 
 
 def made(name: str, compiled: Callable[..., Any] | None) -> Any:
-    """The model, with a ``forward`` that is compiled."""
+    """Make the model, with a compiled ``forward``."""
     torch.manual_seed(0)
     model: Any = MODELS[name]().eval()
     model.generation_config.pad_token_id, model.generation_config.eos_token_id = 0, None
@@ -71,7 +71,7 @@ def measured(
         "max_new_tokens": tokens,
         "do_sample": False,
         "cache_implementation": cache,
-        # A model with a static cache is compiled by PyTorch otherwise.
+        # transformers itself would compile a model with a static cache.
         "disable_compile": True,
     }
     peers: dict[str, Callable[..., Any] | None] = {"eager": None, "corsac": corsac.compile}

@@ -1,15 +1,16 @@
-"""What it takes to see that a program may be used again: corsac's guards beside Dynamo's, for the same models.
+"""Guard overhead: corsac's guards against Dynamo's, for the same models.
 
     python benches/guards.py [--only PATTERN] [--seconds S]
 
-Each model is compiled by ``corsac.compile`` and by ``torch.compile(backend="eager")``, and both results are compared
-with eager's. Then samples of a hundred questions are taken in turn, one thread. ``guards`` are what Python has read,
-``weights`` are the tensors that are no inputs, ``find`` is both with the search for the program, ``lookup`` is that with
-the arguments; ``dynamo`` are Dynamo's guards, which look at the arguments, too. ``fails`` is a search among eight
-programs, for eight values of an attribute, of which none fits; ``dynamo fails`` are Dynamo's guards of as many.
+Each model is compiled by ``corsac.compile`` and by ``torch.compile(backend="eager")``, and both results are
+compared with eager's. Then samples of a hundred checks are taken in turn, one thread. ``guards`` are those on
+values read by Python, ``weights`` those on tensors that are not inputs, ``find`` is both with the search for
+the program, ``lookup`` also checks the arguments; ``dynamo`` are Dynamo's guards, arguments included.
+``fails`` is a search among eight programs, for eight values of an attribute, none of which fits; ``dynamo
+fails`` is the same for Dynamo.
 
-Writes target/bench/guards.json: by model, the number of places and weights, ``steady`` and ``median`` in seconds by
-question, and the ``aim``.
+Writes target/bench/guards.json: by model, the number of guarded places and weights, ``steady`` and ``median``
+in seconds by check, and the ``aim``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from machine import REPORTS, machine
 REPORT = REPORTS / "guards.json"
 REPEAT = 100
 PROGRAMS = 8
-#: At most so long for a call, for each guarded object, and for each weight, in seconds.
+#: Upper bounds in seconds: per call, per guarded object, and per weight.
 AIM = (1e-6, 10e-9, 50e-9)
 TEXT = {
     "hidden_size": 32,
@@ -70,7 +71,7 @@ def _mlp() -> tuple[nn.Module, torch.Tensor, dict[str, Any]]:
 
 
 def _bert() -> tuple[nn.Module, torch.Tensor, dict[str, Any]]:
-    # Without a mask, of which the values would decide.
+    # Without a mask: control flow would depend on its values.
     return transformers.BertModel(transformers.BertConfig(**TEXT)), _words(), {}
 
 
@@ -100,7 +101,7 @@ MODELS = {
 
 
 class DynamoGuards:
-    """Asks the guards of programs that Dynamo has made, with the variables that they were made for."""
+    """Evaluates the guards of programs that Dynamo has made, with the variables they were made for."""
 
     def __init__(self) -> None:
         self.made: list[tuple[Any, dict[str, Any]]] = []
@@ -120,7 +121,7 @@ class DynamoGuards:
         dynamo_guards.CheckFunctionManager.__init__ = self._before
 
     def count(self) -> int:
-        """How many there are, as Dynamo prints them."""
+        """Number of guards, counted as Dynamo prints them."""
         return sum(str(manager).count("\n| ") for manager, _ in self.made)
 
     def question(self, *, hold: bool) -> Callable[[], None]:
@@ -166,7 +167,7 @@ def _measure(name: str, seconds: float) -> dict[str, Any]:
     result: dict[str, Any] = summary(samples_in_turn(questions, seconds / 2, repeat=REPEAT))
     aim = AIM[0] + AIM[1] * places + AIM[2] * weights
 
-    # As many programs as there may be, and a call that none of them is for.
+    # The maximum number of programs, and a call that fits none of them.
     torch._dynamo.reset()
     compiled = corsac.compile(model, options={"inference": "native"})
     with DynamoGuards() as failing:

@@ -1,4 +1,4 @@
-"""What several peers take for the same thing, one after the other, so that a slow spell of the machine hits all."""
+"""Times several peers in turn, so that a slow spell of the machine affects all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-#: Samples of each peer at least.
+#: Minimum number of samples of each peer.
 LEAST = 5
 
 
@@ -22,10 +22,10 @@ def samples_in_turn(
     """Seconds of a call of each peer, in turn, for ``seconds`` altogether.
 
     Args:
-        peers: what is called, by name.
-        seconds: how long, if every peer has been called :data:`LEAST` times by then.
-        clock: what is read before and after.
-        repeat: calls in a sample: short ones are shorter than the clock is exact.
+        peers: the functions to call, by name.
+        seconds: total time, if every peer has been called :data:`LEAST` times by then.
+        clock: the clock to read before and after.
+        repeat: calls in a sample: short ones are below the clock's resolution.
         rest: seconds of sleep before each sample.
     """
     samples: dict[str, list[float]] = {peer: [] for peer in peers}
@@ -58,8 +58,8 @@ def print_peers(
     of: str = "eager",
     unit: tuple[float, str] = (1e3, "ms"),
 ) -> None:
-    """A line for each peer of a :func:`summary`: minimum, median, how many times that of ``of``, and what is
-    ``said`` of it."""
+    """Print a line for each peer of a :func:`summary`: minimum, median, ratio to ``of``, and the text from
+    ``said``."""
     factor, name = unit
     width = max(map(len, result["steady"]))
     for peer, shortest in result["steady"].items():

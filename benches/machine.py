@@ -1,4 +1,4 @@
-"""What a measurement was made on, and where its report goes."""
+"""The machine of a measurement, and the folder for reports."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 import platform
 from pathlib import Path
 
-#: In the repository, wherever a bench is started.
+#: The folder for reports in the repository, wherever a bench is started.
 REPORTS = Path(__file__).resolve().parent.parent / "target" / "bench"
 
 
 def machine() -> str:
-    """The processor's name and number."""
+    """The processor's name and its number of cores."""
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

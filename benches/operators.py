@@ -2,12 +2,12 @@
 
     python benches/operators.py [--only PATTERN] [--sizes NAMES] [--seconds S] [--rounds N]
 
-Each operator is compiled on its own and called on one thread, at three sizes: tensors of about a thousand elements,
-where a call is most of it, 65 thousand, which lie in the second-level cache, and a million, which come from further
-away; rows, images and indices of each are what the operator is used with. Results are compared with eager's first.
-Then samples of several calls are taken in turn; the table has the minima in microseconds and what corsac's is of
-eager's, worst first. ``PyTorch`` says that corsac leaves the operator to PyTorch, wholly or in part, so that the
-ratio is that of a call.
+Each operator is compiled by itself and called on one thread, at three sizes: tensors of about a thousand
+elements, where call overhead dominates, 65 thousand, which fit in the second-level cache, and a million,
+which do not; as rows, images and indices that are typical of the operator. Results are compared with eager's
+first. Then samples of several calls are taken in turn; the table has the minima in microseconds and the ratio
+of corsac to eager, worst first. ``PyTorch`` means that corsac leaves the operator to PyTorch, wholly or in
+part, so that the ratio is that of call overhead.
 
 Writes target/bench/operators.json: by operator and size, ``steady`` and ``median`` in seconds by peer, ``ratio``, and
 ``native``.
@@ -34,13 +34,13 @@ from machine import REPORTS, machine
 
 REPORT = REPORTS / "operators.json"
 SIZES = ("small", "medium", "large")
-#: A sample is as many calls as take about so long, in seconds.
+#: Target duration of a sample, in seconds; it contains as many calls as fit.
 SAMPLE = 300e-6
-#: Sums of a thousand elements are done in another order.
+#: Tolerance: sums of a thousand elements are computed in another order.
 CLOSE = {"rtol": 1e-4, "atol": 2e-4}
 
 Inputs = Callable[[int], tuple[Tensor, ...]]
-#: What is called, or a module that is made for a size.
+#: Makes the function or module to call for a size.
 Made = Callable[[int], Callable[..., Any]]
 
 ROWS = ((32, 32), (256, 256), (1024, 1024))
@@ -120,7 +120,7 @@ def _heads(size: int) -> tuple[Tensor, ...]:
 
 
 def _distinct(size: int) -> tuple[Tensor, ...]:
-    """Rows without equal elements, whose order PyTorch does not define."""
+    """Rows without equal elements: for these PyTorch does not define an order."""
     rows, columns = ROWS[size]
     return (torch.randperm(rows * columns).float().reshape(rows, columns),)
 
@@ -150,12 +150,12 @@ def _of(function: Callable[..., Any]) -> Made:
 
 
 def _wide(make: Callable[[int], nn.Module], shapes: tuple[tuple[int, ...], ...]) -> Made:
-    """A module for as many channels, or columns, as inputs have."""
+    """A module for the number of channels, or columns, of the inputs."""
     return lambda size: make(shapes[size][1])
 
 
 def _settled(norm: nn.Module) -> nn.Module:
-    """A batch norm with statistics and weights as if it had been trained."""
+    """Give a batch norm statistics and weights as if it had been trained."""
     with torch.no_grad():
         norm.running_mean.normal_()
         norm.running_var.uniform_(0.5, 2)
@@ -195,7 +195,7 @@ def _resized(scale: float | None = None, **keywords: Any) -> tuple[Inputs, Made]
 
 
 OPERATORS: dict[str, tuple[Inputs, Made]] = {
-    # Functions of elements.
+    # Elementwise functions.
     **_elementwise(
         torch.abs, torch.neg, torch.exp, torch.exp2, torch.expm1, torch.sin, torch.cos, torch.tan, torch.atan,
         torch.sinh, torch.cosh, torch.tanh, torch.asinh, torch.erf, torch.sigmoid, torch.floor, torch.round,
@@ -211,7 +211,7 @@ OPERATORS: dict[str, tuple[Inputs, Made]] = {
     "pow 1.5": (_positive, _of(lambda x: x**1.5)),
     "prelu": _row_module(lambda c: nn.PReLU()),
     "prelu of channels": _image_module(nn.PReLU),
-    # Of two and three numbers.
+    # Elementwise functions of two and three operands.
     **_elementwise(torch.add, torch.sub, torch.mul, torch.div, torch.maximum, torch.pow, torch.atan2, torch.fmod,
                    torch.remainder, torch.hypot, torch.lt, torch.eq, torch.floor_divide,
                    inputs=lambda size: tuple(x.abs() for x in _pair(size))),
@@ -256,7 +256,7 @@ OPERATORS: dict[str, tuple[Inputs, Made]] = {
     "sort": (_distinct, _of(lambda x: x.sort(-1))),
     "argsort": (_distinct, _of(lambda x: x.argsort(-1))),
     "topk": (_distinct, _of(lambda x: x.topk(5))),
-    # Elements in other places.
+    # Gathering, scattering, moving elements.
     "gather": (_gathered, _of(lambda x, index: x.gather(1, index))),
     "index_select": (_selected, _of(lambda x, index: x.index_select(0, index))),
     "index": (_selected, _of(lambda x, index: x[index])),
@@ -290,7 +290,7 @@ OPERATORS: dict[str, tuple[Inputs, Made]] = {
     "avg_pool 3x3": (_images, _of(lambda x: F.avg_pool2d(x, 3, 1, 1))),
     "adaptive_avg_pool": (_images, _of(lambda x: F.adaptive_avg_pool2d(x, 4))),
     "max_pool of lines": (_lines, _of(lambda x: F.max_pool1d(x, 2))),
-    # Products.
+    # Matrix products.
     "linear": _row_module(lambda c: nn.Linear(c, c)),
     "linear and batch_norm": _row_module(
         lambda c: nn.Sequential(nn.Linear(c, c), _settled(nn.BatchNorm1d(c)))
@@ -313,7 +313,7 @@ OPERATORS: dict[str, tuple[Inputs, Made]] = {
 
 
 def _calls(call: Callable[[], object]) -> int:
-    """How many calls a sample has."""
+    """Number of calls in a sample."""
     start = time.perf_counter()
     call()
     return max(1, min(100, int(SAMPLE / (time.perf_counter() - start))))
@@ -338,7 +338,7 @@ def measure(name: str, size: int, seconds: float) -> dict[str, Any]:
                 msg=lambda why: f"{name}, {SIZES[size]}: {why}",
             )
         calls = {"eager": partial(eager, *tensors), "corsac": partial(compiled, *tensors)}
-        # Half of it at another time: a slow spell of the machine may be as long as all samples of an operator.
+        # In two parts at different times: a slow spell of the machine may outlast all samples of an operator.
         samples = samples_in_turn(calls, seconds, repeat=_calls(calls["eager"]))
     said = compiled.explain()
     return {

@@ -1,16 +1,16 @@
-"""Joint graphs in two: corsac's partitioner against PyTorch's.
+"""Partitioning joint graphs: corsac's partitioner against PyTorch's.
 
     python benches/partition.py [--blocks N] [--rounds N] [--seconds S] [--only PATTERN]
 
-First the time that each takes for the joint graph of a transformer, 5,041 nodes with 42 blocks, in turn on
-copies of the graph, without the garbage collector, whose time depends on what else there is: from the joint
-graph to both modules, and ``plan``: what is saved and computed again, without making modules. corsac's modules
-write their code when they are called first; PyTorch's do too if they are told so (``no code``).
+First the time of each for the joint graph of a transformer, 5,041 nodes with 42 blocks, in turn on copies of
+the graph and without the garbage collector, whose time depends on other objects: from the joint graph to both
+modules, and ``plan``: the choice of values to save or recompute, without making modules. corsac's modules
+generate their code at the first call; PyTorch's do too with an option (``no code``).
 
-Then, for the models of benches/training.py, the bytes that the way forward saves (parameters and buffers, which
-are there anyway, cost nothing), and steps with corsac's compiler and either partitioner, and eager's: the
-minimum and the median of steps in turn, in seconds of the processor on one thread, and the most memory that a
-step takes above what there is before it, gradients included, by the kernel (VmHWM), with all of it run by PyTorch.
+Then, for the models of benches/training.py, the bytes that the forward graph saves (parameters and buffers,
+which exist anyway, cost nothing), and steps with corsac's compiler and either partitioner, and eager's: the
+minimum and the median of steps in turn, in seconds of the processor on one thread, and the peak memory of a
+step above that before it, with gradients, by the kernel (VmHWM), with all of it run by PyTorch.
 
 Writes target/bench/partition.json.
 """
@@ -58,7 +58,7 @@ PARTITIONERS: dict[str, Callable[..., Any]] = {
 
 
 def joint_graphs(model: nn.Module, x: torch.Tensor) -> list[tuple[Any, dict[str, Any]]]:
-    """The joint graphs of a model, each with the keywords that a partitioner is called with."""
+    """The joint graphs of a model, each with the keyword arguments for a partitioner."""
     found = []
 
     def partition(joint: Any, inputs: Any, **keywords: Any) -> Any:
@@ -76,7 +76,7 @@ def joint_graphs(model: nn.Module, x: torch.Tensor) -> list[tuple[Any, dict[str,
 
 
 def saved_bytes(forward: Any, outputs: int) -> int:
-    """What the tensors take that a forward graph hands over; parameters and buffers cost nothing."""
+    """Bytes of the tensors that a forward graph saves for backward; parameters and buffers cost nothing."""
     values = [
         node.meta["val"]
         for node in forward.graph.output_node().args[0][outputs:]
@@ -126,11 +126,11 @@ def _memory(field: str) -> int:
 
 
 def _peak(model: nn.Module, step: Callable[[], None]) -> int:
-    """The most memory that a step takes above what there is before it, gradients included."""
-    # Those of the step before are given back when a step begins, and what it takes would hide behind them.
+    """The peak memory of a step above that before it, with gradients."""
+    # The last step's gradients are freed at the beginning of a step, which would hide its own memory.
     model.zero_grad(set_to_none=True)
     gc.collect()
-    # Memory that was given back and that malloc keeps is resident, and would be used without being counted.
+    # Freed memory that malloc keeps is resident, and would be reused without being counted.
     _libc.malloc_trim(0)
     before = _memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
@@ -160,7 +160,7 @@ def _model(name: str, seconds: float) -> dict[str, Any]:
     samples = samples_in_turn(steps, seconds, clock=time.process_time)
     peaks = {}
     for peer in peers:
-        # What is native differs from one partition to the next, and so does the memory for it.
+        # The native parts, and their memory, differ from one partition to the next.
         options = {"partition": peer, "training": "host"}
         run = peers[peer] if peer == "eager" else partial(corsac.compile, options=options)
         own = Trained(model, run)
@@ -172,7 +172,7 @@ def _model(name: str, seconds: float) -> dict[str, Any]:
 
 
 def _by_itself(name: str, seconds: float) -> dict[str, Any]:
-    """A model in a process where memory that is given back is not in use."""
+    """Run a model in a fresh process, without freed memory that malloc keeps."""
     command = [sys.executable, __file__, "--model", name, "--seconds", str(seconds)]
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(64 * 1024)}
     run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)

@@ -2,7 +2,7 @@
 
     make bench-readme
 
-Reads target/bench/fx.json; run it on the machine that measured, since it names the machine.
+Reads target/bench/fx.json; run it on the machine of the measurement, since it writes the machine's name.
 """
 
 from __future__ import annotations

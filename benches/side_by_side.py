@@ -1,8 +1,8 @@
 """Times two ways of doing one thing, alternately, and reports ratios.
 
-A bench is prepared and checked first: what both engines made must be equal, or nothing is timed.
-Then samples are taken in turn (peer, ours, peer, ours, ...), so that a slow spell of the machine
-hits both. As in :mod:`timeit`, garbage is collected before a sample and not during it.
+A bench is prepared and checked first: the results of both engines must be equal, or nothing is timed. Then
+samples are taken in turn (peer, ours, peer, ours, ...), so that a slow spell of the machine affects both. As
+in :mod:`timeit`, garbage is collected before a sample and not during it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ OURS = "corsac"
 class Work:
     """One engine's side of a bench: ``timed(before())`` is a sample.
 
-    ``before`` makes what a sample consumes and is not timed. ``shows`` turns what ``timed``
-    returned into something that must be equal for both engines.
+    ``before`` makes the input of a sample and is not timed. ``shows`` turns the result of ``timed`` into a
+    value that must be equal for both engines.
     """
 
     timed: Callable[[Any], Any]
@@ -36,7 +36,7 @@ class Work:
 
 @dataclass
 class Bench:
-    """A named comparison. ``at_least`` is the ratio to reach, ``aim`` the one hoped for."""
+    """A named comparison. ``at_least`` is the required ratio, ``aim`` the desired one."""
 
     name: str
     nodes: int
@@ -44,15 +44,15 @@ class Bench:
     ours: Work
     at_least: float
     aim: float
-    # Calls in one sample, for what is too short to be timed alone.
+    # Calls in one sample, for calls too short to be timed alone.
     calls: int = 1
-    # Samples at most, for what takes minutes.
+    # Maximum number of samples, for benches that take minutes.
     most_rounds: int = 200
 
 
 @dataclass
 class Outcome:
-    """Seconds per call of both engines, or bytes where that is what was measured."""
+    """Seconds per call of both engines, or bytes if memory was measured."""
 
     bench: str
     nodes: int
@@ -78,11 +78,11 @@ class Outcome:
 
 
 class Difference(Exception):
-    """The two engines did not make the same thing, so timing them means nothing."""
+    """The results of the two engines differ, so that times have no meaning."""
 
 
 def first_difference(peer: Any, ours: Any) -> str:
-    """Where two results part, in a few lines."""
+    """The first difference between two results, in a few lines."""
     if isinstance(peer, str) and isinstance(ours, str):
         for number, (left, right) in enumerate(
             zip(peer.splitlines(), ours.splitlines(), strict=False), start=1
@@ -124,7 +124,7 @@ def run(bench: Bench, seconds: float, least_rounds: int) -> Outcome:
     del peer, ours
     outcome = Outcome(bench.name, bench.nodes, bench.at_least, bench.aim)
     gc.collect()
-    gc.freeze()  # what was prepared need not be looked at before each sample
+    gc.freeze()  # the prepared objects need not be examined before each sample
     start = time.perf_counter()
     least_rounds = min(least_rounds, bench.most_rounds)
     while len(outcome.ours) < least_rounds or (
@@ -137,7 +137,7 @@ def run(bench: Bench, seconds: float, least_rounds: int) -> Outcome:
 
 
 def with_unit(value: float, unit: str) -> str:
-    """``0.0123`` as ``12.3 ms``; bytes as they are."""
+    """A number with its unit: ``0.0123`` as ``12.3 ms``; bytes unchanged."""
     if unit != "s":
         return f"{value:.0f} {unit}"
     for factor, name in ((1, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns")):
@@ -207,7 +207,7 @@ def write_json(outcomes: list[Outcome], path: Path) -> None:
 
 
 def progress(text: str) -> None:
-    """Say on a terminal what is going on; the row replaces it."""
+    """Show the current step on a terminal; the row replaces it."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()

@@ -2,11 +2,12 @@
 
     python benches/training.py [--only PATTERN] [--threads N] [--seconds S] [--inductor] [--cpu-time]
 
-Gradients of the first step are compared with those in float64, and may differ from them by a little more than
-eager's do. Then steps (forward, loss, backward, optimiser) are made in turn, one of each peer, once corsac knows where
-parts are faster; the minimum and the median are given. The first step is capture, compilation and a step, in
-this process, with everything imported; what corsac takes of it to compile graphs, capture aside, is given, too, in seconds of the clock. ``--cpu-time`` gives seconds of the processor instead of the clock, for
-one thread on a machine that others use, too; those of the C++ compiler count, and inductor starts one at a time.
+Gradients of the first step are compared with those in float64, with a tolerance a little above eager's own
+error. Then steps (forward, loss, backward, optimiser) are made in turn, one of each peer, once corsac has
+decided for all parts; the minimum and the median are reported. The first step is capture, compilation and a
+step, in this process, with everything imported; corsac's time for compiling graphs, without capture, is
+reported too, in wall-clock seconds. ``--cpu-time`` reports CPU seconds instead, for one thread on a machine
+shared with other programs; those of the C++ compiler count, and inductor starts one at a time.
 
 Writes target/bench/training.json: by model, ``first``, ``steady`` and ``median`` in seconds by peer, ``compiling``, ``error``
 (of the worst gradient, of its largest element), and ``native`` (calls of operators, of how many).
@@ -34,14 +35,14 @@ from in_turn import print_peers, samples_in_turn, summary
 from machine import REPORTS, machine
 
 REPORT = REPORTS / "training.json"
-#: What a gradient may differ from eager's by, of its largest element.
+#: Allowed difference of a gradient from eager's, relative to its largest element.
 TOLERANCE = 1e-4
-#: In how many steps it is known of all parts who is faster.
+#: Number of steps after which it is decided for all parts whether native code is faster.
 STEPS = 30
 
 
 class Block(nn.Module):
-    """A layer of a transformer that sees no later words."""
+    """A transformer layer with causal attention."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -96,7 +97,7 @@ def _resnet() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     return model, torch.randn(8, 3, 96, 96), torch.randint(0, 10, (8,))
 
 
-#: Name, what makes it, and what its batch is.
+#: Name, constructor, and description of the batch.
 MODELS: dict[str, tuple[Callable[[], Any], str]] = {
     "mlp": (_mlp, "784, 512, 512, 10, batch 128"),
     "gpt": (_gpt, "2 layers, 256 wide, 4 x 128 words"),
@@ -106,7 +107,7 @@ MODELS: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 class Trained:
-    """A copy of a model, its optimiser, and what runs it."""
+    """A copy of a model, with its optimiser and its compiled function."""
 
     def __init__(self, model: nn.Module, compiled: Callable[[nn.Module], Any]) -> None:
         self.model = copy.deepcopy(model).train()
@@ -121,13 +122,13 @@ class Trained:
 
 
 def processor_seconds() -> float:
-    """Seconds of the processor that this process and those that it has started and ended took."""
+    """CPU seconds of this process and its finished child processes."""
     own = os.times()
     return time.process_time() + own.children_user + own.children_system
 
 
 def _difference(one: nn.Module, other: nn.Module) -> float:
-    """How much the worst gradient differs, of its largest element."""
+    """Difference of the worst gradient, relative to its largest element."""
     pairs = zip(one.parameters(), other.parameters(), strict=True)
     return max(
         ((own.grad - its.grad).abs().max() / its.grad.abs().max().clamp_min(1e-12)).item()
@@ -138,9 +139,10 @@ def _difference(one: nn.Module, other: nn.Module) -> float:
 def checked_gradients(
     found: Trained, model: nn.Module, x: torch.Tensor, labels: torch.Tensor
 ) -> float:
-    """How much the worst gradient of a first step of ``model`` differs from that in float64.
+    """Difference of the worst gradient of a first step of ``model`` from that in float64.
 
-    Where that says little, since an activation near zero is on the other side of it, eager's differs as well.
+    Where this is no sign of a fault, as for an activation near zero that changes sign, eager's differs as
+    well.
     """
     exact, eager = (
         Trained(copy.deepcopy(model).double(), lambda own: own),
@@ -154,7 +156,7 @@ def checked_gradients(
 
 
 def settle(trained: Trained, x: torch.Tensor, labels: torch.Tensor) -> None:
-    """Steps until it is known of all parts who is faster: until then, both run in turn."""
+    """Run steps until it is decided for all parts whether native code is faster; until then, both run in turn."""
     for _ in range(STEPS):
         if "run both ways in turn" not in trained.run.explain():
             return
@@ -176,9 +178,9 @@ def _measure(
     result: dict[str, Any] = {"first": {}}
     trained = {}
     for compiled in peers.values():
-        # What is imported and started at the first use is not counted.
+        # Imports and start-up at the first use are not counted.
         Trained(nn.Linear(2, 2), compiled).step(torch.randn(3, 2), torch.tensor([0, 1, 0]))
-    # Dynamo would take the sizes of the next model for ones that change.
+    # Otherwise Dynamo would treat the sizes of the next model as dynamic.
     torch._dynamo.reset()
     for peer, compiled in peers.items():
         start = clock()
@@ -204,11 +206,11 @@ def main() -> None:
     parser.add_argument("--cpu-time", action="store_true", help="seconds of the processor")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
-    # Nothing is taken from earlier runs.
+    # Nothing is reused from earlier runs.
     torch._inductor.config.force_disable_caches = True
     clock = processor_seconds if chosen.cpu_time else time.perf_counter
     if chosen.cpu_time:
-        # Compilers that its own processes start are not seen from here.
+        # Compilers started by its own worker processes cannot be observed from here.
         torch._inductor.config.compile_threads = 1
     report: dict[str, Any] = {"machine": machine(), "threads": chosen.threads, "models": {}}
     for name, (_, batch) in MODELS.items():

@@ -1,15 +1,17 @@
-"""First calls in fresh processes: without a cache, with an empty one, and with what the process before has kept.
+"""First calls in fresh processes: without a cache, with an empty one, and with the cache of the process
+before.
 
     python benches/warm_start.py [--only PATTERN] [--threads N] [--repeat N] [--cpu-time]
 
 A first call is capture, compilation and the call, or a whole training step, in a process that has imported
-everything and made the model. Processes of the three kinds are started in turn; the minimum and the median are
-given. What the first call gives with the cache is compared bit by bit with what it gives without; gradients of
-training steps are compared with eager's.
-``--cpu-time`` gives seconds of the processor instead of the clock, for one thread on a machine that others use, too.
+everything and made the model. Processes of the three kinds are started in turn; the minimum and the median
+are reported. Results of the first call with the cache are compared bit by bit with those without; gradients
+of training steps are compared with eager's.
+``--cpu-time`` reports CPU seconds instead of wall-clock time, for one thread on a machine shared with other
+programs.
 
 Writes target/bench/warm_start.json: by model, ``none``, ``cold`` and ``warm``, lists of seconds, and ``bytes``,
-what the cache takes on the disk.
+the size of the cache on disk.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from machine import REPORTS, machine
 REPORT = REPORTS / "warm_start.json"
 Clock = Callable[[], float]
 KINDS = ("none", "cold", "warm")
-#: Of `engine_models.py` and of `training.py`.
+#: Models of `engine_models.py` and of `training.py`.
 INFERENCE = ("resnet50", "vit_b_16")
 TRAINING = ("mlp", "gpt", "resnet18", "vit_tiny")
 
@@ -65,9 +67,9 @@ def _train(name: str, folder: str | None, clock: Clock) -> tuple[float, str]:
 
     torch.manual_seed(0)
     model, x, labels = MODELS[name][0]()
-    # What is imported and started at the first use is not counted.
+    # Imports and start-up at the first use are not counted.
     Trained(nn.Linear(2, 2), corsac.compile).step(torch.randn(3, 2), torch.tensor([0, 1, 0]))
-    # Dynamo would take the sizes of the next model for ones that change.
+    # Otherwise Dynamo would treat the sizes of the next model as dynamic.
     torch._dynamo.reset()
     if folder is not None:
         os.environ["CORSAC_CACHE_DIR"] = folder
@@ -75,7 +77,8 @@ def _train(name: str, folder: str | None, clock: Clock) -> tuple[float, str]:
     trained = Trained(model, corsac.compile)
     trained.step(x, labels)
     seconds = clock() - start
-    # What is native is known after some steps, and kept then; until then results differ in their last bits.
+    # The native parts are decided after some steps, and kept then; until then results differ in their last
+    # bits.
     checked_gradients(trained, model, x, labels)
     settle(trained, x, labels)
     return seconds, "eager's"
@@ -83,7 +86,7 @@ def _train(name: str, folder: str | None, clock: Clock) -> tuple[float, str]:
 
 def _first_call(name: str, words: list[str], folder: str | None) -> tuple[float, str]:
     command = [sys.executable, __file__, "--first", name, *words]
-    # Of an installed package: compiled to bytecode once.
+    # As for an installed package: bytecode is compiled once.
     left_out = ("PYTHONDONTWRITEBYTECODE", "CORSAC_CACHE_DIR", "CORSAC_CACHE_LIMIT")
     environment = {k: v for k, v in os.environ.items() if k not in left_out}
     if folder is not None:

@@ -1,7 +1,7 @@
 """A compiler of forward and backward graphs, through AOTAutograd.
 
-AOTAutograd captures both graphs in ATen operators. A compiler gets them as graph modules of
-corsac.fx, and returns a function that takes its arguments as a list, which ``make_boxed_func`` makes.
+AOTAutograd captures both graphs in ATen operators. A compiler is called with graph modules of corsac.fx, and
+returns a function that takes its arguments as a list, which ``make_boxed_func`` makes.
 
     python examples/backend_aot_autograd.py
 """

@@ -1,6 +1,6 @@
-"""A backend that tries two compilers, and falls through to the graph itself.
+"""A backend that tries two compilers, with the graph itself as the fallback.
 
-``corsac.backends.fallback([...])`` does the same and remembers why each of them declined.
+``corsac.backends.fallback([...])`` does the same and records why each of them declined.
 
     python examples/backend_composed.py
 """
@@ -22,7 +22,7 @@ def my_compiler(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Calla
             return trt_compiled
     except Exception as error:
         print("tensorrt:", error)
-    # The first backend failed: try something else.
+    # The first backend failed: try the next one.
     try:
         ort_compiled = lookup_backend("onnxruntime")(gm, example_inputs)
         if ort_compiled is not None:

@@ -1,7 +1,7 @@
-"""A branch that depends on data: three graphs, with the value that is read between them.
+"""A data-dependent branch: three graphs, with the value that is read between them.
 
-corsac records each way when a call takes it first: a graph up to the branch, which both ways have in
-common, and one for each of them.
+corsac records each path when a call takes it for the first time: a graph up to the branch, which both paths
+share, and one for each of them.
 
     python examples/backend_graph_breaks.py
 """

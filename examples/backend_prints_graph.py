@@ -1,7 +1,7 @@
 """A backend that prints the graph it is given, for a function and for a module.
 
-A backend is a function of a graph module and example inputs that returns a function. This one
-returns the graph as it is.
+A backend is a function of a graph module and example inputs that returns a function. This one returns the
+graph unchanged.
 
     python examples/backend_prints_graph.py
 """

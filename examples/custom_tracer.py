@@ -1,7 +1,7 @@
-"""Decide what is recorded as one call and what is traced through.
+"""Choose which calls are recorded as one node and which are traced into.
 
-A tracer asks ``is_leaf_module`` at each module. Functions are kept whole by ``wrap``, or by
-handing them to the tracer.
+A tracer calls ``is_leaf_module`` for each module. Functions become single calls by ``wrap``, or as an
+argument of the tracer.
 
     python examples/custom_tracer.py
 """
@@ -13,7 +13,7 @@ import corsac.fx as fx
 
 
 class Rotation(nn.Module):
-    """A block that later stages want to see as one call."""
+    """A block that later stages need as one call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Rotation(nn.Module):
 
 
 def clipped(x: torch.Tensor, limit: float) -> torch.Tensor:
-    """Decides on a value, so that it cannot be traced through."""
+    """Control flow depends on a value, so that it cannot be traced into."""
     if x.abs().max() > limit:
         return x.clamp(-limit, limit)
     return x
@@ -44,7 +44,7 @@ class Net(nn.Module):
 
 
 class BlockTracer(fx.Tracer):
-    """Keeps the given classes and functions whole, besides what PyTorch itself defines."""
+    """Treats the given classes and functions as leaves, besides those of PyTorch itself."""
 
     def __init__(self, *leaves: type[nn.Module], functions: tuple = ()) -> None:
         super().__init__(autowrap_functions=functions)
@@ -55,7 +55,7 @@ class BlockTracer(fx.Tracer):
 
 
 def trace(model: nn.Module) -> fx.GraphModule:
-    """Trace a model down to rotations."""
+    """Trace a model, with rotations as leaves."""
     tracer = BlockTracer(Rotation, functions=(clipped,))
     return fx.GraphModule(model, tracer.trace(model), "Net")
 

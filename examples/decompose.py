@@ -1,7 +1,7 @@
-"""Replace operators by what they are made of, by tracing a rule for each of them.
+"""Decompose operators, by tracing a rule for each of them.
 
 A rule is an ordinary Python function. Calling it with proxies that write into the new graph
-records the operators it uses, so that nobody has to build nodes by hand.
+records the operators it uses, so that no nodes need to be built by hand.
 
     python examples/decompose.py
 """
@@ -46,7 +46,7 @@ RULES = {
 
 
 def decompose(traced: fx.GraphModule) -> fx.GraphModule:
-    """A copy of a module in which every call that has a rule is written out."""
+    """A copy of a module in which every call with a rule is decomposed."""
     graph = fx.Graph()
     tracer = fx.proxy.GraphAppendingTracer(graph)
     copies: dict[fx.Node, fx.Node] = {}
@@ -61,7 +61,7 @@ def decompose(traced: fx.GraphModule) -> fx.GraphModule:
 
 
 class Net(nn.Module):
-    """Something to take apart."""
+    """A module to decompose."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Read the inner activations of a model by name.
 
-Every value in a graph gets a stable name: the path of the module that made it, and the name of the
-operation where a module makes several. Asking for some of them gives a model that computes just
-these, without the layers that they do not need.
+Every value in a graph gets a stable name: the path of the module that made it, and the name of the operation
+if a module makes several. Selecting some of them gives a model that computes just these, without the layers
+that they do not need.
 
     python examples/feature_extraction.py
 """
@@ -18,7 +18,7 @@ import corsac.fx as fx
 
 
 class NamingTracer(fx.Tracer):
-    """Names each node by the module it comes from, and numbers what occurs more than once."""
+    """Names each node after its module, and numbers repeated names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class NamingTracer(fx.Tracer):
 
 
 def node_names(model: nn.Module) -> list[str]:
-    """The names of all values that can be asked for."""
+    """The names of all values that can be selected."""
     tracer = NamingTracer()
     tracer.trace(model)
     return list(tracer.names.values())
@@ -55,8 +55,7 @@ def node_names(model: nn.Module) -> list[str]:
 def extractor(model: nn.Module, wanted: dict[str, str]) -> fx.GraphModule:
     """A model that returns a dictionary with the wanted values.
 
-    ``wanted`` maps names of values, or of modules, whose last value is meant, to keys of the
-    result.
+    ``wanted`` maps names of values, or of modules (their last value), to keys of the result.
     """
     tracer = NamingTracer()
     graph = tracer.trace(model)

@@ -1,7 +1,7 @@
-"""Turn a function of one value around: build the function that undoes it.
+"""Invert a function of one value: build the function that undoes it.
 
-The graph is walked from its result to its input; each step is replaced by its inverse. What has
-no inverse, or uses the value twice, is refused with the name of the node.
+The graph is walked from its result to its input; each step is replaced by its inverse. A step without an
+inverse, or that uses the value twice, is an error with the name of the node.
 
     python examples/invert.py
 """
@@ -13,7 +13,7 @@ import torch
 
 import corsac.fx as fx
 
-# How to undo a call: given the proxy of its result and its constant, if it has one.
+# Inverses of calls: functions of the result's proxy and the constant, if there is one.
 UNARY = {
     torch.exp: torch.log,
     torch.log: torch.exp,

@@ -1,4 +1,4 @@
-"""How much there is to look at: a model as a corsac graph and as TorchScript.
+"""Size of the representation: a model as a corsac graph and as TorchScript.
 
 The comparison of the torch.fx paper (Reed et al., "torch.fx: Practical Program Capture and
 Transformation for Deep Learning in Python", MLSys 2022, section 6.1, "IR complexity"), which counts
@@ -18,7 +18,7 @@ import corsac.fx as fx
 
 @dataclass
 class Size:
-    """How many operations a program has, and how many kinds of them."""
+    """Number of operations of a program, and number of kinds of operations."""
 
     operations: int
     kinds: Counter[str]

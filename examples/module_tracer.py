@@ -1,7 +1,7 @@
-"""Know which module each operation came from.
+"""Find the module that each operation came from.
 
-While a tracer walks through a model it sees every call of a module. Keeping a stack of the paths
-tells, for every node, the innermost module that made it.
+While a tracer runs a model it handles every call of a module. A stack of the paths gives, for every node, the
+innermost module that made it.
 
     python examples/module_tracer.py
 """

@@ -1,4 +1,4 @@
-"""See where the time of a model goes, node by node.
+"""Measure the time of a model, node by node.
 
 An interpreter runs the graph one node at a time, so wrapping ``run_node`` is all that is needed.
 
@@ -17,7 +17,7 @@ import corsac.fx as fx
 
 
 class Profiler(fx.Interpreter):
-    """Runs a model and keeps, for each node, its times and the shape of its result."""
+    """Runs a model and records, for each node, its times and the shape of its result."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(fx.symbolic_trace(module))

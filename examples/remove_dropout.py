@@ -1,7 +1,7 @@
-"""Take dropout out of a model for good, with a Transformer.
+"""Remove dropout from a model permanently, with a Transformer.
 
-A transformer replays a graph into a new one. What a method returns takes the place of the call,
-so returning the input of a dropout removes it.
+A transformer replays a graph into a new one. The result of a method replaces the call, so that returning the
+input of a dropout removes it.
 
     python examples/remove_dropout.py
 """
@@ -19,7 +19,7 @@ DROPOUT_FUNCTIONS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_d
 
 
 class RemoveDropout(fx.Transformer):
-    """Passes the input of every dropout on."""
+    """Returns the input of every dropout."""
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(self.submodules[target], DROPOUT_MODULES):
@@ -33,7 +33,7 @@ class RemoveDropout(fx.Transformer):
 
 
 class Net(nn.Module):
-    """Drops out in both ways."""
+    """Uses dropout in both ways."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Find a group of operations and put another in its place.
+"""Find a group of operations and replace it by another.
 
-The pattern and its replacement are plain functions; their parameters stand for any value.
+The pattern and its replacement are plain functions; their parameters match any value.
 
     python examples/replace_pattern.py
 """
@@ -29,7 +29,7 @@ def fused_scaled_add(x, y, scale):
 
 
 class Net(nn.Module):
-    """Has both patterns, twice."""
+    """Contains both patterns, twice."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ import corsac.fx as fx
 
 
 class ShapePropagation(fx.Interpreter):
-    """Keeps ``shape`` and ``dtype`` in the metadata of each node whose value is a tensor."""
+    """Stores ``shape`` and ``dtype`` in the metadata of each node whose value is a tensor."""
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
@@ -44,7 +44,7 @@ def model() -> nn.Module:
 
 def main() -> None:
     network = model()
-    network(torch.zeros(1, 3, 32, 32))  # decides the size of the lazy layer
+    network(torch.zeros(1, 3, 32, 32))  # determines the size of the lazy layer
     traced = fx.symbolic_trace(network.eval())
     propagate(traced, (5, 3, 32, 32))
     for node in traced.graph.nodes:

@@ -1,7 +1,7 @@
 """Checks that no two test files have the same name.
 
 Pytest imports a test file of a folder without ``__init__.py`` under the file's own name: a second file of
-that name, in whichever folder, stops the collection of all tests.
+that name, in any folder, is an error at the collection of all tests.
 
     python scripts/check_test_names.py [FOLDER]
 """
@@ -16,7 +16,7 @@ TESTS = Path(__file__).parent.parent / "tests"
 
 
 def namesakes(folder: Path) -> list[list[Path]]:
-    """The test files below ``folder`` that have the same name, by that."""
+    """The test files below ``folder`` that share a name, by name."""
     by_name: dict[str, list[Path]] = defaultdict(list)
     for path in sorted(folder.rglob("test_*.py")):
         by_name[path.name].append(path.relative_to(folder))
@@ -24,7 +24,7 @@ def namesakes(folder: Path) -> list[list[Path]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Say which files there are; 1 if there are any."""
+    """Print the files that share a name; return 1 if there are any."""
     found = namesakes(Path(arguments[0]) if arguments else TESTS)
     for paths in found:
         print(f"{' and '.join(map(str, paths))}: pytest can import one of them; rename the others")

@@ -1,4 +1,4 @@
-"""Writes crates/corsac-bytecode/tests/fixtures: what each version of CPython makes of the samples.
+"""Writes crates/corsac-bytecode/tests/fixtures: the samples as compiled by each version of CPython.
 
     python scripts/generate_bytecode_fixtures.py PYTHON... [PYODIDE/package ...]
 
@@ -6,8 +6,8 @@ A PYTHON is the program of CPython 3.11 to 3.14. A folder is an unpacked npm pac
 CPython in WebAssembly, which ``node`` runs: ``npm pack pyodide`` downloads it. With ``--library FILE``,
 the functions of the standard library go to FILE instead, for the test ``the_library`` of the crate.
 
-A fixture is a list of JSON: opcodes with their effects on the stack, then code objects with the bytes,
-the stack size and the text that ``dis`` of that version gives.
+A fixture is a JSON list: opcodes with their effects on the stack, then code objects with the bytes, the stack
+size and the text that ``dis`` of that version prints.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import warnings
 
 FOLDER = os.path.join("crates", "corsac-bytecode", "tests")
 
-#: Arguments that effects on the stack are asked for.
+#: Arguments for which the stack effects are recorded.
 ARGS = [0, 1, 2, 3, 4, 5, 8, 15, 255]
 
 NODE = """
@@ -76,7 +76,7 @@ def walk(code: types.CodeType):
 
 
 def parameter(code: types.CodeType, index: int) -> str:
-    """What a parameter has to be: those with a dot in their names are the compiler's own."""
+    """The kind of a parameter that the checks need: those with a dot in their names are made by the compiler."""
     name = code.co_varnames[index] if index < code.co_argcount else ""
     if name == ".0":
         steps = list(dis.get_instructions(code))
@@ -89,7 +89,7 @@ def parameter(code: types.CodeType, index: int) -> str:
 
 
 def const_kind(value: object) -> list:
-    """What the checks know of a constant."""
+    """The kind of a constant, as the checks distinguish them."""
     if value is None:
         return ["none"]
     if type(value) is str:
@@ -128,7 +128,7 @@ def fields(code: types.CodeType) -> dict:
 
 
 def samples() -> str:
-    """The samples that the running version reads, and functions too long to be written out."""
+    """The samples that the running version can parse, and functions too long to be written out."""
     with open(os.path.join(FOLDER, "samples.py"), encoding="utf-8") as file:
         parts = re.split(r"^# from 3\.(\d+)$", file.read(), flags=re.MULTILINE)
     text = parts[0]
@@ -156,7 +156,7 @@ def library_sources(root: str):
 
 
 def collect(target: str, library: bool) -> None:
-    """Write what the running interpreter makes of the samples, or of its standard library."""
+    """Write the samples, or the standard library, as compiled by the running interpreter."""
     warnings.simplefilter("ignore")
     root = os.path.dirname(os.__file__)
     sources = library_sources(root) if library else [("samples.py", samples())]
@@ -181,7 +181,7 @@ def main(arguments: list[str]) -> int:
         return 2
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     for python in arguments:
-        # Under the current folder, which is all that a CPython in WebAssembly sees.
+        # In the current folder, the only one that a CPython in WebAssembly can access.
         target = tempfile.mktemp(dir=".")
         words = ["fixtures", "--collect", os.path.relpath(target), "library" if library else ""]
         if os.path.isdir(python):

@@ -1,8 +1,8 @@
-"""Write what becomes of torch's operator samples in torch.compile(backend="corsac"), forward and backward.
+"""Write results of torch's operator samples in torch.compile(backend="corsac"), forward and backward.
 
 Writes docs/compiled-operators.md, and the counts at the end of docs/operators.md. Takes about ten minutes.
-``--limit`` is how many samples of each operator are run, ``--check`` exits with 1 if one is wrong, and
-writes nothing.
+``--limit`` is the number of samples of each operator, ``--check`` exits with 1 if one is wrong, and writes
+nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kit.operator_samples import TOLERANCES, entries  # noqa: E402
 
 PAGE = ROOT / "docs" / "compiled-operators.md"
 COUNTS = ROOT / "docs" / "operators.md"
-#: Where the counts begin, which are the last part of their page.
+#: Heading of the counts, which are the last part of their page.
 HEADING = "## Samples through torch.compile\n"
 
 

@@ -1,6 +1,6 @@
-"""Write docs/engine-operators.md: what the engine does with the samples of torch's operator tests.
+"""Write docs/engine-operators.md: results of the engine on the samples of torch's operator tests.
 
-Takes a few minutes. ``--limit`` is how many samples of each element type are run.
+Takes a few minutes. ``--limit`` is the number of samples of each element type.
 """
 
 from __future__ import annotations

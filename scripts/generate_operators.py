@@ -44,12 +44,12 @@ layer norm 7, group norm 7, batch norm 2 (a factor and an offset).
 """
 
 
-#: The part that scripts/generate_compiled_operators.py writes, which is the last.
+#: Heading of the part that scripts/generate_compiled_operators.py writes, the last one.
 SAMPLES = "## Samples through torch.compile\n"
 
 
 def page() -> str:
-    """The text of the page. What the other script writes of it stays."""
+    """The text of the page. The part of the other script is kept."""
     rules = _core.shape_rules()
     count = sum(len(names) for _, names, _ in rules)
     lines = [HEAD, f"{len(rules)} rules for {count} names.\n"]

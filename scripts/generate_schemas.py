@@ -1,16 +1,15 @@
 """Writes crates/corsac-ops/src/schema/table.rs from the operator schemas of the installed torch.
 
-One row per overload of the `aten` and `prims` namespaces that the dispatcher knows:
+One row per overload of the `aten` and `prims` namespaces in the dispatcher:
 
     row("add.out", "self other *alpha out!~", "")
 
-In the parameter list `*` starts the keyword-only parameters, `!` marks one that the operator
-writes to, `~` one that the result may share storage with. Flags: `r`, the operator draws random
-numbers (tag `nondeterministic_seeded`); `c`, the operator is a composition whose schema promises
-nothing about sharing storage, so that its result may be an argument (as `type_as` does);
-`l`, it has several results, or a list; `p`, each element of its result is computed from one element of
-each operand (tag `pointwise`); `v`, what it writes to may have other sizes and strides after it (tag
-`inplace_view`).
+In the parameter list `*` starts the keyword-only parameters, `!` marks one that the operator writes to, `~`
+one that the result may share storage with. Flags: `r`, the operator uses random numbers (tag
+`nondeterministic_seeded`); `c`, the operator is a composition whose schema does not state whether results
+share storage, so that its result may be an argument (as for `type_as`); `l`, it has several results, or a
+list; `p`, each element of its result is computed from one element of each operand (tag `pointwise`); `v`, the
+tensor written to may have other sizes and strides afterwards (tag `inplace_view`).
 
     python scripts/generate_schemas.py
 """
@@ -47,7 +46,7 @@ const fn row(name: &'static str, params: &'static str, flags: &'static str) -> R
 
 
 def top_level_parts(text: str) -> list[str]:
-    """Splits `text` at the commas that are in no bracket."""
+    """Split `text` at the commas outside of brackets."""
     parts, depth, start = [], 0, 0
     for i, char in enumerate(text):
         depth += (char in "([") - (char in ")]")
@@ -72,12 +71,12 @@ def row(schema) -> tuple[str, str, str] | None:
         composite = torch._C._dispatch_has_kernel_for_dispatch_key(
             qualified, "CompositeImplicitAutograd"
         )
-    except RuntimeError:  # TorchScript's own: lists, dictionaries, strings
+    except RuntimeError:  # TorchScript's own types: lists, dictionaries, strings
         return None
     text = str(schema)
     arguments, depth = text.index("(") + 1, 1
     end = arguments
-    while depth:  # the closing bracket of the parameter list
+    while depth:  # up to the closing bracket of the parameter list
         depth += (text[end] == "(") - (text[end] == ")")
         end += 1
     returned = set()

@@ -1,4 +1,4 @@
-"""Write the parameters of PyTorch's functions that are written in Python as a table for corsac-ops.
+"""Write the parameters of PyTorch's Python functions as a table for corsac-ops.
 
 python scripts/generate_signatures.py
 """
@@ -29,7 +29,7 @@ def rows() -> list[tuple[str, str]]:
             if name.startswith("_") or not inspect.isfunction(function):
                 continue
             function = boolean_dispatched.get(function, {"if_false": function})["if_false"]
-            # What `torch.functional` has says that it is of `torch`.
+            # Functions of `torch.functional` have `torch` as their module.
             if function.__module__ not in (module.__name__, "torch"):
                 continue
             parameters = inspect.signature(function).parameters.values()

@@ -1,8 +1,8 @@
 """Writes python/corsac/_core.pyi from the built extension module.
 
-Names, parameters, defaults and docstrings come from the module itself; types come from the tables
-below, by the name of the parameter or of the member, since the module does not say them. Run it
-with the interpreter that has the freshly built extension, after a change of the binding::
+Names, parameters, defaults and docstrings come from the module itself; types come from the tables below, by
+the name of the parameter or of the member, since the module does not contain them. Run it with the
+interpreter that has the freshly built extension, after a change of the binding::
 
     python scripts/generate_stub.py            # rewrites the stub
     python scripts/generate_stub.py --check    # exits with 1 if the stub is out of date
@@ -19,7 +19,7 @@ from corsac import _core
 
 STUB = Path(__file__).parent.parent / "python" / "corsac" / "_core.pyi"
 
-# What a parameter takes, by its name.
+# Types of parameters, by name.
 PARAMETERS = {
     "a": "Any",
     "args": "Any",
@@ -77,7 +77,7 @@ PARAMETERS = {
     "x": "Node",
 }
 
-# What a method, function or attribute gives, by its qualified or its own name.
+# Types of results of methods and functions, and of attributes, by qualified or own name.
 RESULTS = {
     "common_subexpressions": "list[tuple[str, str, str | None, str | None]]",
     "eliminate_dead_code": "list[tuple[str, str, str | None, str | None]]",
@@ -204,7 +204,7 @@ import torch
 __version__: str
 '''
 
-# Methods that every object has, and that the module does not change.
+# Methods of every object that the module does not override.
 INHERITED = {"__getattribute__", "__doc__", "__module__", "__weakref__", "__class__"}
 
 
@@ -268,12 +268,12 @@ def is_final(kind: type) -> bool:
 
 def class_(kind: type) -> str:
     name = kind.__name__
-    # An exception is laid out as its base is; other classes hold something of Rust's.
+    # Exceptions have the layout of their base; other classes contain data of Rust.
     is_exception = issubclass(kind, BaseException)
     base = f"({kind.__base__.__name__})" if is_exception else ""
     lines = ["@final\n" if is_final(kind) else "" if is_exception else "@disjoint_base\n"]
     lines.append(f"class {name}{base}:\n{documentation(kind, '    ')}")
-    # A base that the module does not show counts as part of the class.
+    # A private base counts as part of the class.
     hidden = kind.__base__ if kind.__base__.__name__.startswith("_") else object
     own = {**(vars(hidden) if hidden is not object else {}), **vars(kind)}
     for member, value in sorted(own.items()):

@@ -1,4 +1,4 @@
-"""Write what the literal printer of corsac-ir is checked against, from this interpreter.
+"""Write the reference data for the literal printer of corsac-ir, from this interpreter.
 
     python3.11 scripts/literals.py
 

@@ -1,4 +1,4 @@
-"""Settings that all tests share: import path, hypothesis profiles, one thread for PyTorch."""
+"""Settings of all tests: import path, hypothesis profiles, one thread for PyTorch."""
 
 import os
 import sys
@@ -18,15 +18,15 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("long", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-# Nothing of earlier runs is found, and nothing is left behind.
+# No cache of earlier runs is used or left behind.
 os.environ.pop("CORSAC_CACHE_DIR", None)
 
-# Many small calls on a few cores: threads that wait for each other cost more than they save.
+# Many small calls on a few cores: waiting for other threads costs more than they save.
 torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def first_calls_are_native(request, monkeypatch):
-    """What was compiled answers first calls, too, unless a test is about recording."""
+    """First calls run compiled programs too, except in tests about recording."""
     if request.node.get_closest_marker("recording") is None:
         natively(monkeypatch)

@@ -1,4 +1,4 @@
-"""corsac.capture: what a model does with certain inputs, as a graph."""
+"""corsac.capture: the operations of a model on given inputs, as a graph."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.recording
 
 
 class BySize(nn.Module):
-    """torch.fx cannot trace it: sizes decide."""
+    """torch.fx cannot trace it: control flow depends on sizes."""
 
     def __init__(self):
         super().__init__()
@@ -42,7 +42,7 @@ def test_a_model_that_decides_by_sizes():
         two = corsac.capture(model, (X, X))
         torch.testing.assert_close(two(X, X * 2), model(X, X * 2))
     assert len(corsac.capture(model, X[:1]).graph.find_nodes(op="get_attr")) == 3
-    # It can be changed like any other.
+    # It can be changed like any other graph module.
     corsac.fx.replace_pattern(module, lambda x: torch.relu(x), lambda x: torch.sigmoid(x))
     module.graph.lint()
 

@@ -1,4 +1,4 @@
-"""What compiling a model imports, and names that are imported when they are used."""
+"""Imports made by compiling a model, and names that are imported on first use."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def test_all_names_are_there(package: object) -> None:
 
 
 def test_packages_are_there_without_being_imported() -> None:
-    """People write ``import corsac`` and then ``corsac.passes.simplify``."""
+    """``import corsac`` is enough for ``corsac.passes.simplify``."""
     program = """
 import corsac
 packages = "analysis backends cache config fx lowering minifier onnx optimum passes".split()

@@ -1,4 +1,4 @@
-"""What `import corsac` promises before any model is involved."""
+"""Guarantees of `import corsac` before any model is involved."""
 
 import subprocess
 import sys

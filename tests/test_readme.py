@@ -1,4 +1,4 @@
-"""The README shows what its example prints."""
+"""The README shows the output of its example."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def block(after: str) -> str:
-    """The fenced block that follows a comment in the README."""
+    """The fenced block after a comment in the README."""
     text = (ROOT / "README.md").read_text()
     found = re.search(rf"<!-- {re.escape(after)} -->\n```\w+\n(.*?)```", text, re.S)
     assert found is not None
@@ -17,7 +17,7 @@ def block(after: str) -> str:
 
 
 def lines_and_numbers(text: str) -> tuple[list[str], list[float]]:
-    """The text with its decimals blanked out, and those, since they vary with the processor."""
+    """The text with its decimals blanked out, and the decimals, since they vary with the processor."""
     numbers = [float(number) for number in re.findall(r"\d\.\d{4}", text)]
     blank = re.sub(r"\d\.\d{4}", "#", text)
     return [line.rstrip() for line in blank.splitlines()], numbers

@@ -1,4 +1,4 @@
-"""Graphs as text: the same as torch.fx's, and back."""
+"""Graphs as text: equal to torch.fx's, and parsed back."""
 
 import collections
 import contextlib
@@ -263,7 +263,7 @@ def test_lint_looks_for_targets_in_the_owning_module():
 
 
 def readable():
-    """A graph without values that no name leads to."""
+    """A graph without unnamed values."""
     graph = corsac.fx.Graph()
     x = graph.placeholder("x", type_expr=torch.Tensor)
     for type_expr in (*TYPES[:-1], None):

@@ -1,4 +1,4 @@
-"""``Graph.parse(text, allow=...)``: what a text that is data may name."""
+"""``Graph.parse(text, allow=...)``: names that untrusted text may use."""
 
 import operator
 import os
@@ -75,7 +75,7 @@ def test_what_is_not_allowed_is_an_error_with_its_place(target, allow):
     ],
 )
 def test_nothing_is_reached_through_what_is_allowed(target):
-    # Without a rule they are found, or not looked for in modules that are not imported.
+    # Without a rule they are found, or not searched for in modules that are not imported.
     with pytest.raises(GraphTextError, match="must be allowed"):
         corsac.fx.Graph.parse(program(target), allow=["torch"])
 

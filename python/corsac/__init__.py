@@ -1,7 +1,7 @@
 """corsac: torch.fx, written in Rust.
 
-``corsac.fx`` mirrors :mod:`torch.fx` and needs torch; ``import corsac`` alone does not. What stands
-here besides is loaded when it is used first.
+``corsac.fx`` mirrors :mod:`torch.fx` and needs torch; ``import corsac`` alone does not. The other names of this
+package are loaded at first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What single operators of PyTorch do to tensors, as their schemas and tags say."""
+"""Effects of PyTorch's operators, from their schemas and tags, and properties of tensors."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import torch
 
 from corsac._core import place_of, places_in, tensors_in
 
-#: More names of attributes by which Dynamo is told something.
+#: Names of tensor attributes that are marks for Dynamo, besides those that begin with ``_dynamo_``.
 _MARKS = ("_specialize_on", "_has_dynamo_dim_marking")
 IS_RANDOM = "draws random numbers"
-#: What operators do of which something depends on values that decides what comes after them.
+#: Reasons for operators on whose values the rest of the program may depend.
 READS_VALUES = frozenset(["reads a value", "gives a tensor whose size depends on values"])
 
 
 @functools.cache
 def what_it_does(func: Any) -> tuple[str | None, tuple[int, ...], bool]:
-    """Why an operator cannot be recorded, the arguments that it writes to, and whether its results are new memory."""
+    """Reason why an operator cannot be recorded, indices of the arguments it writes to, and whether its results are
+    new memory."""
     reason = None
     if torch.Tag.nondeterministic_seeded in func.tags:
         reason = IS_RANDOM
@@ -48,12 +49,12 @@ def written_tensors(
         yield from tensors_in(value)
 
 
-#: In the notes of a node that was recorded: how many values it gives, which are in a tuple or a list.
+#: Metadata of a recorded node: number of its results, if they are a tuple or a list.
 SEVERAL = "several"
 
 
 def is_taking_places(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether elements are taken from places with these numbers: a mask does not say how many it takes."""
+    """Whether elements are taken by integer indices: with a mask, their number depends on values."""
     masks = (torch.bool, torch.uint8)
     return func is torch.ops.aten.index.Tensor and not any(
         own is not None and own.dtype in masks for own in args[1]
@@ -61,15 +62,16 @@ def is_taking_places(func: Any, args: tuple[Any, ...]) -> bool:
 
 
 def has_attributes(own: torch.Tensor) -> bool:
-    """Whether a tensor has attributes that programs may ask for: not those by which Dynamo is told what to make symbols of,
-    which models set on their caches."""
+    """Whether a tensor has attributes that programs may read, other than Dynamo's marks of dynamic dimensions, which
+    models set on their caches."""
     return bool(own.__dict__) and not all(
         name.startswith("_dynamo_") or name in _MARKS for name in own.__dict__
     )
 
 
 def key_of_tensor(own: torch.Tensor) -> tuple[Any, ...]:
-    """What programs for tensors differ in: type, sizes, and how they lie in memory as far as results do by that."""
+    """Key of the programs for a tensor: dtype, sizes, class, and memory layout as far as the layout of results depends
+    on it."""
     # Nested tensors have no sizes.
     shape = None if own.is_nested else own.shape
     order = _order_of(own) if own.layout is torch.strided and shape is not None else None
@@ -77,8 +79,8 @@ def key_of_tensor(own: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _order_of(own: torch.Tensor) -> tuple[Any, ...] | None:
-    """How elements lie, as far as results lie in memory by that; None if row by row without gaps. Slices of rows
-    are alike whatever their gaps are."""
+    """Memory layout, as far as the layout of results depends on it; None if contiguous. Slices of rows are equal
+    whatever their gaps."""
     if own.is_contiguous():
         return None
     dims = [
@@ -87,7 +89,7 @@ def _order_of(own: torch.Tensor) -> tuple[Any, ...] | None:
     return (
         tuple(sorted(range(len(dims)), key=lambda dim: -dims[dim][1])),
         tuple(stride == 0 for _, stride in dims),
-        # Which dimensions can be one: `reshape` copies or not.
+        # Adjacent dimensions that can be merged: they decide whether `reshape` copies.
         tuple(
             stride == size * following
             for (_, stride), (size, following) in itertools.pairwise(dims)

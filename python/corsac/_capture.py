@@ -1,4 +1,4 @@
-"""``corsac.capture``: what a model does in a call, as a graph."""
+"""``corsac.capture``: the graph of a model's call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from corsac._stand_in import root_of
 from corsac.fx import GraphModule, symbolic_trace
 from corsac.fx.proxy import TraceError
 
-#: Which dimensions of an input may have other sizes: by the name of its parameter, or its position.
+#: Dimensions of inputs whose sizes may vary, by the name of the parameter or its position.
 DynamicShapes = Mapping[str | int, Collection[int]]
 
 
@@ -31,45 +31,43 @@ def capture(
     strict: bool = True,
     **kwargs: Any,
 ) -> GraphModule:
-    """The graph of what ``model`` does in a call, whatever it decides in Python.
+    """Capture a call of ``model`` as a graph, with all Python control flow resolved.
 
-    The model is called, and watched: control flow, hooks and other Python code are as they are in that call, and
-    sizes may have become numbers in the graph. :func:`corsac.fx.symbolic_trace` makes graphs for all sizes, of
-    models that decide nothing by them.
+    The model is called and recorded: control flow, hooks and other Python code are as in that call, and sizes may
+    have become numbers in the graph. :func:`corsac.fx.symbolic_trace` makes graphs for all sizes, of models whose
+    control flow does not depend on them.
 
-    What the graph is for, besides the types of its inputs, is in ``meta`` of the result, as lines of text: ``"guards"``,
-    the places in Python that the model has read, and what was there; ``"effects"``, what it has changed there, which
-    the graph does not; ``"conditions"``, what has to be so of dynamic sizes; ``"decisions"``, the values of tensors
-    that decided.
+    The conditions under which the graph is valid, besides the types of its inputs, are in ``meta`` of the result, as
+    lines of text: ``"guards"``, the Python state that the model has read, with its values; ``"effects"``, the state
+    that it has changed, which the graph does not change; ``"conditions"`` on dynamic sizes; ``"decisions"``, the
+    values of tensors that control flow depended on.
 
     Args:
-        model: a module, a bound method or a function of tensors. Modules in training mode that draw random numbers
+        model: a module, a bound method or a function of tensors. Modules in training mode that use random numbers
             or write to buffers are refused.
-        args: what it is called with; a tuple or a list alone stands for all of them. Tensors, each once, are the
-            placeholders, then those in containers, then state that the model replaces, in the order in which it
-            is found.
-        dynamic_shapes: the dimensions that are to be no numbers in the graph, as far as the model does not need
-            them to be.
-        strict: refuse models that change state in Python, and those whose values decide what they do: the graph is
-            of one way through these.
-        kwargs: the same, by keyword.
+        args: its arguments; a single tuple or list stands for all of them. Placeholders are the tensors, each once,
+            then those in containers, then state that the model replaces, in the order in which it is found.
+        dynamic_shapes: the dimensions that are to stay symbolic in the graph, unless the model needs their values.
+        strict: refuse models that change Python state, and models whose control flow depends on values of tensors:
+            the graph follows one path only.
+        kwargs: keyword arguments.
 
     Returns:
         A graph module of functions of PyTorch, with the model's parameters and buffers under their names. If the
         model returns other objects than tuples, lists and dictionaries of tensors, takes containers or changes state,
-        it returns a tuple of the tensors in what the model returns and sets.
+        it returns a tuple of the tensors in the objects that the model returns and sets.
 
     Raises:
         TypeError: ``model`` cannot be called.
-        TraceError: the model does something that no graph says, or with ``strict`` that one graph does not; the
-            message names the line of the program where that is known.
-        ValueError: ``dynamic_shapes`` names no input, or a dimension that it does not have.
+        TraceError: the call cannot be expressed as a graph, or with ``strict`` not as a single one; the message names
+            the line of the program, if known.
+        ValueError: ``dynamic_shapes`` names an input or a dimension that does not exist.
     """
     check_callable(model)
     args = gathered(args)
     program = _program_of(model)
     with torch.no_grad():
-        # Each by itself, so that each is a placeholder, and row by row.
+        # Separate copies, so that each is a placeholder of its own, and contiguous.
         args, kwargs = tree_map_only(torch.Tensor, _copied, (args, kwargs))
         recorded = record_at_once(
             root_of(program),
@@ -113,7 +111,7 @@ def _dynamic(
     kwargs: Mapping[str, Any],
     shapes: DynamicShapes,
 ) -> dict[int, set[int]]:
-    """Dimensions that may have other sizes, by the identity of tensors."""
+    """Dynamic dimensions by the id of the tensor."""
     named = dict(enumerate(args)) | dict(named_arguments(program, args)) | dict(kwargs)
     found: dict[int, set[int]] = {}
     for name, dims in shapes.items():
@@ -133,7 +131,7 @@ def _dynamic(
 def graph_for(
     model: Callable[..., Any], example_inputs: ExampleInputs, *, strict: bool = True
 ) -> GraphModule:
-    """As :func:`capture`, of a model of tensors alone, which with ``strict`` changes nothing."""
+    """:func:`capture` for a model whose inputs are all tensors."""
     inputs = as_tuple(example_inputs)
     for number, own in enumerate(inputs):
         if not isinstance(own, torch.Tensor):
@@ -144,16 +142,16 @@ def graph_for(
 def graph_of(
     model: torch.nn.Module, example_inputs: Callable[[], ExampleInputs], *, strict: bool = True
 ) -> GraphModule:
-    """The model as a graph for all sizes, or if it is none, for inputs such as these, which are made then; ``strict`` is as
-    for :func:`capture`.
+    """The graph of a model: for all sizes if it can be traced symbolically, or else captured with example inputs, which
+    are made only then; ``strict`` is as for :func:`capture`.
 
     Raises:
-        TraceError: it is neither.
+        TraceError: neither works.
     """
     try:
         return symbolic_trace(model)
     except Exception as error:
-        # Programs may do anything with what stands for their inputs.
+        # Programs may raise anything when called with proxies.
         try:
             return graph_for(model, example_inputs(), strict=strict)
         except TraceError as other:

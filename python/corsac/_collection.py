@@ -1,4 +1,4 @@
-"""Captures without the garbage collector."""
+"""Suspension of the garbage collector during captures."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import gc
 import threading
 from collections.abc import Iterator
 
-#: So many new objects are looked through before more are made: by then they slow captures down.
+#: Number of young objects from which they are collected before a capture: by then they slow captures down.
 CROWD = 50_000
-#: How long a capture waits for those of other threads to end, in seconds.
+#: Longest time that a capture waits for captures of other threads to end, in seconds.
 PATIENCE = 0.5
 
 
 class _Here(threading.local):
-    """How many blocks this thread is in."""
+    """Number of blocks without collector that this thread is in."""
 
     depth = 0
 
 
 _changed = threading.Condition()
-#: How many blocks of all threads are without it.
+#: Number of such blocks of all threads.
 _blocks = 0
-#: Whether it was on before the first of them.
+#: Whether the collector was on before the first of them.
 _was_on = False
 _here = _Here()
 
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Nothing looks for garbage in the block, whatever other threads capture meanwhile: that takes 0.2 s with
-    PyTorch's objects around, ten times as long as a capture."""
+    """Disable the garbage collector in the block, whatever other threads capture meanwhile: a collection takes 0.2 s
+    with PyTorch's objects around, ten times as long as a capture."""
     _make_room()
     global _blocks, _was_on
     with _changed:
@@ -52,11 +52,11 @@ def no_collection() -> Iterator[None]:
 
 
 def _make_room() -> None:
-    """Looks through new objects, if threads that capture all the time would leave no moment for it."""
+    """Collect young objects, in case threads that capture all the time never let the collector run."""
     if not _blocks or _here.depth or gc.get_count()[0] < CROWD:
         return
     with _changed:
-        # A thread may wait, in its block, for what this one does.
+        # A thread in such a block may be waiting for this one: hence the time limit.
         if not _was_on or not _changed.wait_for(lambda: not _blocks, PATIENCE):
             return
     gc.collect(1)

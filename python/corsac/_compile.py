@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from corsac._training import TrainedGraph, TrainedModel
     from corsac.backends._hosted import HostedModule
 
-#: How many graphs a model in training has, for sets of sizes and situations, that PyTorch does not run.
+#: Largest number of captured graphs of a model in training, for sets of sizes and states of the model.
 TRAINED = 8
-#: What is told who probably wants no gradients.
+#: Warning for users who probably want no gradients.
 _FOR_RESULTS = (
     "autograd records a call of a model in evaluation mode, which is compiled for training; for "
     "results alone, which takes a part of the time, call it in torch.inference_mode() or torch.no_grad()"
 )
-#: What is compiled by PyTorch itself, and has no code of Python to watch.
+#: Classes of TorchScript programs, which have no Python code to record.
 _SCRIPTS = (torch.jit.ScriptModule, torch.jit.ScriptFunction, torch.jit.TopLevelTracedModule)
 
 
@@ -97,26 +97,26 @@ def compile(
     mode: Mode | None = None,
     disable: bool = False,
 ) -> Any:
-    """``model``, run by corsac's engine, or by another backend.
+    """Compile ``model`` for corsac's engine, or for another backend.
 
-    A function with arguments, or a decorator: ``@corsac.compile`` or ``@corsac.compile(backend=…)``.
+    Usable as a function, or as a decorator: ``@corsac.compile`` or ``@corsac.compile(backend=…)``.
 
-    The first call with tensors of new shapes is PyTorch's own; it is recorded, and compiled in milliseconds and
-    without a C++ compiler. The calls after it are native as long as everything that the program has read in
-    Python, and every tensor that is no input, is as it was (docs/capture.md). Operators that the engine does not
-    know are run by PyTorch, between native parts; :meth:`CompiledModule.explain` lists them. Calls of which
-    nothing can be native are run by PyTorch as they are, with a :class:`HostWarning` that says why: autocast,
-    other devices and element types than float32, functions of C of which nothing is known.
+    The first call with tensors of new shapes runs in PyTorch; it is recorded, and compiled in milliseconds and
+    without a C++ compiler. Later calls are native as long as all Python state that the program has read, and all
+    tensors besides its inputs, are unchanged (docs/capture.md). Operators that the engine does not support are run
+    by PyTorch, between native parts; :meth:`CompiledModule.explain` lists them. Calls that cannot be native at all
+    are run by PyTorch as they are, with a :class:`HostWarning` that gives the reason: autocast, other devices and
+    element types than float32, unknown C functions.
 
-    Where values decide, programs of all ways that calls have taken share what they begin with in common. What cannot be
-    recorded Dynamo captures from the second or fourth call on, and its graphs are run in the same way, with PyTorch
-    between them.
+    Where control flow depends on values, the programs of all paths that calls have taken share their common beginning.
+    Programs that cannot be recorded are captured by Dynamo from the second or fourth call on, and its graphs are run
+    in the same way, with PyTorch between them.
 
-    Calls that autograd records become a graph for the way forward and one for the way back. Both are native where
-    that is faster, which is tried in the first steps (docs/backends.md).
+    Calls that autograd records become a forward and a backward graph. Both are native where that is faster, which
+    is measured in the first steps (docs/backends.md).
 
-    With another backend, its graphs go there (docs/backends.md): recorded in the same way, or captured
-    by Dynamo, and compiled for each set of types, as long as weights stay where they are. It may train.
+    With another backend, the graphs go there (docs/backends.md): recorded in the same way, or captured by Dynamo,
+    and compiled for each set of types, as long as weights stay the same tensors. It may train.
 
     Args:
         model: a module or a function of tensors; without it, a decorator is returned.
@@ -127,23 +127,23 @@ def compile(
             rounded to bfloat16 (8 bits of precision) and sum up in float32, where the processor has
             tiles for it (AMX); elsewhere, and in everything else, they are float32. Inputs, weights
             and results are float32 tensors all the same.
-        dynamic: whether a program is for many sizes: from the first one on (of all sizes but 0 and 1), never, or (None)
-            of those that have changed, or were marked (``torch._dynamo.mark_dynamic``). In training Dynamo captures all
-            calls with True.
+        dynamic: whether sizes are symbolic: True for all sizes but 0 and 1, from the first program on; False for none;
+            None for those that have changed between calls, or were marked (``torch._dynamo.mark_dynamic``). In
+            training, Dynamo captures all calls with True.
         fullgraph: raise :class:`CompileError` instead of running on PyTorch.
-        options: for the backend; the engine knows ``{"precision": …}``, ``{"training": …}``, which is
+        options: for the backend; the engine has ``{"precision": …}``, ``{"training": …}``, which is
             ``"measured"``, ``"native"`` (wherever the engine can) or ``"host"`` (PyTorch), and
             ``{"inference": …}``, which is ``"measured"`` (calls are left to PyTorch where it is faster, which is
-            tried in the first ones) or ``"native"``, and ``{"partition": …}``, which is ``"min_cut"``, ``"fewest_bytes"`` or ``"default"``
-            (docs/backends.md).
-        mode: as for :func:`torch.compile`. The engine has one way to compile, whatever the mode; backends that
-            have modes take them among ``options``.
-        disable: give ``model`` back as it is.
+            measured in the first ones) or ``"native"``, and ``{"partition": …}``, which is ``"min_cut"``,
+            ``"fewest_bytes"`` or ``"default"`` (docs/backends.md).
+        mode: as for :func:`torch.compile`. The engine compiles in one way, whatever the mode; backends with modes
+            take them among ``options``.
+        disable: return ``model`` as it is.
 
     Returns:
-        Of a module a module, with its parameters, buffers and submodules, that passes its other attributes on;
-        of a function or a bound method a function, so that ``model.forward = corsac.compile(model.forward)``
-        has everybody who calls the model run it compiled. Both have ``explain()``.
+        For a module, a module with its parameters, buffers and submodules, which forwards other attributes;
+        for a function or a bound method, a function, so that after ``model.forward = corsac.compile(model.forward)``
+        all calls of the model are compiled. Both have ``explain()``.
 
     Raises:
         TypeError: ``model`` is neither.
@@ -177,20 +177,20 @@ def _compiled(
     options: Mapping[str, Any] | None,
 ) -> CompiledModule | HostedModule:
     """``model`` as a module that the engine or another backend runs."""
-    # Not at the top: backends are made with what is here.
+    # Not at the top: backends use this module.
     from corsac.backends._registry import ENGINE, get_default_backend
     from corsac.backends._watching import watch_settings
 
     _logs.switch_on()
     chosen = get_default_backend() if backend is None else backend
-    # Says, too, if the environment asks for what there is not.
+    # Also raises for unknown settings in the environment.
     watched = watch_settings() is not None
     if chosen == ENGINE:
         checked_options(options)
         settings = {"precision": precision, **(options or {})}
         if not watched:
             return CompiledModule(model, **settings, dynamic=dynamic, fullgraph=fullgraph)
-        # Its graphs go to the engine as to any backend.
+        # Watched: graphs go to the engine as to any backend.
         options = settings
     elif precision != "f32":
         raise ValueError(f"precision={precision!r} is for the engine; {chosen!r} has options=")
@@ -220,9 +220,9 @@ class CompiledModule(EngineModule):
         state["_inference"] = inference
         #: The model for calls that autograd records.
         state["_trained"] = None
-        #: The model as Dynamo captures it, and its graphs.
+        #: The model as captured by Dynamo, and its graphs.
         state["_dynamo"], state["_pieces"] = None, []
-        # Lazy parameters refuse to be looked at.
+        # Lazy parameters raise if their attributes are read.
         with torch._C.DisableTorchFunctionSubclass():
             state["_watch"] = _core.Watch(self._model)
         state["_runner"] = _core.Runner(self)
@@ -260,7 +260,7 @@ class CompiledModule(EngineModule):
             and self._watch.requires_grad()
             and _core.unusual_mode() is None
         ):
-            # Weights change from step to step, which is nothing to look at here.
+            # Weights change from step to step, so they are not checked here.
             return self._trained(*args, **kwargs)
         if not self._watch.is_current():
             rewritten = self._recorded.rewritten()
@@ -291,7 +291,7 @@ class CompiledModule(EngineModule):
                 )
             lookup = 0.0
             tries = program.compiled.choice.race is not None
-            if tries and not (kwargs or self._recorded.runs_unseen(found, args)):
+            if tries and not self._recorded.runs_unseen(found, call):
                 lookup = time.perf_counter() - began
             return self._run(
                 program.compiled,
@@ -300,7 +300,7 @@ class CompiledModule(EngineModule):
                 kwargs,
                 refuse=functools.partial(self._recorded.refuse, call),
                 rewind=call.rewind,
-                settle=functools.partial(self._recorded.settle, found, args, kwargs),
+                settle=functools.partial(self._recorded.settle, found, call, args, kwargs),
                 lookup=lookup,
             )
         if isinstance(found, Refusal):
@@ -315,7 +315,7 @@ class CompiledModule(EngineModule):
     def _refused(
         self, refusal: Refusal, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[..., Any]:
-        """Who runs a call of a program that is not captured."""
+        """The callable for a program that is not captured."""
         if refusal.kind is Kind.HOST:
             self._note_host(refusal.reason, args, kwargs)
             return self._callable
@@ -323,20 +323,20 @@ class CompiledModule(EngineModule):
             return self._training_call(())
         return self._by_dynamo()
 
-    def _without_program(self, reason: str, args: tuple[Any, ...]) -> Any:
-        call = self._recorded.call(args, {})
+    def _without_program(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = self._recorded.call(args, kwargs)
         if call is not None:
             self._recorded.refuse(call, reason)
-        return self._by_host(reason, args, {})
+        return self._by_host(reason, args, kwargs)
 
     def _by_dynamo(self) -> Callable[..., Any]:
-        """The model captured by Dynamo: what it makes graphs of runs on the engine."""
+        """The model captured by Dynamo, with its graphs on the engine; made at first use."""
         if self._dynamo is None:
             self.__dict__["_dynamo"] = self._captured_by_dynamo()
         return self._dynamo
 
     def _training_call(self, inputs: tuple[Any, ...]) -> Callable[..., Any]:
-        """The model for calls that autograd records: forward and backward graphs, natively where that
+        """The model for calls that autograd records: forward and backward graphs, native where that
         is faster."""
         if self._dynamic:
             return self._by_dynamo()
@@ -348,7 +348,7 @@ class CompiledModule(EngineModule):
         return self._trained
 
     def _trained_model(self) -> TrainedModel:
-        # Not at the top: AOTAutograd is not imported before somebody uses it.
+        # Not at the top: AOTAutograd is imported only when it is needed.
         from corsac._training import Captures, TrainedGraph, TrainedModel
 
         def make() -> TrainedGraph:
@@ -381,7 +381,7 @@ class CompiledModule(EngineModule):
         return _with_known_floats(compiled) if self._dynamic else compiled
 
     def native_programs(self) -> list[_core.NativeProgram]:
-        """The programs that there are for whole graphs, those of Dynamo's graphs among them."""
+        """The native programs of whole graphs, including Dynamo's."""
         recorded = self._recorded.programs()
         found = [native for own in recorded for native in own.compiled.native_programs()]
         for piece in [*self._pieces, *self._trained_graphs()]:
@@ -389,17 +389,18 @@ class CompiledModule(EngineModule):
         return found
 
     def _trained_graphs(self) -> list[TrainedGraph]:
-        """The forward and backward graphs of calls that were captured for their sizes."""
+        """The forward and backward graphs of calls captured for their sizes."""
         if self._trained is None:
             return []
         programs = self._trained.captures.programs()
         return [graph for own in programs for graph in own.graphs()]
 
     def explain(self, *, guards: bool = False) -> str:
-        """What was compiled, and what PyTorch ran and why, as text.
+        """Report of the compiled programs, and of calls that PyTorch ran, with reasons, as text.
 
         Args:
-            guards: list what is looked at before each call, too, with the line of the program that has read it.
+            guards: list also the guards that are checked before each call, with the line of the program that has
+                read the value.
         """
         lines = self._recorded.explain(guards)
         if self._trained is not None:
@@ -413,8 +414,8 @@ class CompiledModule(EngineModule):
 
 
 def _with_its_errors_suppressed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, which Dynamo captures, of which PyTorch runs what Dynamo fails to capture: it may have run a part
-    of the call by then, which nobody can make anew."""
+    """``function``, which Dynamo captures, with PyTorch as the fallback where capturing fails: a part of the call may
+    have run by then, and cannot be repeated."""
     config = torch._dynamo.config
 
     @functools.wraps(function)
@@ -430,8 +431,8 @@ def _with_its_errors_suppressed(function: Callable[..., Any]) -> Callable[..., A
 
 
 def _with_known_floats(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, which Dynamo captures, with sizes as symbols but not the numbers in modules: it
-    would make float64 tensors of factors and of what norms add to variances."""
+    """``function``, which Dynamo captures with symbolic sizes, but with floats of modules as constants: it
+    would turn scale factors and the eps of norms into float64 tensors."""
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:

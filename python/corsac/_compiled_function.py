@@ -1,4 +1,4 @@
-"""Functions that were compiled, as functions."""
+"""Compiled functions, as functions around the module that runs them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 
 from corsac._stand_in import StandIn
 
-#: The attribute of a function that has the module which runs it.
+#: Attribute of a compiled function that holds its module.
 _MODULE = "_corsac_module"
 
 
 def as_function(module: StandIn, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that calls ``module``, which was made of ``function``: set as an attribute of a module it stays a
-    function, and in a class it is a method. Of a bound method it is one."""
+    """A function that calls ``module``, the compiled form of ``function``: as an attribute of a module it stays a
+    function, and in a class it is a method. For a bound method, a bound method."""
     call = module._call_with
     if isinstance(function, types.MethodType):
         owner, own = function.__self__, function.__func__
 
         @functools.wraps(own)
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            # A copy of the owner has the method, too, and other weights.
+            # A copy of the owner has the same method, but other weights.
             return call(args, kwargs) if self is owner else own(self, *args, **kwargs)
 
         return types.MethodType(_described(method, module), owner)
@@ -37,7 +37,7 @@ def as_function(module: StandIn, function: Callable[..., Any]) -> Callable[..., 
 
 
 def check_callable(model: Any) -> None:
-    """That ``model`` can be called.
+    """Check that ``model`` can be called.
 
     Raises:
         TypeError: it cannot.
@@ -54,7 +54,7 @@ def check_callable(model: Any) -> None:
 
 
 def _described(compiled: Callable[..., Any], module: StandIn) -> Callable[..., Any]:
-    """``compiled``, which tells what was made of it."""
+    """``compiled`` with the module and its reporting methods as attributes."""
     setattr(compiled, _MODULE, module)
     for name in ("explain", "native_programs"):
         if hasattr(type(module), name):
@@ -63,8 +63,8 @@ def _described(compiled: Callable[..., Any], module: StandIn) -> Callable[..., A
 
 
 def module_of(compiled: Any) -> Any:
-    """The module that runs a function, if :func:`as_function` has made it; itself otherwise. Of a method that a copy
-    of its owner has, the method that was compiled."""
+    """The module that runs a function made by :func:`as_function`; other callables themselves. For the method of a copy
+    of its owner, the original method, bound to the copy."""
     if isinstance(compiled, types.MethodType):
         own = compiled.__func__
         module = getattr(own, "__dict__", {}).get(_MODULE)

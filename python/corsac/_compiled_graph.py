@@ -1,4 +1,4 @@
-"""Graphs that are given, as native programs."""
+"""Compilation of given graphs into native programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from corsac.passes._writes import written_placeholders
 if TYPE_CHECKING:
     from corsac.lowering import Preview
 
-#: How many programs a graph keeps, one for each set of input shapes: those of caches grow from call to call.
+#: Largest number of programs of a graph, one for each set of input shapes: those of caches grow from call to call.
 PROGRAMS = 128
 
 
@@ -36,13 +36,13 @@ class CompiledGraph(EngineModule):
     """A graph module that the engine runs, compiled for each set of input shapes.
 
     Args:
-        model: the graph module, which runs calls that the engine cannot.
-        capture: makes its graph, of which what does not depend on inputs is computed once.
+        model: the graph module, which runs the calls that the engine cannot.
+        capture: makes its graph, whose constants are folded.
         precision: as for :func:`corsac.compile`.
         inference: one of :data:`corsac._dynamo.INFERENCE`.
-        strict: whether results that share memory with anything else are an error: who runs programs around the
-            graph may write to them.
-        check: raises if the graph is not for such inputs.
+        strict: whether results that share memory with anything else are an error: programs around the graph may
+            write to them.
+        check: raises if the graph is not valid for such inputs.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class CompiledGraph(EngineModule):
         state = self.__dict__
         state["_programs"] = OrderedDict()
         state["_captured"] = state["_native_graph"] = None
-        # PyTorch does not count what norms write to their statistics.
+        # Norms do not raise the version counters of their statistics, so their contents are watched.
         statistics = [
             own for own in self._model.buffers() if own.dim() == 1 and own.is_floating_point()
         ]
         state["_watch"] = _core.Watch(self._model, contents=statistics)
         state["_runner"] = _core.Runner(self)
         state["_reasons"] = {}
-        #: The inputs that it may write to, and where weights lie, which they may be views of.
+        #: Indices of inputs that it may write to, and the memory of weights, which they may be views of.
         graph = getattr(self._model, "graph", None)
         state["_written"] = () if graph is None else tuple(written_placeholders(graph))
         state["_places"] = set()
@@ -123,20 +123,20 @@ class CompiledGraph(EngineModule):
         return self._by_host(reason, args, kwargs)
 
     def _refuse(self, key: Any, reason: str) -> str:
-        """Have calls like this one run by PyTorch: the program for them failed."""
+        """Leave calls like this one to PyTorch, since their program failed; return the reason."""
         self._runner.remove(key)
         self._programs[key] = reason
         return reason
 
     def _settle(self, key: Any, compiled: Compiled, inputs: tuple[Any, ...]) -> None:
-        """Have calls with such inputs run by native code from now on, if it is all native, and faster."""
+        """Let the runner call the program for such inputs directly, if it is all native, and faster."""
         is_native = isinstance(compiled.run, NativeCall) and compiled.choice.race is None
         # Another thread may have dropped it meanwhile.
         if is_native and not compiled.choice.is_slower() and self._programs.get(key) is compiled:
             self._runner.add(key, compiled.run.program, inputs, self._watch)
 
     def _key(self, inputs: tuple[Any, ...]) -> Any:
-        """What a program is made for: with writes to inputs, whether they are apart from weights, too."""
+        """Key of the program for these inputs; if it writes to inputs, with whether these share memory with weights."""
         key = call_key(inputs)
         return (key, self._is_apart(inputs)) if self._written else key
 
@@ -158,21 +158,21 @@ class CompiledGraph(EngineModule):
             return "weights made in inference mode do not tell when they are written to"
         return super()._why_not(inputs)
 
-    def _without_program(self, reason: str, args: tuple[Any, ...]) -> Any:
-        """Let PyTorch run this call and those like it: the program for them panicked, which had written to
-        nothing but its own results."""
+    def _without_program(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Let PyTorch run this call and those like it: their program panicked, and had written to its own
+        results only."""
         used = self._runner.recent()
         if used:
-            # The last one.
+            # The last one ran this call.
             self._runner.remove(used[-1])
         if self._written:
-            # Nobody knows what it has written.
+            # It may have written to inputs already, so the call cannot be repeated.
             raise EngineError(reason)
-        self._programs[self._key(args)] = reason
-        return self._by_host(reason, args, {})
+        self._programs[self._key(self._bind(args, kwargs))] = reason
+        return self._by_host(reason, args, kwargs)
 
     def prepare(self, inputs: tuple[Any, ...]) -> str | None:
-        """Compile for ``inputs`` without a call: None, or why PyTorch would run it."""
+        """Compile for ``inputs`` without a call; return the reason if PyTorch would run it, else None."""
         if not self._watch.is_current():
             self._forget()
         reason = self._why_not(inputs)
@@ -194,14 +194,14 @@ class CompiledGraph(EngineModule):
                     self.__dict__["_captured"] = module
                 run, preview = self._native(inputs)
         except (CompileError, LoweringError, _core.ShapeInferenceError) as error:
-            # PyTorch has the last word on calls that fail: it raises what users expect.
+            # PyTorch runs calls that fail, and raises the errors that users expect.
             compiled = f"{type(error).__name__}: {error}"
         else:
             seconds = time.perf_counter() - start
             kept = self._native_graph is not None and self._native_graph.is_kept(run, inputs)
             compiled = Compiled(run, seconds, preview, kept)
         for used in self._runner.recent():
-            # Most calls pass this by: which programs they used is known there.
+            # Most calls go to the runner directly, which has the order of last uses.
             with contextlib.suppress(KeyError):
                 self._programs.move_to_end(used)
         self._programs[key] = compiled
@@ -217,23 +217,23 @@ class CompiledGraph(EngineModule):
     def _native(
         self, inputs: tuple[torch.Tensor, ...]
     ) -> tuple[Callable[..., Any], Preview | None]:
-        """The whole graph as a program, or what the engine knows of it as several."""
+        """The whole graph as one program, or as several native parts with PyTorch between them."""
         if self._native_graph is None:
             self.__dict__["_native_graph"] = NativeGraph(
                 self._captured, precision=self._precision, strict=self._strict
             )
-        # Types of what has no rule are found by running it: hooks are to run in calls only.
+        # Types of calls without a rule are found by running them, which must not run hooks.
         return self._native_graph.compile(
             inputs, whole=self._watch.has_hooks, apart=self._is_apart(inputs)
         )
 
     def native_programs(self) -> list[_core.NativeProgram]:
-        """The programs that there are for the whole graph."""
+        """The native programs of the whole graph."""
         runs = [own.run for own in self._programs.values() if isinstance(own, Compiled)]
         return [run.program for run in runs if isinstance(run, NativeCall)]
 
     def explain(self) -> str:
-        """What was compiled, and what PyTorch ran and why, as text."""
+        """Report of the compiled programs, and of calls that PyTorch ran, with reasons, as text."""
         lines = []
         for key, compiled in self._programs.items():
             key = key[0] if self._written else key

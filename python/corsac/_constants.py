@@ -1,4 +1,4 @@
-"""Tensors that recorded programs compute of no input."""
+"""Tensors of recorded programs that do not depend on inputs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from corsac.fx import Graph, Node
 
 
 class Constants:
-    """Tensors that a program computes of no input, in whatever steps: masks that are written part by part.
+    """Constant folding of tensors that do not depend on inputs, even if made in several steps, such as masks that are
+    written part by part.
 
-    Each call would compute the same, so that they are computed once, unless somebody could see that.
+    Each call would compute the same, so they are computed once, unless that could be observed.
     """
 
     def __init__(self) -> None:
-        #: The nodes that compute them, with what they give and where that lies.
+        #: The nodes that compute them, with their results and the memory of these.
         self._nodes: dict[Node, tuple[Any, set[int]]] = {}
-        #: Where they lie, alive as long as this is.
+        #: Their tensors by memory, which is kept alive.
         self._places: dict[int, torch.Tensor] = {}
-        #: Places that are written to by others, or after they were read.
+        #: Memory that other nodes write to, or that is written to after it was read.
         self._lost: set[int] = set()
         self._read: set[int] = set()
-        #: Places that are written to after they were made.
+        #: Memory that is written to after it was made.
         self._written: set[int] = set()
 
     def note(
@@ -36,14 +37,14 @@ class Constants:
         weights: set[int],
         result: Any,
     ) -> None:
-        """A node was made, which has written to some tensors, read some, and given ``result``.
+        """Note a new node.
 
         Args:
             node: the node.
-            written: what it has written to.
-            tensors: what it has read.
-            weights: where those of them lie that the program did not make and that are no inputs.
-            result: what it gave.
+            written: tensors that it has written to.
+            tensors: tensors that it has read.
+            weights: memory of those of them that are neither made by the program nor inputs.
+            result: its result.
         """
         results = tensors_in(result)
         read_at, results_at = places_in(tensors), places_in(results)
@@ -55,7 +56,7 @@ class Constants:
         if not is_constant:
             self._read.update(place for place in read if place in self._places)
             self._lost.update(places_in(written))
-            # A view of a constant that an input had a say in.
+            # A view of a constant that depends on an input.
             self._lost.update(place for place in results_at if place in self._places)
             return
         places = {place_of(own): own for own in (*results, *written)}
@@ -65,12 +66,12 @@ class Constants:
         self._nodes[node] = result, {*places, *read}
 
     def nodes(self) -> set[Node]:
-        """The nodes that give constants."""
+        """The nodes whose results are constants."""
         lost = self._spread(self._lost)
         return {node for node, (_, places) in self._nodes.items() if not places & lost}
 
     def _spread(self, lost: set[int]) -> set[int]:
-        """The places that are none of constants: what shares a node with what is computed anew is computed anew, too."""
+        """Extend ``lost`` to all memory that shares a node with it: such nodes are computed in every call."""
         while True:
             found = {own for _, places in self._nodes.values() if places & lost for own in places}
             if found <= lost:
@@ -78,7 +79,7 @@ class Constants:
             lost = lost | found
 
     def depend_on(self, inputs: Iterable[Node]) -> None:
-        """These have turned out to be inputs: what is computed of them is none."""
+        """Treat these nodes as inputs after all: values computed from them are not constants."""
         left, seen = list(inputs), set[Node]()
         while left:
             node = left.pop()
@@ -88,10 +89,10 @@ class Constants:
             seen.update(node.users)
 
     def fold(self, graph: Graph, returned: list[torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Puts the tensors in the place of the nodes that compute them, if some of these write; by name."""
+        """Replace nodes by attributes with their values, where writes are involved; return the tensors by name."""
         returned_at = set(places_in(returned))
         lost = self._spread(self._lost | returned_at)
-        # What is only computed is for who folds constants.
+        # Constants without writes are left to `fold_constants`.
         kept = {
             node: own
             for node, (own, places) in self._nodes.items()

@@ -14,8 +14,8 @@ __version__: str
 
 @disjoint_base
 class Attribute:
-    """An attribute of a proxy. Calling it records a call of a method; any other use records that the
-    attribute is read.
+    """An attribute of a proxy. Calling it records a call of a method; any other use records a read of
+    the attribute.
     """
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
     def __init__(self, *_args: Any, **_kwargs: Any) -> None: ...
@@ -35,70 +35,72 @@ class Attribute:
 
 @final
 class Budget:
-    """How many changes passes may make, one after the other.
+    """Limit on the number of changes that passes make, one after the other.
 
     Each pass asks for one unit before each change that it could make by itself, in a fixed order,
     and leaves the graph as it is where it gets none; its report then says so. Running with 0, 1, 2,
     ... units gives graphs of which two neighbours differ in one change, so that a wrong one is
-    found by bisection. Without a limit any number is granted, and counted.
+    found by bisection. Without a limit every change is granted, and counted.
     """
     def __new__(cls, limit: Any = None) -> Budget: ...
     def __repr__(self, /) -> str: ...
     @property
     def left(self) -> Any:
-        """How many more may be made; None where it is any number."""
+        """Number of changes that may still be made; None without a limit."""
         ...
     @left.setter
     def left(self, value: Any) -> None: ...
     @property
     def limit(self) -> Any:
-        """How many changes may be made in all; None where it is any number."""
+        """Number of changes that may be made in all; None without a limit."""
         ...
     @limit.setter
     def limit(self, value: Any) -> None: ...
     @property
     def spent(self) -> Any:
-        """How many changes were made."""
+        """Number of changes made so far."""
         ...
     @spent.setter
     def spent(self, value: Any) -> None: ...
     def take(self) -> Any:
-        """Ask for one change; answers whether it may be made."""
+        """Ask for one change; returns whether it may be made."""
         ...
 
 class BytecodeError(ValueError):
-    """Bytes that are no code, instructions that cannot be written, or code that the interpreter cannot run.
+    """Invalid bytes of code, instructions that cannot be encoded, or code that the interpreter cannot run.
 
-    Has the attribute `offset`: where, in bytes, or None.
+    Has the attribute `offset`, in bytes, or None.
     """
 
 @final
 class CacheFolder:
-    """A folder in which what was found out about compiled programs is kept for other processes.
+    """A folder that keeps facts about compiled programs for other processes.
 
-    Entries are found by facts: names and texts that are all that they depend on, besides the version of
-    corsac and the processor, which are always looked at. `limit` is a size such as `"64M"`, its default.
-    Raises `OSError` if the folder cannot be made, belongs to another user or can be written to by others,
-    and `ValueError` for a limit that is no size.
+    Entries are found by facts: names and texts that cover all that they depend on, besides the
+    version of corsac and the processor, which always count. `limit` is a size such as `"64M"`, its
+    default. Raises `OSError` if the folder cannot be made, belongs to another user or can be
+    written to by others, and `ValueError` for a limit that is no size.
     """
     def __new__(cls, path: Any, limit: Any = None) -> CacheFolder: ...
     def clear(self) -> int:
-        """Removes all entries; answers how many."""
+        """Remove all entries; returns their number."""
         ...
     def contents(self) -> tuple[int, int]:
-        """How many entries there are, and what they take on the disk, in bytes."""
+        """Number of entries, and their size on the disk in bytes."""
         ...
     def get(self, facts: Any) -> tuple[str, dict[str, float]] | None:
-        """The steps of a program, and the seconds that ways to run it took; None if nothing is known of it."""
+        """The steps of a program, and the seconds that each way to run it took; None if there is no
+        entry.
+        """
         ...
     @property
     def limit_bytes(self) -> int:
-        """How many bytes it may take."""
+        """Largest size of the folder in bytes."""
         ...
     @limit_bytes.setter
     def limit_bytes(self, value: int) -> None: ...
     def put(self, facts: Any, program: Any, seconds: Any) -> None:
-        """Keeps these; raises `OSError` if they cannot be written."""
+        """Write an entry; raises `OSError` if it cannot be written."""
         ...
 
 @final
@@ -106,7 +108,7 @@ class CodeDraft:
     """The parts of the code of a graph, for a code generator that overrides some of them."""
     @property
     def free_vars(self) -> Any:
-        """The inputs, as they stand between the parentheses of a definition."""
+        """The inputs, as written between the parentheses of a definition."""
         ...
     @free_vars.setter
     def free_vars(self, value: Any) -> None: ...
@@ -118,19 +120,19 @@ class CodeDraft:
     def globals(self, value: Any) -> None: ...
     @property
     def outputs(self) -> Any:
-        """Pieces left out, each with the output node that it is for."""
+        """Indices of pieces that are left out, each with its output node."""
         ...
     @outputs.setter
     def outputs(self, value: Any) -> None: ...
     @property
     def pieces(self) -> Any:
-        """The body, in the pieces that transformers of bodies see."""
+        """The body, in the pieces that transformers of bodies get."""
         ...
     @pieces.setter
     def pieces(self, value: Any) -> None: ...
     @property
     def renamed(self) -> Any:
-        """Nodes that are not called by their names."""
+        """Nodes whose variables are not named after them."""
         ...
     @renamed.setter
     def renamed(self, value: Any) -> None: ...
@@ -142,7 +144,7 @@ class CodeDraft:
     def return_annotation(self, value: Any) -> None: ...
     @property
     def texts(self) -> Any:
-        """Objects that arguments hold, with how they are written."""
+        """Objects in arguments, with their expressions."""
         ...
     @texts.setter
     def texts(self, value: Any) -> None: ...
@@ -154,10 +156,10 @@ class CodeDraft:
     def wraps(self, value: Any) -> None: ...
 
 class CompileError(RuntimeError):
-    """A graph cannot be compiled: the node, and why."""
+    """A graph that cannot be compiled: the node, and the reason."""
 
 class ConfigError(ValueError):
-    """A configuration is none, or a model cannot be described by one.
+    """An invalid configuration, or a model that cannot be described by one.
 
     Has the attributes `line` and `column`, counted from 1; both are None where a model cannot be described.
     """
@@ -166,7 +168,7 @@ class ConfigError(ValueError):
 class Dim:
     """A size that depends on symbols: `batch`, `2*seq + 1`. Equal expressions are equal.
 
-    A symbol stands for any number from 2.
+    A symbol stands for any integer of at least 2.
     """
     def __add__(self, value: Any, /) -> Any: ...
     def __eq__(self, value: Any, /) -> bool: ...
@@ -187,13 +189,13 @@ class Dim:
     def __str__(self, /) -> str: ...
     def __sub__(self, value: Any, /) -> Any: ...
     def evaluate(self, sizes: Any) -> Any:
-        """Its value where symbols have the values in `sizes`."""
+        """Value for the symbols' values in `sizes`; raises `KeyError` if one is missing."""
         ...
 
 @disjoint_base
 class Graph:
     """A program: nodes in order. The Python class `corsac.fx.Graph` derives from this one and adds
-    what concerns code generation.
+    code generation.
     """
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Graph: ...
     def __str__(self, /) -> str: ...
@@ -208,18 +210,18 @@ class Graph:
         ...
     @property
     def _len(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         ...
     @_len.setter
     def _len(self, value: int) -> None: ...
     def _lint(self) -> Any:
-        """Checks that the graph is a program; that its attributes and submodules exist is for
-        `_check_targets`.
+        """Checks that the graph is valid; `_check_targets` checks that its attributes and submodules
+        exist.
         """
         ...
     def _parse(self, text: str, allow: Any = None) -> Any:
-        """Fills this empty graph with what `text` says. What it names must be allowed by `allow`, a
-        predicate or a collection of names.
+        """Fills this empty graph from `text`, whose names must be allowed by `allow`, a predicate or a
+        collection of names.
         """
         ...
     @property
@@ -234,7 +236,7 @@ class Graph:
         """
         ...
     def _table(self) -> Any:
-        """The table that `print_tabular` prints."""
+        """The table of `print_tabular`."""
         ...
     def call_function(self, the_function: Callable[..., Any], args: Any = None, kwargs: Any = None, type_expr: Any = None, name: str | None = None) -> Node:
         """A call of the function `the_function`."""
@@ -243,69 +245,68 @@ class Graph:
         """A call of the method called `method_name` on `args[0]`."""
         ...
     def canonical_hash(self) -> Any:
-        """A hash, as 32 hexadecimal digits, that is equal for graphs that compute the same in the
-        same way: it does not depend on the names of values nor on the order of independent nodes.
-        It does on opcodes, targets, arguments, the names and order of inputs, and on the order of
-        writes, random draws and other effects. Weights are not in the graph: their names count.
-        Constants that are tensors or objects count by identity, so that hashes of graphs with such
-        constants mean something in one process only.
+        """A hash, as 32 hexadecimal digits, that is equal for graphs that compute the same in the same
+        way: it does not depend on the names of values nor on the order of independent nodes. It
+        does depend on opcodes, targets, arguments, the names and order of inputs, and on the order
+        of writes, uses of random numbers and other effects. Weights are not in the graph: their
+        names count. Constants that are tensors or objects count by identity, so that hashes of
+        graphs with such constants are comparable within one process only.
         """
         ...
     def copy_with_values(self, g: Graph, val_map: dict[Node, Node], return_output_node: bool) -> Any:
-        """[`PyGraph::graph_copy`] where some node of `g` stands for a value that is no node."""
+        """[`PyGraph::graph_copy`] where the value of some node of `g` is no node."""
         ...
     def create_node(self, op: str, target: Any, args: Any = None, kwargs: Any = None, name: str | None = None, type_expr: Any = None) -> Node:
         """Creates a node at the insertion point.
 
         `op` is one of the six opcodes, `target` a function for call_function and otherwise a
-        string, `args` a tuple, `kwargs` a dictionary. `name` is a wish for the name of the value,
+        string, `args` a tuple, `kwargs` a dictionary. `name` is the preferred name of the value,
         `type_expr` a type annotation.
         """
         ...
     def diff(self, other: Any) -> Any:
-        """What has to change in this graph for it to become `other`.
+        """The changes that turn this graph into `other`.
 
-        Nodes are matched by what they compute before they are matched by name, so that a renamed
-        node does not make the nodes that use it differ. Print the answer to see it.
+        Nodes are matched by their computation before they are matched by name, so that a renamed
+        node does not make the nodes that use it differ. Print the result to see it.
         """
         ...
     def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:
-        """Removes nodes whose value nobody uses, unless they do something that can be observed:
-        write to an input, an attribute or a value that is used later (or that shares storage with
-        it), draw random numbers, have a registered side effect, or call something of which nothing
-        is known. Answers whether the graph has changed; graph modules that it names as attributes
-        are cleaned too.
+        """Removes nodes whose value is unused, unless they do something that can be observed: write
+        to an input, an attribute or a value that is used later (or that shares storage with it),
+        use random numbers, have a registered side effect, or call something unknown. Returns
+        whether the graph has changed; graph modules that it names as attributes are cleaned too.
 
-        With `is_impure_node`, that function alone says which unused nodes stay, as in torch.fx.
+        With `is_impure_node`, that function alone decides which unused nodes stay, as in torch.fx.
         """
         ...
     def erase_node(self, to_erase: Node) -> None:
-        """Takes a node without users out of the graph."""
+        """Removes a node without users from the graph."""
         ...
     def find_nodes(self, *, op: str, target: Any = None, sort: bool = True) -> list[Node]:
         """The nodes with this opcode, and this target where one is given, in time proportional to
-        the answer. With `sort`, in graph order.
+        their number. With `sort`, in graph order.
         """
         ...
     def graph_copy(self, g: Graph, val_map: dict[Node, Node], return_output_node: bool = False) -> Any:
-        """Copies all nodes of `g` up to its output node to the insertion point. `val_map` says what
-        some nodes of `g` are already, and afterwards what all of them are. Answers what the
-        output of `g` is in this graph; with `return_output_node`, also the output node of `g`.
+        """Copies all nodes of `g` up to its output node to the insertion point. `val_map` has the
+        values of some nodes of `g` in this graph, and afterwards those of all. Returns the value of
+        the output of `g` in this graph; with `return_output_node`, also the output node of `g`.
         """
         ...
     def inserting_after(self, n: Node | None = None) -> InsertPoint:
-        """Nodes created from now on come right after `n`; after everything for None. As a context
-        manager, until the end of the `with` block.
+        """Sets the insertion point right after `n`; after everything for None. As a context manager,
+        until the end of the `with` block.
         """
         ...
     def inserting_before(self, n: Node | None = None) -> InsertPoint:
-        """Nodes created from now on come before `n`; before everything for None. As a context
-        manager, until the end of the `with` block.
+        """Sets the insertion point before `n`; before everything for None. As a context manager, until
+        the end of the `with` block.
         """
         ...
     def node_copy(self, node: Node, arg_transform: Callable[[Node], Any] | None = None) -> Node:
-        """Copies a node of another graph (or this one) to the insertion point.
-        `arg_transform(node)` says what becomes of the nodes in its arguments.
+        """Copies a node of another graph (or this one) to the insertion point. `arg_transform(node)`
+        returns the replacement of each node in its arguments.
         """
         ...
     @property
@@ -327,26 +328,28 @@ class Graph:
     @owning_module.setter
     def owning_module(self, value: Any) -> None: ...
     def placeholder(self, name: str, type_expr: Any = None, default_value: Any = ...) -> Node:
-        """An input of the program, called `name`. `*name` and `**name` take what is left over."""
+        """An input of the program, called `name`. `*name` and `**name` take the remaining arguments."""
         ...
     def portable_hash(self) -> str | None:
-        """The hash of `canonical_hash`, which every process gives an equal graph; None if there are
+        """The hash of `canonical_hash`, which is the same in every process; None if there are
         constants that count by identity.
         """
         ...
     def to_lossless(self) -> Any:
         """The graph as text that `Graph.parse` reads back without loss.
 
-        Functions, classes and types are named; they are found again under those names when the
-        text is read. A value that no name leads to, such as a tensor, is written without one, and
+        Functions, classes and types are written by name, and are found again under those names when
+        the text is read. A value without such a name, such as a tensor, is written without one, and
         reading such a text is an error. Metadata and attributes are left out.
         """
         ...
     def topological_sort(self) -> Any:
-        """Orders the nodes so that each comes after all it uses; answers how many had to move.
+        """Orders the nodes so that each comes after all it uses; returns the number of nodes that
+        moved.
 
-        Nodes that come too early move to just behind what they wait for, and all others keep their
-        order. Effects that no argument expresses, such as changes in place, are not looked at.
+        Nodes that come too early move to just behind the nodes that they wait for, and all others
+        keep their order. Effects that no argument expresses, such as changes in place, are not
+        considered.
 
         Raises `RuntimeError` if nodes use each other in a cycle; the graph is then as it was.
         """
@@ -354,8 +357,8 @@ class Graph:
 
 @final
 class GraphDiff:
-    """What changed between two graphs. Prints like a unified diff of the two, without the numbers of
-    users; is false if nothing changed.
+    """The differences between two graphs. Prints like a unified diff of the two, without the numbers
+    of users; is false if there are none.
     """
     def __bool__(self, /) -> bool: ...
     def __repr__(self, /) -> str: ...
@@ -368,15 +371,15 @@ class GraphDiff:
     def added(self, value: Any) -> None: ...
     @property
     def changed(self) -> Any:
-        """Nodes in both that differ: the node before, the node after, and which of "name", "target",
-        "args", "kwargs" and "type" differ.
+        """Nodes in both that differ: the node before, the node after, and those of "name", "target",
+        "args", "kwargs" and "type" that differ.
         """
         ...
     @changed.setter
     def changed(self, value: Any) -> None: ...
     @property
     def moved(self) -> Any:
-        """Nodes of the second graph that stand elsewhere than in the first."""
+        """Nodes of the second graph that have another position than in the first."""
         ...
     @moved.setter
     def moved(self, value: Any) -> None: ...
@@ -388,47 +391,49 @@ class GraphDiff:
     def removed(self, value: Any) -> None: ...
 
 class GraphTextError(ValueError):
-    """A text that should be a graph is none, or names something that is not there.
+    """Invalid text of a graph, or a name in it that cannot be found.
 
     Has the attributes `line` and `column`, counted from 1, `expected` and `found`; all are None where a name was not found.
     """
 
 @final
 class Guards:
-    """What a program read when it was captured. A call may use the program if all of it is as it was."""
+    """State that a program read when it was captured. A call may use the program if all of it is
+    unchanged.
+    """
     def __len__(self, /) -> int: ...
     def counters(self) -> Any:
         """Places of numbers that the program replaces: dictionaries with keys, and cells."""
         ...
     def failure(self, program: Any) -> Any:
-        """The first guard that fails in words: the place, what was there, what is there now, and the file and the line
-        that has read it first; None if all hold.
+        """The first failing guard in words: place, old value, current value, and the file and line of
+        the first read; None if all hold.
         """
         ...
     def find(self, arguments: Any) -> Any:
-        """Finds the tensors and the objects in arguments and in state: in the places, and with the numbers, of the call
-        that was recorded. Gives None if something else is there.
+        """Finds the tensors and the objects in arguments and in state: in the places, and with the
+        numbers, of the recorded call. Returns None if something else is there.
 
         `arguments` are those that are neither tensors nor constants.
         """
         ...
     def hold(self) -> Any:
-        """Whether everything that the program read is as it was."""
+        """Whether all state that the program read is unchanged."""
         ...
     def list(self, program: Any) -> Any:
-        """Each guard in words: the family, the place, what it has to be, and the file and the line that has read it
-        first, if the program has. `program` is where paths begin.
+        """All guards in words: family, place, condition, and the file and line of the first read, if
+        it was the program's. Paths begin at `program`.
         """
         ...
     def reason(self) -> Any:
-        """What has changed, for people; None if nothing has."""
+        """Description of a change, for people; None if there is none."""
         ...
 
 HOST: Any
 
 @final
 class InsertPoint:
-    """Puts the insertion point of a graph back where it was, at the end of a `with` block."""
+    """Restores the insertion point of a graph at the end of a `with` block."""
     def __enter__(self) -> None: ...
     def __exit__(self, _class: Any, _value: Any, _traceback: Any) -> None: ...
 
@@ -439,7 +444,7 @@ class Instructions:
         """Write the code: ``co_code``, ``co_exceptiontable``, ``co_linetable``."""
         ...
     def blocks(self) -> list[tuple[int, int, list[int], list[int]]]:
-        """The basic blocks: first instruction, behind the last one, blocks that may run next, blocks that
+        """The basic blocks: first instruction, end (exclusive), blocks that may run next, blocks that
         handle its exceptions.
         """
         ...
@@ -474,8 +479,8 @@ class Instructions:
         """The parts that `from_parts` takes, without the version."""
         ...
     def rows(self, consts: Any, names: Any, locals: Any) -> list[tuple[Any, ...]]:
-        """The lines of ``text``: opcode, number, argument, what it stands for, offset, offset of its first
-        ``EXTENDED_ARG``, target or None, whether it starts a line, label or None, place.
+        """The lines of ``text``: opcode, number, argument, argument as text, offset, offset of its
+        first ``EXTENDED_ARG``, target or None, whether it starts a line, label or None, place.
         """
         ...
     def stack_depths(self, flags: Any) -> list[int | None]:
@@ -492,34 +497,36 @@ class Instructions:
 
         Args:
             flags: ``co_flags``.
-            parameters: how many local variables are parameters.
+            parameters: the number of local variables that are parameters.
             consts, names: ``co_consts`` and ``co_names``.
             locals: the local variables, cells and free variables, by slot.
-            free: how many of them, the last ones, are free variables.
+            free: the number of free variables, which come last.
         """
         ...
 
 @final
 class LineMap:
-    """The node of each line of a generated function, made a dictionary when somebody asks."""
+    """The node of each line of a generated function, converted to a dictionary on demand."""
     def __reduce__(self) -> Any: ...
     def to_dict(self) -> Any:
-        """From line (the `def` line being 0) to the index of the node, None before the first."""
+        """A dictionary from line (the `def` line being 0) to the index of the node, None before the
+        first.
+        """
         ...
 
 @final
 class Matches:
-    """The places in a graph where a pattern was found."""
+    """The matches of a pattern in a graph."""
     def __len__(self, /) -> int: ...
     def nodes(self, index: int) -> Any:
-        """What match number `index` maps nodes of the pattern to, what the placeholders of the
-        pattern stand for, and what it returns.
+        """Parts of match number `index`: a map from nodes of the pattern to values, the values of the
+        pattern's placeholders, and the values that it returns.
         """
         ...
     def replace(self, replacement: Any, anchor: Any, result: Any, list_added: Any) -> Any:
-        """Puts `replacement` in the place of all matches. Answers for each
-        `result(anchor, nodes_map)`, or with `list_added` `result(anchor, nodes_map, added)`, where
-        `nodes_map` says what it mapped nodes of the pattern to. No hooks are called.
+        """Replaces all matches by `replacement`. Returns for each `result(anchor, nodes_map)`, or with
+        `list_added` `result(anchor, nodes_map, added)`, where `nodes_map` maps nodes of the pattern
+        to values. No hooks are called.
         """
         ...
 
@@ -529,18 +536,18 @@ class ModelFile:
     def __new__(cls, path: Any) -> ModelFile: ...
     @property
     def inputs(self) -> Any:
-        """What it takes: names, element types, sizes."""
+        """Its inputs: names, element types, sizes."""
         ...
     @inputs.setter
     def inputs(self, value: Any) -> None: ...
     @property
     def outputs(self) -> Any:
-        """What it gives: places in the result, element types, sizes."""
+        """Its outputs: places in the result, element types, sizes."""
         ...
     @outputs.setter
     def outputs(self, value: Any) -> None: ...
     def program(self) -> Any:
-        """The program that it is, with its weights packed."""
+        """Its program, with packed weights."""
         ...
     @property
     def text(self) -> Any:
@@ -549,7 +556,7 @@ class ModelFile:
     @text.setter
     def text(self, value: Any) -> None: ...
     def weight_bytes(self, number: Any) -> Any:
-        """The bytes of the weight with this number, in little-endian order, row by row."""
+        """The bytes of the weight with this number, in little-endian and row-major order."""
         ...
     @property
     def weights(self) -> Any:
@@ -559,34 +566,35 @@ class ModelFile:
     def weights(self, value: Any) -> None: ...
 
 class ModelFileError(ValueError):
-    """A file is no model file, is damaged, or asks for more than it may."""
+    """A file that is no model file, is damaged, or exceeds a limit."""
 
 @final
 class Namespace:
-    """Hands out names of which no two are the same."""
+    """Creates names of which no two are the same."""
     def __new__(cls) -> Namespace: ...
     def create(self, candidate: str, may_shadow: bool) -> str:
-        """A fresh name after `candidate`, which may be that of a builtin if `may_shadow`."""
+        """A new name based on `candidate`, which may be that of a builtin if `may_shadow`."""
         ...
     def mark_used(self, name: str) -> None:
-        """Takes `name` as it is."""
+        """Marks `name` as used."""
         ...
     def used(self) -> Any:
-        """All names taken."""
+        """All names that are used."""
         ...
 
 @final
 class NativeModel:
-    """A graph with what is known of its modules and weights. The programs that are made of it share
-    packed weights, and the memory for values.
+    """A graph with the facts about its modules and weights. Programs compiled from it share packed
+    weights, and the memory for values.
 
-    It is for the weights as they are when it is made, and for a graph that does not change.
+    It uses the weights as they are when it is made, and the graph must not change.
     """
     def __new__(cls, graph: Graph, *, strict: Any = False, precision: Any = "f32", after: Any = None) -> NativeModel: ...
     def compile(self, inputs: Any, *, writes: Any = False) -> Any:
-        """A program for tensors like `inputs`; numbers among them are compiled in. Raises what
-        `compile_graph` does. With `writes` the program may write to its inputs: calls raise `ValueError` where
-        these share memory with others or with a weight, or do not lie row by row.
+        """Compiles a program for tensors like `inputs`; numbers among them are compiled in. Raises the
+        exceptions of `compile_graph`. With `writes` the program may write to its inputs: calls
+        raise `ValueError` where these share memory with others or with a weight, or are not
+        contiguous.
         """
         ...
 
@@ -597,16 +605,16 @@ class NativeProgram:
     def __str__(self, /) -> str: ...
     @property
     def arena_bytes(self) -> Any:
-        """How many bytes the values of a run take, weights and inputs aside."""
+        """Bytes of the values of a run, without weights and inputs."""
         ...
     @arena_bytes.setter
     def arena_bytes(self, value: Any) -> None: ...
     def output(self) -> Any:
-        """What the graph returns, with the numbers of results in the places of tensors."""
+        """The value that the graph returns, with the indices of results in place of tensors."""
         ...
     @property
     def output_dtypes(self) -> Any:
-        """The element types of the results, by PyTorch's names for them."""
+        """The element types of the results, by PyTorch's names."""
         ...
     @output_dtypes.setter
     def output_dtypes(self, value: Any) -> None: ...
@@ -618,30 +626,30 @@ class NativeProgram:
     def output_shapes(self, value: Any) -> None: ...
     @property
     def precision(self) -> Any:
-        """With what convolutions and linear layers multiply: `"bf16"` where that is wanted and the
-        processor can.
+        """Precision of multiplications in convolutions and linear layers: `"bf16"` where it was
+        requested and the processor supports it.
         """
         ...
     @precision.setter
     def precision(self, value: Any) -> None: ...
     def profile(self, *arguments: Any) -> Any:
-        """Like a call; answers what it answers, and how many seconds each step took."""
+        """Like a call; returns its result, and the seconds that each step took."""
         ...
     def run(self, inputs: Any, outputs: Any) -> Any:
-        """Runs the program on arrays in row-major order, and writes the results to others: float32,
-        int64, and bytes for truth values. The interpreter is free meanwhile. As many threads take part
-        as `CORSAC_NUM_THREADS` says, or as there are cores: PyTorch may be absent.
+        """Run the program on arrays in row-major order, and write the results to others: float32,
+        int64, and bytes for truth values. The interpreter is released meanwhile. The number of
+        threads is `CORSAC_NUM_THREADS`, or that of the cores: PyTorch may be absent.
         """
         ...
     @property
     def step_count(self) -> Any:
-        """How many steps a run takes."""
+        """Number of steps of a run."""
         ...
     @step_count.setter
     def step_count(self, value: Any) -> None: ...
     @property
     def steps(self) -> Any:
-        """The steps, a line of text each."""
+        """The steps, one line of text each."""
         ...
     @steps.setter
     def steps(self, value: Any) -> None: ...
@@ -654,12 +662,12 @@ class NativeProgram:
 
 @final
 class Node:
-    """One step of a program: what it does (`op`), what it calls or names (`target`), and what with
-    (`args`, `kwargs`).
+    """One step of a program: its operation (`op`), the function, module or name that it applies to
+    (`target`), and its arguments (`args`, `kwargs`).
 
     A node is made by the methods of `Graph` and is the same object (`is`) for as long as it is in
-    its graph. `meta` is a dictionary for whoever wants to note something about the node, and
-    other attributes may be set freely.
+    its graph. `meta` is a dictionary for notes about the node, and other attributes may be set
+    freely.
 
     The opcodes are `placeholder` (an input; `args` is empty or holds its default value), `get_attr`
     (a parameter or another attribute, by qualified name), `call_function`, `call_method` (on
@@ -682,7 +690,7 @@ class Node:
     def _args(self, value: tuple[Any, ...]) -> None: ...
     @property
     def _erased(self) -> bool:
-        """Whether the node was taken out of its graph."""
+        """Whether the node was removed from its graph."""
         ...
     @_erased.setter
     def _erased(self, value: bool) -> None: ...
@@ -701,28 +709,28 @@ class Node:
     def _prepend(self, x: Node) -> None: ...
     @staticmethod
     def _pretty_print_target(target: Any) -> Any:
-        """What the printed graph shows for a target: a name as it is, a callable by where it is found."""
+        """A target as the printed graph shows it: a name as it is, a callable by its qualified name."""
         ...
     @property
     def _prev(self) -> Node: ...
     @_prev.setter
     def _prev(self, value: Node) -> None: ...
     def _rename(self, candidate: str) -> Any:
-        """Gives the value the first free name after `candidate`."""
+        """Gives the value the first free name based on `candidate`."""
         ...
     def _replace_input_with(self, old_input: Node, new_input: Node) -> Any: ...
     @property
     def _repr_fn(self) -> Any:
-        """What people have set to print the node with, or None."""
+        """The function that users have set to print the node with, or None."""
         ...
     @_repr_fn.setter
     def _repr_fn(self, value: Any) -> None: ...
     def _repr_html_(self) -> Any:
-        """What is known of the node, as a notebook shows it."""
+        """Properties of the node, as HTML for notebooks."""
         ...
     @property
     def _sort_key(self) -> tuple[int, ...]:
-        """A key that grows along the graph."""
+        """A key that increases along the graph."""
         ...
     @_sort_key.setter
     def _sort_key(self, value: tuple[int, ...]) -> None: ...
@@ -745,7 +753,7 @@ class Node:
     @args.setter
     def args(self, value: tuple[Any, ...]) -> None: ...
     def format_node(self, placeholder_names: Any = None, maybe_return_typename: Any = None, *, include_tensor_metadata: Any = False) -> str | None:
-        """The line that stands for the node in the printed graph.
+        """The line of the node in the printed graph.
 
         With a list that is not empty as `placeholder_names`, the description of a placeholder is
         appended to it instead, and None returned. `maybe_return_typename[0]` becomes the type of
@@ -764,8 +772,8 @@ class Node:
         ...
     def is_impure(self, impure_random: bool = True) -> bool:
         """Whether torch.fx's dead-code elimination would keep this node if nothing used it: inputs and
-        outputs, modules marked `_is_impure`, functions with side effects, and random functions
-        unless `impure_random` says that they may go.
+        outputs, modules marked `_is_impure`, functions with side effects, and, with
+        `impure_random`, functions that use random numbers.
         """
         ...
     @property
@@ -776,7 +784,7 @@ class Node:
     def kwargs(self, value: dict[str, Any]) -> None: ...
     @property
     def meta(self) -> dict[str, Any]:
-        """A dictionary for whoever wants to note something about the node. Copied with the node."""
+        """A dictionary for notes about the node. Copied with the node."""
         ...
     @meta.setter
     def meta(self, value: dict[str, Any]) -> None: ...
@@ -794,9 +802,9 @@ class Node:
     def next(self, value: Node) -> None: ...
     def normalized_arguments(self, root: Any, arg_types: tuple[Any, ...] | None = None, kwarg_types: dict[str, Any] | None = None, normalize_to_only_use_kwargs: bool = False) -> Any:
         """The arguments matched to the parameters of the function or module called, with default
-        values filled in: a pair of args and kwargs, or None where they cannot be told.
+        values filled in: a pair of args and kwargs, or None where they are unknown.
 
-        `root` is the module that call_module targets are looked up in; types tell overloads apart.
+        `root` is the module that call_module targets are looked up in; types select overloads.
         """
         ...
     @property
@@ -815,10 +823,10 @@ class Node:
     @prev.setter
     def prev(self, value: Node) -> None: ...
     def replace_all_uses_with(self, replace_with: Node, delete_user_cb: Callable[[Node], bool] | None = None, *, propagate_meta: bool = False) -> list[Node]:
-        """Makes all users of this node use `replace_with` instead, and answers which they are.
+        """Makes all users of this node use `replace_with` instead, and returns these users.
 
-        `delete_user_cb(user)` may say for each user whether it shall change. With
-        `propagate_meta`, the replacement, which must have none yet, gets this node's meta.
+        `delete_user_cb(user)` may decide for each user whether it changes. With `propagate_meta`,
+        the replacement, which must have none yet, gets this node's meta.
         """
         ...
     def replace_input_with(self, old_input: Node, new_input: Node) -> None:
@@ -826,8 +834,8 @@ class Node:
         ...
     @property
     def source(self) -> Any:
-        """Where in the user's program the node was made: file, line, function and module path, or
-        None where no program made it.
+        """Location in the user's program where the node was made: file, line, function and module
+        path, or None where no program made it.
         """
         ...
     @source.setter
@@ -867,18 +875,17 @@ class Node:
 
 @final
 class NodeIterator:
-    """A place in the list of nodes.
+    """A position in the list of nodes.
 
-    The next few nodes are looked up together and kept, which is good for as long as the graph does
-    not change.
+    The next few nodes are looked up together and cached, for as long as the graph does not change.
     """
     def __iter__(self, /) -> NodeIterator: ...
     def __next__(self, /) -> Node: ...
 
 @final
 class Nodes:
-    """The nodes of a graph in order, or in reverse. Nodes may come and go while it is iterated:
-    what is inserted ahead is seen, what is erased is not.
+    """The nodes of a graph in order, or in reverse. Nodes may come and go during an iteration: those
+    inserted ahead are seen, erased ones are not.
     """
     def __contains__(self, key: Any, /) -> bool: ...
     def __iter__(self, /) -> NodeIterator: ...
@@ -903,11 +910,11 @@ class PanicException(BaseException):
 class Proxy:
     """A value that flows through a program while it is recorded.
 
-    Operators, methods and functions of PyTorch applied to it become nodes of a graph, and give
+    Operators, methods and functions of PyTorch applied to it become nodes of a graph, and return
     proxies for those. ``Proxy(node)`` makes one that appends to the graph of ``node``, so that a
     transform can be written as an expression.
 
-    A proxy cannot be iterated over, and control flow cannot depend on it: its value is not known.
+    A proxy cannot be iterated over, and control flow cannot depend on it: its value is unknown.
     Either fix the value (``concrete_args``), or put the code in question into a function and keep
     that as one call with ``wrap``.
     """
@@ -975,7 +982,7 @@ class Proxy:
     def __truediv__(self, value: Any, /) -> Any: ...
     def __xor__(self, value: Any, /) -> Any: ...
     def keys(self) -> Any:
-        """Recorded as a call of the method; a tracer that knows the keys may answer them."""
+        """Recorded as a call of the method; a tracer that knows the keys may return them."""
         ...
     @property
     def node(self) -> Node:
@@ -985,100 +992,115 @@ class Proxy:
     def node(self, value: Node) -> None: ...
     @property
     def tracer(self) -> Any:
-        """What records operations on this proxy."""
+        """The tracer that records operations on this proxy."""
         ...
     @tracer.setter
     def tracer(self, value: Any) -> None: ...
 
 @final
 class Recording:
-    """Watches a run of a program on the thread that it is called from.
+    """Watches a run of a program on the calling thread.
 
-    Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at; ``asking``, code that
-    asks whether somebody looks at the operators of tensors, or compiles it, and is told that nobody does; ``passages``, the
-    code of functions through which modules are called and find their parts, in the order of [`PASSAGES`], or none;
-    ``refused``, methods of C that cannot be recorded; ``printing``, the code of ``ours`` that prints; ``told``, an object with
-    functions:
+    Args: ``ours``, code objects of functions that record operators, which are not analysed;
+    ``asking``, code that asks whether operators of tensors are intercepted, or whether it is being
+    compiled, and gets no for an answer; ``passages``, code of functions through which modules are
+    called and find their parts, in the order of [`PASSAGES`], or none; ``refused``, methods of C
+    that cannot be recorded; ``printing``, the code of ``ours`` that prints; ``told``, an object
+    with callbacks:
 
-    - ``quiet(function, arguments, named)`` calls a function so that its operators are not recorded.
-    - ``host(function)`` gives a function that does the same for a program that is not recorded any more.
-    - ``prints(function, arguments, names)`` is told of each call that prints: of the function, or None for one of ``printing``
-      that is being entered, all arguments and the names of the last ones, or None if they are not known. It gives why that
-      cannot be done later.
-    - ``assume(begins)`` is told when a function is entered and left that is marked to give constants.
+    - ``quiet(function, arguments, named)`` calls a function without recording its operators.
+    - ``host(function)`` returns a function that does the same for a program that is no longer
+      recorded.
+    - ``prints(function, arguments, names)`` is called for each call that prints: with the function,
+      or None for one of ``printing`` that is being entered, all arguments and the names of the last
+      ones, or None if they are not known. It returns the reason why the call cannot be made later,
+      if there is one.
+    - ``assume(begins)`` is called when a function that is marked to return constants is entered and
+      left.
     """
     def __new__(cls, ours: Any, asking: Any, passages: Any, refused: Any, printing: Any, told: Any) -> Recording: ...
     def ask(self, function: Any, *arguments: Any) -> Any:
-        """A function tells how something is set that the program depends on: it is asked now, and before each call, unless the
-        program has made the function or one of its arguments.
+        """Guard a setting that the program depends on: the function is called now, and before each
+        call, unless the program has made the function or one of its arguments.
         """
         ...
     def conditions(self) -> Any:
-        """Comparisons of symbols and integers that have to come out as they did; or a text that says what cannot be
-        followed. For a recording that is finished.
+        """Comparisons of symbols and integers that have to give the same results again; or the name of
+        an operation that cannot be followed. For a recording that is finished.
         """
         ...
     def conditions_on_values(self) -> Any:
-        """Conditions on values, after all of them are fixed if something cannot be followed. For a recording that is
-        finished.
+        """Conditions on values, with all symbols fixed if an operation cannot be followed. For a
+        recording that is finished.
         """
         ...
     def count(self, places: Any) -> Any:
-        """Places hold other numbers in each call, which are symbols: dictionaries with keys, and cells, which are their own
-        keys.
+        """Set the places that hold other numbers in each call, which become symbols: dictionaries with
+        keys, and cells, which are their own keys.
         """
         ...
     @staticmethod
     def effects() -> Any:
-        """The table of effects, for who tests it: what a function does, and where it is found."""
+        """The table of effects, for tests: effects of functions, and their paths."""
         ...
     def entered(self, code: Any) -> Any:
-        """Whether the program has called code of ``ours``. For a recording that is finished."""
+        """Whether the program has called this code of ``ours``. For a recording that is finished."""
         ...
     def expression(self, own: Any) -> Any:
-        """What a number stands for; None if it is none of the recording's. Also for a recording that is finished."""
+        """Expression that a number stands for; None if it is not one of this recording. Also for a
+        recording that is finished.
+        """
         ...
     def finish(self, program: Any, given: Any, arguments: Any, replays: Any) -> Any:
-        """What the program read, as guards, and what it has changed; or why it is not captured: `"writes"`, `"torch"`
-        (something of PyTorch that is no operator) or `"opaque"`, and a text.
+        """Reads of the program as guards, and its changes; or the reason why it is not captured:
+        `"prints"`, `"writes"`, `"torch"` (something of PyTorch that is no operator) or `"opaque"`,
+        and a text.
 
-        Args: ``given``, the tensors among the arguments, which each call has others of; ``arguments``, those that are
-        neither tensors nor constants; ``replays``, whether changes may be part of the program, and objects among
-        the arguments others in each call.
+        Args: ``given``, the tensors among the arguments, which differ in each call; ``arguments``,
+        those that are neither tensors nor constants; ``replays``, whether changes may be part of
+        the program, and objects among the arguments may differ in each call.
         """
         ...
     def fix(self, own: Any) -> Any:
-        """Symbols in a value have to be the numbers that they are. Also for a recording that is finished."""
+        """Fix the symbols in a value to their numbers. Also for a recording that is finished."""
         ...
     def made(self, object: Any) -> Any:
-        """Whether the program has made an object, as far as the collector knows it. For a recording that is finished."""
+        """Whether the program has made an object, as far as the garbage collector tracks it. For a
+        recording that is finished.
+        """
         ...
     def makes_number(self) -> Any:
-        """Whether the program gets the number that a method of a tensor gives, and no function of C that calls it."""
+        """Whether the number that a tensor method returns goes to the program, not to a C function
+        that calls the method.
+        """
         ...
     def operator(self) -> Any:
-        """An operator is being recorded: nothing is looked at until `recorded` is called. Whether anything is looked at."""
+        """Begin to record an operator: nothing is analysed until `recorded` is called. Returns whether
+        the program is still analysed.
+        """
         ...
     def reads(self, container: Any) -> Any:
-        """A container is among the arguments of an operator: what it holds is read."""
+        """Record a read of the contents of a container that is an argument of an operator."""
         ...
     def recorded(self) -> Any:
-        """An operator has been recorded."""
+        """End the recording of an operator."""
         ...
     def refused_at(self) -> Any:
-        """The file and the line of the program that does what cannot be recorded, where that is known. For a recording
+        """File and line of the program that does what cannot be recorded, if known. For a recording
         that is finished.
         """
         ...
     def run(self, program: Any, args: Any, kwargs: Any) -> Any:
-        """Calls `program`, and watches it. Gives what it gives, and raises what it raises."""
+        """Call `program`, and watch it. Returns its result, and raises its exceptions."""
         ...
     def symbol(self, expression: Any, value: Any, of_values: Any) -> Any:
-        """A number that stands for a size, or for what depends on values: it is `value`, and no other object."""
+        """A new object with the value of `value` that stands for a size or, `of_values`, for an
+        expression of tensor values.
+        """
         ...
     @staticmethod
     def unavailable() -> Any:
-        """Why nothing can be watched here and now; None if it can."""
+        """The reason why nothing can be watched here and now; None if it can."""
         ...
 
 @final
@@ -1099,13 +1121,13 @@ class RewriteRule:
 
 @final
 class Rewriter:
-    """Replaces matches one by one, with what Python code may have made of them in between, and calls
-    the hooks of the graph's owning module.
+    """Replaces matches one by one, whose values Python code may change in between, and calls the hooks
+    of the graph's owning module.
     """
     def __new__(cls, graph: Graph, pattern: Graph) -> Rewriter: ...
     def replace(self, nodes_map: Any, placeholder_nodes: Any, replacement: Any) -> Any:
         """Replaces one match, given by its `nodes_map` and `placeholder_nodes`, in which the
-        placeholders stand for what the new nodes use afterwards. Answers the new nodes.
+        placeholders' values become those that the new nodes use. Returns the new nodes.
         """
         ...
 
@@ -1116,88 +1138,107 @@ class RuleSet:
     def __new__(cls, rules: Any) -> RuleSet: ...
     def apply(self, graph: Graph, make_match: Any, limit: Any = None, budget: Any = None) -> Any:
         """Applies the rules to `graph` until none matches any more, or `limit` rewrites were made.
-        `make_match(values, roots)` makes what conditions are asked about. Answers every place where
-        a pattern matched.
+        `make_match(values, roots)` makes the argument of conditions. Returns every place where a
+        pattern matched.
         """
         ...
     def places(self) -> Any:
-        """The modules and attributes that results name by their paths in the module with the graph, each
-        with the rule.
+        """Paths of the modules and attributes that results name, in the module with the graph, each
+        after the name of its rule.
         """
         ...
 
 @final
 class Runner:
-    """Runs the programs of a model for calls that nothing is special about."""
+    """Runs the programs of a model for ordinary calls."""
     def __new__(cls, compiled: Any) -> Runner: ...
-    def add(self, key: Any, program: Any, inputs: Any, watch: Any, guards: Any = None, *, distinct: Any = False, build: Any = None) -> Any:
-        """Runs calls with arguments like `inputs` by `program` from now on, as long as `guards` hold and the tensors
-        are as `watch` knows them; if `distinct`, only those that give no tensor twice, because it was made by
-        a run that could have asked. `key` is its name; `build` is called with what it gives, and makes of that what is
-        returned.
+    def add(self, key: Any, program: Any, arguments: Any, watch: Any, *, keywords: Any = None, guards: Any = None, structures: Any = ..., inputs: Any = ..., found: Any = None, rewritten: Any = ..., build: Any = None, replay: Any = None) -> Any:
+        """Runs calls with arguments like these by a program from now on.
+
+        Args:
+            key: its name.
+            program: takes the tensors among the arguments; if it was recorded, each tensor once,
+                followed by those that it finds in containers and in state, and by `rewritten`.
+            arguments, keywords: a call that it is for.
+            watch: checks that its weights are unchanged.
+            guards: check that Python would do the same again; None for a graph.
+            structures: those of the arguments that may be other objects in each call.
+            inputs: the inputs of a call, if it was recorded.
+            found: the indices, among the inputs, of the tensors that guards find; None if it looks
+                at none.
+            rewritten: tensors with other contents in each call.
+            build: converts the results to the return value.
+            replay: the same, from results, inputs, and the objects that guards find; changes state.
         """
         ...
-    def leave(self, arguments: Any, calls: Any) -> Any:
-        """Leaves so many calls with arguments like these to PyTorch, which is faster than to look at them; not those
-        of which an argument needs gradients.
+    def leave(self, arguments: Any, keywords: Any, calls: Any) -> Any:
+        """Leaves so many calls with arguments like these to PyTorch, where that is faster than
+        checking them; not those with an argument that requires gradients.
         """
         ...
     def recent(self) -> Any:
         """The names of all programs; the one that was used last comes last."""
         ...
     def remove(self, key: Any) -> Any:
-        """Forgets the program of this name."""
+        """Removes the program of this name."""
         ...
-    def run(self, arguments: Any) -> Any:
-        """What the model answers to these arguments; `HOST` for a call that is left to PyTorch, and
-        `NotImplemented` for one that has to be looked at: of other shapes than there are programs for, or where
-        autograd records, a mode is on, a weight has changed, somebody observes.
+    def run(self, arguments: Any, keywords: Any = None) -> Any:
+        """Run a call, and return the results of the model; `HOST` for a call that is left to PyTorch,
+        and `NotImplemented` for one that needs Python: of other shapes than there are programs for,
+        or where autograd records, a mode is on, a weight has changed, or calls are observed.
+        """
+        ...
+    def take_ran(self) -> Any:
+        """The names of the programs that have run since the last call of this, in the order of their
+        last calls.
         """
         ...
 
 class ShapeInferenceError(RuntimeError):
-    """A call in a graph fails when it runs: the node, what it takes, and what it was given."""
+    """A call in a graph that fails when it runs: the node, expected and actual arguments."""
 
 @final
 class SourceNotes:
-    """Notes where in the user's program the nodes of one graph are made."""
+    """Records the locations in the user's program where the nodes of one graph are made."""
     def __new__(cls) -> SourceNotes: ...
     def note(self, node: Node) -> Any:
-        """`node`, of the same graph each time, is made by the line that the program is at."""
+        """Record that `node`, of the same graph each time, is made by the current line of the program."""
         ...
 
 @disjoint_base
 class TracerCore:
-    """Records what happens to proxies. The Python class `corsac.fx.proxy.TracerBase` derives from
-    this one.
+    """Records operations on proxies. The Python class `corsac.fx.proxy.TracerBase` derives from this
+    one.
     """
     def __new__(cls, *_args: Any, **_kwargs: Any) -> TracerCore: ...
     def _buffer_name(self, buffer: Any) -> Any:
         """The qualified name of a buffer of the root."""
         ...
     def _call_module(self, module: torch.nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """What `call_module` does, unless overridden."""
+        """The default `call_module`."""
         ...
     def _create_proxy(self, kind: str, target: Any, args: Any, kwargs: Any, name: str, type_expr: Any, proxy_factory_fn: Any) -> Any:
-        """What `create_proxy` does, unless overridden."""
+        """The default `create_proxy`."""
         ...
     def _index_root(self, root: Any, is_module: bool, code: Any) -> Any:
-        """Prepares for a trace of `root`, by a function with this code. Answers the tensors that modules have as plain attributes."""
+        """Prepares for a trace of `root`, by a function with this code. Returns the tensors that
+        modules have as plain attributes.
+        """
         ...
     def _module_name(self, module: torch.nn.Module) -> Any:
         """The qualified name of a module of the root."""
         ...
     def _note_origin(self, node: Node) -> Any:
-        """Notes where a node comes from."""
+        """Records the origin of a node."""
         ...
     def _parameter_name(self, parameter: Any) -> Any:
         """The qualified name of a parameter of the root."""
         ...
     def _record(self, fn: Callable[..., Any], args: Any, names: Any, type_expr: Any) -> Any:
-        """Calls `fn` and records what it does and what it returns."""
+        """Calls `fn` and records its operations and its result."""
         ...
     def _succeed(self, node: Node) -> Any:
-        """What is recorded from now on takes the place of `node`; of none for None."""
+        """Sets the node that nodes recorded from now on replace; None for no node."""
         ...
     @property
     def graph(self) -> Any:
@@ -1219,7 +1260,7 @@ class TracerCore:
     def node_name_to_scope(self, value: Any) -> None: ...
     @property
     def num_calls(self) -> Any:
-        """How often each module was called, by path."""
+        """Number of calls of each module, by path."""
         ...
     @num_calls.setter
     def num_calls(self, value: Any) -> None: ...
@@ -1238,46 +1279,48 @@ class TracerCore:
 
 @final
 class Types:
-    """Types of the values of a graph, and what computing them costs."""
+    """Types of the values of a graph, and the cost of computing them."""
     def costs(self) -> Any:
-        """What each node costs, in order: multiplications, floating-point operations, bytes read, bytes
-        written; None for what is not known.
+        """Costs of the nodes, in order: multiplications, floating-point operations, bytes read, bytes
+        written; None for what is unknown.
         """
         ...
     def fallbacks(self) -> Any:
         """Nodes that have no rule: name, target, and the reason."""
         ...
     def lifetimes(self) -> Any:
-        """Each piece of memory: bytes, and the names of the first and the last node that need it."""
+        """Live ranges of the buffers: bytes, and the names of the first and the last node that need
+        each.
+        """
         ...
     def peak(self) -> Any:
-        """The most bytes of activations held at once, the name of the node at which that is, bytes
-        held while each node runs, and the names of nodes whose memory is not known.
+        """Peak of the bytes of activations held at once, the name of the node with that peak, bytes
+        held while each node runs, and the names of nodes whose memory is unknown.
         """
         ...
     def result_bytes(self) -> Any:
-        """Bytes that each node's result takes, in order; None where sizes are not known."""
+        """Bytes of each node's result, in order; None where sizes are unknown."""
         ...
     def shown(self) -> Any:
-        """What is known of each node's value, in order, as text: `float32[2, 3]`."""
+        """Types of the nodes' values, in order, as text: `float32[2, 3]`."""
         ...
     def uncounted(self) -> Any:
-        """Why the cost of a node is not known, by the node's name."""
+        """Nodes whose cost is unknown: name, target, and the reason."""
         ...
     def unknown(self) -> Any:
-        """Nodes whose value is not known: name, target, and the reason."""
+        """Nodes whose value is unknown: name, target, and the reason."""
         ...
     def used_weights(self) -> Any:
-        """The numbers of the parameters and buffers that each node uses, in order."""
+        """Indices of the parameters and buffers that each node uses, in order."""
         ...
     def values(self, places: Any = None) -> Any:
-        """What is known of each node's value, in order: tensors as their metadata. With `places`, of the nodes with these
-        numbers; raises `IndexError` for others than there are.
+        """Values of the nodes, in order, with tensors as their metadata. With `places`, those of the
+        nodes at these indices; raises `IndexError` for an index out of range.
         """
         ...
     def weights(self) -> Any:
-        """Parameters and buffers that the graph names: name, elements, bytes, whether it is a
-        parameter, whether it is trained.
+        """Parameters and buffers that the graph names: name, number of elements, bytes, whether it is
+        a parameter, whether it is trained.
         """
         ...
 
@@ -1301,7 +1344,7 @@ class Users:
     def __repr__(self, /) -> str: ...
     def __reversed__(self) -> Any: ...
     def copy(self) -> dict[Node, None]:
-        """The users as a dictionary, apart from the graph."""
+        """The users as a dictionary, independent of the graph."""
         ...
     def get(self, key: Any, default: Any = None) -> Any: ...
     def items(self) -> ItemsView[Node, None]: ...
@@ -1310,53 +1353,55 @@ class Users:
 
 @final
 class Watch:
-    """The state of a model that programs were compiled for: its tensors, with how often they were written
-    to, and its modules, with whether they train and have hooks.
+    """State of a model that programs were compiled for: its tensors, with their numbers of writes, and
+    its modules, with their training modes and hooks.
 
-    It never changes, so that any code of Python may run while one looks: a model's own `_version` or
-    truth value, another thread's call. A cycle of references through it goes through the dictionaries
-    and modules that it holds, where the collector can break it.
+    It never changes, so that any code of Python may run during a check: a model's own `_version` or
+    truth value, another thread's call. A cycle of references through it goes through the
+    dictionaries and modules that it holds, where the garbage collector can break it.
     """
     def __new__(cls, root: Any, constants: Any = ..., *, trains: Any = False, contents: Any = ..., rewritten: Any = ...) -> Watch: ...
     @property
     def count(self) -> Any:
-        """How many tensors are looked at."""
+        """Number of tensors that are watched."""
         ...
     @count.setter
     def count(self, value: Any) -> None: ...
     @property
     def counts_writes(self) -> Any:
-        """Whether it can be seen that tensors are written to: not of large ones made in inference mode."""
+        """Whether all writes to tensors can be detected: not those to large ones made in inference
+        mode.
+        """
         ...
     @counts_writes.setter
     def counts_writes(self, value: Any) -> None: ...
     def failure(self) -> Any:
-        """The first tensor, or module, that is not as it was, and what has become of it; None if all are."""
+        """The first tensor or module that has changed, and its change; None if none has."""
         ...
     @property
     def has_hooks(self) -> Any:
-        """Whether a module has hooks; in training those of the way back, too."""
+        """Whether a module has hooks; in training, backward hooks count, too."""
         ...
     @has_hooks.setter
     def has_hooks(self, value: Any) -> None: ...
     def has_same_tensors(self) -> Any:
-        """Whether all tensors are still in their places, whatever has become of them."""
+        """Whether all tensors are still in their places, whatever their changes."""
         ...
     def is_current(self) -> Any:
-        """Whether everything is still as it was."""
+        """Whether all of this state is unchanged."""
         ...
     def requires_grad(self) -> Any:
-        """Whether a tensor wants a gradient."""
+        """Whether a tensor requires a gradient."""
         ...
     def written(self) -> Any:
-        """The tensors that were written to and are in their places, of the same sizes and types."""
+        """The tensors that were written to, and have kept their places, sizes and types."""
         ...
 
 @final
 class WrappedFunction:
-    """A function that is recorded as one call if it gets a proxy, and otherwise is itself.
+    """A function that is recorded as one call if it gets a proxy, and is called otherwise.
 
-    It is in place while any thread traces. In a thread that does not, it calls the function.
+    It is in place while any thread traces. In a thread that does not trace, it calls the function.
     """
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
     def __get__(self, instance: Any, owner: Any = None, /) -> Any: ...
@@ -1367,35 +1412,37 @@ class WrappedFunction:
     def __wrapped__(self, value: Any) -> None: ...
 
 def active_traces() -> int:
-    """How many traces are active in the process."""
+    """Number of active traces in the process."""
     ...
 
 def alternate_groups(on_device: Any, before: Any, together: Any, *, host_first: Any) -> Any:
-    """Groups that take turns on host and device. `on_device` says of each of a number of things where
-    it runs, `before` has pairs of which the first has to run before the second, `together` lists of
-    those that have to run at once. Answers for each group whether it is the device's, and its
+    """Groups that alternate between host and device. `on_device` has for each of a number of things
+    where it runs, `before` pairs of which the first has to run before the second, `together` lists
+    of those that have to run at once. Returns for each group whether it runs on the device, and its
     things.
     """
     ...
 
 def are_native(values: Any) -> Any:
-    """Whether all of `values` are strided tensors of PyTorch itself on the CPU, of types that programs know."""
+    """Whether all of `values` are strided tensors of PyTorch's own classes on the CPU, of types that
+    programs support.
+    """
     ...
 
 def assemble_code(wraps: Any, prologue: str, body: str) -> Any:
-    """Puts code together from its parts: source, line map, line that the function starts on."""
+    """Joins the parts of code: returns source, line map, line that the function starts on."""
     ...
 
 def call_layers(graph: Graph, modules: Any) -> Any:
-    """Calls modules, by path, in the place of what the nodes of `graph` call."""
+    """Replaces the calls of these nodes of `graph` by calls of modules, by path."""
     ...
 
 def canonicalize(graph: Graph, *, budget: Any = None) -> Any:
-    """Puts the nodes of `graph` into canonical order. Answers the nodes that have moved."""
+    """Puts the nodes of `graph` into canonical order. Returns the nodes that have moved."""
     ...
 
 def cast_layers(graph: Graph, *, budget: Any = None) -> Any:
-    """Calls functions in the place of the modules whose weights autocast casts. Answers every call of
+    """Replaces the modules whose weights autocast casts by calls of functions. Returns every call of
     such a module.
     """
     ...
@@ -1405,25 +1452,26 @@ def check_threads_setting() -> Any:
     ...
 
 def common_subexpressions(graph: Graph, *, keep: Any = ..., budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
-    """Computes once what `graph` computes twice; nodes in `keep` stay and take nobody's place. Answers the
-    nodes that were removed, each with the one that took its place, and those that stay, with the reason.
+    """Computes values once that `graph` computes twice; nodes in `keep` stay and replace no others.
+    Returns the nodes that were removed, each with its replacement, and those that stay, with the
+    reason.
     """
     ...
 
 def compile_graph(graph: Graph, inputs: Any, *, strict: Any = False, precision: Any = "f32") -> Any:
-    """Compiles `graph`, whose `owning_module` has the weights, for tensors like `inputs`; numbers among
-    them are compiled in.
+    """Compiles `graph` for tensors like `inputs`, with the weights of its `owning_module`; numbers
+    among the inputs are compiled in.
 
-    Raises `CompileError` for what the engine does not know, and `ShapeInferenceError` for a call
-    that fails when it runs. Results are new tensors; `strict` makes it a `CompileError` if one would
-    share memory with an input, a weight or another result in PyTorch, and what is returned twice one
-    tensor. `precision` is `"f32"`, or `"bf16"` for convolutions and linear layers that multiply
-    numbers rounded to bfloat16, where the processor can.
+    Raises `CompileError` for what the engine does not support, and `ShapeInferenceError` for a call
+    that fails when it runs. Results are new tensors; with `strict`, it is a `CompileError` if one
+    would share memory with an input, a weight or another result in PyTorch, and a value that is
+    returned twice is one tensor. `precision` is `"f32"`, or `"bf16"` for convolutions and linear
+    layers that multiply numbers rounded to bfloat16, where the processor can.
     """
     ...
 
 def computing_again(target: Any) -> Any:
-    """How long computing the elements of what an operator gives takes: "long", "none", "copied" (as long as
+    """Time to recompute the elements of an operator's result: "long", "none", "copied" (as long as
     reading and writing them) or "function".
     """
     ...
@@ -1433,9 +1481,9 @@ def convert_mkldnn(graph: Graph, supported: Any, with_operand: Any, unfit: Any, 
     and `leave` around them.
 
     `supported` has classes of modules and functions, `with_operand` functions that belong to a
-    subgraph if one of their operands does; `unfit` says of modules, by path, why they do not.
-    Answers for each subgraph its nodes and its conversions, and the supported nodes that are in
-    none, with the reason.
+    subgraph if one of their operands does; `unfit` has the modules, by path, that do not, with the
+    reason. Returns for each subgraph its nodes and its conversions, and the supported nodes that
+    are in none, with the reason.
     """
     ...
 
@@ -1447,28 +1495,29 @@ def copy_submodules(source: Any, destination: Any, names: Any, otherwise: Any) -
     ...
 
 def divisions_to_multiplications(graph: Graph, multiply: Any, *, budget: Any = None) -> Any:
-    """Multiplies by the inverse where `graph` divides by a number; `multiply` is `operator.mul`. Answers
-    the nodes that were changed, each with the divisor it had, and all divisions by numbers.
+    """Replaces divisions by numbers in `graph` by multiplications with the inverse; `multiply` is
+    `operator.mul`. Returns the nodes that were changed, each with its old divisor, and all
+    divisions by numbers.
     """
     ...
 
 def draft_code(request: Any, own_output: bool) -> Any:
-    """The parts of the code of a graph. With `own_output`, what returns is left out."""
+    """The parts of the code of a graph. With `own_output`, the return statement is left out."""
     ...
 
 def draw_difference(before: Any, before_notes: Any, after: Any, after_notes: Any, style: Any) -> Any:
-    """Writes a picture of what has to change in `before` to become `after`, as [`draw_graph`] does."""
+    """Draws the changes that turn `before` into `after`, as [`draw_graph`] does."""
     ...
 
 def draw_graph(graph: Graph, notes: Any, style: Any) -> Any:
-    """Writes a picture of `graph`. `notes` are pairs of a node and what is known of it; `style` says
-    format (`svg`, `dot`, `html`), title, overlay, how deep modules are open, and whether nodes that
+    """Draws `graph`. `notes` are pairs of a node and the facts about it; `style` has the format
+    (`svg`, `dot`, `html`), title, overlay, depth to which modules are open, and whether nodes that
     compute sizes are left out.
     """
     ...
 
 def draw_records(title: Any, records: Any, edges: Any) -> Any:
-    """Writes an SVG of boxes of text, joined by lines from the first to the second of each pair."""
+    """Draws boxes of text as SVG, joined by lines from the first to the second of each pair."""
     ...
 
 def effect_pairs(graph: Graph) -> Any:
@@ -1478,21 +1527,21 @@ def effect_pairs(graph: Graph) -> Any:
     ...
 
 def eliminate_dead_code(graph: Graph, *, impure_random: bool = True, budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
-    """Removes what nobody can observe from `graph`. Answers the nodes that were removed and those
-    that nobody uses and that stay, with the reason.
+    """Removes nodes of `graph` that have no observable effect. Returns the nodes that were removed,
+    and the unused ones that stay, with the reason.
     """
     ...
 
 def explain_compilation(graph: Graph, inputs: Any, fallback: Any = None, *, strict: Any = False) -> Any:
-    """The nodes of `graph` that the engine does not know, for tensors like `inputs`, with the reasons.
-    `fallback` is as for `propagate_types`, and `strict` as for `compile_graph`.
+    """The nodes of `graph` that the engine does not support, for tensors like `inputs`, with the
+    reasons. `fallback` is as for `propagate_types`, and `strict` as for `compile_graph`.
     """
     ...
 
 def extract_nodes(graph: Graph, nodes: Any, *, tuple_return: Any = False) -> Any:
-    """Makes a graph of `nodes`, in this order: their inputs from elsewhere become its inputs, and
-    what others use of them is what it gives. Answers the graph, and what its inputs and outputs
-    are in the original.
+    """Makes a graph of `nodes`, in this order: values from elsewhere that they use become its inputs,
+    and their values that are used elsewhere its outputs. Returns the graph, and the originals of
+    its inputs and outputs.
 
     Inputs come in the order of their first use, but in graph order if all are inputs of the
     program. Raises KeyError if one of the nodes uses a later one.
@@ -1500,15 +1549,17 @@ def extract_nodes(graph: Graph, nodes: Any, *, tuple_return: Any = False) -> Any
     ...
 
 def extract_subgraph(graph: Graph, nodes: Any, inputs: Any, outputs: Any) -> Any:
-    """Makes a graph that computes `nodes`, in this order, from `inputs` and gives a list of `outputs`.
+    """Makes a graph that computes `nodes`, in this order, from `inputs` and returns a list of
+    `outputs`.
 
-    Raises KeyError if a node uses, or the result has, what is neither an input nor computed before.
+    Raises KeyError if a node uses, or the result has, a value that is neither an input nor computed
+    before.
     """
     ...
 
 def find_constants(graph: Graph, skipped: Any, *, budget: Any = None) -> Any:
-    """Finds what does not depend on the inputs of `graph`; calls in `skipped` count as if they did.
-    Answers the constant nodes, those calls among them that other nodes use, and as sites those
+    """Finds the nodes that do not depend on the inputs of `graph`; calls in `skipped` count as if they
+    did. Returns the constant nodes, those calls among them that other nodes use, and as sites those
     calls of constants that have to be made every time, with the reason. Changes nothing.
     """
     ...
@@ -1520,48 +1571,50 @@ def find_layers(graph: Graph, parameters: Any, *, budget: Any = None) -> Any:
     ...
 
 def find_linears(graph: Graph, unfit: Any, kinds: Any = None, *, budget: Any = None) -> Any:
-    """The calls of `nn.Linear` in `graph` that can be changed, and all of them with the reason why they
-    cannot. `unfit` says of layers, by path, why the host cannot change them. With `kinds`, a number
-    by path, the calls come in groups that can be merged; otherwise each is a group.
+    """The calls of `nn.Linear` in `graph` that can be changed, and all of them with the reason why
+    they cannot. `unfit` has the layers, by path, that the host cannot change, with the reason. With
+    `kinds`, a number by path, the calls come in groups that can be merged; otherwise each is a
+    group.
     """
     ...
 
 def find_part_cycle(graph: Graph, parts: Any, *, writes: Any = True) -> Any:
-    """Whether each of `parts`, lists of nodes of `graph`, can run at once: no way leads out of one
-    and back into it. Answers None if so, otherwise a message that names a cycle. What is written to
-    is used in the order of the program, unless `writes` says that the caller sees to that.
+    """Checks that each of `parts`, lists of nodes of `graph`, can run at once: no path leads out of
+    one and back into it. Returns None if so, otherwise a message that names a cycle. With `writes`,
+    uses of a value that is written to keep the order of the program; otherwise the caller sees to
+    that.
     """
     ...
 
 def first_failing(changes: Any, fails: Any) -> Any:
-    """The smallest number of changes in 1..=changes with which `fails(number)` is true, given that it
-    is with all of them and is not with none.
+    """Smallest number of changes in 1..=changes for which `fails(number)` is true, given that it is
+    true for `changes` and false for 0.
     """
     ...
 
 def fold_batch_norms(graph: Graph, fold: Callable[[list[tuple[str, str]]], list[str | None]], *, linear: bool = False, budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
     """Folds batch norms into the layers beside them. `fold(plans)` gets a dictionary for each; it
-    makes the new weights, in order, and answers for each the names of weight and bias, or why it
-    cannot be done. Answers every batch norm, with the layer.
+    makes the new weights, in order, and returns for each the names of weight and bias, or the
+    reason why it is impossible. Returns every batch norm, with the layer.
     """
     ...
 
 def functions_to_operators(graph: Graph, *, budget: Any = None) -> Any:
-    """Writes functions of `torch` in `graph` as operators of Python. Answers every call of one that
+    """Replaces functions of `torch` in `graph` by operators of Python. Returns every call of one that
     Python has an operator for.
     """
     ...
 
 def fuse_mkldnn(graph: Graph, nodes: Any) -> Any:
-    """Makes the calls of convolutions and linear layers among `nodes`, a subgraph of `graph`, do what
-    is done with their results at once. Answers all calls of such layers.
+    """Fuses the operations on the results of convolutions and linear layers among `nodes`, a subgraph
+    of `graph`, into the calls of these layers. Returns all calls of such layers.
     """
     ...
 
 def gather_parts(graph: Graph, parts: Any) -> Any:
-    """Puts nodes of each of `parts`, lists of nodes of `graph`, side by side, where some nodes have to
+    """Makes nodes of each of `parts`, lists of nodes of `graph`, adjacent, where some nodes have to
     run after others that they do not use; changes nothing where none have to. Parts are called
-    without seeing who writes to what, so that their places have to be right.
+    without regard to writes, so that their positions have to be right.
 
     Raises RuntimeError if the parts cannot run at once.
     """
@@ -1572,146 +1625,148 @@ def generate_code(request: Any) -> Any:
     ...
 
 def graph_effects(graph: Graph) -> list[tuple[tuple[list[Node], list[Node], bool, bool, bool, bool, bool], bool, int]]:
-    """What each node of `graph` does besides computing its value, in order: the same as
-    `node_effects`, whether nodes after it may compute something else than nodes before, whether it
-    depends on how arguments lie in memory if it shares storage with them, and the number of the values
+    """Effects of each node of `graph` besides its value, in order: the same as `node_effects`, whether
+    nodes after it may compute something else than nodes before, whether the layout of arguments in
+    memory decides if it shares storage with them, and the number of its alias class, the values
     that it may share storage with: 0 for inputs and attributes.
     """
     ...
 
 def has_effects(graph: Graph) -> bool:
-    """Whether a call of the program that `graph` is does anything besides computing its result."""
+    """Whether a call of the program `graph` does anything besides computing its result."""
     ...
 
 def infer_type(target: Any, args: Any, kwargs: Any) -> Any:
-    """The type of what `target` gives for these arguments, by the rules: tensors as their metadata.
-    A string is the name of a tensor method. Answers a tuple of one value, or the reason why there is
-    none as text.
+    """Type of the result of `target` for these arguments, by the shape rules; tensors as their
+    metadata. A string is the name of a tensor method. Returns a tuple of one value, or the reason
+    why the type is unknown as text.
     """
     ...
 
 def insert_casts(graph: Graph, dtype: Any, cast: Any, widest: Any, *, budget: Any = None) -> Any:
-    """Inserts the casts of autocast: `cast(value, dtype)`, `widest(list)`. Answers every call that it
-    casts for, with the type, and what it knows nothing of.
+    """Inserts the casts of autocast: `cast(value, dtype)`, `widest(list)`. Returns every call that it
+    casts for, with the type, and every call that is unknown to it.
     """
     ...
 
 def intercept_call(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
-    """What `Module.__call__` does while traces are active."""
+    """`Module.__call__` while traces are active."""
     ...
 
 def intercept_getattr(module: torch.nn.Module, name: str) -> Any:
-    """What `Module.__getattr__` does while traces are active."""
+    """`Module.__getattr__` while traces are active."""
     ...
 
 def invert(graph: Graph) -> Any:
-    """The graph that computes the input of `graph` from its result; or the node that is in the way, and
-    why. And every step, undone or not.
+    """The graph that computes the input of `graph` from its result; or the node that prevents it, and
+    the reason. And every step, undone or not.
     """
     ...
 
 def keyword_arguments(graph: Graph, *, budget: Any = None) -> Any:
-    """Gives the arguments of PyTorch's functions in `graph` by keyword. Answers every call of one that
-    had arguments by position.
+    """Passes the arguments of PyTorch's functions in `graph` by keyword. Returns every call of one
+    that had arguments by position.
     """
     ...
 
 def knows_switches() -> Any:
-    """Whether what is switched on is asked of functions of C++, for tests."""
+    """Whether modes are queried by C++ functions, for tests."""
     ...
 
 def knows_tensor_layout() -> Any:
-    """Whether structures of tensors are known, for tests."""
+    """Whether the structures of tensors are known, for tests."""
     ...
 
 def makes_tensors_directly() -> Any:
-    """Whether results of programs are made so, for tests."""
+    """Whether results of programs are made in this way, for tests."""
     ...
 
 def map_aggregate(a: Any, fn: Callable[..., Any]) -> Any:
-    """Applies `fn` to each value in `a` that is no tuple, list, dictionary or slice itself. The
-    result has the same structure; its lists and dictionaries cannot be changed.
+    """Applies `fn` to each value in `a` that is not itself a tuple, list, dictionary or slice. The
+    result has the same structure, with immutable lists and dictionaries.
     """
     ...
 
 def map_arg(a: Any, fn: Callable[..., Any]) -> Any:
     """Applies `fn` to each node in `a`, which may be nested tuples, lists, dictionaries and slices.
-    The result has the same structure; its lists and dictionaries cannot be changed.
+    The result has the same structure, with immutable lists and dictionaries.
     """
     ...
 
 def match_subgraph(pattern: Graph, graph: Graph, *, match_output: bool, match_placeholder: bool, remove_overlapping_matches: bool, ignore_literals: bool, node_name_match: str, schemas: Any, same_attribute: Any) -> Any:
-    """Finds all places in `graph` where `pattern` occurs.
+    """Finds all matches of `pattern` in `graph`.
 
     `schemas` has the operators in the pattern whose calls may pass the same arguments in different
-    ways. `same_attribute(wanted, found)` says whether an attribute that the pattern reads may
+    ways. `same_attribute(wanted, found)` returns whether an attribute that the pattern reads may
     stand for one that the graph reads.
     """
     ...
 
 def merge_linears(graph: Graph, members: Any, merged: Any, getitem: Any) -> Any:
-    """Makes one call of `merged`, the path of a module, out of calls of linear layers with the same
-    input: `members` are the calls, each with the features that it gives, and whether its result is
-    copied out of the merged one. Answers the new node.
+    """Replaces calls of linear layers with the same input by one call of `merged`, the path of a
+    module: `members` are the calls, each with the number of features of its result, and whether its
+    result is copied out of the merged one. Returns the new node.
     """
     ...
 
 def merge_products(graph: Graph, split: Any = None, *, budget: Any = None) -> Any:
-    """Makes one matrix product of several in `graph` with one right-hand side. `split(product,
-    inputs)` takes the product apart, by default `torch.split` with the sizes. Answers every product.
+    """Merges matrix products in `graph` with the same right-hand side into one. `split(product,
+    inputs)` splits the product, by default with `torch.split` and the sizes. Returns every product.
     """
     ...
 
 def mkldnn_table() -> Any:
-    """The names of what is supported: classes of modules, functions, and functions that are supported
-    with an operand that is.
+    """Names that are supported: classes of modules, functions, and functions that need a supported
+    operand.
     """
     ...
 
 def modules_to_functions(graph: Graph, classes: Any = None, *, budget: Any = None) -> Any:
-    """Calls functions in the place of modules of `graph`; with `classes`, qualified names, only of
-    modules of those. Answers every call of such a module.
+    """Replaces calls of modules in `graph` by calls of functions; with `classes`, qualified names,
+    only of modules of these. Returns every call of such a module.
     """
     ...
 
 def node_effects(node: Node) -> tuple[list[Node], list[Node], bool, bool, bool, bool, bool]:
-    """What `node` does besides computing its value."""
+    """Effects of `node` besides its value."""
     ...
 
 def not_failing(entries: Any) -> Any:
-    """Those of `entries`, which have `guards`, of which the guard that failed last holds now."""
+    """Those of `entries` whose last failing guard holds now. Each entry has `guards`."""
     ...
 
 def note_quiet_call(function: Any, arguments: Any, named: Any, is_new: Any) -> Any:
-    """A call of a function of PyTorch has done nothing but compute results, which are all new memory, or none of them is."""
+    """Record that a call of a PyTorch function did nothing but compute results, which are all new
+    memory, or none of them is.
+    """
     ...
 
 def observe_calls(start: Any) -> Any:
-    """Counts those who want to see what each call does."""
+    """Starts or ends a profile, which sees each call in Python."""
     ...
 
 def opcode_effect(minor: Any, name: str, arg: Any, jump: Any) -> int:
-    """By how much an instruction of CPython 3.``minor`` makes the stack higher, as ``dis.stack_effect``."""
+    """Stack effect of an instruction of CPython 3.``minor``, as ``dis.stack_effect``."""
     ...
 
 def opcode_operand(minor: Any, name: str, word: Any, flags: Any) -> int | None:
-    """The argument of an opcode of CPython 3.``minor`` for a word that listings show: ``+`` of
-    ``BINARY_OP``; for an index of a name, with the bits below it.
+    """Argument of an opcode of CPython 3.``minor`` that listings show as ``word``: ``+`` of
+    ``BINARY_OP``; for an index of a name, that index with the flag bits below it.
 
     Returns None where the opcode has no such word.
     """
     ...
 
 def opcode_table(minor: Any) -> list[tuple[int, str, str, int]]:
-    """The opcodes of CPython 3.``minor``: number, name, what the argument means, cache units.
+    """The opcodes of CPython 3.``minor``: number, name, kind of argument, cache units.
 
-    What the argument means is a word: "none", "count", "const", "name", "local", "free", "jump", ...
+    The kind of argument is a word: "none", "count", "const", "name", "local", "free", "jump", ...
     """
     ...
 
 def pad_input_of_linear(graph: Graph, call: Any, pad: Any) -> Any:
-    """Puts a column of ones behind the input of `call`, a call of a linear layer; `pad` is
-    `torch.nn.functional.pad`. Answers the new node.
+    """Appends a column of ones to the input of `call`, a call of a linear layer; `pad` is
+    `torch.nn.functional.pad`. Returns the new node.
     """
     ...
 
@@ -1720,14 +1775,14 @@ def parse_rules(text: str) -> Any:
     ...
 
 def partition_joint(graph: Graph, values: Any, forward_outputs: Any, fewest_bytes: Any) -> Any:
-    """A joint graph in two, of which the first `forward_outputs` outputs are those of the way forward. Nodes
-    are numbered in the order of the graph. `fewest_bytes` computes again all that is cheap.
+    """Partitions a joint graph, whose first `forward_outputs` outputs are those of the forward. Nodes
+    are numbered in the order of the graph. `fewest_bytes` recomputes everything that is cheap.
     """
     ...
 
 def place_by_cost(graph: Graph, sizes: Any, devices: Any, seconds: Any, rate: Any) -> Any:
-    """Parts of `graph` that were combined as long as that saves time. `seconds` says how long each node
-    takes, `rate` how many bytes a second move between devices.
+    """Parts of `graph`, combined as long as that saves time. `seconds` has the time of each node,
+    `rate` is in bytes a second between devices.
     """
     ...
 
@@ -1736,49 +1791,52 @@ def place_by_exchange(graph: Graph, sizes: Any, devices: Any, seconds: Any, rate
     ...
 
 def place_by_size(graph: Graph, sizes: Any, devices: Any) -> Any:
-    """Parts of `graph` that fill one device after the other. `sizes` has the bytes of each node, of its
-    value and with its parameters; `devices` the bytes and the number of each device.
+    """Parts of `graph` that fill one device after the other. `sizes` has the bytes of each node, of
+    its value and with its parameters; `devices` the bytes and the number of each device.
     """
     ...
 
 def place_of(own: Any) -> Any:
-    """Where a strided tensor lies, as long as something lies there: the same for all views of it."""
+    """Address of the storage of a strided tensor, which all its views share; valid while the storage
+    lives.
+    """
     ...
 
 def place_with_embeddings(graph: Graph, sizes: Any, devices: Any, bytes: Any, embeddings: Any) -> Any:
-    """Parts of `graph` with embeddings on devices of their own, `bytes` large each, and copies of the rest
-    on all of these. `embeddings` says of each node whether it is one.
+    """Parts of `graph` with embeddings on devices of their own, `bytes` large each, and copies of the
+    rest on all of these. `embeddings` has for each node whether it is one.
     """
     ...
 
 def places_in(*values: Any) -> Any:
-    """Where those of the tensors in some values lie that are strided."""
+    """Addresses of the storages of the strided tensors in some values."""
     ...
 
 def plant_panic(place: Any) -> Any:
-    """For tests: the next compilation (`"compile"`) or run of a program (`"run"`) panics, once; None takes
-    that back.
+    """Plant a panic, for tests: the next compilation (`"compile"`) or run of a program (`"run"`)
+    panics, once; None removes it.
     """
     ...
 
 def propagate_types(graph: Graph, inputs: Any, fallback: Any = None, *, fill: Any = True, cost: Any = False) -> Any:
     """Types of all values of `graph` for `inputs`, in the order of the placeholders.
 
-    `fallback(node, values)` is asked about nodes without a rule, with what is known of their inputs
-    as a dictionary from node to value; it answers a value, or None if it knows none. With `fill`,
-    metadata is written to the nodes as `ShapeProp` does. With `cost`, costs are counted too.
+    `fallback(node, values)` is called for nodes without a rule, with the known values of their
+    inputs as a dictionary from node to value; it returns a tuple of one value, or None if the value
+    is unknown. With `fill`, metadata is written to the nodes as `ShapeProp` does. With `cost`,
+    costs are counted too.
     """
     ...
 
 def propose_parts(graph: Graph, supported: Any, sections: Any = None, *, horizontal: Any = True, items: Any = True, writes: Any = True) -> Any:
-    """Puts supported nodes together into as large parts as make no cycle.
+    """Combines supported nodes into parts that are as large as possible without cycles.
 
-    `supported` says of each node, in graph order, whether it is. With `horizontal`, nodes without
-    connection may be in one part. Answers for each part its number, counting supported nodes from
-    the end, its nodes in graph order, and those that joined it since what they take an item from
-    is in it; without `items`, none do, and none leave a part for that. What is written to is used in
-    the order of the program, unless `writes` says that the caller sees to that. `sections`, a number for
-    each node that never falls, is for parts that do not reach from one section to the next; it needs
+    `supported` has for each node, in graph order, whether it is. With `horizontal`, nodes without
+    connection may be in one part. Returns for each part its number, counting supported nodes from
+    the end, its nodes in graph order, and those that joined it since it has the value that they
+    take an item from; without `items`, none do, and none leave a part for that. With `writes`, uses
+    of a value that is written to keep the order of the program; otherwise the caller sees to that.
+    `sections`, a number for each node that never falls, limits each part to one section; it needs
     `horizontal`.
 
     Raises `ValueError` if lists are not as long as the graph.
@@ -1786,19 +1844,21 @@ def propose_parts(graph: Graph, supported: Any, sections: Any = None, *, horizon
     ...
 
 def quiet_call(function: Any, arguments: Any, named: Any) -> Any:
-    """Whether the results of a call are new memory, if it is known to do nothing but compute them; None if it is not known."""
+    """Whether the results of a call are new memory, if it is known to do nothing but compute them;
+    None if it is not known.
+    """
     ...
 
 def read_config(graph: Graph, text: str, format: Any, allowed: Any, max_nodes: Any) -> Any:
-    """Reads a configuration and fills the empty `graph` with what it computes.
+    """Reads a configuration and builds its computation in the empty `graph`.
 
     Args:
         graph: an empty graph.
         text: the configuration.
         format: "graph", "toml" or "json".
-        allowed: what it may name besides operators of torch: qualified names, with the functions
-            or classes behind them.
-        max_nodes: how many nodes the graph may have.
+        allowed: names that it may use besides operators of torch: qualified names, with the
+            functions or classes behind them.
+        max_nodes: the largest number of nodes of the graph.
 
     Returns the model's name or None; the modules as (path, class, args, kwargs, line); the tensors
     as (path, is a parameter, dtype, shape, initial value, line), where the initial value is a word
@@ -1807,61 +1867,60 @@ def read_config(graph: Graph, text: str, format: Any, allowed: Any, max_nodes: A
     ...
 
 def register_interception(call: Any, getattr: Any, original_call: Any, original_getattr: Any, functions: Any, methods: Any) -> Any:
-    """Says what is to be replaced: functions with the code that enters here, functions with the
-    original code, and the registries of wrapped functions and methods.
+    """Registers the objects for the replacements: functions with the code that enters here, functions
+    with the original code, and the registries of wrapped functions and methods.
     """
     ...
 
 def register_proxy_support(torch_proxy: Any, torch_attribute: Any, appending_tracer: Any, assert_function: Any, explain_length: Any, explain_conversion: Any) -> Any:
-    """Says what proxies need of the Python half of the package."""
+    """Registers the objects that proxies need of the Python half of the package."""
     ...
 
 def register_tracer_classes(base: Any, tracer: Any) -> Any:
-    """Says which classes define the methods that may be overridden."""
+    """Registers the classes that define the methods that may be overridden."""
     ...
 
 def reinplace(graph: Graph, *, gradients: Any, budget: Any = None) -> Any:
-    """Makes operators of `graph` overwrite their inputs where nobody can tell; with `gradients` only
-    where gradients are computed without what is overwritten. Answers every call of an operator with
-    an in-place form: what is called instead, or why it stays.
+    """Replaces operators of `graph` by in-place forms where that cannot be observed; with `gradients`,
+    only where gradients are computed without the overwritten values. Returns every call of an
+    operator with an in-place form: its replacement, or the reason why it stays.
     """
     ...
 
 def remove_dropout(graph: Graph, *, in_training: bool = False, budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
     """Removes dropouts that are the identity, with `in_training` also modules in training mode.
-    Answers every dropout.
+    Returns every dropout.
     """
     ...
 
 def remove_no_ops(graph: Graph, *, budget: Any = None) -> Any:
-    """Removes what computes what is there already. Answers every such node, with what takes its
-    place.
+    """Removes nodes that compute a value which exists already. Returns every such node, with its
+    replacement.
     """
     ...
 
 def rule_from_graphs(name: str, pattern: Graph, replacement: Any, condition: Any = None, build: Any = None, modules: Any = None) -> Any:
-    """The rule that replaces what the graph `pattern` computes by what `replacement` computes.
-    `condition(match)` says at each match whether it may. Without `replacement`, `build(match)`
-    answers the graph that takes the place of a match, or None or a string, why nothing does. `modules`
-    has, for the modules that the pattern calls, the class of `torch.nn` and the settings that count.
+    """The rule that replaces the computation of the graph `pattern` by that of `replacement`.
+    `condition(match)` decides at each match whether it may. Without `replacement`, `build(match)`
+    returns the graph that replaces a match, or None, or a string with the reason why none does.
+    `modules` has, for the modules that the pattern calls, the class of `torch.nn` and the settings
+    that count.
     """
     ...
 
 def run_program(arguments: Any) -> Any:
-    """Does what the native program does with this command line, the program's name first, and answers its
-    exit code.
-    """
+    """Runs the native program with this command line, the program's name first; returns its exit code."""
     ...
 
 def saturate(graph: Graph, rules: Any, cost: Any, make_types: Any, *, max_nodes: Any, max_seconds: Any, iterations: Any, fast_math: Any = False, budget: Any = None) -> Any:
-    """Finds the cheapest program that rules make of `graph`, and changes the graph. Without `rules`,
-    the laws of algebra. `cost` is a dictionary from operators or targets to numbers, or
-    `cost(target, types)`, where `make_types(operands, result)` makes `types`.
+    """Finds the cheapest equivalent of `graph` by the rules, and changes the graph to it. Without
+    `rules`, the laws of algebra apply. `cost` is a dictionary from operators or targets to numbers,
+    or `cost(target, types)`, where `make_types(operands, result)` makes `types`.
     """
     ...
 
 def shape_rules() -> Any:
-    """The rules there are: family, names, and how arithmetic is counted."""
+    """The shape rules: family, names, and how arithmetic is counted."""
     ...
 
 def simplification_laws() -> Any:
@@ -1870,12 +1929,12 @@ def simplification_laws() -> Any:
 
 def simplify(graph: Graph, *, fast_math: Any = False, limit: Any = None, budget: Any = None) -> Any:
     """Simplifies `graph` by the laws of algebra: those that hold to the last bit, or with `fast_math`
-    also those that hold up to rounding. Answers every place where a law matched.
+    also those that hold up to rounding. Returns every place where a law matched.
     """
     ...
 
 def sort_breadth_first(graph: Graph, first: Any) -> Any:
-    """Puts the nodes of `graph` in the order in which they can run, breadth first; calls of one of
+    """Sorts the nodes of `graph` into an order in which they can run, breadth first; calls of one of
     `first` come as soon as they can.
 
     Raises RuntimeError if nodes use each other in a cycle.
@@ -1883,8 +1942,8 @@ def sort_breadth_first(graph: Graph, first: Any) -> Any:
     ...
 
 def sort_nodes(graph: Graph, nodes: Any) -> Any:
-    """`nodes` in an order in which each comes after those of them that it uses; among those that
-    could come next, the one that comes first in `nodes` does.
+    """Sorts `nodes` so that each comes after those of them that it uses; of those that could come
+    next, the first one in `nodes` does.
 
     Raises AssertionError if they use each other in a cycle.
     """
@@ -1893,15 +1952,15 @@ def sort_nodes(graph: Graph, nodes: Any) -> Any:
 def split_graph(graph: Graph, part_of: Any, names: Any, *, tagged: Any = False, local: Any = ..., companions: Any = None, regions: Any = ..., original_order: Any = False, original_names: Any = False, input_names: Any = True, tuple_return: Any = False) -> Any:
     """Splits `graph` into parts.
 
-    `part_of` has the number of the part of each node, in graph order, or None; `names` what the
-    calling graph calls each part. `tagged` writes the graphs as `split_by_tags` does, otherwise
-    they are as `split_module` writes them. `local` are attributes that parts read themselves,
+    `part_of` has the number of the part of each node, in graph order, or None; `names` the name of
+    each part in the calling graph. With `tagged` the graphs are as `split_by_tags` writes them,
+    otherwise as `split_module` does. `local` are attributes that parts read themselves,
     `companions` maps nodes to those that have to be passed along with them, and each of `regions`
     is a node that turns a mode on, one that turns it off or None, and the numbers of the parts in
     between.
 
-    Answers the calling graph with the targets in it, the same for each part, and the order in
-    which the parts are called.
+    Returns the calling graph with its targets, the same for each part, and the order in which the
+    parts are called.
 
     Raises RuntimeError if parts need each other in a cycle, KeyError if a value is used before it
     is defined, AssertionError if `tagged` and a part uses values of a later one.
@@ -1909,17 +1968,17 @@ def split_graph(graph: Graph, part_of: Any, names: Any, *, tagged: Any = False, 
     ...
 
 def tensors_in(*values: Any) -> Any:
-    """The tensors among the arguments or results of functions of PyTorch, which put them into tuples, lists and
-    dictionaries.
+    """The tensors among the arguments or results of PyTorch's functions, including those in tuples,
+    lists and dictionaries.
     """
     ...
 
 def unconvert_mkldnn(graph: Graph, starts: Any, ends: Any) -> Any:
-    """Takes conversions away again that `convert_mkldnn` put into `graph`."""
+    """Removes conversions that `convert_mkldnn` put into `graph`."""
     ...
 
 def unusual_mode() -> Any:
-    """What is switched on in this thread that only PyTorch can do; None as a rule."""
+    """A mode of this thread that only PyTorch supports; None as a rule."""
     ...
 
 def user_frame() -> Any:
@@ -1927,15 +1986,15 @@ def user_frame() -> Any:
     ...
 
 def user_location() -> Any:
-    """File, line and function that the user's program is at."""
+    """File, line and function of the current location in the user's program."""
     ...
 
 def write_config(graph: Graph, name: str, modules: Any, tensors: Any, inputs: Any, format: Any) -> Any:
-    """Writes a configuration: what `read_config` returns, as lists, and the graph."""
+    """Writes a configuration from the parts that `read_config` returns, as lists, and the graph."""
     ...
 
 def write_model_file(path: Any, text: str, inputs: Any, weights: Any) -> Any:
-    """Writes a model file: the graph that `text` says, in the lossless form, what it takes, and the
-    tensors that it names, with their bytes.
+    """Writes a model file: the graph of `text`, in the lossless form, its inputs, and the tensors that
+    it names, with their bytes.
     """
     ...

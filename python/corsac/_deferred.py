@@ -1,7 +1,7 @@
-"""What programs print, log and warn of: each call does so once more, after everything else.
+"""Deferred output: prints, logs and warnings of a recorded program are repeated at the end of each call.
 
-Nobody can tell that it comes last, as long as what is printed does not change meanwhile: constants, numbers, and
-tensors that the program does not write to afterwards.
+The delay cannot be observed as long as the printed values do not change meanwhile: constants, numbers, and tensors
+that the program does not write to afterwards.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 from corsac._aten import has_attributes, place_of
 
-#: What may be printed besides tensors, and tuples of both.
+#: Types of values that may be printed, besides tensors and tuples.
 _VALUES = (
     type(None),
     bool,
@@ -33,23 +33,23 @@ _VALUES = (
     torch.device,
     torch.layout,
 )
-#: What may be printed to, if the program does not open it.
+#: Types of files that may be printed to, if the program does not open them itself.
 _FILES = (io.TextIOWrapper, io.StringIO)
-#: Logs a message, whatever has been called for that.
+#: The method that all logging functions end in.
 _LOG = logging.Logger._log
-#: How many frames may lie between what prints and the tensor that it prints.
+#: Largest number of frames between a printing call and the formatting of a tensor.
 _DEEPEST = 40
 
 
 @dataclass(frozen=True, slots=True)
 class DeferredCall:
-    """A call that is made after everything else.
+    """A call that is made at the end of the program.
 
     Attributes:
-        function: is called.
-        args: its arguments.
-        names: the names of the last of them.
-        line: for people.
+        function: the function to call.
+        args: its arguments, positional ones first.
+        names: names of the keyword arguments, which are the last of ``args``.
+        line: description for reports.
     """
 
     function: Callable[..., Any]
@@ -58,48 +58,48 @@ class DeferredCall:
     line: str
 
     def __call__(self, values: list[Any]) -> None:
-        """Calls it with these values in the place of the arguments."""
+        """Call the function with these values in the place of the arguments."""
         first = len(values) - len(self.names)
         self.function(*values[:first], **dict(zip(self.names, values[first:], strict=True)))
 
 
 class Deferred:
-    """The calls of a program that is being recorded which print, log or warn.
+    """The printing, logging and warning calls of a program that is being recorded.
 
     Args:
-        end: the code that calls the program: who is warned of what is outside is another one in each call.
+        end: the code that calls the program: warnings that point outside of it point elsewhere in each call.
     """
 
-    #: The code of functions that print, in which nothing is looked at.
+    #: Code of printing functions, which is not recorded.
     CODES = (_LOG.__code__,)
 
     def __init__(self, end: CodeType) -> None:
         self._end = end
         self.calls: list[DeferredCall] = []
-        #: Where tensors lie that were printed.
+        #: Memory of printed tensors.
         self.places: set[int] = set()
         #: Whether the program warns.
         self.warns = False
         self._out, self._filters = sys.stdout, list(warnings.filters)
         self._show = warnings.showwarning
-        #: The frame that has printed last, and the instruction in it.
+        #: The frame of the last printing call, and the instruction in it.
         self._frame: FrameType | None = None
         self._at = 0
 
     def note(
         self, function: Callable[..., Any] | None, arguments: tuple[Any, ...], names: Any
     ) -> str | None:
-        """A function that prints is called; without one, the frame that is entered prints.
+        """Note the call of a printing function.
 
         Args:
-            function: it.
+            function: the function; None if the frame being entered is that of :data:`_LOG`.
             arguments: all of its arguments.
             names: the names of the last ones; None if they are not known.
 
         Returns:
-            Why that cannot be made up for later; None if it can.
+            The reason why it cannot be repeated later; None if it can.
         """
-        # Of the program, below the recorder.
+        # The frame of the program, below the recorder.
         frame = sys._getframe(3)
         made = None
         if function is None:
@@ -123,7 +123,7 @@ class Deferred:
         return None
 
     def is_printing(self) -> bool:
-        """Whether who has called this is called by what prints just now."""
+        """Whether the caller runs inside the printing call noted last."""
         frame: FrameType | None = sys._getframe(2)
         for _ in range(_DEEPEST):
             if frame is None or frame is self._frame:
@@ -134,11 +134,11 @@ class Deferred:
         return frame.f_lasti == self._at or frame.f_code in self.CODES
 
     def end(self) -> None:
-        """The program is over."""
+        """End the recording."""
         self._frame = None
 
     def files(self) -> list[Any]:
-        """The files that it prints to."""
+        """The files that the program prints to."""
         values = [
             own
             for call in self.calls
@@ -147,7 +147,7 @@ class Deferred:
         return [own for own in values if isinstance(own, _FILES)]
 
     def _is_later(self, own: Any) -> bool:
-        """Whether it is the same later."""
+        """Whether a value prints the same later."""
         if isinstance(own, torch.Tensor):
             return (
                 type(own) in (torch.Tensor, torch.nn.Parameter)
@@ -221,7 +221,7 @@ class Deferred:
         return DeferredCall(function, (message,), (), f"warn: {message}")
 
     def _target(self, frame: FrameType, level: int) -> FrameType | None:
-        """The frame that a warning is for; None if that is outside of the program."""
+        """The frame that a warning points to; None if it is outside of the program."""
         found: FrameType | None = frame
         while level > 1 and found is not None and found.f_code is not self._end:
             found = found.f_back
@@ -232,7 +232,7 @@ class Deferred:
 
 
 def _log(logger: logging.Logger, level: int, place: Any, message: Any, *args: Any) -> None:
-    """Logs what was logged at a place: a file, a line and a function."""
+    """Log a message as from ``place``: a file, a line and a function."""
     file, line, function = place
     record = logger.makeRecord(
         logger.name, level, file, line, message, args, None, function, None, None
@@ -241,7 +241,7 @@ def _log(logger: logging.Logger, level: int, place: Any, message: Any, *args: An
 
 
 def warnings_are_raised() -> bool:
-    """Whether a warning may be an exception, which the program may catch."""
+    """Whether a warning may be raised as an exception, which the program may catch."""
     return any(own[0] == "error" for own in warnings.filters)
 
 

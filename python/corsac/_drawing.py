@@ -44,38 +44,38 @@ def draw(
     title: str | None = None,
     hide_shape_arithmetic: bool = False,
 ) -> Path:
-    """Draw a graph to a file; the name says as what.
+    """Draw a graph to a file, in the format of its suffix.
 
     - ``.html``: one file that opens offline in any browser. Modules open and close; search, pan,
-      zoom; a click on a node shows what is known of it.
-    - ``.svg``: a still picture, light or dark as its reader has it.
-    - ``.dot``: text for Graphviz and what else reads it.
+      zoom; a click on a node shows its details.
+    - ``.svg``: a static picture, light or dark by the reader's preference.
+    - ``.dot``: text for Graphviz and compatible tools.
 
-    Shapes are taken from ``node.meta["tensor_meta"]`` or ``node.meta["val"]`` where they are.
+    Shapes are taken from ``node.meta["tensor_meta"]`` or ``node.meta["val"]``, if present.
 
     Args:
         graph: a graph module, a graph, or a ``torch.nn.Module``, which is traced.
         path: the file to write.
-        overlay: what colours say instead of the kind of operator: ``"time"``, ``"bytes"`` or
-            ``"flops"`` of each node, where ``annotations`` tell.
-        annotations: what is known of nodes: a mapping from a node, or its name, to a mapping with
+        overlay: meaning of the colours, instead of the kind of operator: ``"time"``, ``"bytes"`` or
+            ``"flops"`` of each node, from ``annotations``.
+        annotations: data of nodes: a mapping from a node, or its name, to a mapping with
             any of ``flops``, ``bytes`` (read and written), ``time`` (seconds), ``shape``,
             ``dtype``, ``source``; other keys are listed with the node. A report of
             ``corsac.analysis`` will do.
         inputs: a tensor, or a tuple of positional arguments, with which the module is run once,
-            without gradients, to learn the shapes.
-        depth: how many modules around each other are shown with what is in them; 0 shows every
+            without gradients, to find the shapes.
+        depth: number of levels of nested modules that are expanded; 0 shows every
             module as one box. By default an SVG shows all, and the HTML page as much as can be
             read.
-        title: what stands above the picture; by default the name of the module's class.
-        hide_shape_arithmetic: leave out what reads sizes of tensors, or computes numbers of them.
+        title: title above the picture; by default the name of the module's class.
+        hide_shape_arithmetic: leave out nodes that read sizes of tensors, or compute numbers from them.
 
     Returns:
         The path.
 
     Raises:
-        ValueError: if the name of the file, or ``overlay``, is none of the above.
-        TypeError: if ``graph`` is nothing that can be drawn.
+        ValueError: if the suffix of the file, or ``overlay``, is none of the above.
+        TypeError: if ``graph`` cannot be drawn.
     """
     target = Path(path)
     picture = _written(
@@ -101,19 +101,18 @@ def draw_diff(
     depth: int | None = None,
     title: str | None = None,
 ) -> Path:
-    """Draw what has to change in ``before`` to become ``after``: what is new, gone, and different.
+    """Draw the difference between two graphs: new, removed and changed nodes.
 
-    Nodes are matched as by ``before.graph.diff(after.graph)``, so that what a pass renamed is not
-    shown as new. Keep a copy of the module (``copy.deepcopy``) before a pass that changes it in
-    place.
+    Nodes are matched as by ``before.graph.diff(after.graph)``, so that renamed nodes are not shown
+    as new. Keep a copy of the module (``copy.deepcopy``) before a pass that changes it in place.
 
     Args:
         before: a graph module or a graph.
         after: another.
         path: the file to write: ``.html``, ``.svg`` or ``.dot``, as for :func:`draw`.
-        annotations: what is known of the nodes of ``after``, as for :func:`draw`.
+        annotations: data of the nodes of ``after``, as for :func:`draw`.
         depth: as for :func:`draw`.
-        title: what stands above the picture.
+        title: title above the picture.
 
     Returns:
         The path.
@@ -129,8 +128,8 @@ def draw_diff(
 def show(graph: Any, **options: Any) -> Any:
     """Show a graph: in a notebook as the result of the cell, elsewhere in the browser.
 
-    ``options`` are those of :func:`draw`. Returns what a notebook displays, or the path of the
-    page.
+    ``options`` are those of :func:`draw`. Returns an object that a notebook displays, or the path of
+    the page.
     """
     if _in_notebook():
         return Picture(notebook_page(graph, **options))
@@ -151,7 +150,7 @@ class Picture:
 
 
 def notebook_page(graph: Any, **options: Any) -> str:
-    """A picture as an element of a notebook: a frame of its own, without access to the notebook."""
+    """A picture as HTML for a notebook: a frame of its own, without access to the notebook."""
     names = ("overlay", "annotations", "inputs", "depth", "title")
     page = _written(graph, "html", **(dict.fromkeys(names) | options))
     return (
@@ -162,7 +161,7 @@ def notebook_page(graph: Any, **options: Any) -> str:
 
 
 def node_table(node: Any) -> str:
-    """What is known of a node, as a table for a notebook."""
+    """The details of a node, as a table for a notebook."""
     shape, dtype = shape_and_dtype(node.meta.get("tensor_meta", node.meta.get("val")))
     source = node.source
     known = {
@@ -224,7 +223,7 @@ def _format_of(path: Path) -> str:
 
 
 def _traced(graph: Any) -> Any:
-    """``graph``, or the graph module of what is none yet."""
+    """``graph`` itself if it is a graph or graph module, or else the graph module traced from it."""
     if isinstance(graph, (_core.Graph, corsac_fx.GraphModule)):
         return graph
     if isinstance(graph, torch.fx.GraphModule):

@@ -1,4 +1,4 @@
-"""What is known of the nodes of a graph, for pictures of it."""
+"""Details of the nodes of a graph, for pictures of it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 
 from corsac.fx._source import place_in
 
-# Of a list of shapes, this many are shown.
+# Number of shapes of a list that are shown.
 _MAX_SHAPES = 4
 _MAX_TEXT = 2000
 
 
 @dataclasses.dataclass
 class Note:
-    """What is known of one node. Text is shown as it is; ``None`` stands for unknown."""
+    """Details of one node. Text is shown as it is; ``None`` stands for unknown."""
 
     #: Qualified name of the class of the module that the node calls.
     class_name: str | None = None
@@ -32,14 +32,14 @@ class Note:
     bytes: float | None = None
     #: Floating-point operations.
     flops: float | None = None
-    #: The module calls around it, outermost first: path, class, number of the call.
+    #: The enclosing module calls, outermost first: path, class, number of the call.
     modules: list[tuple[str, str, int]] | None = None
     more: list[tuple[str, str]] = dataclasses.field(default_factory=list)
 
 
 def notes_of(graph: Any, annotations: Any = None) -> list[tuple[Any, Note]]:
-    """What is known of each node of ``graph``: what its ``meta`` and its module say, and over
-    that what ``annotations`` say (see :func:`corsac.draw`)."""
+    """Details of each node of ``graph``, from its ``meta`` and its module, overridden by
+    ``annotations`` (see :func:`corsac.draw`)."""
     said = _by_name(annotations)
     owner = graph.owning_module
     notes = []
@@ -54,7 +54,7 @@ def notes_of(graph: Any, annotations: Any = None) -> list[tuple[Any, Note]]:
 
 
 def text(value: Any) -> str:
-    """``str`` of a value, as text that can be written to a file."""
+    """``str`` of a value, shortened, and as text that can be encoded in UTF-8."""
     shown = str(value)
     if len(shown) > _MAX_TEXT:
         shown = shown[:_MAX_TEXT] + "…"
@@ -62,8 +62,8 @@ def text(value: Any) -> str:
 
 
 def shape_and_dtype(value: Any) -> tuple[str | None, str | None]:
-    """How the shape and the element type of a value look: a tensor, ``TensorMetadata``, or
-    containers of them; ``None`` where there is none."""
+    """Shape and element type of a value as text: a tensor, ``TensorMetadata``, or containers of them;
+    ``None`` for other values."""
     shapes: list[str] = []
     dtypes: list[str] = []
     _collect(value, shapes, dtypes)
@@ -142,10 +142,10 @@ def _by_name(annotations: Any) -> dict[str, Any]:
 
 
 def _measured(row: Any) -> dict[str, Any]:
-    """What a row of a report says: a ``NodeCost``, or a ``NodeTime``, which has one."""
+    """The annotation of a row of a report: a ``NodeCost``, or a ``NodeTime``, which has one."""
     cost = getattr(row, "cost", row)
     moved = (cost.bytes_read, cost.bytes_written)
-    # Counts with symbols in them have no size in a picture.
+    # Counts with symbols cannot be drawn.
     return {
         "flops": cost.flops if isinstance(cost.flops, int) else None,
         "bytes": sum(moved) if all(isinstance(count, int) for count in moved) else None,

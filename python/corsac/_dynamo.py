@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from corsac import _repro_switch
 
-#: With what convolutions and linear layers multiply.
+#: Precision of the products in convolutions and linear layers.
 Precision: TypeAlias = Literal["f32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 #: The modes of :func:`torch.compile`.
@@ -21,30 +21,30 @@ Mode: TypeAlias = Literal[
     "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"
 ]
 MODES: tuple[Mode, ...] = get_args(Mode)
-#: Where graphs that autograd records run: natively where that was faster when it was tried, natively
-#: wherever the engine can, or by PyTorch.
+#: Execution of graphs that autograd records: natively where measured to be faster, natively wherever the engine can,
+#: or by PyTorch.
 TRAINING = ("measured", "native", "host")
-#: Where graphs run that autograd does not record: natively unless PyTorch was faster when both were tried, or natively.
+#: Execution of graphs for inference: natively unless PyTorch was measured to be faster, or always natively.
 INFERENCE = ("measured", "native")
-#: What the way forward saves for the way back: what corsac's partitioner says, so that no step takes
-#: longer, or the fewest bytes that computing cheap operators again leaves, or all that it has computed.
+#: Tensors saved for backward: as corsac's partitioner chooses so that no step takes longer, the fewest bytes that are
+#: possible if cheap operators are recomputed, or all intermediate values.
 PARTITIONS = ("min_cut", "fewest_bytes", "default")
-#: What ``torch.compile(options=…)`` may say, and what it may say of it.
+#: Options of ``torch.compile(options=…)``, with their values.
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "precision": PRECISIONS,
     "inference": INFERENCE,
     "training": TRAINING,
     "partition": PARTITIONS,
 }
-#: How many times a graph is kept, for weights that differ from call to call.
+#: Largest number of specialisations of a graph to weights, if these differ from call to call.
 VARIANTS = 16
 _REGISTRY = "torch._dynamo.backends.registry"
-#: Stands for what a graph takes anew in each call.
+#: Marks arguments that a graph takes as inputs in each call.
 _INPUT = object()
 
 
 def checked_options(options: Mapping[str, Any] | None) -> None:
-    """Raise ``ValueError`` for options that there are not."""
+    """Raise ``ValueError`` for unknown options or values."""
     for name, value in (options or {}).items():
         if name not in OPTIONS:
             known = ", ".join(sorted(OPTIONS))
@@ -61,24 +61,25 @@ def backend(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """A graph of Dynamo as a function that the engine runs.
+    """Compile a graph of Dynamo for the engine.
 
-    Where autograd records, forward and backward graph are made by AOTAutograd, and run natively where
-    that is faster. What the engine cannot run is run by PyTorch; if that is all of a graph for inference,
-    with a :class:`corsac.HostWarning` that says why.
+    If autograd records it, AOTAutograd makes a forward and a backward graph, which run natively where
+    that is faster. Operators that the engine cannot run are run by PyTorch; if these are all of a graph
+    for inference, with a :class:`corsac.HostWarning` that gives the reason.
 
     Args:
         module: the graph, a ``torch.fx.GraphModule``.
-        example_inputs: say whether autograd records; programs are made for the shapes of calls.
+        example_inputs: its inputs, which decide whether autograd records; programs are made for the shapes of calls.
         options: ``{"precision": "bf16"}``, as for :func:`corsac.compile`, ``{"inference": …}``, one of
-            :data:`INFERENCE`, ``{"training": …}``, one of :data:`TRAINING`, and ``{"partition": …}``, one of :data:`PARTITIONS`.
-        mode: of ``torch.compile``; there is one way to compile.
+            :data:`INFERENCE`, ``{"training": …}``, one of :data:`TRAINING`, and ``{"partition": …}``, one of
+            :data:`PARTITIONS`.
+        mode: the mode of ``torch.compile``; ignored, since there is one way to compile.
 
     Returns:
-        A function of what the graph takes.
+        A function of the graph's inputs.
 
     Raises:
-        ValueError: an option that there is not.
+        ValueError: an unknown option.
     """
     checked_options(options)
     piece = piece_for(module, example_inputs, options or {})
@@ -90,11 +91,12 @@ def backend(
 
 
 def piece_for(module: Any, example_inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """What runs a graph that Dynamo captured; Dynamo asks again where gradients are wanted or not."""
+    """The compiled form of a graph that Dynamo captured, for training or inference; Dynamo captures again if that
+    changes."""
     precision = options.get("precision", "f32")
     if not _wants_gradients(module, example_inputs) and not _transforms(module.graph):
         return Piece(module, precision, options.get("inference", INFERENCE[0]))
-    # Not at the top: Dynamo is not imported before somebody uses it.
+    # Not at the top: Dynamo is imported only when it is needed.
     from corsac._training import train
 
     return train(
@@ -107,7 +109,7 @@ def piece_for(module: Any, example_inputs: Sequence[Any], options: Mapping[str, 
 
 
 def _wants_gradients(module: Any, example_inputs: Sequence[Any]) -> bool:
-    """Whether autograd records a part of what a graph does with these."""
+    """Whether autograd records a part of a graph with these inputs."""
     import torch
 
     if not torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
@@ -118,7 +120,7 @@ def _wants_gradients(module: Any, example_inputs: Sequence[Any]) -> bool:
 
 
 def _records(graph: Any) -> bool:
-    """Whether something is computed where ``graph`` has not switched autograd off."""
+    """Whether ``graph`` has a call where autograd is on."""
     import torch
 
     enabled = torch.is_grad_enabled()
@@ -133,7 +135,7 @@ def _records(graph: Any) -> bool:
 def _transforms(graph: Any) -> bool:
     """Whether transforms of ``torch.func`` are among the calls of ``graph``.
 
-    Between them tensors have dimensions that are not seen; AOTAutograd writes graphs without.
+    Between them tensors have hidden dimensions; AOTAutograd makes graphs without transforms.
     """
     return any(
         "_functorch" in (getattr(node.target, "__module__", None) or "")
@@ -143,14 +145,14 @@ def _transforms(graph: Any) -> bool:
 
 
 class Piece:
-    """A graph that Dynamo captured. Weights are among its inputs, and are told apart.
+    """A graph that Dynamo captured, specialised to the weights among its inputs.
 
     Args:
         module: the graph, of torch.fx or corsac.fx.
         precision: as for :func:`corsac.compile`.
         inference: one of :data:`INFERENCE`.
-        compiled: makes what runs the graph for some weights, of a graph module that has them and of
-            a function that makes that graph again; :class:`corsac._compiled_graph.CompiledGraph` by default.
+        compiled: compiles a specialisation, given as a graph module with the weights and a function that makes
+            the same graph module again; :class:`corsac._compiled_graph.CompiledGraph` by default.
     """
 
     def __init__(
@@ -169,7 +171,7 @@ class Piece:
         placeholders = list(module.graph.find_nodes(op="placeholder"))
         self._is_weight = [_is_weight(node) for node in placeholders]
         if any(self._is_weight):
-            # A cache of keys and values that stays in its place is another one after each call.
+            # Static inputs that are written to, such as key-value caches, differ after each call.
             for number in written_placeholders(from_torch(module.graph)):
                 self._is_weight[number] = False
         self._switches = [n for n in module.graph.nodes if n.target in _grad_switches()]
@@ -193,7 +195,7 @@ class Piece:
         if not self._switches:
             return compiled(*inputs)
         if self._records(args):
-            # PyTorch switches where the graph says so.
+            # PyTorch runs the whole graph, with its switches.
             return self.module.forward(*args)
         with torch.no_grad():
             results = compiled(*inputs)
@@ -201,7 +203,7 @@ class Piece:
         return results
 
     def prepare(self, args: Sequence[Any]) -> str | None:
-        """Compile for ``args`` without a call: None, or why PyTorch would run it."""
+        """Compile for ``args`` without a call; return the reason if PyTorch would run it, else None."""
         import torch
 
         if torch.is_autocast_enabled("cpu"):
@@ -215,11 +217,11 @@ class Piece:
             return compiled.prepare(tuple(inputs))
 
     def variants(self) -> list[Any]:
-        """What runs the graph, for each set of weights."""
+        """The compiled specialisations, for each set of weights."""
         return list(self._variants.values())
 
     def _for(self, args: Sequence[Any]) -> tuple[Any, list[Any]]:
-        """What runs the graph for the weights among ``args``, and the other arguments."""
+        """The compiled specialisation for the weights among ``args``, and the other arguments."""
         key = tuple(
             id(arg) if weight else None if _is_input(arg) else arg
             for arg, weight in zip(args, self._is_weight, strict=True)
@@ -237,12 +239,12 @@ class Piece:
         return compiled, inputs
 
     def explain(self) -> str:
-        """What was compiled, and what PyTorch ran and why, as text."""
+        """Report of the compiled programs, and of calls that PyTorch ran, with reasons, as text."""
         lines = [compiled.explain() for compiled in self._variants.values()]
         return "\n".join(lines) or "not called yet"
 
     def native_programs(self) -> list[Any]:
-        """The programs that there are for the graph."""
+        """The native programs of the graph."""
         compiled = list(self._variants.values())
         return [program for own in compiled for program in own.native_programs()]
 
@@ -255,11 +257,11 @@ class Piece:
         return _records(self.module.graph)
 
     def _variant(self, args: Sequence[Any]) -> Any:
-        """The graph for the weights and numbers among ``args``."""
+        """Compile the graph for the weights and numbers among ``args``."""
         from corsac._compiled_graph import CompiledGraph
         from corsac._panic import as_compile_error
 
-        # Nothing of the inputs of this call is kept.
+        # Inputs of this call are not kept alive.
         kept = [
             _INPUT if _is_input(arg) and not weight else arg
             for arg, weight in zip(args, self._is_weight, strict=True)
@@ -277,7 +279,7 @@ class Piece:
         )
 
     def _specialised(self, args: Sequence[Any], owner: Any = None) -> Any:
-        """A copy of the graph with weights as attributes, and what is no tensor as a constant."""
+        """A copy of the graph with weights as attributes, and other values than inputs as constants."""
         import torch
 
         from corsac.fx import GraphModule
@@ -311,12 +313,12 @@ class Piece:
                 _replace_by_number(graph, node, arg)
             graph.erase_node(node)
         for node in graph.nodes:
-            # What is left of it holds tensors of the call that was captured.
+            # Other metadata holds tensors of the captured call.
             trace = node.meta.get("stack_trace")
             node.meta.clear()
             if trace is not None:
                 node.meta["stack_trace"] = trace
-        # Autocast is off where this runs, so that switching it off changes nothing if nobody switches it on.
+        # Autocast is off here, so switching it off changes nothing, unless the graph switches it on somewhere.
         switched_off = [node for node in graph.nodes if _switches_autocast_off(node)]
         if len(switched_off) < sum(map(_enters_autocast, graph.nodes)):
             switched_off = []
@@ -330,13 +332,13 @@ class Piece:
             ):
                 graph.erase_node(node)
         module = GraphModule(root, graph)
-        # Calls say themselves whether they train; modules that the graph calls know it.
+        # Training flags are arguments of calls, or attributes of called modules.
         module.training = False
         return module
 
 
 def _layouts(graph: Any) -> Any:
-    """How the results of a graph lie that do not row by row, as far as Dynamo has said it."""
+    """Layouts of the results of a graph that are not contiguous, from Dynamo's metadata; None if unknown or none."""
     import torch
 
     from corsac._aten import places_in
@@ -353,7 +355,7 @@ def _layouts(graph: Any) -> Any:
 
 
 def _is_input(arg: Any) -> bool:
-    """Whether a graph can take it as what it is: a tensor, or a size that differs from call to call."""
+    """Whether an argument can be an input of a graph: a tensor, or an integer, which may be a varying size."""
     import torch
 
     return isinstance(arg, torch.Tensor) or type(arg) is int
@@ -394,7 +396,7 @@ def _is_weight(node: Any) -> bool:
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
-    """Registers the backend once Dynamo's list of backends is imported by somebody."""
+    """Registers the backend once Dynamo's registry of backends is imported."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -423,17 +425,17 @@ class _Registering(importlib.abc.Loader):
 
 def _add_to(registry: types.ModuleType) -> None:
     if registry._BACKENDS.get("corsac") is not None:
-        # Dynamo has found the entry point, by which it may be importing corsac just now: it registers what
-        # that gives itself, and twice is an error.
+        # Dynamo has found the entry point, through which it may be importing corsac just now: it registers
+        # that one itself, and registering twice is an error.
         return
     if "corsac" not in registry._COMPILER_FNS:
         registry.register_backend(backend, name="corsac")
 
 
 def register() -> None:
-    """Make ``backend="corsac"`` known to ``torch.compile``, without importing Dynamo.
+    """Register ``backend="corsac"`` for ``torch.compile``, without importing Dynamo.
 
-    An installed package is found by its entry point; this is for the others.
+    An installed package is found by its entry point; this is for packages that are not installed.
     """
     registry = sys.modules.get(_REGISTRY)
     if registry is not None:

@@ -1,10 +1,10 @@
-"""What modules have in common that the engine runs: when it cannot, and what is said then."""
+"""Base class of modules that the engine runs: calls that it cannot run, and warnings about them."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -19,7 +19,7 @@ from corsac._panic import EngineError, told
 from corsac._record import is_recording
 from corsac._stand_in import StandIn
 
-#: What inputs may be made of.
+#: Dtypes of native inputs.
 DTYPES = (
     torch.float32,
     torch.int64,
@@ -29,21 +29,21 @@ DTYPES = (
     torch.int8,
     torch.uint8,
 )
-#: How many calls are left to PyTorch without a look at them where it was seen to be faster.
+#: Number of calls left to PyTorch without a check where it was measured to be faster.
 LEFT = 1000
-#: So many calls are looked at that turn out to be PyTorch's before some are left to it.
+#: Number of calls that are checked and turn out to be PyTorch's before some are left to it without a check.
 OFTEN = 100
-#: Why a program for inference is not asked.
+#: Reason why a program for inference does not run a call.
 AUTOGRAD = "autograd records it (call it in torch.no_grad() or torch.inference_mode())"
 _OF_DTYPES = ", ".join(str(dtype) for dtype in DTYPES)
 
 
 class HostWarning(UserWarning):
-    """PyTorch runs what was compiled, and why."""
+    """PyTorch runs a compiled call; the message gives the reason."""
 
 
 def warn(text: str, category: type[Warning]) -> None:
-    """Warn of the line that has called what was compiled, outside PyTorch and corsac."""
+    """Issue a warning that points to the calling line outside PyTorch and corsac."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGES):
         level, frame = level + 1, frame.f_back
@@ -51,7 +51,7 @@ def warn(text: str, category: type[Warning]) -> None:
 
 
 def why_not_plain(name: str, own: Any) -> str | None:
-    """Why an input is no tensor that native code or a backend can read as it is."""
+    """Reason why an input is not a plain strided tensor, which native code or a backend can read; None if it is."""
     if type(own) is not torch.Tensor and type(own) is not torch.nn.Parameter:
         return f"{name} is a {type(own).__name__}, not a tensor"
     if own.is_nested:
@@ -66,7 +66,7 @@ def why_not_plain(name: str, own: Any) -> str | None:
 def why_not_native(
     name: str, own: Any, dtypes: tuple[torch.dtype, ...] | None = DTYPES
 ) -> str | None:
-    """Why an input is no tensor of these types that native code can read."""
+    """Reason why an input is not a CPU tensor of these dtypes that native code can read; None if it is."""
     if (reason := why_not_plain(name, own)) is not None:
         return reason
     if dtypes is not None and own.dtype not in dtypes:
@@ -77,14 +77,14 @@ def why_not_native(
 
 
 def is_captured_around() -> bool:
-    """Whether somebody captures a program around this call, and is to see the model's own operators."""
+    """Whether a program around this call is being captured, and needs the model's own operators."""
     return is_dynamo_compiling() or is_recording() or torch._C._get_tracing_state() is not None
 
 
 class EngineModule(StandIn):
     """A model, or a graph, that the engine runs. Parameters, buffers and submodules are those of the model."""
 
-    #: What inputs may be made of; None for anything.
+    #: Dtypes of inputs; None for any.
     _dtypes: ClassVar[tuple[torch.dtype, ...] | None] = DTYPES
 
     def __init__(self, model: Callable[..., Any], *, precision: str, fullgraph: bool) -> None:
@@ -94,7 +94,7 @@ class EngineModule(StandIn):
             raise ValueError(f"precision is {known}, not {precision!r}")
         state = self.__dict__
         state["_precision"], state["_fullgraph"] = precision, fullgraph
-        #: Why PyTorch ran calls, and how many.
+        #: Number of calls that PyTorch ran, by reason.
         state["_reasons"] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -102,29 +102,28 @@ class EngineModule(StandIn):
 
     def _call_with(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if is_dynamo_compiling() or is_recording():
-            # Who captures a program around this one gets the model's own operators.
+            # A capture of a program around this one gets the model's own operators.
             return self._callable(*args, **kwargs)
-        if not kwargs:
-            try:
-                results = self._runner.run(args)
-            except ValueError:
-                return self._failed(args, {})
-            except _core.PanicException as panic:
-                return self._without_program(told(panic, RUNNING), args)
-            if results is _core.HOST:
-                if not (torch.is_grad_enabled() and self._watch.requires_grad()):
-                    return self._callable(*args)
-            elif results is not NotImplemented:
-                return results
+        try:
+            results = self._runner.run(args, kwargs)
+        except ValueError:
+            return self._failed(args, kwargs)
+        except _core.PanicException as panic:
+            return self._without_program(told(panic, RUNNING), args, kwargs)
+        if results is _core.HOST:
+            if not (torch.is_grad_enabled() and self._watch.requires_grad()):
+                return self._callable(*args, **kwargs)
+        elif results is not NotImplemented:
+            return results
         return self._looked_at(args, kwargs)
 
     def _looked_at(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call that something may be special about."""
+        """Make a call that the runner does not know, with all checks."""
         return super().__call__(*args, **kwargs)
 
-    def _without_program(self, reason: str, args: tuple[Any, ...]) -> Any:
-        """Let PyTorch run this call and those like it: the program for them panicked, which had written to
-        nothing but its own results."""
+    def _without_program(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Let PyTorch run this call and those like it: their program panicked, and had written to its own
+        results only."""
         raise NotImplementedError
 
     def _run(
@@ -139,16 +138,16 @@ class EngineModule(StandIn):
         settle: Callable[[], None],
         lookup: float = 0.0,
     ) -> Any:
-        """A call that something was compiled for, by who is faster.
+        """Run a call that has a program, natively or by PyTorch, whichever is faster.
 
         Args:
-            compiled: what runs it.
-            run: the call, natively.
+            compiled: the program.
+            run: makes the call natively.
             args, kwargs: its arguments.
-            refuse: is told why native code failed, and leaves calls like this one to PyTorch.
-            rewind: puts back what the call has changed, before PyTorch makes it.
-            settle: is called once it is known who is faster.
-            lookup: how long it took to find what runs it, in seconds, if that is so in each call.
+            refuse: leaves calls like this one to PyTorch; called with the reason why native code failed.
+            rewind: undoes the changes of the call, before PyTorch repeats it.
+            settle: called once it is known which way is faster.
+            lookup: time to find the program, in seconds, if each call needs it.
         """
 
         def native() -> Any:
@@ -157,12 +156,12 @@ class EngineModule(StandIn):
             except GraphFailed as failed:
                 if compiled.has_written() or not compiled.may_repeat():
                     raise failed.error from None
-                # The program may catch it, and go on.
+                # The program may catch PyTorch's error, and go on.
                 rewind()
                 return self._failed(args, kwargs)
             except (ValueError, EngineError) as error:
                 if not compiled.may_repeat():
-                    # What PyTorch has run of it may have had effects.
+                    # Parts that PyTorch has run may have had effects.
                     raise
                 if isinstance(error, ValueError):
                     rewind()
@@ -181,41 +180,42 @@ class EngineModule(StandIn):
         results = compiled.call(native, host, lookup)
         if race is not None and compiled.choice.race is None:
             settle()
-        if not kwargs and compiled.choice.is_slower():
-            self._runner.leave(args, LEFT)
+        if compiled.choice.is_slower():
+            self._runner.leave(args, kwargs, LEFT)
         return results
 
     def _by_host(self, reason: str, args: Any, kwargs: Any) -> Any:
-        """The call as PyTorch runs it, once it is said why."""
+        """Run the call by PyTorch, and note the reason."""
         self._note_host(reason, args, kwargs)
         return self._callable(*args, **kwargs)
 
-    def _note_host(self, reason: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Says why PyTorch runs a call with such arguments. Where that was so often enough, the next ones are not
-        looked at, which takes longer than some of them do."""
+    def _note_host(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note, and warn once, why PyTorch runs a call with such arguments. After enough of them, the next ones are
+        not checked, since the check may take longer than the call."""
         if self._fullgraph:
             raise CompileError(reason)
         if reason not in self._reasons:
             warn(f"PyTorch runs this call: {reason}", HostWarning)
         self._reasons[reason] = self._reasons.get(reason, 0) + 1
-        if self._reasons[reason] > OFTEN and not kwargs:
-            self._runner.leave(args, LEFT)
+        if self._reasons[reason] > OFTEN:
+            self._runner.leave(args, kwargs, LEFT)
 
     def _hosted_calls(self) -> list[str]:
-        """Why PyTorch ran calls, and how many, as text."""
+        """Numbers of calls that PyTorch ran, with reasons, as lines of text."""
         return [
             f"run by PyTorch {f'more than {OFTEN}' if count > OFTEN else count} times: {reason}"
             for reason, count in self._reasons.items()
         ]
 
     def _failed(self, args: Any, kwargs: Any) -> Any:
-        """What PyTorch gives, or raises, where a native program, which writes to no input, fails."""
+        """Repeat a failed call by PyTorch, which returns a result or raises its own error; the native program has
+        written to no input."""
         return self._callable(*args, **kwargs)
 
     def _why_not(self, inputs: tuple[Any, ...]) -> str | None:
-        """Why this call cannot run on the engine, whatever the program is."""
+        """Reason why this call cannot run on the engine, whatever the program; None if it can."""
         tensors = [(at, own) for at, own in enumerate(inputs) if type(own) is not int]
-        # Those that are as nearly all are need no further questions.
+        # The fast check passes nearly all inputs.
         if self._dtypes is not DTYPES or not _core.are_native(tuple([own for _, own in tensors])):
             for number, tensor in tensors:
                 if (reason := why_not_native(f"input {number}", tensor, self._dtypes)) is not None:

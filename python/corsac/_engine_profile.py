@@ -1,4 +1,4 @@
-"""``corsac.profile``: how long the steps of a compiled model take."""
+"""``corsac.profile``: times of the steps of a compiled model."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from corsac._report_text import duration
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """What a step of a program takes.
+    """Time of a step of a program.
 
     Attributes:
-        step: the step, as text: its result, its operator and what that reads.
-        seconds: the median of the calls.
-        least: the shortest of the calls, in seconds.
+        step: the step, as text: its result, operator and operands.
+        seconds: the median over the calls.
+        least: the shortest time, in seconds.
     """
 
     step: str
@@ -29,23 +29,23 @@ class StepTime:
 
     @property
     def operator(self) -> str:
-        """What it computes."""
+        """The operator of the step."""
         return self.step.split(" = ", 1)[1].split("(", 1)[0]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineProfile:
-    """How long the steps of the native parts of a call take; as text, a table."""
+    """Times of the steps of a call's native parts; as text, a table."""
 
     steps: tuple[StepTime, ...]
 
     @property
     def seconds(self) -> float:
-        """All steps together."""
+        """Sum over all steps, in seconds."""
         return sum(row.seconds for row in self.steps)
 
     def slowest(self, count: int = 10) -> tuple[StepTime, ...]:
-        """The steps that take longest."""
+        """The slowest steps, the slowest first."""
         return tuple(sorted(self.steps, key=lambda row: -row.seconds)[:count])
 
     def by_operator(self) -> dict[str, float]:
@@ -72,12 +72,12 @@ def profile(
     """Measure how long each step of a compiled model takes.
 
     Args:
-        compiled: what :func:`corsac.compile` or ``torch.compile(backend="corsac")`` made.
-        args, kwargs: what it is called with.
-        repeats: how often it is called; times are medians.
+        compiled: the result of :func:`corsac.compile` or ``torch.compile(backend="corsac")``.
+        args, kwargs: its arguments.
+        repeats: number of calls; times are medians.
 
     Raises:
-        CompileError: PyTorch runs this call, all of it.
+        CompileError: PyTorch runs all of this call.
     """
     if repeats < 1:
         raise ValueError(f"expected at least one repeat, got {repeats}")

@@ -1,4 +1,4 @@
-"""Example inputs, as every function takes them that needs some as one argument."""
+"""Example inputs as one argument: a tensor, or a tuple or list of positional arguments."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def as_tuple(example_inputs: ExampleInputs) -> tuple[Any, ...]:
 
 
 def gathered(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The positional arguments of functions that take them as the model does: a tuple or list alone has all of them."""
+    """The positional arguments of a model, which may also be given as a single tuple or list."""
     return as_tuple(args[0]) if len(args) == 1 else args

@@ -1,9 +1,9 @@
-"""What modules of transformers call in evaluation, written with operators that can be recorded.
+"""PyTorch's fast paths of transformer modules in evaluation, written with operators that can be recorded.
 
-``nn.MultiheadAttention``, ``nn.TransformerEncoderLayer`` and ``nn.TransformerEncoder`` have paths of their own where
-autograd records nothing: one operator for each layer, and, where a mask says what of sequences is padding, nested
-tensors. Nested tensors are stood for by what they were made of and the mask, as long as nobody but those operators looks
-at them. Results lie as those of PyTorch do.
+``nn.MultiheadAttention``, ``nn.TransformerEncoderLayer`` and ``nn.TransformerEncoder`` have fast paths for calls that
+autograd does not record: one operator for each layer, and nested tensors if there is a padding mask. Nested tensors are
+represented by the padded sequences and the mask, as long as only these operators use them. Results have PyTorch's
+strides.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from corsac._functions import getters
 
-#: Modules that ask whether somebody overrides functions for their tensors.
+#: Modules with fast paths, which they take only if no function mode or tensor subclass overrides functions.
 MODULES = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
-#: What may be asked of a nested tensor as of what stands for it.
+#: Functions with the same result for a nested tensor and its representation.
 _ALIKE = frozenset([Tensor.dim, *getters("device", "dtype", "requires_grad")])
 (_IS_NESTED,) = getters("is_nested")
-#: The weights of attention, by the names that operators give them.
+#: Names of the weights of attention, as parameters of operators.
 _PROJECTIONS = ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias")
 
 
@@ -38,19 +38,19 @@ def attention(
     need_weights: bool = True,
     average: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention of sequences to themselves.
+    """Multi-head self-attention.
 
     Args:
         query: [batch, length, features].
-        heads: how many parts of the features have weights of their own.
-        weight, bias: give queries, keys and values.
-        out_weight, out_bias: are applied to what they give.
-        mask: what is not to be seen; broadcast to [batch, heads, length, length].
-        need_weights: whether the weights are a result.
-        average: whether those are averages over the heads.
+        heads: number of heads.
+        weight, bias: the projection to queries, keys and values.
+        out_weight, out_bias: the output projection.
+        mask: true at positions not to attend to; broadcast to [batch, heads, length, length].
+        need_weights: whether to return the attention weights.
+        average: whether these are averaged over the heads.
 
     Returns:
-        As many sequences, row by row; the weights, or None.
+        The result, contiguous, of the shape of ``query``; the attention weights, or None.
     """
     batch, length, features = query.shape
     parts = F.linear(query, weight, bias).view(batch, length, 3, heads, features // heads)
@@ -61,7 +61,7 @@ def attention(
     else:
         scores = (queries @ keys.transpose(-1, -2)) / math.sqrt(features // heads)
         if mask is not None:
-            # Rows of which nothing is seen are NaN, which those of other functions are not.
+            # Fully masked rows are NaN, as on PyTorch's fast path, but unlike in its other functions.
             scores = scores.masked_fill(mask, -math.inf)
         weights = torch.softmax(scores, -1)
         mixed = weights @ values
@@ -73,15 +73,15 @@ def attention(
 
 
 class FastPaths:
-    """The operators, in the place of those that PyTorch has.
+    """Replacements of the operators of PyTorch's fast paths.
 
-    Where their operands are not those that the modules give, there is nothing in their place.
+    There are none for operands other than those that the modules pass.
     """
 
     def __init__(self) -> None:
-        #: What stands for nested tensors, by identity: that, the sequences, and what of them is no padding.
+        #: Representations of nested tensors, by id: that tensor, the sequences, and the mask of what is not padding.
         self._nested: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
-        #: Whether the padding of the sequences that come next was found to be at their ends.
+        #: Whether the padding of the next sequences was found to be at their ends.
         self._is_aligned = False
         self._functions: dict[Any, Callable[..., Callable[[], Any] | None]] = {
             torch._native_multi_head_attention: self._attention,
@@ -94,27 +94,27 @@ class FastPaths:
     def found(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[], Any] | None:
-        """What computes what ``function`` gives; None if that is only known to ``function``."""
+        """A function that computes the result of ``function``; None if there is no replacement."""
         place = self._functions.get(function)
         if place is not None:
             try:
                 return place(*args, **kwargs)
             except TypeError:
-                # It is called in another way.
+                # It is called with other arguments.
                 return None
         if self._nested and function == _IS_NESTED and self._kept(args[0]) is not None:
             return lambda: True
         return None
 
     def shows(self, function: Any, args: tuple[Any, ...]) -> bool:
-        """Whether ``function`` would find that a tensor is not nested."""
+        """Whether ``function`` could tell a representation from a nested tensor."""
         if not self._nested or function in _ALIKE:
             return False
         leaves = torch.utils._pytree.tree_leaves(args)
         return any(self._kept(own) is not None for own in leaves)
 
     def as_nested(self, values: Any) -> Any:
-        """``values`` with nested tensors where something stands for them."""
+        """``values`` with nested tensors in the place of their representations."""
 
         def nested(own: Tensor) -> Tensor:
             kept = self._kept(own)
@@ -140,7 +140,7 @@ class FastPaths:
         return shown
 
     def _is_known(self, own: Tensor, mask: Tensor | None, kind: int | None, heads: int) -> bool:
-        """Whether it is known what of sequences a mask hides."""
+        """Whether there is no mask, or one of a supported kind and shape."""
         if mask is None:
             return True
         batch, length, _ = own.shape
@@ -149,7 +149,7 @@ class FastPaths:
         return self._kept(own) is None and tuple(mask.shape) == shape
 
     def _hidden(self, own: Tensor, mask: Tensor | None, kind: int | None) -> Tensor | None:
-        """What of sequences is not seen, as :func:`attention` takes it."""
+        """The mask of positions not to attend to, for :func:`attention`."""
         kept = self._kept(own)
         if kept is not None:
             mask, kind = kept.logical_not(), 1
@@ -224,7 +224,7 @@ class FastPaths:
         self, own: Tensor, padding: float, output_size: Any = None
     ) -> Callable[[], Tensor] | None:
         kept = self._kept(own)
-        # Without sizes, it would be as long as the longest of them.
+        # Without sizes, the result would be as long as the longest sequence, which depends on values.
         if kept is None or output_size is None or tuple(output_size) != tuple(own.shape):
             return None
         own = self._sequences(own)
@@ -248,7 +248,7 @@ def _by_name(
 
 
 def _fit(own: Tensor, width: int, heads: int, weights: tuple[Tensor, ...]) -> bool:
-    """Whether sequences and weights are those that modules have."""
+    """Whether sequences and weights have the shapes and dtypes that modules pass."""
     shapes = ((3 * width, width), (3 * width,), (width, width), (width,))
     return (
         own.dim() == 3
@@ -265,7 +265,7 @@ def _fit(own: Tensor, width: int, heads: int, weights: tuple[Tensor, ...]) -> bo
 
 
 def _are_padded(own: Tensor, kept: Tensor) -> bool:
-    """Whether a mask says what there is of sequences."""
+    """Whether ``kept`` is a padding mask for the sequences ``own``."""
     return (
         own.dim() == 3
         and own.dtype is torch.float32

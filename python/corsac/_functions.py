@@ -1,4 +1,4 @@
-"""Functions of PyTorch as nodes of a graph: what they are called there, and which are none."""
+"""Functions of PyTorch as nodes of a graph: their targets, and functions that cannot be nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def getters(*names: str) -> Iterator[Any]:
             yield found.__get__
 
 
-#: What may be asked of a tensor that is the same in all calls that the graph is for.
+#: Functions that return properties of a tensor that are the same in all calls that a graph is valid for.
 METADATA = frozenset(
     [
         *getters("shape", "dtype", "device", "ndim", "layout", "itemsize", "nbytes", "names"),
@@ -48,7 +48,7 @@ _VIEWS = {getattr(_Tensor, name).__get__: name for name in ("T", "mT", "H", "mH"
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
 _SHIFTS = ("lshift", "rshift", "xor")
 _OTHERS = ("eq", "ne", "lt", "le", "gt", "ge", "neg", "abs", "invert", "getitem", "setitem")
-#: Methods of tensors that Python's operators call, as functions; True where operands are swapped.
+#: Methods of tensors behind Python's operators, with the function of each; True if operands are swapped.
 _OPERATORS: dict[str, tuple[Callable[..., Any], bool]] = {
     **{
         f"__{name}__": (getattr(operator, name), False)
@@ -66,13 +66,13 @@ _OPERATORS: dict[str, tuple[Callable[..., Any], bool]] = {
     "__ior__": (operator.ior, False),
     "__ipow__": (operator.ipow, False),
 }
-#: The same by the methods, some of which have other names for themselves.
+#: The same by method, since the name of some methods differs.
 _METHODS = {
     getattr(_Tensor, name): found for name, found in _OPERATORS.items() if hasattr(_Tensor, name)
 }
-#: Functions that may write to running statistics, which their schemas do not say.
+#: Functions that may write to running statistics, which their schemas do not declare.
 NORMS = frozenset(["batch_norm", "instance_norm"])
-#: Functions that change what autograd, other threads or the caller see, and not only numbers.
+#: Functions that change more than values: state that autograd, other threads or the caller can observe.
 REFUSED = frozenset(
     [
         *("requires_grad_", "retain_grad", "register_hook", "register_post_accumulate_grad_hook"),
@@ -82,7 +82,7 @@ REFUSED = frozenset(
         *("untyped_storage", "module_load"),
     ]
 )
-#: Methods that read values, or give a tensor with the same memory, and do nothing else.
+#: Methods that only read values, or only return a tensor with the same memory.
 _READERS = frozenset(
     [
         *(
@@ -97,7 +97,7 @@ _READERS = frozenset(
         *("__len__", "__iter__", "__array__", "__repr__", "__format__", "__hash__"),
     ]
 )
-#: Functions that give Python numbers that depend on values, and do nothing else.
+#: Functions that only return Python numbers that depend on values.
 VALUES = frozenset(
     [
         _Tensor.item,
@@ -116,7 +116,7 @@ VALUES = frozenset(
         torch.allclose,
     ]
 )
-#: What arguments of nodes may be, besides tensors.
+#: Types of arguments of nodes, besides tensors.
 CONSTANTS = frozenset(
     [
         type(None),
@@ -135,7 +135,7 @@ CONSTANTS = frozenset(
 
 
 def takes_statistics(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a norm computes with statistics that are given, which its schema does not say."""
+    """Whether a norm only reads the given statistics, or has none; its schema does not declare that."""
     mean = args[1] if len(args) > 1 else kwargs.get("running_mean")
     if mean is None:
         return True
@@ -146,7 +146,7 @@ def takes_statistics(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def target_of(func: Any, name: str) -> tuple[str, Any, bool] | None:
-    """Opcode and target for a function, and whether its first two arguments change places."""
+    """Opcode and target for a function, and whether its first two arguments are swapped; None if there is no target."""
     if func in _VIEWS:
         return "call_function", getattr, False
     found = _METHODS.get(func)
@@ -160,12 +160,12 @@ def target_of(func: Any, name: str) -> tuple[str, Any, bool] | None:
 
 
 def reads_values(func: Any) -> bool:
-    """Whether a method of tensors gives Python their values."""
+    """Whether a method of tensors returns their values to Python."""
     return getattr(func, "__name__", "") in _READERS
 
 
 def changes_more(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a function may change something that no operator is seen to change."""
+    """Whether a function may change something besides the writes of its operators."""
     name = getattr(func, "__name__", "")
     if name.startswith("__"):
         return func not in _METHODS and name not in _READERS
@@ -177,22 +177,22 @@ def name_of(func: Any) -> str:
     if getattr(func, "__name__", "") in ("__get__", "__set__") and owner is not None:
         return f"Tensor.{owner.__name__}"
     name = getattr(func, "__qualname__", None) or str(func)
-    # Of C, by the names that people know.
+    # Functions of C, by their public names.
     return name.replace("TensorBase.", "Tensor.").replace("_VariableFunctionsClass.", "torch.")
 
 
 def drops_between_layers(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether a function is a recurrent layer with dropout. What PyTorch decomposes it into, where autograd is to go back
-    through a graph, has none (``torch._decomp.decompositions._rnn_helper``)."""
+    """Whether a function is a recurrent layer with dropout between layers, which PyTorch's decomposition for autograd
+    leaves out (``torch._decomp.decompositions._rnn_helper``)."""
     if name not in ("gru", "lstm", "rnn_tanh", "rnn_relu"):
         return False
-    # Whether there are biases, how many layers there are, dropout, whether it trains.
+    # In this order: has_biases, num_layers, dropout, train.
     at = next((number for number, own in enumerate(args) if type(own) is bool), None)
     return at is not None and bool(args[at + 1] > 1 and args[at + 2] and args[at + 3])
 
 
 def situation(trains: bool) -> tuple[Any, ...]:
-    """What PyTorch's functions depend on, besides their arguments; with ``trains`` autograd, too."""
+    """Global state that PyTorch's functions depend on besides arguments; with ``trains`` also that of autograd."""
     autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
     of_autograd: tuple[Any, ...] = ()
     if trains:

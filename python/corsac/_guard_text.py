@@ -1,4 +1,4 @@
-"""What is guarded, as text."""
+"""Guards as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from corsac import _core
 from corsac._lines import Line, in_brackets
 from corsac._report_text import shortened
 
-#: Families of guards, in the order in which they are listed, and what they are called.
+#: Families of guards, in the order of listing, with their headings.
 _FAMILIES = {
     "value": "values",
     "contents": "contents",
@@ -24,7 +24,7 @@ _LAST = re.compile(r"(?:.*\.)?([^.\[\]()]+)\)?$")
 
 
 def guards_as_text(guards: _core.Guards, program: Callable[..., Any]) -> list[str]:
-    """All guards of a program, a line each; those that differ in their object alone share one."""
+    """All guards of a program, one per line; guards that differ only in their object share a line."""
     families: dict[str, dict[Any, list[str]]] = {own: {} for own in _FAMILIES}
     counts = dict.fromkeys(_FAMILIES, 0)
     for family, place, condition, line in guards.list(program):
@@ -41,7 +41,7 @@ def guards_as_text(guards: _core.Guards, program: Callable[..., Any]) -> list[st
 
 
 def _likeness(family: str, place: str, condition: str, line: Line | None) -> Any:
-    """Guards of which this is equal are written in one line."""
+    """Key by which guards are grouped into one line."""
     if family == "function":
         return "", condition, line
     if family == "class":

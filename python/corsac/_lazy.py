@@ -1,6 +1,6 @@
-"""Packages whose names are imported when they are first used.
+"""Packages whose names are imported at first use.
 
-What compiles a model at its first call should not wait for what draws, exports or minifies one.
+Compiling a model at its first call should not wait for imports for drawing, exporting or minifying.
 """
 
 from __future__ import annotations
@@ -14,8 +14,13 @@ from typing import Any
 def lazy_names(
     package: str, homes: Mapping[str, Sequence[str]], modules: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of ``package``, whose names come from ``homes``: its own modules,
-    each with the names that it has. Some ``modules`` are names themselves."""
+    """``__getattr__`` and ``__dir__`` for ``package``.
+
+    Args:
+        package: the name of the package.
+        homes: modules of the package, each with the names that it defines.
+        modules: modules that are names of the package themselves.
+    """
     home_of = {name: f"{package}.{home}" for home, names in homes.items() for name in names}
 
     def load(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Lines of programs, for messages."""
+"""Source lines of programs, for messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-#: Where the code of PyTorch and of corsac is.
+#: Folders of the code of PyTorch and corsac.
 PACKAGES = tuple(os.path.dirname(package) + os.sep for package in (torch.__file__, __file__))
 
 #: A file and a line.
@@ -15,7 +15,7 @@ Line = tuple[str, int]
 
 
 def line_of_program() -> Line | None:
-    """The line being executed of the code around this call that is neither PyTorch's nor corsac's."""
+    """The line of the innermost calling frame that is neither PyTorch's nor corsac's."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(PACKAGES):
         if frame.f_back is None:
@@ -25,7 +25,7 @@ def line_of_program() -> Line | None:
 
 
 def short_line(line: Line | None) -> str:
-    """``file.py:12``; of packages, with the folders in them."""
+    """The line as ``file.py:12``; for installed packages with the path from ``site-packages``."""
     if line is None:
         return ""
     file, number = line
@@ -34,5 +34,5 @@ def short_line(line: Line | None) -> str:
 
 
 def in_brackets(line: Line | None) -> str:
-    """`` (file.py:12)``, or nothing."""
+    """The line as `` (file.py:12)``; empty for None."""
     return "" if line is None else f" ({short_line(line)})"

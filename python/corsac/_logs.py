@@ -1,4 +1,4 @@
-"""``CORSAC_LOGS``: what is said, by :mod:`logging`, of guards, of what is not captured, and of recompilations."""
+"""``CORSAC_LOGS``: messages, by :mod:`logging`, about guards, programs that are not captured, and recompilations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 
-#: The switch in the environment.
+#: The environment variable, a list of names separated by commas.
 SWITCH = "CORSAC_LOGS"
 
 GUARDS = logging.getLogger("corsac.guards")
@@ -16,10 +16,10 @@ _LOGGERS = {"guards": GUARDS, "breaks": BREAKS, "recompiles": RECOMPILES}
 
 
 def switch_on() -> None:
-    """Has those loggers say all that they can which the environment names.
+    """Set the loggers that the environment names to level DEBUG.
 
     Raises:
-        ValueError: it names one that there is not.
+        ValueError: the environment names an unknown logger.
     """
     _switched(os.environ.get(SWITCH, ""))
 
@@ -40,5 +40,5 @@ def _switched(value: str) -> None:
 
 
 def is_on(logger: logging.Logger) -> bool:
-    """Whether somebody listens."""
+    """Whether messages to a logger are handled."""
     return logger.isEnabledFor(logging.DEBUG)

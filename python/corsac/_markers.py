@@ -1,4 +1,4 @@
-"""What programs say about functions of theirs that :func:`corsac.compile` calls."""
+"""Markers of functions in programs for :func:`corsac.compile`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class _Here(threading.local):
-    """What records a program on this thread."""
+    """The recorder of this thread, if a program is being recorded."""
 
     recorder: Recorder | None = None
 
@@ -29,14 +29,14 @@ def disable(function: _F, *, reason: str | None = None) -> _F: ...
 @overload
 def disable(function: None = None, *, reason: str | None = None) -> Callable[[_F], _F]: ...
 def disable(function: Any = None, *, reason: str | None = None) -> Any:
-    """``function``, which is run by PyTorch, with all that it calls, wherever it is called.
+    """Mark ``function`` as not to be compiled: PyTorch runs it, with all that it calls.
 
-    A compiled program that calls it is split there: the graphs before and after it are compiled. That of
-    :func:`torch.compiler.disable` is the same.
+    A compiled program that calls it is split there: the graphs before and after it are compiled, as with
+    :func:`torch.compiler.disable`.
 
     Args:
         function: a function or a method; without it, a decorator is returned.
-        reason: why, for ``explain()``.
+        reason: the reason, for ``explain()``.
     """
     if function is None:
         return functools.partial(disable, reason=reason)
@@ -54,16 +54,16 @@ def disable(function: Any = None, *, reason: str | None = None) -> Any:
             return of_dynamo(*args, **kwargs)
         return function(*args, **kwargs)
 
-    # Dynamo calls such functions, and does not look into them.
+    # Dynamo calls such functions without tracing them.
     disabled._torchdynamo_disable = True  # type: ignore[attr-defined]
     return disabled
 
 
 def allow_in_graph(function: _F) -> _F:
-    """``function``, which becomes one node of graphs: nobody looks into it.
+    """Mark ``function`` as opaque: it becomes one node of graphs, and is not traced.
 
-    It has to be a function of its arguments, tensors and constants, that gives tensors or containers of some, and
-    that changes nothing else. As :func:`torch.compiler.allow_in_graph`.
+    It must depend on its arguments only, which are tensors and constants, return tensors or containers of tensors, and
+    change nothing else. As :func:`torch.compiler.allow_in_graph`.
     """
 
     @functools.wraps(function)
@@ -76,21 +76,21 @@ def allow_in_graph(function: _F) -> _F:
 
 
 def assume_constant(function: _F) -> _F:
-    """``function``, of which what it gives is taken to be the same in each call with the same arguments: nothing that it
-    reads is guarded.
+    """Mark ``function`` as constant: its result is taken to be the same in each call with the same arguments, and
+    nothing that it reads is guarded.
 
-    The function itself is marked, and given back. As :func:`torch.compiler.assume_constant_result`.
+    The function itself is marked and returned. As :func:`torch.compiler.assume_constant_result`.
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
 
 def graph_break(message: str = "") -> None:
-    """Where a compiled program calls this, its graph is cut, as by ``torch._dynamo.graph_break()``; elsewhere it does
-    nothing.
+    """Split the graph of a compiled program at this call, as by ``torch._dynamo.graph_break()``; does nothing outside
+    of compiled programs.
 
     Args:
-        message: for people who read the program.
+        message: a comment for readers of the program.
     """
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is not None:
@@ -100,19 +100,19 @@ def graph_break(message: str = "") -> None:
 
 
 def codes() -> list[CodeType]:
-    """The code of markers, in which nothing is looked at."""
+    """The code of the markers, which is not recorded."""
     made = [disable(codes), allow_in_graph(codes)]
     return [own.__code__ for own in (*made, graph_break)]
 
 
 def breaks() -> list[CodeType]:
-    """The code of Dynamo's marker, if somebody may have it."""
+    """The code of Dynamo's ``graph_break``, if Dynamo is imported."""
     dynamo = sys.modules.get("torch._dynamo")
     return [] if dynamo is None else [dynamo.graph_break.__code__]
 
 
 def nothing() -> None:
-    """What is read where a graph is cut without a value."""
+    """Function of a read that has no value: a plain graph break."""
 
 
 __all__ = ["allow_in_graph", "assume_constant", "breaks", "codes", "disable", "graph_break", "here"]

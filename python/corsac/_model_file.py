@@ -1,4 +1,4 @@
-"""``corsac.load``: a model from a file, with PyTorch or without."""
+"""``corsac.load``: loads a model file, with PyTorch or without."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 ModelFileError = _core.ModelFileError
 
-#: What the graph of a file may name. The operators were looked up in the catalogue before, which has
-#: none that read files or run code.
+#: Modules that the graph of a file may name. Its operators are checked before against the catalogue,
+#: which has none that read files or run code.
 _NAMES = ("torch", "operator", "_operator", "builtins", "math", "torchvision.ops")
 
 
 def load(
     path: str | os.PathLike[str], *, framework: Literal["torch", "numpy"] | None = None
 ) -> CompiledGraph | NumpyModel:
-    """The model in the file at ``path``, which :func:`corsac.save` wrote.
+    """Load the model in the file at ``path``, which :func:`corsac.save` wrote.
 
-    The file is data: everything in it is checked, nothing in it is run, and it has no pickles.
+    The file is data: everything in it is checked, no code in it is run, and it has no pickles.
 
     Args:
         path: the file.
-        framework: ``"torch"`` for a module of PyTorch, which has the weights as its state and takes tensors of
-            the types and shapes that the file is for; ``"numpy"`` for a :class:`NumpyModel`, which does not need
-            PyTorch. By default the first where PyTorch is installed.
+        framework: ``"torch"`` for a module of PyTorch, with the weights as its state, for tensors of
+            the types and shapes that the file was made for; ``"numpy"`` for a :class:`NumpyModel`, which does not
+            need PyTorch. By default the first if PyTorch is installed.
 
     Raises:
-        ModelFileError: (a ``ValueError``) the file is no model file, is damaged, or asks for more
-            memory than it may.
-        CompileError: the graph has operators that the engine does not know.
+        ModelFileError: (a ``ValueError``) the file is not a model file, is damaged, or needs more memory than
+            allowed.
+        CompileError: the graph has operators that the engine does not support.
         OSError: the file cannot be read.
     """
     if framework not in (None, "torch", "numpy"):
@@ -57,9 +57,9 @@ class NumpyModel:
     """
 
     def __init__(self, file: _core.ModelFile) -> None:
-        #: What it takes: names, element types, shapes.
+        #: Its inputs: names, element types, shapes.
         self.inputs = file.inputs
-        #: What it gives: places in the result, element types, shapes.
+        #: Its outputs: places in the result, element types, shapes.
         self.outputs = file.outputs
         self._program = file.program()
         self._result = self._program.output()
@@ -85,7 +85,7 @@ class NumpyModel:
 
 
 def _flat(array: Any) -> Any:
-    """The elements in a row; truth values as bytes."""
+    """The array as one dimension; bool as bytes."""
     flat = array.reshape(-1)
     return flat.view("uint8") if flat.dtype == bool else flat
 
@@ -124,7 +124,11 @@ def _itself(module: Any) -> Any:
 
 
 def _check(specs: Sequence[tuple[str, str, list[int]]], given: Sequence[Any]) -> None:
-    """That a model gets what it is for: others may have sizes that it would do something else for."""
+    """Check the inputs of a model: for other sizes its graph may be wrong.
+
+    Raises:
+        TypeError: their number, element types or shapes differ from ``specs``.
+    """
     if len(given) != len(specs):
         raise TypeError(f"the model takes {len(specs)} tensors, not {len(given)}")
     for (name, dtype, shape), own in zip(specs, given, strict=True):

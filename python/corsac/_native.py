@@ -1,4 +1,4 @@
-"""Programs of the engine, called with tensors."""
+"""Calls of native programs with tensors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 from corsac import _core
 from corsac._panic import EngineError, told
 
-#: What a program does that panics.
+#: The activity, for messages about panics of programs.
 RUNNING = "it ran a native program"
 
 
 class NativeCall:
-    """A program of the engine as a function of tensors on the CPU, of the types it was made for.
+    """A program of the engine as a function of CPU tensors, of the types it was made for.
 
-    Arguments that are no tensors were compiled in, and are ignored. Results are new tensors.
+    Arguments that are not tensors are constants of the program, and ignored. Results are new tensors.
 
     Raises:
-        ValueError: an input is not what the program takes, or an operator refuses what is in it.
+        ValueError: an input has another type than the program takes, or an operator refuses its values.
         EngineError: the program panicked.
     """
 
@@ -44,13 +44,13 @@ _observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
 
 
 def is_observed() -> bool:
-    """Whether somebody looks at the programs that this thread runs."""
+    """Whether the programs that this thread runs are observed."""
     return _observer.get() is not None
 
 
 @contextlib.contextmanager
 def observe(observer: Observer) -> Iterator[None]:
-    """Calls ``observer`` with each program that this thread runs, and the seconds of its steps."""
+    """Call ``observer`` with each program that this thread runs in the block, and the seconds of its steps."""
     token = _observer.set(observer)
     _core.observe_calls(True)
     try:

@@ -1,4 +1,4 @@
-"""A graph, and the programs that the engine makes of it."""
+"""Graphs, and the native programs that the engine compiles from them."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from corsac.lowering._engine import EnginePart
 
 CompileError = _core.CompileError
-#: Parts of a graph with fewer computations are left to PyTorch.
+#: Smallest number of computations of a native part; smaller parts are left to PyTorch.
 LEAST = 3
 
 
 @dataclass
 class Compiled:
-    """What runs calls, natively or by PyTorch, whichever is faster.
+    """A compiled program, which runs calls natively or by PyTorch, whichever is faster.
 
     Attributes:
-        run: runs them natively, but for parts that PyTorch runs.
-        seconds: how long capture, where there was one, and compiling took.
-        preview: what went where, if parts of the graph are left to PyTorch.
+        run: runs calls natively, except for parts that PyTorch runs.
+        seconds: time of capture, if there was one, and compilation.
+        preview: placement of nodes, if parts of the graph are left to PyTorch.
         kept: whether an earlier process has made the same program.
-        choice: who runs whole calls.
-        parts: those that are native or PyTorch's, each by itself, if it is not native as a whole.
-        repeats: whether a call that fails has changed nothing, whoever has run which part of it.
+        choice: the choice between native code and PyTorch for whole calls.
+        parts: the native parts, with a choice for each, if the graph is not native as a whole.
+        repeats: whether a failed call has changed nothing, whatever ran its parts.
     """
 
     run: Callable[..., Any]
@@ -46,19 +46,19 @@ class Compiled:
     repeats: bool = False
 
     def may_repeat(self) -> bool:
-        """Whether PyTorch may make a call that has failed: nothing was changed."""
+        """Whether PyTorch may repeat a failed call, since it has changed nothing."""
         return isinstance(self.run, NativeCall) or self.repeats
 
     def has_written(self) -> bool:
-        """Whether nobody knows what a call has written that native code has not finished."""
+        """Whether a native call that failed may have written to inputs already."""
         return isinstance(self.run, NativeCall) and self.run.program.writes
 
     def native_programs(self) -> list[_core.NativeProgram]:
-        """The programs of whole graphs."""
+        """The native programs of whole graphs."""
         return [self.run.program] if isinstance(self.run, NativeCall) else []
 
     def measure(self) -> None:
-        """The next calls tell who is faster, part by part where there are parts."""
+        """Measure native code against PyTorch in the next calls, for the parts first if there are any."""
         self.choice.measure()
         if self.preview is not None:
             # Not at the top: it takes longer to import than most graphs to compile.
@@ -69,9 +69,9 @@ class Compiled:
                 part.choice.measure()
 
     def call(self, native: Callable[[], Any], host: Callable[[], Any], lookup: float = 0.0) -> Any:
-        """A call, by who is faster; ``lookup`` is as for :meth:`corsac._race.Race.run`."""
+        """Make a call, by whichever is faster; ``lookup`` is as for :meth:`corsac._race.Race.run`."""
         if any(part.choice.race is not None for part in self.parts):
-            # One thing at a time.
+            # The whole is measured after its parts.
             return native()
         return self.choice.call(native, host, lookup)
 
@@ -93,7 +93,7 @@ class Compiled:
         return "\n".join(lines)
 
     def _told(self) -> str:
-        """Who is faster, as far as that is known."""
+        """The measured times as text, if known."""
         told = str(self.choice)
         return (
             f", {told}" if told and not self.choice.is_slower() else f", and {told}" if told else ""
@@ -101,7 +101,7 @@ class Compiled:
 
 
 def hosted_nodes(preview: Preview) -> list[str]:
-    """What PyTorch runs of a graph and why, a line for nodes that are alike."""
+    """The nodes of a graph that PyTorch runs, with reasons, one line for nodes with the same target and reason."""
     alike: dict[tuple[str, str | None], list[str]] = {}
     for row in preview.host:
         alike.setdefault((row.target, row.reason), []).append(row.node)
@@ -113,7 +113,7 @@ def hosted_nodes(preview: Preview) -> list[str]:
 
 
 class GraphFailed(Exception):
-    """An operator of a graph has raised an exception, which the program might catch.
+    """An operator of a graph has raised an exception, which the surrounding program might catch.
 
     Attributes:
         error: the exception.
@@ -125,10 +125,10 @@ class GraphFailed(Exception):
 
 
 class Packed:
-    """What graphs share that have weights in common, which are packed once.
+    """Packed weights shared by several graphs: each weight is packed once.
 
     Attributes:
-        last: the model that was made last. The next one numbers its weights after those of all others.
+        last: the model made last. The next one numbers its weights after those of all others.
     """
 
     def __init__(self) -> None:
@@ -136,13 +136,13 @@ class Packed:
 
 
 class NativeGraph:
-    """A graph that the engine compiles for one set of inputs after the other.
+    """A graph that the engine compiles for several sets of inputs.
 
     Args:
-        module: the graph, which does not change any more.
+        module: the graph, which must not change any more.
         precision: as for :func:`corsac.compile`.
         strict: whether results that share memory with anything else are an error.
-        packed: what it shares with other graphs, of which one is compiled at a time.
+        packed: packed weights shared with other graphs, of which one is compiled at a time.
     """
 
     def __init__(
@@ -156,13 +156,15 @@ class NativeGraph:
     def compile(
         self, inputs: tuple[Any, ...], *, whole: bool, apart: bool = False
     ) -> tuple[Callable[..., Any], Preview | None]:
-        """The whole graph as a program, or what the engine knows of it as several.
+        """Compile the whole graph into one program, or else into several native parts with PyTorch between them.
 
         Args:
-            inputs: it is made for their types and sizes, and for other integers' values.
-            whole: whether it has to be one program.
-            apart: whether inputs share no memory with weights, so that what is written to them is not to the
-                weights.
+            inputs: example inputs: the program is for their types and sizes, and for the values of integers.
+            whole: whether it must be one program.
+            apart: whether inputs share no memory with weights, so that writes to inputs never change weights.
+
+        Returns:
+            A function of the inputs; and the placement of nodes, if it consists of parts.
 
         Raises:
             CompileError: nothing of it, or with ``whole`` not all, can be native.
@@ -171,7 +173,7 @@ class NativeGraph:
         if len(inputs) > places:
             raise CompileError(f"it takes {places} arguments, not {len(inputs)}")
         try:
-            # What writes to inputs gives nothing else that shares their memory.
+            # If writes to inputs are allowed, other results must not share their memory.
             writes = apart and self._strict
             return NativeCall(self._model().compile(inputs, writes=writes)), None
         except CompileError:
@@ -200,7 +202,7 @@ class NativeGraph:
         return self._native
 
     def is_kept(self, run: Callable[..., Any], inputs: tuple[Any, ...]) -> bool:
-        """Whether an earlier process has made the same program; if none has, it is kept for later ones."""
+        """Whether an earlier process has made the same program; if none has, it is stored in the cache."""
         known = cache.current()
         if known is None or not isinstance(run, NativeCall):
             return False
@@ -221,7 +223,7 @@ class NativeGraph:
 
 
 def call_key(inputs: tuple[Any, ...]) -> Any:
-    """What a program is made for."""
+    """Key of a program: dtype and shape of each tensor, and the values of other inputs."""
     return tuple((own.dtype, own.shape) if isinstance(own, torch.Tensor) else own for own in inputs)
 
 

@@ -1,8 +1,8 @@
-"""Numbers that depend on values of tensors, in a program that is being recorded and when it is run.
+"""Numbers that depend on values of tensors, while a program is recorded and when it is run.
 
-What ``x.max().item()`` gives is another number in each call. The program gets a number object of its own
-(``crates/corsac-python/src/capture/symbols.rs``); what it computes with it is an expression, comparisons are conditions,
-and an operator of PyTorch that takes it gets a tensor of one element.
+The result of ``x.max().item()`` differs between calls. The recorded program gets a symbolic number
+(``crates/corsac-python/src/capture/symbols.rs``): arithmetic with it makes expressions, comparisons make conditions,
+and operators of PyTorch that take it get a tensor of one element instead.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 import torch
 
-#: An expression: a number, the value that a node has read, by the name of the node, or a function of two.
+#: An expression: a number, the value read by a node, by the name of the node, or a function of two expressions.
 Expression = Any
-#: A comparison of two expressions, and what it gave.
+#: A comparison: the name of the function, two expressions, and the result.
 Condition = tuple[str, Expression, Expression, bool]
-#: The first part of an expression that is the value of a node.
+#: Tag of an expression that is the value of a node.
 _VALUE = "value"
 
 _Tensor = torch.Tensor
-#: Functions that compute the same of a number and of a tensor of one element of the other operand's type.
+#: Functions with the same result for a number and for a one-element tensor of the other operand's dtype.
 _TAKE_TENSORS = frozenset(
     [
         *("add", "sub", "mul", "div", "true_divide", "add_", "sub_", "mul_", "div_"),
@@ -39,7 +39,7 @@ def value_of(name: str) -> Expression:
 
 
 def depends_on_values(expression: Expression) -> bool:
-    """Whether an expression is of values, not of sizes."""
+    """Whether an expression depends on values of tensors, not only on sizes."""
     if type(expression) is not tuple:
         return False
     name, *parts = expression
@@ -47,7 +47,7 @@ def depends_on_values(expression: Expression) -> bool:
 
 
 def names_in(expression: Expression) -> set[str]:
-    """The nodes of which an expression has values."""
+    """The names of the nodes whose values occur in an expression."""
     if type(expression) is not tuple:
         return set()
     name, first, second = expression
@@ -55,10 +55,10 @@ def names_in(expression: Expression) -> set[str]:
 
 
 def evaluated(expression: Expression, values: Mapping[str, Any]) -> Any:
-    """The number that an expression is, where nodes have read these values.
+    """Evaluate an expression with these values of nodes.
 
     Raises:
-        ArithmeticError: it is none.
+        ArithmeticError: it has no value.
     """
     if type(expression) is not tuple:
         return expression
@@ -69,10 +69,10 @@ def evaluated(expression: Expression, values: Mapping[str, Any]) -> Any:
 
 
 def holds(condition: Condition, values: Mapping[str, Any]) -> bool:
-    """Whether a comparison gives what it gave.
+    """Whether a comparison has the same result as when it was recorded.
 
     Raises:
-        ArithmeticError: a side is no number.
+        ArithmeticError: a side has no value.
     """
     name, left, right, expected = condition
     first, second = evaluated(left, values), evaluated(right, values)
@@ -82,13 +82,13 @@ def holds(condition: Condition, values: Mapping[str, Any]) -> bool:
 
 
 def is_same_value(found: Any, expected: Any) -> bool:
-    """Whether programs cannot tell two numbers apart, or nested lists of them: zero has two signs."""
+    """Whether two numbers, or nested lists of them, are indistinguishable: 0.0 and -0.0 differ, NaNs are equal."""
     if type(found) is not type(expected):
         return False
     if isinstance(found, list | tuple):
         return len(found) == len(expected) and all(map(is_same_value, found, expected))
     if type(found) is float:
-        # No number is written in one way.
+        # As text: NaN equals itself, and the signs of zeros differ.
         return found.hex() == expected.hex()
     if type(found) is complex:
         return is_same_value(found.real, expected.real) and is_same_value(found.imag, expected.imag)
@@ -96,7 +96,7 @@ def is_same_value(found: Any, expected: Any) -> bool:
 
 
 def takes_tensor(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.dtype | None:
-    """The type of the tensor of one element that an operator may get in the place of a number; None if it may not."""
+    """The dtype of the one-element tensor that an operator may get in the place of a number; None if it may not."""
     tensors = [own for own in args if isinstance(own, _Tensor)]
     if name in _TAKE_TENSORS and len(args) == 2 and len(tensors) == 1 and not kwargs:
         dtype = tensors[0].dtype

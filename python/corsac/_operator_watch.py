@@ -1,4 +1,4 @@
-"""Watches the operators of PyTorch that run while a program is recorded."""
+"""Dispatch mode that watches the operators of PyTorch while a program is recorded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _drops_nothing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether all that is random about an operator is what it drops, and that is nothing."""
+    """Whether an operator is random only through its dropout, with probability zero."""
     for number, own in enumerate(func._schema.arguments):
         if own.name == "dropout_p":
             given = (
@@ -37,27 +37,27 @@ def _drops_nothing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 @functools.cache
 def names_region(func: Any) -> bool:
-    """Whether an operator names a region, for who measures. Native programs show none."""
+    """Whether an operator marks a region for profilers, which native programs leave out."""
     return str(func).startswith("profiler.")
 
 
 class OperatorWatch(TorchDispatchMode):
-    """Sees the operators that functions of PyTorch call, and those that are called without one."""
+    """Watches the operators that functions of PyTorch call, and those called by code that is not seen."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
-        #: Where tensors lie that the program has made.
+        #: Memory of the tensors that the program has made.
         self._made: set[int] = set()
-        #: Whether all operators that it has seen in a call have only computed something.
+        #: Whether all operators of the present call have only computed their results.
         self._is_quiet = True
 
-    #: Those that nobody has seen to be called, after something of which nothing is known.
+    #: Higher-order operators reach this mode, too, if unknown code calls them.
     supports_higher_order_operators = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Who says yes has Dynamo imported.
+        # True would import Dynamo.
         return False
 
     def __torch_dispatch__(
@@ -92,7 +92,7 @@ class OperatorWatch(TorchDispatchMode):
             reason = None
         if reason is not None:
             if func._can_decompose():
-                # Dropout does nothing in evaluation mode, for instance.
+                # The parts may be harmless: dropout in evaluation mode, for instance.
                 with self:
                     return func.decompose(*args, **kwargs)
             recorder.refuse(f"{func} {reason}")
@@ -103,7 +103,7 @@ class OperatorWatch(TorchDispatchMode):
         return self._run(func, args, kwargs)
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What an operator gives; notes what it changes."""
+        """Run an operator, and note its changes."""
         reason, _, is_new = what_it_does(func)
         if reason == IS_RANDOM and not _drops_nothing(func, args, kwargs):
             self._recorder.saw_change = self._recorder.draws = True
@@ -116,7 +116,7 @@ class OperatorWatch(TorchDispatchMode):
         return result
 
     def computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a function gives. Its operators are watched, unless they are known to do nothing else than to compute it."""
+        """Run a function, with its operators watched, unless the call is known to only compute its result."""
         if self._recorder.trains or torch._C._len_torch_dispatch_stack() != 1:
             return func(*args, **kwargs)
         is_new = _core.quiet_call(func, args, kwargs)
@@ -142,7 +142,7 @@ class OperatorWatch(TorchDispatchMode):
         return result
 
     def _note_made(self, result: Any) -> None:
-        """The tensors in a result are new."""
+        """Note that the tensors in a result are new memory."""
         places = places_in(result)
         self._made.update(places)
         self._recorder.made(places)

@@ -1,6 +1,6 @@
-"""Panics of corsac's Rust: faults of corsac, which programs that it runs are not to end with.
+"""Panics of corsac's Rust code: faults of corsac, which must not end the user's program.
 
-What pyo3 makes of them derives from ``BaseException``, so that ``except Exception`` would let them through.
+pyo3 raises them as a subclass of ``BaseException``, which ``except Exception`` does not catch.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from corsac import _core
 
 
 class EngineError(RuntimeError):
-    """A native program failed where it must not: a fault of corsac."""
+    """A native program failed unexpectedly: a fault of corsac."""
 
 
 def told(panic: BaseException, doing: str) -> str:
-    """What is said of a panic that came while corsac did something."""
+    """Message about a panic; ``doing`` names the activity during which it occurred."""
     return f"corsac panicked while {doing}, which is a fault of corsac: {panic}"
 
 
 @contextmanager
 def as_compile_error(doing: str) -> Iterator[None]:
-    """Raises panics in the block as :class:`corsac.CompileError`; ``doing`` says what it does."""
+    """Raise panics in the block as :class:`corsac.CompileError`; ``doing`` names the activity."""
     try:
         yield
     except _core.PanicException as panic:

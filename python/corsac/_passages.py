@@ -1,4 +1,4 @@
-"""The functions through which modules are called and find their parts, whose code the recorder may know."""
+"""Functions of ``nn.Module`` for calls and attributes, whose code the recorder has shortcuts for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-#: Functions of modules, with digests of the code that ``capture/passages.rs`` knows.
+#: Names of the functions, with digests of the code that ``capture/passages.rs`` is written for.
 _KNOWN = (
     ("__getattr__", "781d33162287e6c1"),
     ("_wrapped_call_impl", "bd5566da26fe6b7f"),
@@ -18,14 +18,14 @@ _KNOWN = (
 
 @functools.cache
 def passages() -> list[Any]:
-    """The code of these functions; none if it is not known. Who replaces one later has it looked at as all code is."""
+    """The code of these functions; none if one is unknown. A function replaced later is recorded like all code."""
     codes = [getattr(nn.Module, name).__code__ for name, _ in _KNOWN]
     found = [_digest(own) for own in codes]
     return codes if found == [own for _, own in _KNOWN] else []
 
 
 def _digest(code: Any) -> str:
-    """Tells code of Python from other code."""
+    """Digest of a code object."""
     texts = [own for own in code.co_consts if isinstance(own, str)]
     parts = (code.co_code, code.co_names, code.co_varnames, code.co_cellvars, texts)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Who is faster, native code or PyTorch, seen in the calls of a program themselves."""
+"""Choice between native code and PyTorch, measured in the calls of a program themselves."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from corsac._aten import tensors_in
 from corsac._native import is_observed
 from corsac._report_text import duration
 
-#: Calls are left to PyTorch if they take more than this of its time natively: times differ from call to call.
+#: Calls are left to PyTorch if native code takes more than this multiple of its time: times vary from call to call.
 LIMIT = 1.05
-#: How often both ways are run, after a first time: at least, at most, and how long in all, in seconds.
+#: Number of runs of each way after the first: at least, at most; and total time, in seconds.
 LEAST, MOST, SECONDS = 3, 10, 0.25
-#: Runs of some microseconds come after others that take longer, and find little in the caches: they are run for so many
-#: seconds, but no more than so often.
+#: Runs of some microseconds follow longer ones, with cold caches: they are repeated until this total time in seconds,
+#: but at most this number of times.
 BRIEF, OFTEN = 0.002, 40
-#: What is this far from where it is decided after one run, half as far after two and so on, needs no more: on a
-#: machine with something else to do, runs of some milliseconds take up to a tenth longer, seldom a fifth. Shorter
-#: ones may take many times as long, and are run for so many seconds in any case; one that takes long is enough.
+#: A ratio of times is decided if it is off the limit by ``PLAIN`` after one run, by half of that after two, and so on:
+#: on a busy machine, runs of some milliseconds take up to a tenth longer, seldom a fifth. Shorter runs may take many
+#: times as long: they are repeated until they total ``ENOUGH`` seconds. A run of more than ``LONG`` seconds suffices.
 PLAIN, ENOUGH, LONG = 0.3, 0.02, 0.1
 
 
 class Race:
-    """Runs something natively and by PyTorch in turn, until it is plain which is faster.
+    """Runs a computation alternately natively and by PyTorch, until it is clear which is faster.
 
-    The calls are those of the program, which needs the results of each: only the difference between both ways is lost.
+    The calls are those of the program, which uses the results of each: only the time difference is lost.
 
     Args:
-        limit: the part of PyTorch's time up to which native code is to be chosen: runs near it are repeated.
-        over: is told the seconds of the fastest run of each way, or why native code cannot run it, and
-            says what becomes of it.
+        limit: the multiple of PyTorch's time up to which native code is chosen: runs near it are repeated.
+        over: maps the seconds of the fastest run of each way, and the reason if native code cannot run it, to the
+            outcome.
 
     Attributes:
-        outcome: what has become of it; None as long as it is tried.
+        outcome: the result of ``over``; None as long as the race is running.
     """
 
     def __init__(self, limit: float, over: Callable[[float, float, str | None], Any]) -> None:
@@ -46,11 +46,12 @@ class Race:
         self._counts = [0, 0]
         self._spent = 0.0
         self.outcome: Any = None
-        # Threads may call at once, and a part may be in a graph several times.
+        # Threads may call concurrently, and a part may occur in a graph several times.
         self._lock = threading.Lock()
 
     def run(self, native: Callable[[], Any], host: Callable[[], Any], lookup: float = 0.0) -> Any:
-        """A call, one way or the other; the native one has taken ``lookup`` seconds before, and will in each call."""
+        """Make a call, one way or the other; ``lookup`` seconds are added to native times, since each native call needs
+        them."""
         with self._lock:
             way = int(self._counts[0] > self._counts[1])
         start = time.perf_counter()
@@ -67,7 +68,7 @@ class Race:
                 return
             number = self._counts[0] - 1
             if number == 0 and self._spent < SECONDS:
-                # Memory and caches were cold, which is nothing in a long run.
+                # Memory and caches were cold, which does not matter in a long run.
                 self._best = [float("inf")] * 2
                 return
             decided = self._is_seen(max(number, 1))
@@ -75,28 +76,28 @@ class Race:
             self.end(None)
 
     def end(self, reason: str | None) -> None:
-        """Nothing more is tried, and why if native code cannot run it."""
+        """End the race; ``reason`` if native code cannot run it."""
         with self._lock:
             if self.outcome is None:
                 self.outcome = self._over(*self._best, reason)
 
     def _is_seen(self, tries: int) -> bool:
-        """Whether so many runs each way are enough to decide."""
+        """Whether this number of runs each way is enough to decide."""
         native, host = self._best
         is_long = native + host > LONG or (tries > 1 and tries * (native + host) > ENOUGH)
         far = 1 + PLAIN / tries
-        # Whether it is out of the question that more runs would be decided on otherwise.
+        # More runs would not change the decision.
         is_plain = not 1 / far < native / (self._limit * host) < far
         is_much = tries >= MOST and (self._spent > BRIEF or tries >= OFTEN)
         return (is_long and is_plain) or (tries >= LEAST and self._spent > SECONDS) or is_much
 
 
-#: Of all results that are tensors.
+#: Strides of all results that are tensors.
 Strides = list[tuple[int, ...]]
 
 
 def strides_of(results: Any) -> Strides:
-    """How the results of a call lie; in dimensions of one element it means nothing."""
+    """Strides of the results of a call, without those of dimensions of size 1, which do not matter."""
 
     def of(own: torch.Tensor) -> tuple[int, ...]:
         steps = zip(own.shape, own.stride(), strict=True)
@@ -106,11 +107,11 @@ def strides_of(results: Any) -> Strides:
 
 
 class Choice:
-    """Who runs calls of something: native code, unless PyTorch is seen to be faster.
+    """Choice between native code and PyTorch: native unless PyTorch is measured to be faster.
 
     Attributes:
-        race: tries both in calls, as long as it is not plain which is faster.
-        took: how many seconds a call took, natively and by PyTorch, if both were tried.
+        race: the race in calls, as long as it is running.
+        took: times of a call in seconds, natively and by PyTorch, if measured.
     """
 
     def __init__(self) -> None:
@@ -119,28 +120,28 @@ class Choice:
         self._strides: Strides | None = None
 
     def is_slower(self) -> bool:
-        """Whether PyTorch is faster."""
+        """Whether native code is slower than PyTorch by more than the limit."""
         return self.took is not None and self.took[0] > LIMIT * self.took[1]
 
     def measure(self) -> None:
-        """The next calls tell who is faster, unless all are to give the same bits."""
+        """Measure both ways in the next calls, unless results must be bitwise reproducible."""
         if not torch.are_deterministic_algorithms_enabled():
             self.race = Race(LIMIT, lambda native, host, _: (native, host))
 
     def join(self, race: Race) -> None:
-        """Have it tried together with something else."""
+        """Use the race of another choice, or its outcome."""
         self.race = race if race.outcome is None else None
         self.took = race.outcome
 
     def expect(self, results: Any) -> None:
-        """PyTorch gave these. Where native ones lie otherwise nothing is measured, so that results do not lie one
-        way in one call and another in the next."""
+        """Note results of PyTorch. If native results have other strides, nothing is measured, so that strides do not
+        differ between calls."""
         self._strides = strides_of(results)
 
     def call(self, native: Callable[[], Any], host: Callable[[], Any], lookup: float = 0.0) -> Any:
-        """A call, by who is faster; ``lookup`` is as for :meth:`Race.run`."""
+        """Make a call, by whichever is faster; ``lookup`` is as for :meth:`Race.run`."""
         if is_observed():
-            # Who looks at native steps is to see them.
+            # An observer of native steps needs native runs.
             return native()
         race = self.race
         if race is None:
@@ -156,7 +157,7 @@ class Choice:
         return results
 
     def __str__(self) -> str:
-        """Who is faster, as far as that is known."""
+        """The measured times, if known."""
         if self.took is None:
             return ""
         native, host = map(duration, self.took)

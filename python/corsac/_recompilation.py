@@ -1,4 +1,4 @@
-"""Why a call was recorded that there was a program for."""
+"""Reasons for recompilations: why an existing program did not apply to a call."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from corsac._logs import RECOMPILES
 if TYPE_CHECKING:
     from corsac._recordings import Call, Entry
 
-#: How many reasons are remembered.
+#: Number of reasons that are remembered.
 REMEMBERED = 64
 
 
 @dataclass(slots=True)
 class Recompilations:
-    """Reasons, the last ones.
+    """The last reasons for recompilations of a program.
 
     Attributes:
-        model: has the weights.
-        program: is recorded; paths begin there.
+        model: the owner of the weights.
+        program: the recorded callable, the root of paths in guards.
     """
 
     model: torch.nn.Module
     program: Callable[..., Any]
-    #: What has changed, and from what to what.
+    #: Pairs of the changed thing and its change.
     _reasons: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
     def reason(self, entry: Entry, call: Call, *, trains: bool) -> tuple[str, str]:
-        """Why a program is not for a call: what has changed, and what it was and is."""
+        """Reason why a program does not apply to a call: the changed thing, and its old and new value."""
         if not trains and torch.is_grad_enabled() and entry.watch.requires_grad():
             return "gradients", "were off, are on"
         if (found := entry.guards.failure(self.program)) is not None:
@@ -52,7 +52,7 @@ class Recompilations:
         return "state or arguments", "hold something else"
 
     def _name(self, own: Any) -> str:
-        """A weight, or a module, by its name."""
+        """Description of a tensor, with the name of a weight, or of a module."""
         if isinstance(own, torch.Tensor):
             named = [*self.model.named_parameters(), *self.model.named_buffers()]
             name = next((name for name, known in named if known is own), None)
@@ -60,12 +60,12 @@ class Recompilations:
         return f"a {type(own).__name__}"
 
     def add(self, what: str, how: str) -> None:
-        """A call was recorded for this reason."""
+        """Note that a call was recorded again because ``what`` changed as ``how`` describes."""
         self._reasons.append((what, how))
         RECOMPILES.debug("recompiled: %s %s", what, how)
 
     def explain(self) -> list[str]:
-        """What was recompiled how often, and why it was the last time, a line each."""
+        """Number of recompilations by changed thing, with the last change, one per line."""
         counts: dict[str, tuple[int, str]] = {}
         for what, how in self._reasons:
             counts[what] = counts.get(what, (0, ""))[0] + 1, how

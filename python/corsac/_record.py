@@ -1,4 +1,4 @@
-"""Recording: a call of a program, watched, and what comes of it."""
+"""Recording of a call of a program as a graph."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from corsac._strides import Layout
 from corsac.fx import GraphModule
 from corsac.fx.proxy import TraceError
 
-#: Calls a function that may have a backward of its own.
+#: Entry of ``torch.autograd.Function``, whose functions may have a backward of their own.
 _APPLY = torch._C._FunctionBase.__dict__["apply"]
-#: Tell programs whether they are compiled.
+#: Functions that tell programs whether they are compiled.
 _ASKS = (
     torch.compiler.is_compiling,
     torch.compiler.is_dynamo_compiling,
@@ -53,26 +53,26 @@ class Recorded:
     """A program as a graph.
 
     Attributes:
-        module: the graph; it takes the tensors among the arguments, each once, in their order.
-        template: builds what the program returns of its results; None if the graph gives that.
-        guards: tell whether the program would do the same again.
-        tensors: those that the graph reads and that are no inputs.
-        statistics: those of them that norms write to in training, which PyTorch does not count.
-        form: of the inputs, if the program has asked for it: strides, for instance.
-        state: tensors that it finds in containers and in state, in the order in which guards find them; those that
-            are no arguments are inputs after these, each once. None if it looks at no such places.
-        rewritten: tensors that are inputs after these, since they hold something else in each call: the program, or
+        module: the graph; its inputs are the tensors among the arguments, each once, in their order.
+        template: builds the program's return value from the graph's results; None if they are equal.
+        guards: conditions under which the program would do the same again.
+        tensors: the tensors that the graph reads besides its inputs.
+        statistics: those of them that norms write to in training without raising their version counters.
+        form: properties of the inputs such as strides, if the program has read some.
+        state: tensors found in containers and in state, in the order in which guards find them; those that are not
+            arguments are inputs after these, each once. None if there are no such places.
+        rewritten: tensors that are inputs after these, since their values differ between calls: the program, or
             others, write to them.
-        overwritten: the numbers of the inputs that it writes to.
-        integers: the numbers of arguments that may be other integers: inputs after the tensors among the arguments, as
+        overwritten: indices of the inputs that it writes to.
+        integers: indices of integer arguments that may vary: inputs after the tensors among the arguments, as
             sizes of tensors without elements.
-        replay: makes of results and of the objects that guards find what the program returns, and changes them, in
-            the place of ``template``; None if it looks at no such places.
-        sizes: what it needs of sizes, if it is for others, too.
-        stages: the graph in parts, if values decide between them.
-        layouts: how results lie in memory, one after the other; None if all that the graph computes lie row by row.
-        repeats: as of a :class:`Refusal`.
-        seconds: how long the call took that was recorded, and making the graph.
+        replay: builds the return value from results and the objects found by guards, and changes these, in the
+            place of ``template``; None if there are no such places.
+        sizes: conditions on sizes, if the program is valid for several.
+        stages: the graph in stages, if control flow between them depends on values.
+        layouts: memory layouts of the results; None if all results that the graph computes are contiguous.
+        repeats: as for a :class:`Refusal`.
+        seconds: time of the recorded call and of making the graph.
     """
 
     module: GraphModule
@@ -94,7 +94,7 @@ class Recorded:
 
 
 def form_of(tensors: Sequence[torch.Tensor]) -> Any:
-    """What programs may ask of inputs besides types and sizes."""
+    """Properties of inputs that programs may read, besides types and sizes."""
     return tuple(
         (
             own.stride(),
@@ -114,7 +114,7 @@ def form_of(tensors: Sequence[torch.Tensor]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What a recording calls, as :class:`corsac._core.Recording` says."""
+    """Callbacks of a :class:`corsac._core.Recording`."""
 
     quiet: Callable[..., Any]
     host: Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -123,7 +123,7 @@ class _Told:
 
 
 def named_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters and buffers, of which the first name is the last here."""
+    """Parameters and buffers in reverse order, so that in a dictionary by tensor the first name wins."""
     yield from reversed([*model.named_parameters(), *model.named_buffers()])
 
 
@@ -144,7 +144,7 @@ def named_arguments(
 
 
 class _Here(threading.local):
-    """How many programs this thread records, one within the other."""
+    """Number of nested recordings of this thread."""
 
     depth = 0
 
@@ -153,24 +153,24 @@ _recorded_here = _Here()
 
 
 def is_recording() -> bool:
-    """Whether this thread records a program, which is to see the operators of all that it calls."""
+    """Whether this thread records a program: the recording needs the operators of everything that it calls."""
     return _recorded_here.depth > 0
 
 
 def _collections() -> list[int]:
-    """How often garbage was collected, of each generation."""
+    """Number of garbage collections of each generation."""
     return [own["collections"] for own in gc.get_stats()]
 
 
 def _ours() -> list[Any]:
-    """The code in which nothing is looked at: it makes nodes of operators, and calls PyTorch."""
+    """Code that is not recorded: it makes nodes of operators, and calls PyTorch."""
     functions = [
         handle_torch_function,
         Recorder.__torch_function__,
         OperatorWatch.__torch_dispatch__,
         is_recording,
         _hosted,
-        # The recorder is none of the modes that it asks for.
+        # The recorder is not one of the modes that it looks for.
         _is_make_fx_tracing,
         torch.autocast.__enter__,
         torch.autocast.__exit__,
@@ -180,13 +180,13 @@ def _ours() -> list[Any]:
     ]
     guard = sys.modules.get("torch._dynamo.mutation_guard")
     if guard is not None:
-        # Dynamo counts modules that are made.
+        # Dynamo counts new modules.
         functions.append(guard.GenerationTracker.tag)
     codes = [own.__code__ for own in functions]
     return [*codes, *Deferred.CODES, *markers.codes(), *markers.breaks()]
 
 
-#: What PyTorch's functions depend on besides their arguments and what Python reads.
+#: Global settings that PyTorch's functions depend on, besides their arguments and state read by Python.
 _SETTINGS: tuple[Callable[[], Any], ...] = (
     torch.get_default_dtype,
     torch._C._len_torch_function_stack,
@@ -212,29 +212,27 @@ def record(
     rewritten: Collection[int] | None = None,
     integers: Mapping[int, int | str] = MappingProxyType({}),
 ) -> tuple[Any, Recorded | Refusal]:
-    """Calls ``program``, and records what it does with tensors of these types and sizes.
+    """Call ``program``, and record its computation for tensors of these types and sizes.
 
     Args:
-        model: has the parameters and buffers.
-        program: is called with the arguments; ``model`` itself, or a function.
+        model: the owner of the parameters and buffers.
+        program: the function to call: ``model`` itself, or a function of it.
         args: tensors on the CPU, and constants.
-        kwargs: the same.
-        trains: whether autograd is to go back through the graph; gradients are on then.
+        kwargs: likewise.
+        trains: whether the graph is for autograd; gradients are on then.
         compiling: whether programs that ask are told that they are compiled: many read values only if they
             are not.
-        structures: arguments of which the program is for what they hold; None if it is for certain objects, and
-            may not change state.
-        dynamic: tensors in arguments and state, by identity, and the dimensions that may be other ones in the
-            next call.
-        decides: whether values may decide what the program does.
-        counters: places of numbers that may be others in the next call: dictionaries with keys, and cells.
-        rewritten: tensors, by identity, that hold something else in each call; None if the program may not write
-            to what was there before it, but in training to buffers.
-        integers: arguments that may be other integers in the next call: where they are, by the numbers that
-            :attr:`Recorded.integers` has.
+        structures: arguments that are specialised to their contents; None if all are specialised to the objects
+            themselves, and the program may not change state.
+        dynamic: dynamic dimensions of tensors in arguments and state, by id.
+        decides: whether control flow may depend on values.
+        counters: places of numbers that may vary between calls: dictionaries with keys, and cells.
+        rewritten: tensors whose values differ between calls, by id; None if the program may not write to existing
+            tensors, except to buffers in training.
+        integers: places of integer arguments that may vary, by the indices of :attr:`Recorded.integers`.
 
     Returns:
-        What the program returns; what it did, or why that is not known.
+        The result of the program; the recording, or the reason why there is none.
     """
     unavailable = _unavailable(args, kwargs)
     if unavailable is not None:
@@ -258,7 +256,7 @@ def record(
 
 @contextlib.contextmanager
 def _told_to_be_compiled() -> Iterator[None]:
-    """``torch.compiler.is_compiling()`` is true in the block."""
+    """Make ``torch.compiler.is_compiling()`` true in the block."""
     before = torch.compiler._is_compiling_flag
     torch.compiler._is_compiling_flag = True
     try:
@@ -270,13 +268,13 @@ def _told_to_be_compiled() -> Iterator[None]:
 def _quietly(
     function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
-    """What a function gives, whose operators are not recorded."""
+    """Call a function without recording its operators."""
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         return function(*arguments, **named)
 
 
 def _hosted(function: Callable[..., Any], recorder: Recorder, /, *args: Any, **kwargs: Any) -> Any:
-    """What a function gives that is not to find the recorder anywhere. It may use modes of its own."""
+    """Call a function with the recorder switched off, and refuse the program. The function may use modes of its own."""
     recorder.refuse(f"it calls {name_of(function)}, which PyTorch runs", Kind.HOST)
     is_first = torch._C._len_torch_function_stack() == 1
     around = _pop_mode_temporarily() if is_first else contextlib.nullcontext()
@@ -285,7 +283,7 @@ def _hosted(function: Callable[..., Any], recorder: Recorder, /, *args: Any, **k
 
 
 def _unavailable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Refusal | None:
-    """Why nothing can be recorded in this call."""
+    """Reason why this call cannot be recorded, or None."""
     given = [own for own in (*args, *kwargs.values()) if isinstance(own, torch.Tensor)]
     if any(map(has_attributes, given)):
         return Refusal(Kind.HOST, "an input has attributes", passes=True)
@@ -372,7 +370,7 @@ def _recorded(
         recorder.refuse("it leaves gradients switched on or off")
     found = recording.finish(program, given, list(structures or ()), structures is not None)
     if _collections() != collections:
-        # Whether the program has made an object is told by how young it is.
+        # Objects made by the program are recognised by their age, which a collection changes.
         return returned, Refusal(
             Kind.HOST, "garbage was collected while it was recorded", passes=True
         )
@@ -384,7 +382,7 @@ def _recorded(
         return returned, replace(recorder.refusal, by_values=depends and asks, repeats=repeats)
     if refused is not None:
         kind, reason = refused
-        # Of classes, iterators and the like, Dynamo may do something else without a word.
+        # With classes, iterators and the like, Dynamo may silently do something else.
         who = Kind.HOST if kind in ("opaque", "writes") else Kind.DYNAMO
         line = recording.refused_at()
         by_values = asks and bool(recorder.reads)

@@ -1,4 +1,4 @@
-"""Recorded programs, run by the engine."""
+"""Recorded programs on the engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from corsac._native_graph import Compiled, CompileError, GraphFailed, NativeGrap
 from corsac._panic import EngineError, as_compile_error
 from corsac._race import Choice, Race
 from corsac._record import Recorded
-from corsac._recordings import Call, Entry, Recordings, random_numbers_kept, state_of
+from corsac._recordings import Call, Entry, Recordings, places_of, random_numbers_kept, state_of
 from corsac._refusal import Refusal
 from corsac._replay import Edit, Replay
 from corsac._report_text import shortened
@@ -34,26 +34,26 @@ from corsac.fx.proxy import TraceError
 from corsac.lowering import LoweringError
 from corsac.passes import fold_constants
 
-#: Why PyTorch makes the views that programs return.
+#: Text in reasons of results that share memory, which PyTorch computes as views.
 _SHARES = "shares memory with"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NativeProgram:
-    """A program of the engine, and what makes of its results what the program returns."""
+    """A recorded program compiled by the engine, with the template or replay that builds its return value."""
 
     template: ResultTemplate | None
     replay: Replay | None
-    #: None if values decide.
+    #: None if control flow depends on values.
     graph: NativeGraph | None
     compiled: Compiled
-    #: Whether it writes to inputs, which share no memory with anything else.
+    #: Whether it writes to inputs, which share no memory with other tensors.
     overwrites: bool = False
-    #: As of :class:`corsac._record.Recorded`.
+    #: As in :class:`corsac._record.Recorded`.
     layouts: tuple[Layout | None, ...] | None = None
-    #: Tensors that the graph reads and that are no inputs, if calls are verified.
+    #: Tensors that the graph reads besides its inputs, if calls are verified.
     weights: tuple[torch.Tensor, ...] = ()
-    #: Tries of programs for other sizes, by how large inputs are.
+    #: Races of the same program for other sizes, by the size class of the inputs.
     races: dict[int, Race] = field(default_factory=dict)
 
     def __call__(self, call: Call) -> Any:
@@ -64,8 +64,25 @@ class NativeProgram:
             return self.template.build(results, values=values)
         return results
 
+    def builds(self) -> Callable[[Any], Any] | None:
+        """A function of the graph's results that returns those of the program; None if they are the same."""
+        build = None if self.template is None else self.template.build
+        if (layouts := self.layouts) is None:
+            return build
+        if build is None:
+            return lambda results: laid_out(results, layouts)
+        return lambda results: build(laid_out(results, layouts))
+
+    def replays(self) -> Callable[[Any, Any, Any], Any] | None:
+        """A function of the graph's results, inputs and found objects that changes state; None if the program changes
+        none."""
+        replay, layouts = self.replay, self.layouts
+        if replay is None or layouts is None:
+            return replay
+        return lambda results, inputs, met: replay(laid_out(results, layouts), inputs, met)
+
     def outcome(self, call: Call) -> tuple[Any, list[Edit]]:
-        """What a call returns, and the changes of state, which are not made."""
+        """The result of a call, and its changes of state, which are not made."""
         results, values = self._results(call)
         if self.replay is not None:
             return self.replay.outcome(results, call.inputs, call.met, values)
@@ -74,12 +91,12 @@ class NativeProgram:
         return results, []
 
     def decides(self) -> Callable[[Call], bool] | None:
-        """Tells whether values decide that a call is for it; None if none do."""
+        """A function that returns whether the values of a call are those the program is for; None if none matter."""
         compiled = self.compiled
         return compiled.run.decides_quietly if isinstance(compiled, CompiledStages) else None
 
     def _results(self, call: Call) -> tuple[Any, Mapping[str, Any]]:
-        """What the graph gives, and values that were read.
+        """The results of the graph, and the values that were read.
 
         Raises:
             GraphFailed: an operator that PyTorch runs has raised an exception.
@@ -87,7 +104,7 @@ class NativeProgram:
         try:
             if isinstance(self.compiled, CompiledStages):
                 if self.compiled.choice.race is not None:
-                    # While it is tried who is faster, all of it is measured.
+                    # During a race all stages are measured, so none is reused.
                     call.rewind()
                     call.ran.clear()
                     call.changes = self.compiled.run.changes(call.inputs)
@@ -107,16 +124,16 @@ class RecordedPrograms:
     """The programs of a model that the engine runs.
 
     Args:
-        model: has the weights.
-        program: is called; the model itself, or a function.
+        model: the owner of the weights.
+        program: the function to call: the model itself, or a function of it.
         precision: as for :func:`corsac.compile`.
-        fullgraph: whether PyTorch may run a part.
+        fullgraph: whether all of a program must be native.
         measures: whether calls are left to PyTorch where it is faster.
-        runner: runs programs without a step of Python where nothing is special about a call.
-        dynamic: whether a program may be for many sizes: from the first one on, never, or (None) where sizes were others.
+        runner: runs programs for ordinary calls without Python code in between.
+        dynamic: whether programs have symbolic sizes: from the first one on, never, or (None) for sizes that vary.
     """
 
-    #: Whether results share memory where PyTorch's do. Programs of which they are all new are whole.
+    #: Whether results share memory where PyTorch's do; otherwise all are new, and the program is whole.
     keeps_views: ClassVar[bool] = True
 
     def __init__(
@@ -131,7 +148,7 @@ class RecordedPrograms:
     ) -> None:
         self._precision, self._fullgraph, self._runner = precision, fullgraph, runner
         self._measures = measures
-        #: What graphs share, as long as all tensors of those before are as they were.
+        #: Packed weights shared by graphs, as long as the tensors of all earlier ones are unchanged.
         self._packed = Packed()
         self._packed_of: list[_core.Watch] = []
         self._lock = threading.RLock()
@@ -162,23 +179,23 @@ class RecordedPrograms:
     def record(
         self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Entry | Refusal | None]:
-        """As :meth:`corsac._recordings.Recordings.record` says."""
-        self._recordings.used(self._runner.recent())
+        """As :meth:`corsac._recordings.Recordings.record`."""
+        self._recordings.used(self._runner.take_ran())
         result, made = self._recordings.record(call, args, kwargs)
         if isinstance(made, Entry):
             assert isinstance(made.run, NativeProgram)
             made.run.compiled.choice.expect(result)
-            self.settle(made, args, kwargs)
+            self.settle(made, call, args, kwargs)
         return result, made
 
     def programs(self) -> list[NativeProgram]:
-        """All that there are."""
+        """All compiled programs."""
         made = [own.run for own in self._recordings.entries()]
         return [own for own in made if isinstance(own, NativeProgram)]
 
     def explain(self, guards: bool = False) -> list[str]:
-        """What was compiled for which calls, with ``guards`` what is looked at before, and why the others were not, a
-        line each."""
+        """The compiled programs by call, with their guards if ``guards``, and the reasons for calls that are not
+        compiled, as lines of text."""
         lines = []
         for entry in self._recordings.entries():
             assert isinstance(entry.run, NativeProgram)
@@ -196,7 +213,7 @@ class RecordedPrograms:
         for key, refusal in self._recordings.items():
             alike.setdefault(refusal.reason, []).append(f"({Call((), key).describe()})")
         for reason, calls in alike.items():
-            # Of one call, as those that are compiled are described.
+            # A single call is described without brackets, like compiled ones.
             described = calls[0][1:-1] if len(calls) == 1 else shortened(calls)
             lines.append(f"{described}: not compiled: {reason}")
         return lines
@@ -256,7 +273,7 @@ class RecordedPrograms:
     def _in_stages(
         self, recorded: Recorded, program: Staged, call: Call, start: float
     ) -> NativeProgram:
-        """A program whose values decide, of stages that others have, too, which begin alike."""
+        """A program in stages, shared with programs that have the same beginning."""
         overwrites = bool(recorded.overwritten)
         make = functools.partial(self._stage, overwrites=overwrites)
         run = StagedRun(program, recorded.module.graph, self._stages, make, _watch)
@@ -265,12 +282,12 @@ class RecordedPrograms:
         except self._recordings.failures:
             raise
         except Exception:
-            # The call that was recorded has written to inputs: the next one compiles what is left.
+            # The recorded call has written to inputs: the next one compiles the remaining stages.
             pass
         compiled = CompiledStages(run, time.perf_counter() - start)
         reason = compiled.why_not_native()
         if reason is not None and not self.programs():
-            # Other ways are native, and begin with the same.
+            # Without other programs there is no shared native beginning either.
             raise CompileError(reason)
         if self._measures:
             compiled.measure()
@@ -279,7 +296,7 @@ class RecordedPrograms:
     def _stage(
         self, module: GraphModule, *, overwrites: bool
     ) -> Callable[[Sequence[Any]], Callable[..., Any]]:
-        """What compiles a stage for inputs."""
+        """A function that compiles a stage for given inputs."""
         graph = self._graph(module, overwrites)
 
         def compile(inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -287,16 +304,16 @@ class RecordedPrograms:
                 try:
                     run, preview = graph.compile(tuple(inputs), whole=False, apart=overwrites)
                 except (CompileError, _core.ShapeInferenceError) as error:
-                    # Operators that fail say so in PyTorch's words.
+                    # PyTorch runs operators that fail, and raises its own errors.
                     return HostedStage(module.forward, str(error))
                 return run if preview is None else HostedStage(run, preview)
 
         return compile
 
     def _resized(self, call: Call, entry: Entry) -> Entry:
-        """A program that is for many sizes, for those of a call."""
+        """Compile a program with symbolic sizes for the sizes of a call."""
         start = time.perf_counter()
-        self._recordings.used(self._runner.recent())
+        self._recordings.used(self._runner.take_ran())
         known = entry.run
         assert isinstance(known, NativeProgram)
         if known.graph is None:
@@ -310,7 +327,7 @@ class RecordedPrograms:
                     known.graph, known.template, known.replay, known.overwrites, call, start
                 )
         program.compiled.repeats = known.compiled.repeats
-        # Sizes near to each other are tried together.
+        # Similar sizes share a race.
         scale = sum(own.numel() for own in call.inputs).bit_length()
         compiled = program.compiled
         if compiled.choice.race is not None:
@@ -337,7 +354,7 @@ class RecordedPrograms:
             as_compile_error("it compiled a program"),
             no_collection(),
             torch.no_grad(),
-            # Types of what has no rule are found by running it.
+            # Types of calls without a rule are found by running them.
             random_numbers_kept(),
         ):
             yield
@@ -360,7 +377,7 @@ class RecordedPrograms:
             # Not at the top: it takes longer to import than most programs to compile.
             from corsac.lowering import Preview
 
-            # There is nothing in it but views.
+            # It consists of views only.
             run, preview = graph.module.forward, Preview("corsac", (), ())
         host = [] if preview is None else [own for own in preview.host if _SHARES not in own.reason]
         if self._fullgraph and host:
@@ -371,37 +388,46 @@ class RecordedPrograms:
             compiled.measure()
         return NativeProgram(template, replay, graph, compiled, overwrites)
 
-    def runs_unseen(self, entry: Entry, args: tuple[Any, ...]) -> bool:
-        """Whether calls with such arguments could run natively without a step of Python that looks for a program."""
+    def runs_unseen(self, entry: Entry, call: Call) -> bool:
+        """Whether the runner could run calls like this one, without Python code that looks for the program."""
         program = entry.run
-        tensors = [own for own in args if isinstance(own, torch.Tensor)]
         return (
             isinstance(program, NativeProgram)
             and not _verify.ON
             and isinstance(program.compiled.run, NativeCall)
-            and program.replay is None
-            and program.layouts is None
-            and entry.rewritten is None
             and not entry.integers
             and entry.form is None
-            and all(own.is_contiguous() for own in tensors)
-            and len({id(own) for own in tensors}) == len(tensors)
-            and all(type(own) is int or type(own) is torch.Tensor for own in args)
+            and (entry.state is not None or not call.structures)
+            and all(type(own) is torch.Tensor for own in call.inputs)
         )
 
-    def settle(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Have calls with such arguments run by native code from now on, if it knows them and is faster."""
-        program = entry.run
-        if kwargs or not self.runs_unseen(entry, args):
+    def settle(
+        self, entry: Entry, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Let the runner run calls with such arguments from now on, if it supports them and native code is faster."""
+        if not self.runs_unseen(entry, call):
             return
+        program = entry.run
         assert isinstance(program, NativeProgram)
         choice = program.compiled.choice
-        if choice.race is None and not choice.is_slower():
-            native = program.compiled.run.program
-            build = None if program.template is None else program.template.build
-            self._runner.add(
-                entry, native, args, entry.watch, entry.guards, distinct=True, build=build
-            )
+        if choice.race is not None or choice.is_slower():
+            return
+        found = None if entry.state is None else places_of(entry.state, len(call.tensors))
+        rewritten = () if entry.rewritten is None else entry.rewritten.tensors
+        self._runner.add(
+            entry,
+            program.compiled.run.program,
+            args,
+            entry.watch,
+            keywords=kwargs,
+            guards=entry.guards,
+            structures=list(call.structures),
+            inputs=list(call.inputs),
+            found=found,
+            rewritten=list(rewritten),
+            build=program.builds(),
+            replay=program.replays(),
+        )
 
     def _forget(self, entry: Entry) -> None:
         self._runner.remove(entry)
@@ -410,20 +436,20 @@ class RecordedPrograms:
 def _watch(
     weights: Iterable[torch.Tensor], statistics: list[torch.Tensor] | None = None
 ) -> _core.Watch:
-    """Tells whether tensors are as they were that a program reads and that are no inputs."""
+    """A watch on the tensors that a program reads besides its inputs."""
     constants = [(None, own) for own in weights]
     return _core.Watch(torch.nn.Module(), constants=constants, contents=statistics or [])
 
 
 def _decided(program: NativeProgram) -> Callable[[], Failure | None]:
-    """Tells why a call was for another program."""
+    """A function that returns why the last call was for another program."""
     compiled = program.compiled
     run = compiled.run if isinstance(compiled, CompiledStages) else None
     return lambda: None if run is None else run.failure
 
 
 def _rewritten(recorded: Recorded) -> Rewritten | None:
-    """What is looked at before a program runs that takes tensors which hold something else in each call."""
+    """The check before runs of a program with tensors whose values differ between calls; None if there are none."""
     if not (recorded.rewritten or recorded.overwritten):
         return None
     return Rewritten(recorded.rewritten, recorded.overwritten, recorded.tensors)

@@ -1,13 +1,13 @@
 """Capture by recording: PyTorch runs a program, and the functions of PyTorch that it calls become a graph.
 
-The call that is recorded is an ordinary one: its result is eager's, and what the program does besides is done once.
-:class:`corsac._core.Recording` watches what Python reads and writes meanwhile, which becomes guards; this module
-makes nodes of operators, of which it sees the real results. Whatever depends on values, draws random numbers or
-writes to what the program did not make is a reason to record nothing.
+The recorded call is an ordinary one: its result is eager's, and its side effects happen once.
+:class:`corsac._core.Recording` watches the state that Python reads and writes meanwhile, which becomes guards; this
+module makes nodes of operators, with their real results at hand. Programs that depend on values, use random numbers or
+write to existing tensors are recorded only as far as the options allow, and refused otherwise.
 
-For training, graphs may draw random numbers, write to buffers and switch gradients off and on, as dropout and norms
-do; what autograd would not see in them is a reason, too: functions with a backward of their own, hooks of tensors
-that are saved.
+For training, graphs may use random numbers, write to buffers and switch gradients off and on, as dropout and norms
+do; operations that autograd would not see in them are refused: functions with a backward of their own, hooks of saved
+tensors.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ from corsac.fx.proxy import TraceError
 
 _Tensor = torch.Tensor
 
-#: In how many places values may decide.
+#: Largest number of reads of values that control flow depends on.
 READS = 32
-#: What may be asked of a tensor that calls with the same types and sizes can differ in.
+#: Functions that return properties of a tensor that can differ between calls with the same types and sizes.
 _FORM = {
     own: own
     for own in (
@@ -89,7 +89,7 @@ _FORM = {
 }
 
 
-#: Functions that take only type and sizes of their first argument.
+#: Functions that use only dtype and sizes of their first argument.
 _TAKES_TYPES = frozenset(
     [
         "new_zeros",
@@ -113,10 +113,10 @@ def _is_of_torch(function: Any) -> bool:
 
 @functools.cache
 def _opened() -> dict[Any, Callable[..., Any]]:
-    """Functions of PyTorch that are written in Python, and that are recorded as the operators that they call."""
+    """Functions of PyTorch written in Python that are recorded as the operators they call, with rebuilt versions."""
 
     def opened(function: Any) -> Callable[..., Any]:
-        # It would hand itself over to whoever records.
+        # Without overrides: otherwise it would pass itself to the recorder.
         variables = {**function.__globals__, "has_torch_function": lambda _: False}
         return types.FunctionType(
             function.__code__, variables, function.__name__, function.__defaults__
@@ -126,19 +126,19 @@ def _opened() -> dict[Any, Callable[..., Any]]:
 
 
 class Recorder(TorchFunctionMode):
-    """Makes nodes of the functions of PyTorch that a program calls.
+    """Records the functions of PyTorch that a program calls as nodes.
 
     Args:
-        recording: watches what Python does.
-        weights: the names of parameters and buffers, by identity.
-        trains: whether autograd is to go back through the graph.
-        dynamic: tensors, by identity, and their dimensions that may be other ones in the next call.
-        integers: whether arguments may be other integers in the next call.
-        decides: whether values may decide what the program does.
-        counts: whether numbers in state may be others in the next call.
-        rewritten: tensors, by identity, that hold something else in each call; None if the program may not write
-            to what was there before it, but in training to buffers.
-        deferred: what it prints; None if it may not print.
+        recording: watches the Python code.
+        weights: the names of parameters and buffers, by id.
+        trains: whether the graph is for autograd.
+        dynamic: dynamic dimensions of tensors, by id.
+        integers: whether integer arguments may vary.
+        decides: whether control flow may depend on values.
+        counts: whether numbers in state may vary.
+        rewritten: tensors whose values differ between calls, by id; None if the program may not write to existing
+            tensors, except to buffers in training.
+        deferred: collects printing calls; None if the program may not print.
     """
 
     def __init__(
@@ -156,107 +156,107 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.recording, self.trains = recording, trains
         self.deferred = deferred
-        #: Whether a function runs whose results are taken to be constants.
+        #: Whether a function marked as constant is running.
         self._assumes = False
         #: Functions of the program that become one node each.
         self._whole: set[Any] = set()
         self._rewritten = rewritten
-        #: Where tensors lie that were there before and that the program has written to.
+        #: Memory of existing tensors that the program has written to.
         self._overwritten: set[int] = set()
-        #: Whether it has, or has drawn random numbers, before a value was read that decides.
+        #: Whether it has written to some, or used random numbers, before a read of a value.
         self.rewinds = False
-        #: Inputs, by the identity of tensors, and the nodes that have written to such and that give them.
+        #: Nodes of inputs by id of the tensor, and nodes that write to inputs and return them, with that id.
         self._inputs: dict[int, Node] = {}
         self._written_inputs: dict[Node, int] = {}
-        #: Where tensors lie of which a tensor with one integer chooses a part: graphs have a copy of that.
+        #: Memory of tensors of which a one-element index tensor selects a part: in graphs that part is a copy.
         self._chosen: set[int] = set()
-        #: After how many reads views were made of what was there before, by where that lies.
+        #: Number of reads before the first view of an existing tensor was made, by its memory.
         self._views: dict[int, int] = {}
         #: Whether there may be numbers that depend on values, or on state.
         self._counts = counts
-        #: The nodes of functions that read values which decide, and what they have given; None if none may.
+        #: Nodes that read values which control flow depends on, with the values; None if there may be none.
         self.reads: dict[Node, Any] | None = {} if decides else None
         #: Those of them whose values are symbols.
         self.numbers: set[Node] = set()
-        #: Nodes of numbers that operators take as tensors, with what the numbers are.
+        #: Nodes of numbers that operators take as tensors, with expression and dtype of the number.
         self.as_tensors: dict[Node, tuple[Expression, torch.dtype]] = {}
-        #: Stands for numbers that differ among the tensors that functions read.
+        #: Represents varying numbers among the tensors that a function reads.
         self._number_read = torch.empty(0)
-        #: The type of tensors that the function which runs may take in the place of numbers.
+        #: Dtype of tensors that the running function may take in the place of numbers.
         self._tensor_type: torch.dtype | None = None
-        #: Whether the function that runs has drawn random numbers.
+        #: Whether the running function has used random numbers.
         self.draws = False
-        #: Whether the function that runs has read a value, or made a tensor whose size depends on some.
+        #: Whether the running function has read a value, or made a tensor whose size depends on values.
         self.values_read = False
-        #: After how many reads tensors were made, by where they lie.
+        #: Number of reads before a tensor was made, by its memory.
         self._ages: dict[int, int] = {}
-        #: Nodes that write to what was there before the last value was read, and whether the function that runs does.
+        #: Nodes that write to tensors made before the last read, and whether the running function does.
         self.writing: set[Node] = set()
         self._writes_back = False
         self.graph = Graph()
         self.sizes = Sizes(recording, self.graph, dynamic) if dynamic or integers else None
-        #: Where in the program nodes are made.
+        #: Source lines of nodes.
         self._sources = _core.SourceNotes()
         self.watch = OperatorWatch(self)
         self._fast_paths = FastPaths()
         self.refusal: Refusal | None = None
-        #: Whether PyTorch has drawn random numbers, written to what the program did not make, or may have done else.
+        #: Whether random numbers were used, existing tensors written to, or other changes made.
         self.saw_change = False
-        #: Whether the program has written to what it did not make.
+        #: Whether the program has written to existing tensors.
         self._wrote = False
-        #: How many functions run that are recorded.
+        #: Number of nested recorded functions that are running.
         self.depth = 0
-        #: Where the last one has written.
+        #: Tensors that the last one has written to.
         self._written: list[torch.Tensor] = []
-        #: Whether strides or the like were asked for.
+        #: Whether strides or similar properties were read.
         self.asks_form = False
-        #: The tensors that the graph reads and that are no inputs, by their names in it.
+        #: The tensors that the graph reads besides its inputs, by their names in it.
         self.weights: dict[str, torch.Tensor] = {}
         self._names = weights
-        #: Of tensors that have no name.
+        #: Numbers for names of tensors that have none.
         self._numbers = itertools.count()
         self._weight_nodes: dict[int, Node] = {}
-        #: Tensors that others write to without counting it: statistics of norms.
+        #: Tensors written to without raising their version counters: statistics of norms, by id.
         self.statistics: dict[int, torch.Tensor] = {}
-        #: As of :class:`corsac._record.Recorded`.
+        #: As in :class:`corsac._record.Recorded`.
         self.layouts: tuple[Layout | None, ...] | None = None
-        #: What is computed of no input.
+        #: Values that do not depend on inputs.
         self._constants = Constants()
-        #: The nodes of tensors, by identity, as long as they live.
+        #: The nodes of tensors, by id, as long as these live.
         self._nodes: dict[int, tuple[weakref.ref[torch.Tensor], Node]] = {}
-        #: Where tensors lie that the program did not make and may not write to.
+        #: Memory of existing tensors, which the program may write to only in some cases.
         self._given: set[int] = set()
-        #: Where of them programs for training may write to.
+        #: Memory of those that programs for training may write to.
         self._written_in_training: set[int] = set()
         self._situation: tuple[Any, ...] = ()
-        #: Whether autograd records, as far as functions have said it.
+        #: Whether autograd records, according to the grad mode switches in the graph.
         self._is_recorded = torch.is_grad_enabled()
         self._records = torch.is_grad_enabled()
 
     def begin(self) -> None:
-        """What PyTorch's functions depend on is what it is now."""
+        """Note the global state that PyTorch's functions depend on."""
         self._situation = situation(self.trains)
 
     def end(self) -> None:
-        """What they depend on is to be as it was."""
+        """Refuse the program if that state has changed."""
         if situation(self.trains) != self._situation:
             self.refuse("it leaves PyTorch set differently", Kind.HOST)
 
     def refuse(self, reason: str, kind: Kind = Kind.DYNAMO) -> None:
-        """Record nothing more."""
+        """Stop recording, for this reason, unless there is one already."""
         if self.refusal is None:
             self.refusal = Refusal(kind, reason, line=line_of_program())
 
     def changed(self) -> None:
-        """An operator has written to what the program did not make."""
+        """Note that an operator has written to an existing tensor."""
         self.saw_change = self._wrote = True
 
     def assume(self, begins: bool) -> None:
-        """A function begins, or ends, whose results are taken to be constants."""
+        """Note the begin or end of a function marked as constant."""
         self._assumes = begins
 
     def cut(self) -> None:
-        """The graph ends here, and another one begins."""
+        """Split the graph here."""
         if self.reads is None:
             self.refuse("it asks for a graph break")
         elif self.refusal is None:
@@ -268,7 +268,7 @@ class Recorder(TorchFunctionMode):
     def told(
         self, function: Callable[..., Any] | None, arguments: tuple[Any, ...], names: Any
     ) -> str | None:
-        """A function prints, or asks for a graph break. As :meth:`corsac._deferred.Deferred.note` says."""
+        """Note a function that prints, or asks for a graph break; as :meth:`corsac._deferred.Deferred.note`."""
         if function is None and sys._getframe(2).f_code in breaks():
             self.cut()
             return None
@@ -278,13 +278,13 @@ class Recorder(TorchFunctionMode):
             return self.deferred.note(function, arguments, names)
 
     def whole(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a function gives that becomes one node, whatever it calls."""
+        """Call a function that becomes one node, whatever it calls."""
         self._whole.add(function)
         with torch._C.DisableTorchFunction():
             return self.__torch_function__(function, (), args, kwargs)
 
     def placeholder(self, name: str, own: torch.Tensor) -> None:
-        """An input."""
+        """Add an input."""
         self._given.add(place_of(own))
         if self.trains and not (own.is_leaf and own.requires_grad):
             self._written_in_training.add(place_of(own))
@@ -292,8 +292,8 @@ class Recorder(TorchFunctionMode):
         self._know(own, node)
 
     def integer(self, name: str, own: int) -> tuple[torch.Tensor, int]:
-        """Makes an input of an argument that may be another integer: the size of a tensor without elements; this, and the
-        integer for the program."""
+        """Add an input for an integer argument that may vary, as the size of a tensor without elements; return that
+        tensor, and the symbolic integer for the program."""
         assert self.sizes is not None
         size = as_size(own)
         node = self.graph.placeholder(name)
@@ -301,12 +301,12 @@ class Recorder(TorchFunctionMode):
         return size, self.sizes.integer(size, node)
 
     def made(self, places: Iterable[int]) -> None:
-        """Tensors are new that lie here."""
+        """Note the memory of new tensors."""
         if self.reads is not None:
             self._ages.update(dict.fromkeys(places, len(self.reads)))
 
     def writes(self, own: torch.Tensor, *, turns: bool = False) -> bool:
-        """An operator writes to a tensor, or ``turns`` it, which lies otherwise then. Whether it may."""
+        """Note that an operator writes to a tensor, or changes its strides (``turns``); return whether it may."""
         self._written.append(own)
         place = place_of(own) if own.layout is torch.strided else None
         if place in self._chosen:
@@ -320,29 +320,29 @@ class Recorder(TorchFunctionMode):
             self._writes_back = True
             base = own if own._base is None else own._base
             if place is not None and not base.is_contiguous():
-                # Stages take what they write to row by row.
+                # Tensors that stages write to must be contiguous.
                 self.refuse("it writes to what does not lie row by row", Kind.HOST)
             if self.trains and age is not None:
-                # What other backends return need not share memory as PyTorch's results do.
+                # Results of backends need not share memory as PyTorch's do.
                 self.refuse("it writes to what it had before values decided")
         return True
 
     def _overwrites(self, place: int) -> bool:
-        """A function writes to what was there before. Whether it may."""
+        """Note a write to an existing tensor; return whether it is allowed."""
         if self.trains:
-            # AOTAutograd knows how, where nothing else lies there.
+            # AOTAutograd supports it if no other tensor shares the memory.
             return place in self._written_in_training
         if self._rewritten is None:
             return False
         if self.reads and self._views.get(place, READS) < len(self.reads):
-            # Stages would pass them on.
+            # Stages would pass views of it on.
             return False
         self._overwritten.add(place)
         self._writes_back = True
         return True
 
     def node_of(self, own: Any) -> Node:
-        """The node of a tensor."""
+        """The node of a tensor; a new one for a weight or constant."""
         node = self._known(own)
         return self._weight(own) if node is None else node
 
@@ -357,7 +357,7 @@ class Recorder(TorchFunctionMode):
             self.recording.recorded()
 
     def _function(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a function gives, which is recorded if that is possible."""
+        """Call a function, and record it if possible."""
         if self._assumes:
             with torch._C.DisableTorchFunction(), _disable_current_modes():
                 return func(*args, **kwargs)
@@ -373,21 +373,21 @@ class Recorder(TorchFunctionMode):
         try:
             return self._called(func, args, kwargs)
         except Exception:
-            # Who catches it may do something else in the next call: values decide about errors.
+            # The program may catch the error, which may depend on values.
             self.refuse(f"{name_of(func)} raised an exception", Kind.HOST)
             raise
         finally:
             self.depth -= 1
 
     def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a function gives, which is recorded."""
+        """Call a function, and record it."""
         name = getattr(func, "__name__", "")
         if name == "_set_grad_enabled":
             return self._gradients_switched(func, args)
         if isinstance(func, _OPERATORS) and names_region(func):
             return func(*args, **kwargs)
         if type(func) is types.FunctionType and not _is_of_torch(func) and func not in self._whole:
-            # It may do anything, each time that it is called.
+            # A function of the program may do anything in each call.
             self.refuse(f"{name_of(func)} is a function of the program for others", Kind.HOST)
             return func(*args, **kwargs)
         if func in METADATA:
@@ -409,7 +409,7 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         is_read = self.reads is not None and func in VALUES
         if name == "__get__" and target_of(func, name) is None:
-            # Dynamo would take it for a constant.
+            # Dynamo would treat it as a constant.
             self.refuse(f"it asks for {name_of(func)}", Kind.HOST)
             return func(*args, **kwargs)
         try:
@@ -433,19 +433,19 @@ class Recorder(TorchFunctionMode):
     def _value_read(
         self, func: Any, nodes: tuple[Any, ...], keywords: dict[str, Any], result: Any
     ) -> Any:
-        """A function has given a value that decides what comes after it.
+        """Note that a function has read a value that control flow may depend on.
 
         Returns:
-            The value, for the program: a symbol, if it is a number.
+            The value for the program: a symbol, if it is a number.
 
         Raises:
-            TraceError: what came before it cannot be done again where another way is to be taken.
+            TraceError: changes made before it could not be undone if another path is to be taken.
         """
         assert self.reads is not None
         if self.saw_change:
             if self._wrote if self.trains else self._rewritten is None:
                 raise TraceError(f"values decide ({name_of(func)}) after something was changed")
-            # All of it can be put back.
+            # All of it can be undone.
             self.rewinds = True
         if len(self.reads) >= READS:
             raise TraceError(f"values decide in more than {READS} places")
@@ -460,7 +460,7 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _type_asked(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Types and sizes. Sizes may be symbols."""
+        """Call a function that returns types or sizes. Sizes may be symbols."""
         result = func(*args, **kwargs)
         if self.sizes is None:
             return result
@@ -493,13 +493,13 @@ class Recorder(TorchFunctionMode):
         return self.sizes.asked(func, args, result, node, self.depth == 1)
 
     def _fix(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Something is done with integers that is not seen."""
+        """Fix the values of symbolic integers among the arguments, since their use is not recorded."""
         if self.sizes is not None:
             self.recording.fix([*args, *kwargs.values()])
 
     def _gradients_switched(self, func: Any, args: tuple[Any, ...]) -> Any:
         if self.trains:
-            # Autograd, which goes through the graph, has to see it. Regions are left after errors, too.
+            # The graph needs the switch, for autograd. Regions are left after errors, too.
             self.graph.call_function(torch._C._set_grad_enabled, args)
             self._is_recorded = args[0]
         elif args[0] and not self._records:
@@ -507,7 +507,7 @@ class Recorder(TorchFunctionMode):
         return func(*args)
 
     def _form_asked(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Strides and the like, which are part of what calls are then recognised by."""
+        """Call a function that returns strides or similar properties, which then become part of the key of calls."""
         result = func(*args, **kwargs)
         if isinstance(result, _Tensor) or (
             result is not None and name_of(func) == "Tensor.grad_fn"
@@ -524,17 +524,17 @@ class Recorder(TorchFunctionMode):
         if is_attribute and not any(
             id(own) in self._inputs or self._known(own) for own in args if isinstance(own, _Tensor)
         ):
-            # Of what it finds in its state nobody looks at it where tensors are only read.
+            # These properties of tensors found in state are guarded here, since their key does not have them.
             self.recording.ask(_FORM[func], *args)
         return result
 
     def _call(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], is_read: bool
     ) -> tuple[str, Any, tuple[Any, ...], dict[str, Any]]:
-        """Opcode, target and arguments of a node for a call, which may read a value.
+        """Opcode, target and arguments of the node for a call, which may read a value.
 
         Raises:
-            TraceError: there is none.
+            TraceError: it cannot be a node.
         """
         if situation(self.trains) != self._situation:
             raise TraceError("a part of it runs in autocast, out of it, or with other defaults")
@@ -547,10 +547,10 @@ class Recorder(TorchFunctionMode):
         if self.trains and drops_between_layers(name, args):
             raise UnknownObject(f"a {name} with dropout between layers is decomposed without it")
         if self.trains and name == "lstm" and not isinstance(args[1], _Tensor):
-            # oneDNN notes something for the way back only where autograd records, which is above graphs.
+            # oneDNN saves a workspace for backward only if autograd records, which happens outside graphs.
             raise TraceError("an LSTM does something else where autograd records")
         if isinstance(func, torch._ops.OpOverloadPacket) and len(func.overloads()) == 1:
-            # Its schema says what it does.
+            # The overload has a schema, which declares its effects.
             func = getattr(func, func.overloads()[0])
         self._tensor_type = takes_tensor(name, args, kwargs) if self._counts else None
         nodes = self._arguments(args)
@@ -580,10 +580,10 @@ class Recorder(TorchFunctionMode):
         kwargs: dict[str, Any],
         result: Any,
     ) -> None:
-        """Makes the node of a call that gave ``result``."""
+        """Make the node of a call that returned ``result``."""
         tensors = tensors_in(args, kwargs)
         if not tensors and not tensors_in(result):
-            # It says something of types, or of what PyTorch can do.
+            # It is about types, or features of PyTorch.
             self._fix(args, kwargs)
             return
         if name in NORMS:
@@ -591,7 +591,7 @@ class Recorder(TorchFunctionMode):
             statistics = [own for own in given if isinstance(own, _Tensor)]
             self.statistics.update((id(own), own) for own in statistics)
             if not (self.trains or takes_statistics(func, args, kwargs)):
-                # PyTorch does not say that it does.
+                # It writes to running statistics, which its schema does not declare.
                 self.saw_change = self._wrote = True
                 if not all(map(self.writes, statistics)):
                     raise TraceError(f"{name} may write to running statistics")
@@ -613,7 +613,7 @@ class Recorder(TorchFunctionMode):
             and tensors_in(args[1:])
         ):
             self._chosen.add(place_of(result))
-            # Whichever part it is, it has these sizes.
+            # The part has the same sizes, whichever it is.
             self.values_read = self.values_read and self.trains
         if not self.trains:
             weights = set(places_in([own for own in tensors if id(own) in self._weight_nodes]))
@@ -625,7 +625,7 @@ class Recorder(TorchFunctionMode):
                 or (self.sizes is not None and self.sizes.varies(node))
                 or (self.as_tensors and any(own in self.as_tensors for own in node.all_input_nodes))
             ):
-                # Numbers that are others in the next call are no constants.
+                # Numbers that vary are not constants.
                 read = [*read, self._number_read]
             self._constants.note(node, self._written, read, weights, result)
         if self.values_read:
@@ -636,8 +636,8 @@ class Recorder(TorchFunctionMode):
             self._value_read(sizes_of, nodes, {}, sizes_of(*sizes))
 
     def decisions(self) -> dict[Node, Any]:
-        """The nodes that read values which decide, and what they gave. What constants decide is no question: nodes
-        that read them are dropped."""
+        """The nodes that read values which control flow depends on, with the values. Reads of constants are dropped:
+        they are the same in each call."""
         constants = self._constants.nodes()
         for node in [*(self.reads or ())]:
             if (
@@ -652,7 +652,7 @@ class Recorder(TorchFunctionMode):
         return self.reads or {}
 
     def _results(self, result: Any, node: Node, given: set[int], func: Any) -> None:
-        """Notes the tensors that a node gives, for a call of ``func``."""
+        """Note the tensors that a node returns, for a call of ``func``."""
         if result is None:
             return
         if isinstance(result, tuple | list):
@@ -694,14 +694,14 @@ class Recorder(TorchFunctionMode):
 
     def _known(self, own: torch.Tensor) -> Node | None:
         found = self._nodes.get(id(own))
-        # Another tensor may have lain there.
+        # The id may be that of another tensor that is gone.
         return found[1] if found is not None and found[0]() is own else None
 
     def _arguments(self, args: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(map(self._argument, args))
 
     def _argument(self, arg: Any) -> Any:
-        """An argument as that of a node."""
+        """Convert an argument to that of a node."""
         kind = type(arg)
         if self._counts and (kind is int or kind is float):
             expression = self.recording.expression(arg)
@@ -735,7 +735,8 @@ class Recorder(TorchFunctionMode):
         raise TraceError(text) if is_known else UnknownObject(text)
 
     def _number(self, own: float, expression: Expression) -> Any:
-        """A number that depends on values: a node of a tensor, or a number that has to be what it is."""
+        """The argument for a number that depends on values: a node of a tensor, or the number itself, which is then
+        fixed."""
         dtype = self._tensor_type
         if dtype is None:
             self.recording.fix([own])
@@ -745,7 +746,7 @@ class Recorder(TorchFunctionMode):
         return node
 
     def _weight(self, own: Any) -> Node:
-        """The node of a tensor that was there before: a parameter, a buffer, a constant."""
+        """The node of an existing tensor: a parameter, a buffer, a constant."""
         if not isinstance(own, _Tensor):
             raise UnknownObject(f"it returns a {type(own).__name__} that it did not compute")
         known = self._weight_nodes.get(id(own))
@@ -762,7 +763,7 @@ class Recorder(TorchFunctionMode):
         if not self.trains and own.requires_grad and torch.is_grad_enabled():
             self.refuse(f"{name} wants gradients", Kind.TRAINS)
         if self.trains and self._records and id(own) not in self._names and own.requires_grad:
-            # Dynamo makes something else of some of the containers that it may be in.
+            # Dynamo handles some of the containers that it may be in differently.
             raise UnknownObject(f"{name} wants gradients, and is no input and no parameter")
         if not self.trains or isinstance(own, torch.nn.Parameter) or own.requires_grad:
             self._given.add(place_of(own))
@@ -774,10 +775,10 @@ class Recorder(TorchFunctionMode):
         return node
 
     def rewritten(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Makes inputs of the tensors that are none and that hold something else in each call.
+        """Turn weights whose values differ between calls into inputs.
 
         Raises:
-            TraceError: what the program writes to is more than one of the tensors that it was given.
+            TraceError: the program writes to memory that several of its inputs and weights share.
         """
         weights = list(self.weights.values())
         places = [place_of(own) for own in (*inputs, *weights)]
@@ -793,14 +794,14 @@ class Recorder(TorchFunctionMode):
         )
 
     def overwritten(self, inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
-        """The numbers of the inputs that the program writes to."""
+        """The indices of the inputs that the program writes to."""
         if not self._overwritten:
             return ()
         places = map(place_of, inputs)
         return tuple(n for n, place in enumerate(places) if place in self._overwritten)
 
     def written_inputs(self) -> dict[Node, Node]:
-        """Nodes that have written to inputs and that give them, with the nodes of these."""
+        """Nodes that write to inputs and return them, with the nodes of these."""
         return {
             node: self._inputs[own]
             for node, own in self._written_inputs.items()
@@ -808,11 +809,11 @@ class Recorder(TorchFunctionMode):
         }
 
     def overwrites(self) -> bool:
-        """Whether the program writes to what was there before."""
+        """Whether the program writes to existing tensors."""
         return bool(self._overwritten)
 
     def state(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Makes inputs of tensors that were found in containers and in state; those that are none yet."""
+        """Turn tensors found in containers and in state into inputs; return those that were not inputs before."""
         found: dict[int, torch.Tensor] = {}
         count = len(self.graph.find_nodes(op="placeholder"))
         first = next((own for own in self.graph.nodes if own.op != "placeholder"), None)
@@ -842,7 +843,7 @@ class Recorder(TorchFunctionMode):
         numbers: Mapping[int, int],
         edits: Sequence[Any],
     ) -> Replay:
-        """Makes the output node of a program that finds objects, by identity, and changes them."""
+        """Make the output node of a program that finds objects, by id in ``numbers``, and changes them."""
         values = [own for *_, values in edits for own in values]
         calls = [] if self.deferred is None else self.deferred.calls
         values += [own for call in calls for own in call.args]
@@ -866,13 +867,13 @@ class Recorder(TorchFunctionMode):
         computed = zip(template.tensors, sources, strict=True)
         self._note_results([own for own, source in computed if source is None])
         template.tensors.clear()
-        # The tensors of this call are not kept.
+        # Tensors of this call are not kept alive.
         later = [(replace(own, args=()), len(own.args)) for own in calls]
         counted = [(number, kind, key, len(own)) for number, kind, key, own in edits]
         return Replay(template, sources, counted, later)
 
     def output(self, returned: Any) -> ResultTemplate | None:
-        """Makes the output node; what its values are put into, unless that is in it."""
+        """Make the output node; return the template of the result, or None if the node has the same structure."""
         if is_plain(returned) and not self._has_known_containers(returned):
             leaves, spec = tree_flatten(returned)
             if any(map(has_attributes, leaves)):
@@ -889,7 +890,8 @@ class Recorder(TorchFunctionMode):
         return template
 
     def _note_results(self, results: Sequence[torch.Tensor]) -> None:
-        """Notes how the results lie in memory that the graph computes. They share none that a tensor chooses."""
+        """Note the memory layouts of the results that the graph computes, and refuse results that share memory which
+        an index tensor selects."""
         chosen = [own for own in places_in(results) if own in self._chosen]
         if len(chosen) != len(set(chosen)) or any(own in self._given for own in chosen):
             self.refuse("it returns a part that a tensor chooses of something else", Kind.HOST)
@@ -899,13 +901,13 @@ class Recorder(TorchFunctionMode):
         for own in results:
             is_given = id(own) in self._inputs or id(own) in self._weight_nodes
             if own.requires_grad and own.is_leaf and not is_given:
-                # Other backends give a view that autograd goes back through.
+                # Other backends would return a differentiable view.
                 self.refuse(
                     "it returns a view, made without gradients, of what wants some", Kind.HOST
                 )
 
     def _template(self, returned: Any, numbers: Mapping[int, int]) -> ResultTemplate:
-        """Builds what a program returns of the tensors in it."""
+        """The template of a program's result, with constants folded."""
         template = ResultTemplate(
             returned,
             lambda own: not self.recording.made(own),
@@ -916,7 +918,7 @@ class Recorder(TorchFunctionMode):
         return template
 
     def _constant(self, own: Any) -> Expression:
-        """What a number is that the program returns: an expression of values; None if it has to be what it is."""
+        """The expression of a number in the result that depends on values; None for other numbers, which are fixed."""
         expression = self.recording.expression(own)
         if depends_on_values(expression):
             return expression
@@ -924,7 +926,7 @@ class Recorder(TorchFunctionMode):
         return None
 
     def _has_known_containers(self, returned: Any) -> bool:
-        """Whether a container in it was there before, or is in it twice: it is one object."""
+        """Whether a container in the result existed before, or occurs twice: its identity matters then."""
         seen: set[int] = set()
 
         def check(own: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What was recorded of a program, by the types and sizes of calls and the situations that they were made in."""
+"""Recorded programs of a model, by the types and sizes of calls and by the state of Python and PyTorch."""
 
 from __future__ import annotations
 
@@ -28,46 +28,46 @@ from corsac._stages import Changes, Failure, Ran
 
 
 class NotForThis(Exception):
-    """A program is for calls like this one, but not for this one."""
+    """A program does not apply to the recorded call, though it may to others like it."""
 
 
 class ForDynamo(Exception):
-    """Dynamo does better with a program than who it was recorded for."""
+    """A recorded program is better captured by Dynamo."""
 
 
-#: For how many sets of sizes there are programs.
+#: Largest number of sets of sizes with programs.
 SIZES = 16
-#: How many programs there are for one of them, in situations that come and go.
+#: Largest number of programs for one of them, for states of Python and PyTorch that alternate.
 SITUATIONS = 4
-#: How many more there are that differ in values which decide.
+#: The same for programs whose control flow depends on values.
 WAYS = 16
-#: How often a program is recorded in vain: much is noted, or made, once.
+#: Number of attempts to record a program: some state is set up in the first calls.
 ATTEMPTS = {Kind.DYNAMO: 3, Kind.HOST: 2, Kind.TRAINS: 1}
-#: How often programs may be made anew that nothing came of: state that changes from call to call.
+#: Number of recordings in a row that may never be used, because state changes between calls.
 IN_VAIN = 8
-#: After how many of them tensors are taken anew in each call that others have written to.
+#: Number of them after which tensors that others have written to become inputs.
 REWRITES = 2
-#: How many sets of sizes are remembered that were met once.
+#: Number of sets of sizes remembered that occurred once.
 MET = 256
-#: How many programs are made for calls with the same arguments whose state has other sizes: caches grow to as many.
+#: Largest number of programs for the same arguments but other sizes in state: caches grow that often.
 LENGTHS = 256
-#: What may be given besides tensors: a program is for these values.
+#: Types of arguments besides tensors that programs are specialised to by value.
 _CONSTANTS = (type(None), bool, int, str, torch.dtype, torch.device)
-#: Why there are no programs for some calls.
+#: Reason why there are no programs for some calls.
 NO_CALL = "an argument is an iterator, a set or a large container"
-#: Integers from here on are constants.
+#: Integers from this one on are constants.
 LARGEST = 2**31
-#: What integers are called in keys, in which they are sizes.
+#: Tag of integers in keys, in which they are represented as sizes.
 _NUMBER = "number"
-#: Containers, of which each call may make a new one.
+#: Containers, which may be new in each call.
 _CONTAINERS = (dict, list, tuple)
-#: How many elements containers among the arguments may have in all.
+#: Largest total number of elements of containers among the arguments.
 ELEMENTS = 1000
-#: Objects that are the same ones in many calls.
+#: Classes of objects that are usually the same in many calls.
 _FIXED = (torch.nn.Module, type, types.FunctionType, types.MethodType, types.ModuleType)
 
 
-#: What programs are told apart by, tensors, objects, and numbers by their names.
+#: State found by guards: key of programs, tensors, objects, and numbers by name.
 _Found = tuple[Any, tuple[torch.Tensor, ...], Sequence[Any], Mapping[str, float]]
 
 
@@ -76,18 +76,18 @@ class Call:
     """The arguments of a call.
 
     Attributes:
-        tensors: those that are tensors, each once.
-        key: types and sizes of tensors, whether they have attributes, and what the others are.
-        objects: those that are neither tensors nor constants: a program is for these objects.
-        structures: containers, and objects that calls make anew: a program is for what they hold.
-        integers: those that are integers and not negative: by their numbers, or their names.
-        inputs: the tensors that a program takes: also those that it finds in containers and in state, and those that
-            hold something else in each call.
-        met: the containers and objects in which it finds them, by their numbers.
-        numbers: the numbers that it finds in state and that may be any, by their names.
-        found: what guards have found, by their identity: what programs are told apart by, tensors, objects, and numbers.
-        ran: what stages have given of programs in which values decide.
-        changes: what they have changed.
+        tensors: the tensors, each once.
+        key: types and sizes of tensors, whether they have attributes, and the other arguments.
+        objects: arguments that are neither tensors nor constants: programs are specialised to these objects.
+        structures: containers, and objects made anew for each call: programs are specialised to their contents.
+        integers: the non-negative integers, with their position or name.
+        inputs: the tensors that a program takes: also those found in containers and in state, and those whose values
+            differ between calls.
+        met: the containers and objects in which they are found, by index.
+        numbers: the numbers found in state that may vary, by name.
+        found: the state found by guards, by id of the guards.
+        ran: results of stages that have run in this call.
+        changes: the state that they may have changed.
     """
 
     tensors: tuple[torch.Tensor, ...]
@@ -103,26 +103,26 @@ class Call:
     changes: Changes | None = None
 
     def rewind(self) -> None:
-        """What stages have changed is put back, so that the call begins anew."""
+        """Undo the changes of stages, so that the call can begin again."""
         if self.changes is not None:
             self.changes.rewind()
             self.changes = None
             self.ran.clear()
 
     def given(self, integers: Sequence[int]) -> tuple[torch.Tensor, ...]:
-        """What programs take of the arguments: tensors, and these of the integers, as sizes of tensors without elements."""
+        """The inputs among the arguments: tensors, and the integers of these indices, as sizes of empty tensors."""
         if not integers:
             return self.tensors
         return (*self.tensors, *(as_size(self.integers[own][1]) for own in integers))
 
     def forget(self) -> None:
-        """What was found, and what was computed, may be another one now."""
+        """Forget the found state and computed results, which may have changed."""
         self.found.clear()
         self.ran.clear()
         self.changes = None
 
     def state(self, guards: _core.Guards) -> _Found | None:
-        """What guards find in containers and in state, which is looked at once."""
+        """The state that guards find in containers and in Python, looked up once per call; None if it is missing."""
         if id(guards) not in self.found:
             found = guards.find(list(self.structures))
             self.found[id(guards)] = (
@@ -143,12 +143,11 @@ class Call:
 
         Args:
             args, kwargs: the arguments.
-            is_new: whether an object is another one than those of its class in the calls before.
-            structures: whether programs may be for what containers and new objects hold.
+            is_new: whether an object differs from those of its class in earlier calls.
+            structures: whether programs may be specialised to the contents of containers and new objects.
 
         Returns:
-            The call; None if an argument is an iterator, a set, a large container, or one that only ``structures``
-            are for.
+            The call; None if an argument is an iterator, a set, a large container, or needs ``structures``.
         """
         tensors: dict[int, torch.Tensor] = {}
         key: list[Any] = []
@@ -159,7 +158,7 @@ class Call:
                 key.append((_NUMBER, torch.Size([own])))
             elif isinstance(own, torch.Tensor):
                 if id(own) in tensors:
-                    # Programs may ask whether two of their arguments are one.
+                    # Programs may check whether two arguments are the same object.
                     key.append(("the same as", list(tensors).index(id(own))))
                 else:
                     tensors[id(own)] = own
@@ -201,16 +200,16 @@ class Call:
 
 
 def _key_of_constant(own: Any) -> tuple[Any, ...] | None:
-    """What a program is for if this is an argument; None if it is no constant."""
+    """Key of a constant argument; None if it is not a constant."""
     kind = type(own)
     if kind is float:
-        # Zero has two signs.
+        # As text, since 0.0 and -0.0 differ.
         return float, own.hex()
     return (kind, own) if kind in _CONSTANTS else None
 
 
 def _key_of_container(container: Any) -> Any:
-    """What a container holds, as far as programs for it differ in any case; None if that is much."""
+    """Key of a container: the types of its contents, on which every program depends; None if it is too large."""
     left = ELEMENTS
 
     def key(own: Any) -> Any:
@@ -236,8 +235,8 @@ def _key_of_container(container: Any) -> Any:
 
 
 def state_key(call: Call, tensors: Sequence[torch.Tensor]) -> tuple[Any, tuple[torch.Tensor, ...]]:
-    """What programs differ in by the tensors that they find in containers and in state, and those among them that
-    are no arguments, each once."""
+    """Key of the tensors that a program finds in containers and in state; and those of them that are not arguments,
+    each once."""
     known = {id(own): number for number, own in enumerate(call.tensors)}
     found: list[torch.Tensor] = []
     key: list[Any] = []
@@ -251,13 +250,26 @@ def state_key(call: Call, tensors: Sequence[torch.Tensor]) -> tuple[Any, tuple[t
     return tuple(key), tuple(found)
 
 
+def places_of(state: Any, first: int) -> list[int]:
+    """The indices among the inputs of the tensors in a key of :func:`state_key`; the first ``first`` inputs are
+    arguments."""
+    places = []
+    for own in state:
+        if type(own) is int:
+            places.append(own)
+        else:
+            places.append(first)
+            first += 1
+    return places
+
+
 def state_of(
     call: Call, recorded: Recorded, why_not: Callable[[str, torch.Tensor], str | None]
 ) -> tuple[Any, tuple[torch.Tensor, ...]]:
-    """As of :func:`state_key`, of what a program was recorded with; None and nothing if it looks at no state.
+    """:func:`state_key` for the state that a program was recorded with; None and no tensors if it has none.
 
     Raises:
-        CompileError: ``why_not`` says why a tensor there cannot be an input.
+        CompileError: a tensor in state cannot be an input, for the reason returned by ``why_not``.
     """
     if recorded.state is None:
         return None, ()
@@ -269,7 +281,7 @@ def state_of(
 
 
 def _sizeless(key: Any) -> Any:
-    """A key in which sizes are left out, and ranks are not."""
+    """A key with sizes replaced by ranks."""
     if isinstance(key, torch.Size):
         return len(key)
     return tuple(map(_sizeless, key)) if type(key) is tuple else key
@@ -289,22 +301,22 @@ def _described(kind: Any, value: Any, *_: Any) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """A program and the situation that it is for.
+    """A program, and the conditions under which it applies.
 
     Attributes:
-        call: the arguments that it is for, without tensors.
+        call: the call that it is for, without tensors.
         run: runs it.
-        guards: tell whether Python would do the same again.
-        watch: tells whether the tensors are as they were that the program reads besides.
-        form: strides and the like of its inputs, if it has asked for them.
-        state: types and sizes of tensors that it finds in containers and in state; None if it looks at none.
+        guards: conditions on Python state.
+        watch: detects changes of the tensors that the program reads besides its inputs.
+        form: strides and similar properties of its inputs, if it has read some.
+        state: types and sizes of tensors found in containers and in state; None if there are none.
         changes: whether it changes state.
-        sizes: what has to be so of the sizes of inputs, if they may be others than ``call`` and ``state`` say.
-        decides: tells of a call whether values decide that it is for this program; None if none do.
-        rewritten: the tensors that hold something else in each call; None if there are none, and none is written to.
-        integers: the arguments that may be other integers, by their numbers among those.
-        constants: those that may not, and what they are.
-        decided: why the last call for which that was asked was for another program, and what was and is there.
+        sizes: conditions on the sizes of inputs, if these may differ from ``call`` and ``state``.
+        decides: returns whether the values of a call are those that the program is for; None if none matter.
+        rewritten: check of the tensors whose values differ between calls; None if there are none and none is written.
+        integers: indices of integer arguments that may vary.
+        constants: indices and values of those that may not.
+        decided: describes why the last call checked by ``decides`` was for another program.
     """
 
     call: Call
@@ -322,7 +334,7 @@ class Entry:
     decided: Callable[[], Failure | None] = lambda: None
 
     def is_current(self, call: Call, trains: bool) -> bool:
-        """Whether it would do now what the program does; notes in ``call`` what the program takes."""
+        """Whether the program applies to a call; stores the inputs in ``call``."""
         if not trains and torch.is_grad_enabled() and self.watch.requires_grad():
             return False
         if not (self.finds_inputs(call, trains) and self.may_write(call)):
@@ -336,8 +348,8 @@ class Entry:
         )
 
     def finds_inputs(self, call: Call, trains: bool, of_any_size: bool = False) -> bool:
-        """Notes in a call what the program takes; whether that is of the types, and where nothing is said of any size
-        of the sizes, that it is for."""
+        """Store the inputs of the program in ``call``; return whether types, and unless ``of_any_size`` also sizes, are
+        those that the program is for."""
         if self.state is None:
             call.inputs = call.given(self.integers)
         elif not self._finds_state(call, trains, of_any_size):
@@ -347,7 +359,7 @@ class Entry:
         return True
 
     def may_write(self, call: Call) -> bool:
-        """Whether nothing else lies where it writes, of what it takes."""
+        """Whether its writes are allowed: no other tensor of the call shares the memory."""
         return self.rewritten is None or self.rewritten.are_current(call.inputs)
 
     def _finds_state(self, call: Call, trains: bool, of_any_size: bool) -> bool:
@@ -364,7 +376,7 @@ class Entry:
         return True
 
     def fits(self, call: Call, trains: bool) -> bool:
-        """Whether it would do now what the program does, with other sizes; notes in ``call`` what the program takes."""
+        """Whether the program applies to a call with other sizes; stores the inputs in ``call``."""
         if self.sizes is None or (
             not trains and torch.is_grad_enabled() and self.watch.requires_grad()
         ):
@@ -381,15 +393,15 @@ class Entry:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of calls with some types and sizes."""
+    """Programs and statistics for calls with the same types and sizes."""
 
     entries: list[Entry] = field(default_factory=list)
     refusal: Refusal | None = None
-    #: How often it was recorded in vain.
+    #: Number of attempts to record that were refused.
     attempts: int = 0
     #: Whether the program is told that it is compiled.
     compiling: bool = False
-    #: How often it was recorded since a program was used.
+    #: Number of recordings since a program was last used.
     in_vain: int = 0
     #: Whether programs change state.
     changes: bool = False
@@ -397,15 +409,15 @@ class _Known:
 
 @dataclass(slots=True)
 class _Family:
-    """Calls that differ in sizes.
+    """Calls that differ only in sizes.
 
     Attributes:
         first: the first program, for the sizes of one call.
         shapes: the shapes of its inputs.
         integers: the integers among its arguments.
-        dynamic: dimensions that have been others since: the number of an input, and of a dimension.
-        others: the numbers of integers that have been others since.
-        entries: programs for many sizes, the last one first.
+        dynamic: dimensions whose sizes have differed since: indices of an input and of a dimension.
+        others: indices of integers that have differed since.
+        entries: programs with symbolic sizes, the last one first.
     """
 
     first: Entry
@@ -416,7 +428,7 @@ class _Family:
     entries: list[Entry] = field(default_factory=list)
 
     def inputs(self, call: Call) -> tuple[torch.Tensor, ...] | None:
-        """The inputs of programs in a call; None if it is another one in more than sizes."""
+        """The inputs of programs in a call; None if it differs in more than sizes."""
         if self.first.state is None:
             return call.tensors
         found = call.state(self.first.guards)
@@ -426,13 +438,13 @@ class _Family:
         return (*call.tensors, *state) if _sizeless(key) == _sizeless(self.first.state) else None
 
     def differing(self, call: Call) -> list[int]:
-        """Which integers have not been the same in all calls."""
+        """The indices of integers that have differed between calls."""
         pairs = zip(call.integers, self.integers, strict=True)
         self.others.update(n for n, ((_, own), then) in enumerate(pairs) if own != then)
         return sorted(self.others)
 
     def differs(self, inputs: Sequence[torch.Tensor]) -> dict[int, set[int]]:
-        """Which dimensions of inputs have not been the same in all calls, by the identity of tensors."""
+        """The dimensions of inputs whose sizes have differed between calls, by id of the tensor."""
         for number, (own, shape) in enumerate(zip(inputs, self.shapes, strict=True)):
             differ = (dim for dim, size in enumerate(shape) if size != own.size(dim))
             self.dynamic.update((number, dim) for dim in differ)
@@ -444,7 +456,7 @@ class _Family:
 
 @contextlib.contextmanager
 def random_numbers_kept() -> Iterator[None]:
-    """Random numbers that are drawn in the block are drawn again after it."""
+    """Restore the state of the random generator after the block."""
     random = torch.get_rng_state()
     try:
         yield
@@ -453,22 +465,23 @@ def random_numbers_kept() -> Iterator[None]:
 
 
 class Recordings:
-    """Programs for the calls of a model, recorded in calls that there is none for.
+    """Programs for the calls of a model, recorded in calls that have none.
 
     Args:
-        model: has the weights.
-        program: is called; the model itself, or a function.
-        make: makes what runs a program; it raises what :attr:`failures` are where it cannot.
-        forget: is told of entries that are dropped.
-        trains: whether autograd goes back through programs.
+        model: the owner of the weights.
+        program: the function to call: the model itself, or a function of it.
+        make: compiles a recorded program; raises one of :attr:`failures` if it cannot.
+        forget: called with entries that are dropped.
+        trains: whether programs are for autograd.
         replays: whether programs may change state.
-        resize: makes a program that is for many sizes one for those of a call; None where there are none such.
-        decides: whether values may decide what programs do.
-        writes: whether programs may write to what was there before.
-        dynamic: whether all sizes but 0 and 1 may be others from the first program on.
+        resize: compiles a program with symbolic sizes for those of a call; None to have no symbolic sizes.
+        sizes: largest number of sets of sizes with programs.
+        decides: whether control flow may depend on values.
+        writes: whether programs may write to existing tensors.
+        dynamic: whether all sizes but 0 and 1 are symbolic from the first program on.
     """
 
-    #: What says that a program cannot be made.
+    #: Exceptions that mean that a program cannot be compiled.
     failures: tuple[type[Exception], ...] = (Exception,)
 
     def __init__(
@@ -492,23 +505,23 @@ class Recordings:
         self._trains, self._replays, self._sizes = trains, replays, sizes
         self._resize = resize
         self.recompilations = Recompilations(model, program)
-        #: By the key without sizes.
+        #: Families by the key without sizes.
         self._families: OrderedDict[Any, list[_Family]] = OrderedDict()
-        #: Whether there has been a program for many sizes.
+        #: Whether there has been a program with symbolic sizes.
         self._for_sizes = False
         self._known: OrderedDict[Any, _Known] = OrderedDict()
-        #: Sizes that were met once, when there were programs for as many as there may be.
+        #: Keys that occurred once after the largest number of sets of sizes was reached.
         self._met: OrderedDict[Any, None] = OrderedDict()
-        #: The objects among arguments, by their class, as long as there is one of each.
+        #: Id of the object argument of each class; None once there were several.
         self._objects: dict[type, int | None] = {}
         self._lock = threading.RLock()
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        """The call with these arguments; None if PyTorch is to run it, for :data:`NO_CALL`."""
+        """The call with these arguments; None if PyTorch is to run it, with reason :data:`NO_CALL`."""
         return Call.of(args, kwargs, is_new=self._is_new, structures=self._replays)
 
     def _is_new(self, own: Any) -> bool:
-        """Whether calls have other objects of this class than the first one: each text a cache of its own."""
+        """Whether calls have passed several objects of this class, such as a new cache for each text."""
         known = self._objects.setdefault(type(own), id(own))
         if known != id(own):
             self._objects[type(own)] = None
@@ -516,15 +529,15 @@ class Recordings:
         return False
 
     def may_come_back(self, entry: Entry) -> bool:
-        """Whether a program that is not used now may be again: not if tensors were written to."""
+        """Whether a program that does not apply now may apply again: not if tensors were written to."""
         return entry.watch.is_current()
 
     def key(self, call: Call) -> Any:
-        """What programs for a call are found by."""
+        """The key by which programs for a call are found."""
         return call.key
 
     def find(self, call: Call) -> Entry | Refusal | None:
-        """The program for a call, why there is none, or None if it is to be recorded."""
+        """The program for a call, the reason why there is none, or None if it is to be recorded."""
         call.forget()
         known = self._known.get(self.key(call))
         if known is None:
@@ -544,7 +557,7 @@ class Recordings:
         if known.refusal is None and (resized := self._resized(call)) is not None:
             return resized
         if known.changes and known.in_vain > ATTEMPTS[Kind.DYNAMO]:
-            # Dynamo does not see all of it: how many entries a dictionary has, that a queue is full.
+            # Dynamo does not guard all of it: the number of entries of a dictionary, that a queue is full.
             return Refusal(Kind.HOST, "the state that it changes is another one in each call")
         if known.in_vain > IN_VAIN and any(own.decides for own in known.entries):
             with self._lock:
@@ -554,7 +567,7 @@ class Recordings:
         return known.refusal
 
     def _resized(self, call: Call) -> Entry | None:
-        """A program for the sizes of a call, made of one for many sizes."""
+        """A program for the sizes of a call, compiled from one with symbolic sizes; None if there is none."""
         if self._resize is None or not self._for_sizes:
             return None
         key = self.key(call)
@@ -580,7 +593,7 @@ class Recordings:
         return None
 
     def _family(self, call: Call) -> tuple[_Family, tuple[torch.Tensor, ...]] | None:
-        """The calls that one differs from in sizes, and its inputs; None if there are none."""
+        """The family of a call, and its inputs; None if there is none."""
         for family in self._families.get(_sizeless(self.key(call)), []):
             inputs = family.inputs(call)
             if inputs is not None:
@@ -590,8 +603,8 @@ class Recordings:
     def _dynamic_sizes(
         self, call: Call, family: tuple[_Family, tuple[torch.Tensor, ...]] | None
     ) -> dict[int, set[int]]:
-        """The dimensions of inputs that may have other sizes, by the identity of tensors: those that have been others,
-        and those that were said to be (:func:`torch._dynamo.mark_dynamic`), but for those that were said to be static."""
+        """The dynamic dimensions of inputs, by id of the tensor: those whose sizes have differed, and those marked by
+        :func:`torch._dynamo.mark_dynamic`, without those marked as static."""
         if self._resize is None:
             return {}
         found = {} if family is None else family[0].differs(family[1])
@@ -609,14 +622,14 @@ class Recordings:
     def _dynamic_integers(
         self, call: Call, family: tuple[_Family, tuple[torch.Tensor, ...]] | None
     ) -> dict[int, int | str]:
-        """The arguments that may be other integers: their numbers among those, and where they are."""
+        """The integer arguments that may vary: position or name, by index among the integers."""
         if self._resize is None or (family is None and not self._dynamic):
             return {}
         found = range(len(call.integers)) if family is None else family[0].differing(call)
         return {own: call.integers[own][0] for own in found}
 
     def _note_family(self, call: Call, made: Entry, family: _Family | None) -> None:
-        """A call was recorded."""
+        """Note a recorded call in its family."""
         if self._resize is None:
             return
         if family is None:
@@ -634,22 +647,23 @@ class Recordings:
             family.entries = [made, *family.entries[: SITUATIONS - 1]]
 
     def used(self, entries: Iterable[Entry]) -> None:
-        """These were used, the last one last, by who asks nobody."""
+        """Note programs that have run without :meth:`find`, the last one last."""
         with self._lock:
             for entry in entries:
                 key = self.key(entry.call)
-                if key in self._known:
+                if (known := self._known.get(key)) is not None:
+                    known.in_vain = 0
                     self._known.move_to_end(key)
 
     def look_again(self) -> None:
-        """The model is another one: what was not captured may be now."""
+        """Forget all refusals, since the model has changed."""
         with self._lock:
             for known in self._known.values():
                 known.refusal, known.attempts, known.in_vain = None, 0, 0
                 known.compiling = False
 
     def refuse(self, call: Call, reason: str) -> str:
-        """Have calls like this one run by PyTorch: the program for them failed."""
+        """Leave calls like this one to PyTorch, since their program failed; return the reason."""
         with self._lock:
             known = self._known.setdefault(self.key(call), _Known())
             self._refuse(known, Refusal(Kind.HOST, reason))
@@ -665,17 +679,17 @@ class Recordings:
         return [own for known in list(self._known.values()) for own in list(known.entries)]
 
     def items(self) -> list[tuple[Any, Refusal]]:
-        """Calls that are not captured, by their key, and why."""
+        """Keys of calls that are not captured, with the reason."""
         known = list(self._known.items())
         return [(key, own.refusal) for key, own in known if own.refusal is not None]
 
     def record(
         self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Entry | Refusal | None]:
-        """Makes a call, and a program of it.
+        """Make a call, and record and compile a program.
 
         Returns:
-            What the program returns; what was made, or why nothing was.
+            The result of the call; and the program, or the reason why there is none, or None if nothing was recorded.
         """
         key = self.key(call)
         if self._is_met_first(key):
@@ -683,7 +697,7 @@ class Recordings:
         before = self._known.get(key)
         counters: list[Any] = []
         if before is not None and self._decides:
-            # Only what has been recorded already can turn out to be another number in each call.
+            # A number is known to vary only after a first recording.
             counters = [place for own in before.entries for place in own.guards.counters()]
         found = None if self._resize is None else self._family(call)
         why = None
@@ -711,7 +725,7 @@ class Recordings:
         return result, made
 
     def _making(self) -> contextlib.AbstractContextManager[Any]:
-        """What is held while a program is made of a recording, and put where other threads find it."""
+        """A lock to hold while a recorded program is compiled and stored for other threads."""
         return contextlib.nullcontext()
 
     def _kept(
@@ -722,16 +736,16 @@ class Recordings:
         family: _Family | None,
         why: Any,
     ) -> Entry | Refusal:
-        """What a recording comes to, which is kept for the next calls.
+        """Compile a recording, and store the program or refusal for the next calls.
 
         Args:
-            call: the call that was recorded.
-            key: what calls like it have in common.
-            recorded: what was recorded.
-            family: the calls that it differs from in sizes.
-            why: what :attr:`recompilations` is told.
+            call: the recorded call.
+            key: its key.
+            recorded: the recording.
+            family: the family of the call.
+            why: the reason for :attr:`recompilations`, if programs existed.
         """
-        # What is made of it may run a part of it, and look for the same in what there is.
+        # Compiling may run a part of the program, which must not use up random numbers.
         with random_numbers_kept():
             made = recorded if isinstance(recorded, Refusal) else self._made(call, recorded)
         call.forget()
@@ -742,7 +756,7 @@ class Recordings:
                 self._refused(known, made)
             else:
                 if not (made.changes or made.rewritten or made.decides):
-                    # What decides may have been changed by this call.
+                    # The call may have changed the values that control flow depends on.
                     same = [own for own in known.entries if own.is_current(call, self._trains)]
                     if same:
                         # Another thread has made one meanwhile.
@@ -753,7 +767,7 @@ class Recordings:
                 known.in_vain += 1
                 known.changes = made.changes
                 known.refusal = None
-                # Tensors that were written to do not come back; in training they are read anew.
+                # Old values of tensors do not come back; in training they are read anew.
                 kept = [own for own in known.entries if self.may_come_back(own)]
                 stale = [own for own in known.entries if own not in kept]
                 count = SITUATIONS if made.decides is None else WAYS
@@ -766,14 +780,14 @@ class Recordings:
         return made
 
     def rewritten(self) -> list[torch.Tensor]:
-        """The tensors that hold something else in each call, of all programs."""
+        """The tensors of all programs whose values differ between calls."""
         return [
             own for entry in self.entries() if entry.rewritten for own in entry.rewritten.tensors
         ]
 
     def _rewritten(self, known: _Known | None) -> dict[int, torch.Tensor]:
-        """The tensors that hold something else in each call, by identity: those of programs that there are, and buffers
-        that somebody writes to again and again."""
+        """The tensors whose values differ between calls, by id: those of existing programs, and buffers that were
+        written to repeatedly."""
         found: dict[int, torch.Tensor] = {}
         for own in known.entries if known is not None else ():
             tensors = () if own.rewritten is None else own.rewritten.tensors
@@ -785,11 +799,11 @@ class Recordings:
         return found
 
     def guards_as_text(self, entry: Entry) -> list[str]:
-        """What is looked at before a program is used, a line each."""
+        """The guards of a program, as lines of text."""
         return guards_as_text(entry.guards, self._program)
 
     def _refused(self, known: _Known, refusal: Refusal) -> None:
-        """Nothing came of a call; of those like it neither if that was not for the first time."""
+        """Note a refused recording; after enough attempts, calls with the same key are refused without one."""
         BREAKS.debug("not captured%s: %s", in_brackets(refusal.line), refusal.reason)
         known.attempts += 1
         if refusal.by_values and not known.compiling:
@@ -798,7 +812,7 @@ class Recordings:
             known.refusal = refusal
 
     def _is_met_first(self, key: Any) -> bool:
-        """Whether sizes are new, and there are many: most of them do not come back."""
+        """Whether a key occurs for the first time after many others: most of those do not come back."""
         with self._lock:
             if key in self._known or len(self._known) < self._sizes:
                 return False
@@ -827,7 +841,7 @@ class Recordings:
 
 
 def _of_situations(entries: list[Entry], count: int) -> tuple[list[Entry], list[Entry]]:
-    """Those entries that belong to the first so many situations, whatever sizes they are for, and the others."""
+    """The entries with the first ``count`` sets of guards, whatever their sizes, and the others."""
     guards: dict[int, None] = {}
     for own in entries:
         if len(guards) < count:
@@ -846,7 +860,7 @@ def record_at_once(
     replays: bool = False,
     decides: bool = False,
 ) -> Recorded | Refusal:
-    """What a program does with such arguments, from as many calls as that takes: much is noted, or made, once."""
+    """Record a program with these arguments, in several calls if needed: some state is set up in the first ones."""
     given = (*args, *kwargs.values())
     structures = [own for own in given if isinstance(own, _CONTAINERS)] if replays else None
     recorded: Recorded | Refusal | None = None
@@ -877,6 +891,7 @@ __all__ = [
     "ForDynamo",
     "NotForThis",
     "Recordings",
+    "places_of",
     "random_numbers_kept",
     "record_at_once",
     "state_of",

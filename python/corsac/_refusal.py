@@ -1,4 +1,4 @@
-"""Why a program is not captured, and who runs it."""
+"""Refusals of programs that are not captured, with the reason and the fallback."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from corsac.fx.proxy import TraceError
 
 
 class Kind(Enum):
-    """Who runs a program that is not captured."""
+    """Fallback for a program that is not captured."""
 
-    #: Values decide, or it writes to tensors that were there before: Dynamo makes graphs of parts of it.
+    #: Dynamo makes graphs of parts of it: its control flow depends on values, or it writes to existing tensors.
     DYNAMO = "dynamo"
-    #: Nothing is known of something that it does, or Dynamo may do something else: PyTorch runs it as it is.
+    #: PyTorch runs it as it is: it does something unknown, or something that Dynamo may get wrong.
     HOST = "host"
-    #: Autograd records it.
+    #: The compiled training path runs it: autograd records it.
     TRAINS = "trains"
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a program is not captured.
+    """Reason why a program is not captured.
 
     Attributes:
-        kind: who runs it.
-        reason: for people.
-        passes: whether the next call may be another matter: much is noted once.
+        kind: the fallback that runs it.
+        reason: the reason, as text.
+        passes: whether the next call may be captured: some state is set up once.
         by_values: whether a program that asks whether it is compiled has read a value.
-        repeats: whether the call has changed nothing, so that nobody would notice if it was made once more.
-        line: the line of the program, where that is known.
+        repeats: whether the call has changed nothing, so that it can be repeated.
+        line: the line of the program, if known.
     """
 
     kind: Kind
@@ -42,11 +42,11 @@ class Refusal:
 
 
 class UnknownObject(TraceError):
-    """A program takes or gives an object that is more than what Dynamo would see of it."""
+    """A program takes or returns an object that Dynamo would not handle completely."""
 
 
 def who_runs(error: TraceError) -> Kind:
-    """Who runs a program that cannot be captured."""
+    """The fallback for a program that cannot be captured."""
     return Kind.HOST if isinstance(error, UnknownObject) else Kind.DYNAMO
 
 

@@ -1,4 +1,4 @@
-"""Changes of state that a recorded program brings about again in each call."""
+"""Replay of the changes of state of a recorded program in each call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corsac._result_template import ResultTemplate
 
 
 def _base(own: Any) -> Any:
-    """The class whose methods change a container, and run no code of the program."""
+    """The built-in class of a container, whose methods run no code of the program."""
     return next(base for base in _CONTAINERS if isinstance(own, base))
 
 
@@ -24,9 +24,9 @@ def _replace(own: Any, key: Any, values: list[Any]) -> None:
     base.update(own, values) if base is set else base.extend(own, values)
 
 
-#: What containers of programs are derived from, if not made by.
+#: Built-in classes of containers, or their base classes.
 _CONTAINERS = (OrderedDict, dict, list, deque, set)
-#: What is done to an object, with a key and values.
+#: Functions that make a change of each kind to an object, with a key and values.
 _EDITS: dict[str, Callable[[Any, Any, list[Any]], None]] = {
     "set": lambda own, key, values: _base(own).__setitem__(own, key, values[0]),
     "delete": lambda own, key, values: _base(own).__delitem__(own, key),
@@ -37,12 +37,12 @@ _EDITS: dict[str, Callable[[Any, Any, list[Any]], None]] = {
 }
 
 
-#: A change: an object, what is done to it, a key, and values.
+#: A change: an object, the kind of change, a key, and values.
 Edit = tuple[Any, str, Any, list[Any]]
 
 
 def found_now(edit: Edit) -> tuple[list[Any], list[Any]]:
-    """The values of a change, and what is there if somebody has made it."""
+    """The values of a change, and the present values in its place, which are equal if it has been made."""
     own, kind, key, values = edit
     if kind == "set":
         return values, [_base(own).__getitem__(own, key)] if _base(own).__contains__(
@@ -61,14 +61,14 @@ def found_now(edit: Edit) -> tuple[list[Any], list[Any]]:
 
 
 class Replay:
-    """What a program returns, and the changes that it makes to objects that were there before.
+    """Builds the return value of a program, and repeats its changes of existing objects.
 
     Args:
-        template: builds a tuple of what the program returns and the values that it puts into objects.
-        sources: where the tensors of the template come from: results of the graph, in their order, by None; inputs by
-            their numbers; tensors that are the same in each call.
-        edits: the number of an object, what is done to it, a key, and how many values that takes.
-        calls: functions that are called after that, and how many arguments each takes.
+        template: builds a tuple of the return value and of the values to put into objects.
+        sources: origin of each tensor of the template: None for the next result of the graph, the index of an input,
+            or a tensor that is the same in each call.
+        edits: changes: the index of an object, the kind of change, a key, and the number of values.
+        calls: functions to call after that, with the number of arguments of each.
     """
 
     def __init__(
@@ -96,16 +96,16 @@ class Replay:
         objects: Sequence[Any],
         values: Mapping[str, Any] = MappingProxyType({}),
     ) -> Any:
-        """Makes the changes to ``objects``.
+        """Make the changes to ``objects``.
 
         Args:
-            results: what the graph gives.
-            inputs: what it was given.
-            objects: the objects by their numbers.
-            values: those that nodes have read.
+            results: the results of the graph.
+            inputs: its inputs.
+            objects: the objects, by index.
+            values: the values that nodes have read, by name of the node.
 
         Returns:
-            What the program returns.
+            The return value of the program.
         """
         returned, edits, left = self._outcome(results, inputs, objects, values)
         for own, kind, key, values_of_edit in edits:
@@ -122,7 +122,7 @@ class Replay:
         objects: Sequence[Any],
         values: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[Any, list[Edit]]:
-        """What the program returns, and the changes, which are not made. As for calls."""
+        """The return value of the program, and the changes, which are not made. Arguments as for :meth:`__call__`."""
         returned, edits, _ = self._outcome(results, inputs, objects, values)
         return returned, edits
 
@@ -133,7 +133,7 @@ class Replay:
         objects: Sequence[Any],
         values: Mapping[str, Any],
     ) -> tuple[Any, list[Edit], list[Any]]:
-        """The same, and the arguments of calls."""
+        """As :meth:`outcome`, with the arguments of deferred calls."""
         computed = iter(results)
         tensors = [
             next(computed) if own is None else inputs[own] if isinstance(own, int) else own

@@ -1,10 +1,10 @@
-"""Times and long lists as text, for what is printed."""
+"""Times and long lists as text, for reports."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-#: So many of a list are written out.
+#: Number of items of a list that are written out.
 _SHOWN = 4
 
 
@@ -12,7 +12,7 @@ def duration(seconds: float) -> str:
     """A time with three digits: ``340 ns``, ``12.3 µs``, ``1.23 ms``, ``2.50 s``."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         value = seconds / size
-        # What would be rounded up to 1,000 of the smaller unit is one of this.
+        # A time that would be rounded up to 1,000 of the smaller unit is one of this.
         if value >= 0.9995:
             digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
             return f"{value:.{digits}f} {unit}"
@@ -20,7 +20,7 @@ def duration(seconds: float) -> str:
 
 
 def shortened(texts: Iterable[str]) -> str:
-    """``texts``, separated by commas; of many, the first and how many others there are."""
+    """``texts``, separated by commas; of many, the first ones and the number of the others."""
     texts = list(texts)
     if len(texts) <= _SHOWN + 1:
         return ", ".join(texts)
@@ -28,7 +28,7 @@ def shortened(texts: Iterable[str]) -> str:
 
 
 def with_repeats(texts: Sequence[str]) -> str:
-    """``texts``, separated by commas, where what repeats is written once: ``x, 12 × (k, v)``."""
+    """``texts``, separated by commas, with repetitions written once: ``x, 12 × (k, v)``."""
     parts = []
     at = 0
     while at < len(texts):

@@ -1,4 +1,4 @@
-"""What a captured program returns: tensors, and what they are put into."""
+"""Templates of the results of captured programs: containers and objects to be filled with tensors."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from corsac._numbers import Expression, evaluated
 from corsac._refusal import UnknownObject
 from corsac.fx import Node
 
-#: What is given back as it is, besides what the model or the program has.
+#: Types returned as they are, besides objects that the model or the program already has.
 _NUMBERS = bool | int | float | complex
 _CONSTANTS = type(None) | _NUMBERS | str | bytes | torch.dtype | torch.device | torch.layout
 _SHARED = type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType
-#: The place of values that were read among objects that were made: no object has this identity.
+#: Key of the values that were read, among objects by id: no object has this id.
 _VALUES = -1
-#: Makes a value of the tensors of a call, and of the objects that it has made already.
+#: Makes a value from the tensors of a call, and from the objects made already, by id.
 _Maker = Callable[[Sequence[torch.Tensor], dict[int, Any]], Any]
 
 
 def is_plain(returned: Any) -> bool:
-    """Whether graphs say what it is: tensors, in Python's own containers or in none."""
+    """Whether a graph can return this: tensors, alone or in Python's own containers."""
     if type(returned) is tuple or type(returned) is list:
         return all(map(is_plain, returned))
     if type(returned) is dict:
@@ -44,13 +44,13 @@ def is_key(key: Any, is_known: Callable[[Any], bool]) -> bool:
 
 
 def flat_results(output: Node) -> tuple[list[Any], TreeSpec]:
-    """The values that a graph returns, and the containers that they are in: Python's own, not those of nodes, which
-    cannot be changed."""
+    """The values that a graph returns, and the structure of their containers: Python's own ones in the place of the
+    immutable ones of nodes."""
     return tree_flatten(_ordinary(output.args[0]))
 
 
 def _ordinary(value: Any) -> Any:
-    """Containers of nodes as Python's own."""
+    """Convert containers of nodes to Python's own."""
     if isinstance(value, list | tuple):
         return (list if isinstance(value, list) else tuple)(map(_ordinary, value))
     if isinstance(value, dict):
@@ -59,16 +59,16 @@ def _ordinary(value: Any) -> Any:
 
 
 class ResultTemplate:
-    """Builds what a program returned once again, with other tensors.
+    """Builds the result of a captured program, with the tensors of another call.
 
     Containers and objects are made anew in each call. Objects may be of any class that is written in
-    Python and has its attributes in a ``__dict__``: the caches of Hugging Face are such.
+    Python and has its attributes in a ``__dict__``, such as the caches of Hugging Face.
 
     Args:
-        returned: what the program returned when it was captured.
-        is_known: whether an object was there before the program ran: it is shared by all results.
-        numbers: numbers of objects that were there before, by identity, of which each call has others.
-        number: gives the expression of values that a number in it is; None if it is what it is.
+        returned: the value that the program returned when it was captured.
+        is_known: whether an object existed before the program ran: it is shared by all results.
+        numbers: indices of existing objects that differ between calls, by id.
+        number: returns the expression of a number that depends on values; None for constants.
 
     Attributes:
         tensors: the tensors in ``returned``, in the order in which :meth:`build` takes them.
@@ -83,17 +83,17 @@ class ResultTemplate:
     ) -> None:
         self.tensors: list[torch.Tensor] = []
         self._is_known, self._numbers, self._number = is_known, numbers, number
-        #: The numbers of those that are in what is returned.
+        #: Those of ``numbers`` that occur in the result.
         self._given: dict[int, int] = {}
         self._places: dict[int, int] = {}
-        #: What is looked at: containers that are made meanwhile would get each other's identity.
+        #: Keeps values alive: otherwise containers made meanwhile could get the same id.
         self._held: list[Any] = []
         self._active: set[int] = set()
         self._makers: dict[int, _Maker] = {}
-        #: How many tensors were met, the same ones counted again.
+        #: Number of tensors met, with repetitions.
         self._met = 0
         self._make = self._maker(returned)
-        # Nothing of the run is kept.
+        # Values of the captured run are not kept alive.
         del self._is_known, self._held, self._active, self._makers, self._met
         del self._numbers, self._places, self._number
 
@@ -103,8 +103,8 @@ class ResultTemplate:
         objects: Sequence[Any] = (),
         values: Mapping[str, Any] = MappingProxyType({}),
     ) -> Any:
-        """What the program returns where ``tensors`` are what it has computed, ``objects`` those with numbers, and
-        ``values`` those that nodes have read."""
+        """Build the result from computed ``tensors``, ``objects`` by index, and ``values`` that nodes have read, by the
+        names of the nodes."""
         made = {key: objects[number] for key, number in self._given.items()}
         made[_VALUES] = values
         return self._make(tensors, made)
@@ -155,7 +155,7 @@ class ResultTemplate:
         if self._is_known(value):
             return lambda tensors, made: value
         if cls is torch.Size:
-            # PyTorch's trees make tuples of them.
+            # A pytree would make a tuple of it.
             sizes = [self._maker(part) for part in value]
             return lambda tensors, made: torch.Size([own(tensors, made) for own in sizes])
         registered = SUPPORTED_NODES.get(_get_node_type(value))
@@ -183,7 +183,7 @@ class ResultTemplate:
         count = self._met
         named = {name: self._maker(own) for name, own in attributes.items()}
         if self._met == count:
-            # It may be somebody else's.
+            # It may exist elsewhere, too.
             raise UnknownObject(f"it returns a {cls.__name__} without tensors")
 
         def make(tensors: Sequence[torch.Tensor], made: dict[int, Any]) -> Any:
@@ -195,7 +195,7 @@ class ResultTemplate:
 
 
 def _is_plain(cls: type) -> bool:
-    """Whether all that makes an object of a class what it is are its attributes."""
+    """Whether objects of a class are fully determined by their ``__dict__``."""
     return (
         cls.__new__ is object.__new__
         and not hasattr(cls, "__del__")

@@ -1,4 +1,4 @@
-"""Tensors that hold something else in each call: a program takes them as inputs, and may write to them."""
+"""Checks of programs that write to existing tensors: state whose values differ between calls is an input to them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import torch
 
 from corsac._aten import key_of_tensor, places_in
 
-#: Where a tensor's memory begins and ends.
+#: Begin and end of a tensor's memory.
 _Span = tuple[int, int]
 
 
 class Rewritten:
-    """Tells whether a program that writes to what was there before it may run.
+    """Check before a run of a program that writes to existing tensors.
 
     Args:
-        tensors: what it takes besides what it is called with and finds in state.
-        overwritten: the numbers of the inputs that it writes to; ``tensors`` are the last ones.
-        weights: the tensors that it has besides.
+        tensors: tensors that it takes as inputs, after its arguments and those found in state.
+        overwritten: indices of the inputs that it writes to; ``tensors`` are the last inputs.
+        weights: its other tensors.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class Rewritten:
         self._keys = tuple(map(key_of_tensor, tensors))
         spans = sorted(map(_span, weights))
         self._starts = [start for start, _ in spans]
-        #: Where the last one ends of those that begin before the next one does.
+        #: For each span, the largest end of it and those before it.
         self._ends = list(itertools.accumulate((end for _, end in spans), max))
 
     def are_current(self, inputs: Sequence[torch.Tensor]) -> bool:
-        """Whether its tensors are of the types that it is for, and what it writes to is no part of anything else."""
+        """Whether its tensors have the right types, and those that it writes to share no memory with other tensors."""
         if tuple(map(key_of_tensor, self.tensors)) != self._keys:
             return False
         if torch.is_grad_enabled() and any(own.requires_grad for own in self.tensors):
@@ -75,12 +75,12 @@ class Rewritten:
 
 
 class WrittenInTraining:
-    """Tells whether a program for training may run, which writes to what was there before it.
+    """Check before a run of a training program that writes to existing tensors.
 
     Args:
-        weights: the tensors that it reads or writes to and that are no inputs.
+        weights: the tensors besides inputs that it reads or writes to.
         written: those of them that it writes to.
-        inputs: the numbers of the inputs that it writes to.
+        inputs: indices of the inputs that it writes to.
     """
 
     tensors: ClassVar[tuple[torch.Tensor, ...]] = ()
@@ -92,11 +92,11 @@ class WrittenInTraining:
         inputs: Sequence[int],
     ) -> None:
         self._written, self._inputs = tuple(written), tuple(inputs)
-        # They matter to inputs that are written to.
+        # Needed only if inputs are written to.
         self._weights = tuple(weights) if inputs else ()
 
     def are_current(self, inputs: Sequence[torch.Tensor]) -> bool:
-        """Whether no input shares memory with something that is written to."""
+        """Whether no input shares memory with another tensor that is written to."""
         lie = places_in(inputs)
         places = set(lie)
         if not places.isdisjoint(places_in(self._written)):

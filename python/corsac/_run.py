@@ -1,4 +1,4 @@
-"""What every run of a program of the engine needs, with PyTorch or without."""
+"""Results of native programs, with PyTorch or without."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def filled(output: Any, results: Sequence[Any]) -> Any:
-    """What a program returns, with ``results`` in the places of their numbers."""
+    """The return value of a program: ``output`` with integers replaced by the ``results`` of that index."""
     if isinstance(output, int):
         return results[output]
     if isinstance(output, tuple | list):

@@ -16,7 +16,7 @@ def read_safetensors(
     """The tensors of a safetensors file: those of ``names``, or all. No others are read.
 
     Raises:
-        ValueError: if the file is none, or damaged.
+        ValueError: if it is not a safetensors file, or damaged.
         KeyError: if it has no tensor of a name.
     """
     dtypes = {
@@ -63,10 +63,10 @@ def read_safetensors(
 
 
 def write_safetensors(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write ``tensors`` to a safetensors file, which takes its place when it is whole.
+    """Write ``tensors`` to a safetensors file, which replaces an old one only when complete.
 
     Raises:
-        TypeError: if a tensor has an element type or a layout that the format does not know.
+        TypeError: if a tensor has an element type or a layout that the format does not support.
     """
     names = {
         torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16",

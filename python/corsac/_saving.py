@@ -34,21 +34,20 @@ def save(
 
     The file is a safetensors file: the weights under their names, and in its metadata the text of the
     graph. :func:`corsac.load` reads it, and so do ``corsac run`` and, in Rust,
-    ``corsac_engine::Model::load``. The model is called with copies of ``example_inputs``, and what it does
-    with them is what the file does: for these sizes, and as everything that it reads in Python is then. Of results
-    in classes, the tensors are saved as a tuple. Whatever happens, the file at ``path`` is the old one or the whole
-    new one.
+    ``corsac_engine::Model::load``. The model is called with copies of ``example_inputs``, and the file holds the
+    computation of that call: for these sizes, and for the present Python state. Of results in classes, the tensors
+    are saved as a tuple. If writing fails, the old file at ``path`` remains.
 
     Args:
-        model: a module, a graph module, what :func:`corsac.compile` made of one, a program of
+        model: a module, a graph module, the result of :func:`corsac.compile`, a program of
             :func:`torch.export.export`, or a function of tensors.
         path: the file, by custom ``*.safetensors``.
-        example_inputs: a tensor, or a tuple of tensors, such as the model will get: their shapes and element types are those
-            that the file is for.
+        example_inputs: a tensor, or a tuple of tensors, with the shapes and element types that the file is to be
+            for.
 
     Raises:
         TypeError: ``model`` cannot be called.
-        CompileError: values decide what the model does, it changes what was there before, or the engine cannot
+        CompileError: control flow of the model depends on values, it changes existing state, or the engine cannot
             run the whole graph: the message names the operators.
         OSError: the file cannot be written.
     """
@@ -64,7 +63,7 @@ def save(
 
 
 def _program(model: Any, inputs: tuple[torch.Tensor, ...]) -> GraphModule:
-    """The graph of what ``model`` does with such inputs: functions of them and of its weights."""
+    """The graph of ``model`` for such inputs: functions of them and of its weights."""
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module()
     check_callable(model)
@@ -73,7 +72,7 @@ def _program(model: Any, inputs: tuple[torch.Tensor, ...]) -> GraphModule:
         raise CompileError("the model is in training mode: call model.eval() before it is saved")
     if _core.Recording.unavailable() is None:
         try:
-            # Files know no classes: where results are in others, the graph gives a tuple of the tensors.
+            # Files cannot hold classes: if results are in some, the graph returns a tuple of the tensors.
             module = graph_for(model, inputs)
         except TraceError as error:
             raise CompileError(str(error)) from error
@@ -86,7 +85,7 @@ def _program(model: Any, inputs: tuple[torch.Tensor, ...]) -> GraphModule:
 
 
 def _exported(root: nn.Module, inputs: tuple[torch.Tensor, ...]) -> GraphModule:
-    """What PyTorch makes of the model, where no program can be watched."""
+    """The graph of ``torch.export``, for interpreters in which programs cannot be recorded."""
     module = torch.export.export(root, inputs).module(check_guards=False)
     graph = module.graph
     assert isinstance(graph._codegen, torch.fx.graph._PyTreeCodeGen)
@@ -104,7 +103,7 @@ def _type(tensor: torch.Tensor) -> tuple[str, list[int]]:
 
 
 def _weights(module: GraphModule) -> list[Any]:
-    """The tensors that the graph names, each once."""
+    """The tensors that the graph refers to, each once."""
     names: dict[int, str] = {}
     weights = {}
     for node in module.graph.find_nodes(op="get_attr"):

@@ -1,4 +1,4 @@
-"""Sizes that differ between calls, in a program that is being recorded, and what it needs of them."""
+"""Symbolic sizes of a program that is being recorded, and the conditions on them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from corsac import _core
 from corsac._functions import getters
 from corsac.fx import Graph, GraphModule, Node
 
-#: Give sizes of their first argument.
+#: Functions that return sizes of their first argument.
 _SHAPE, _SIZE = next(getters("shape")), torch.Tensor.size
-#: How many elements it has.
+#: Functions that return the number of its elements.
 _COUNTS = frozenset([torch.Tensor.numel, torch.Tensor.nelement, torch.numel])
-#: Metadata that do not depend on sizes.
+#: Functions that return properties that do not depend on sizes.
 _TYPES = frozenset(
     [
         *getters("dtype", "device", "ndim", "layout", "itemsize", "names", "is_cpu", "is_cuda"),
@@ -34,7 +34,7 @@ _TYPES = frozenset(
         torch.is_signed,
     ]
 )
-#: Functions of expressions and conditions as Python writes them.
+#: Signs of the functions in expressions and conditions, for texts.
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"} | {
     "lt": "<",
     "le": "<=",
@@ -43,25 +43,25 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"} | {
     "gt": ">",
     "ge": ">=",
 }
-#: An expression of sizes: an integer, the size of a tensor by its number and a dimension, how many tensors a node
-#: gives, or a function of two.
+#: An expression of sizes: an integer, the size of a tensor (its number and a dimension), the number of tensors that a
+#: node returns, or a function of two expressions.
 Expression = Any
-#: A comparison and what it has to give.
+#: A comparison: the name of the function, two expressions, and the required result.
 Condition = tuple[str, Expression, Expression, bool]
 
 
 def as_size(own: int) -> torch.Tensor:
-    """An integer as the first size of a tensor without elements."""
+    """A tensor without elements whose first size is the integer ``own``."""
     return torch.empty(own, 0, dtype=torch.uint8, device="cpu")
 
 
 class Sizes:
-    """Symbols for sizes, as integers for the program and as nodes for the graph.
+    """Symbolic sizes, as integers for the program and as nodes for the graph.
 
     Args:
-        recording: sees what the program does with integers.
-        graph: gets nodes of sizes that operators take.
-        dynamic: tensors that the program is given, by identity, and the dimensions that may differ.
+        recording: records the program's operations on integers.
+        graph: the graph, which gets nodes for sizes that operators take.
+        dynamic: dynamic dimensions of inputs, by id of the tensor.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Sizes:
     ) -> None:
         self._recording, self._graph = recording, graph
         self._dynamic: dict[int, Collection[int]] = dict(dynamic)
-        #: The nodes of tensors whose sizes were asked for, by their numbers.
+        #: The nodes of tensors whose sizes were read, by their numbers.
         self._tensors: list[Node] = []
         self._numbers: dict[Node, int] = {}
         #: The nodes of expressions.
@@ -82,16 +82,16 @@ class Sizes:
         self._conditions: list[Condition] = []
 
     def is_dynamic(self, own: torch.Tensor) -> bool:
-        """Whether a tensor that the program is given may have other sizes."""
+        """Whether an input has dynamic dimensions."""
         return id(own) in self._dynamic
 
     def given(self, own: torch.Tensor, node: Node) -> None:
-        """A tensor that the program is given has this node."""
+        """Note the node of an input."""
         if self.is_dynamic(own):
             self._varying.add(node)
 
     def made(self, node: Node) -> None:
-        """A node has been made of others."""
+        """Note a new node."""
         if any(own in self._varying for own in node.all_input_nodes):
             self._varying.add(node)
 
@@ -100,12 +100,12 @@ class Sizes:
         return node in self._varying
 
     def counted(self, node: Node, count: int) -> None:
-        """A node has given so many tensors, all of which the program gets."""
+        """Require that a node always returns this number of tensors, all of which the program gets."""
         if node in self._varying:
             self._conditions.append(("eq", ("count", self._number(node), 0), count, True))
 
     def fix(self, own: torch.Tensor, node: Node) -> None:
-        """Something is asked of a tensor that is followed no further: its sizes have to be what they are."""
+        """Require the present sizes of a tensor, since the program uses them in a way that is not recorded."""
         if node in self._varying:
             number = self._number(node)
             for dim in self._dims(own):
@@ -118,20 +118,20 @@ class Sizes:
         return number
 
     def replaced(self, old: Node, new: Node) -> None:
-        """A node is in the place of another one."""
+        """Note that ``new`` takes the place of ``old``."""
         if old in self._varying:
             self._varying.add(new)
         if old in self._numbers:
             self._tensors[self._numbers[old]] = new
 
     def asked(self, func: Any, args: tuple[Any, ...], result: Any, node: Node, seen: bool) -> Any:
-        """What a function says of the type and the sizes of a tensor, with symbols for sizes.
+        """The result of a function of the type and the sizes of a tensor, with symbols for sizes.
 
         Args:
             func, args: the function and its arguments, of which the first is the tensor.
-            result: what PyTorch says.
+            result: its result in PyTorch.
             node: the node of the tensor.
-            seen: whether what the program does with it is seen.
+            seen: whether the program's use of the result is recorded.
         """
         if func in _TYPES or node not in self._varying:
             return result
@@ -151,7 +151,7 @@ class Sizes:
         return result
 
     def integer(self, own: torch.Tensor, node: Node) -> int:
-        """The first size of an input that is there for it, as a symbol."""
+        """The first size of an input made by :func:`as_size`, as a symbol."""
         self._dynamic[id(own)] = {0}
         self.given(own, node)
         return self._symbol(self._number(node), own, 0)
@@ -198,8 +198,8 @@ class Sizes:
         inputs: Sequence[torch.Tensor],
         reads: Collection[Node],
     ) -> SizeConditions | None:
-        """What the program needs of sizes, once its graph is whole, in which some nodes read values; None if nobody
-        can say."""
+        """The conditions on sizes, once the graph is complete; ``reads`` are its nodes that read values. None if the
+        conditions are not known."""
         conditions = self._recording.conditions()
         if isinstance(conditions, str):
             return None
@@ -222,13 +222,13 @@ class Sizes:
 
 
 class SizeConditions:
-    """What a program needs of the sizes of its inputs.
+    """Conditions of a program on the sizes of its inputs.
 
     Args:
         module: the graph.
-        shapes: the shapes of inputs, with None for sizes that may be others.
-        places: the tensors in conditions, by their numbers: the places of their nodes in the graph.
-        conditions: comparisons of sizes that have to come out as they did.
+        shapes: the shapes of inputs, with None for dynamic sizes.
+        places: positions in the graph of the nodes of the tensors in conditions, by the numbers of these.
+        conditions: comparisons of sizes, with the results that they must have.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class SizeConditions:
         ]
 
     def hold(self, inputs: Sequence[torch.Tensor]) -> bool:
-        """Whether the program is for inputs of these sizes."""
+        """Whether the program is valid for inputs of these sizes."""
         if len(inputs) != len(self._shapes) or not all(
             len(shape) == own.dim()
             and all(size is None or size == own.size(dim) for dim, size in enumerate(shape))
@@ -284,7 +284,7 @@ class SizeConditions:
                 return expression
             name, first, second = expression
             if name == "count":
-                # A tensor's type is a tuple, too, with names.
+                # The type of a tensor is a named tuple.
                 return len(found[first]) if type(found[first]) in (tuple, list) else -1
             if name == "size":
                 size = found[first].shape[second]
@@ -299,7 +299,7 @@ class SizeConditions:
                 for name, left, right, expected in self._conditions
             )
         except (AttributeError, TypeError, ZeroDivisionError):
-            # Types of some operators are not known before they run.
+            # Result types of some operators are not known before they run.
             return False
 
 

@@ -1,4 +1,4 @@
-"""Programs whose values decide, run by the engine."""
+"""Programs on the engine whose control flow depends on values."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HostedStage:
-    """A stage of which PyTorch runs a part, or all.
+    """A stage that PyTorch runs in part, or completely.
 
     Attributes:
-        run: runs it.
-        told: what PyTorch runs and why: what went where, or why nothing of it is native.
+        run: the function that runs it.
+        told: the placement of its nodes, or the reason why nothing of it is native.
     """
 
     run: Callable[..., Any]
@@ -39,7 +39,7 @@ class HostedStage:
 
 @dataclass
 class CompiledStages(Compiled):
-    """What runs calls in stages, natively where a stage can be."""
+    """A compiled program in stages, each native where possible."""
 
     run: StagedRun
 
@@ -51,7 +51,7 @@ class CompiledStages(Compiled):
         return [own for own in self.run.programs() if isinstance(own, HostedStage)]
 
     def why_not_native(self) -> str | None:
-        """Why nothing of it is native; None if something is."""
+        """Reason why nothing of it is native; None if something is."""
         reasons = [own.told for own in self._hosted() if isinstance(own.told, str)]
         return reasons[0] if len(reasons) == len(self.run.programs()) and reasons else None
 

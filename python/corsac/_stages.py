@@ -1,9 +1,9 @@
-"""Programs whose values decide what they do: graphs, and the values that are read between them.
+"""Programs in stages: graphs, and the values read between them that control flow depends on.
 
-A program that asks ``if x.sum() > 0:`` is a graph that computes the condition, and another one for what it did then.
-A call runs the first, reads the value, and goes on with the second if the value is the one that was recorded. Programs
-that begin alike share what they have in common (:class:`StagedRun`), so that those of all ways that calls have taken
-are a tree.
+A program with ``if x.sum() > 0:`` is one graph that computes the condition, and another for the branch that was taken.
+A call runs the first, reads the value, and continues with the second if the value is the recorded one. Programs with
+the same beginning share its stages (:class:`StagedRun`), so that the programs of all paths that calls have taken form a
+tree.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from corsac.passes._effects import effects
 if TYPE_CHECKING:
     from corsac._recordings import Call
 
-#: For how many sets of sizes there are programs of one stage: sizes may depend on values.
+#: Largest number of programs of a stage for different sizes, which may depend on values.
 SIZES = 64
 
 
@@ -54,7 +54,7 @@ class _Value:
 
 
 def _placed(own: Any, constants: Mapping[Node, torch.Tensor]) -> Any:
-    """An argument of a node with places of values for nodes, but for constants."""
+    """An argument of a node, with nodes replaced by constants or places of values."""
     if isinstance(own, Node):
         return constants[own] if own in constants else _Value(own.name)
     if isinstance(own, tuple | list):
@@ -66,7 +66,7 @@ def _placed(own: Any, constants: Mapping[Node, torch.Tensor]) -> Any:
 
 
 def _filled(own: Any, values: Mapping[str, Any]) -> Any:
-    """The same with the values in their places."""
+    """The argument with places replaced by ``values``."""
     kind = type(own)
     if kind is _Value:
         return values[own.name]
@@ -77,7 +77,7 @@ def _filled(own: Any, values: Mapping[str, Any]) -> Any:
     return own
 
 
-#: Tells a value, and what it was and is.
+#: A function that describes a failed condition: the value, and its change.
 Failure = Callable[[], tuple[str, str]]
 
 
@@ -90,20 +90,20 @@ def _of_state() -> tuple[str, str]:
 
 
 def shortened_value(own: Any) -> str:
-    """A value that was read, for people."""
+    """A value that was read, as short text for reports."""
     return shorten(repr(own), 60, placeholder="…")
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A value that decides.
+    """A read of a value that control flow depends on.
 
     Attributes:
-        name: of the node that reads it.
-        function: gives it, of tensors.
-        args, kwargs: its arguments, with the names of values.
-        expected: what it has to give, in a tuple; None if it may be any number, on which there may be conditions.
-        source: the line of the program that reads it, if it is known.
+        name: the name of the node that reads it.
+        function: the function of tensors that returns it.
+        args, kwargs: its arguments, with places of values.
+        expected: the required value, in a tuple; None if it may be any number, on which there may be conditions.
+        source: the line of the program that reads it, if known.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Read:
     source: Any
 
     def place(self) -> str:
-        """What reads it, and where."""
+        """The function that reads it, and the line."""
         name = "sizes" if self.function is sizes_of else name_of(self.function)
         return name if self.source is None else f"{name} ({self.source})"
 
@@ -127,22 +127,22 @@ class Read:
         return f"{self.place()} is {shortened_value(*self.expected)}"
 
     def found(self, values: Mapping[str, Any]) -> Any:
-        """The value."""
+        """Read the value."""
         return self.function(*_filled(self.args, values), **_filled(self.kwargs, values))
 
     def told(self, value: Any) -> tuple[str, str]:
-        """Where a value is read, and what it was and is."""
+        """The place of the read, and the expected and the present value, as text."""
         then, now = (shortened_value(own) for own in (*(self.expected or ()), value))
         return self.place(), f"was {then}, is {now}"
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether the value, which is among the others, is as expected."""
+        """Whether its value in ``values`` is as expected."""
         return self.expected is None or is_same_value(values[self.name], *self.expected)
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A tensor of one element that is made of a number which depends on values: its name, the number, and its type."""
+    """A tensor of one element for a number that depends on values: its name, the number, and its dtype."""
 
     name: str
     expression: Expression
@@ -151,17 +151,17 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a program between two values that are read.
+    """A part of a program between two reads of values.
 
     Attributes:
-        graph: what it computes, with an output node of nothing; placeholders are what it takes.
-        weights: the tensors that it has besides.
-        gives: the values that are read, taken by later segments, or returned.
-        scalars: those that it takes and that are made of numbers.
-        reads: the values that decide whether what comes after it is what is to be done.
-        conditions: comparisons of numbers that decide, too.
+        graph: its graph, with an empty output node; placeholders are values of earlier segments.
+        weights: the tensors that it reads besides.
+        gives: its values that are read, used by later segments, or returned.
+        scalars: its inputs that are tensors made from numbers.
+        reads: the reads after it, whose values decide whether the following segments apply.
+        conditions: comparisons of numbers, which decide likewise.
         writes: whether it writes to values of earlier segments.
-        draws: whether it draws random numbers.
+        draws: whether it uses random numbers.
     """
 
     graph: Graph
@@ -174,12 +174,12 @@ class Segment:
     draws: bool
 
     def takes(self) -> list[str]:
-        """The values that it takes."""
+        """The names of the values that it takes."""
         return [own.name for own in self.graph.find_nodes(op="placeholder")]
 
     def failure(self, values: dict[str, Any]) -> Failure | None:
-        """What of values is not such that what comes after it is what is to be done; None if all is. Adds what it reads
-        to them: what is read next depends on what was read."""
+        """The first failed read or condition, which means that the following segments do not apply; None if all hold.
+        Values that are read are added to ``values``, since later reads may depend on them."""
         for own in self.reads:
             values[own.name] = own.found(values)
             if not own.holds(values):
@@ -189,7 +189,7 @@ class Segment:
         return _of_comparison
 
     def key(self) -> Any:
-        """What segments differ in that begin alike."""
+        """Key of the computation: segments with the same key and the same stages before them can be shared."""
         nodes = [own for own in self.graph.nodes if own.op != "output"]
         targets = tuple(id(own.target) for own in nodes if callable(own.target))
         tensors = tuple((name, id(own)) for name, own in self.weights.items())
@@ -201,11 +201,11 @@ class Staged:
     """A program in segments.
 
     Attributes:
-        segments: its parts, in their order.
-        results: what it returns, with places of values.
-        state: numbers that it found in state, by their names: they are these where nothing else is said.
-        conditions: comparisons of such numbers that decide.
-        rewinds: as of :class:`Decisions`.
+        segments: its parts, in order.
+        results: its return value, with places of values.
+        state: numbers that it found in state, by their names; defaults for calls that find no others.
+        conditions: comparisons of such numbers that must hold.
+        rewinds: as for :class:`Decisions`.
     """
 
     segments: tuple[Segment, ...]
@@ -215,29 +215,29 @@ class Staged:
     rewinds: tuple[int, ...] | None
 
     def reads(self) -> list[Read]:
-        """The values that decide."""
+        """The reads of values that control flow depends on."""
         return [read for segment in self.segments for read in segment.reads]
 
     def assemble(self, values: Mapping[str, Any]) -> Any:
-        """What the graph returned, of its values."""
+        """The return value of the graph, built from its values."""
         return _filled(self.results, values)
 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What decides in a graph.
+    """Reads and conditions on values in a graph.
 
     Attributes:
-        reads: nodes that read values, and what they have given.
+        reads: nodes that read values, with the values in the recorded call.
         numbers: those of them whose values may be any numbers.
-        conditions: comparisons of such numbers that have to come out as they did.
-        scalars: nodes that are tensors of numbers.
-        writing: nodes that write to what was there before the last value was read.
+        conditions: comparisons of such numbers, whose results must be the same again.
+        scalars: nodes that are tensors made from numbers.
+        writing: nodes that write to tensors made before the last read of a value.
         sizes: nodes of integers.
-        state: numbers that were found in state and that may be any in the next call, by their names.
-        written_inputs: nodes that write to inputs and give them, with the nodes of these.
-        rewinds: the numbers of the inputs that are written to, if some are, or if random numbers are drawn, before
-            the last value is read: who reads another value has to put that back. None if that is not so.
+        state: numbers that were found in state and may vary between calls, by their names.
+        written_inputs: nodes that write to inputs and return them, with the nodes of these.
+        rewinds: indices of the inputs that are written to, if inputs are written to, or random numbers used, before
+            the last read: this is undone if another value is read. None otherwise.
     """
 
     reads: Mapping[Node, Any]
@@ -252,12 +252,12 @@ class Decisions:
 
 
 def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisions) -> Staged:
-    """Cuts a graph where values are read.
+    """Split a graph where values are read.
 
     Args:
         graph: the whole program.
-        weights: its tensors that are no inputs, by name.
-        decisions: what decides in it.
+        weights: the tensors that it reads besides its inputs, by name.
+        decisions: its reads and conditions on values.
     """
     _drop_unused(graph, decisions)
     output = graph.output_node()
@@ -274,7 +274,7 @@ def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisio
     made: dict[Node, int] = {own: number for number, part in enumerate(parts) for own in part}
     wanted: list[dict[str, None]] = [{} for _ in parts]
     for node, given in decisions.written_inputs.items():
-        # Later parts have the input, which is the same tensor. Nobody may use what is dropped.
+        # Later parts use the input, which is the same tensor. Dropped nodes must not be used.
         number = made.get(node)
         if number is None:
             continue
@@ -322,7 +322,7 @@ def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisio
 
 
 def _drop_unused(graph: Graph, decisions: Decisions) -> None:
-    """Removes what nobody uses, which stages would hand on to each other: autograd would see that it was used."""
+    """Remove unused nodes, which would otherwise make stages pass values on: autograd would count these as used."""
     for node in reversed(graph.nodes):
         if node.users or not node.op.startswith("call_") or node in decisions.reads:
             continue
@@ -333,11 +333,11 @@ def _drop_unused(graph: Graph, decisions: Decisions) -> None:
 
 
 class _Body:
-    """The graph of a segment, which is being made."""
+    """The graph of a segment under construction."""
 
     def __init__(self, weights: Mapping[str, torch.Tensor], sizes: Collection[Node]) -> None:
         self.weights: dict[str, torch.Tensor] = {}
-        #: What it takes of others.
+        #: Nodes of other segments whose values it takes.
         self.taken: list[Node] = []
         self._all, self._sizes = weights, sizes
         self.graph = Graph()
@@ -346,7 +346,7 @@ class _Body:
         self._last: Node | None = None
 
     def add(self, node: Node) -> Node:
-        """Copies a node into it."""
+        """Copy a node into the graph."""
         for own in node.all_input_nodes:
             if own not in self._copies:
                 self._bring(own)
@@ -370,7 +370,7 @@ class _Body:
             self._copies[node] = self._last
 
     def scalars(self, known: Mapping[Node, tuple[Expression, torch.dtype]]) -> tuple[Scalar, ...]:
-        """The values that it takes and that are made of numbers."""
+        """Its inputs that are tensors made from numbers."""
         return tuple(Scalar(own.name, *known[own]) for own in self.taken if own in known)
 
 
@@ -382,11 +382,11 @@ def _read(node: Node, decisions: Decisions, constants: Mapping[Node, torch.Tenso
 
 
 class Changes:
-    """What a call may change before it is known whether a program is for it.
+    """State that a call may change before it is known whether a program applies to it, with its old values.
 
     Args:
-        tensors: are written to.
-        draws: whether random numbers are drawn.
+        tensors: tensors that may be written to.
+        draws: whether random numbers may be used.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor], draws: bool) -> None:
@@ -395,7 +395,7 @@ class Changes:
         self._random = torch.get_rng_state() if draws else None
 
     def rewind(self) -> None:
-        """Puts all back as it was."""
+        """Restore the old values, and the state of the random generator."""
         with torch.no_grad():
             for own, before in self._kept:
                 own.copy_(before)
@@ -403,19 +403,19 @@ class Changes:
             torch.set_rng_state(self._random)
 
 
-#: Makes of weights what tells whether they are as they were.
+#: Makes a watch on weights, which detects changes.
 Watching = Callable[[Iterable[torch.Tensor]], _core.Watch]
-#: What a stage is compiled anew for, of a tensor that it takes.
+#: Returns the properties of an input tensor that a compiled stage is specialised to.
 Form = Callable[[torch.Tensor], Any]
 
 
 def type_and_size(own: torch.Tensor) -> Any:
-    """Its type and size."""
+    """Dtype and shape of a tensor."""
     return own.dtype, own.shape
 
 
 def whole_form(own: torch.Tensor) -> Any:
-    """All that backends may compile a graph for, and what autograd records."""
+    """All properties of a tensor, and modes of autograd, that a backend may specialise a graph to."""
     return (
         own.dtype,
         own.shape,
@@ -426,19 +426,19 @@ def whole_form(own: torch.Tensor) -> Any:
     )
 
 
-#: Makes of a graph what compiles it for inputs.
+#: Makes a function that compiles a graph for given inputs.
 Make = Callable[[GraphModule], Callable[[Sequence[Any]], Callable[..., Any]]]
 
 
 class Stage:
-    """A segment that programs share which begin alike, as what computes it.
+    """A compiled segment, shared by programs with the same beginning.
 
     Args:
-        segment: what it is, as the first program has it.
+        segment: the segment, of the first of these programs.
         before: the stages before it.
-        make: makes what compiles a graph for inputs.
-        watch: tells whether its weights are as they were.
-        form: what it is compiled anew for, of an input that is a tensor.
+        make: makes a function that compiles a graph for given inputs.
+        watch: a watch on its weights.
+        form: the properties of an input tensor that compiled code is specialised to.
     """
 
     def __init__(
@@ -470,14 +470,14 @@ class Stage:
         self.gives = tuple(names)
 
     def give(self, names: Iterable[str]) -> None:
-        """Have it give these values, too: another program needs them."""
+        """Add outputs that another program needs."""
         with self._lock:
             more = [own for own in names if own not in self.gives]
             if more:
                 self._give((*self.gives, *more))
 
     def run(self, values: dict[str, Any]) -> None:
-        """Adds to ``values`` what it computes of them."""
+        """Run the stage, and add its results to ``values``."""
         found = self.prepare(values)
         if found is not None:
             gives, program, inputs = found
@@ -486,7 +486,7 @@ class Stage:
     def prepare(
         self, values: Mapping[str, Any]
     ) -> tuple[tuple[str, ...], Callable[..., Any], tuple[Any, ...]] | None:
-        """The names of what it gives, what computes that, and what this takes of ``values``; None if it does
+        """The names of its results, the compiled function, and its inputs from ``values``; None if it does
         nothing."""
         inputs = tuple([values[name] for name in self.takes])
         with self._lock:
@@ -504,12 +504,12 @@ class Stage:
         return known
 
     def programs(self) -> list[Callable[..., Any]]:
-        """What runs it, for all sizes so far."""
+        """Its compiled functions, for all sizes so far."""
         with self._lock:
             return list(self._programs.values())
 
 
-#: Stages, by the stages before them and what they compute.
+#: Stages, by the stages before them and their computation.
 Stages = WeakValueDictionary[Any, Stage]
 
 
@@ -522,7 +522,7 @@ def _known_stage(
     form: Form,
     gives_more: bool,
 ) -> Stage:
-    """The stage that computes a segment: one of another program that begins alike, or a new one."""
+    """The stage that computes a segment: that of another program with the same beginning, or a new one."""
     key = (tuple(map(id, before)), segment.key(), () if gives_more else segment.gives)
     known = stages.get(key)
     if known is not None and known.watch.is_current():
@@ -538,12 +538,13 @@ class StagedRun:
 
     Args:
         program: the program.
-        graph: the whole of it.
-        known: the stages of other programs, which it shares where it begins alike; its own are added.
-        make: makes what compiles a graph for inputs.
-        watch: makes what tells whether weights are as they were.
-        form: what stages are compiled anew for, of tensors that they take.
-        gives_more: whether stages may give what only other programs take: autograd would see that it was computed.
+        graph: its whole graph.
+        known: the stages of other programs, which it shares as far as its beginning is the same; its own are added.
+        make: makes a function that compiles a graph for given inputs.
+        watch: makes a watch on weights.
+        form: the properties of input tensors that compiled stages are specialised to.
+        gives_more: whether stages may return values that only other programs need: autograd would count these as
+            used.
     """
 
     def __init__(
@@ -558,29 +559,29 @@ class StagedRun:
     ) -> None:
         self.program = program
         self._inputs = [own.name for own in graph.find_nodes(op="placeholder")]
-        #: Why a call was for another program, the last time.
+        #: The failed condition of the last call that the program did not apply to.
         self.failure: Failure | None = None
         stages: list[Stage] = []
         for segment in program.segments:
             before = tuple(stages)
             stages.append(_known_stage(known, segment, before, make, watch, form, gives_more))
         self.stages = tuple(stages)
-        #: What the stages up to each one take.
+        #: The names of values that the stages up to each one take.
         self._taken = tuple(
             frozenset(name for own in stages[: number + 1] for name in own.takes)
             for number in range(len(stages))
         )
 
     def begin(self, inputs: Sequence[Any], numbers: Mapping[str, float]) -> dict[str, Any]:
-        """The values that there are before the first stage: what the program takes, and numbers that it finds."""
+        """The values before the first stage: inputs of the program, and numbers that it finds in state."""
         return {**self.program.state, **numbers, **dict(zip(self._inputs, inputs, strict=True))}
 
     def decide(self, start: Mapping[str, Any], ran: Ran) -> bool:
-        """Runs all stages up to the last value that decides, and tells whether all values are as expected.
+        """Run all stages up to the last read, and return whether all values are as expected.
 
         Args:
-            start: the values that there are before the first stage.
-            ran: what stages have given in this call; what is missing is added.
+            start: the values before the first stage.
+            ran: results of stages in this call; missing ones are added.
         """
         self.failure = _of_state
         try:
@@ -596,9 +597,9 @@ class StagedRun:
         return True
 
     def decides(self, call: Call) -> bool:
-        """Whether values decide that a call is for the program."""
+        """Whether the values read in a call are those that the program is valid for."""
         if self.program.rewinds is not None:
-            # What others have computed is not from before these changes.
+            # Results of other programs may depend on changes that this one undoes.
             call.rewind()
             call.ran.clear()
             call.changes = self.changes(call.inputs)
@@ -611,18 +612,19 @@ class StagedRun:
         return holds
 
     def decides_quietly(self, call: Call) -> bool:
-        """The same; a call in which an operator fails is for none: PyTorch raises that, where the program may catch it."""
+        """As :meth:`decides`, but False if an operator fails: PyTorch runs the call then and raises the error, which
+        the program may catch."""
         try:
             return self.decides(call)
         except Exception:
             return False
 
     def results(self, call: Call) -> tuple[Any, Mapping[str, Any]]:
-        """What the graph returns in a call that the program is for, and all values."""
+        """The graph's return value in a call that the program applies to, and all values."""
         return self(self.begin(call.inputs, call.numbers), call.ran)
 
     def prepare(self, inputs: Sequence[Any]) -> None:
-        """Compiles all stages for such inputs; all but the last are run, which changes nothing."""
+        """Compile all stages for such inputs; all but the last are run, and their changes undone."""
         last = len(self.stages) - 1
         values = self.begin(inputs, {})
         changes = self.changes(inputs)
@@ -635,7 +637,7 @@ class StagedRun:
         self.stages[last].prepare(values)
 
     def changes(self, inputs: Sequence[Any]) -> Changes:
-        """What is changed, of what was there before, until all is known that decides."""
+        """The state that may change before the last read, with its present values."""
         rewinds = self.program.rewinds
         if rewinds is None:
             return Changes((), False)
@@ -647,23 +649,22 @@ class StagedRun:
             values[own.name] = torch.scalar_tensor(value, dtype=own.dtype)
 
     def values(self, number: int, start: Mapping[str, Any], ran: Ran) -> dict[str, Any]:
-        """The values that there are after the stage with this number. The other arguments are as for
-        :meth:`decide`."""
+        """The values after the stage with this number. The other arguments are as for :meth:`decide`."""
         stage, segment = self.stages[number], self.program.segments[number]
         known = ran.get(stage)
         if known is not None and not self._begins_with(number, known, start):
-            # Another program calls something else by the same name.
+            # Another program has a different value of the same name.
             known = None
         if known is None or not known.keys() >= set(stage.gives):
             known = dict(self.values(number - 1, start, ran) if number else start)
             if segment.writes:
-                # Who begins alike and goes another way is to find nothing of it.
+                # Programs with the same beginning but another path must not reuse the overwritten values.
                 ran.clear()
             self._add_scalars(number, known)
             stage.run(known)
             ran[stage] = known
         if any(name not in known or known[name] is not own for name, own in start.items()):
-            # Others that begin alike know of other numbers and inputs.
+            # Programs with the same beginning may have other numbers and inputs.
             known = ran[stage] = {**known, **start}
         for read in segment.reads:
             if read.name not in known:
@@ -671,7 +672,7 @@ class StagedRun:
         return known
 
     def _begins_with(self, number: int, known: Mapping[str, Any], start: Mapping[str, Any]) -> bool:
-        """Whether the stages up to this number have taken what they would take now."""
+        """Whether the stages up to this number have used the same values as they would now."""
         return all(
             name in known and known[name] is start[name]
             for name in self._taken[number]
@@ -679,20 +680,20 @@ class StagedRun:
         )
 
     def programs(self) -> list[Callable[..., Any]]:
-        """What runs stages, for all sizes so far."""
+        """The compiled functions of all stages, for all sizes so far."""
         return [own for stage in self.stages for own in stage.programs()]
 
     def reads(self) -> list[Read]:
-        """The values that decide."""
+        """The reads of values that control flow depends on."""
         return self.program.reads()
 
     def __call__(self, start: Mapping[str, Any], ran: Ran) -> tuple[Any, Mapping[str, Any]]:
-        """What the graph returns, whatever decides, and all values. The arguments are as for :meth:`decide`."""
+        """The graph's return value, whatever the values read, and all values. Arguments as for :meth:`decide`."""
         values = self.values(len(self.stages) - 1, start, ran)
         return self.program.assemble(values), values
 
 
-#: The values that there are after a stage, with those before it.
+#: All values after each stage that has run, including earlier ones.
 Ran = dict[Stage, dict[str, Any]]
 
 

@@ -1,4 +1,4 @@
-"""Modules in the place of what was compiled."""
+"""Wrapper modules in the place of compiled models."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Self
 
 import torch
 
-#: What a stand-in shares with the model.
+#: Attributes that a wrapper shares with the model.
 _SHARED = ("_parameters", "_buffers", "_modules")
-#: The hooks that a module may have.
+#: Attributes that hold the hooks of a module.
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-#: What every module has for itself: hooks, and what is noted of them.
+#: Attributes that each module has for itself: hooks and their options.
 _OF_EACH = frozenset(torch.nn.Module().__dict__).difference([*_SHARED, "training"])
 
 
@@ -27,7 +27,7 @@ class StandIn(torch.nn.Module):
         root = root_of(model)
         state = self.__dict__
         state["_model"], state["_callable"] = root, model
-        # The same dictionaries: what is registered, moved or loaded here is so there.
+        # The same dictionaries: registering, moving or loading here changes the model.
         for name in _SHARED:
             state[name] = getattr(root, name)
         state["training"] = root.training
@@ -38,11 +38,11 @@ class StandIn(torch.nn.Module):
         return self
 
     def _call_with(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call: for functions that have their arguments as these two already."""
+        """Call the module with arguments as a tuple and a dictionary."""
         return self(*args, **kwargs)
 
     def _with_own_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call with the hooks of this module itself: those of all modules are for the model, which has them run."""
+        """Call the module with its own hooks only: global module hooks run in the model."""
         if any(self.__dict__[name] for name in _HOOKS):
             return super().__call__(*args, **kwargs)
         return self.forward(*args, **kwargs)
@@ -67,7 +67,7 @@ class StandIn(torch.nn.Module):
 
 
 def root_of(model: Callable[..., Any]) -> torch.nn.Module:
-    """The module that has the weights of a model: itself, that of which it is a method, or one without any."""
+    """The module that owns the weights of a model: itself, the owner of a bound method, or a :class:`Shell`."""
     owner = model.__self__ if isinstance(model, types.MethodType) else model
     # Modules of TorchScript have their weights in C++.
     if isinstance(owner, torch.nn.Module) and not isinstance(owner, torch.jit.ScriptModule):

@@ -1,4 +1,4 @@
-"""How results lie in memory: native programs compute row by row, PyTorch in the order of its inputs in many cases."""
+"""Memory layouts of results: contiguous in native programs, often in the order of the inputs in PyTorch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from corsac._panic import EngineError
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a result lies in memory that does not row by row.
+    """Memory layout of a result that is not contiguous.
 
     Attributes:
         strides: its strides.
-        order: its dimensions, the one with the longest strides first, if there are no gaps: also for other sizes.
+        order: its dimensions by decreasing stride, if there are no gaps: this holds for other sizes, too.
     """
 
     strides: tuple[int, ...]
@@ -31,7 +31,7 @@ class Layout:
 
 
 def _dense(order: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a tensor without gaps whose dimensions come in this order."""
+    """The strides of a tensor without gaps, with dimensions in this order of decreasing stride."""
     strides, length = [0] * len(shape), 1
     for dim in reversed(order):
         strides[dim] = length
@@ -40,16 +40,16 @@ def _dense(order: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _differ(first: Sequence[int], second: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether strides differ where that matters."""
+    """Whether strides differ in a dimension of more than one element."""
     return any(a != b for a, b, size in zip(first, second, shape, strict=True) if size > 1)
 
 
 def layouts_of(
     results: Sequence[torch.Tensor], given: set[int]
 ) -> tuple[Layout | None, ...] | None:
-    """The layouts of results; None for those that lie row by row, or in the places that are ``given``; None if all do.
+    """The layouts of results: None for those that are contiguous or in memory that is ``given``; None if all are.
 
-    Sizes of fake tensors may be symbols, of which nothing is asked.
+    Sizes of fake tensors may be symbols; only their hints are used, so that no guards are made.
     """
 
     def layout(own: torch.Tensor) -> Layout | None:
@@ -58,7 +58,7 @@ def layouts_of(
             return None
         found = _layout_of(sizes, strides)
         has_gaps = found is not None and found.order is None
-        # Gaps are those of these sizes.
+        # Strides with gaps are valid for these sizes only.
         return None if has_gaps and any(map(_is_symbol, own.shape)) else found
 
     found = tuple(map(layout, results))
@@ -75,7 +75,7 @@ def _hints(sizes: Sequence[Any]) -> tuple[int, ...] | None:
 
 
 def _layout_of(shape: Sequence[int], strides: tuple[int, ...]) -> Layout | None:
-    """How a tensor lies that does not row by row."""
+    """The layout of a tensor; None if it is contiguous."""
     if 0 in shape or not _differ(_dense(range(len(shape)), shape), strides, shape):
         return None
     order = tuple(sorted(range(len(shape)), key=lambda dim: -strides[dim]))
@@ -84,10 +84,10 @@ def _layout_of(shape: Sequence[int], strides: tuple[int, ...]) -> Layout | None:
 
 
 def laid_out(results: Any, layouts: Sequence[Layout | None]) -> Any:
-    """The results with these layouts; those that have others are copied.
+    """The results with these layouts; those with other strides are copied.
 
     Raises:
-        EngineError: one would have to be copied that shares memory.
+        EngineError: a result that would have to be copied shares memory with another.
     """
     leaves, spec = tree_flatten(results)
     places = Counter(map(place_of, {id(own): own for own in leaves}.values()))
@@ -106,7 +106,7 @@ def laid_out(results: Any, layouts: Sequence[Layout | None]) -> Any:
 
 
 def each_once(own: torch.Tensor, strides: Sequence[int] | None = None) -> torch.Tensor:
-    """A tensor without the repetitions that it has where it is expanded, or would be with these strides."""
+    """A tensor without repeated elements: dimensions of stride 0 (in ``strides``, if given) are narrowed to size 1."""
     once = own.detach()
     for dim, stride in enumerate(own.stride() if strides is None else strides):
         if stride == 0 and own.size(dim) > 1:

@@ -1,4 +1,4 @@
-"""Modules that are in the place of calls of a graph, and that no user has made."""
+"""Internal modules in the place of calls of a graph, for which hooks are not run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 class UnhookedModule(torch.nn.Module):
-    """A module that hooks of all modules are not for: it has none of its own either."""
+    """A module that runs neither global module hooks nor hooks of its own."""
 
     def __call__(self, *args: Any) -> Any:
         return self.forward(*args)

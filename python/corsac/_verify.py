@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 #: Whether calls are verified in this process.
 ON = os.environ.get("CORSAC_VERIFY_CAPTURE", "0") not in ("", "0")
-#: How far results may be apart, as a part of the largest element, by the precision of the engine.
+#: Tolerances of results, relative to the largest element, by the precision of the engine.
 TOLERANCES = {"f32": 1e-4, "bf16": 5e-2}
-#: Where nothing else is said.
+#: Tolerance for other precisions.
 COARSE = 0.2
 
 
 class VerifyError(AssertionError):
-    """A recorded program has done something else than PyTorch."""
+    """A recorded program differs from PyTorch in its result or in its changes."""
 
 
 def verified(
@@ -40,15 +40,15 @@ def verified(
     precision: str,
     shares: bool,
 ) -> Any:
-    """Makes a call by a recorded program and by PyTorch, whose results and changes count.
+    """Make a call by a recorded program and by PyTorch, and compare them; PyTorch's results and changes are kept.
 
     Args:
-        program: what was recorded; it changes no state here.
-        call: the call, with what guards have found.
+        program: the recorded program; it changes no state here.
+        call: the call, with the values found by guards.
         weights: tensors that it may write to besides its inputs.
         run: makes the call by PyTorch.
         precision: as for :func:`corsac.compile`.
-        shares: whether results share memory where PyTorch's do, and lie there in the same way.
+        shares: whether results must share memory as PyTorch's do, with the same strides.
 
     Raises:
         VerifyError: they differ.
@@ -58,7 +58,7 @@ def verified(
     written = [_Kept(own) for own in tensors.values()]
     random = torch.get_rng_state()
     outcome = None
-    # PyTorch makes calls that fail.
+    # PyTorch repeats calls that fail.
     with contextlib.suppress(ValueError, EngineError, GraphFailed):
         outcome = program.outcome(call)
     drawn = torch.get_rng_state()
@@ -96,7 +96,7 @@ def _told(call: Call) -> str:
 
 
 class _Kept:
-    """A tensor as it was, and what a program has made of it."""
+    """The old values of a tensor, and the new ones that a program has written."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
@@ -105,7 +105,7 @@ class _Kept:
         self.changed: torch.Tensor | None = None
 
     def swap(self) -> None:
-        """Notes what is there, if it is something else, and puts back what was."""
+        """Keep the present values if they have changed, and restore the old ones."""
         own = self.tensor
         if own.shape != self.before.shape or not _are_bits(own.detach(), self.before):
             with torch.no_grad():
@@ -129,7 +129,7 @@ def _overlap(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def _elements(own: torch.Tensor) -> torch.Tensor:
-    """Where the elements of a tensor begin in its storage, in bytes."""
+    """Offsets of the elements of a tensor in its storage, in bytes."""
     places = torch.tensor(own.storage_offset())
     for size, stride in zip(own.shape, own.stride(), strict=True):
         places = places.unsqueeze(-1) + torch.arange(size) * stride
@@ -137,28 +137,28 @@ def _elements(own: torch.Tensor) -> torch.Tensor:
 
 
 class _Compare:
-    """Compares values, and notes in :attr:`found` what differs.
+    """Compares values, and collects differences in :attr:`found`.
 
     Args:
-        tolerance: how far elements may be apart, as a part of the largest one.
-        inputs: tensors that both have been given.
-        shares: as of :func:`verified`.
+        tolerance: tolerance of elements, relative to the largest one.
+        inputs: the inputs of both calls.
+        shares: as for :func:`verified`.
     """
 
     def __init__(self, tolerance: float, inputs: Sequence[torch.Tensor], shares: bool) -> None:
         self._tolerance, self._shares = tolerance, shares
         self.found: list[str] = []
-        #: The objects of PyTorch's call, by those of the program.
+        #: Ids of objects of PyTorch's call, by ids of those of the program.
         self._objects: dict[int, int] = {}
         self._held: list[Any] = []
-        #: Tensors of the program and of PyTorch's call, and what they are.
+        #: Pairs of tensors of the program and of PyTorch's call, with a description.
         self._tensors: list[tuple[torch.Tensor, torch.Tensor, str]] = []
         for number, own in enumerate(inputs):
             self._is_pair(own, own)
             self._tensors.append((own, own, f"input {number}"))
 
     def _is_pair(self, own: Any, other: Any) -> bool:
-        """Whether both stand for each other; they do if neither was met."""
+        """Whether two objects correspond; a pair of new objects does from now on."""
         pairs = self._objects
         if id(own) in pairs or id(other) in pairs.values():
             return pairs.get(id(own)) == id(other)
@@ -166,7 +166,7 @@ class _Compare:
         return True
 
     def memory(self) -> None:
-        """Notes tensors that share elements with others in one of the calls alone."""
+        """Note pairs of tensors that share elements in only one of the calls."""
         for (own, then, where), (other, its, there) in itertools.combinations(self._tensors, 2):
             if _overlap(own, other) != _overlap(then, its):
                 self.found.append(f"{where} and {there} share elements, or do not")
@@ -234,7 +234,7 @@ class _Compare:
         self.elements(own, then, where)
 
     def elements(self, own: torch.Tensor, then: torch.Tensor, where: str) -> None:
-        """Compares what strided tensors of one type and size hold."""
+        """Compare the sizes and elements of strided tensors of one type."""
         left, right = own.detach(), then.detach()
         if left.shape != right.shape:
             self.found.append(f"{where} has the size {list(left.shape)}, not {list(right.shape)}")

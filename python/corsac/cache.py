@@ -1,7 +1,7 @@
-"""What was found out about compiled programs, kept for other processes.
+"""Cache of facts about compiled programs, shared between processes.
 
-Off unless ``CORSAC_CACHE_DIR`` names a folder, which is made if it is not there. ``CORSAC_CACHE_LIMIT`` says how
-large it may become (``64M``). docs/engine.md says what is kept, and what that saves.
+Off unless ``CORSAC_CACHE_DIR`` names a folder, which is made if it does not exist. ``CORSAC_CACHE_LIMIT`` is its
+largest size (``64M``). docs/engine.md describes its contents and benefits.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from corsac import _core
 
 __all__ = ["CacheInfo", "CacheWarning", "clear", "info"]
 
-#: Where the folder is, and how large it may become.
+#: Environment variables for the folder and its largest size.
 FOLDER, LIMIT = "CORSAC_CACHE_DIR", "CORSAC_CACHE_LIMIT"
 
 
 class CacheWarning(UserWarning):
-    """Compiled programs are not kept, and why. Everything else works."""
+    """Compiled programs are not cached, for the reason in the message. Everything else works."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheInfo:
-    """What is kept, and what became of it in this process.
+    """Contents of the cache, and its use by this process.
 
     Attributes:
-        folder: where; None if nothing is kept.
-        limit_bytes: how many bytes entries may take.
-        entries: how many there are.
-        bytes: what they take on the disk.
-        found: how many programs this process has found there.
-        missed: how many it has looked for, and compiled and measured itself.
+        folder: the folder; None if there is no cache.
+        limit_bytes: largest size of all entries.
+        entries: number of entries.
+        bytes: their size on the disk.
+        found: number of programs that this process has found in it.
+        missed: number of programs that it has not found, and compiled and measured itself.
     """
 
     folder: str | None = None
@@ -55,7 +55,7 @@ class CacheInfo:
 
 
 class Cache:
-    """A folder with what this process knows of it."""
+    """The cache folder, with the counts of this process."""
 
     def __init__(self, path: str, limit: str | None) -> None:
         self.folder: _core.CacheFolder | None = None
@@ -71,7 +71,7 @@ class Cache:
         return None if self.folder is None else self.folder.get(facts)
 
     def knows(self, facts: Sequence[tuple[str, str]], program: str) -> bool:
-        """Whether ``program`` is what is known; if not, it is from now on."""
+        """Whether ``program`` is the cached one for these facts; if not, it is stored."""
         known = self.get(facts)
         if known is not None and known[0] == program:
             self.found += 1
@@ -88,7 +88,7 @@ class Cache:
         try:
             self.folder.put(facts, program, seconds)
         except OSError as error:
-            # Said once, and not tried again.
+            # Warn once, and do not try again.
             self._writes = False
             _warn(error)
 
@@ -113,7 +113,7 @@ def current() -> Cache | None:
 
 
 def info() -> CacheInfo:
-    """What is kept for other processes.
+    """Contents of the cache.
 
     Raises:
         OSError: the folder cannot be listed.
@@ -127,9 +127,9 @@ def info() -> CacheInfo:
 
 
 def clear() -> int:
-    """Remove all entries, of other processes, too; answers how many there were.
+    """Remove all entries, also those of other processes, and return their number.
 
-    What this process has compiled stays as it is.
+    Programs that this process has compiled stay in memory.
 
     Raises:
         OSError: the folder cannot be listed, or an entry cannot be removed.
@@ -139,18 +139,18 @@ def clear() -> int:
 
 
 def digest(value: Any) -> str:
-    """What stands for a long list among facts."""
+    """Hash of a value, to represent a long list among facts."""
     return hashlib.sha256(str(value).encode()).hexdigest()
 
 
 def surroundings() -> list[tuple[str, str]]:
-    """What the time of a program depends on besides itself, the processor and the version of corsac."""
+    """Facts that times of a program depend on, besides the program, the processor and the version of corsac."""
     import torch
 
     backends = torch.backends
     built = os.stat(_core.__file__)
     facts: dict[str, Any] = {
-        # Versions of corsac that are being worked on have one number.
+        # Development builds share one version number.
         "build": f"{built.st_size} bytes, {built.st_mtime_ns}",
         "torch": torch.__version__,
         "torch_processor": backends.cpu.get_cpu_capability(),

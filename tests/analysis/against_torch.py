@@ -1,4 +1,4 @@
-"""Comparing what the rules say with what PyTorch does."""
+"""Compares the results of the rules with PyTorch's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def described(value: Any) -> Any:
 
 
 def difference(ours: Any, real: Any, *, grad: bool = True) -> str | None:
-    """How what is known differs from what is, where something is claimed; None if it does not."""
+    """The difference of the inferred type from the real one, where known; None if there is none."""
     if isinstance(real, TensorMetadata):
         if not isinstance(ours, TensorMetadata):
             return f"{ours!r} is no tensor"
@@ -53,12 +53,12 @@ def difference(ours: Any, real: Any, *, grad: bool = True) -> str | None:
 
 
 def infer(target: Any, *args: Any, **kwargs: Any) -> Any:
-    """What the rules say: a tuple of one value, or text that says why they say nothing."""
+    """The inferred type, in a tuple, or the text of the reason why there is none."""
     return _core.infer_type(target, args, kwargs)
 
 
 def check(target: Any, args: Any, kwargs: Any, real: Any) -> str | None:
-    """How the rules differ from what ``target`` gave for these arguments; None if they do not."""
+    """The difference of the rules from the result of ``target`` for these arguments; None if there is none."""
     answer = infer(target, *args, **kwargs)
     if isinstance(answer, str):
         return f"unknown: {answer}"

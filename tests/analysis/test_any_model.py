@@ -1,4 +1,4 @@
-"""Models that are no graph yet are traced, or captured for the inputs that are given."""
+"""Models without a graph are traced, or captured for the given inputs."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from corsac.fx.proxy import TraceError
 
 
 class BySize(nn.Module):
-    """Decides by the size of its input."""
+    """Control flow depends on the size of the input."""
 
     def __init__(self):
         super().__init__()

@@ -21,7 +21,7 @@ V = torch.empty(8)
 IMAGE = torch.empty(2, 4, 8, 8)
 MATRIX = torch.empty(5, 6)
 
-#: What to call, with what, multiplications, operations. Bias is where a sum starts: no operation.
+#: Function, arguments, multiplications, operations. Sums start from the bias: no operation.
 BY_HAND: list[tuple[str, Any, tuple[Any, ...], dict[str, Any], int, int]] = [
     ("add", torch.add, (A, A), {}, 0, 24),
     ("add a number", operator.add, (A, 1), {}, 0, 24),
@@ -210,7 +210,7 @@ def test_products_of_large_models_are_those_that_torch_counts(name: str) -> None
 
 
 class Live(TorchDispatchMode):
-    """Counts the bytes of the storages that are alive."""
+    """Counts the bytes of live storages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -244,7 +244,7 @@ class Live(TorchDispatchMode):
 
 
 class Chain(nn.Module):
-    """Views, in-place operators, a branch that lives long, results of different sizes."""
+    """Views, in-place operators, a value with a long live range, results of different sizes."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         wide = torch.cat([x, x, x], 1)

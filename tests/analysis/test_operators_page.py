@@ -1,4 +1,4 @@
-"""docs/operators.md says what the table of rules says."""
+"""docs/operators.md lists the rules of the table."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Network(nn.Module):
 def test_times_of_nodes_add_up_to_the_whole() -> None:
     for _ in range(10):
         report = profile(fx.symbolic_trace(Network()), torch.rand(512, 256), repeats=7)
-        # On a busy machine the whole may be held up, or the nodes.
+        # On a busy machine either measurement may be delayed.
         if report.sum_seconds == pytest.approx(report.seconds, rel=0.5):
             break
     else:

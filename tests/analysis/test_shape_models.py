@@ -16,7 +16,7 @@ torchvision = pytest.importorskip("torchvision")
 
 FAST = ("resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1")
 LARGER = {"inception_v3": 299}
-#: Tens of gigabytes, or minutes: these are run without data.
+#: Models of tens of gigabytes, or that take minutes: run without data.
 LARGE = {"regnet_y_128gf", "vit_h_14", "vit_l_16", "vit_l_32", "convnext_large"}
 
 TIMM = (
@@ -33,7 +33,7 @@ TIMM = (
 
 
 def check(model: torch.nn.Module, x: torch.Tensor) -> tuple[int, int]:
-    """Compare every node; how many nodes there are and how many had no rule."""
+    """Compare every node; return the number of nodes, and of those without a rule."""
     traced = fx.symbolic_trace(model.eval())
     with torch.no_grad():
         found = propagate(traced, x)
@@ -86,7 +86,7 @@ def test_types_of_large_models_are_those_of_shape_prop_on_meta_tensors(name: str
 
 @pytest.mark.slow
 def test_types_of_the_largest_model_are_those_of_shape_prop_on_meta_tensors() -> None:
-    # It computes with tensors when it is made.
+    # The constructor computes with tensors.
     model = torchvision.models.regnet_y_128gf(weights=None).to("meta")
     assert check(model, torch.empty(1, 3, 224, 224, device="meta"))[1] == 0
 

@@ -26,7 +26,7 @@ def on_meta(value: Any) -> Any:
 
 
 def on_cpu(value: Any) -> Any:
-    """The same shapes, strides and element types, with ones in them."""
+    """The same shapes, strides and element types, filled with ones."""
 
     def filled(tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).fill_(1)
@@ -35,8 +35,8 @@ def on_cpu(value: Any) -> Any:
 
 
 def compare(target: Any, *args: Any, **kwargs: Any) -> str | None:
-    """How rule and PyTorch differ. What PyTorch refuses must not be claimed to be of some type
-    only where the rule sees it; so that is no difference."""
+    """The difference between rule and PyTorch. Calls that PyTorch rejects must be rejected only where the rule
+    can detect it, so a type for them is no difference."""
     call = getattr(T, target) if isinstance(target, str) else target
     args, kwargs = on_meta(args), on_meta(kwargs)
     try:
@@ -46,7 +46,7 @@ def compare(target: Any, *args: Any, **kwargs: Any) -> str | None:
     difference = check(target, args, kwargs, real)
     if difference is None:
         return None
-    # Some kernels lay results out otherwise on meta tensors; those of the CPU decide.
+    # Some kernels have other layouts on meta tensors; those of the CPU count.
     args, kwargs = on_cpu(args), on_cpu(kwargs)
     try:
         real = call(*on_cpu(args), **on_cpu(kwargs))
@@ -59,7 +59,7 @@ def compare(target: Any, *args: Any, **kwargs: Any) -> str | None:
 
 
 def random_tensor(choose: random.Random, shape: list[int]) -> torch.Tensor:
-    """A meta tensor of this shape, laid out in one of many ways."""
+    """A meta tensor of this shape, with a random layout."""
     dtype = choose.choice([torch.float32, torch.float32, torch.float64, torch.int64, torch.bool])
     way = choose.randrange(4)
     tensor = torch.empty(shape, dtype=dtype, device="meta")
@@ -294,7 +294,7 @@ def differences_on_samples(dtype: torch.dtype, most: int) -> tuple[dict[str, str
                 break
             had_rule = True
             seen += 1
-            # To say nothing is allowed; to say something wrong is not.
+            # An unknown type is allowed; a wrong one is not.
             if difference and not difference.startswith("unknown"):
                 wrong.setdefault(op.name, difference)
         ruled += had_rule
@@ -311,7 +311,7 @@ def test_rules_agree_on_the_samples_of_pytorch(dtype: torch.dtype) -> None:
     assert ruled > 150 and seen > 1500
 
 
-# -- What is refused, and what is not known -------------------------------------------------------
+# -- Rejected calls, and unknown types ------------------------------------------------------------
 
 
 def test_a_wrong_call_is_refused_with_its_place() -> None:

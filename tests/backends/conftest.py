@@ -1,4 +1,4 @@
-"""What tests of compiled training share."""
+"""Fixtures for tests of compiled training."""
 
 import warnings
 
@@ -10,7 +10,7 @@ import corsac
 
 @pytest.fixture
 def native_or_error():
-    """Dynamo knows nothing, random numbers are the same, and it is an error if PyTorch runs a graph."""
+    """Dynamo is reset, random numbers are seeded, and running a graph by PyTorch is an error."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     with warnings.catch_warnings():

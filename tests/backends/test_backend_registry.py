@@ -14,7 +14,7 @@ from corsac import backends
 
 @pytest.fixture
 def registered():
-    """Forgets what a test registers."""
+    """Unregisters the backends of a test."""
     names = []
     yield names
     for name in names:

@@ -1,4 +1,4 @@
-"""Models in training that corsac captures for the sizes of calls, without Dynamo: steps against eager's."""
+"""Training steps of models that corsac captures for the sizes of calls, without Dynamo, against eager's."""
 
 import copy
 import random
@@ -20,7 +20,7 @@ from corsac._compiled_function import module_of
 
 
 class Plain(nn.Module):
-    """What cases are made of: a linear layer before ``between``, and one after."""
+    """The base of the cases: a linear layer before ``between``, and one after."""
 
     def __init__(self):
         super().__init__()
@@ -89,7 +89,7 @@ class WithoutGradients(Plain):
 
 
 class _Reversed(torch.autograd.Function):
-    """Its forward calls nothing that anybody could see."""
+    """Its forward has no observable calls."""
 
     @staticmethod
     def forward(ctx, x):
@@ -127,7 +127,7 @@ class Checkpointed(Plain):
 
 
 class ReadingWeights(Plain):
-    """A value of a weight is a number in the program."""
+    """A weight's value becomes a number in the program."""
 
     def between(self, x):
         return x * float(self.first.bias.abs().max()) + self.last.weight.detach().numpy().mean()
@@ -229,7 +229,7 @@ def captured(compiled):
 
 
 def train(model, batches, change=lambda model, at: None, **options):
-    """Steps of ``model`` compiled and as it is, compared; what was compiled."""
+    """Compare steps of ``model`` compiled and uncompiled; return the compiled model."""
     torch._dynamo.reset()
     eager, ours = copy.deepcopy(model), copy.deepcopy(model)
     compiled = corsac.compile(ours, **options)
@@ -277,7 +277,7 @@ def test_what_a_graph_would_not_do_is_not_captured(kind):
     torch.manual_seed(0)
     compiled = train(kind().train(), batches(5))
     assert captured(compiled) == 0
-    # Dynamo knows no more of these than corsac does.
+    # Dynamo cannot capture these three either.
     assert by_dynamo(compiled) == (kind not in (Checkpointed, ReadingWeights, ReadingBuffers))
 
 
@@ -367,7 +367,7 @@ def test_attributes_that_change_with_each_step():
         model.temperature = 1.0 + at
 
     compiled = train(Annealed().train(), batches(12), change)
-    # Each value is a graph; a few are kept, and then PyTorch runs the steps.
+    # Each value has its own graph; after a few, PyTorch runs the steps.
     assert captured(compiled) <= 4
     assert not by_dynamo(compiled)
 
@@ -378,7 +378,7 @@ def test_hooks_of_modules(kind, at_step):
     torch.manual_seed(0)
 
     def hook(module, *values):
-        # Of the way back: the gradients of inputs or of results.
+        # Backward hooks: the gradients of inputs or of results.
         return values[1] * 2 if kind == "forward" else (values[0][0] * 3,)
 
     def change(model, at):
@@ -388,7 +388,7 @@ def test_hooks_of_modules(kind, at_step):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         compiled = train(Plain().train(), batches(4), change)
-    # Hooks of the way forward are recorded as anything else.
+    # Forward hooks are recorded like anything else.
     expected = 1 + (at_step > 0) if kind == "forward" else int(at_step > 0)
     assert captured(compiled) == expected
 
@@ -443,7 +443,7 @@ def test_weights_that_are_replaced_and_resized():
         losses(eager(x)).backward()
         losses(compiled(x)).backward()
         assert_alike(ours, eager)
-    # What was made for weights that are gone is gone; one of those that are there has another size now.
+    # Programs for freed weights are dropped; one of the remaining weights has another size now.
     assert captured(compiled) == 2
     assert not by_dynamo(compiled)
 
@@ -519,7 +519,7 @@ def test_dropout_draws_anew_in_each_step():
         result = compiled(x)
         result.sum().backward()
         weight = compiled.state_dict()["1.weight"].item()
-        # What was dropped going forward has no gradient, and the rest is scaled up.
+        # Elements dropped in the forward pass have no gradient, and the others are scaled up.
         torch.testing.assert_close(x.grad, result.detach() * weight / weight)
         kept.append(result.detach() != 0)
         assert 0.73 < kept[-1].float().mean() < 0.77

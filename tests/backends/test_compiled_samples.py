@@ -6,7 +6,7 @@ from kit.compiled_samples import compare
 from kit.operator_samples import entries, full_name
 
 OPERATORS = list(entries())
-#: Run at once: an operator of each kind that backward graphs of models are made of.
+#: Always run: one operator of each kind that occurs in backward graphs of models.
 QUICK = frozenset(
     [
         "add",

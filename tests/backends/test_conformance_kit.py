@@ -13,7 +13,7 @@ from corsac.backends.conformance import PROGRAMS
 
 BUILT_IN = ["engine", "eager", "debug", "aot_eager", "onnxruntime", "openvino"]
 OF_TORCH = ["torch:eager", "torch:aot_eager"]
-#: What docs/lowering.md says that a runtime does not do.
+#: Known deviations of runtimes, from docs/lowering.md.
 KNOWN = {"openvino": {"largest_of_nan"}}
 
 
@@ -53,12 +53,12 @@ def test_no_built_in_backend_is_left_out():
 def test_a_fallback_passes():
     report = check(backends.fallback(["engine", "onnxruntime", "eager"]))
     assert report.ok and len(report.rows) == len(PROGRAMS), str(report)
-    # The last one takes what the others decline.
+    # The last backend accepts everything that the others decline.
     assert not [row.program for row in report.rows if row.declined]
 
 
 def test_what_the_engine_runs_itself():
-    """So that a pass means that the engine ran it."""
+    """A pass of the kit means that the engine ran the program."""
     report = full_check("engine")
     native = {row.program for row in report.rows if row.verdict == "passes"}
     wanted = {"float32_arithmetic", "int64_arithmetic", "casts", "broadcasting", "Attention"}
@@ -103,7 +103,7 @@ def one_buffer(module, example_inputs):
 
 
 def returns_inputs(module, example_inputs):
-    """Gives an input back where the result has the same values."""
+    """Returns an input instead of a result with equal values."""
 
     def run(*args):
         tensors = [own for own in args if isinstance(own, torch.Tensor)]
@@ -159,7 +159,7 @@ def old_weights(module, example_inputs):
 
 
 def first_sizes(module, example_inputs):
-    """Computes with the first input that it saw, whatever comes."""
+    """Always computes with the first input that it was given."""
     first = module(*example_inputs)
     return lambda *args: tuple(
         own.clone() if isinstance(own, torch.Tensor) else own for own in first
@@ -213,7 +213,7 @@ def test_a_backend_that_hangs_is_left():
     report = check(hangs, programs=["scalars", "branch_on_values"], seconds=1)
     assert time.perf_counter() - start < 30
     assert [row.fault for row in report.rows] == ["it takes longer than 1 s"] * 2
-    # Nothing is held that others need.
+    # No lock is left held.
     assert check("eager", programs=["scalars", "branch_on_values"]).ok
 
 

@@ -1,4 +1,4 @@
-"""corsac.compile with backends: what they get, what comes back, and who runs what they decline."""
+"""corsac.compile with backends: their arguments, their results, and fallbacks for declined graphs."""
 
 import copy
 import pickle
@@ -34,7 +34,7 @@ class Net(nn.Module):
 
 
 class Recording:
-    """A backend that keeps what it is given."""
+    """A backend that records its arguments."""
 
     def __init__(self, accepts=None, **attributes):
         self.given = []
@@ -329,7 +329,7 @@ def test_a_graph_may_write_to_what_a_runtime_returned():
 
 
 def test_fallback_lets_dynamo_capture_anew():
-    # AOTAutograd asks for that once it knows what is done with a number.
+    # AOTAutograd needs that once it finds the use of a number.
     def function(x, factor):
         return (x * factor).tanh().view(int(factor), -1)
 
@@ -419,7 +419,7 @@ def test_weights_are_not_looked_at_while_stand_ins_are_in_their_place():
         own = model.weight
         model.weight = nn.Parameter(torch.zeros(3, 3))
         taken.set()
-        # The other thread is at the weights, or waits for its turn to look at them.
+        # The other thread is reading the weights, or waiting to.
         asked.wait(0.2)
         model.weight = own
         return module.forward
@@ -486,7 +486,7 @@ def test_hooks_of_all_modules_run_once_for_each():
 
 
 class Counting:
-    """A backend that counts the calls of what it compiles."""
+    """A backend that counts calls of its compiled functions."""
 
     def __init__(self):
         self.graphs, self.calls = 0, 0

@@ -1,9 +1,10 @@
 """Architectures of Hugging Face through ``torch.compile(backend="corsac")``, without downloads.
 
-They are trained through ``corsac.compile``, too, which captures most of them without Dynamo. Each is called for
-results and trained for two steps with SGD, dropout and all, from the same seeds as eager. Most of it has to be native. A gradient agrees where it differs by at most ``TOLERANCE`` of the largest element of
-its parameter, and ``OF_ALL`` of the largest of the model: that of the bias of keys is zero in exact arithmetic,
-since softmax does not see it, and the difference of sums in practice.
+They are trained through ``corsac.compile`` too, which captures most of them without Dynamo. Each is called
+for results and trained for two steps with SGD, with dropout, from the same seeds as eager. Most operators
+must be native. A gradient agrees if it differs by at most ``TOLERANCE`` of the largest element of its
+parameter, and ``OF_ALL`` of the largest of the model: that of the bias of keys is zero in exact arithmetic,
+since softmax is invariant to it, and a difference of sums in practice.
 """
 
 import copy
@@ -19,7 +20,7 @@ from kit.hugging_face import ARCHITECTURES
 from kit.placement import recorded
 
 TOLERANCE, OF_ALL = 2e-5, 2e-6
-#: What is run at once: one of each family. The others are slow together.
+#: Always run: one of each family. The others together are slow.
 QUICK = [
     "bert",
     "albert",
@@ -52,7 +53,7 @@ def fresh():
 
 
 def tensors(output):
-    """The numbers that a model gives."""
+    """The tensors in a model's output."""
     leaves = pytree.tree_leaves(dict(output))
     return [own for own in leaves if isinstance(own, torch.Tensor)]
 
@@ -92,14 +93,14 @@ def check(name):
 
 
 def train(model, compiled, other, inputs):
-    """Steps of both, compared."""
+    """Compare training steps of both."""
     model.train(), other.train()
     optimisers = [torch.optim.SGD(own.parameters(), lr=0.05) for own in (model, other)]
     for step in range(2):
         losses = []
         for run, optimiser in zip((compiled, other), optimisers, strict=True):
             optimiser.zero_grad()
-            # Dropout draws the same numbers.
+            # Dropout uses the same random numbers.
             torch.manual_seed(step)
             losses.append(run(**inputs).loss)
             losses[-1].backward()
@@ -111,7 +112,7 @@ def train(model, compiled, other, inputs):
         torch.testing.assert_close(own, its, rtol=1e-4, atol=1e-5, msg=key)
 
 
-#: What depends on values, has a backward of its own, or hooks.
+#: Models with data-dependent control flow, a custom backward, or hooks.
 BY_DYNAMO = {"deberta-v2", "bloom", "wav2vec2"}
 
 

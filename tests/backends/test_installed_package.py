@@ -1,4 +1,4 @@
-"""Installed, corsac is a backend of ``torch.compile`` that nobody has to import."""
+"""Once installed, corsac is a backend of ``torch.compile`` without being imported."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ print(corsac.__file__)
 """
 
 
-#: The same, in another order.
+#: The same with corsac imported first.
 IMPORTED = """
 import torch
 torch._dynamo.list_backends()
@@ -65,7 +65,7 @@ def _run(*command, **environment):
 
 @pytest.mark.parametrize("program", [PROGRAM, IMPORTED])
 def test_an_entry_point_is_enough(tmp_path, program):
-    # What an installer writes besides the package.
+    # Metadata that an installer writes beside the package.
     information = tmp_path / "corsac-0.1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: corsac\nVersion: 0.1.0\n")
@@ -81,7 +81,7 @@ def test_an_entry_point_is_enough(tmp_path, program):
 
 @pytest.mark.slow
 def test_an_installed_wheel_is_a_backend_without_an_import(tmp_path):
-    # As `make` builds the extension, so that little is compiled anew.
+    # With the same options as `make`, so that little is recompiled.
     maturin = [sys.executable, "-m", "maturin", "build", "--release", "--quiet"]
     manifest = ROOT / "crates/corsac-python/Cargo.toml"
     _run(*maturin, "--out", tmp_path / "wheels", "--manifest-path", manifest)
@@ -90,7 +90,7 @@ def test_an_installed_wheel_is_a_backend_without_an_import(tmp_path):
     python = tmp_path / "venv/bin/python"
     install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
     _run(*install, "--no-deps", "--no-index", "--disable-pip-version-check", wheel)
-    # PyTorch is borrowed, from wherever this interpreter has it. What it has of corsac comes after the wheel.
+    # PyTorch is taken from this interpreter's folders. If corsac is there too, it comes after the wheel.
     (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
     folders = {str(Path(torch.__file__).parents[1]), *filter(_has_packages, sys.path)}
     (packages / "borrowed.pth").write_text("\n".join(sorted(folders)))

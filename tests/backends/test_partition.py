@@ -1,4 +1,4 @@
-"""Joint graphs in two: gradients are eager's, and not more is saved than by PyTorch's partitioners."""
+"""Partitions of joint graphs: gradients are eager's, and PyTorch's partitioners do not save less."""
 
 import copy
 import functools
@@ -33,7 +33,7 @@ def compiler(module, inputs):
 
 
 class Taken:
-    """A partitioner that keeps the joint graphs that it is given, and what it made of them."""
+    """A partitioner that records joint graphs and their partitions."""
 
     def __init__(self, partition=min_cut_partition):
         self.partition = partition
@@ -46,7 +46,7 @@ class Taken:
         return made
 
     def saved(self, partition=None):
-        """The bytes that the way forward saves of each graph."""
+        """Bytes that the forward graph of each joint graph saves."""
         found = []
         for (joint, outputs, keywords), made in zip(self.joints, self.made, strict=True):
             if partition is not None:
@@ -61,9 +61,9 @@ class Taken:
 
 
 def theirs(partition, joint, outputs, keywords):
-    """What a partitioner of PyTorch makes of a graph."""
+    """The partition of a graph by a partitioner of PyTorch."""
     for node in reversed(joint.graph.nodes):
-        # Which it takes for a tensor if nobody reads its results.
+        # PyTorch's partitioner assumes a single tensor if its results have no users.
         if "native_dropout" in str(node.target) and not node.users:
             joint.graph.erase_node(node)
     modes = [getattr(node.meta.get("val"), "fake_mode", None) for node in joint.graph.nodes]
@@ -72,7 +72,7 @@ def theirs(partition, joint, outputs, keywords):
 
 
 def saved_bytes(forward, outputs):
-    """What the tensors take that a forward graph returns besides results; parameters cost nothing."""
+    """Bytes of the tensors that a forward graph returns besides results; parameters cost nothing."""
     total = 0
     for node in forward.graph.output_node().args[0][outputs:]:
         value = node.meta["val"]
@@ -92,7 +92,7 @@ def compiled(model, taken, dynamic=None):
 
 
 def never_above(taken):
-    """That each graph saves what was planned, and PyTorch's partitioners do not save less."""
+    """Check that each graph saves what was planned, and that PyTorch's partitioners do not save less."""
     assert taken.joints
     own = taken.saved()
     fewest = [plan.saved_bytes for plan in taken.plans(fewest_bytes=True)]
@@ -137,7 +137,7 @@ def same(own, its, **tolerance):
 
 
 def trains_like_eager(make, *inputs, partition=min_cut_partition):
-    """A model with its gradients from the two parts and from eager, whose bytes are bounded."""
+    """Compare a model's gradients with eager's, with the partition's saved bytes bounded."""
     torch.manual_seed(1)
     model = make().train()
     other = copy.deepcopy(model)
@@ -199,7 +199,7 @@ def test_dropout_has_one_mask(checkpointed):
     (plan,) = taken.plans()
     assert len(plan.redrawn) == (4 if checkpointed else 0)
     if checkpointed:
-        # The input, and the state of the generator before each draw.
+        # The input, and the state of the generator before each use.
         assert plan.saved_bytes == 4 * 32 * 16 + 4 * 5056
     if not checkpointed:
         assert not any("dropout" in str(node.target) for node in plan.recomputed)
@@ -213,12 +213,12 @@ def test_a_dropout_passes_gradients_where_it_passed_values():
 
     x = torch.rand(400, requires_grad=True)
     result = compiled(program, taken)(x)
-    torch.rand(17)  # The generator is somewhere else when the way back begins.
+    torch.rand(17)  # the generator's state has changed when backward begins
     before = torch.get_rng_state()
     result.sum().backward()
     assert torch.equal(x.grad != 0, result != 0)
     assert 0 < (result != 0).sum() < 400
-    # Nobody notices that the numbers were drawn again.
+    # Recomputing random numbers does not change the generator's state.
     assert torch.equal(torch.get_rng_state(), before)
     never_above(taken)
 
@@ -238,9 +238,9 @@ def test_a_checkpointed_region_saves_what_it_reads():
 
     taken = trains_like_eager(Checkpointed, torch.randn(8, 32, requires_grad=True))
     (plan,) = taken.plans()
-    # The input, and what each region but the last gives.
+    # The input, and the result of each region but the last.
     assert plan.saved_bytes == 4 * 8 * 32 * 4
-    # What a region gives is saved, and the gradient of tanh needs no more: the last one is computed again.
+    # Results of regions are saved, and the gradient of tanh needs no more: the last one is recomputed.
     assert sum("addmm" in str(node.target) for node in plan.recomputed) == 1
 
 
@@ -282,7 +282,7 @@ def test_sizes_are_saved_and_not_the_tensors_that_have_them():
         torch.testing.assert_close(x.grad, own.grad)
     never_above(taken)
     plan = next(taken.plans())
-    # What sums up is smaller than what it is expanded to.
+    # The sum is smaller than its expansion.
     assert plan.saved_bytes <= 4 * 4
 
 
@@ -359,11 +359,11 @@ def test_random_programs_have_the_gradients_of_eager(seed):
     never_above(taken)
 
 
-# -- awkward cases ----------------------------------------------------------------------------
+# -- special cases ------------------------------------------------------------------------------
 
 
 def gradients(program, *inputs, partition=min_cut_partition):
-    """Results, gradients and inputs after the call, from the two parts and from eager."""
+    """Results, gradients and inputs after the call, from the partition and from eager."""
     taken = Taken(partition)
     found = []
     for run in (compiled(program, taken), program):
@@ -504,7 +504,7 @@ def test_operators_that_nobody_knows_run_once():
     )
     program = lambda x: counted(x * 2.0).exp()  # noqa: E731
     taken = gradients(program, wanted(4, 4))
-    assert len(calls) == 2  # One of the two parts, and one of eager.
+    assert len(calls) == 2  # one of the partition, and one of eager
     never_above(taken)
 
 

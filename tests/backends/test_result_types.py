@@ -63,7 +63,7 @@ def test_another_size_is_an_error(change, text, dynamic):
     model = nn.Linear(3, 3).eval()
     with torch.no_grad():
         compiled = corsac.compile(model, backend=changing, dynamic=dynamic)
-        # Which sizes are symbols is not looked at: those that the graph has in all cases are.
+        # The choice of symbolic sizes is not checked: sizes fixed in the graph are.
         if dynamic is not True or "1, 3" not in text:
             with pytest.raises(BackendError, match=rf"changing: expected result 0 to be {text}"):
                 compiled(torch.ones(2, 3))

@@ -1,8 +1,8 @@
 """Models in training: gradients, statistics and weights are eager's, step after step.
 
-Gradients of a parameter agree where they differ by at most ``TOLERANCE`` of the largest of them, and
-``FLOOR``: sums are done in another order, and where a loss is nearly zero, gradients are differences of
-numbers that are nearly the same.
+Gradients of a parameter agree if they differ by at most ``TOLERANCE`` of the largest of them, and ``FLOOR``:
+sums are computed in another order, and where a loss is nearly zero, gradients are differences of nearly equal
+numbers.
 """
 
 import copy
@@ -18,7 +18,7 @@ import corsac
 from corsac._compiled_function import module_of
 from corsac._training._sizes import SEEN, BySizes
 
-#: What a gradient may differ by, of the largest element of it.
+#: Allowed difference of a gradient, relative to its largest element.
 TOLERANCE, FLOOR = 2e-5, 1e-7
 
 
@@ -101,7 +101,7 @@ class Residual(nn.Module):
 
 
 class ResNet(nn.Sequential):
-    """The parts of a ResNet, few of each."""
+    """The building blocks of a ResNet, few of each."""
 
     def __init__(self):
         super().__init__(
@@ -160,7 +160,7 @@ def same_gradients(model, other, tolerance=TOLERANCE):
 
 
 def worst_gradient(model, other):
-    """What a gradient differs by, of its largest element."""
+    """Largest difference of a gradient, relative to its largest element."""
     pairs = zip(model.parameters(), other.parameters(), strict=True)
     return max(
         ((own.grad - its.grad).abs().max() / (its.grad.abs().max() + FLOOR)).item()
@@ -170,7 +170,7 @@ def worst_gradient(model, other):
 
 
 def trains(model, compiled, batches, optimiser, steps=20, tolerance=TOLERANCE):
-    """``steps`` steps, in each of which gradients are compared with those of a copy of the model."""
+    """Compare the gradients of ``steps`` steps with those of a copy of the model."""
     made = OPTIMISERS[optimiser](model.parameters())
     losses, errors = [], []
     for _ in range(steps):
@@ -225,7 +225,7 @@ def test_steps_of_a_compiled_model_end_where_those_of_eager_do(name):
 
 
 def compared(make, *inputs, training="native", wants=False):
-    """Results and gradients of a model or function, compiled and not, from the same seed."""
+    """Results and gradients of a model or function, compiled and uncompiled, from the same seed."""
     found = []
     for run in (lambda own: corsac.compile(own, options={"training": training}), lambda own: own):
         torch.manual_seed(1)
@@ -269,10 +269,10 @@ ACTIVATIONS = [
     lambda x: F.glu(x) + x.mean((0, 2), keepdim=True)[..., :3],
     lambda x: torch.where(x > 0.3, x, x.exp()),
     lambda x: x[:, ::2] * x[:, 1::2][:, -1:] + x[:, 1:2:3] * x[..., 4:2:1].sum(),
-    # What reads nothing, of the shape of an image.
+    # An operator without inputs, with the shape of an image.
     lambda x: torch.where(x[None] > 0, torch.full((1, 4, 5, 6), 0.5), x * 2),
     lambda x: F.layer_norm(F.layer_norm(x * 2, x.shape[-1:]), x.shape[-1:]),
-    # Its mean is read by its place in memory.
+    # The mean, read at its storage address.
     lambda x: (
         F.adaptive_avg_pool1d(F.layer_norm(x, x.shape[-1:]).transpose(1, 2), 1).flatten(1) * 2
     ),
@@ -309,7 +309,7 @@ def test_dropout_is_drawn_by_pytorch():
 
 
 def test_gradients_of_attention_where_a_query_sees_nothing():
-    # Rows whose mask hides everything are zeros, and so are their gradients.
+    # Rows that are masked completely are zeros, and so are their gradients.
     mask = torch.ones(5, 5, dtype=torch.bool).tril()
     mask[2] = False
 
@@ -352,7 +352,7 @@ def test_what_is_read_by_its_place_keeps_the_rest_native():
 
 
 def test_dropouts_keep_their_order():
-    # What is computed between them may not let one draw before the other.
+    # Code between the two random operators must not reorder them.
     def function(x):
         y = (x * 2).exp()
         first = F.dropout(x, 0.5)
@@ -417,7 +417,7 @@ def test_inputs_that_are_written_to():
 
 
 class Reading(nn.Module):
-    """A module without parameters that reads a tensor that wants gradients."""
+    """A module without parameters that reads a tensor that requires gradients."""
 
     def __init__(self):
         super().__init__()
@@ -500,7 +500,7 @@ def test_a_saved_result_that_is_written_to():
         z.sum().backward()
         return x.grad
 
-    # Eager refuses what it would compute wrongly; a compiled function may have kept what it needs.
+    # Eager raises where the result would be wrong; a compiled function may have saved what it needs.
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         train(function)
     expected = 2 * (1 - torch.linspace(-1, 1, 5).tanh() ** 2)
@@ -580,7 +580,7 @@ def test_sizes_that_come_back_are_native(name):
 
 
 def test_numbers_that_are_symbols_too():
-    # AOTAutograd asks Dynamo to capture the program again once it has found what is done with the number.
+    # AOTAutograd has Dynamo capture the program again once it finds the use of the number.
     def function(x, factor):
         return (x * factor).tanh().view(int(factor), -1)
 
@@ -655,8 +655,8 @@ def test_gradients_of_whole_models(name, optimiser):
         timm = pytest.importorskip("timm")
         model, size = timm.create_model("vit_tiny_patch16_224", num_classes=5), 224
     compiled = torch.compile(model.train(), backend="corsac", options={"training": "native"})
-    # A number before a relu that is nearly zero may have the other sign, which a few images show: of a ResNet-18,
-    # eager's own gradients are then 4e-3 and more from those in float64. Half of the steps have none of these.
+    # A number near zero before a relu may change sign, which affects a few images: for a ResNet-18, eager's
+    # own gradients then differ by 4e-3 and more from those in float64. Half of the steps have none of these.
     trains(model, compiled, images(size), optimiser, tolerance=0.2)
 
 
@@ -673,7 +673,7 @@ def test_sizes_that_do_not_come_back_are_forgotten():
         assert torch.equal(run([torch.zeros(size)])[0], torch.ones(size))
     assert len(run._seen) == SEEN
     assert compiled == []
-    # The first ones are new again, the last ones are not.
+    # The first ones are evicted, the last ones are not.
     run([torch.zeros(1)])
     assert compiled == []
     assert torch.equal(run([torch.zeros(SEEN + 99)])[0], torch.ones(SEEN + 99))
@@ -696,7 +696,8 @@ def test_parts_are_proposed_once_however_often_numbers_are_drawn(monkeypatch):
     run = corsac.compile(nn.Sequential(*layers).train(), options={"training": "native"})
     for _ in range(2):
         run(torch.randn(2, 4)).sum().backward()
-    # Once each way, with a part before and after each draw, since none reaches across one.
+    # Once forward and once backward, with a part before and after each random operator, since no part spans
+    # one.
     assert len(calls) == 2
     assert len(module_of(run)._trained_graphs()[0].graphs[0].parts) == 21
 

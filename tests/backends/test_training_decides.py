@@ -1,4 +1,4 @@
-"""Programs in training whose values decide what they do: recorded, with the gradients of PyTorch."""
+"""Training programs with data-dependent control flow: recorded, with the gradients of PyTorch."""
 
 import copy
 import random
@@ -31,7 +31,7 @@ class Branches(nn.Module):
 
 
 class Drops(Branches):
-    """Random numbers are drawn before values are read, and after it."""
+    """Uses random numbers before and after values are read."""
 
     def forward(self, x):
         x = nn.functional.dropout(self.first(x).relu(), 0.3)
@@ -41,7 +41,7 @@ class Drops(Branches):
 
 
 class Norms(Branches):
-    """Statistics are written to after a value was read."""
+    """Writes to statistics after a value was read."""
 
     def __init__(self):
         super().__init__()
@@ -157,7 +157,7 @@ def check(seed):
             own.zero_grad()
             if wanting:
                 sum(wanting).backward()
-            # Of what is computed and has no part in the loss they are zero, as with torch.compile.
+            # Gradients of values that do not affect the loss are zero, as with torch.compile.
             gradients = [
                 torch.zeros_like(part) if part.grad is None else part.grad
                 for part in (*own.parameters(), x, y)

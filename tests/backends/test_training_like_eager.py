@@ -1,4 +1,4 @@
-"""Steps of programs that corsac captures for training, where graphs could do something else than eager."""
+"""Training steps of captured programs in which graphs could differ from eager."""
 
 import copy
 import threading
@@ -34,7 +34,7 @@ def pair(model, **options):
 
 
 def of_eager_and_ours(model, step):
-    """What ``step`` gives with a model as it is, and compiled, with the gradients of parameters."""
+    """Results of ``step`` with a model uncompiled and compiled, with the gradients of parameters."""
     eager, ours, compiled = pair(model)
     found = []
     for own, run in ((eager, eager), (ours, compiled)):
@@ -58,7 +58,7 @@ def three_steps(run, model, shape=(5, 6), seed=3):
 
 
 def _compared(h, factor):
-    # A mask of floats: two of them are two.
+    # A mask of floats: 2.0 counts twice.
     mask = (h * 2).detach().clone().gt_(0)
     return (mask + mask) * h
 
@@ -93,7 +93,7 @@ def test_writes_whose_results_have_another_type_or_lie_otherwise(function):
     [
         lambda h, factor: F.dropout(h),
         lambda h, factor: F.dropout2d(h[None, :, :, None])[0, :, :, 0],
-        # What is dropped lies in columns.
+        # The input of dropout is laid out in columns.
         lambda h, factor: F.dropout(h.T, 0.2),
         lambda h, factor: F.dropout(h.reshape(5, 4, 2).permute(2, 0, 1), 0.2),
     ],
@@ -160,7 +160,7 @@ def test_checkpoints_around_a_compiled_model(function, reentrant):
 
     torch.manual_seed(0)
     compiled = of_eager_and_ours(Program(function).train(), step)
-    # Who counts what is saved is not to count it of a program that is made in between.
+    # A hook that counts saved tensors must not count those of a program compiled in between.
     assert len(module_of(compiled)._trained_graphs()) == int(reentrant)
 
 
@@ -239,7 +239,7 @@ def _values_of_views_without_gradients(h, factor):
 @pytest.mark.parametrize("function", [_views_without_gradients, _values_of_views_without_gradients])
 @pytest.mark.parametrize("training", ["native", "measured"])
 def test_views_made_without_gradients(function, training):
-    """They want gradients, and have none to pass on."""
+    """The views require gradients, and pass none on."""
     torch.manual_seed(0)
     eager, _, compiled = pair(Program(function), training=training)
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Training steps of programs that change state in Python: captured without Dynamo, with the state that eager leaves."""
+"""Training steps of programs that change state in Python: captured without Dynamo, with the same state as eager."""
 
 import collections
 import functools
@@ -14,7 +14,7 @@ from kit.twice import twice
 
 
 class Model(nn.Module):
-    """A linear layer, and what a case does besides."""
+    """A linear layer, and the code of a case."""
 
     def __init__(self, function, **state):
         super().__init__()
@@ -31,7 +31,7 @@ class Model(nn.Module):
         return self.function(self, x)
 
     def state(self):
-        """What the case has changed, without what autograd knows of it."""
+        """The state changed by the case, without autograd history."""
         return torch.utils._pytree.tree_map_only(
             torch.Tensor,
             lambda own: (own.detach().clone(), own.requires_grad, own.is_leaf),
@@ -199,7 +199,7 @@ def rows(*counts):
 
 
 def plain(found):
-    """The same, with containers of which elements are compared."""
+    """The same values, in containers that are compared by element."""
     if isinstance(found, collections.deque):
         return list(found)
     if isinstance(found, functools.partial):
@@ -234,7 +234,7 @@ def test_steps_with_state_are_native(function):
     ):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     programs = compiled._trained.captures.programs()
-    # The first call has found another state, in one of them.
+    # The first call found another state, in one of them.
     assert len(programs) <= 2
     assert all(own.parts for program in programs for own in program.graphs()[0].graphs)
     known = len(programs)
@@ -281,7 +281,7 @@ def test_state_that_is_only_moved_is_not_gone_back_through():
     for x in rows(*[3] * 6):
         before = ours.now
         result = compiled(x)
-        # The graphs of earlier steps are gone.
+        # The graphs of earlier steps have been freed.
         result.square().sum().backward()
         assert ours.table["last"] is ours.history[0] is ours.now is result
         assert ours.before is before
@@ -415,7 +415,7 @@ def test_arguments_that_are_written_to(function, training):
     torch._dynamo.reset()
     eager, ours = twice(lambda: Writing(function))
     compiled = corsac.compile(ours, options={"training": training})
-    # What is written to lies in other ways, or is something else that the program reads, in some calls.
+    # The tensor written to has another layout, or is also read otherwise by the program, in some calls.
     kinds = [
         "plain",
         "plain",
@@ -461,11 +461,11 @@ def test_arguments_that_are_written_to(function, training):
     assert compiled._dynamo is None
 
 
-# What Dynamo would do otherwise than eager is PyTorch's.
+# Programs for which Dynamo differs from eager are left to PyTorch.
 
 
 class Place:
-    """Says where, and counts how often it was asked."""
+    """Records a place, and counts its uses."""
 
     def __init__(self):
         self.asked = 0

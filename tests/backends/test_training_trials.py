@@ -1,4 +1,4 @@
-"""Parts of training steps are tried natively and by PyTorch, and steps go where that is faster."""
+"""Parts of training steps are tried natively and by PyTorch, and then run where they are faster."""
 
 import copy
 from types import SimpleNamespace
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.usefixtures("native_or_error")
 @pytest.mark.parametrize(
     "native, host, tries, is_native",
     [
-        # Plainly faster or slower, for long enough.
+        # Clearly faster or slower, for long enough.
         (0.03, 0.06, 3, True),
         (0.07, 0.05, 2, False),
-        # The first run says it if it takes that long.
+        # The first run decides if it takes that long.
         (0.3, 0.6, 1, True),
-        # Shorter than what may happen in between.
+        # Shorter than random delays.
         (0.001, 0.002, 8, True),
-        # Near where it is decided.
+        # Near the threshold.
         (0.085, 0.1, 4, True),
         (0.010, 0.0105, 7, False),
         (0.0091, 0.0100, 11, False),
@@ -48,7 +48,7 @@ def test_parts_are_tried_until_it_is_plain(monkeypatch, native, host, tries, is_
     ran = []
     while tried.outcome is None:
         ran.append(tried())
-    # In turn, each result being of the way that ran.
+    # In turn; each result is that of the way that ran.
     assert ran == ["native", "host"] * tries
     assert found == [(pytest.approx(native), pytest.approx(host), None)]
     assert counts == {"native": tries, "host": tries}
@@ -106,7 +106,7 @@ def test_steps_are_right_while_parts_are_tried_and_when_that_is_over(monkeypatch
         for own, its in zip(model.parameters(), eager.parameters(), strict=True):
             torch.testing.assert_close(own.grad, its.grad, rtol=1e-4, atol=1e-5)
         told.append("run both ways in turn" in compiled.explain())
-    # From some step on it is known.
+    # From some step on it is decided.
     assert told[0] and not told[-1]
     assert told == sorted(told, reverse=True)
 
@@ -130,7 +130,7 @@ class Multiplied(nn.Module):
 
 
 def pretend_to_measure(monkeypatch, native, host):
-    """Parts take so many seconds, and nothing is known of what tests before have measured."""
+    """Parts take the given number of seconds, and measurements of earlier tests are forgotten."""
     monkeypatch.setattr(_native_part, "_memory", _native_part._Memory())
 
     def ran(tried, *_):
@@ -141,7 +141,7 @@ def pretend_to_measure(monkeypatch, native, host):
 
 
 def test_steps_that_are_shorter_than_aotautograd_are_left_to_pytorch(monkeypatch):
-    # Whichever is faster here, it is not by much.
+    # The difference is small, whichever is faster.
     pretend_to_measure(monkeypatch, 1e-5, 2.5e-5)
     eager, x = Multiplied(8).train(), torch.randn(16, 8)
     model = copy.deepcopy(eager)
@@ -155,7 +155,7 @@ def test_steps_that_are_shorter_than_aotautograd_are_left_to_pytorch(monkeypatch
     torch.testing.assert_close(list(model.buffers()), list(eager.buffers()))
     assert model.calls == 4
     assert "PyTorch runs later calls" in compiled.explain()
-    # Autograd records them as if nothing had been compiled.
+    # Autograd records the steps as if nothing had been compiled.
     loss = compiled(x).square().sum()
     first, *_ = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
     assert first.requires_grad
@@ -166,12 +166,12 @@ def test_steps_that_are_shorter_than_aotautograd_are_left_to_pytorch(monkeypatch
     [
         # Native parts save more.
         (1e-3, {}, 8),
-        # The user says what runs.
+        # The user chooses where parts run.
         (1.5e-5, {"training": "native"}, 8),
         (1.5e-5, {"training": "host"}, 8),
-        # What AOTAutograd takes is little of it.
+        # AOTAutograd's overhead is a small fraction.
         (1.5e-5, {}, 600),
-        # It takes less memory.
+        # The partition needs less memory.
         (1.5e-5, {"partition": "fewest_bytes"}, 8),
     ],
 )

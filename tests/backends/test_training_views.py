@@ -1,4 +1,4 @@
-"""Results and state of training steps that are views: they share memory, and autograd knows what they are of."""
+"""Results and state of training steps that are views: they share memory, and autograd has their bases."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from kit.twice import twice
 
 
 class Model(nn.Module):
-    """A linear layer, and what a case returns and keeps of its result."""
+    """A linear layer, and the views of its result that a case returns and keeps."""
 
     def __init__(self, function):
         super().__init__()
@@ -21,7 +21,7 @@ class Model(nn.Module):
 
 
 def keeps(value, of=lambda own: own.detach()):
-    """A case that returns ``value`` of the result, and keeps it without its history."""
+    """A case that returns ``value`` of the result, and keeps it detached."""
 
     def function(model, y, x):
         result = value(y)
@@ -85,7 +85,7 @@ CASES = {
 
 
 def described(results, model):
-    """Results and state, and what is to be seen of them."""
+    """Results and state, as far as they can be observed."""
     leaves = torch.utils._pytree.tree_leaves((results, model.kept))
     leaves = [own for own in leaves if own is not None]
     places = [own.untyped_storage().data_ptr() for own in leaves]

@@ -7,7 +7,7 @@ from corsac._training._two_ways import TwoWays
 
 
 def doubled(seen, strides=()):
-    """A program whose way back looks at what was saved and at the gradient that it gets."""
+    """A program whose backward examines the saved tensors and the incoming gradient."""
 
     def forward(arguments):
         (x,) = arguments
@@ -32,7 +32,7 @@ def test_what_was_saved_goes_with_the_last_way_back():
     result.sum().backward(retain_graph=True)
     result.sum().backward()
     (owners_before, *_), (owners, *_) = seen
-    # Nobody but the way back has it then.
+    # Only the backward holds it then.
     assert owners == owners_before - 1
     with pytest.raises(RuntimeError, match=r"has already been freed|a second time"):
         result.sum().backward()
@@ -43,7 +43,7 @@ def test_gradients_lie_as_results_do(strides):
     seen = []
     x = torch.randn(3, 4, requires_grad=True)
     result = doubled(seen, strides)(x)[0]
-    # Expanded, which no graph was made for.
+    # An expanded gradient, for which no graph was made.
     result.sum().backward()
     torch.testing.assert_close(x.grad, torch.full((3, 4), 2.0))
     assert [own[1] for own in seen] == [strides]
@@ -71,7 +71,7 @@ def test_penalties_of_gradients_are_an_error():
     x = torch.randn(3, 4, requires_grad=True)
     result = doubled([])(x)[0]
     (gradient,) = torch.autograd.grad(result.sum(), [x], create_graph=True)
-    # The other part of it leads to the input, too.
+    # The other term also leads to the input.
     penalised = x.square().sum() + gradient.square().sum()
     with pytest.raises(RuntimeError, match="second derivatives of a compiled model"):
         torch.autograd.grad(penalised, [x])

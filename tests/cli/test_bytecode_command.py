@@ -1,4 +1,4 @@
-"""``corsac bytecode``: what it prints, and that it runs nothing."""
+"""``corsac bytecode``: its output, and that it does not run the file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def outer():
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with ``net.py`` in it, which is the current one."""
+    """A current folder with ``net.py`` in it."""
     (tmp_path / "net.py").write_text(SOURCE)
     (tmp_path / "broken.py").write_text("def f(:")
     monkeypatch.chdir(tmp_path)

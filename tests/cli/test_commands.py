@@ -1,4 +1,4 @@
-"""The commands that print, compare and build, run as people run them."""
+"""The commands that print, compare and build, run as on the command line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ graph():
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with ``net.py`` in it, which is the current one."""
+    """A current folder with ``net.py`` in it."""
     (tmp_path / "net.py").write_text(MODEL)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -401,7 +401,7 @@ def test_errors_are_one_message_and_exit_code_2(arguments, message, capsys, fold
     assert "Traceback" not in error
 
 
-#: Those of the native program.
+#: Commands of the native program.
 NATIVE = ("run", "bench")
 
 

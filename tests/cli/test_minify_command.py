@@ -1,4 +1,4 @@
-"""corsac minify: a model, a backend with a fault, and a script of it."""
+"""corsac minify: a model, a backend with a fault, and the resulting script."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The console program on model files: what it writes, and what it passes on to the native program."""
+"""The console program on model files: its output, and the commands passed to the native program."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Models that torch.fx cannot trace, on the command line: they are captured for the inputs that are given."""
+"""Models that torch.fx cannot trace, on the command line: they are captured for the given inputs."""
 
 import json
 
@@ -49,7 +49,7 @@ def test_with_inputs(command, model, capfd):
 
 @pytest.mark.parametrize("command", ["show", "table", "code", "ops", "profile", "summary", "draw"])
 def test_one_way_of_a_model_is_shown(command, model, capfd, tmp_path):
-    """Those who only look at a graph may see that of one way; those who make programs may not."""
+    """Commands that only inspect a graph accept one path of a model; those that make programs do not."""
     more = ["--out", str(tmp_path / "way.svg")] if command == "draw" else []
     assert main([command, "models.py:ByValue", "--input", "2,4", *more]) == 0
     out, err = capfd.readouterr()
@@ -95,7 +95,7 @@ class Joins(torch.nn.Module):
 
 
 def test_results_in_objects_are_compared_by_their_tensors(tmp_path, monkeypatch, capfd):
-    """A cache is no container that PyTorch's trees know; its keys and values are results of the graph."""
+    """The keys and values of a cache, which is not a pytree container, are compared."""
     text = """
 from transformers import GPT2Config, GPT2LMHeadModel
 

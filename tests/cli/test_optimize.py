@@ -1,4 +1,4 @@
-"""``corsac optimize``, run as people run it."""
+"""``corsac optimize``, run as on the command line."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ number = 3
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with ``model.py`` in it, which is the current one."""
+    """A current folder with ``model.py`` in it."""
     (tmp_path / "model.py").write_text(MODEL)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -239,7 +239,7 @@ def test_kwargs_reach_the_callable(folder: Path, capsys: pytest.CaptureFixture[s
     given = ["--kwargs", '{"channels": 7}', "--kwargs", "bias=false"]
     assert main(["optimize", "model.py:Net", *arguments, *given, "--out", "out"]) == 0
     assert "torch.nn.Conv2d(3, 7, (3, 3)" in (folder / "out/module.py").read_text()
-    # A folder that the program wrote is written again.
+    # A folder that the program wrote may be overwritten.
     assert main(["optimize", "model.py:Net", *arguments, "--out", "out"]) == 0
     assert "torch.nn.Conv2d(3, 4, (3, 3)" in (folder / "out/module.py").read_text()
     capsys.readouterr()

@@ -1,4 +1,4 @@
-"""The parts of the program that decide something."""
+"""Decisions of the command-line program, tested by function."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_untrained_batch_norms_are_told_from_trained_ones():
     assert randomize(model, [image]) == 1
     assert untrained(model) == []
     assert model[1].momentum == 0.1 and not model[1].training
-    # Nine parts measured, so the result is roughly normal before weight and bias.
+    # Statistics are nine parts measured, so the result is roughly normal before weight and bias.
     out = (model(image) - model[1].bias.view(1, -1, 1, 1)) / model[1].weight.view(1, -1, 1, 1)
     assert out.mean().abs() < 0.3 and 0.7 < out.std() < 1.5
 
@@ -87,7 +87,7 @@ def test_times_are_compared_by_their_medians():
     far = Comparison([3.0, 3.1, 2.9], [1.5, 1.4, 1.6])
     assert (far.ratio, far.said) == (2.0, "2.00 times as fast")
     assert Comparison(far.second, far.first).said == "2.00 times as slow"
-    # Most rounds have to agree, and the fastest calls.
+    # Most rounds and the fastest calls have to agree.
     for times in [
         ([2.0, 2.01, 2.02], [1.0, 2.03, 0.99]),
         ([2.0, 2.01] * 3 + [1.8], [1.9] * 6 + [1.85]),

@@ -17,7 +17,7 @@ import pytest
 from corsac import bytecode
 from corsac.bytecode import Bytecode, CodeBuilder, CodeFlag, assemble, code_info
 
-#: A module of every kind that is quick to compile.
+#: Modules of every kind that are quick to compile.
 MODULES = ("ast", "asyncio/tasks", "contextlib", "dataclasses", "decimal", "inspect", "typing")
 LIBRARY = Path(os.__file__).parent
 
@@ -45,7 +45,7 @@ def printed(print_to, *args, **kwargs) -> str:
 
 
 def check(code: types.CodeType) -> None:
-    """That what is said of ``code``, and what is made of it, is CPython's own."""
+    """Check that listings and copies of ``code`` agree with CPython."""
     assert printed(bytecode.dis, code, depth=0) == printed(standard.dis, code, depth=0)
     assert Bytecode(code).stack_size == code.co_stacksize, code
     # The checks accept it, and the copy has the same fields, tables and stack size.
@@ -134,7 +134,7 @@ def test_instructions_are_those_of_dis():
             assert own.is_jump_target == known.is_jump_target
             assert tuple(own.positions) == tuple(known.positions)
             assert own.line_number == known.positions.lineno
-            if own.opname != "KW_NAMES":  # dis says nothing of these in 3.11
+            if own.opname != "KW_NAMES":  # dis does not show these in 3.11
                 assert own.argval == known.argval, own
         assert Bytecode(code).dis() == standard.Bytecode(code).dis()
 
@@ -165,7 +165,7 @@ def test_fields_are_listed_with_their_meaning():
 
     info = code_info(f)
     assert info.fields["co_argcount"] == 2 and info.fields["co_cellvars"] == ("b",)
-    # Every field that a code object has, but those that are made of others.
+    # Every field of a code object, except derived ones.
     made = {"co_lnotab", "co_lines", "co_positions", "co_branches"}
     public = {name for name in dir(f.__code__) if name.startswith("co_")}
     assert set(info.fields) == public - made

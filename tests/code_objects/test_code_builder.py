@@ -1,4 +1,4 @@
-"""Code objects that are built by hand: they run, or are refused before they are made."""
+"""Code objects built by hand: they run, or are rejected before they are made."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_code_is_changed_and_its_tables_follow():
 
     builder = CodeBuilder.from_code(f)
     at = next(i for i, it in enumerate(builder.items) if getattr(it, "opname", "") == "RESUME")
-    # 400 instructions in front: jumps over them need EXTENDED_ARG.
+    # 400 instructions before the target: jumps over them need EXTENDED_ARG.
     skip = Label()
     loads = [Op("LOAD_FAST", 0), Op("POP_TOP")] * 200
     builder.items[at + 1 : at + 1] = [
@@ -168,7 +168,7 @@ def test_a_function_goes_on_in_the_middle_with_what_was_on_the_stack():
     def f(x):
         return [x + 1, x + 2]
 
-    # What a continuation is: the stack restored, a jump to where the rest starts.
+    # A continuation: the stack is restored, then a jump to the rest.
     builder = CodeBuilder.from_code(f)
     names = [getattr(it, "opname", "") for it in builder.items]
     second = names.index("BINARY_OP") + 1
@@ -250,7 +250,7 @@ def test_functions_that_trust_their_arguments_are_not_made():
     assert builder.to_code() == inner
     with pytest.raises(BytecodeError, match="<listcomp> is called by the code around it only"):
         builder.to_function()
-    # Its function gets what the code around it made an iterator of, and nothing else.
+    # Its function takes only the iterator that the surrounding code makes.
     around = CodeBuilder.from_code(outer)
     at = next(i for i, it in enumerate(around.items) if it.opname == "GET_ITER")
     around.items[at] = Op("NOP")
@@ -268,7 +268,7 @@ def test_the_example_of_the_documentation_runs():
 
 
 def test_random_changes_of_code_are_refused_or_run():
-    """Each accepted change is called in another process, which must not crash."""
+    """Every accepted change is called in another process, which must not crash."""
     program = """
 import contextlib, random, signal, sys
 from corsac.bytecode import BytecodeError, CodeBuilder, Op

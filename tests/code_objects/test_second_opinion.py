@@ -1,4 +1,4 @@
-"""The package ``bytecode`` of PyPI, which reads code in its own way, sees the same."""
+"""The independent package ``bytecode`` of PyPI reads code in the same way."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_exception_tables_are_the_same():
             (start // 2, end // 2, target // 2, depth, lasti)
             for start, end, target, depth, lasti in Bytecode(code).exception_entries
         ]
-        # Its ends are the last code unit, or behind it, by its version.
+        # Its end is the last code unit, or the one after, depending on its version.
         assert [entry[2:] for entry in own] == [entry[2:] for entry in its]
         assert [entry[0] for entry in own] == [entry[0] for entry in its]
         assert all(entry[1] - one[1] in (0, 1) for entry, one in zip(own, its, strict=True))

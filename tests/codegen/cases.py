@@ -1,6 +1,6 @@
 """Graphs for which torch.fx and corsac have to generate the same code.
 
-Each case takes the package (``torch.fx.graph`` or ``corsac.fx.graph``) and returns a graph.
+Each case is called with the package (``torch.fx.graph`` or ``corsac.fx.graph``) and returns a graph.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def lambdas_and_methods(fx: Any) -> Any:
     x = graph.placeholder("x")
     holder = Holder()
     x = graph.call_function(named_lambda, (x,))
-    # Two objects for one method.
+    # Two objects for the same method.
     x = graph.call_function(holder.method, (x,))
     x = graph.call_function(holder.method, (x,))
     graph.output(x)
@@ -535,7 +535,7 @@ def body_transformer(fx: Any) -> Any:
 @case
 def body_pieces(fx: Any) -> Any:
     graph = boxed_arguments(fx)
-    # torch.fx drops every line that a mark of the beginning of a node is part of.
+    # torch.fx drops every line that contains a marker of a node's beginning.
     graph.on_generate_code(
         lambda before: lambda body: [f"# {piece!r}\n".replace("COUNTER", "COUNT") for piece in body]
     )

@@ -1,4 +1,4 @@
-"""What can be done with code generators and the code."""
+"""Operations on code generators and generated code."""
 
 from __future__ import annotations
 

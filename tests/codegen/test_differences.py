@@ -1,4 +1,4 @@
-"""Where torch.fx writes Python that is wrong or unsafe (docs/compatibility.md)."""
+"""Cases in which torch.fx generates wrong or unsafe Python (docs/compatibility.md)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EVIL = [
 
 
 def run(graph: fx.Graph, *args: Any, root: Any = None) -> Any:
-    """What the generated function returns."""
+    """The result of the generated function."""
     code = graph.python_code("self")
     module_globals = dict(code.globals)
     exec(compile(code.src, "<test>", "exec"), module_globals)
@@ -43,7 +43,7 @@ def run(graph: fx.Graph, *args: Any, root: Any = None) -> Any:
 
 
 class Anything:
-    """Answers every attribute, and calls, with its path."""
+    """Every attribute exists; calls return its path."""
 
     def __init__(self, path: tuple[str, ...] = ()) -> None:
         self.path = path

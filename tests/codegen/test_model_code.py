@@ -1,4 +1,4 @@
-"""Generated code of real models is torch.fx's."""
+"""Generated code of real models equals torch.fx's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated code is torch.fx's, character for character."""
+"""Generated code equals torch.fx's, character for character."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def assert_same_code(build: Any, **style: Any) -> None:
     assert actual.src == expected.src
     assert list(actual.globals) == list(expected.globals)
     for name, value in expected.globals.items():
-        # Cases define some values anew in each graph.
+        # Cases make some values anew in each graph.
         same = actual.globals[name] is value or actual.globals[name] == value
         assert same or getattr(value, "__name__", None) == actual.globals[name].__name__
     assert actual._lineno_map == expected._lineno_map
@@ -55,7 +55,7 @@ def test_styles_of_verbose_code(style: dict[str, Any]) -> None:
     assert_same_code(with_metadata, verbose=True, **style)
 
 
-# torch.fx makes variables of names that are none.
+# Cases in which torch.fx makes variables of names that are not identifiers.
 NO_VARIABLES = {"names_that_people_set", "own_old_output"}
 
 
@@ -81,8 +81,8 @@ def test_expanded_code_with_a_structure() -> None:
     assert_same_code(build, expanded_def=True)
 
 
-# torch.fx colours a dictionary that holds nodes as one literal, and so does corsac; inside, values
-# that are no literals have no colours in either.
+# torch.fx colours a dictionary that contains nodes as one literal, and so does corsac; values inside of it
+# that are not literals are not coloured by either.
 @pytest.mark.parametrize("name", CASES)
 def test_colored_code(name: str) -> None:
     assert_same_code(CASES[name], colored=True)

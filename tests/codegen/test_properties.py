@@ -1,4 +1,4 @@
-"""What holds for all values and all texts."""
+"""Properties of generated code that hold for all values and texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of docs/compatibility.md about generated code: what torch.fx writes, what corsac writes."""
+"""The rows of docs/compatibility.md about generated code, of torch.fx and of corsac."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Pair = collections.namedtuple("Pair", ["first", "second"])
 
 
 def source(fx: ModuleType, build: Callable[[Any, Any], Any], **options: Any) -> str:
-    """The code of a graph with one input ``x``, of which ``build`` makes the result."""
+    """The code of a graph with an input ``x`` and the result from ``build``."""
     graph = fx.Graph()
     x = graph.placeholder("x")
     graph.output(build(graph, x))

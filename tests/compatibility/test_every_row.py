@@ -1,4 +1,4 @@
-"""Every row of docs/compatibility.md has a test, and the tests name rows that are there."""
+"""Every row of docs/compatibility.md has a test, and the rows named in tests exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TESTS = Path(__file__).resolve().parent.parent
 
 
 def rows() -> list[str]:
-    """The titles of the rows, in the order of the page, without the heads of the tables."""
+    """The titles of the rows, in the order of the page, without the headers of the tables."""
     lines = COMPATIBILITY.read_text().splitlines()
     titles = []
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
@@ -22,7 +22,7 @@ def rows() -> list[str]:
 
 
 def marks() -> Iterator[tuple[str, str]]:
-    """The tests that are marked, and the beginnings of the rows that they show."""
+    """The marked tests, and the beginnings of the titles of their rows."""
     for path in sorted(TESTS.rglob("test_*.py")):
         text = path.read_text()
         if "@row(" not in text:

@@ -60,7 +60,7 @@ def test_when_code_is_compiled() -> None:
 
 @row("source text in `linecache`")
 def test_source_text_in_linecache() -> None:
-    """Texts are looked up as tracebacks do, by file name and the module's globals."""
+    """Texts are found as tracebacks find them, by file name and the module's globals."""
     counts = []
     for fx in PACKAGES:
         gm = fx.symbolic_trace(Relu())
@@ -78,7 +78,7 @@ def test_source_text_in_linecache() -> None:
 def test_file_names() -> None:
     theirs, ours = (fx.symbolic_trace(Relu()) for fx in PACKAGES)
     assert theirs.forward.__code__.co_filename.startswith("<eval_with_key>.")
-    # It ends with the file of the program, in whatever folder that is.
+    # It ends with the file of the program, whatever its folder.
     name, _, _ = theirs.forward.__code__.co_filename.partition(" from ")
     assert "corsac" not in name
     assert ours.forward.__code__.co_filename.startswith("<eval_with_key>.corsac.")
@@ -142,7 +142,7 @@ def test_errors_in_generated_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder that modules are imported from."""
+    """A folder on the import path."""
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
     yield tmp_path

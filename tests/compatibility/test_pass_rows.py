@@ -39,14 +39,14 @@ def targets(gm: Any) -> list[Any]:
 
 
 def count_after(fx: ModuleType, program: Any, change: Any) -> int:
-    """How many calls a program has after a change of its graph module."""
+    """Number of calls of a program after a change of its graph module."""
     gm = fx.symbolic_trace(program)
     changed = change(gm)
     return len(targets(changed if isinstance(changed, nn.Module) else gm))
 
 
 def trained(model: nn.Module) -> nn.Module:
-    """The model in evaluation, with statistics as after training."""
+    """The model in evaluation mode, with statistics as after training."""
     torch.manual_seed(0)
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None:
@@ -342,7 +342,7 @@ def test_sizes_of_several_tensors() -> None:
 
 
 def cse(fx: ModuleType, program: Any, *args: Any) -> int:
-    """How many calls are left of a program of ATen operators."""
+    """Number of remaining calls of a program of ATen operators."""
     gm = program if isinstance(program, nn.Module) else make_fx(program)(*args)
     gm = gm if fx is torch.fx else corsac.fx.from_torch(gm)
     return len(targets(of(fx, "passes.dialect.common.cse_pass").CSEPass()(gm).graph_module))

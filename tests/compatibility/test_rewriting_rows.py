@@ -33,7 +33,7 @@ def neg_of_relu(x):
 
 
 def is_ordered(graph: Any) -> bool:
-    """Whether every value is made before it is used."""
+    """Whether every value is computed before it is used."""
     seen: set[Any] = set()
     for node in graph.nodes:
         if any(used not in seen for used in node.all_input_nodes):
@@ -196,7 +196,7 @@ def test_cycles_in_graphs_out_of_order() -> None:
 
     matches = []
     for fx, matcher in ((torch.fx, torch_matcher), (corsac.fx, matcher_utils)):
-        # The way from relu to add leads over neg, which is not in the match.
+        # The path from relu to add includes neg, which is not in the match.
         gm = fx.symbolic_trace(lambda x: torch.add(torch.relu(x), torch.neg(torch.relu(x))))
         relu, second, neg, add = list(gm.graph.nodes)[1:5]
         second.replace_all_uses_with(relu)

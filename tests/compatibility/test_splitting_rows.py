@@ -24,7 +24,7 @@ def of(fx: ModuleType, name: str) -> Any:
 
 
 def support(fx: ModuleType, names: Sequence[str]) -> Any:
-    """Nodes of these names are supported."""
+    """Supports nodes of these names."""
 
     class Named(of(fx, "passes.operator_support").OperatorSupportBase):
         def is_node_supported(self, submodules: Any, node: Any) -> bool:
@@ -115,7 +115,7 @@ def test_affixes_and_modes() -> None:
     with pytest.raises(KeyError):
         split(torch.fx)
     whole = split(corsac.fx)
-    with torch.no_grad():  # puts back what the program sets
+    with torch.no_grad():  # restores the grad mode that the program sets
         assert torch.equal(whole(torch.ones(2)), torch.ones(2).sin().cos())
     assert all("own" in name for name, _ in whole.named_children())
 
@@ -159,7 +159,7 @@ def test_items_at_computed_places() -> None:
     shown = []
     for fx in PACKAGES:
         gm = fx.symbolic_trace(program)
-        # The item is not supported, and is in no part until it goes to that of its tuple.
+        # The item is not supported, and is in no partition until it joins that of its tuple.
         partitioner = of(fx, "passes.infra.partitioner").CapabilityBasedPartitioner(
             gm, support(fx, ["split"]), allows_single_node_partition=True
         )
@@ -188,7 +188,7 @@ def test_previews_say_why() -> None:
 
 
 def findings(fx: ModuleType, **settings: Any) -> list[str]:
-    """The nodes that are found where `sin` and `tanh` are computed wrongly."""
+    """The nodes found where `sin` and `tanh` are computed wrongly."""
     base = of(fx, "passes.net_min_base")
 
     class Minimizer(base._MinimizerBase):
@@ -229,7 +229,7 @@ def test_minimizer_between_skipped_nodes() -> None:
 
 
 def placed(fx: ModuleType, mode: str, size_bytes: int) -> Any:
-    """The result of placing a small module on three devices."""
+    """The placement of a small module on three devices."""
     utils = of(fx, "experimental.partitioner_utils")
     torch.manual_seed(0)
     root = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Sigmoid())
@@ -269,7 +269,7 @@ class Branches(nn.Module):
 
 @row("`kl_based` placement")
 def test_placement_by_exchanges() -> None:
-    """Each branch belongs on a device of its own, which exchanging nodes of the two devices finds."""
+    """Exchanging nodes between two devices puts each branch on a device of its own."""
     found = []
     for fx in PACKAGES:
         utils = of(fx, "experimental.partitioner_utils")

@@ -207,7 +207,7 @@ def test_defaults_beside_a_tree_of_inputs() -> None:
 
 @contextlib.contextmanager
 def isolated_torch_fx() -> Iterator[None]:
-    """Puts back what traces of torch.fx that overlap leave patched."""
+    """Restores what overlapping traces of torch.fx leave patched."""
     wrapped = {
         place: names[place[1]]
         for place, names in torch.fx._symbolic_trace._wrapped_fns_to_patch.items()
@@ -239,7 +239,7 @@ class Deep(nn.Module):
 @row("two threads that trace at once")
 def test_two_threads_that_trace_at_once() -> None:
     def traces(fx: ModuleType) -> list[Any]:
-        """What two threads get, of which the first ends while the second is still at it."""
+        """Traces of two overlapping threads, of which the first ends first."""
         results: list[Any] = [None, None]
         first_inside, second_inside, first_done = (threading.Event() for _ in range(3))
 

@@ -32,7 +32,7 @@ CHECKERS = ((torch.fx, their_checker), (corsac.fx, our_checker))
 
 
 def checked(fx: ModuleType, checker: ModuleType, program: Any, *types: Any) -> dict[str, Any]:
-    """The types of the nodes of a program whose inputs have these."""
+    """The types of the nodes of a program with these input types."""
     gm = fx.symbolic_trace(program)
     for node, type_ in zip(gm.graph.find_nodes(op="placeholder"), types, strict=True):
         node.type = type_
@@ -130,7 +130,7 @@ def test_reshape_of_unknown_sizes() -> None:
 def inferred(
     fx: ModuleType, checker: ModuleType, refinements: ModuleType, program: Any, x: Any
 ) -> dict[str, Any]:
-    """The types after the unknown sizes have become symbols."""
+    """The types after unknown sizes have become symbols."""
     gm = fx.symbolic_trace(program)
     gm.graph.find_nodes(op="placeholder")[0].type = x
     checker.GraphTypeChecker({}, gm).type_check()

@@ -94,7 +94,7 @@ def test_real_models_are_described(source):
     traced = fx.symbolic_trace(model)
     text = corsac.describe(traced)
     built = corsac.build("model", text=text, format="graph").eval()
-    # Type annotations are no part of a configuration.
+    # Type annotations are not part of a configuration.
     assert str(built.graph) == str(traced.graph).replace(" : torch.Tensor [", " : [")
     missing = built.load_state_dict(model.state_dict(), strict=False).missing_keys
     assert missing == []
@@ -189,7 +189,7 @@ def test_errors_name_file_and_line(tmp_path):
         corsac.build(tmp_path / "missing.toml")
 
 
-#: Short configurations that ask for a lot, and what is said of them.
+#: Short configurations that ask for large models, and their errors.
 HOSTILE = {
     "Linear(10**9, 10**9)": "the tensors of the model take 3.469 EiB up to here, and may take 16 GiB",
     "Linear(10**8, 10**4, device='cpu')": "the tensors of the model take 3.638 TiB",
@@ -237,7 +237,7 @@ class Big(nn.Module):
 
 
 class NeedsElements(nn.Module):
-    """Cannot be made without elements."""
+    """Cannot be constructed on the meta device."""
 
     def __init__(self, size):
         super().__init__()
@@ -266,7 +266,7 @@ def test_limits_can_be_set():
         ConfigError, match=r"line 1: module a: Own: the tensors of the model take 3.9"
     ):
         corsac.build("m.graph", text=text, limits=small, allow={"Own": Big})
-    # What cannot be counted is the affair of the caller, who allows it.
+    # Allowed classes that cannot be counted are the caller's responsibility.
     gm = corsac.build("m.graph", text=text, allow={"Own": NeedsElements})
     assert gm.a.weight.numel() == 1000
 

@@ -1,4 +1,4 @@
-"""Graphs and modules of torch.fx as ours, and back."""
+"""Graphs and modules of torch.fx converted to corsac.fx, and back."""
 
 import types
 
@@ -24,7 +24,7 @@ class Net(nn.Module):
 
 
 def tables(graph):
-    """What a graph says about each of its nodes."""
+    """The properties of all nodes of a graph."""
     return [
         (n.op, n.name, str(n.target), str(n.args), str(n.kwargs), n.type, dict(n.meta))
         for n in graph.nodes
@@ -32,7 +32,7 @@ def tables(graph):
 
 
 def check(theirs, *inputs):
-    """Convert ``theirs`` there and back; compare code, nodes and results; return ours."""
+    """Convert ``theirs`` and back; compare code, nodes and results; return the corsac one."""
     ours = fx.from_torch(theirs)
     assert type(ours).__mro__[1] is fx.GraphModule
     assert tables(ours.graph) == tables(theirs.graph)

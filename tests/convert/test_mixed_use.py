@@ -1,4 +1,4 @@
-"""What is of torch.fx given to corsac, and the other way round: converted, or an error that says how."""
+"""Objects of torch.fx given to corsac, and vice versa: converted, or an error with a hint how to convert."""
 
 import importlib
 
@@ -51,13 +51,13 @@ def cosines(gm):
 
 
 def naming(gm):
-    """The module, returning its result and what it is called."""
+    """The module with its result renamed, and the result's name."""
     (output,) = gm.graph.find_nodes(op="output")
     output.args = ((output.args[0], {"result": output.args[0]}),)
     return gm
 
 
-#: Where the function is, and a call of it with a graph module.
+#: The module of each function, and a call of it with a graph module.
 TAKERS = {
     "Interpreter": ("interpreter", lambda m, gm: m.Interpreter(gm).run(X)),
     "Transformer": ("interpreter", lambda m, gm: m.Transformer(gm).transform()),
@@ -140,7 +140,7 @@ def test_torch_fx_refuses_modules_of_corsac(name, net):
     gm = corsac.fx.symbolic_trace(net)
     with pytest.raises(TypeError, match="to_torch"):
         call(module("torch.fx", home), gm)
-    # torch.fx's reinplace wants fake weights, and its matcher a pattern that was exported.
+    # torch.fx's reinplace needs fake weights, and its matcher an exported pattern.
     if name not in ("reinplace", "SubgraphMatcherWithNameNodeMap"):
         call(module("torch.fx", home), corsac.fx.to_torch(gm))
 
@@ -152,7 +152,7 @@ GRAPHS_IN_TORCH = OF_GRAPHS | {
         lambda m, g: m.GraphTypeChecker({}, g.owning_module).type_check(),
     ),
 }
-# Takes only attributes of a graph.
+# Only takes attributes of a graph.
 del GRAPHS_IN_TORCH["lift_subgraph_as_module"]
 
 

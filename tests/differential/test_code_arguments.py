@@ -1,4 +1,4 @@
-"""Generated source: how every kind of argument, default and annotation is written."""
+"""Generated source: the text of every kind of argument, default and annotation."""
 
 import collections
 import enum
@@ -112,7 +112,7 @@ def test_default(fx, rec, label):
     rec("graph", graph)
 
 
-# What torch.fx writes inside of a dictionary is valid Python, but not always the same value.
+# Values that torch.fx writes in a dictionary as valid Python, but not always as the same value.
 IN_A_DICTIONARY = {"complex zero", "complex nan", "imaginary", "named tuple", "typed tuple"}
 
 
@@ -141,7 +141,7 @@ def test_the_value_survives_compilation(fx, rec, label):
 @needs_subject
 @pytest.mark.parametrize("value", [int, len, torch.ops.aten.add, torch.nn.Linear, math.sqrt])
 def test_callables_as_arguments_are_written_as_python(value):
-    """torch.fx pastes their representation into the source, which is no Python."""
+    """torch.fx writes their representation, which is not valid Python."""
     graph = SUBJECT.fx.Graph()
     graph.output((value, [value], {"k": value}, graph.placeholder("x", default_value=value)))
     assert SUBJECT.fx.GraphModule({}, graph)() == (value, [value], {"k": value}, value)

@@ -1,4 +1,4 @@
-"""Building a graph by hand: every opcode, insertion points, names, and what is refused."""
+"""Building a graph by hand: every opcode, insertion points, names, and errors."""
 
 import operator
 

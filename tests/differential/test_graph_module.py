@@ -324,7 +324,7 @@ def created_hook(node):
 
 
 def deepcopy_hook(module):
-    """Leaves a mark on the copy."""
+    """Marks the copy."""
     module.marked = True
 
 

@@ -17,7 +17,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import corsac.fx.operator_schemas as ours
 
-#: Every fifth operator is enough to find what is wrong with all; the others are slow in sum.
+#: Every fifth operator, which suffices to find faults of all; the others together are slow.
 OPERATORS = [
     pytest.param(op, id=op.formatted_name, marks=() if at % 5 == 0 else pytest.mark.slow)
     for at, op in enumerate(op_db)
@@ -27,7 +27,7 @@ PACKETS = [packet for packet in PACKETS if isinstance(packet, torch._ops.OpOverl
 
 
 def outcome(function, *args, **kwargs):
-    """What a call returns, or the type of what it raises."""
+    """The result of a call, or the type of its exception."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -37,7 +37,7 @@ def outcome(function, *args, **kwargs):
 
 
 def same(a, b):
-    """Whether two values are equal, and the same object where they are tensors."""
+    """Whether two values are equal; for tensors, the same object."""
     if isinstance(a, list | tuple):
         pairs = zip(a, b, strict=True)
         return type(b) is type(a) and len(a) == len(b) and all(same(x, y) for x, y in pairs)
@@ -98,10 +98,10 @@ def test_signatures_of_all_operators_are_those_of_torch_fx():
     for packet in PACKETS:
         expected = outcome(theirs.get_signature_for_torch_op, packet)
         found = outcome(ours.get_signature_for_torch_op, packet)
-        if isinstance(expected, type):  # a type without equivalent in Python
+        if isinstance(expected, type):  # a type without a Python equivalent
             assert found is expected
             continue
-        # TorchScript's classes are made anew at each look: the text without their addresses.
+        # TorchScript's classes are made anew on each access: compare the text without addresses.
         texts = [re.sub("0x[0-9a-f]+", "", str(signatures)) for signatures in (found, expected)]
         assert texts[0] == texts[1], packet
         checked += len(found)

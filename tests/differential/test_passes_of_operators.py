@@ -75,7 +75,7 @@ def test_random_numbers_are_drawn_twice(fx, rec):
 
 
 def shuffled(fx, seed):
-    """A graph in one of its orders, with names that tell which."""
+    """A graph in one of its valid orders, with names that identify it."""
     dice = random.Random(seed)
     graph = fx.Graph()
     x, y = graph.placeholder("x"), graph.placeholder("y")
@@ -217,7 +217,7 @@ def test_assertions_of_symbolic_sizes(fx, rec):
     asserts = module(fx, "passes.runtime_assert")
     asserts.insert_deferred_runtime_asserts(gm, env, "test")
     gm.recompile()
-    # Names that were used and are free again are another matter.
+    # Reuse of freed names may differ.
     rec("after", re.sub(r"\b(ge|le)_1", r"\1", gm.code))
     rec("value", gm(torch.tensor(4)))
     for outside in (1, 101):

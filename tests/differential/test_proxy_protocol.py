@@ -1,4 +1,4 @@
-"""What a proxy does when Python or PyTorch asks it: attributes, calls, iteration, truth."""
+"""Proxies under Python's and PyTorch's protocols: attributes, calls, iteration, truth."""
 
 import copy
 import enum

@@ -9,7 +9,7 @@ from kit import differential
 
 
 def matches_of(found):
-    """What a list of matches says, by names."""
+    """A list of matches by names of nodes."""
     return [(m.anchor, [(k.name, v) for k, v in m.nodes_map.items()]) for m in found]
 
 
@@ -220,7 +220,7 @@ class Pattern(nn.Module):
 
 
 class Replacement(nn.Module):
-    """A replacement that brings its own module and parameter."""
+    """A replacement with a module and parameter of its own."""
 
     def __init__(self):
         super().__init__()

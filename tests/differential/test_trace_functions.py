@@ -1,4 +1,4 @@
-"""Tracing free functions: names, constants, containers and what ends up in the graph."""
+"""Tracing free functions: names, constants, containers and the resulting graph."""
 
 import math
 from math import sqrt
@@ -153,7 +153,7 @@ def test_autowrapped_functions_and_modules(fx, rec):
 
 
 def helper(x):
-    """A function that a tracer may be told to keep as one call."""
+    """A function that a tracer may be configured to record as one call."""
     return x.relu().neg()
 
 

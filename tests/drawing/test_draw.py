@@ -83,7 +83,7 @@ def test_the_page_has_what_is_known(gm, tmp_path):
     assert node["more"] == [["cache", "cold"]]
     assert node["source"].startswith(f"{__file__}:")
     assert data["overlay"] == "flops"
-    # What is unknown is not there, and sums are of what is known.
+    # Unknown numbers are omitted, and sums contain the known ones.
     assert "flops" not in next(node for node in data["nodes"] if node["name"] == "second_conv")
     assert [group.get("flops") for group in data["groups"]] == [5184, None]
 
@@ -156,7 +156,7 @@ def test_hostile_text_stays_text(tmp_path):
     y.meta["stack_trace"] = f'  File "{hostile[:20]}", line 1, in f\n'
     graph.output(y)
     gm = corsac.fx.GraphModule({}, graph)
-    # What a graph cannot hold, an annotation may: half a character.
+    # An annotation may contain what a graph cannot: half a surrogate pair.
     half = hostile + "\ud800"
     annotations = {y: {"shape": half, half: half, "flops": float("nan")}}
     page = corsac.draw(gm, tmp_path / "a.html", annotations=annotations, title=half)
@@ -189,7 +189,7 @@ def test_shape_arithmetic_can_be_hidden(tmp_path):
 def test_notebooks_show_a_frame(gm):
     shown = gm._repr_html_()
     assert shown.startswith('<iframe sandbox="allow-scripts allow-downloads"')
-    # The page is in an attribute, in which no quote ends it.
+    # The page is in an attribute, in which no quote must end it.
     attribute = re.search(r'srcdoc="([^"]*)"', shown)[1]
     assert "<" not in attribute and "first_conv" in attribute
 

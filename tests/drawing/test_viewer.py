@@ -1,6 +1,6 @@
 """The HTML page in headless Chromium: clicks, keys, search, overlays, colours, speed.
 
-Skipped where there is no Chromium. ``CORSAC_CHROMIUM`` names one that is elsewhere.
+Skipped if there is no Chromium. ``CORSAC_CHROMIUM`` is the path of one that is elsewhere.
 """
 
 import os
@@ -28,8 +28,8 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-# The best of several, for the cores are shared with other tests. On a quiet machine of two cores, without
-# a graphics card, the first paint takes 0.8 to 1.3 s, and frames come at the 16.7 ms of the display.
+# The best of several, since the cores are shared with other tests. On a quiet machine of two cores, without a
+# graphics card, the first paint takes 0.8 to 1.3 s, and frames come at the 16.7 ms of the display.
 FIRST_PAINT_MS = 2000
 FRAME_MS = 34
 TRIES = 5
@@ -71,7 +71,7 @@ def browser():
 
 
 def wait_until(page, condition, seconds=30):
-    """Asks from here: what the page itself would ask again and again, its security policy forbids."""
+    """Polls from here: polling within the page is forbidden by its security policy."""
     end = time.monotonic() + seconds
     while not page.evaluate(condition):
         assert time.monotonic() < end, f"{condition} is not true after {seconds} s"
@@ -80,7 +80,7 @@ def wait_until(page, condition, seconds=30):
 
 @pytest.fixture
 def open_page(browser, request):
-    """Opens a page of ours, and fails the test if it reports a fault or wants anything else."""
+    """Opens a page of corsac, and fails the test if it reports an error or requests anything else."""
     faults = []
     contexts = []
 
@@ -127,7 +127,7 @@ def box(page, name):
 
 
 def settle(page):
-    """Waits until what was asked for is painted."""
+    """Waits until pending changes are painted."""
     page.evaluate(
         "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
     )
@@ -159,7 +159,7 @@ def test_modules_open_and_close(open_page, net_page):
     opened = box(page, "body.0")
     assert opened["open"] and box(page, "body_0_conv") is not None
     assert page.evaluate("window.corsac.boxes") > before
-    # It stays where the reader looks.
+    # It stays where the reader is looking.
     assert opened["top"] == pytest.approx(where["top"], abs=1)
     click(page, "body.0", times=2)
     assert box(page, "body_0_conv") is None
@@ -199,7 +199,7 @@ def test_search_finds_names_before_classes(open_page, tmp_path):
     page = open_page(path)
     page.fill("#search", "conv2")
     found = page.locator("#hits li").all_inner_texts()
-    # The name, a part of a name, and the class of every one of them.
+    # By name, a part of the name, and class of all of them.
     names = [text.removesuffix("Conv2d").strip() for text in found]
     assert names == ["conv2", "conv2d_last", "conv1"]
 
@@ -248,7 +248,7 @@ def test_wheel_and_drag_move_the_view(open_page, net_page):
 
 @pytest.mark.parametrize("inputs", [None, (torch.zeros(1, 3, 8, 8),)])
 def test_coordinates_are_those_of_the_svg(open_page, gm, tmp_path, inputs):
-    # Shapes, where they are known, need room of their own.
+    # Known shapes need additional room.
     page = open_page(corsac.draw(gm, tmp_path / "net.html", depth=9, inputs=inputs))
     svg = ElementTree.parse(corsac.draw(gm, tmp_path / "net.svg", inputs=inputs))
     drawn = {}
@@ -276,7 +276,7 @@ def test_a_difference_can_be_walked_through(open_page, gm, tmp_path):
 
 
 def pixels(page):
-    """The colours of a picture of the page, by how often they are there."""
+    """The colours in a screenshot of the page, with the number of pixels of each."""
     return page.evaluate(
         """() => {
             const canvas = document.getElementById("graph");
@@ -299,7 +299,7 @@ def test_it_is_painted_in_light_and_dark(open_page, net_page, tmp_path, scheme):
     seen = pixels(page)
     background = max(seen, key=seen.get)
     assert background == {"light": "251,251,252", "dark": "18,21,26"}[scheme]
-    # Boxes, lines and text are there, too.
+    # Boxes, lines and text are visible too.
     assert len(seen) > 100
 
 
@@ -321,7 +321,7 @@ def test_hostile_text_is_shown_as_text(open_page, tmp_path):
 
 
 def in_a_row_of_blocks(choose):
-    """Ten thousand nodes in modules, as a deep transformer has them."""
+    """Ten thousand nodes in modules, as in a deep transformer."""
     graph = corsac.fx.Graph()
     last = graph.placeholder("x")
     for stage in range(20):
@@ -340,7 +340,7 @@ def in_a_row_of_blocks(choose):
 
 
 def all_at_one_level(choose):
-    """Ten thousand nodes in no module, each using any of the sixty before it."""
+    """Ten thousand nodes outside of modules, each using any of the sixty before it."""
     graph = corsac.fx.Graph()
     nodes = [graph.placeholder("x")]
     for at in range(10_000):
@@ -377,7 +377,7 @@ def frame_time(page):
 
 
 def best_frame_time(page):
-    """The best of several, each of which must have moved the graph."""
+    """The best of several frame times, each from a drag that moved the graph."""
     took = []
     while len(took) < TRIES and not (took and took[-1] < FRAME_MS):
         before = page.evaluate("window.corsac.view")
@@ -386,7 +386,7 @@ def best_frame_time(page):
     return min(took)
 
 
-# Machines that do much else take longer: there the limits only find what has become many times slower.
+# Busy machines take longer: there the limits only catch slowdowns by large factors.
 @pytest.mark.parametrize("patience", [pytest.param(1, marks=pytest.mark.slow), 5])
 @pytest.mark.parametrize("made", [all_at_one_level, in_a_row_of_blocks])
 def test_ten_thousand_nodes_are_painted_soon_and_pan_smoothly(open_page, tmp_path, made, patience):
@@ -398,7 +398,7 @@ def test_ten_thousand_nodes_are_painted_soon_and_pan_smoothly(open_page, tmp_pat
         page = open_page(path)
         first_paints.append(page.evaluate("window.corsac.firstPaint"))
     assert min(first_paints) < first_paint
-    # As it opens; all that there is, which fits into the window; a part of it, close up.
+    # As it opens; the whole graph, fitted to the window; a part of it, close up.
     assert best_frame_time(page) < frame
     if page.get_by_role("button", name="Expand").is_enabled():
         page.get_by_role("button", name="Expand").click()
@@ -542,7 +542,7 @@ def test_hostile_text_is_text_in_saved_pictures(open_page, tmp_path):
 def test_it_is_painted_at_once(open_page, net_page):
     page = open_page(net_page)
     page.set_viewport_size({"width": 1000, "height": 700})
-    # In the same task as the event: nothing waits for a frame.
+    # In the same task as the event: no frame may be awaited.
     page.evaluate(
         """() => { addEventListener("resize", () => {
             const canvas = document.getElementById("graph");

@@ -1,4 +1,4 @@
-"""Programs that ask tensors in their state how autograd sees them: as in PyTorch, whatever changes between calls."""
+"""Programs that read autograd attributes of tensors in their state: as in PyTorch, whatever changes between calls."""
 
 import pytest
 import torch

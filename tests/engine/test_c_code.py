@@ -1,5 +1,5 @@
-"""C code that looks deeper into its arguments than one level, or that calls what it is given: what it reads is guarded, and
-what it changes is changed in each call, as in PyTorch."""
+"""C functions that read their arguments deeper than one level, or that call them: values that they read are
+guarded, and changes that they make are made in each call, as in PyTorch."""
 
 import bisect
 import collections
@@ -55,7 +55,7 @@ class Getter:
 
 
 class Bag:
-    """An iterable of Python."""
+    """An iterable class in Python."""
 
     def __init__(self, lists):
         self.lists = lists
@@ -65,7 +65,7 @@ class Bag:
 
 
 class Stepper:
-    """An iterator of Python."""
+    """An iterator class in Python."""
 
     def __init__(self, lists):
         self.lists, self.at = lists, 0
@@ -81,7 +81,7 @@ class Stepper:
 
 
 class Sequence:
-    """What is iterated by its items."""
+    """Iterable by ``__getitem__`` only."""
 
     def __init__(self, lists):
         self.lists = lists
@@ -166,7 +166,7 @@ def change(s):
 
 
 def shown(s):
-    """All of the state, as a text."""
+    """The whole state as text."""
     own = {
         name: value for name, value in vars(s).items() if name not in ("bag", "stepper", "sequence")
     }
@@ -221,7 +221,7 @@ def filled(s):
         yield node.items
 
 
-# What looks into lists of lists, and is recorded.
+# Functions that look into lists of lists, and are recorded.
 LOOKING = {
     "any of a generator": lambda s, x: scaled(x, 2 if any(own for own in s.lists) else 3),
     "all of a list": lambda s, x: scaled(x, 2 if all(s.lists) else 3),

@@ -1,4 +1,4 @@
-"""Calls of compiled models: what tensors may look like, and what a call depends on besides them."""
+"""Calls of compiled models: properties of input tensors, and other circumstances that a call depends on."""
 
 import os
 import signal
@@ -42,7 +42,7 @@ def compiled(model):
 
 
 def is_quick(compiled, *inputs):
-    """Whether a call is made without a look at it."""
+    """Whether a call takes the fast path."""
     return module_of(compiled)._runner.run(inputs) is not NotImplemented
 
 
@@ -92,7 +92,7 @@ def test_results_share_memory_where_eagers_do():
         assert same is x and flat.data_ptr() == x.data_ptr() and flat.shape == (6,)
         pointers = {own.data_ptr() for own in (x, y, first, second)}
         assert len(pointers) == 4
-    # Ordinary tensors: they can be written to, resized, and be the start of a gradient.
+    # Ordinary tensors: they can be written to, resized, and require gradients.
     second.resize_(50)
     first.requires_grad_()
     (first * 2).sum().backward()
@@ -134,7 +134,7 @@ def test_truth_values_that_are_other_bytes():
 @pytest.mark.parametrize("count", [1, 100])
 def test_truth_values_that_are_other_bytes_are_true(function, count):
     x = torch.tensor([0, 1, 2, 255, 128] * count, dtype=torch.uint8).view(torch.bool)
-    # The same in bytes that are usual.
+    # The same with booleans in normal representation.
     usual = x.view(torch.uint8).ne(0)
     y, z = torch.randn(5 * count), torch.randn(5 * count)
     compiled = corsac.compile(function)
@@ -270,7 +270,7 @@ def test_other_inputs_are_not_taken_for_known_ones(compiled, model):
     assert not is_quick(compiled)
     assert not is_quick(compiled, [x])
     assert not is_quick(compiled, x.as_subclass(type("Own", (torch.Tensor,), {})))
-    # Programs may ask.
+    # Programs may test the type.
     assert not is_quick(compiled, nn.Parameter(x, requires_grad=False))
     torch.testing.assert_close(compiled(nn.Parameter(x, requires_grad=False)), compiled(x))
     with pytest.raises(RuntimeError):
@@ -409,7 +409,7 @@ def test_an_operator_that_fails_in_an_island(model):
 
 
 def call_from_threads(threads, seconds):
-    """Calls one compiled model from many threads, with results checked; answers how many were right."""
+    """Calls one compiled model from many threads, with results checked; returns the number of correct calls."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.Flatten(2), nn.Linear(64, 5)
@@ -479,7 +479,7 @@ def test_weights_that_call_the_model_when_they_are_looked_at():
 @pytest.mark.parametrize(
     ("layers", "shape"),
     [
-        # Large enough to be run on the pool's threads, and their weights to be packed there.
+        # Large enough for the pool's threads, which also pack the weights.
         (lambda: [nn.Conv2d(8, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3)], (4, 8, 40, 40)),
         (lambda: [nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 512)], (128, 512)),
     ],
@@ -492,7 +492,7 @@ def test_a_forked_process_compiles_and_calls_the_model(layers, shape):
     x = torch.randn(shape)
     compiled(x)
     expected = compiled(x)
-    # A fork of a process with threads is what is tested: nothing else is done in the child.
+    # The test is about forking a process with threads: nothing else runs in the child.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
@@ -530,7 +530,7 @@ def test_results_are_tensors_like_those_of_pytorch():
                 assert own.is_contiguous() and own.data_ptr() != other.data_ptr()
                 assert own.is_inference() == (mode is torch.inference_mode)
                 assert own.untyped_storage().nbytes() == own.nbytes
-                # They have memory of their own, which may be made larger.
+                # They have memory of their own, which may be enlarged.
                 own.resize_(5, 7).fill_(0)
 
 

@@ -1,4 +1,4 @@
-"""Programs captured for the sizes of a call: what is captured, and what is not."""
+"""Programs captured for the sizes of a call, and programs that are not."""
 
 import random
 import threading
@@ -71,7 +71,7 @@ def test_many_sizes():
     compiled = corsac.compile(model)
     for rows in range(1, 41):
         agree(compiled, model, torch.randn(rows, 6))
-    # Sizes that were met once, after as many others as there may be, are PyTorch's.
+    # Sizes met once, after the maximum number of others, are left to PyTorch.
     assert len(module_of(compiled)._recorded.programs()) == 16 and is_sized(compiled)
     agree(compiled, model, torch.randn(40, 6))
     assert "[40, 6]" in compiled.explain() and "[1, 6]" not in compiled.explain()
@@ -108,7 +108,7 @@ def test_sizes_that_are_marked(mark, graphs):
     assert is_sized(compiled)
 
 
-# What depends on values.
+# Data-dependent programs.
 
 
 def test_values_that_python_gets_in_other_ways():
@@ -148,7 +148,7 @@ def test_gradients_that_are_asked_for():
     agree_always(function, (X,), (X.clone().requires_grad_(),))
 
 
-# What is written to, and what is random.
+# Writes and random numbers.
 
 
 def test_inputs_and_buffers_that_are_written_to():
@@ -246,7 +246,7 @@ def test_seeds_are_set_in_each_call():
     refused(function, "it calls torch")
 
 
-# What calls look like.
+# Forms of calls.
 
 
 def test_keywords_and_constants():
@@ -478,7 +478,7 @@ def test_notes_of_a_first_call():
     compiled = corsac.compile(model)
     for x in (X, X, X[:2]):
         agree(compiled, other, x)
-    # From the second call on there is nothing to decide.
+    # From the second call on, control flow is fixed.
     assert module_of(compiled)._dynamo is None and model.kind == "rows"
     model, other = Counts().eval(), Counts().eval()
     compiled = corsac.compile(model)
@@ -515,7 +515,7 @@ def test_saved_models_are_for_their_sizes(tmp_path):
         corsac.save(Values().eval(), tmp_path / "values.safetensors", (X,))
 
 
-# Where it is called.
+# Circumstances of calls.
 
 
 def test_threads():

@@ -1,4 +1,4 @@
-"""What captured programs find in Python is seen where it changes between calls."""
+"""Captured programs notice changes of Python state between calls."""
 
 import types
 import warnings
@@ -138,7 +138,7 @@ def test_training_mode_is_seen():
         assert not torch.equal(compiled(X), compiled(X))
 
 
-# What Python remembers.
+# Caches of Python.
 
 
 class Remembers(nn.Module):
@@ -199,7 +199,7 @@ def test_tensors_that_are_kept_elsewhere():
 
 
 class Makes(OrderedDict):
-    """Gives something new each time that it is asked, as the activations of Hugging Face do."""
+    """Returns a new object on each access, as the activations of Hugging Face do."""
 
     def __getitem__(self, key):
         return super().__getitem__(key)()

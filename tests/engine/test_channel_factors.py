@@ -1,4 +1,4 @@
-"""Factors of channels become part of the weights of the layer before them."""
+"""Channel factors are folded into the weights of the layer before them."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ import corsac
 
 
 class Scaled(nn.Module):
-    """A layer, and what is done with its result and a factor."""
+    """A layer, and the operations on its result and a factor."""
 
     def __init__(self, layer, factor, after):
         super().__init__()
@@ -66,7 +66,7 @@ def test_factors_are_folded(layer, factor, after):
     x = example(model)
     fast, steps = compiled(model, x)
     assert not any("mul" in step or "fused" in step for step in steps), steps
-    # What weights are made of may change.
+    # The sources of the weights may change.
     with torch.inference_mode():
         model.factor.mul_(-2)
         torch.testing.assert_close(fast(x), model(x), rtol=1e-5, atol=1e-5)

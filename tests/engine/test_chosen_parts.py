@@ -1,4 +1,4 @@
-"""A tensor with one integer as an index gives a view, whose place is known only when the program runs."""
+"""Indexing with a tensor of one integer gives a view, whose offset is known only at run time."""
 
 import pytest
 import torch

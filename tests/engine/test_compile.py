@@ -77,7 +77,7 @@ def test_the_program_used_last_is_kept(model):
     runs_natively(compiled, model)
     (first,) = compiled.native_programs()
     for size in range(1, 30):
-        # The second time, it is one that comes back.
+        # The second time, the size has been seen before.
         runs_natively(compiled, model, torch.randn(1, 3, size, 2))
         runs_natively(compiled, model, torch.randn(1, 3, size, 2))
         runs_natively(compiled, model)
@@ -90,7 +90,7 @@ def test_a_model_made_in_inference_mode():
         made = Net().eval()
         compiled = corsac.compile(made)
         runs_natively(compiled, made)
-        # Nothing counts this.
+        # This write does not increment a version counter.
         made.norm.weight.mul_(2)
         torch.testing.assert_close(compiled(IMAGE), made(IMAGE))
         made.norm.bias = nn.Parameter(made.norm.bias + 1, requires_grad=False)
@@ -265,9 +265,9 @@ def test_many_threads_call_one_model(model):
 
 
 MODELS = ["resnet18", "mobilenet_v3_small", "squeezenet1_1", "shufflenet_v2_x0_5"]
-#: Tens of gigabytes, or minutes, for nothing that their smaller sisters do not show.
+#: Models of tens of gigabytes, or that take minutes, covered by smaller ones.
 TOO_LARGE = ("regnet_y_128gf", "vit_h_14", "vit_l_16", "vit_l_32", "convnext_large")
-#: Functions that are kept as one call while tracing, and read sizes.
+#: Models with functions that are leaves of tracing, and read sizes.
 NOT_YET = ("swin", "maxvit", "mvit")
 
 

@@ -1,4 +1,4 @@
-"""What ``corsac.compile`` refuses, and settings from the environment that are wrong."""
+"""Errors of ``corsac.compile`` for invalid arguments, and for invalid settings in the environment."""
 
 import os
 import subprocess

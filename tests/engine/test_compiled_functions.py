@@ -1,4 +1,4 @@
-"""What corsac.compile makes of functions and methods, and the arguments that it shares with torch.compile."""
+"""corsac.compile of functions and methods, and its arguments in common with torch.compile."""
 
 import copy
 import inspect

@@ -1,4 +1,4 @@
-"""Operators that are made of others on the engine, against PyTorch."""
+"""Operators that the engine composes of others, against PyTorch."""
 
 import pytest
 import torch

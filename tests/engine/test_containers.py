@@ -1,4 +1,4 @@
-"""Containers besides lists and dictionaries, and classes derived from them: what a program reads of them is guarded."""
+"""Containers besides lists and dictionaries, and derived classes: values that a program reads of them are guarded."""
 
 import collections
 import types
@@ -15,7 +15,7 @@ LINEAR = torch.nn.Linear(4, 4).eval()
 
 
 class OtherList(list):
-    """C sees what is in it; Python does not."""
+    """Its items are visible to C, not to Python."""
 
     def __iter__(self):
         return iter([9, 9])

@@ -1,4 +1,4 @@
-"""CPython's own tests: each goes as without when it is recorded, and when what was recorded is called."""
+"""CPython's own tests have the same outcome when they are recorded, and when the recording is called."""
 
 import importlib.util
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Of the language, and fast.
+#: Tests of the language that are fast.
 FILES = [
     f"test_{name}"
     for name in (
@@ -46,9 +46,9 @@ FILES = [
         *("super", "sys_settrace", "types", "typing", "unpack", "with", "yield_from"),
     )
 ]
-#: What takes long, needs a network or a terminal, or counts what others in the process do.
+#: Tests that are slow, need a network or a terminal, or count objects of the process.
 LEFT_OUT = {
-    # How code is specialised tells that it was traced.
+    # Specialisation of code shows that it was traced.
     "test_dis",
     *("test_asyncio", "test_gc", "test_gdb", "test_idle", "test_multiprocessing_fork"),
     *("test_multiprocessing_forkserver", "test_multiprocessing_spawn", "test_socket", "test_ssl"),
@@ -62,7 +62,7 @@ def missing():
 
 
 def run(names, seconds):
-    """How the tests of files go, plain and compiled, by name."""
+    """Outcomes of the tests of files, plain and compiled, by name."""
     done = subprocess.run(
         [sys.executable, "-m", "kit.cpython_suite", *names],
         cwd=ROOT / "tests",
@@ -77,7 +77,7 @@ def run(names, seconds):
 
 
 def differing(found):
-    """The tests that go otherwise compiled, with their traces."""
+    """Tests with another outcome when compiled, with their tracebacks."""
     wrong = {}
     for name, (plain, compiled) in found.items():
         if "error" in plain:
@@ -95,7 +95,7 @@ def test_files_of_the_language():
     found = run(FILES, 500)
     assert set(found) == set(FILES)
     assert differing(found) == {}
-    # Most have nothing to capture: they call what may do anything.
+    # Most have nothing to capture: they call functions with unknown effects.
     assert sum(compiled["captured"] for _, compiled in found.values()) > 300
 
 

@@ -28,7 +28,7 @@ class Net(nn.Module):
 
 
 def agree(compiled, function, *inputs):
-    """The engine runs all of it: a call that PyTorch has to run is an error."""
+    """The engine runs everything: falling back to PyTorch is an error."""
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("error", corsac.HostWarning)
         found, expected = compiled(*inputs), function(*inputs)
@@ -106,7 +106,7 @@ def agree_with_host(compiled, *inputs):
 
 
 def test_compile_falls_back_to_dynamo():
-    """A view is written to that was made before values decided."""
+    """A write to a view that was made before data-dependent control flow is captured by Dynamo."""
     x, y = torch.randn(4, 5), torch.randn(5)
 
     def function(x, y):
@@ -239,7 +239,7 @@ TRANSFORMED = {
 
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_transforms_of_functions(name):
-    # Between the calls that begin and end a transform, tensors are of one dimension more than is seen.
+    # Inside of a transform, tensors have one dimension more than is visible.
     function = TRANSFORMED[name]
     x = torch.randn(4, 5)
     compiled = corsac.compile(function, options={"training": "native"})
@@ -252,7 +252,7 @@ def test_transforms_of_functions(name):
 
 @pytest.mark.parametrize("first", [nn.Linear(8, 8), nn.Identity()])
 def test_statistics_of_batch_norms_are_seen(first):
-    """PyTorch does not count what they write."""
+    """Writes to the statistics are noticed although PyTorch does not count them."""
     model = nn.Sequential(first, nn.BatchNorm1d(8)).eval()
     compiled = torch.compile(model, backend="corsac", options={"inference": "native"})
     x = torch.randn(6, 8) * 3 + 1

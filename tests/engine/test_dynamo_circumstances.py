@@ -1,4 +1,4 @@
-"""``torch.compile(backend="corsac")`` in what circumstances a program of PyTorch may be."""
+"""``torch.compile(backend="corsac")`` under the circumstances of a PyTorch program."""
 
 import threading
 import warnings
@@ -25,7 +25,7 @@ def layers():
 
 
 class Counted:
-    """The backend, with how often Dynamo asked for a graph, and what it got."""
+    """The backend, with the number and the arguments of Dynamo's requests for a graph."""
 
     def __init__(self):
         self.graphs, self.pieces = [], []
@@ -126,7 +126,7 @@ def test_fullgraph():
     with torch.no_grad():
         run = torch.compile(breaks, backend="corsac")
         assert torch.equal(run(torch.ones(3)), torch.full((3,), 4.0))
-        # It is the code of a function that Dynamo keeps graphs of.
+        # Dynamo keeps graphs by code object.
         torch._dynamo.reset()
         with pytest.raises(torch._dynamo.exc.Unsupported, match="graph_break"):
             torch.compile(breaks, backend="corsac", fullgraph=True)(torch.ones(3))

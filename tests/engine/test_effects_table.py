@@ -1,5 +1,5 @@
-"""Each function of C in the table of effects, in a program that uses it on state which changes between calls: as in
-PyTorch."""
+"""Each C function in the table of effects, in a program that uses it on state that changes between calls:
+results are PyTorch's."""
 
 import _abc
 import _bisect
@@ -50,7 +50,7 @@ def countdown(count):
 
 
 def state():
-    """What samples use, by short names."""
+    """The variables of samples, with short names."""
     made = SimpleNamespace(
         n=3,
         z=-2,
@@ -83,7 +83,7 @@ def state():
 
 
 def change(s, step):
-    """What a program has to notice."""
+    """A change that a program has to notice."""
     s.n, s.z, s.y, s.c = 5 + step, -7, 0.25, 3 - 1j
     s.w, s.t, s.b = False, f"xyz a{step}", b"xyz"
     s.u = (9, 3, 2, 1)
@@ -105,7 +105,7 @@ def change(s, step):
     Plain.k = 30 + step
 
 
-#: What stands for the first argument, by the owner of a method.
+#: Values for the first argument, by the owner of a method.
 RECEIVERS = {
     "str": "s.t",
     "bytes": "s.b",
@@ -133,7 +133,7 @@ RECEIVERS = {
     "Exception": "s.er",
     "types.GeneratorType": "made",
 }
-#: Arguments that are tried, until a call goes well.
+#: Arguments to try, until a call succeeds.
 ARGUMENTS = [
     "",
     "s.n",
@@ -180,7 +180,7 @@ ARGUMENTS = [
     "x, x",
     "None",
 ]
-#: Statements for those that need more.
+#: Statements for functions that need more.
 SAMPLES = {
     "builtins.globals": "r = globals()['s'].n",
     "builtins.locals": "y = s.n\nr = locals()['y']",
@@ -230,7 +230,7 @@ SAMPLES = {
     "torch.autocast_decrement_nesting": (
         "torch.autocast_increment_nesting()\nr = torch.autocast_decrement_nesting() + s.n"
     ),
-    # True while a call is recorded, of whatever: by that operators that are written in Python are seen.
+    # True while any call is recorded: this is how operators written in Python are noticed.
     "torch._C._has_torch_function": "torch._C._has_torch_function((x, s.n))\nr = s.n",
     "torch._C._has_torch_function_unary": "torch._C._has_torch_function_unary(x)\nr = s.n",
     "torch._C._has_torch_function_variadic": "torch._C._has_torch_function_variadic(x, x)\nr = s.n",
@@ -341,7 +341,7 @@ OF_C = (
     types.WrapperDescriptorType,
     types.ClassMethodDescriptorType,
 )
-#: Say nothing of state: they make classes, or are asked by C alone.
+#: Functions that do not depend on state: they make classes, or are called by C only.
 PARTS = ("__init_subclass__", "__subclasshook__", "__new__", "__class_getitem__")
 VIEWS = ("dict_keys", "dict_values", "dict_items", "odict_keys", "odict_values", "odict_items")
 PATHS = [path for _, path in _core.Recording.effects()]
@@ -356,7 +356,7 @@ def owner_of(path):
 
 
 def functions(path):
-    """The functions that a path of the table names."""
+    """The functions for a path of the table."""
     owner, name = path.rsplit(".", 1)
     if name != "*":
         return [path]
@@ -370,7 +370,7 @@ def variables(made):
 
 
 def sample(path):
-    """A program that calls the function; None if none is known."""
+    """A program that calls the function; None if no arguments work."""
     if path in SAMPLES:
         return SAMPLES[path]
     owner, name = path.rsplit(".", 1)
@@ -398,7 +398,7 @@ def sample(path):
 
 def shown(value):
     if isinstance(value, set | frozenset):
-        # In no order.
+        # In an arbitrary order.
         value = sorted(value, key=repr)
     return f"{type(value).__name__} {value!r}"
 
@@ -450,7 +450,7 @@ def test_it_does_what_it_does_in_pytorch(path, capsys):
     for own in functions(path):
         name = own.rsplit(".", 1)[1]
         if not hasattr(owner_of(own), name):
-            # Of another version of Python or PyTorch.
+            # A function of another version of Python or PyTorch.
             continue
         assert sample(own) is not None, f"{own} has no sample"
         expected = outcomes(own, lambda program: program)

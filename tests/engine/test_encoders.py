@@ -1,4 +1,4 @@
-"""Attention and encoders of ``torch.nn``: what is native, and what is as without."""
+"""Attention and encoders of ``torch.nn``: which parts are native, and that results are eager's."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def check(program, *inputs):
 
 
 def check_calls(program, *calls, native=True):
-    """Results of one call after the other are eager's, and lie as eager's do, from the first one on."""
+    """Results and strides of consecutive calls are eager's, from the first one on."""
     compiled = corsac.compile(program, options={"inference": "native"})
     with torch.no_grad():
         for inputs in calls:
@@ -51,7 +51,7 @@ def encoder(**options):
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_encoders_that_pack_padded_sequences(norm_first, activation):
-    """What was left out is zero before the last norm, if it is at the end of sequences; else it is something."""
+    """Masked positions are zero before the last norm if they are at the end of sequences, else not."""
     own = encoder(norm_first=norm_first, activation=activation)
     longer, scattered, nothing = PADDED.clone(), PADDED.clone(), torch.ones_like(PADDED)
     longer[0, 2:] = True
@@ -63,7 +63,7 @@ def test_encoders_that_pack_padded_sequences(norm_first, activation):
         return (own(x, src_key_padding_mask=mask),)
 
     compiled = check_calls(program, *[(X + number, own) for number, own in enumerate(masks)])
-    # Those that norm first pack nothing.
+    # With norm first, nothing is packed.
     assert ("values decide" in compiled.explain()) != norm_first
     floats = [torch.zeros(mask.shape).masked_fill(mask, float("-inf")) for mask in masks]
     check_calls(program, *[(X + number, own) for number, own in enumerate(floats)])
@@ -97,7 +97,7 @@ def test_attention_lies_as_its_fast_path_has_it(need_weights, average):
         check_calls(program, *[(x + number, padded.clone()) for number in range(3)])
         check_calls(program, *[(x + number, None, hidden.clone()) for number in range(3)])
         check_calls(program, *[(x + number, padded, hidden) for number in range(3)])
-        # A row of which nothing is seen is NaN.
+        # A fully masked row is NaN.
         check_calls(program, *[(x, torch.ones_like(padded))] * 3)
 
 
@@ -131,7 +131,7 @@ def test_programs_that_look_at_packed_sequences():
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.recording
 def test_padding_that_nobody_checks():
-    """Without the check, as many of the first of a sequence are packed as are no padding."""
+    """Without the check, the first positions are packed, as many as are not masked."""
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
     own = nn.TransformerEncoder(layer, 2, mask_check=False).eval()

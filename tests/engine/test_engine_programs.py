@@ -51,7 +51,7 @@ SHAPES = [(3, 4), (4,), (1, 4), (4, 4), (2, 3, 4), (2, 3, 4, 4), (3, 3, 3, 3), (
 
 
 def program(seed):
-    """Steps that run, the inputs, and which values are returned."""
+    """Steps, inputs, and the indices of returned values."""
     choose = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
     shapes = choose.choices(SHAPES, k=choose.randint(1, 3))
@@ -88,7 +88,7 @@ def check(seed):
     compiled = corsac.compile(function, fullgraph=True)
     with torch.inference_mode():
         expected = function(*inputs)
-        for _ in range(2):  # with fresh memory, and with used
+        for _ in range(2):  # with fresh and with reused memory
             found = compiled(*inputs)
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 

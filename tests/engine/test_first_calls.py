@@ -1,4 +1,4 @@
-"""First calls of many programs in many threads; what they leave behind."""
+"""First calls of many programs in many threads, and the memory that they leave behind."""
 
 import gc
 import random
@@ -18,7 +18,7 @@ BINARY = [torch.add, torch.sub, torch.mul, torch.maximum, torch.minimum]
 
 
 class Chain(nn.Module):
-    """Some operators, chosen by a number, with weights, state, and a value that decides now and then."""
+    """Some operators, chosen by a number, with weights, state, and sometimes data-dependent control flow."""
 
     def __init__(self, number):
         super().__init__()
@@ -104,7 +104,7 @@ def test_arguments_and_results_are_not_kept():
 
 
 def objects():
-    """How many objects there are of corsac and PyTorch. (torch.fx keeps lines of code for each module that it makes.)"""
+    """Number of objects of corsac and PyTorch. (torch.fx keeps lines of code for each module that it makes.)"""
     gc.collect()
     names = (type(own).__module__ for own in gc.get_objects())
     return sum(isinstance(own, str) and own.startswith(("corsac", "torch")) for own in names)
@@ -124,7 +124,7 @@ def drop_after_some_calls(number, gradients):
 
 @pytest.mark.parametrize(("gradients", "count"), [(False, 60), (True, 12)])
 def test_programs_that_are_dropped_leave_nothing(gradients, count):
-    # What is made once for all programs.
+    # Objects made once for all programs.
     for number in range(15):
         drop_after_some_calls(number, gradients)
     before = objects()

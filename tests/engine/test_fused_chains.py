@@ -1,4 +1,4 @@
-"""Elementwise operators that become one step."""
+"""Elementwise operators fused into one step."""
 
 import random
 
@@ -10,11 +10,11 @@ import corsac
 
 
 def compiled(function, *inputs):
-    """The steps of a function, whose results are PyTorch's."""
+    """The steps of a function, with results checked against PyTorch's."""
     fast = corsac.compile(function, fullgraph=True)
     with torch.inference_mode():
         expected = function(*inputs)
-        for _ in range(2):  # with fresh memory, and with used
+        for _ in range(2):  # with fresh and with reused memory
             found = fast(*inputs)
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6, equal_nan=True)
     return fast.native_programs()[0].steps
@@ -107,7 +107,7 @@ def test_truth_values_come_out():
 
 
 def test_what_others_read_is_a_value():
-    """Nothing is computed twice: what is read outside of a step is the result of another one."""
+    """A value that is read outside of a step is the result of its own step, and not computed twice."""
 
     def function(x, weight):
         y = (x * 2 + 1).sigmoid() * x
@@ -129,7 +129,7 @@ def test_a_result_takes_the_place_of_an_operand_that_nobody_else_reads():
     fast = corsac.compile(function, fullgraph=True)
     with torch.inference_mode():
         fast(x, weight)
-    # Nothing but the result, which the chain overwrites the product in.
+    # Only the result, into which the chain writes in place of the product.
     assert ": 2 steps, 0 bytes for values" in fast.explain()
 
 
@@ -204,5 +204,5 @@ def test_random_chains(seed):
         for _ in range(2):
             for found, wanted in zip(fast(*inputs), expected, strict=True):
                 off = ~torch.isclose(found, wanted, 1e-4, 1e-5, equal_nan=True)
-                # Numbers that are compared may differ in the last bit, and then all of a choice does.
+                # Compared numbers may differ in the last bit, which then changes a whole selection.
                 assert off.float().mean() < 0.01, (seed, off.sum())

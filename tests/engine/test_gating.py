@@ -1,4 +1,4 @@
-"""Factors of channels that become factors of the next convolution's weights: squeeze and excitation."""
+"""Channel factors folded into the next convolution's weights: squeeze and excitation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import corsac
 
 
 class Squeeze(nn.Module):
-    """A depthwise convolution, factors of its channels from their means, and a convolution of single pixels."""
+    """A depthwise convolution, factors of its channels from their means, and a pointwise convolution."""
 
     def __init__(self, channels: int, out: int, stride: int = 1, bias: bool = True) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Squeeze(nn.Module):
 
 
 def steps_of(model: nn.Module, x: torch.Tensor) -> list[str]:
-    """The steps of the program for ``x``, whose results are eager's."""
+    """The steps of the program for ``x``, with results checked against eager's."""
     fast = corsac.compile(model.eval())
     with torch.inference_mode():
         torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Texts that Hugging Face's models generate with a compiled ``forward``, key by key into a cache."""
+"""Text generation by Hugging Face models with a compiled ``forward`` and a cache of keys and values."""
 
 import pytest
 import torch
@@ -53,7 +53,7 @@ def test_the_same_tokens_as_without(make, cache):
 
 
 def generated_with_a_growing_cache(make):
-    """A model that has generated texts from prompts of several lengths, the same as without corsac."""
+    """A model that has generated texts from prompts of several lengths, equal to those without corsac."""
     torch._dynamo.reset()
     model, other = made(make), made(make)
     model.forward = corsac.compile(model.forward, options={"inference": "native"})
@@ -67,7 +67,7 @@ def generated_with_a_growing_cache(make):
 
 @pytest.mark.parametrize("make", [gpt2, llama])
 def test_a_cache_that_grows_is_recorded_for_all_its_lengths(make):
-    """Also after compiled training in the same process."""
+    """A growing cache needs few programs, also after compiled training in the same process."""
     layer = corsac.compile(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()))
     for _ in range(2):
         layer(torch.ones(2, 3)).sum().backward()
@@ -75,12 +75,13 @@ def test_a_cache_that_grows_is_recorded_for_all_its_lengths(make):
     module = module_of(model.forward)
     assert module._dynamo is None, model.forward.explain()
     graphs = {id(own.graph) for own in module._recorded.programs()}
-    # Prompts and tokens, of the first cache and of all, of one length and of all; what is in use of them.
+    # Of prompts and of tokens, for the first cache and for all, for one length and for all; and of the
+    # cache's used part.
     assert graphs and len(graphs) <= 7
 
 
 def test_static_caches_are_written_where_they_are():
-    """Natively, in one program for all layers."""
+    """Static caches are written in place, natively, in one program for all layers."""
     torch._dynamo.reset()
     model = made(llama)
     options = {"max_new_tokens": 6, "do_sample": False, "cache_implementation": "static"}
@@ -98,7 +99,7 @@ def test_static_caches_are_written_where_they_are():
 
 
 def test_a_cache_that_shares_memory_with_a_weight():
-    """What is written to it is written to the weight, in the middle of the program."""
+    """Writes to the cache change the weight in the middle of the program."""
     torch._dynamo.reset()
     linear = torch.nn.Linear(4, 4)
 

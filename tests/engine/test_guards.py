@@ -1,4 +1,4 @@
-"""Guards of recorded programs: what they are, the lines that they come from, and what is said of them."""
+"""Guards of recorded programs: their text, their source lines, and messages about them."""
 
 import collections
 import logging
@@ -94,7 +94,7 @@ def test_explain_lists_guards_and_groups_those_that_are_alike():
     assert f"self.scale == 2.0 (test_guards.py:{line})" in text
     assert f"guarded places: {len(guards(made))}" in text
     hooks = [own for own in text.splitlines() if "_forward_hooks == {}" in own]
-    # Those of four modules are one line.
+    # Guards of four modules are one line.
     assert any("4 × " in own for own in hooks)
 
 
@@ -223,7 +223,7 @@ def test_loggers_are_python_s_own(caplog):
     assert said(caplog, "recompiles")
 
 
-# Each kind of guard, and what fails it.
+# Each kind of guard, and a change that fails it.
 
 
 class Base:
@@ -387,7 +387,7 @@ def test_a_place_that_changes_is_seen(place):
     try:
         change()
         assert not known.hold()
-        # The guard that failed last is looked at first.
+        # The guard that failed last is checked first.
         assert not known.hold()
         what, then, now, _ = known.failure(program)
         assert what and then != now
@@ -412,7 +412,7 @@ def test_a_place_that_changes_back_is_as_it_was():
         assert not known.hold()
         own["value"] = 2.0
         assert known.hold()
-        # Another version, with the same in it.
+        # Another version with equal contents.
         own["other"] = 1
         del own["other"]
         assert known.hold() and known.hold()

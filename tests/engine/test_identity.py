@@ -1,4 +1,4 @@
-"""Programs that ask which tensors their tensors are: lists of parameters, sets, dictionaries by weights, `id`."""
+"""Programs that depend on the identity of tensors: lists of parameters, sets, dictionaries by weights, `id`."""
 
 import pytest
 import torch

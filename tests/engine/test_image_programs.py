@@ -1,4 +1,4 @@
-"""Random programs over images: what runs on blocks of channels agrees with PyTorch."""
+"""Random programs over images: operators in the blocked channel layout agree with PyTorch."""
 
 import random
 
@@ -10,7 +10,7 @@ import corsac
 
 
 def layer(r, channels, size):
-    """A layer for images of ``channels`` planes, which may not fit ``size``."""
+    """A layer for images of ``channels`` planes, possibly invalid for ``size``."""
     kind = r.choice(
         ["conv", "conv", "conv", "alone", "groups", "max", "mean", "adaptive", "act", "norm"]
     )
@@ -85,7 +85,7 @@ class Part(nn.Module):
 
 
 class Net(nn.Module):
-    """Layers on random values before them; some join two."""
+    """Layers on random previous values; some join two."""
 
     def __init__(self, r, channels, size):
         super().__init__()
@@ -108,7 +108,7 @@ class Net(nn.Module):
                 if special is Part:
                     made = Part() if x.shape[1] >= 3 else None
                 elif special is LastNorm:
-                    # Of a few channels that are nearly equal, rounding is most of the result.
+                    # For few, nearly equal channels, rounding dominates the result.
                     made = LastNorm(x.shape[1]) if x.shape[1] >= 8 else None
                 elif special is not None:
                     made = special(x.shape[1])

@@ -1,4 +1,4 @@
-"""Arguments that are integers, and others in each call."""
+"""Integer arguments that differ in each call."""
 
 import random
 

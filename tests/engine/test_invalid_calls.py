@@ -1,4 +1,4 @@
-"""Calls that PyTorch refuses give no results."""
+"""Calls that PyTorch rejects have no results on the engine."""
 
 import warnings
 
@@ -12,12 +12,12 @@ from corsac.lowering import LoweringError
 from kit.operator_samples import Call, entries, full_name
 
 OPERATORS = [op for op in entries() if op.error_inputs_func is not None]
-#: How many operators are run at once; all take a minute.
+#: Stride through the operators: all of them take a minute.
 EVERY = 3
 
 
 def native(function, *inputs):
-    """What the engine makes of a function; None if nothing."""
+    """The native program of a function; None if there is none."""
     module = fx.symbolic_trace(function)
     with torch.no_grad():
         try:
@@ -27,7 +27,7 @@ def native(function, *inputs):
 
 
 def check(function, *inputs):
-    """That eager refuses a call, and the engine too."""
+    """Check that eager rejects a call, and the engine too."""
     with torch.no_grad(), pytest.raises(Exception):  # noqa: B017  whatever it is
         function(*inputs)
     run = native(function, *inputs)

@@ -1,4 +1,4 @@
-"""Programs of which PyTorch runs a part: what comes after it is native all the same."""
+"""Programs of which PyTorch runs a part: operators after it are still native."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def around(x, w):
 
 
 def transposed_then_viewed(x, w):
-    # PyTorch's product lies column by column after the first transposition, row by row after the second.
+    # PyTorch's product is in column order after the first transposition, in row order after the second.
     y = (torch.relu(x @ w) + 1).t()
     y = torch.ops.corsac_tests.middle.default(y)
     return y.t().view(-1) * 2
@@ -109,7 +109,7 @@ def test_parts_of_inputs_that_are_returned_are_views(function):
 
 
 class Keeps(torch.nn.Module):
-    """Keeps and returns views of one value, beside what is native."""
+    """Keeps and returns views of one value, beside native operators."""
 
     def __init__(self, kept, returned):
         super().__init__()

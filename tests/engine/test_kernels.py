@@ -1,4 +1,4 @@
-"""Kernels of single operators: what eager gives, at sizes and with numbers that kernels have special ways for."""
+"""Kernels of single operators against eager, at sizes and with numbers that take special paths."""
 
 import itertools
 
@@ -13,7 +13,7 @@ INFINITY, NAN = float("inf"), float("nan")
 
 
 def check(function, *inputs, close=1e-5, steps=None):
-    """Compiled natively, ``function`` gives what it gives otherwise, with the signs of zeros."""
+    """Compiled natively, ``function`` has the same results as eager, including signs of zeros."""
     compiled = corsac.compile(function)
     with torch.inference_mode():
         compiled(*inputs)
@@ -33,7 +33,7 @@ def _tensors(result):
 
 
 def _numbers(*shape):
-    """Numbers among which are infinities, NaN and both zeros."""
+    """Numbers including infinities, NaN and both zeros."""
     x = torch.randn(shape)
     special = torch.tensor([INFINITY, -INFINITY, NAN, 0.0, -0.0])
     places = torch.randint(0, x.numel(), (max(1, x.numel() // 50),))
@@ -69,7 +69,7 @@ def _trained(norm):
 def test_batch_norms_become_part_of_linear_layers(bias):
     model = nn.Sequential(nn.Linear(20, 33, bias), _trained(nn.BatchNorm1d(33)), nn.ReLU()).eval()
     check(model, torch.randn(9, 20), close=1e-4, steps=1)
-    # Of three dimensions, the second are the channels, which are not what the layer computes.
+    # With three dimensions, the second is the channels, which the layer does not compute.
     square = nn.Sequential(nn.Linear(20, 33, bias), _trained(nn.BatchNorm1d(9))).eval()
     check(square, torch.randn(4, 9, 20), close=1e-4)
 
@@ -233,7 +233,7 @@ def test_slices_and_turns():
 
 
 GROUPS = [
-    # Groups, channels and results of each, kernel, stride, padding, dilation.
+    # Groups, channels of input and result, kernel, stride, padding, dilation.
     (4, 8, 8, 3, 1, 1, 1),
     (2, 4, 12, 3, 2, 1, 1),
     (3, 5, 7, (1, 3), 1, (0, 1), 2),
@@ -253,7 +253,7 @@ def test_convolutions_in_small_groups(case, bias):
     for rows, columns in ((9, 11), (20, 50)):
         x = torch.randn(2, groups * inputs, rows, columns)
         check(nn.Sequential(conv, nn.ReLU()), x, close=1e-4)
-        # What is infinite in one group does not reach another.
+        # An infinity in one group must not affect another.
         x[:, 0] = INFINITY
         check(conv, x, close=1e-4)
     weight = torch.randn_like(conv.weight)
@@ -289,7 +289,7 @@ def test_functions_of_two_numbers(function):
         [0.0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -0.5, 7.5, 1e30, -1e30, 1e-30, INFINITY, -INFINITY, NAN]
     )  # fmt: skip
     if function in (torch.fmod, torch.remainder, torch.floor_divide):
-        # What PyTorch's vectors make of quotients that are too large is neither their rest nor the same everywhere.
+        # PyTorch's vectorised remainder of quotients that are too large is neither exact nor consistent.
         values = values[~((values.abs() == 1e30) | (values == 1e-30))]
     count = len(values)
     x, y = values[:, None].expand(-1, count).contiguous(), values.expand(count, -1).contiguous()
@@ -385,7 +385,7 @@ def test_rows_and_columns_in_other_places(columns):
     for size in [(3, 7), (6, 2 * columns), (11, columns + 9), (6, columns)]:
         check(lambda x, s=size: F.interpolate(x, s, mode="nearest"), x)
         check(lambda x, s=size: F.interpolate(x, s, mode="nearest-exact"), x)
-    # Many planes, of which threads get rows.
+    # Many planes, whose rows are divided among threads.
     many = torch.randn(8, 4, 64, 64)
     check(lambda x: F.interpolate(x, scale_factor=1.7), many)
     check(lambda x: x.roll((9, 30), (2, 3)), many)
@@ -403,7 +403,7 @@ def test_functions_of_three_numbers(shapes):
         lambda a, b, c: torch.addcdiv(a, b, c, value=2),
     ):
         check(function, a, b, c)
-        # In a chain, with numbers that are the same for all.
+        # In a chain, with scalars.
         check(lambda a, b, c, f=function: f(a.sin(), b, c).abs() + 1, a, b, c)
         check(lambda a, b, c, f=function: f(a * 2, b, c.sum(-1, keepdim=True)), a, b, c)
 
@@ -460,7 +460,7 @@ def test_products_of_special_numbers():
                 x[3], x[3, place] = 0.9, special
                 check(lambda x: x.prod(-1), x)
                 check(lambda x: x.t().contiguous().prod(0), x)
-    # In single precision, as PyTorch's: too large and too small.
+    # In single precision, like PyTorch: overflow and underflow.
     check(lambda x: (x.prod(-1), x.prod(0), x.prod()), torch.full((65, 130), 10.0))
     check(lambda x: (x.prod(-1), x.prod(0), x.prod()), torch.full((65, 130), -0.1))
     x = torch.rand(40, 130) + 0.5
@@ -540,7 +540,7 @@ def test_pairs_of_many_elements(function):
         check(function, x, other)
         if function is not F.prelu:
             check(function, other, x)
-            # Of rows that are not long.
+            # Short rows.
             if other.dim() < 3:
                 check(function, x[:, :, :3].contiguous(), other[..., :3].contiguous())
 

@@ -1,4 +1,4 @@
-"""Large weights that programs read where PyTorch has them: of embeddings, nobody has a copy."""
+"""Borrowed weights: large weights that programs read from PyTorch's memory; of embeddings, no copy is made."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch import nn
 
 import corsac
 
-#: From a mebibyte on.
+#: Weights of a mebibyte and more are borrowed.
 SIZES = (5000, 64)
 WORDS = torch.tensor([[3, 4999, 0], [17, 17, 2]])
 
 
 class Words(nn.Module):
-    """Embeddings whose weight is that of the last layer, too."""
+    """Embeddings whose weight is shared with the last layer."""
 
     def __init__(self, sizes: tuple[int, int] = SIZES) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ def program_text(fast: nn.Module) -> str:
 def test_an_embedding_is_read_where_it_lies(model: nn.Module) -> None:
     fast = corsac.compile(model)
     check(fast, model)
-    # The input after that of the caller; the last layer has the same weight packed.
+    # The input after the caller's; the last layer has the same weight packed.
     assert "= select(in1, in0)" in program_text(fast)
     assert "w0)" in program_text(fast)
 
@@ -89,7 +89,7 @@ def test_weights_that_change_are_seen(model: nn.Module) -> None:
     check(fast, model)
     model.embedding.weight = nn.Parameter(torch.randn(SIZES))
     check(fast, model)
-    # Of another size, of which the index is not in range.
+    # Of another size, for which the index is out of range.
     model.embedding = nn.Embedding(4500, 64)
     with pytest.raises(IndexError), torch.inference_mode():
         fast(WORDS)

@@ -1,4 +1,4 @@
-"""Many threads call one compiled model at once, with sizes that change, and every result is checked."""
+"""Many threads call one compiled model at once, with changing sizes, and every result is checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from corsac._compiled_function import module_of
 
 
 class Mixed(nn.Module):
-    """A convolution, a linear layer, attention and a reduction: kernels of every sort share the threads."""
+    """A convolution, a linear layer, attention and a reduction: kernels of every kind share the threads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Mixed(nn.Module):
 
 
 def call_from_threads(threads: int, seconds: float) -> int:
-    """How many calls were made; each result is compared with eager's."""
+    """Number of calls; each result is compared with eager's."""
     torch.manual_seed(0)
     model = Mixed().eval()
     inputs = [torch.randn(1 + n % 3, 3, 5 + n, 9 + 2 * n) for n in range(6)]
@@ -47,7 +47,7 @@ def call_from_threads(threads: int, seconds: float) -> int:
     def guarded(work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as error:  # of another thread than the test's
+        except BaseException as error:  # in a thread other than the test's
             faults.append(error)
 
     def work(number: int) -> None:
@@ -84,7 +84,7 @@ def test_sixteen_threads_for_a_minute() -> None:
 
 
 def test_threads_that_take_different_ways():
-    """Eight threads call one program whose values decide, each way for the first time in any of them."""
+    """Eight threads take the paths of one data-dependent program, each path for the first time in any of them."""
 
     def function(x):
         y = x * 2

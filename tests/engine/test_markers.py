@@ -1,4 +1,4 @@
-"""What programs say about functions of theirs."""
+"""Markers with which programs declare properties of their functions."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def check(function, compiled, calls=4):
 
 
 def compile_both(function):
-    """By the engine and for a backend, with the graphs that this gets."""
+    """Compile for the engine and for a backend, with the graphs given to the latter."""
     backend, graphs = backends()
     engine = corsac.compile(function, options={"inference": "native"})
     hosted = corsac.compile(function, backend=backend)
@@ -157,7 +157,7 @@ def test_functions_that_give_constants(marker):
     settings = {"factor": 2, "asked": 0}
 
     def factor():
-        # What values decide in it is no question either.
+        # Data-dependent control flow in it is allowed too.
         return settings["factor"] if float(torch.ones(1)) > 0 else 0
 
     mark = corsac.assume_constant if marker == "corsac" else torch.compiler.assume_constant_result
@@ -174,7 +174,7 @@ def test_functions_that_give_constants(marker):
             torch.testing.assert_close(compiled(x), expected)
         if _verify.ON:
             return
-        # That is what it is for.
+        # The marker declares this value constant.
         settings["factor"] = 5
         torch.testing.assert_close(compiled(x), expected)
     assert len(module_of(compiled)._recorded.programs()) == 1

@@ -1,4 +1,4 @@
-"""Calls are left to PyTorch where it is faster, which is tried in the first ones."""
+"""Calls are left to PyTorch where it is faster, as measured in the first calls."""
 
 import threading
 
@@ -21,7 +21,7 @@ def layers():
 
 
 def pretend(monkeypatch, native, host):
-    """Calls take so many seconds; answers how many are made each way."""
+    """Calls take the given number of seconds; returns the counts of calls each way."""
     counts = [0, 0]
 
     def ran(race, way, seconds):
@@ -63,7 +63,7 @@ def test_the_faster_way_is_kept(monkeypatch, through_dynamo):
 
 
 def test_results_are_eagers_while_it_is_tried():
-    """Each call is made once, whoever runs it."""
+    """Each call runs once, natively or by PyTorch, with eager's result."""
 
     class Parts(nn.Module):
         def __init__(self):
@@ -87,7 +87,7 @@ def test_results_are_eagers_while_it_is_tried():
 
 
 class Island(nn.Module):
-    """Two native parts, and an operator between them that the engine does not know."""
+    """Two native parts, and an operator between them that the engine does not support."""
 
     def __init__(self):
         super().__init__()
@@ -110,7 +110,7 @@ def test_parts_are_measured_each_by_itself(monkeypatch):
     ran = Race._ran
 
     def pretended(race, way, seconds):
-        # The first part is three times as fast natively, the second a third.
+        # Natively the first part is three times as fast, the second a third.
         fast = {first.choice.race: 0, second.choice.race: 1}.get(race)
         ran(race, way, 0.1 if fast is None or way == fast else 0.3)
 
@@ -139,12 +139,12 @@ def test_calls_that_are_left_to_pytorch_are_not_looked_at(monkeypatch):
     find = compiled._recorded.find
     monkeypatch.setattr(compiled._recorded, "find", lambda own: looked.append(1) or find(own))
     monkeypatch.setattr(corsac._engine_module, "LEFT", 4)
-    compiled._runner.leave((X,), 0)
+    compiled._runner.leave((X,), None, 0)
     call(compiled, model, 11)
-    # One look, and four calls without.
+    # One watched call, and four without.
     assert len(looked) == 3
     model[2] = nn.Linear(8, 5)
-    # It is another model, and a program for it is recorded when it is looked at.
+    # It is another model, and a program for it is recorded when the call is watched.
     call(compiled, model, 6)
     assert len(looked) > 3
 
@@ -163,7 +163,7 @@ def test_calls_that_cannot_be_native_are_not_looked_at(monkeypatch):
         assert torch.equal(result, torch.rand(3) + x)
     assert len(looked) < 300
     assert "run by PyTorch more than 100 times: " in compiled.explain()
-    # Others are looked at.
+    # Others are watched.
     looked.clear()
     compiled(torch.ones(1))
     assert looked
@@ -196,7 +196,7 @@ def test_options():
 
 
 def test_exceptions_of_the_program_are_raised_once():
-    """Those that PyTorch raises in its turn are not taken for the engine's."""
+    """Exceptions raised by PyTorch's run are not mistaken for the engine's."""
     model = layers()
     compiled = corsac.compile(model)
     call(compiled, model, 2)

@@ -65,7 +65,7 @@ def test_floats_become_integers():
 
 @pytest.mark.parametrize("dtype", [torch.int64, *DTYPES])
 def test_floats_that_are_no_integers(dtype):
-    """x86 makes the least integer of what is out of 32 bits, and fewer bits are of that."""
+    """x86 converts values outside of 32 bits to the least integer, and narrower types take its low bits."""
     inf, nan = float("inf"), float("nan")
     odd = [inf, -inf, nan, 3e9, -3e9, 1e10, 5.5e10, 1e20, -1e20, 2147483648.0, -2147483648.0]
     x = torch.tensor([*odd, 2147483520.0, 70000.7, -70000.7, 300.5, -300.5, 40000.2, -0.9] * 3)

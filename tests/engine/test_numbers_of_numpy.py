@@ -1,4 +1,4 @@
-"""Programs that compute numbers with NumPy, and take texts apart."""
+"""Programs that compute numbers with NumPy, and parse strings."""
 
 import re
 

@@ -1,11 +1,11 @@
-"""Samples of torch's own operator tests on the engine: native and right, or left to PyTorch."""
+"""Samples of torch's own operator tests on the engine: native and correct, or left to PyTorch."""
 
 import pytest
 
 from kit.operator_samples import entries, full_name, run
 
 OPERATORS = list(entries())
-#: What models are made of: run at once. All others take minutes together.
+#: Always run: operators of models. All others together take minutes.
 QUICK = frozenset(
     [
         "add",

@@ -207,7 +207,7 @@ def test_a_batch_norm_goes_into_the_convolution_before_it():
         x = random(1, 3, 8, 8)
         with torch.no_grad():
             torch.testing.assert_close(compiled(x), net(x), rtol=1e-5, atol=1e-5)
-        assert "2 steps" in compiled.explain()  # the convolution, and its result out of blocks
+        assert "2 steps" in compiled.explain()  # the convolution, and the result out of blocks
 
 
 def test_a_convolution_used_twice_keeps_its_norm_apart():
@@ -360,7 +360,7 @@ def test_writing_in_place():
         y += 1
         return y, y.clamp_(min=0.5) + 1
 
-    # The first result is written to after it was made.
+    # The first result is written to later.
     agree(reads_later_view, random(3))
     agree(reads_later, random(3))
 

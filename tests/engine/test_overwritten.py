@@ -1,4 +1,4 @@
-"""Programs that write to inputs, buffers and caches where no gradients are wanted, captured by recording."""
+"""Programs that write to inputs, buffers and caches without gradients, captured by recording."""
 
 import copy
 import warnings
@@ -99,7 +99,7 @@ def test_buffers_that_others_write_to_meanwhile():
 
 
 def test_buffers_that_are_only_read_and_change_in_each_call():
-    """After some programs they are taken anew each time; parameters are not."""
+    """Buffers are read anew in each call after some programs; parameters are not."""
 
     class Scaled(nn.Module):
         def __init__(self):
@@ -189,7 +189,7 @@ def test_inputs_that_are_parts_of_one(views):
 
 
 def test_memory_of_others():
-    """An array and a weight lie where an input does."""
+    """An array and a weight share memory with an input."""
     linear = nn.Linear(4, 4)
 
     def function(x, y):
@@ -254,7 +254,7 @@ def test_an_index_that_is_out_of_range():
 
 
 def test_operators_that_fail_after_writes():
-    """What was written is, as it is in PyTorch; nobody writes it twice."""
+    """Earlier writes remain, as in PyTorch, and are not made twice."""
 
     class Looked(nn.Module):
         def __init__(self):
@@ -304,7 +304,7 @@ def dropped(x, y):
 
 
 def stepped(x, y):
-    """Writes before values are read, and after them, whichever way is taken."""
+    """Writes before and after values are read, on every path."""
     x.add_(1)
     if x.sum() > 3:
         x.mul_(0.5)
@@ -317,12 +317,12 @@ def stepped(x, y):
 
 @pytest.mark.parametrize("function", [sampled, dropped, stepped])
 def test_values_decide_after_something_was_changed(function):
-    """Who takes another way finds nothing of it: what was written, and numbers that were drawn, are put back."""
+    """A call that takes another path is not affected: writes and random numbers are undone."""
     compiled = native(function)
     torch.manual_seed(0)
     table = torch.randn(5, 5)
     with torch.no_grad(), warnings.catch_warnings():
-        # Some ways have nothing that the engine computes.
+        # On some paths the engine computes nothing.
         warnings.simplefilter("ignore")
         for call in range(40):
             torch.manual_seed(call)
@@ -347,7 +347,7 @@ def test_values_decide_after_something_was_changed(function):
 
 
 def test_what_is_faster_is_measured_without_traces():
-    """While both are tried, each call is made once."""
+    """While both ways are tried, each call runs once."""
     compiled = corsac.compile(stepped)
     with torch.no_grad():
         for call in range(40):
@@ -378,7 +378,7 @@ def test_compiling_draws_no_random_numbers():
 
 
 def test_graphs_that_share_packed_weights_number_them_apart():
-    """Whichever is compiled first of those that were made at the same time."""
+    """Numbers differ for graphs made at the same time, whichever is compiled first."""
     packed = Packed()
     graphs = []
     for rows in (3, 12):

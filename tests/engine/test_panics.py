@@ -1,4 +1,4 @@
-"""A panic of the Rust below ends no program: PyTorch runs the call, or there is an ordinary exception."""
+"""A Rust panic does not end the process: PyTorch runs the call, or an ordinary exception is raised."""
 
 import threading
 
@@ -70,12 +70,12 @@ def test_running(width):
         with pytest.warns(corsac.HostWarning, match=PANIC):
             found = run(x)
         assert torch.equal(found, model(x))
-        # It is not called again; others are, with the same weights and threads.
+        # The part that panicked is not called again; others are, with the same weights and threads.
         assert torch.equal(run(x), model(x))
         assert run.native_programs() == []
         assert torch.allclose(run(x[:3]), model(x[:3]), atol=1e-5)
         assert len(run.native_programs()) == 1
-    # The program itself is none the worse.
+    # The program itself is intact.
     assert torch.allclose(program(x), model(x), atol=1e-5)
 
 
@@ -102,7 +102,7 @@ def test_running_a_part_between_those_of_the_host():
         assert torch.allclose(run(x), function(x), atol=1e-6)
         assert "2 native parts" in run.explain()
         _core.plant_panic("run")
-        # What PyTorch has run before has changed nothing.
+        # PyTorch's earlier run has changed nothing.
         with pytest.warns(corsac.HostWarning, match=PANIC):
             assert torch.allclose(run(x), function(x), atol=1e-6)
         assert torch.allclose(run(x), function(x), atol=1e-6)
@@ -160,7 +160,7 @@ def test_other_threads_go_on():
         thread = threading.Thread(target=calls)
         thread.start()
         _core.plant_panic("run")
-        # One of the two panics; PyTorch runs that call.
+        # One of the two panics occurs; PyTorch runs that call.
         with pytest.warns(corsac.HostWarning, match=PANIC):
             results = [run(x) for _ in range(50)]
             thread.join()

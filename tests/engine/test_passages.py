@@ -1,4 +1,4 @@
-"""The code through which modules are called and find their parts is looked at as a whole."""
+"""The code through which modules are called and find their submodules is recognised as a whole."""
 
 import contextlib
 import re
@@ -16,13 +16,13 @@ X = torch.linspace(-1, 1, 12).reshape(3, 4)
 
 
 def test_code_of_modules_is_known():
-    """Otherwise first calls take a fifth longer: a new PyTorch has other code."""
+    """The installed PyTorch's code is recognised; otherwise first calls take a fifth longer."""
     names = [own.co_name for own in _passages.passages()]
     assert names == ["__getattr__", "_wrapped_call_impl", "_call_impl"]
 
 
 def calls(make, arguments):
-    """Calls a model as it is, and compiled, and compares."""
+    """Compare calls of a model, uncompiled and compiled."""
     plain, watched = make().eval(), make().eval()
     compiled = corsac.compile(watched)
     with torch.no_grad():
@@ -48,7 +48,7 @@ class Parts(nn.Module):
 
 
 def guards_of(model, *args, **kwargs):
-    """What is guarded, without the line that has read it."""
+    """The guards, without source lines."""
     compiled = corsac.compile(model)
     with torch.no_grad():
         compiled(*args, **kwargs)
@@ -71,7 +71,7 @@ class Seven(nn.Module):
 
 
 class Looks(nn.Module):
-    """Finds attributes in a way of its own."""
+    """Looks up attributes in its own way."""
 
     def __init__(self):
         super().__init__()
@@ -159,7 +159,7 @@ def test_hooks_of_all_modules():
 
 
 def test_hooks_that_a_program_registers():
-    """What is known of the first module need not be so of the next one."""
+    """Facts about the first module need not hold for the next one."""
 
     class Registers(nn.Module):
         def __init__(self):
@@ -197,7 +197,7 @@ def test_classes_that_are_patched(monkeypatch):
 
 
 def test_parts_called_by_c():
-    """What modules give to C code is read by it."""
+    """Submodules passed to C functions are read and guarded."""
 
     class Maps(nn.Module):
         def __init__(self):

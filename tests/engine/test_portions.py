@@ -1,4 +1,4 @@
-"""Batches that are too large for the cache: steps that are done for a few images at a time."""
+"""Micro-batching: batches too large for the cache are computed a few images at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 import corsac
 
-#: Of which eight are more than stays in a cache.
+#: Eight of these do not fit into a cache.
 IMAGE = (32, 64, 64)
 
 
@@ -24,7 +24,7 @@ def images(count: int, shape: tuple[int, ...] = IMAGE) -> torch.Tensor:
 
 
 def seeded(model: nn.Module) -> nn.Module:
-    """With weights and statistics that are not those of a new module."""
+    """Set weights and statistics unlike those of a new module."""
     generator = torch.Generator().manual_seed(1)
     for tensor in [*model.parameters(), *model.buffers()]:
         if tensor.is_floating_point():
@@ -34,7 +34,7 @@ def seeded(model: nn.Module) -> nn.Module:
 
 
 def steps_of(model: nn.Module, x: torch.Tensor) -> list[str]:
-    """The steps of the program for ``x``, whose results are eager's."""
+    """The steps of the program for ``x``, with results checked against eager's."""
     fast = corsac.compile(model)
     with torch.inference_mode():
         torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-4)
@@ -109,7 +109,7 @@ def test_images_are_joined_along_channels() -> None:
 
 
 class Mixing(nn.Module):
-    """An image's result depends on the others."""
+    """The result of an image depends on the others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ def test_steps_that_mix_images_are_done_for_all() -> None:
 
 
 class Tapped(nn.Module):
-    """Returns what it computes on the way."""
+    """Returns an intermediate value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ def test_a_file_runs_without_pytorch(tmp_path: Path) -> None:
 
 
 class Random(nn.Module):
-    """Steps over images chosen at random, some of which mix images or return what is on the way."""
+    """Random steps over images, some of which mix images or return intermediate values."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Programs whose products are of bfloat16 numbers, against PyTorch in double precision."""
+"""Programs with matrix products in bfloat16, against PyTorch in double precision."""
 
 import copy
 import pickle
@@ -12,7 +12,7 @@ import corsac
 
 
 def in_tiles():
-    """Whether this processor multiplies bfloat16 numbers in tiles."""
+    """Whether this processor has tile instructions for bfloat16."""
     fast = corsac.compile(nn.Linear(4, 4), precision="bf16")
     with torch.no_grad():
         fast(torch.zeros(1, 4))
@@ -23,7 +23,7 @@ TILES = in_tiles()
 
 
 class Net(nn.Module):
-    """Convolutions of all forms, with what is done between them."""
+    """Convolutions of all forms, with operators between them."""
 
     def __init__(self):
         super().__init__()
@@ -55,7 +55,7 @@ def as_if_trained(model):
 
 
 def distance(got, expected):
-    """How far results are from what they should be, as a part of their size."""
+    """Error of results, relative to their size."""
     assert got.dtype == torch.float32
     assert got.shape == expected.shape
     return float((got.double() - expected).norm() / expected.norm())
@@ -71,7 +71,7 @@ def check(model, *inputs, within=0.02):
     error = distance(got, expected)
     assert error < (within if TILES else 1e-4)
     if TILES:
-        # It is rounded, and only to eight bits.
+        # Rounded, and only to eight bits.
         assert error > 3 * plain
     (program,) = fast.native_programs()
     assert program.precision == ("bf16" if TILES else "f32")

@@ -1,4 +1,4 @@
-"""Programs that print, log and warn: each call does so once, with what is there in that call."""
+"""Programs that print, log and warn: each call does so once, with the values of that call."""
 
 import contextlib
 import functools
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.recording
 LINEAR = torch.nn.Linear(4, 4)
 with torch.no_grad():
     for own in LINEAR.parameters():
-        # Sums are exact, in whatever order: texts are compared.
+        # Sums are exact, in whatever order, since the texts are compared.
         own.copy_(torch.arange(own.numel()).reshape(own.shape) % 7 / 4 - 0.5)
 LOGGER = logging.getLogger("corsac.tests.printing")
 
 
 class Watched:
-    """What calls write to one buffer, to a logger, and whom they warn."""
+    """Records output to one buffer, to a logger, and warnings."""
 
     def __init__(self):
         self.buffer = io.StringIO()
@@ -43,7 +43,7 @@ class Watched:
                 torch.no_grad(),
             ):
                 warnings.simplefilter("always")
-                # Not the program's.
+                # Not a warning of the program.
                 warnings.filterwarnings("ignore", category=corsac.HostWarning)
                 result = function(*args)
         finally:
@@ -231,7 +231,7 @@ def test_files_that_the_program_opens():
 
 
 class Collects(io.TextIOBase):
-    """Its own Python code runs when something is printed."""
+    """Printing runs its own Python code."""
 
     def __init__(self):
         self.texts = []
@@ -255,7 +255,7 @@ def test_streams_of_users():
 
 
 def test_nothing_is_printed_by_ways_that_are_given_up():
-    """Prints come last: who goes another way has printed nothing."""
+    """Prints come last: a call that takes another path has printed nothing."""
 
     def function(x):
         print("begin")

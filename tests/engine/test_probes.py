@@ -1,4 +1,4 @@
-"""What is found out about PyTorch once, for the whole process, whatever is on where it is first asked."""
+"""Probes of PyTorch run once per process, whatever modes are active at the first use."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ with {mode}:
     ],
 )
 def test_modes_of_the_first_caller_do_not_matter(mode):
-    # Memory that is new is not zero.
+    # Newly allocated memory is not zero.
     done = subprocess.run(
         [sys.executable, "-c", ASKED.format(mode=mode)],
         env=os.environ | {"MALLOC_PERTURB_": "165"},

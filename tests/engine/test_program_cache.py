@@ -1,5 +1,5 @@
-"""What is kept of compiled programs for other processes: found where it may be, believed where it is whole,
-and never able to change a result."""
+"""The cache of compiled programs for other processes: entries are found where they apply, used only if they
+are complete, and cannot change a result."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from corsac.fx.experimental.optimization import gen_mkl_autotuner, optimize_for_
 
 
 def start_anew(monkeypatch):
-    """What this process knows is forgotten, as in a new one."""
+    """This process's measurements and programs are forgotten, as in a new one."""
     monkeypatch.setattr(cache, "_caches", {})
     monkeypatch.setattr(_native_part, "_memory", _native_part._Memory())
     torch._dynamo.reset()
@@ -59,7 +59,7 @@ def called(model: nn.Module, x: torch.Tensor, **options: str) -> torch.Tensor:
         return corsac.compile(model, fullgraph=True, **options)(x)
 
 
-#: In how many steps it is known of all parts who is faster.
+#: Number of steps after which it is decided for all parts whether native code is faster.
 MOST_STEPS = 2 * OFTEN + 10
 
 
@@ -68,7 +68,7 @@ def gradients(model: nn.Module, x: torch.Tensor, **options: str) -> list[torch.T
 
 
 def trained(model: nn.Module, x: torch.Tensor, **options: str) -> tuple[list[torch.Tensor], Any]:
-    """The gradients of a step, once it is known where parts run, and what has made it."""
+    """The gradients of a step, once all parts are decided, and the compiled function."""
     compiled = corsac.compile(model.train(), **options) if options else model.train()
     for at in range(1 if options != MEASURED else MOST_STEPS):
         is_known = at > 0 and "run both ways in turn" not in compiled.explain()
@@ -133,7 +133,7 @@ def test_what_was_measured_of_training_parts_is_not_measured_again(folder, monke
 
     monkeypatch.setattr(_native_part, "Trial", measures)
     again, compiled = trained(model, x, **MEASURED)
-    # The same parts are native, so that not a bit is another.
+    # The same parts are native, so that all bits are equal.
     assert_equal(again, first)
     assert found_and_missed() == (missed, 0)
     told = re.findall(r"; (\d+) of (\d+) as measured in an earlier process", compiled.explain())
@@ -195,7 +195,7 @@ def test_other_shapes_types_and_precisions_are_other_entries(folder, monkeypatch
 def test_other_surroundings_are_another_entry(folder, monkeypatch, module, name, value):
     model, x = layers(), torch.randn(3, 12)
     called(model, x)
-    # The engine asks PyTorch how many threads it may use: that is not what is tested.
+    # The engine otherwise uses PyTorch's number of threads, which is not the subject of this test.
     monkeypatch.setenv("CORSAC_NUM_THREADS", "1")
     called(model, x)
     assert found_and_missed() == (0, 2)
@@ -250,7 +250,7 @@ def test_damaged_entries_are_made_anew(folder, monkeypatch, kind):
 
 @pytest.mark.parametrize("favoured", ["native", "host", "another program"])
 def test_entries_that_somebody_made_up_change_no_results(folder, monkeypatch, favoured):
-    """Whole entries, with the right digests, that say something else."""
+    """Complete entries with correct digests and false contents change no results."""
     model, x = layers(), torch.randn(3, 12)
     expected = gradients(model, x)
     real = _core.CacheFolder.get
@@ -276,7 +276,7 @@ def test_entries_that_somebody_made_up_change_no_results(folder, monkeypatch, fa
     if favoured == "host":
         assert_equal(found, expected)
     hits, misses = found_and_missed()
-    # Times of another program are not believed.
+    # Times of another program are ignored.
     assert (hits, misses) == ((0, len(put)) if favoured == "another program" else (len(put), 0))
 
 
@@ -286,7 +286,7 @@ def test_the_folder_stays_within_its_limit(folder, monkeypatch):
         called(layers(), torch.randn(rows, 12))
         assert cache.info().bytes <= cache.info().limit_bytes == 48 << 10
     assert cache.info().entries >= 6
-    # The last one is there.
+    # The last one exists.
     called(layers(), torch.randn(30, 12))
     assert found_and_missed() == (1, 30)
 
@@ -300,7 +300,7 @@ def test_other_limits_are_an_error_that_is_told(folder, monkeypatch):
 
 
 def place(kind: str, tmp_path: Path) -> tuple[Path, str]:
-    """A folder that cannot be used, and why."""
+    """A folder that cannot be used, and the reason."""
     path = tmp_path / "place"
     if kind == "in a file":
         path.write_text("")
@@ -460,5 +460,5 @@ def test_processes_at_once_leave_whole_entries(folder):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_process_uses_the_cache_of_its_parent(folder):
     found, missed, _ = finished(started("fork"))
-    # Parent and child may both be first.
+    # Both the parent and the child may be first.
     assert found + missed == 2 and len(entries(folder)) == 2

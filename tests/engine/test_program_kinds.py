@@ -1,8 +1,8 @@
-"""Programs of all the kinds that users compile, each called several times with changes in between.
+"""Programs of all kinds, each called several times with changes in between.
 
-Each program is made afresh and called by PyTorch, and made afresh and called compiled. What is compared: results,
-with their types, strides and the memory that they share, gradients, exceptions, what is printed and warned of, random
-numbers that were drawn, and what the calls leave behind in objects, variables and inputs.
+Each program is made anew and called by PyTorch, and made anew and called compiled. The comparison covers
+results, with their types, strides and shared memory, gradients, exceptions, output and warnings, random
+numbers used, and changes that the calls leave in objects, variables and inputs.
 """
 
 import importlib
@@ -30,7 +30,7 @@ GROUPS = [
 for group in GROUPS:
     importlib.import_module(f"kit.kinds.{group}")
 
-#: What is not as it should be: why, programs, and the settings they are run in.
+#: Known faults: the reason, the programs, and the settings of the run.
 FAULTS = {
     "a second operator of higher order finds the recorder, which looks at nothing any more": {
         "flex_attention with a score function and a mask": ("native", "backend", "grads"),
@@ -121,7 +121,7 @@ FAULTS = {
         "dlpack, buffers of bytes and arrays of tensors": ("backend",),
     },
 }
-#: Programs whose gradients are looked at with a backend, too; for others that takes longer than it tells.
+#: Programs whose gradients are also checked with a backend; for others that takes long and adds little.
 TRAINED_BY_BACKENDS = [
     "a GRU with dropout between its layers",
     "a checkpoint with dropout in a module",

@@ -1,4 +1,4 @@
-"""Calls that are known to do nothing but compute are not watched again; all others are."""
+"""Calls known to do nothing but compute are not watched again; all others are."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def test_calls_are_known_after_they_were_seen():
     assert known(torch.atan2, X, X + 5) is None
     recorded(lambda x: torch.atan2(x, x + 5), X)
     assert known(torch.atan2, X, X + 5) is True
-    # Others sizes, types and strides are other calls.
+    # Other sizes, types and strides are different calls.
     assert known(torch.atan2, X[:2], X[:2]) is None
     assert known(torch.atan2, X.t(), X.t()) is None
     assert known(torch.atan2, X.int(), X.int()) is None

@@ -1,4 +1,4 @@
-"""Random programs that read values, write to memory, count and draw random numbers: compiled calls are eager's."""
+"""Random programs that read values, write to memory, count and use random numbers: compiled calls are eager's."""
 
 import random
 import warnings
@@ -39,7 +39,7 @@ def check(seed):
             y = x.clone() if random_.random() < 0.2 else torch.randint(-2, 3, (rows, 3)).float()
             before = [x.clone(), y.clone()]
             if random_.random() < 0.1:
-                # Parts of one tensor.
+                # Slices of one tensor.
                 both, copy = (torch.cat([x, y]) for _ in range(2))
                 x, y, before = both[:rows], both[1 : rows + 1], [copy[:rows], copy[1 : rows + 1]]
             elif random_.random() < 0.05:

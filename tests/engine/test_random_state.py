@@ -1,4 +1,4 @@
-"""Random programs that compute numbers of nested containers by functions of C, and change these: calls are eager's."""
+"""Random programs that compute numbers from nested containers by C functions, and change these: calls are eager's."""
 
 import functools
 import random

@@ -19,7 +19,7 @@ SHAPES = [(), (0,), (1,), (4,), (3, 4), (4, 4), (2, 3, 4), (3, 0, 2), (1, 4)]
 
 
 def tensor(rng):
-    """One of any shape and type, that lies in any way."""
+    """A tensor of random shape, type and layout."""
     shape, dtype = rng.choice(SHAPES), rng.choice(DTYPES)
     generator = torch.Generator().manual_seed(rng.randrange(1 << 30))
 
@@ -45,7 +45,7 @@ def tensor(rng):
 
 
 def view(rng, x):
-    """A part of a tensor, or the whole, shown in another way; a function, and how it is written."""
+    """A view of a tensor, or of a part of it: a function, and its source."""
     rank = x.ndim
     ways = [
         ("reshape(-1)", lambda t: t.reshape(-1)),
@@ -124,14 +124,14 @@ VALUES = [
 
 
 def program(rng, inputs):
-    """A function of ``inputs`` that works in eager, and how it is written."""
+    """A function of ``inputs`` that works in eager, and its source."""
     steps, kinds = [], []
 
     def run(*given):
         values = list(given)
         for at, function, _ in steps:
             values.append(function(values[at]))
-        # Those that were made last, and all that was written to, whatever shows it.
+        # The values made last, and all that were written to, through whichever view.
         return tuple(value.clone() for value in values[len(given) :])
 
     for _ in range(rng.randint(2, 7)):
@@ -171,13 +171,13 @@ def bits(x):
 
 
 def same(own, expected):
-    """Whether tensors are the same; NaN has many bits."""
+    """Whether tensors are the same; all NaNs are equal."""
     if own.dtype != expected.dtype or own.shape != expected.shape:
         return False
     if own.dtype is not torch.float32:
         return torch.equal(own, expected)
     nan = own.isnan() & expected.isnan()
-    # Sums are added in another order.
+    # Sums are computed in another order.
     near = (own - expected).abs() <= 1e-6 * expected.abs() + 1e-6
     near &= own.signbit() == expected.signbit()
     return bool((nan | (bits(own) == bits(expected)).reshape(own.shape) | near).all())
@@ -200,7 +200,7 @@ def check(seed):
                 run, _ = graph.compile(tuple(inputs), whole=whole)
             except (corsac.CompileError, _core.ShapeInferenceError, LoweringError):
                 continue
-            # As they lie, and row by row: a program is for all strides.
+            # With their strides, and contiguous: a program is for all strides.
             for given in (inputs, [own.contiguous() for own in inputs]):
                 eager, own = [copied(x) for x in given], [copied(x) for x in given]
                 try:

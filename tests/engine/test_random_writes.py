@@ -113,7 +113,7 @@ def program(seed):
 
 
 def inputs(kind):
-    """Tensors by themselves, or the same, overlapping, transposed, expanded ones."""
+    """Separate tensors, or identical, overlapping, transposed, expanded ones."""
     make = torch.Generator().manual_seed(7)
     a, b = torch.randn(2, ROWS, COLUMNS, generator=make)
     c, index = torch.randn(COLUMNS, generator=make), torch.tensor([0, 2, 3])
@@ -147,7 +147,7 @@ def outcome(function, kind):
         with torch.no_grad():
             results = function(*given)
     except RuntimeError as error:
-        # Of tensors with one element in several places.
+        # Writes to tensors with several elements at one address.
         return type(error), None, None, None
     sharing = shared(results, given), shared(results, results)
     return None, [own.clone() for own in results], [own.clone() for own in given], sharing

@@ -1,4 +1,4 @@
-"""Programs that are recorded once for many sizes: what they do with sizes is followed, or they are recorded anew."""
+"""Programs recorded once for many sizes: computations with sizes are followed, or the program is recorded anew."""
 
 import functools
 import itertools
@@ -43,7 +43,7 @@ def same(found, expected):
 
 
 def recordings(compiled):
-    """How often a program was recorded: others were made of it for their sizes."""
+    """Number of recordings of a program: other sizes reuse a recording."""
     programs = module_of(compiled)._recorded.programs()
     return len({id(own.graph) for own in programs})
 
@@ -58,7 +58,8 @@ def agree(program, sizes=SIZES, make=lambda n: (torch.linspace(-1, 1, 3 * n).res
     return compiled
 
 
-# What is the same for all sizes: two recordings, and one more for one row, which PyTorch treats otherwise.
+# Programs that are the same for all sizes: two recordings, and one more for one row, which PyTorch treats
+# differently.
 
 
 def flattened(x):
@@ -187,7 +188,7 @@ def test_one_recording_for_many_sizes(program):
     assert recordings(agree(program)) <= 3
 
 
-# What differs: a number that something is computed of, which nobody follows.
+# Programs that differ: numbers computed from sizes in a way that is not followed.
 
 
 def text(x):
@@ -513,7 +514,7 @@ def test_numbers_that_something_is_computed_of(program):
 
 def test_comparisons_are_conditions():
     compiled = agree(between)
-    # 3, which was the first one, and one for each way that comparisons go.
+    # 3, which was the first one, and one for each outcome of the comparisons.
     assert recordings(compiled) == 4
 
 

@@ -1,4 +1,4 @@
-"""Programs that are watched while they run: what they read is guarded, and what they do besides is done."""
+"""Programs watched while they run: values that they read are guarded, and their side effects are repeated."""
 
 import collections
 import contextlib
@@ -46,7 +46,7 @@ def same(found, expected):
 
 
 def agree(program, *changes, args=(X,)):
-    """The program gives what eager gives, three times, and after each change."""
+    """The program has eager's results, three times, and after each change."""
     compiled = corsac.compile(program)
     with torch.no_grad():
         for change in (lambda: None, *changes):
@@ -108,7 +108,7 @@ def test_identity():
     agree(lambda x: x * (1 + id(x) % 3))
 
 
-# What is read.
+# Reads.
 
 
 SCALE = 2.0
@@ -299,14 +299,14 @@ def test_statistics_that_norms_write_to():
 
     compiled = agree(norm.eval(), calibrate, calibrate)
     assert is_native(compiled)
-    # PyTorch counts no writes to these.
+    # PyTorch does not count writes to these.
     agree(
         lambda x: F.batch_norm(x, mean, var),
         lambda: F.batch_norm(torch.randn(8, 3) + 5, mean, var, training=True),
     )
 
 
-# What is done.
+# Side effects.
 
 
 class Stateful(nn.Module):
@@ -368,7 +368,7 @@ def test_state_is_kept(cls, trains):
 
 
 class CountsInDictionaries(nn.Module):
-    """One that holds numbers, and one that is empty: the collector does not know these."""
+    """Dictionaries of numbers and empty ones: the garbage collector does not track these."""
 
     def __init__(self):
         super().__init__()
@@ -637,7 +637,7 @@ def test_arguments_that_are_objects_may_become_others():
 
 @pytest.mark.parametrize("kind", ["backward_hook", "backward_pre_hook"])
 def test_hooks_of_what_was_compiled(kind):
-    """As those of any module: before, between and after calls."""
+    """Hooks of a compiled module run as those of any module: before, between and after calls."""
     model = nn.Linear(3, 3)
     x = X.clone().requires_grad_()
     compiled = corsac.compile(model)
@@ -805,7 +805,7 @@ def test_nothing_is_kept_of_a_call():
 
 
 def test_programs_that_trace():
-    """They find that nobody does, and what they set stays."""
+    """They find no active trace function, and the one that they set remains."""
 
     def program(x):
         before = sys.gettrace()
@@ -867,7 +867,7 @@ def test_nothing_is_kept_once_nothing_is_known():
 
 
 def test_types_of_c_that_are_not_ready():
-    """Nobody knows their bases; what cannot be looked at is PyTorch's, and no error of the program."""
+    """Types of C without bases: objects that cannot be inspected are left to PyTorch, without an error."""
     buffers = pytest.importorskip("_testbuffer")
 
     def program(x):

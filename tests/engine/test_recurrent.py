@@ -14,7 +14,7 @@ TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 
 
 def check(model, *inputs):
-    """Results are eager's, and all is native."""
+    """Results are eager's, and everything is native."""
     compiled = corsac.compile(model, fullgraph=True, options={"inference": "native"})
     with torch.no_grad():
         expected = model(*inputs)
@@ -110,7 +110,7 @@ def test_many_sizes(kind):
 
 
 class Packed(nn.Module):
-    """A layer of packed sequences, whose sizes are among the inputs."""
+    """A layer on packed sequences, whose sizes are among the inputs."""
 
     def __init__(self, layer):
         super().__init__()
@@ -133,7 +133,7 @@ def test_packed_sequences(kind):
             expected = model(*inputs)
             for _ in range(3):
                 torch.testing.assert_close(compiled(*inputs), expected, **TOLERANCE)
-    # Sizes are read when it runs.
+    # Sizes are read at run time.
     assert "PyTorch runs" not in compiled.explain(), compiled.explain()
     for sizes in ([4, 3, 3, 3, 1], [4, 5, 3, 3], [4, 0, 8, 3]):
         inputs = torch.randn(15, 5), torch.tensor(sizes), torch.randn(4, 4, 7)
@@ -141,7 +141,7 @@ def test_packed_sequences(kind):
 
 
 def outcome(run, inputs):
-    """The shapes of what it gives, or what it raises."""
+    """The shapes of its result, or its exception."""
     with torch.no_grad():
         try:
             return [own.shape for own in torch.utils._pytree.tree_leaves(run(*inputs))]

@@ -1,4 +1,4 @@
-"""Elements put where indices say, and differences of neighbours."""
+"""Scattering elements to indices, and differences of neighbours."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""State that a program sets before it reads it, or to what it was: changes are made, and nothing older is read."""
+"""State that a program sets before it reads it, or resets: changes are made, and old values are not read."""
 
 from types import SimpleNamespace
 
@@ -16,7 +16,7 @@ def fresh():
     torch._dynamo.reset()
 
 
-# Dictionaries of which all is read after something was written.
+# Dictionaries that are read completely after a write.
 
 
 def counts_after_setting(x, d):
@@ -74,7 +74,7 @@ def test_dictionaries_that_come_back(function, gradients):
 
 @pytest.mark.parametrize("start", [lambda x: 3, lambda x: x.shape[0]])
 def test_numbers_that_are_set_and_then_counted_up(start):
-    """What the program has put there may be the number that was there."""
+    """The number that the program has set may equal the one that was there."""
     state = SimpleNamespace(n=0, factor=torch.zeros(()))
 
     def program(x):
@@ -93,7 +93,7 @@ def test_numbers_that_are_set_and_then_counted_up(start):
 
 
 def test_numbers_that_are_replaced_by_what_they_were():
-    """The same number again, where the next call finds another one."""
+    """Setting the same number again, where the next call finds another one."""
     state = SimpleNamespace(last=0)
 
     def program(x):

@@ -1,4 +1,4 @@
-"""One model called with one shape after the other: weights are packed once, graphs captured once."""
+"""One model called with changing shapes: weights are packed once, graphs captured once."""
 
 import resource
 import warnings
@@ -24,7 +24,7 @@ def test_programs_share_packed_weights():
     compiled = corsac.compile(model)
     with torch.inference_mode():
         x = torch.randn(20, 2048)
-        # Comparing imports a lot, once.
+        # The first comparison imports a lot.
         torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
         before = resident_bytes()
         for rows in range(21, 30):

@@ -1,4 +1,4 @@
-"""Results lie where an input does if eager's do, whatever else the program computes and decides."""
+"""Results share memory with an input if eager's do, whatever else the program computes."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::corsac.HostWarning"),
 ]
 
-#: What may be a view of ``z``, or ``z`` itself; ``x`` is something else.
+#: Possible views of ``z``, or ``z`` itself; ``x`` is unrelated.
 VIEWS = {
     "grids": lambda z, x: torch.meshgrid(z.flatten(), z[0] * 1, indexing="ij"),
     "a part of a grid": lambda z, x: [torch.meshgrid(z.flatten(), x, indexing="xy")[0][1:]],

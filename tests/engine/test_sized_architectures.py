@@ -39,7 +39,7 @@ def check(name):
     model, inputs = architecture.make().eval(), architecture.inputs()
     compiled = corsac.compile(model)
     with torch.no_grad():
-        # What reads values unless it is compiled is recorded in the second call.
+        # Code that reads values only when not compiling is recorded in the second call.
         for _ in range(3):
             same(compiled(**inputs), model(**inputs))
     is_sized = (
@@ -61,7 +61,7 @@ def test_other_members(name):
 
 @pytest.mark.parametrize("name", ["bert", "llama", "mistral"])
 def test_masks_are_not_taken_for_others(name):
-    """A mask of ones, for which PyTorch's attention would need none, is captured as any other."""
+    """A mask of ones, for which PyTorch's attention would need none, is captured like any other."""
     architecture = ARCHITECTURES[name]
     model, ids = architecture.make().eval(), words()
     compiled = corsac.compile(model)
@@ -93,7 +93,7 @@ def test_caches_are_given_back(name):
             for own, other in zip(mine.layers, its.layers, strict=True):
                 assert type(own) is type(other)
                 torch.testing.assert_close(own.keys, other.keys, rtol=1e-4, atol=1e-5)
-            # What it says it remembers is what it goes on with.
+            # The next call uses the cache that it returned.
             token = ids[:, -1:]
             after, other = model(token, past_key_values=mine), model(token, past_key_values=its)
             torch.testing.assert_close(after.logits, other.logits, rtol=1e-4, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Small programs run on the threads that call them, and no others are started for that."""
+"""Small programs run on the calling threads, and start no others."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_threads_call_small_programs_at_once() -> None:
                 for turn in range(200):
                     at = (number + turn) % len(inputs)
                     torch.testing.assert_close(fast(inputs[at]), expected[at], rtol=1e-4, atol=1e-5)
-        except BaseException as error:  # of another thread than the test's
+        except BaseException as error:  # in a thread other than the test's
             faults.append(error)
 
     running = [threading.Thread(target=work, args=(number,)) for number in range(6)]

@@ -1,4 +1,4 @@
-"""Signs of zero, infinities, NaN, and numbers at the ends of what there is: what eager gives."""
+"""Signs of zero, infinities, NaN, and the largest and smallest numbers: results are eager's."""
 
 import pytest
 import torch
@@ -109,7 +109,7 @@ FUNCTIONS = {
         "softsign",
     ]
 }
-#: What PyTorch computes by an approximation that has no value at the ends of what there is.
+#: Functions that PyTorch approximates in a way that fails for the largest and smallest numbers.
 ONLY_FINITE = frozenset(["remainder", "fmod"])
 PAIRS = {
     name: getattr(torch, name)
@@ -136,7 +136,7 @@ PAIRS = {
 
 
 def same(own, expected):
-    """Whether the elements are the same, with their signs, up to roundings."""
+    """Whether the elements are the same, with their signs, up to rounding."""
     if expected.dtype is not torch.float32:
         return own == expected
     near = (own - expected).abs() <= 1e-5 * expected.abs() + 2e-8
@@ -146,7 +146,7 @@ def same(own, expected):
 
 
 def check(function, x=VALUES):
-    """By itself, and in the middle of a chain."""
+    """By itself, and within a chain."""
 
     def chain(x):
         return function(x * 1.0) * 1.0
@@ -245,7 +245,7 @@ def test_norms_of_numbers_that_are_far_from_zero(offset):
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "linear"])
 def test_factors_that_leave_sizes_or_double_them(dims, mode):
-    """Where sizes say it all, PyTorch does not compute with the factor."""
+    """Where the sizes are given, PyTorch does not use the factor."""
     name = {"linear": {1: "linear", 2: "bilinear", 3: "trilinear"}[dims]}.get(mode, mode)
     for size in (2, 3, 5, 8):
         x = torch.arange(float(size**dims)).reshape(1, 1, *[size] * dims)

@@ -1,4 +1,4 @@
-"""Programs that change what was there before: natively, in each call, as PyTorch would have it."""
+"""Programs that change existing state: natively, in each call, with PyTorch's results."""
 
 import gc
 import operator
@@ -28,7 +28,7 @@ def fresh():
 
 
 def flat(value, seen=None):
-    """All that a value holds, containers and objects among it, with the first place of what is there twice."""
+    """All parts of a value, through containers and objects; repeated objects by the path of their first occurrence."""
     seen = {} if seen is None else seen
     if not isinstance(value, torch.Tensor) and (
         value is None or isinstance(value, bool | int | float | str | type)
@@ -71,8 +71,8 @@ def same(found, expected):
 
 
 def alike(make, arguments=lambda: (X.clone(),), *, calls=5, change=lambda own: None):
-    """Two programs are made, of which one is compiled: results, arguments and the programs are the same after each
-    call, and after a change of the programs. Returns what was compiled."""
+    """Make two programs and compile one of them: results, arguments and the programs are the same after each
+    call, and after a change of the programs. Returns the compiled one."""
     mine, its = make(), make()
     compiled = corsac.compile(mine)
     with torch.no_grad():
@@ -222,7 +222,7 @@ def test_state_of_a_module(forward):
 
     compiled = alike(made(forward), change=change)
     assert module_of(compiled)._dynamo is None
-    # What was None in the first call is a tensor in the second.
+    # None in the first call is a tensor in the second.
     assert len(module_of(compiled)._recorded.programs()) <= 2
 
 
@@ -564,7 +564,7 @@ def test_arguments_that_hold_tensors(name):
     function, arguments = ARGUMENTS[name]
     compiled = alike(lambda: function, arguments)
     assert module_of(compiled)._dynamo is None
-    # The first object of a class is known as such.
+    # The first object of a class is recognised as such.
     assert len(module_of(compiled)._recorded.programs()) in (1, 2)
 
 
@@ -693,7 +693,7 @@ def test_threads_with_caches_of_their_own():
 
 
 class Steps(nn.Module):
-    """Some steps on state and on an argument, in an order that the seed says."""
+    """Some steps on state and on an argument, in an order that depends on the seed."""
 
     def __init__(self, seed):
         super().__init__()

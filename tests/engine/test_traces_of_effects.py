@@ -1,4 +1,4 @@
-"""What a program does to real tensors while it is captured is done in each call."""
+"""Effects of a program on real tensors during capture are repeated in each call."""
 
 import random
 import warnings
@@ -133,7 +133,7 @@ def test_a_saved_model_does_not_lose_assignments(tmp_path):
 
 
 def test_indices_out_of_range_are_index_errors():
-    """What a native program finds out when it runs, PyTorch says."""
+    """PyTorch reports errors that a native program finds at run time."""
     compiled = corsac.compile(lambda i, x: x[i] * 2 + 1)
     x = torch.randn(4, 3)
     with torch.no_grad():

@@ -43,7 +43,7 @@ def test_transformers_are_whole(name):
     compiled = corsac.compile(model.eval())
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("error", corsac.HostWarning)
-        # What reads values unless it is compiled is recorded in the second call.
+        # Code that reads values only when not compiling is recorded in the second call.
         compiled(**inputs)
         found, expected = compiled(**inputs)[0], model(**inputs)[0]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

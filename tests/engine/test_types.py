@@ -1,4 +1,4 @@
-"""Integers and truth values on the engine, against PyTorch."""
+"""Integers and booleans on the engine, against PyTorch."""
 
 import operator
 

@@ -1,4 +1,4 @@
-"""Programs that use what few programs use of Python: in each call as PyTorch alone would run them."""
+"""Programs that use rare features of Python: each call has PyTorch's results."""
 
 import collections
 import functools
@@ -26,7 +26,7 @@ def given():
 
 
 def alike(make, inputs=given):
-    """``make`` gives a program and what changes between calls, and is called twice: results are the same."""
+    """``make`` returns a program and a change between calls, and is called twice: results are the same."""
 
     def results(compile):
         function, *changes = make()
@@ -256,7 +256,7 @@ def test_object_that_goes_away_does_so_at_once():
 
 
 def strides(results):
-    """Where a dimension has one element its stride does not matter."""
+    """The stride of a dimension with one element does not matter."""
     return [
         [stride for stride, size in zip(own.stride(), own.shape, strict=True) if size > 1]
         for own in results

@@ -1,4 +1,4 @@
-"""Programs whose values decide what they do: each way that calls take is a chain of graphs, and ways share beginnings."""
+"""Data-dependent control flow: each path is a chain of graphs, and paths share beginnings."""
 
 import math
 import operator
@@ -43,14 +43,14 @@ def programs(compiled):
 
 
 def recorded(compiled):
-    """Nothing of it is Dynamo's, and nothing PyTorch's."""
+    """Nothing is left to Dynamo or PyTorch."""
     module = module_of(compiled)
     assert module._dynamo is None and not module._reasons, compiled.explain()
     return len(programs(compiled))
 
 
 def count(monkeypatch):
-    """How many calls are made by the programs."""
+    """A list that grows by one at each call run by the programs."""
     calls = []
     plain = StagedRun.__call__
     monkeypatch.setattr(StagedRun, "__call__", lambda *args: calls.append(1) or plain(*args))
@@ -58,7 +58,7 @@ def count(monkeypatch):
 
 
 def agree(function, *calls, ways, times=3):
-    """All calls, in several orders, are eager's; there are so many programs, which run calls of a kind met before."""
+    """All calls, in several orders, are eager's; there are ``ways`` programs, which run calls of a kind met before."""
     compiled = corsac.compile(function, options={"inference": "native"})
     for args in [*calls, *calls, *reversed(calls)] * times:
         before = [own.clone() for own in args if isinstance(own, torch.Tensor)]
@@ -195,7 +195,7 @@ def test_questions_about_tensors():
 
 
 def test_numbers_are_others_in_each_call(monkeypatch):
-    """What is computed with them does not have to be recorded anew."""
+    """Different numbers in each call do not need new recordings."""
     functions = [
         lambda x: x / x.max().item(),
         lambda x: (x - float(x.mean())) * 2,
@@ -303,7 +303,7 @@ def test_an_exception_by_values():
 
 
 class Remembers(nn.Module):
-    """State that values decide about."""
+    """State that depends on values."""
 
     def __init__(self):
         super().__init__()
@@ -467,7 +467,7 @@ def test_fullgraph_says_where():
 
 
 def test_kinds_of_calls():
-    """Other element types, containers, and the same tensor twice."""
+    """Other element types, containers, and repeated tensors are separate kinds."""
 
     def function(x, more):
         y = more["a"] + x
@@ -485,7 +485,7 @@ def test_kinds_of_calls():
 
 @pytest.mark.parametrize("grad", [False, True])
 def test_three_graphs_for_a_backend(grad):
-    """The example of PyTorch's documentation of graph breaks."""
+    """The example of graph breaks in PyTorch's documentation has three graphs."""
     graphs = []
 
     def backend(graph, inputs):
@@ -513,7 +513,7 @@ def test_three_graphs_for_a_backend(grad):
 
 
 def test_a_backend_does_not_draw_twice():
-    """What draws random numbers before a value decides is not run to see which way to go."""
+    """Operators that use random numbers before data-dependent control flow are not run to find the path."""
     drawn = []
 
     def backend(graph, inputs):
@@ -598,7 +598,7 @@ def test_counters():
     for number in range(9):
         compiled(X)
         assert model.calls == number + 1
-    # Whoever sets it between calls is heard.
+    # Changes by the caller between calls are noticed.
     model.calls = 100
     assert compiled(X)[1] == 101 == model.calls
     model.calls = 2.5
@@ -758,7 +758,7 @@ def test_random_numbers_that_decide():
 
 
 def test_what_is_read_next_depends_on_what_was_read():
-    """Reads of two ways that come after the same one have the same place, and not the same value."""
+    """Reads after the same read on two paths have the same position, but not the same value."""
 
     def function(x):
         p, q, r = x.sum() > 0, x.max() > 5, x.min() < -5
@@ -770,7 +770,7 @@ def test_what_is_read_next_depends_on_what_was_read():
 
 
 def test_exceptions_of_operators_that_programs_catch():
-    """Operators that PyTorch runs, before and after values decide and in programs where none do."""
+    """Operators that PyTorch runs, before and after data-dependent control flow and in programs without any."""
 
     def whole(x):
         try:
@@ -827,7 +827,7 @@ def test_state_that_an_operator_which_fails_does_not_reach():
 
 
 def test_counters_of_modules_are_numbers():
-    """What sets attributes of modules looks whether there is a parameter of that name, and compares nothing else."""
+    """Setting attributes of a module only checks for a parameter of that name, and compares nothing else."""
 
     class Counts(nn.Module):
         def __init__(self):

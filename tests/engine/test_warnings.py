@@ -1,4 +1,4 @@
-"""What is said of calls that are not compiled for results alone, and of which line."""
+"""Warnings about calls that are not compiled for inference, with their source lines."""
 
 import warnings
 

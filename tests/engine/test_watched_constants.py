@@ -1,4 +1,4 @@
-"""Tensors that a compiled program reads and that are no inputs, parameters or buffers."""
+"""Tensors that a compiled program reads and that are not inputs, parameters or buffers."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def compiled_and_called(function):
 
 def same(run, function):
     with torch.no_grad():
-        # The second call is a fast one again.
+        # The second call takes the fast path again.
         for _ in range(2):
             assert torch.equal(run(X), function(X))
     assert run.native_programs()
@@ -70,7 +70,7 @@ def test_writes_to_tensors_of_a_closure_are_seen(program):
 
 
 class Held(nn.Module):
-    """With a tensor that is an attribute, and one in a submodule."""
+    """A module with a tensor attribute, and one in a submodule."""
 
     def __init__(self):
         super().__init__()
@@ -205,7 +205,7 @@ def test_data_that_is_set():
             for change in (
                 lambda: setattr(model.weight, "data", torch.randn(3, 3)),
                 lambda: setattr(w, "data", torch.randn(3)),
-                # The same memory, read otherwise.
+                # The same memory with other strides.
                 lambda: setattr(model.weight, "data", model.weight.data.t()),
             ):
                 change()

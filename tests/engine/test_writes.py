@@ -1,4 +1,4 @@
-"""Operators that write to what they are given: values and inputs are eager's afterwards, or the engine leaves
+"""Operators that write to their arguments: values and inputs are eager's afterwards, or the engine leaves
 them to PyTorch."""
 
 import warnings
@@ -25,7 +25,7 @@ from kit.writers import (
 
 FLOATS = (torch.float32,)
 REFUSED = (corsac.CompileError, _core.ShapeInferenceError, LoweringError)
-#: An operator of each kind, for the ways that take longer.
+#: An operator of each kind, for the slower ways.
 KINDS = frozenset(
     [
         "add_",
@@ -43,7 +43,7 @@ KINDS = frozenset(
 
 
 def native(function, inputs, *, whole):
-    """What the engine makes of a function; None if it makes nothing of it."""
+    """The native program of a function; None if there is none."""
     module = fx.symbolic_trace(function)
     graph = NativeGraph(module, precision="f32", strict=False)
     with torch.no_grad():
@@ -54,7 +54,7 @@ def native(function, inputs, *, whole):
 
 
 def check(some):
-    """Run writes everywhere by the engine; what the programs are that differ, and how many ran."""
+    """Run writes of all kinds on the engine; return the programs that differ, and the number that ran."""
     failing, count = [], 0
     for write in some:
         for place in PLACES:
@@ -72,7 +72,7 @@ def check(some):
 
 
 def check_way(way, some):
-    """The same for programs that ``way`` compiles."""
+    """The same for programs compiled by ``way``."""
     failing = []
     for write in some:
         for place in PLACES:
@@ -94,7 +94,7 @@ def by_dynamo(program):
 
 
 def saved_in(folder):
-    """A way by a file; PyTorch runs what cannot be saved."""
+    """A way through a file; PyTorch runs programs that cannot be saved."""
 
     def way(program):
         path = folder / "program.safetensors"
@@ -180,7 +180,7 @@ def test_writes_to_attributes_are_seen(capsys):
 
 
 def engine(function, *inputs):
-    """A function with all that can be native native."""
+    """Compile a function with everything native that can be."""
     made = native(function, inputs, whole=False)
     return function if made is None else made
 
@@ -192,7 +192,7 @@ def check_program(function, *inputs):
 
 
 def columns(tensor):
-    """The same elements, column by column."""
+    """The same elements in column order."""
     return tensor.t().contiguous().t() if tensor.ndim == 2 else tensor
 
 
@@ -334,13 +334,13 @@ def test_results_given_by_name_are_written(name):
 
     x = torch.randn(3, 4)
     for out in (torch.empty(3, 4), torch.zeros(4), torch.zeros(3, 4, dtype=torch.bool)):
-        # The sizes of what is given for a result may change: copies are deep.
+        # The sizes of an out tensor may change: copies are deep.
         check_program(program, x, out)
 
 
 @pytest.mark.parametrize("place", ["a value", "a view", "an input"])
 def test_results_given_by_name_to_functions_in_python(place, tmp_path):
-    """No schema says that they write to it."""
+    """The writes are noticed, although no schema declares them."""
 
     def program(o, x):
         y = torch.stack([o, o])

@@ -1,4 +1,5 @@
-"""Writes beside values that decide, and operators that PyTorch runs: in their order, once, and undone where it has to be."""
+"""Writes around data-dependent control flow, and operators that PyTorch runs: in order, once, and undone
+where needed."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""Writes to inputs, to parts of values, and at indices: natively, into the memory that is written to."""
+"""Writes to inputs, to views of values, and at indices: native and in place."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def compiled(function, inputs):
 
 
 def check(function, *inputs):
-    """Run it natively and by PyTorch: results and what inputs hold afterwards are the same."""
+    """Run it natively and by PyTorch: results and inputs are the same afterwards."""
     native, host = ([own.clone() for own in inputs] for _ in range(2))
     program = compiled(function, inputs)
     for _ in range(2):
@@ -42,7 +42,7 @@ def assign(index, value=None):
 
 
 def by(change):
-    """A function that changes its first argument, and reads it then."""
+    """A function that changes its first argument, and reads it afterwards."""
 
     def function(cache, rows, places):
         change(cache, rows, places)
@@ -170,7 +170,7 @@ def test_other_types(change, dtype):
 
 def test_a_cache_is_written_where_it_is():
     program = check(by(put_rows), CACHE, ROWS, PLACES)
-    # The sums are the result's.
+    # The sums are computed in the result's memory.
     assert program.arena_bytes == 0
     assert program.writes
 
@@ -220,7 +220,7 @@ def run_dynamo(function):
 
 
 def both(function, *inputs):
-    """What a graph of Dynamo and PyTorch make of the same inputs: results or errors, and the inputs."""
+    """Results or errors of a Dynamo graph and of PyTorch for the same inputs, and the inputs."""
     found = []
     for way in (run_dynamo(function), function):
         own = [tensor.clone() for tensor in inputs]

@@ -1,4 +1,4 @@
-"""The example programs run, and do what they say."""
+"""The example programs run, with the described results."""
 
 import importlib.util
 import runpy

@@ -11,7 +11,7 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Ref:
-    """Stands for the result of the step with this number, counted modulo those before it."""
+    """Refers to the result of the step with this number, modulo the number of steps before."""
 
     index: int
 
@@ -37,7 +37,7 @@ class Step:
 
 
 class Holder(nn.Module):
-    """What the attributes and modules of the programs refer to; every value has shape (3,)."""
+    """The attributes and modules used by the programs; every value has shape (3,)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class GraphProgram:
 
         for step in self.steps:
             args = tuple(resolve(a) for a in step.args)
-            if step.target is torch.sum:  # of several values at once
+            if step.target is torch.sum:  # called with several values
                 args = (graph.call_function(torch.stack, (list(args[0]),)),)
             kwargs = {k: resolve(v) for k, v in step.kwargs}
             nodes.append(graph.create_node(step.op, step.target, args, kwargs, step.name))

@@ -13,7 +13,7 @@ from kit.differential import differences
 from kit.observe import Raised, attempt, clean, observe, observe_node
 
 IMPLEMENTATIONS = (REFERENCE, SUBJECT)
-# No operators: with odd arguments they are written differently on purpose.
+# No operators: with unusual arguments they are written differently on purpose.
 FUNCTIONS = [torch.relu, torch.neg, torch.add, torch.cat, math.floor, isinstance, len]
 NAMES = ["x", "relu", "relu_1", "add", "value", "Camel", "len", "a_2", "class", "1st", ""]
 
@@ -38,7 +38,7 @@ keyword = st.dictionaries(st.sampled_from(["dim", "other", "alpha"]), arguments,
 
 
 class Edits(RuleBasedStateMachine):
-    """Two graphs that must stay the same whatever is done to both."""
+    """Two graphs that must stay the same under the same edits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Edits(RuleBasedStateMachine):
         return list(self.graphs[side].nodes)
 
     def resolve(self, side: int, value):
-        """An argument with the nodes of one side in it."""
+        """An argument with the nodes of one side."""
         if isinstance(value, tuple) and value[:1] == ("node",):
             nodes = [n for n in self.nodes(side) if n.op != "output"]
             return nodes[value[1] % len(nodes)] if nodes else None
@@ -63,7 +63,7 @@ class Edits(RuleBasedStateMachine):
         return value
 
     def both(self, action) -> None:
-        """Do something to both graphs; what it returns or raises must agree."""
+        """Apply an edit to both graphs; results or exceptions must agree."""
         outcomes = [attempt(action, side) for side in range(2)]
         reference, subject = outcomes
         if isinstance(reference, Raised) or isinstance(subject, Raised):
@@ -91,7 +91,7 @@ class Edits(RuleBasedStateMachine):
             )
         )
 
-    # Pure methods only: what may mutate is kept by dead-code elimination, on purpose.
+    # Pure methods only: dead-code elimination keeps possible writes, on purpose.
     @rule(method=st.sampled_from(["relu", "neg", "__abs__"]), args=positional)
     def call_method(self, method, args):
         self.both(lambda s: self.graphs[s].call_method(method, (0, *self.resolve(s, args))))
@@ -225,7 +225,7 @@ class Edits(RuleBasedStateMachine):
         self.both(lambda s: self.graphs[s].lint())
 
     def parameters_keep_their_names(self) -> bool:
-        """Otherwise torch.fx may give a parameter and a value the same name."""
+        """Parameters keep their names, or torch.fx might give a parameter and a value the same one."""
         return all(n.name == n.target for n in self.graphs[0].nodes if n.op == "placeholder")
 
     @precondition(parameters_keep_their_names)

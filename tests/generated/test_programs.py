@@ -1,4 +1,4 @@
-"""Random programs: the same graph, code and numbers, by every way of running them."""
+"""Random programs: the same graph, code and numbers, by every way to run them."""
 
 import copy
 

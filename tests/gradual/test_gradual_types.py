@@ -1,4 +1,4 @@
-"""Gradual typing gives the types that torch.fx gives, and raises what it raises."""
+"""Gradual typing has the types and exceptions of torch.fx."""
 
 import operator
 
@@ -229,7 +229,7 @@ def test_resnets(name, size):
 
 
 def test_symbolic_sizes_of_a_resnet():
-    """Batches get one variable; torch.fx refuses a convolution of a convolution."""
+    """The batch becomes one variable; torch.fx rejects a convolution of a convolution."""
     gm = corsac.fx.symbolic_trace(torchvision.models.resnet18())
     x = gm.graph.find_nodes(op="placeholder")[0]
     x.type = TensorType((Dyn, 3, Dyn, 64))
@@ -270,7 +270,7 @@ def test_what_torch_fx_gets_wrong():
 
 
 def test_sizes_after_those_that_are_flattened():
-    """torch.fx takes the size before the unknown one for it."""
+    """torch.fx mistakes the size before the unknown one for it."""
     reference, subject = observe(Flatten, infer=True)
     assert dict(subject)["flatten"] == "TensorType[(1, 6, 5, ~0)]"
     assert dict(reference)["flatten"] == "TensorType[(1, 6, 5, 5)]"

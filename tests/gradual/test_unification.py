@@ -1,4 +1,4 @@
-"""Unification gives what torch.fx's gives, and takes linear time."""
+"""Unification has the results of torch.fx's, in linear time."""
 
 import time
 
@@ -60,7 +60,7 @@ def is_cyclic(mapping):
 
 
 def same_kind(u, v):
-    """Whether lists and tuples stand at the same places; they unify with each other."""
+    """Whether lists and tuples are in the same positions; they unify with each other."""
     return "[" not in repr((u, v))
 
 
@@ -112,7 +112,7 @@ def test_what_differs_is_an_error_and_what_is_longer_is_not_equal():
 
 
 def test_time_is_linear():
-    """torch.fx copies the mapping for each variable: 20,000 take minutes there."""
+    """Time is linear; torch.fx copies the mapping for each variable: 20,000 take minutes there."""
     n = 20_000
     equalities = [Equality(Var(i), i) for i in range(n)]
     start = time.perf_counter()

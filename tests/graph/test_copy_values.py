@@ -1,4 +1,4 @@
-"""Copying graphs in which some nodes stand for values."""
+"""Copying graphs in which some nodes are replaced by values."""
 
 import torch
 import torch.fx

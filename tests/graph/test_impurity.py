@@ -1,4 +1,4 @@
-"""What torch.fx calls impure, corsac calls impure."""
+"""The same nodes are impure as in torch.fx."""
 
 import operator
 

@@ -1,4 +1,4 @@
-"""What Python reads of a node at once: opcode, target and attributes of people's own."""
+"""Attributes of nodes: opcode, target and user attributes, read directly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def one_call(fx):
 @ENGINES
 @pytest.mark.parametrize("name", ["op", "target"])
 def test_the_interpreter_reads_them_without_a_call(fx, name):
-    # CPython specialises slots of classes that have no __getattr__.
+    # CPython specialises reads of slots in classes without __getattr__.
     assert isinstance(getattr(fx.Node, name), types.MemberDescriptorType)
     assert not hasattr(fx.Node, "__getattr__")
 
@@ -86,7 +86,7 @@ def check_targets(graph):
 
 
 class Layers(torch.nn.Module):
-    """Something for every pass that gives nodes other targets."""
+    """A program that every pass which changes targets affects."""
 
     def __init__(self):
         super().__init__()

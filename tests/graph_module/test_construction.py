@@ -1,4 +1,4 @@
-"""Constructing graph modules: what is taken from the root, what is refused."""
+"""Constructing graph modules: attributes taken from the root, and errors."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Copying and pickling: what a copy keeps, what it shares."""
+"""Copying and pickling: attributes kept and shared by copies."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""What is shown when a generated line fails."""
+"""Error messages for a failing line of generated code."""
 
 import pytest
 import torch

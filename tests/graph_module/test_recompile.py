@@ -1,4 +1,4 @@
-"""Generating code: when it happens, what it gives, what is left behind."""
+"""Generating code: its time, its results, and its traces in the process."""
 
 import gc
 import inspect

@@ -1,4 +1,4 @@
-"""Graph modules given to the rest of PyTorch."""
+"""Graph modules in the rest of PyTorch."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Models that the tests of inference optimise."""
+"""Models for the tests of inference."""
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """Two blocks with something between them, then a head."""
+    """Two blocks with an operator between them, then a head."""
 
     def __init__(self, between=None):
         super().__init__()

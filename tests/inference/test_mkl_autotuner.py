@@ -1,4 +1,4 @@
-"""The autotuner runs subgraphs both ways and remembers which was faster."""
+"""The autotuner runs subgraphs both ways and records the faster one."""
 
 import json
 
@@ -47,7 +47,7 @@ def test_each_subgraph_is_measured(model, x):
 
 @pytest.mark.parametrize("winner", ["plain", "mkldnn"])
 def test_the_faster_way_is_taken(model, x, winner, monkeypatch):
-    """With a clock that only one of the two ways moves."""
+    """The faster way is chosen, by a clock that advances for one of the two only."""
     now = 0.0
 
     def slow_for(way):
@@ -79,7 +79,7 @@ def test_the_faster_way_is_taken(model, x, winner, monkeypatch):
 
 
 def forbid_measuring(monkeypatch):
-    """From here on, what is measured fails."""
+    """From here on, measuring raises an error."""
 
     def no_measurement(*_):
         raise AssertionError("measured again")
@@ -100,10 +100,10 @@ def test_decisions_are_kept(model, x, tmp_path, monkeypatch):
     assert str(after.graph) == str(before.graph)
     with torch.no_grad():
         assert torch.equal(after(x), before(x))
-    # Other shapes are another question.
+    # Other shapes need a new measurement.
     with pytest.raises(AssertionError, match="measured again"):
         tuned(model, subject.gen_mkl_autotuner([torch.randn(1, 3, 9, 9)], decisions=file))
-    # And so are other parameters of modules.
+    # So do other parameters of modules.
     model.second.side.stride = (1, 2)
     model.second.conv.stride = (1, 2)
     with pytest.raises(AssertionError, match="measured again"):
@@ -124,7 +124,7 @@ def small_vit():
 def test_decisions_for_a_vision_transformer_are_taken_again(make, size, tmp_path, monkeypatch):
     torch.manual_seed(0)
     model, x = make().eval(), torch.randn(2, 3, size, size)
-    # New heads are zero, which any result would be equal to.
+    # New heads are zero, and any result would equal that.
     nn.init.normal_(model.heads.head.weight)
     file = tmp_path / "decisions.json"
     first = subject.gen_mkl_autotuner([x], iters=2, decisions=file)
@@ -181,7 +181,7 @@ def test_progress_is_shown_when_it_takes_long(model, x, capsys, monkeypatch):
 
 
 def test_torch_fx_cannot(x):
-    """What the docstring there shows does not run."""
+    """The example in torch.fx's docstring does not run there."""
     config = {"mkldnn_layout_optimize": {"heuristic": reference.gen_mkl_autotuner([x])}}
     model = torchvision.models.resnet18().eval()
     with pytest.raises((RuntimeError, TypeError)):

@@ -1,4 +1,4 @@
-"""The parts of the optimisation that torch.fx has as names of their own."""
+"""The steps of the optimisation that have names of their own in torch.fx."""
 
 import pytest
 import torch
@@ -104,7 +104,7 @@ def test_a_number_in_no_set():
     deep = subject.UnionFind(50_000)
     for number in range(50_000):
         deep.parent[number] = min(number + 1, 49_999)
-    assert deep.find(0) == 49_999  # torch.fx's recursion ends here
+    assert deep.find(0) == 49_999  # torch.fx's recursion fails here
 
 
 @both
@@ -119,7 +119,7 @@ def test_the_rule_of_length(fx, optimization, length):
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 def test_subgraphs_are_those_of_torch_fx_where_it_supports_the_operators():
     class Plain(nn.Module):
-        """Only what both support."""
+        """A program that both support."""
 
         def __init__(self):
             super().__init__()
@@ -147,6 +147,6 @@ def test_subgraphs_are_those_of_torch_fx_where_it_supports_the_operators():
         optimization.optimize_for_inference(Plain().eval(), config)
         found.append(seen)
     theirs, ours = found
-    # Subgraphs without a layer are not asked about.
+    # The rule is not called for subgraphs without a layer.
     layers = ("a", "b", "c")
     assert ours == [graph for graph in theirs if any(name in layers for name in graph[0])]

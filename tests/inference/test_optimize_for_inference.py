@@ -1,4 +1,4 @@
-"""``optimize_for_inference`` computes what the model does, sooner."""
+"""``optimize_for_inference`` computes the same as the model, faster."""
 
 import copy
 import io
@@ -31,7 +31,7 @@ def assert_close(got, expected):
 
 
 def optimised(model, x, config=ALWAYS):
-    """The optimised model, which has been compared, and the model, which has not changed."""
+    """The optimised model with checked results, and the unchanged model."""
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with torch.no_grad():
         expected = model(x.clone())
@@ -77,7 +77,7 @@ def test_default_configuration():
     found = kinds(result)
     assert found.count(MkldnnConv2d) == 5
     assert nn.BatchNorm2d not in found and nn.ReLU not in found and nn.Dropout not in found
-    # One layer is too little for the default rule.
+    # One layer is below the default rule's limit.
     assert nn.Linear in found and MkldnnLinear not in found
 
 
@@ -168,7 +168,7 @@ def test_what_is_not_supported_splits_a_model(how):
     assert len(second.start_nodes) == 1
     assert all(graph.fx_graph is result.graph for graph in seen)
     assert kinds(result).count(MkldnnConv2d) == 5
-    # Views need their tensors in the usual order.
+    # Views need tensors in row-major order.
     assert all(node.op == "call_function" for node in first.end_nodes)
 
 
@@ -231,7 +231,7 @@ def test_hooks_keep_a_module_as_it_is():
 
 
 class Writes(nn.Module):
-    """Values that are written to while others use them."""
+    """Writes to values that have other users."""
 
     def __init__(self):
         super().__init__()
@@ -488,7 +488,7 @@ def test_everything_of_torch_fx_is_supported():
 
 
 def test_what_torch_fx_cannot_run():
-    """Sums of tensors of different shapes, which its opaque tensors do not have."""
+    """Sums of tensors of different shapes, which torch.fx's opaque tensors do not support."""
     torch.manual_seed(0)
     model, x = torchvision.models.mobilenet_v3_small().eval(), torch.randn(1, 3, 64, 64)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Running graphs node by node, and what subclasses can change."""
+"""Running graphs node by node, and overrides in subclasses."""
 
 import gc
 import weakref

@@ -1,10 +1,9 @@
-"""Run one program under two implementations of torch.fx and compare what it observes.
+"""Run a program under two implementations of torch.fx and compare its observations.
 
-A *program* is a function that takes an ``fx`` module and a :class:`Recorder`, does something with
-the module, and records what it sees. :func:`differential` turns it into a test: the program runs
-under the reference (``torch.fx``) and under the subject (``corsac.fx``), and every observation has
-to be the same. What is meant to differ is declared with :func:`known_difference` and must be a row
-of ``docs/compatibility.md``.
+A *program* is a function of an ``fx`` module and a :class:`Recorder`, which uses the module and records
+observations. :func:`differential` turns it into a test: the program runs under the reference (``torch.fx``)
+and under the subject (``corsac.fx``), and every observation has to be the same. Intended differences are
+declared with :func:`known_difference` and must be rows of ``docs/compatibility.md``.
 """
 
 from .differential import assert_same, compare, differential

@@ -1,4 +1,4 @@
-"""Programs beside what corsac.compile makes of them."""
+"""Compares programs with their compilation by corsac.compile."""
 
 import re
 import warnings
@@ -14,7 +14,7 @@ from corsac._refusal import Refusal
 
 
 def call(compiled, *args, **kwargs):
-    """A call without gradients; PyTorch may run what there is no program for."""
+    """A call without gradients; PyTorch may run it if there is no program."""
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore", corsac.HostWarning)
         return compiled(*args, **kwargs)
@@ -29,7 +29,7 @@ def agree(compiled, function, *args, **kwargs):
 
 
 def equal(found, expected):
-    """The same in the same containers; tensors within rounding."""
+    """Equal values in equal containers; tensors within rounding."""
     mine, spec = tree_flatten(found)
     its, other = tree_flatten(expected)
     assert spec == other
@@ -91,7 +91,7 @@ class BySize(nn.Module):
 
 
 def refused(program, reason):
-    """Nothing is captured of a program, and why."""
+    """Check that nothing is captured of a program, for this reason."""
     with torch.no_grad():
         found = record_at_once(nn.Module(), program, (X,))
     assert isinstance(found, Refusal)

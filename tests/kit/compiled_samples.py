@@ -17,27 +17,28 @@ from torch.utils import _pytree as pytree
 from kit.operator_samples import TOLERANCES, Call, described, full_name, kind, samples
 from kit.placement import Pieces, recorded
 
-#: Gradients are sums wherever a tensor was repeated. Relative to the element, and to the largest of its tensor.
+#: Tolerance of gradients, which are sums for repeated tensors: relative to the element, and to the largest of
+#: its tensor.
 GRADIENTS = (1e-4, 1e-5)
-#: How far from float64 results may be that are further from eager's, in times of eager's distance.
+#: Allowed distance from float64 for results that differ from eager's, in multiples of eager's distance.
 NEARER = 1.0
-#: What a sample may be: how the graphs of it ran.
+#: Where the graphs of a sample ran.
 PLACES = ("native", "partly native", "by PyTorch")
-#: All that can be native is, whether that is faster or not.
+#: Everything that can be native is, whether that is faster or not.
 OPTIONS = {"training": "native"}
 
 
 @dataclass
 class Compared:
-    """What became of the samples of an operator.
+    """Results for the samples of an operator.
 
     Attributes:
         name: the operator.
-        places: how many samples ran in which of :data:`PLACES`.
-        exact: how many gave eager's bits.
-        close: how many differ within the tolerance.
-        gradients: how many were run backward, too.
-        reasons: why PyTorch ran calls, and in how many graphs.
+        places: number of samples by :data:`PLACES`.
+        exact: number of samples with eager's bits.
+        close: number of samples that differ within the tolerance.
+        gradients: number of samples also run backward.
+        reasons: the reasons why PyTorch ran calls, with numbers of graphs.
         failing: samples that differ, or that raise when they are compiled.
     """
 
@@ -51,12 +52,12 @@ class Compared:
 
     @property
     def samples(self) -> int:
-        """How many were run."""
+        """Number of samples run."""
         return self.exact + self.close + len(self.failing)
 
     @property
     def place(self) -> str:
-        """Where the operator runs: where all of its samples do, or partly natively."""
+        """The place of the operator: that of all its samples, or partly native."""
         return next(iter(self.places)) if len(self.places) == 1 else PLACES[1]
 
 
@@ -65,7 +66,7 @@ def compare(op: Any, limit: int) -> Compared:
 
     Args:
         op: an entry of ``op_db``.
-        limit: how many samples.
+        limit: maximum number of samples.
     """
     found = Compared(full_name(op))
     given = samples(op, torch.float32, limit, requires_grad=op.supports_autograd)
@@ -76,7 +77,7 @@ def compare(op: Any, limit: int) -> Compared:
 
 
 def _as_seeded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Stands for torch's ``wrapper_set_seed``, which sets a seed where a call is traced, and in no call after."""
+    """Replaces torch's ``wrapper_set_seed``, which sets a seed where a call is traced, and in no call after."""
     return function(*args, **kwargs)
 
 
@@ -98,7 +99,7 @@ def _compare(op: Any, sample: Any, found: Compared) -> None:
                 ]
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # a panic is no Exception
+        except BaseException as error:  # a panic is not an Exception
             found.failing.append(described(sample, call, f"{type(error).__name__}: {error}"))
             return
     found.exact += all(exact)
@@ -109,7 +110,7 @@ def _compare(op: Any, sample: Any, found: Compared) -> None:
 
 
 def _function(call: Call) -> Callable[..., Any]:
-    """``call`` as a function, of which Dynamo makes graphs."""
+    """``call`` as a function for Dynamo."""
     return lambda *given: call(*given)
 
 
@@ -123,12 +124,12 @@ def _place(pieces: Pieces) -> str:
 
 @dataclass(frozen=True)
 class _Results:
-    """What a call gave.
+    """Results of a call.
 
     Attributes:
         values: tensors that it returned.
-        inputs: its tensors afterwards: it may have written to them.
-        gradients: of the tensors that want some.
+        inputs: its tensors afterwards, since it may write to them.
+        gradients: gradients of the tensors that require them.
     """
 
     values: Sequence[torch.Tensor]
@@ -170,11 +171,11 @@ def _judged(
     call: Call,
     bounds: tuple[float, float],
 ) -> bool:
-    """Whether two calls gave the same bits; an error if one is wrong."""
+    """Whether two calls have the same bits; raises an error if one is wrong."""
     try:
         return _same(own, expected, *bounds)
     except AssertionError as error:
-        # What is left of large numbers that cancel may have any bits: who is nearer to the truth?
+        # Remainders of large numbers that cancel are mostly rounding: compare distances to the exact result.
         try:
             truth = _results(call, [_doubled(tensor) for tensor in call.tensors])
             near = _distance(own, truth) <= NEARER * _distance(expected, truth)
@@ -192,7 +193,7 @@ def _doubled(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _distance(own: _Results, truth: _Results) -> float:
-    """The largest difference of an element from what it is in float64."""
+    """The largest difference of an element from its value in float64."""
     worst = 0.0
     for a, b in zip((*own.values, *own.gradients), (*truth.values, *truth.gradients), strict=True):
         if a is not None and a.numel():
@@ -201,7 +202,7 @@ def _distance(own: _Results, truth: _Results) -> float:
 
 
 def _same(own: _Results, other: _Results, rtol: float, atol: float) -> bool:
-    """Whether two calls gave the same bits; an error if they differ by more than is allowed."""
+    """Whether two calls have the same bits; raises an error if they differ by more than allowed."""
     exact = True
     for name, bounds in (
         ("values", (rtol, atol)),

@@ -1,6 +1,7 @@
-"""Runs files of CPython's own test-suite, plain and with each test compiled; prints how each has gone, a line each.
+"""Runs files of CPython's own test suite, plain and with each test compiled; prints the outcome of each, one
+per line.
 
-``python -m kit.cpython_suite NAME...``, as a program of its own: each file is run in a fork of it.
+``python -m kit.cpython_suite NAME...``, as a separate program: each file runs in a fork of it.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ import torch
 import corsac
 from corsac._compiled_function import module_of
 
-#: How often each test is made: recorded, and twice by what became of it.
+#: Number of runs of each test: one recorded, and two of the recording.
 CALLS = 3
-#: After how many seconds a file is given up.
+#: Time limit of a file, in seconds.
 LIMIT = 120
 X = torch.ones(2)
 
 
 def _call(self: Any, method: Any, counts: dict[str, int], *, compiles: bool) -> None:
-    """In the place of ``unittest.TestCase._callTestMethod``."""
+    """Replaces ``unittest.TestCase._callTestMethod``."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         method()
@@ -61,7 +62,7 @@ def _outcome(name: str, compiles: bool) -> dict[str, Any]:
 
 
 def _forked(name: str, compiles: bool) -> dict[str, Any]:
-    """How the tests of a file go in a process of their own."""
+    """Outcomes of the tests of a file in a process of their own."""
     there, here = os.pipe()
     process = os.fork()
     if process == 0:

@@ -53,7 +53,7 @@ def _same_exception(reference: Raised, subject: Raised) -> bool:
 
 
 def _is_improvement(reference: CodeSeen | Raised, subject: Any) -> bool:
-    """Where the reference writes no Python, anything that compiles is better."""
+    """Where the reference's code is not valid Python, any valid code is better."""
     was_python = isinstance(reference, CodeSeen) and reference.is_python
     return isinstance(subject, CodeSeen) and subject.is_python and not was_python
 
@@ -72,7 +72,7 @@ def _same_tensor(reference: TensorSeen, subject: TensorSeen, tolerance: Any) -> 
 def differences(
     label: str, reference: Any, subject: Any, tolerance: Any = None, path: str = ""
 ) -> list[Mismatch]:
-    """The places at which two observations differ, each with the path to it."""
+    """The places at which two observations differ, each with its path."""
     here = [Mismatch(label, path, reference, subject)]
     if isinstance(reference, Raised) and isinstance(subject, Raised):
         return [] if _same_exception(reference, subject) else here
@@ -145,8 +145,8 @@ def assert_same(
 def _assert_text_round_trips(subject: Recorder) -> None:
     """Printing, parsing and printing a recorded graph gives the same text again.
 
-    Values without a written form, such as instances of a class of the test, are refused when they
-    are read; a program whose graphs have none of them asks for more by ``rec.reads_back``.
+    Values without a text form, such as instances of a test's class, are errors when read; a program whose
+    graphs have none of them asserts more by ``rec.reads_back``.
     """
     for label, text in subject.graphs:
         again = attempt(SUBJECT.fx.Graph.parse, text)
@@ -158,7 +158,7 @@ def _assert_text_round_trips(subject: Recorder) -> None:
 def differential(program: Program) -> Callable[..., None]:
     """Turn a program into a test. Parameters after ``fx`` and ``rec`` come from pytest.
 
-    :func:`known_difference` may stand above or below it.
+    :func:`known_difference` may be above or below it.
     """
 
     @functools.wraps(program)

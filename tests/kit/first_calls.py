@@ -1,6 +1,6 @@
-"""Calls that are recorded give eager's results; here they give those of the programs that were made of them.
+"""Calls that are recorded return eager's results; here they return those of the compiled programs.
 
-So a test that compiles and calls once sees what was compiled.
+A test that compiles and calls once therefore tests the compiled program.
 """
 
 import torch
@@ -17,22 +17,22 @@ def kinds(value):
 
 
 def natively(monkeypatch):
-    """Has calls that are recorded made once more, by what was made of them."""
+    """Run recorded calls once more, by the compiled program."""
     record = Recordings.record
 
     def recorded(self, call, args, kwargs):
         state = torch.get_rng_state()
         result, made = record(self, call, args, kwargs)
-        # Steps of training write to buffers, and others to what Python holds.
+        # Training steps write to buffers, and others to Python state.
         if not isinstance(made, Entry) or self._trains or made.changes:
             return result, made
         if made.rewritten is not None and made.rewritten.overwritten:
             return result, made
-        # The same random numbers as in the first place, and no others after it.
+        # The same random numbers as in the first run, and no others after it.
         after = torch.get_rng_state()
         torch.set_rng_state(state)
         if not made.is_current(call, self._trains):
-            # A number that decides has other last bits natively.
+            # A number that decides differs in its last bits natively.
             assert made.decides is not None
             torch.set_rng_state(after)
             return result, made
@@ -41,7 +41,7 @@ def natively(monkeypatch):
         return native, made
 
     monkeypatch.setattr(Recordings, "record", recorded)
-    # Calls are native, whoever is faster.
+    # Calls are native, whichever is faster.
     monkeypatch.setattr(Compiled, "measure", lambda self: None)
-    # Views that are returned are for the engine, too.
+    # Returned views are computed by the engine too.
     monkeypatch.setattr(RecordedPrograms, "keeps_views", False)

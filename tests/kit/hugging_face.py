@@ -1,4 +1,4 @@
-"""Tiny models of Hugging Face: each architecture from a configuration of its own, with weights drawn at random.
+"""Tiny Hugging Face models: each architecture from its own configuration, with random weights.
 
 Nothing is downloaded. Sizes are as small as an architecture allows, with two layers of each kind, and dropout as
 the configuration has it.
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-#: How many words there are, and how long sentences are.
+#: Size of the vocabulary, and length of sentences.
 WORDS, LENGTH = 90, 12
 TEXT = {
     "vocab_size": WORDS,
@@ -37,7 +37,7 @@ FEW = {"num_labels": 5}
 
 
 def words() -> torch.Tensor:
-    """Two sentences, of no special words."""
+    """Two sentences, without special words."""
     return torch.randint(3, WORDS, (2, LENGTH))
 
 
@@ -49,7 +49,7 @@ def text() -> dict[str, Any]:
 
 
 def prompt() -> dict[str, Any]:
-    """Two sentences, whose words are to be foretold."""
+    """Two sentences, whose words are the labels."""
     sentences = words()
     return {"input_ids": sentences, "labels": sentences, "use_cache": False}
 
@@ -81,16 +81,16 @@ def waves() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Architecture:
-    """How a model is made, and what it is called with.
+    """Constructor and inputs of a model.
 
     Attributes:
         model: the name of a class of ``transformers``, with ``config_class``.
-        config: what its configuration says.
-        inputs: draws arguments of a call, with labels, so that there is a loss.
-        inference: the part of the calls that is native at least, where results are all that is wanted.
-        forward: the same on the way forward, in training.
-        backward: the same on the way back.
-        graphs: how many graphs Dynamo makes of it, for results.
+        config: the settings of its configuration.
+        inputs: makes random arguments of a call, with labels, so that there is a loss.
+        inference: the fraction of calls that is native at least, for inference.
+        forward: the same for the forward pass in training.
+        backward: the same for the backward pass.
+        graphs: number of graphs that Dynamo makes of it, for inference.
     """
 
     model: str
@@ -174,7 +174,7 @@ ARCHITECTURES = {
         "MixtralForCausalLM",
         TEXT | {"num_key_value_heads": 2, "num_local_experts": 4},
         prompt,
-        # Words are sorted by expert and written in place, and what decides how these lie is PyTorch's, too.
+        # Words are sorted by expert and written in place, and the sorting is left to PyTorch too.
         inference=0.5,
     ),
     "gemma": Architecture(

@@ -1,4 +1,4 @@
-"""The two implementations that are compared, chosen in this one place.
+"""The two implementations to be compared, chosen in this one place.
 
 ``CORSAC_FX_UNDER_TEST`` names the module under test; the default is ``corsac.fx``. Setting it to
 ``torch.fx`` runs the reference against itself, which checks the programs and the kit.
@@ -26,14 +26,14 @@ SUBMODULES = (
 
 @dataclass(frozen=True)
 class Implementation:
-    """A module with torch.fx's interface, and the name it is imported under."""
+    """A module with torch.fx's interface, and its import name."""
 
     name: str
     fx: ModuleType
 
     @classmethod
     def load(cls, name: str) -> "Implementation":
-        """Import the module and those of its submodules that it has."""
+        """Import the module and those of its submodules that exist."""
         fx = importlib.import_module(name)
         for submodule in SUBMODULES:
             # A missing submodule is reported by the public-surface test, once.
@@ -42,7 +42,7 @@ class Implementation:
         return cls(name, fx)
 
     def normalise(self, text: str) -> str:
-        """Write this implementation's own module path as the reference's."""
+        """Replace this implementation's own module path by the reference's."""
         if self.name == "torch.fx":
             return text
         return text.replace(self.name, "torch.fx").replace(self.name.replace(".", "_"), "torch_fx")

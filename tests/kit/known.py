@@ -1,4 +1,4 @@
-"""Differences from torch.fx that are meant, each with a row in ``docs/compatibility.md``."""
+"""Intended differences from torch.fx, each with a row in ``docs/compatibility.md``."""
 
 import functools
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 
 COMPATIBILITY = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 
-#: The row about what torch.fx's dead-code elimination drops.
+#: The row about writes that torch.fx's dead-code elimination drops.
 WRITES_STAY = (
     "`eliminate_dead_code` and writes whose result nobody uses: `m.add_(1)`, `m.masked_fill_(…)`, "
     "`torch.add(x, 1, out=m)`, `F.relu(m, inplace=True)`, a batch norm in training"
@@ -17,7 +17,7 @@ WRITES_STAY = (
 
 @dataclass(frozen=True)
 class KnownDifference:
-    """An observation that is meant to differ, and the row that says why."""
+    """An observation that is meant to differ, and the row with the reason."""
 
     label: str
     reason: str
@@ -33,9 +33,9 @@ def known_difference(
 ) -> Callable[[Any], Any]:
     """Declare that observations of a program differ on purpose.
 
-    ``reason`` is the title of the row in ``docs/compatibility.md``. A declared difference that is
-    no longer there fails the test, so that the list stays true. ``when`` limits the declaration to
-    some parameters of a parametrised program.
+    ``reason`` is the title of the row in ``docs/compatibility.md``. A declared difference that no longer
+    exists fails the test, so that the list stays true. ``when`` limits the declaration to some parameters of
+    a parametrised program.
     """
 
     def declare(program: Any) -> Any:
@@ -58,9 +58,9 @@ def documented_rows() -> frozenset[str]:
 
 
 def row(beginning: str) -> Callable[[Any], Any]:
-    """Says which row of the compatibility page a test shows, by the beginning of the row's title.
+    """Declare the row of the compatibility page that a test shows, by the beginning of its title.
 
-    ``tests/compatibility/test_every_row.py`` reads these marks and fails where a row has no test.
+    ``tests/compatibility/test_every_row.py`` reads these marks and fails if a row has no test.
     """
     titles = [title for title in documented_rows() if title.startswith(beginning)]
     assert len(titles) == 1, f"{beginning!r} begins {len(titles)} rows of {COMPATIBILITY.name}"

@@ -1,4 +1,4 @@
-"""Turn what a program sees into plain values that can be compared across implementations."""
+"""Turns a program's observations into plain values that can be compared across implementations."""
 
 import contextlib
 import enum
@@ -34,7 +34,7 @@ class Raised:
 
 @dataclass
 class TensorSeen:
-    """A tensor as it was when it was recorded."""
+    """A tensor as it was when recorded."""
 
     value: torch.Tensor
 
@@ -54,7 +54,7 @@ class CodeSeen:
 
 
 def compiles(source: str) -> bool:
-    """Whether text is a Python program."""
+    """Whether text is a valid Python program."""
     try:
         compile(source, "generated", "exec")
     except (SyntaxError, ValueError):
@@ -63,13 +63,13 @@ def compiles(source: str) -> bool:
 
 
 def clean(text: str, implementation: Implementation) -> str:
-    """Remove what differs between two runs of the same program: addresses and source keys."""
+    """Remove differences between two runs of the same program: addresses and source keys."""
     text = _SOURCE_KEY.sub("<generated>", _ADDRESS.sub("0x", text))
     return implementation.normalise(text)
 
 
 def qualified_name(value: Any, implementation: Implementation) -> str:
-    """The dotted name of a class or function, or its text where it has none."""
+    """The dotted name of a class or function, or its text if it has none."""
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if name is None:
         return clean(repr(value), implementation)
@@ -77,7 +77,7 @@ def qualified_name(value: Any, implementation: Implementation) -> str:
 
 
 def capture_output(call: Any, *args: Any, **kwargs: Any) -> str:
-    """What a call prints."""
+    """The output of a call."""
     stream = io.StringIO()
     with contextlib.redirect_stdout(stream):
         call(*args, **kwargs)
@@ -85,7 +85,7 @@ def capture_output(call: Any, *args: Any, **kwargs: Any) -> str:
 
 
 def attempt(call: Any, *args: Any, **kwargs: Any) -> Any:
-    """What a call returns, or a :class:`Raised` with what it raises."""
+    """The result of a call, or a :class:`Raised` with its exception."""
     try:
         return call(*args, **kwargs)
     except Exception as error:
@@ -97,7 +97,7 @@ def attempt(call: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def observe_node(node: Any, implementation: Implementation) -> dict[str, Any]:
-    """Everything public that a node says about itself."""
+    """All public properties of a node."""
     return {
         "op": node.op,
         "name": node.name,

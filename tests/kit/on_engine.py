@@ -11,7 +11,7 @@ import corsac
 def agree(function, *inputs, tolerance=1e-5):
     """Run ``function`` on both; the engine has to run all of it."""
     if isinstance(function, nn.Module):
-        # As a part of a model: its own forward is not traced.
+        # As a submodule: its own forward is not traced.
         function = nn.Sequential(function).eval()
     elif not isinstance(function, types.FunctionType):
         # Functions of PyTorch are written in C++, which cannot be traced.

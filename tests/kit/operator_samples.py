@@ -15,10 +15,10 @@ from torch.utils import _pytree as pytree
 import corsac
 from corsac import _core, fx
 
-#: Element types that the engine computes with.
+#: Element types that the engine supports.
 DTYPES = (torch.float32, torch.int64, torch.bool)
-#: Relative and absolute tolerance by kind of operator, and operators of the kind. Sums are added in
-#: another order than PyTorch's, and functions such as ``exp`` are approximations of their own.
+#: Relative and absolute tolerance by kind of operator, with the operators of the kind. Sums are computed in
+#: another order than PyTorch's, and functions such as ``exp`` are different approximations.
 TOLERANCES = {
     "exact": (0.0, 0.0),
     "elementwise": (1e-5, 1e-6),
@@ -121,7 +121,7 @@ EXACT = frozenset(
         "unfold",
     ]
 )
-#: Which one of equal elements comes first is not said.
+#: Operators for which the order of equal elements is not defined.
 ORDERING = frozenset(
     ["argsort", "sort", "topk", "msort", "kthvalue", "median", "nanmedian", "mode"]
 )
@@ -170,7 +170,7 @@ ELEMENTWISE = frozenset(
 
 
 def kind(name: str) -> str:
-    """The kind of operator that decides the tolerance."""
+    """The kind of operator, for the tolerance."""
     if name in EXACT:
         return "exact"
     return "elementwise" if name in ELEMENTWISE else "sums"
@@ -178,13 +178,13 @@ def kind(name: str) -> str:
 
 @dataclass
 class Outcome:
-    """What became of the samples of an operator."""
+    """Results for the samples of an operator."""
 
     name: str
     native: int = 0
-    #: Why the engine left samples to PyTorch, and how often.
+    #: Reasons why the engine left samples to PyTorch, with their numbers.
     host: dict[str, int] = field(default_factory=dict)
-    #: Samples whose results differ, or that raise on the engine alone.
+    #: Samples whose results differ, or that only raise on the engine.
     failing: list[str] = field(default_factory=list)
 
     @property
@@ -193,7 +193,7 @@ class Outcome:
 
 
 def entries() -> Iterator[Any]:
-    """The operators, in order, each variant by itself."""
+    """The operators, in order, with a separate entry per variant."""
     yield from sorted(op_db, key=lambda op: (op.name, op.variant_test_name))
 
 
@@ -213,7 +213,7 @@ def run(op: Any, limit: int) -> Outcome:
 
 
 def samples(op: Any, dtype: torch.dtype, limit: int, requires_grad: bool = False) -> list[Any]:
-    """Up to ``limit`` samples of an element type, the same in each call; what they are of may want gradients."""
+    """Up to ``limit`` samples of an element type, the same in each call; their tensors may require gradients."""
     found: list[Any] = []
     if dtype not in op.dtypes or op.name.startswith(("empty", "new_empty")):
         return found
@@ -231,7 +231,7 @@ class Call:
     """The call of a sample, as a function of its tensors.
 
     Attributes:
-        function: what is called.
+        function: the called function.
         tensors: the tensors among its arguments.
     """
 
@@ -243,7 +243,7 @@ class Call:
         self.tensors = [leaf for leaf in self._leaves if isinstance(leaf, torch.Tensor)]
 
     def arguments(self, given: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments, with ``given`` in the places of tensors."""
+        """The arguments, with ``given`` in place of the tensors."""
         rest = iter(given)
         full = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in self._leaves]
         return pytree.tree_unflatten(full, self._spec)
@@ -256,14 +256,14 @@ class Call:
         """The call as a graph of operators.
 
         Raises:
-            ValueError: nothing would stand in it for what is called.
+            ValueError: the graph would not contain the call.
         """
         if self.tensors:
             tracer = fx.Tracer()
             names = ", ".join(f"x{i}" for i in range(len(self.tensors)))
             graph = tracer.trace(eval(f"lambda {names}: call({names})", {"call": self}))
             return fx.GraphModule(tracer.root, graph)
-        # A tracer would make the tensor now.
+        # A tracer would compute the tensor immediately.
         if getattr(self.function, "__name__", "<lambda>") == "<lambda>":
             raise ValueError("a lambda has no name to be called by")
         graph = fx.Graph()
@@ -272,7 +272,7 @@ class Call:
 
 
 def described(sample: Any, call: Call, error: object) -> str:
-    """A sample and what went wrong with it."""
+    """A sample and its error."""
     shapes = ", ".join(f"{t.dtype}{list(t.shape)}" for t in call.tensors)
     return f"({shapes}) {sample.args} {sample.kwargs}: {' '.join(str(error).split())[:300]}"
 
@@ -295,7 +295,7 @@ def _try(op: Any, sample: Any, outcome: Outcome) -> None:
             outcome.host[reason] = outcome.host.get(reason, 0) + 1
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # a panic is no Exception
+        except BaseException as error:  # a panic is not an Exception
             outcome.failing.append(described(sample, call, error))
 
 

@@ -1,4 +1,4 @@
-"""Programs that are split, and how split modules are compared."""
+"""Programs to be split, and comparison of split modules."""
 
 import importlib
 import random
@@ -19,7 +19,7 @@ def module_of(implementation: Any, name: str) -> ModuleType:
 
 
 def described(module: nn.Module, normalise: Any = lambda text: text) -> str:
-    """Graph and code of a split module and of all graph modules in it, and what all modules are."""
+    """Graph and code of a split module and of all its graph modules, and the classes of all modules."""
     texts = []
     for name, inner in module.named_modules():
         kind = "graph module" if hasattr(inner, "graph") else type(inner).__name__
@@ -50,7 +50,7 @@ class Residual(nn.Module):
 
 
 class Mutating(nn.Module):
-    """Changes in place what another part reads."""
+    """Changes in place a value that another partition reads."""
 
     def forward(self, x):
         y = x + 1
@@ -80,7 +80,7 @@ PROGRAMS = {
 
 
 def random_program(fx: ModuleType, seed: int, length: int = 24) -> Any:
-    """A graph module with random calls, whose values are all tensors of one shape."""
+    """A graph module with random calls; all values are tensors of one shape."""
     dice = random.Random(seed)
     root = nn.Module()
     root.weight = nn.Parameter(torch.linspace(0.5, 1.5, 4))

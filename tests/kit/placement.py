@@ -1,4 +1,4 @@
-"""Where the graphs ran that ``torch.compile(backend="corsac")`` was given."""
+"""Records where the graphs of ``torch.compile(backend="corsac")`` ran."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ class Placed:
     """Calls of operators, by kind of graph: ``"inference"``, ``"forward"`` or ``"backward"``.
 
     Attributes:
-        calls: how many there are.
-        native: how many of them the engine runs.
+        calls: number of calls.
+        native: number of native calls.
     """
 
     calls: Counter[str] = field(default_factory=Counter)
     native: Counter[str] = field(default_factory=Counter)
 
     def share(self, kind: str) -> float:
-        """The part of the calls that is native."""
+        """The fraction of native calls."""
         return self.native[kind] / self.calls[kind] if self.calls[kind] else 0.0
 
 
 class Pieces(list[Any]):
-    """What runs each graph."""
+    """The functions that run each graph."""
 
     def placed(self) -> Placed:
-        """Where the calls of all of them run."""
+        """Where the calls of all graphs run."""
         found = Placed()
         for piece in self:
             if isinstance(piece, TrainedGraph):
@@ -49,7 +49,7 @@ class Pieces(list[Any]):
         return found
 
     def reasons(self) -> Counter[str]:
-        """Why PyTorch runs calls, and in how many graphs."""
+        """The reasons why PyTorch runs calls, with numbers of graphs."""
         found: Counter[str] = Counter()
         for piece in self:
             if isinstance(piece, TrainedGraph):
@@ -81,7 +81,7 @@ def _add(found: Placed, module: Any, program: Compiled | str) -> None:
 
 @contextlib.contextmanager
 def recorded() -> Iterator[Pieces]:
-    """What runs the graphs that Dynamo hands to the backend ``"corsac"`` in the block."""
+    """Records the functions for graphs that Dynamo passes to the backend ``"corsac"`` in the block."""
     pieces = Pieces()
     own = corsac._dynamo.piece_for
 

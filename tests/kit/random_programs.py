@@ -1,4 +1,4 @@
-"""Random programs that read values, write to memory, count and draw random numbers, as Python code."""
+"""Random programs that read values, write to memory, count and use random numbers, as Python code."""
 
 import random
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-#: What tensors are made of: of two others and a number.
+#: Expressions for tensors, from two others and a number.
 OPERATIONS = [
     "{a} + {b}.sum(0)",
     "{a} - {b}.sum(0)",
@@ -24,7 +24,7 @@ OPERATIONS = [
     "({a} > {n}).float()",
 ]
 STEPS = 12
-#: Kinds of steps that write to memory, count, keep what they compute, or make tensors of a size that depends on values.
+#: Kinds of steps that write to memory, count, keep values, or make tensors of data-dependent size.
 CHANGES = (6, 7, 8, 9)
 
 
@@ -136,7 +136,7 @@ def _source(random_, steps, changes):
                 target = random_.choice(before[0][3:] or ["x"])
                 add(f"{target} = {tensor()} + 0")
                 depth -= 1
-                # What only a branch has made is not there after it.
+                # Values made only in a branch do not exist after it.
                 tensors[:], numbers[:], own[:] = (list(kept) for kept in before)
                 if target in own:
                     own.remove(target)

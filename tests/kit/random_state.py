@@ -1,4 +1,4 @@
-"""Random programs that compute numbers of nested containers by functions of C, and change these."""
+"""Random programs that compute numbers from nested containers by C functions, and change these."""
 
 import bisect
 import collections
@@ -60,7 +60,7 @@ def counted(s, count):
 
 
 class State:
-    """What a program reads and changes."""
+    """The state that a program reads and changes."""
 
     def __init__(self):
         self.log = []
@@ -102,7 +102,7 @@ class Writer:
         self.random = random.Random(seed)
 
     def pick(self, depth, *forms):
-        """One of the forms; those without parts where there are many already."""
+        """One of the forms; from depth 4 on, only simple ones."""
         forms = [own for own in forms if depth < 4 or not callable(own)]
         own = self.random.choice(forms)
         return own() if callable(own) else own
@@ -291,7 +291,7 @@ class Writer:
 
 
 def changed(state, random_):
-    """Changes the state as somebody else would."""
+    """Change the state as a caller would."""
     match random_.randrange(10):
         case 0:
             state.n = random_.randrange(5)

@@ -9,7 +9,7 @@ from .observe import Raised, attempt, capture_output, clean, observe
 
 
 class Recorder:
-    """Keeps observations in order, each under a label of its own."""
+    """Keeps observations in order, each with its own label."""
 
     def __init__(self, implementation: Implementation) -> None:
         self.implementation = implementation
@@ -19,7 +19,7 @@ class Recorder:
         self.reads_back = False
 
     def __call__(self, label: str, value: Any) -> Any:
-        """Record a value as it is now; graphs and tensors are copied. Returns the value."""
+        """Record the present value; graphs and tensors are copied. Returns the value."""
         self._store(label, observe(value, self.implementation))
         graph = getattr(value, "graph", value)
         if isinstance(graph, self.implementation.fx.Graph):
@@ -32,18 +32,18 @@ class Recorder:
         return self(label, value)
 
     def call(self, label: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Record what a call returns, or the type of exception that it raises."""
+        """Record the result of a call, or the type of its exception."""
         result = attempt(call, *args, **kwargs)
         self(label, result)
         return None if isinstance(result, Raised) else result
 
     def prints(self, label: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Record what a call prints."""
+        """Record the output of a call."""
         text = attempt(capture_output, call, *args, **kwargs)
         self(label, text if isinstance(text, Raised) else clean(text, self.implementation))
 
     def warns(self, label: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Record the categories of the warnings that a call gives, and return its value."""
+        """Record the categories of the warnings of a call, and return its value."""
         with warnings.catch_warnings(record=True) as given:
             warnings.simplefilter("always")
             result = attempt(call, *args, **kwargs)

@@ -12,8 +12,8 @@ _numbers = itertools.count()
 def load_source(source: str, fx: Any, name: str = "program_module") -> ModuleType:
     """Run ``source`` as a module whose global ``fx`` is the implementation.
 
-    What has to happen at the top level of a module, such as ``fx.wrap``, can be tested under both
-    implementations this way. The module has the same name under both.
+    Top-level code of a module, such as ``fx.wrap``, can be tested under both implementations in this way. The
+    module has the same name under both.
     """
     path = f"<{name}-{next(_numbers)}>"
     module = ModuleType(name)

@@ -1,4 +1,4 @@
-"""A subclass that people write of interpreters and transformers: operators take others' places."""
+"""A typical subclass of interpreters and transformers: operators are swapped."""
 
 import torch
 

@@ -1,11 +1,11 @@
-"""Models as training would leave them: weights cannot be downloaded."""
+"""Models as if trained, since weights cannot be downloaded."""
 
 import torch
 from torch import nn
 
 
 def as_if_trained(model: nn.Module, spread: float = 0.2) -> nn.Module:
-    """``model`` in evaluation mode, with batch norms that do something.
+    """``model`` in evaluation mode, with batch norms that are not the identity.
 
     Means and biases come from ±``spread``, variances and scales from around one.
     """

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def twice(make: Callable[[], T]) -> tuple[T, T]:
-    """What ``make`` makes, twice, with the same random numbers."""
+    """Call ``make`` twice, with the same random numbers."""
 
     def made() -> T:
         torch.manual_seed(0)

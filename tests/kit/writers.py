@@ -1,4 +1,4 @@
-"""Operators that write to what they are given, in programs that show where they write."""
+"""Operators that write to their arguments, in programs that expose the writes."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ OTHER_METHODS |= dict.fromkeys(
     ],
     (),
 )
-#: Of what is written to.
+#: Types of tensors written to.
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.int32)
-#: Draw random numbers: PyTorch is asked with the same seed.
+#: Operators that use random numbers: PyTorch is called with the same seed.
 RANDOM = {
     "bernoulli_": (0.5,),
     "cauchy_": (),
@@ -90,9 +90,9 @@ class Write:
 
     Attributes:
         name: the method, or the function.
-        tensor: what it writes to.
+        tensor: the tensor written to.
         rest: its other arguments, tensors among them.
-        named: those given by name.
+        named: its keyword arguments.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Write:
 
 
 def writes(limit: int, dtypes: Sequence[torch.dtype] = DTYPES) -> Iterator[Write]:
-    """A call or more of each in-place operator: up to ``limit`` of each element type that torch has samples of."""
+    """One or more calls of each in-place operator: up to ``limit`` samples of each element type that torch has."""
     for op in entries():
         method = op.inplace_variant
         name = getattr(method, "__name__", "")
@@ -129,9 +129,9 @@ def methods() -> set[str]:
 
 
 def all_in_place_methods() -> set[str]:
-    """Those that PyTorch has."""
+    """The in-place methods of PyTorch's tensors."""
     names = {name for name in dir(torch.Tensor) if name.endswith("_") and not name.startswith("_")}
-    # Not of elements: gradients, names, other layouts and devices; and what pickles.
+    # Not on elements: gradients, names, other layouts and devices; and pickling.
     return names - {
         "align_",
         "apply_",
@@ -148,14 +148,14 @@ def all_in_place_methods() -> set[str]:
 
 
 def on_value(write: Write, x: Any, rest: Sequence[Any], named: dict[str, Any]) -> Any:
-    """A write to a value that the program has made."""
+    """A write to a value made by the program."""
     y = torch.clone(x)
     returned = write(y, rest, named)
     return y.clone(), returned.clone()
 
 
 def on_value_read_before(write: Write, x: Any, rest: Sequence[Any], named: dict[str, Any]) -> Any:
-    """What was read before a write is not changed by it, and a view of it is."""
+    """A value read before a write is not changed by it, and a view of it is."""
     y = torch.clone(x)
     before, shown = y.clone(), y.view_as(y)
     write(y, rest, named)
@@ -170,7 +170,7 @@ def on_view(write: Write, x: Any, rest: Sequence[Any], named: dict[str, Any]) ->
 
 
 def on_reshaped(write: Write, x: Any, rest: Sequence[Any], named: dict[str, Any]) -> Any:
-    """A write to what is a view or a copy, as strides make it."""
+    """A write to a view or a copy, depending on strides."""
     y = torch.clone(x)
     write(y.reshape(x.shape), rest, named)
     return y.clone()
@@ -192,7 +192,7 @@ PLACES: tuple[Callable[..., Any], ...] = (
 
 
 class Program:
-    """A function of tensors that makes a write somewhere; its tensors come in the order of :attr:`inputs`."""
+    """A function of tensors with a write somewhere; its tensors are in the order of :attr:`inputs`."""
 
     def __init__(self, write: Write, place: Callable[..., Any]) -> None:
         self.write, self.place = write, place
@@ -207,7 +207,7 @@ class Program:
         return self.place(self.write, x, others, named)
 
     def function(self) -> Callable[..., Any]:
-        """The same with as many parameters, for tracers."""
+        """The same function with explicit parameters, for tracers."""
         names = ", ".join(f"x{number}" for number in range(len(self.inputs)))
         return eval(f"lambda {names}: call({names})", {"call": self})
 
@@ -232,7 +232,7 @@ class Holder(torch.nn.Module):
 
 @dataclass(frozen=True)
 class Ran:
-    """What a call did: what it returned and what its inputs were afterwards, or that it raised."""
+    """Outcome of a call: its results and inputs afterwards, or its exception."""
 
     values: tuple[torch.Tensor, ...] | None
     inputs: tuple[torch.Tensor, ...] = ()
@@ -240,7 +240,7 @@ class Ran:
 
 
 def ran(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Ran:
-    """A call with copies of ``inputs``, which lie as these do."""
+    """A call with copies of ``inputs``, with the same strides."""
     given = [copy.deepcopy(own) for own in inputs]
     torch.manual_seed(7)
     with torch.no_grad(), warnings.catch_warnings():
@@ -254,7 +254,7 @@ def ran(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Ran:
 
 
 def difference(own: Ran, expected: Ran) -> str | None:
-    """In what a call differs from eager's; None if in nothing."""
+    """The difference of a call from eager's; None if there is none."""
     if own.values is None or expected.values is None:
         if own.values is expected.values:
             return None

@@ -1,4 +1,4 @@
-"""The cases lie beside the tests."""
+"""Makes the case modules beside the tests importable."""
 
 import sys
 from pathlib import Path

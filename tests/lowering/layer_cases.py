@@ -1,4 +1,4 @@
-"""Layers, views and indexing, with the inputs that they are tried on."""
+"""Layers, views and indexing, with their inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of operators, with the inputs that they are tried on."""
+"""Calls of operators, with their inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import nn
 class Case:
     """A program of a few calls.
 
-    ``stays`` names the backends on which a node stays on the host, since it would not be exact.
+    ``stays``: the backends for which a node stays on the host, since it would not be exact.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Real models: the runtimes' results against eager, as parts of the largest output."""
+"""Real models: the runtimes' results against eager, relative to the largest output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMM = (
 
 
 def prepared(model: nn.Module) -> nn.Module:
-    """In evaluation mode, with heads that do something."""
+    """Set evaluation mode, with heads that are not zero."""
     generator = torch.Generator().manual_seed(1)
     for module in model.modules():
         if isinstance(module, nn.Linear) and not module.weight.any():
@@ -33,7 +33,7 @@ def prepared(model: nn.Module) -> nn.Module:
 
 @pytest.fixture(autouse=True)
 def free_memory():
-    """Graph modules are parts of cycles; do not let two large models overlap."""
+    """Collect garbage, since graph modules are parts of cycles and two large models should not overlap."""
     yield
     gc.collect()
 
@@ -72,7 +72,7 @@ def test_timm(name, backend):
 
 
 def transformers_model(kind: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """A small model of Hugging Face, and what it is called with."""
+    """A small Hugging Face model, and its inputs."""
     transformers = pytest.importorskip("transformers")
     ids = torch.randint(0, 90, (2, 12), generator=torch.Generator().manual_seed(0))
     mask = torch.ones(2, 12, dtype=torch.long)
@@ -116,7 +116,7 @@ def test_transformers(kind, backend):
     gm.training = False
     lowered = corsac.lower(gm, backend, inputs)
     preview = lowered.meta["lowering"]
-    # What stays: the guards of torch.export, and with OpenVINO one product or sum of int64.
+    # On the host: the guards of torch.export, and with OpenVINO one product or sum of int64.
     assert len(preview.host) <= 1 + (backend == "openvino")
     assert len(preview.parts) <= 1 + (backend == "openvino")
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What goes where, and that the whole computes what it did."""
+"""Placement of nodes, and unchanged results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def close(actual: Any, expected: Any) -> None:
 
 
 def check(model: nn.Module, *inputs: Any, backend: str = "onnxruntime", **options: Any) -> Any:
-    """Lower, compare, and answer the lowered module; fresh inputs for each call."""
+    """Lower, compare, and return the lowered module; fresh inputs for each call."""
     lowered = corsac.lower(model.eval(), backend, inputs, **options)
     mine, theirs = copy.deepcopy(inputs), copy.deepcopy(inputs)
     with torch.no_grad():
@@ -198,7 +198,7 @@ def test_sizes_bind_once():
         lowered(torch.ones(3), torch.ones(4))
 
 
-# -- writes and what else order matters to ---------------------------------------------------------
+# -- writes and other order dependencies -----------------------------------------------------------
 
 
 class Writes(nn.Module):
@@ -317,7 +317,7 @@ def test_hooked_modules_stay():
     assert lowered.get_submodule("0") is model[0]
 
 
-# -- the module that comes out ---------------------------------------------------------------------
+# -- the resulting module --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", RUNTIMES)
@@ -413,7 +413,7 @@ def test_a_graph_of_torch_fx_is_lowered_too():
 
 
 class Plain(Backend):
-    """Runs relu and add, by themselves."""
+    """Runs relu and add, without other packages."""
 
     def __init__(self, only: str | None = None):
         self.only = only

@@ -18,7 +18,7 @@ CASES = [*operator_cases.CASES, *layer_cases.CASES]
 
 
 def traced(program: Any, count: int) -> GraphModule:
-    """The program as a graph; a function gets ``count`` inputs, whatever its signature is."""
+    """The program as a graph; a function has ``count`` inputs, whatever its signature."""
     if isinstance(program, torch.nn.Module):
         root, call = program.eval(), None
     else:

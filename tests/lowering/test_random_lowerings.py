@@ -58,7 +58,7 @@ def program(seed: int) -> Callable[..., Any]:
     def run(x, y):
         values = [x * 1, x, y]
         for function, first, second in steps:
-            # Values of late are taken more often.
+            # Recent values are used more often.
             a, b = (values[-1 - int(len(values) * at**2)] for at in (first, second))
             result = function(a, b)
             values.append(result if function not in SMALL else result.expand(4, 4).clone())

@@ -1,5 +1,5 @@
-"""TensorRT is reached by way of ONNX Runtime. Neither package nor hardware is here, so what is tested is
-all but TensorRT: which of its parts is asked for what, and that results come back."""
+"""TensorRT runs through ONNX Runtime. Neither the package nor the hardware is present, so the test covers all
+but TensorRT itself: the calls of its interface, and the return of results."""
 
 import importlib.machinery
 import sys
@@ -26,8 +26,8 @@ def model():
 
 @pytest.fixture
 def asked(monkeypatch):
-    """A package ``tensorrt``, and an ONNX Runtime that says that it has its provider: what sessions
-    are made with."""
+    """A fake package ``tensorrt``, and an ONNX Runtime that reports the provider; returns the arguments of
+    sessions."""
     package = types.ModuleType("tensorrt")
     package.__spec__ = importlib.machinery.ModuleSpec("tensorrt", None)
     monkeypatch.setitem(sys.modules, "tensorrt", package)

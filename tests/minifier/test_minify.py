@@ -76,7 +76,7 @@ def needs_both(module, inputs):
 
 
 def has_nan(module, inputs):
-    """A logarithm of what is negative."""
+    """A logarithm of negative numbers."""
     return any(bool(own.isnan().any()) for own in module(*inputs))
 
 
@@ -100,7 +100,7 @@ def slow(*case):
 def test_planted_faults_are_found(calls, fails, planted):
     module, inputs = random_graph(calls, planted, seed=calls, all_results=fails is differs)
     before = str(module.graph)
-    # Seconds go by what else the machine does; how often the fault is asked for does not.
+    # Time depends on the load of the machine; the number of tests does not.
     found = corsac.minify(module, inputs, fails, seconds=600)
     assert found.finished and found.tests < 400 and found.before == calls
     assert sorted(map(str, targets(found))) == sorted(map(str, planted))
@@ -124,7 +124,7 @@ def test_nan_is_traced_to_its_call():
 
 
 def test_another_fault_is_not_the_same():
-    """Smaller graphs that fail otherwise are not taken."""
+    """Smaller graphs that fail otherwise are rejected."""
 
     def fails(module, inputs):
         used = [node.target for node in module.graph.nodes]
@@ -192,7 +192,7 @@ def test_the_time_is_bounded():
     module, inputs = random_graph(300, [torch.atan])
     found = corsac.minify(module, inputs, takes_long, seconds=3.0)
     assert not found.finished and found.tests <= 16
-    # On a busy machine there may have been time for a few tests only.
+    # On a busy machine there may only have been time for a few tests.
     assert found.calls < 300 or found.tests < 5
     assert find_fault(found.module, found.inputs, takes_long).signature == "it fails"
     assert "when the time was up" in str(found)

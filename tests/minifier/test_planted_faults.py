@@ -137,13 +137,13 @@ def test_faults_of_each_kind_are_found(calls, backend):
     assert found.signature == SIGNATURES[backend]
     assert targets(found) == [torch.atan]
     assert [tuple(own.shape) for own in found.inputs] == [(1, 1)]
-    # Seconds go by what else the machine does; how often a backend is asked does not.
+    # Time depends on the load of the machine; the number of tests does not.
     assert found.finished and found.tests <= 60
     assert found.verified, found.reason
     assert len(found.script.splitlines()) <= 60
 
 
-# Gradients are computed in forked processes, which wait for ever where the session has used autograd's threads.
+# Gradients are computed in forked processes, which hang if the session has used autograd's threads.
 @pytest.mark.slow
 def test_results_that_differ_and_gradients_that_do():
     module = corsac.fx.symbolic_trace(lambda x: (torch.sin(torch.atan(torch.tanh(x)) + 1),))
@@ -160,7 +160,7 @@ def test_results_that_differ_and_gradients_that_do():
 
 
 def crashes_otherwise(module, example_inputs):
-    """Raises for the two calls together, and crashes or hangs for one of them."""
+    """Raises for both calls together, and crashes or hangs for one of them."""
     used = {node.target for node in module.graph.nodes}
     if {torch.atan, torch.erf} <= used:
         raise ValueError("the two do not go together")
@@ -191,7 +191,7 @@ def test_faults_that_are_not_looked_for(backend, look):
 
 
 def sums_that_cancel(graph, x):
-    """A graph's result that is all rounding: the sum of ``x`` less the sum of its halves."""
+    """A graph whose result is only rounding: the sum of ``x`` less the sum of its halves."""
     total = graph.call_method("sum", (x,))
     halves = graph.call_method("sum", (graph.call_method("view", (x, 2, -1)), 1))
     again = graph.call_method("sum", (halves,))
@@ -273,7 +273,7 @@ def needs_weights(module, example_inputs):
 
 def test_inputs_of_one_type_are_merged_and_calls_bypassed():
     def chain(module, inputs):
-        """Needs a path from a sine to an arc tangent, and a sum."""
+        """A fault that needs a path from a sine to an arc tangent, and a sum."""
         (atan,) = module.graph.find_nodes(op="call_function", target=torch.atan) or [None]
         before = set()
         work = [atan] if atan is not None else []

@@ -62,7 +62,7 @@ def test_the_original_error_is_raised_with_a_note(switch):
     assert type(cause) is NotImplementedError
     note = f"5 calls became 1: {script}"
     assert cause.__notes__ == [note] and caught.value.__notes__ == [note]
-    # Outside, and without the switch, it is a program like others.
+    # Without the switch, it is an ordinary program.
     environment = _repro_switch.environment_without()
     done = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, env=environment, check=False

@@ -17,7 +17,7 @@ def programs():
     cargo = shutil.which("cargo", path=f"{os.environ['PATH']}:{Path.home() / '.cargo/bin'}")
     if cargo is None:
         pytest.skip("cargo is not installed")
-    # As `make programs` does.
+    # With the same options as `make programs`.
     program = ["rustc", "-p", "corsac-cli", "--bin", "corsac"]
     example = ["build", "-p", "corsac-engine", "--example", "classify"]
     options = ["--release", "--quiet", "--message-format=json"]

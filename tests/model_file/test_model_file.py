@@ -1,4 +1,4 @@
-"""corsac.save and corsac.load: what is saved is what runs, with PyTorch and without."""
+"""corsac.save and corsac.load: the saved model runs as the original, with PyTorch and without."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def model():
 
 
 def saved(model, path, *inputs):
-    """Saves, loads in both ways, and compares with PyTorch."""
+    """Save, load in both ways, and compare with PyTorch."""
     corsac.save(model, path, inputs)
     loaded, arrays = corsac.load(path, framework="torch"), corsac.load(path, framework="numpy")
     with torch.inference_mode():
@@ -67,7 +67,7 @@ def test_a_model_comes_back(model, tmp_path):
     assert {name: state[name].tolist() for name in wanted} == {
         name: tensor.tolist() for name, tensor in wanted.items()
     }
-    assert len(state) == len(wanted) + 1  # what is computed of `scale` alone
+    assert len(state) == len(wanted) + 1  # a value computed from `scale` alone
     for text in (str(path), os.fspath(path)):
         assert isinstance(corsac.load(text, framework="numpy"), corsac.NumpyModel)
 
@@ -84,7 +84,7 @@ def test_what_is_loaded_is_a_module(model, tmp_path):
             getattr(model.norm, name).mul_(2)
         model.conv.bias.mul_(2)
         torch.testing.assert_close(loaded(IMAGE), model(IMAGE), rtol=1e-4, atol=1e-5)
-        # Sizes may be numbers in the graph.
+        # Sizes may be constants of the graph.
         with pytest.raises(TypeError, match=r"input x is float32\[2, 3, 6, 6\], not float32\[3, 3"):
             loaded(torch.randn(3, 3, 5, 7))
         again = pickle.loads(pickle.dumps(loaded))
@@ -180,7 +180,7 @@ def test_attention_of_all_kinds(call, options, tmp_path):
 
 
 def test_hooks_and_what_decides_in_python_are_in_the_file(tmp_path):
-    """As they are when the file is written."""
+    """Hooks and Python control flow are saved as they are when the file is written."""
     model = nn.Linear(3, 3).eval()
     model.register_forward_hook(lambda module, args, result: result * 2)
     saved(model, tmp_path / "hooked", torch.randn(2, 3))

@@ -1,4 +1,4 @@
-"""Saved models in programs that have neither Python nor PyTorch, compared with PyTorch."""
+"""Saved models in programs without Python or PyTorch, compared with PyTorch."""
 
 import json
 import os
@@ -25,12 +25,12 @@ def run(*command, code=0):
 
 @pytest.fixture(scope="module")
 def resnet(tmp_path_factory):
-    """ResNet-50, and the file of it."""
+    """ResNet-50, and its file."""
     torchvision = pytest.importorskip("torchvision")
     torch.manual_seed(0)
     model = as_if_trained(torchvision.models.resnet50())
     with torch.no_grad():
-        # Scores of random weights are huge; probabilities of them would all be 0 or 1.
+        # Scores of random weights are huge, so that all probabilities would be 0 or 1.
         scores = model(torch.randn(8, 3, 224, 224))
         model.fc.weight.div_(scores.std())
         model.fc.bias.sub_(scores.mean(0)).div_(scores.std())
@@ -78,7 +78,7 @@ def test_resnet_50_classifies_an_image(resnet, programs, tmp_path, name, width, 
     lines = run(programs["classify"], path, file).splitlines()
     classes = [int(line.split()[1].rstrip(":")) for line in lines]
     probabilities = [float(line.split()[2]) for line in lines]
-    # Decoders of JPEG may differ by a step in some pixels; those of PNG do not.
+    # JPEG decoders may differ by one step in some pixels; PNG decoders do not.
     exact = name.endswith("png")
     torch.testing.assert_close(
         torch.tensor(probabilities), best.values, rtol=1e-3 if exact else 0.1, atol=1e-6
@@ -166,7 +166,7 @@ def test_a_save_that_is_killed_leaves_the_old_file(tmp_path):
         time.sleep(delay)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        # The old one or the whole new one.
+        # The old file or the complete new one.
         assert corsac.load(large, framework="numpy").inputs[0][2] in ([1, 3], [1, 4000])
     assert path.read_bytes() == before
     assert all(

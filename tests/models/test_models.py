@@ -25,14 +25,14 @@ from models.zoo import (
 
 ALL = [f"torchvision:{name}" for name in (*CLASSIFICATION, *SEGMENTATION, *VIDEO)]
 ALL += [f"timm:{name}" for name in TIMM]
-# Their constructors take seconds even without initialisation.
+# Models whose constructors take seconds even without initialisation.
 HEAVY = {"torchvision:regnet_y_128gf"}
 DEFAULT = [s if s not in HEAVY else pytest.param(s, marks=pytest.mark.slow) for s in ALL]
 
 
 @pytest.fixture(autouse=True)
 def free_memory():
-    """Graph modules are parts of cycles; do not let two large models overlap."""
+    """Collect garbage, since graph modules are parts of cycles and two large models should not overlap."""
     yield
     gc.collect()
 
@@ -69,7 +69,7 @@ def test_models_that_torch_fx_cannot_trace(source):
 TRANSFORMED = ["torchvision:resnet18", "torchvision:vit_b_32", "torchvision:swin_t"]
 TRANSFORMED += ["torchvision:densenet121", "timm:convnext_atto"]
 
-# Here torch.fx drops the addition of the positional encoding with all that computes it.
+# Models for which torch.fx drops the addition of the positional encoding with all that computes it.
 ADDS_POSITIONS_IN_PLACE = {"torchvision:mvit_v1_b", "torchvision:mvit_v2_s"}
 
 

@@ -1,4 +1,4 @@
-"""The models that are traced under both implementations, and how they are built cheaply."""
+"""The models traced under both implementations, and cheap constructors for them."""
 
 import contextlib
 import functools
@@ -88,7 +88,7 @@ TIMM = [
     "xcit_nano_12_p16_224",
 ]
 
-# Models that torch.fx refuses, mostly because their control flow depends on the input.
+# Models that torch.fx cannot trace, mostly because their control flow depends on the input.
 TIMM_UNTRACEABLE = [
     "bat_resnext26ts",
     "convit_tiny",
@@ -108,7 +108,7 @@ TIMM_UNTRACEABLE = [
     "vgg11",
 ]
 
-# Models that are also run, with an input size that is small but large enough for them.
+# Models that are also run, with an input size that is small but valid for them.
 RUN = {
     "torchvision:alexnet": (1, 3, 64, 64),
     "torchvision:convnext_tiny": (1, 3, 32, 32),
@@ -135,7 +135,7 @@ def names_of_initialisers() -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def without_initialisation() -> Iterator[None]:
-    """Leave parameters as they are allocated: nothing touches their memory."""
+    """Parameters stay as allocated: their memory is not touched."""
     saved = {name: getattr(nn.init, name) for name in names_of_initialisers()}
     for name in saved:
         setattr(nn.init, name, lambda tensor, *args, **kwargs: tensor)
@@ -156,7 +156,7 @@ def create(source: str) -> nn.Module:
 
 
 def create_without_weights(source: str) -> nn.Module:
-    """The same model on the meta device, or, where its constructor computes, uninitialised."""
+    """The same model on the meta device, or uninitialised if its constructor computes."""
     try:
         with torch.device("meta"):
             return create(source)

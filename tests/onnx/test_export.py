@@ -1,4 +1,4 @@
-"""ONNX models that corsac writes: what is in them, and that they compute the same."""
+"""ONNX models exported by corsac: their contents, and equal results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""optimum's transformations: what they do, that they can be undone, and where they do nothing."""
+"""optimum's transformations: effects, undoing, and cases that they skip."""
 
 import copy
 import operator
@@ -25,7 +25,7 @@ from kit import row
 
 
 class Attention(nn.Module):
-    """As in BERT."""
+    """Self-attention as in BERT."""
 
     def __init__(self, width=12, heads=3, bias=True):
         super().__init__()
@@ -161,7 +161,7 @@ def test_layers_with_one_input_are_merged(model, x):
 
 
 def test_training_goes_on_in_the_merged_layer(model, x):
-    """What becomes of the weights while they are merged is there afterwards."""
+    """The trained values of merged weights are kept when they are split again."""
     gm = corsac.fx.symbolic_trace(model)
     merge = MergeLinears()
     with pytest.warns(UserWarning):
@@ -174,7 +174,7 @@ def test_training_goes_on_in_the_merged_layer(model, x):
     trained = gm(x)
     merge(gm, reverse=True)
     close(gm(x), trained)
-    assert gm.second.bias is not None  # training made something of it
+    assert gm.second.bias is not None  # training changed it from zero
 
 
 @row("`FuseBiasInLinear`")
@@ -198,7 +198,7 @@ def test_divisions_are_multiplications(model, x):
     change(gm)
     nodes = change.get_transformed_nodes(gm)
     assert [node.args[1] for node in nodes] == [1 / 3.0, 1 / 3.0]
-    # Those by the root of a size have a value of the program as divisor.
+    # Divisions by the root of a size have a value of the program as divisor.
     assert targets(gm).count(operator.truediv) == 2
 
 
@@ -470,7 +470,7 @@ def test_merged_results_take_every_form(form):
 
 
 class Pair(nn.Module):
-    """Two layers with one input, of one of which something is made."""
+    """Two layers with one input, and a use of one of them."""
 
     def __init__(self, form):
         super().__init__()
@@ -481,7 +481,7 @@ class Pair(nn.Module):
 
 
 def written(write, read=lambda y: y):
-    """What is read after a write."""
+    """A value read after a write."""
 
     def form(y):
         write(y)
@@ -495,7 +495,7 @@ def attended(y):
     return F.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).reshape(2, 4, 8)
 
 
-#: What may be made of a result, and whether it has to be copied out of the merged one for that.
+#: Uses of a result, and whether each needs a copy of its columns.
 USES = {
     "used": (lambda y: y * 2, False),
     "split": (lambda y: torch.cat(y.split(4, -1)), False),
@@ -547,7 +547,7 @@ def test_no_use_of_a_merged_result_sees_other_strides(use):
     form, copied = USES[use]
     torch.manual_seed(0)
     model, x = Pair(form).eval().requires_grad_(False), torch.randn(2, 4, 8)
-    # Small integers, so that layers give the same to the last bit.
+    # Small integers, so that layers are exact.
     for tensor in (x, *model.parameters()):
         tensor.copy_(torch.randint(-3, 4, tensor.shape))
     gm, merge = corsac.fx.symbolic_trace(model), MergeLinears()

@@ -1,4 +1,4 @@
-"""The transformations on transformers that others wrote."""
+"""The transformations on transformers of other libraries."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from corsac.optimum import (
 
 
 def there_and_back(model, *inputs):
-    """How many layers were changed; results and weights are compared."""
+    """Apply and undo; return the number of changed layers, with results and weights compared."""
     gm = corsac.fx.symbolic_trace(model.eval())
     before = (str(gm.graph), gm.code)
     weights = {name: value.clone() for name, value in gm.state_dict().items()}
@@ -63,7 +63,7 @@ def test_layers_of_transformers():
     layer = transformers.models.bert.modeling_bert.BertLayer(config)
 
     class Layer(torch.nn.Module):
-        """What BertLayer computes of hidden states alone.
+        """The computation of BertLayer on hidden states alone.
 
         Its own forward unpacks the sizes of its input, which symbolic tracing cannot.
         """

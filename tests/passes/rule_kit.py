@@ -1,4 +1,4 @@
-"""What the tests of rewrite rules share: shapes, hard numbers, comparison to the last bit."""
+"""Helpers for tests of rewrite rules: shapes, special numbers, bitwise comparison."""
 
 import torch
 from torch.fx.passes.shape_prop import _extract_tensor_metadata
@@ -26,7 +26,7 @@ HARD = [
 
 
 class Shapes(corsac.fx.Interpreter):
-    """Runs a module and notes what its tensors are."""
+    """Runs a module and records the shapes and types of its tensors."""
 
     def run_node(self, node):
         value = super().run_node(node)
@@ -61,7 +61,7 @@ def hard(dtype=torch.float32, rows=4):
 
 
 def bits(tensor):
-    """What must be equal: every bit, but those of a NaN."""
+    """The bits to be compared: all except those of NaN."""
     if tensor.is_complex():
         return tensor.dtype, bits(torch.view_as_real(tensor.resolve_conj()))
     if not tensor.is_floating_point():

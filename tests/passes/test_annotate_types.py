@@ -1,4 +1,4 @@
-"""Types by signature, as torch.fx gives them."""
+"""Types from signatures, as torch.fx annotates them."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ class Everything(nn.Module):
 
 def types(fx, module, model, **options):
     gm = module.AnnotateTypesWithSchema(fx.symbolic_trace(model), **options).transform()
-    # torch.fx forgets the types that parameters have.
+    # torch.fx drops the types of parameters.
     return [(n.name, n.type) for n in gm.graph.nodes if n.op != "placeholder"], gm
 
 

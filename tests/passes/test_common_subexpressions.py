@@ -1,4 +1,4 @@
-"""What is computed twice is computed once, where nobody can tell the difference."""
+"""Repeated computations are done once, where the difference cannot be observed."""
 
 import operator
 

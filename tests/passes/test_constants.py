@@ -1,4 +1,4 @@
-"""What does not depend on the inputs is computed once."""
+"""Values that do not depend on the inputs are computed once."""
 
 import pytest
 import torch
@@ -86,7 +86,7 @@ def test_weights_that_change_before_the_first_call_count():
 
 
 class Sums(nn.Module):
-    """Sums with the input, which could be lists for all that their operator says."""
+    """Sums with the input, whose operands might be lists, judging by the operator."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""deep_copy gives what copy.deepcopy gives, for modules that it copies itself and for others."""
+"""deep_copy has the result of copy.deepcopy, for modules that it copies itself and for others."""
 
 import copy
 

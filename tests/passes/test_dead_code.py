@@ -1,4 +1,4 @@
-"""Dead-code elimination removes what nobody can observe, and nothing else."""
+"""Dead-code elimination removes what cannot be observed, and nothing else."""
 
 import operator
 
@@ -377,7 +377,7 @@ def test_what_is_no_graph_is_refused():
         eliminate_dead_code(nn.Linear(1, 1))
 
 
-# Targets that compute their results and nothing else.
+# Targets without side effects.
 PURE = [
     ("call_function", torch.add, 2),
     ("call_function", operator.mul, 2),

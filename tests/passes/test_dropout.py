@@ -1,4 +1,4 @@
-"""Dropouts that are the identity go."""
+"""Dropouts that are the identity are removed."""
 
 import pytest
 import torch

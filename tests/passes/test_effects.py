@@ -1,4 +1,4 @@
-"""What is said of operators is what they do: PyTorch's own sample inputs are the judge."""
+"""Declared effects of operators are true, checked with PyTorch's own sample inputs."""
 
 import collections
 import inspect
@@ -18,14 +18,14 @@ def tensors(value):
 
 
 def storage(tensor):
-    """Where the elements lie; None if there are none, or not in one place."""
+    """The storage of a tensor; None if it is empty, or has no single storage."""
     if tensor.layout != torch.strided or tensor.untyped_storage().nbytes() == 0:
         return None
     return tensor.untyped_storage().data_ptr()
 
 
 def image(tensor):
-    """Everything that can be seen of a tensor."""
+    """All observable properties of a tensor."""
     if tensor.layout != torch.strided:
         return None
     tensor = tensor.detach().resolve_conj().resolve_neg()
@@ -34,7 +34,7 @@ def image(tensor):
 
 
 class Judge:
-    """Compares what a call does with what its node is said to do."""
+    """Compares the effects of a call with those declared for its node."""
 
     def __init__(self):
         self.calls = 0
@@ -57,7 +57,7 @@ class Judge:
         if not torch.equal(seed, torch.get_rng_state()) and not said.random:
             self.wrong[label].add("draws random numbers")
         shared = {storage(tensor) for tensor in tensors(result)} - {None}
-        # Arguments may share storage with each other: what is said of one holds for the others.
+        # Arguments may share storage with each other: effects on one apply to the others.
         said_written = {storage(leaves[i]) for i in inputs if names[i] in said.mutates}
         said_shared = {storage(leaves[i]) for i in inputs if names[i] in said.aliases}
 
@@ -76,7 +76,7 @@ class Judge:
 
 
 class Overloads(TorchDispatchMode):
-    """Judges every operator that is called on the way."""
+    """Checks every operator called underneath."""
 
     def __init__(self, judge):
         super().__init__()
@@ -101,7 +101,7 @@ def samples(op, most):
 
 
 def own(sample):
-    """Arguments that nobody else has."""
+    """Arguments that share no storage."""
     args, kwargs = (sample.input, *sample.args), sample.kwargs
     return pytree.tree_map_only(
         torch.Tensor,
@@ -137,14 +137,14 @@ def judge_all(ops, most, samples=samples):
                     args, kwargs = own(sample)
                     with torch.no_grad(), Overloads(judge):
                         function(*args, **kwargs)
-                # Samples that a variant does not take, and devices that are not there.
+                # Samples that a variant does not accept, and missing devices.
                 except Exception:
                     continue
     return judge
 
 
 def neutral(value):
-    """What an argument may be where there is nothing to do: a rate of nothing, a factor of one."""
+    """Values of an argument for which there is nothing to do: a rate of zero, a factor of one."""
     if isinstance(value, bool):
         yield not value
     elif isinstance(value, (int, float)):
@@ -158,7 +158,7 @@ def neutral(value):
 
 
 def neutral_samples(op, most):
-    """Samples of which one setting is changed to what may leave the input as it is."""
+    """Samples with one setting changed so that the input may be returned unchanged."""
     for sample in samples(op, most):
         yield sample
         settings = dict(sample.kwargs)
@@ -199,7 +199,7 @@ def test_all_operators():
     check(judge_all(op_db, 12), 15_000)
 
 
-#: What PyTorch itself crashes on where settings are changed.
+#: Operators for which PyTorch itself crashes with changed settings.
 CRASHES = ("_segment_reduce",)
 
 
@@ -221,7 +221,7 @@ def test_all_operators_where_there_is_nothing_to_do():
 def module_calls(infos):
     """Modules of torch.nn with sample inputs, in training and evaluation, also with p = 0."""
     for info in infos:
-        # What a lazy module does is another thing once it has run.
+        # A lazy module changes once it has run.
         if "Lazy" in info.module_cls.__name__:
             continue
         for training in (True, False):

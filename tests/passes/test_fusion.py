@@ -1,4 +1,4 @@
-"""Batch norms are folded where that changes nothing but rounding, and the report says where not."""
+"""Batch norms are folded if that changes only rounding; others are in the report."""
 
 import copy
 
@@ -176,7 +176,7 @@ def test_refusals(model, reason):
     assert not site.applied and not report.changed
     if "BatchNorm2d(3" not in repr(model):
         x = torch.randn(2, 2, 3, 3)
-        # One after the other on copies: some of these models change when they are called.
+        # One after the other on copies: some of these models change when called.
         assert torch.equal(copy.deepcopy(gm)(x), copy.deepcopy(model)(x))
 
 

@@ -1,4 +1,4 @@
-"""Every kind of layer beside every kind of batch norm, on either side."""
+"""Every kind of layer next to every kind of batch norm, on either side."""
 
 import copy
 
@@ -18,12 +18,12 @@ DOUBLE = {"rtol": 1e-11, "atol": 1e-11}
 
 
 def trained(model):
-    """``model`` in double precision, its batch norms as if trained."""
+    """``model`` in double precision, with batch norms as if trained."""
     return as_if_trained(model, 0.5).double()
 
 
 def fused(model, *inputs, count=1, **options):
-    """The report on ``model``, which has to compute what it did."""
+    """The report on ``model``, whose results must be unchanged."""
     expected = model(*inputs)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     gm = corsac.fx.symbolic_trace(model)

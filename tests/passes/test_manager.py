@@ -1,4 +1,4 @@
-"""Passes run one after the other, checked, and a wrong change found by bisection."""
+"""Passes run in sequence and checked; a wrong change is found by bisection."""
 
 import functools
 import operator
@@ -41,7 +41,7 @@ def traced(model=None):
 
 
 def sub_for_add(gm):
-    """A wrong pass that knows no budget."""
+    """A wrong pass without a budget."""
     for node in gm.graph.find_nodes(op="call_function", target=operator.add):
         node.target = operator.sub
     gm.recompile()
@@ -207,7 +207,7 @@ def test_random_numbers_and_buffers_are_the_same_in_every_run():
     x = torch.randn(4, 2, 3, 3)
     torch.manual_seed(3)
     outcome = PassManager(PASSES, verify=(x,))(gm)
-    # Dropout and batch norm in training stay; the draws are the same, so that nothing differs.
+    # Dropout and batch norm in training are kept; the random numbers are the same, so that nothing differs.
     assert [report.count for report in outcome.reports] == [0, 0, 1, 0]
     assert outcome.steps[2].agreement.error == 0
     after = gm.state_dict()

@@ -1,4 +1,4 @@
-"""No pass loses where nodes come from: source lines, stack traces, metadata and names."""
+"""No pass loses the origin of nodes: source lines, stack traces, metadata and names."""
 
 import functools
 import inspect
@@ -19,7 +19,7 @@ from corsac.passes._registry import REGISTRY
 
 
 class Everything(nn.Module):
-    """Something to do for every pass."""
+    """A program that every pass changes."""
 
     def __init__(self):
         super().__init__()
@@ -60,7 +60,7 @@ def merge_matmul(gm, **options):
     return corsac.passes.merge_matmul(gm, **options)
 
 
-#: How each pass is called. A new pass needs an entry.
+#: A call of each pass. A new pass needs an entry.
 CALLS = {
     "autocast": corsac.passes.autocast,
     "canonicalize": corsac.passes.canonicalize,
@@ -112,7 +112,7 @@ def traced():
     tracer.record_stack_traces = True
     model = Everything().eval()
     gm = corsac.fx.GraphModule(model, tracer.trace(model))
-    if REGISTRY:  # Disorder, so that there is something to put in order.
+    if REGISTRY:  # unsorted, so that there is something to sort
         (sin,) = gm.graph.find_nodes(op="call_function", target=torch.sin)
         gm.graph.output_node().prepend(sin)
     for node in gm.graph.nodes:
@@ -135,7 +135,7 @@ def test_origins_survive(name):
         source, stack_trace, _, _ = before[origin]
         assert node.source == source, node.name
         assert node.stack_trace == stack_trace, node.name
-    # What computes a value that was there keeps its name; new names are new.
+    # Nodes that compute an existing value keep its name; new names are unused ones.
     names = {node.name for node in gm.graph.nodes}
     for node in gm.graph.nodes:
         if node.name in before and node.op == before[node.name][2] != "call_function":
@@ -145,13 +145,13 @@ def test_origins_survive(name):
 
 
 def propagate(gm):
-    """Note at each node what its value is, measured and by PyTorch's stand-ins."""
+    """Record the value of each node as metadata, real and as a fake tensor."""
     ShapeProp(gm).propagate(IMAGE)
     FakeTensorProp(gm, FakeTensorMode(allow_non_fake_inputs=True)).propagate(IMAGE)
 
 
 def values(gm):
-    """What the metadata of nodes says of their values."""
+    """The metadata of nodes about their values."""
     found = {}
     for node in gm.graph.nodes:
         noted, stand_in = node.meta.get("tensor_meta"), node.meta.get("val")
@@ -164,7 +164,7 @@ def values(gm):
 
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_what_metadata_says_of_values_stays_true(name):
-    """Of a node with another value, or with other strides, what it was is forgotten or mended."""
+    """Metadata of a node whose value or strides change is removed or updated."""
     gm = traced()
     propagate(gm)
     CALLS[name](gm)
@@ -181,7 +181,7 @@ def test_budgets_are_respected(name):
     gm = traced()
     graph = str(gm.graph)
     report = CALLS[name](gm, budget=corsac.passes.Budget(0))
-    if name != "autocast":  # Layers become functions first, within the same budget.
+    if name != "autocast":  # layers become functions first, within the same budget
         assert not report.changed
     assert str(gm.graph) == graph
     budget = corsac.passes.Budget()

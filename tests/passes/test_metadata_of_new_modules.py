@@ -1,5 +1,5 @@
-"""Transforms under the names of torch.fx and optimum keep where nodes come from, too; and there is no
-public transform of which no test says so."""
+"""Transforms under the names of torch.fx and optimum keep the origin of nodes too; and every public transform
+is covered."""
 
 import importlib
 import inspect
@@ -47,7 +47,7 @@ FAKES = FakeTensorMode(allow_non_fake_inputs=True)
 
 
 class Everything(nn.Module):
-    """Something to do for every transform."""
+    """A program that every transform changes."""
 
     def __init__(self):
         super().__init__()
@@ -99,7 +99,7 @@ def extract(gm):
 
 
 def halves(gm):
-    """Nodes that are no inputs, attributes or outputs, in two parts."""
+    """Nodes other than inputs, attributes and outputs, in two halves."""
     nodes = enumerate(gm.graph.nodes)
     others = ("placeholder", "get_attr", "output")
     return {node: int(place >= 8) for place, node in nodes if node.op not in others}
@@ -176,7 +176,7 @@ def for_cuda_graphs(gm):
         return partition_cudagraphs(gm, [IMAGE])
 
 
-#: What makes another module, or changes one under a name of torch.fx or optimum: how it is called.
+#: Calls of transforms that make another module, or that change one under a name of torch.fx or optimum.
 CALLS = {
     AnnotateTypesWithSchema: lambda gm: AnnotateTypesWithSchema(gm).transform(),
     CSEPass: lambda gm: CSEPass()(gm).graph_module,
@@ -229,7 +229,7 @@ CALLS = {
     stable_topological_sort: stable_topological_sort,
 }
 
-#: What takes modules or graphs and is no transform: it looks, carries, or makes something else.
+#: Functions of modules or graphs that are not transforms: they inspect, convert, or make something else.
 NO_TRANSFORMS = [
     "accelerator_partitioner.Partition",
     "const_fold.FoldedGraphModule",
@@ -256,11 +256,11 @@ NO_TRANSFORMS = [
     "pass_manager.PassManager",
     "_manager.PassManager",
     "_manager.Outcome",
-    # PyTorch's, on the program converted to torch.fx, whose nodes do not say where they come from.
+    # PyTorch's, on the program converted to torch.fx, whose nodes have no source locations.
     "regional_inductor.regional_inductor",
     "regional_inductor_invoke_subgraph.regional_inductor_invoke_subgraph",
     "runtime_assert.insert_deferred_runtime_asserts",
-    # Its nodes are those that are there, under other names.
+    # Its nodes are the existing ones, renamed.
     "canonicalize.rename_nodes_to_canonical",
     "cudagraphs.CudaGraphsSupport",
     "operator_support.OperatorSupport",
@@ -355,8 +355,8 @@ def test_origins_survive(transform):
     for node in nodes_of(made):
         mark = node.meta.get("mark")
         if mark is None:
-            # What has no like in the program that was traced: outputs of parts, calls of parts that
-            # give several values, conversions of the layout.
+            # Nodes without a counterpart in the traced program: outputs of partitions, calls of partitions
+            # with several results, conversions of the layout.
             part = node.op == "call_module" and isinstance(
                 node.graph.owning_module.get_submodule(node.target), corsac.fx.GraphModule
             )

@@ -1,4 +1,4 @@
-"""Modules that give their input are removed, others stay."""
+"""Modules that return their input are removed, others are kept."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from corsac.passes import remove_no_ops
 
 
 class Last(nn.Module):
-    """So that what comes before is not the result."""
+    """A last operator, so that the one before is not the result."""
 
     def __init__(self, module):
         super().__init__()
@@ -21,7 +21,7 @@ class Last(nn.Module):
 
 
 def removed(module, shape, known=True):
-    """Whether ``module`` goes from a program; what the program computes stays."""
+    """Whether ``module`` is removed from a program, with unchanged results."""
     gm = corsac.fx.symbolic_trace(Last(module))
     x = torch.linspace(-1, 1, max(torch.Size(shape).numel(), 1)).reshape(shape)
     expected = gm(x)

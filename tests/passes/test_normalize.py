@@ -1,4 +1,4 @@
-"""Normal forms of calls and merged matrix products, beside torch.fx's."""
+"""Normal forms of calls and merged matrix products, compared with torch.fx's."""
 
 import inspect
 import operator
@@ -220,7 +220,7 @@ def test_keyword_arguments_have_the_names_that_pytorch_gives_them():
     for node in gm.graph.nodes:
         if node.op == "call_function" and node.target.__module__ != "_operator":
             assert not node.args
-            # torch.fx adds defaults, where the overload is certain.
+            # torch.fx adds defaults if the overload is certain.
             known = expected[node.name] or node.kwargs
             assert list(node.kwargs) == list(known)[: len(node.kwargs)]
 

@@ -1,4 +1,4 @@
-"""``fuse`` and ``remove_dropout`` do what torch.fx's do, where those are right."""
+"""``fuse`` and ``remove_dropout`` have the results of torch.fx's, where those are correct."""
 
 import copy
 

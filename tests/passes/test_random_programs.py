@@ -1,4 +1,4 @@
-"""Every pass of the registry over random programs: results as before."""
+"""Every pass of the registry on random programs: results are unchanged."""
 
 import functools
 
@@ -18,7 +18,7 @@ def softplus(x):
     return torch.maximum(x, torch.zeros_like(x))
 
 
-#: Passes that are told what to do.
+#: Passes with arguments.
 TOLD = {
     "decompose": functools.partial(REGISTRY["decompose"], rules={torch.relu: softplus}),
     "reinplace": functools.partial(REGISTRY["reinplace"], gradients=False),
@@ -28,7 +28,7 @@ TOLD = {
         rules="twice: add(?x, ?y) => torch.sub(?x, torch.neg(?y))  if node(?x) and node(?y)",
     ),
 }
-#: Passes whose results are others, and how far: in the precision that they ask for, or rounding.
+#: Tolerances of passes that change results: the precision that they ask for, or rounding.
 ROUNDED = {
     "autocast": 5e-2,
     "change_true_div_to_mul_by_inverse": 1e-5,

@@ -1,4 +1,4 @@
-"""Operators overwrite their inputs where nobody can tell, and nowhere else."""
+"""Operators overwrite their inputs where it cannot be observed, and nowhere else."""
 
 import operator
 
@@ -21,12 +21,12 @@ X = torch.linspace(-2, 2, 12).reshape(3, 4)
 
 @corsac.fx.wrap
 def keep(x):
-    """Nothing is known of it: it could keep its argument."""
+    """An unknown function: it could keep its argument."""
     return x
 
 
 def changed(program, *inputs, gradients=False):
-    """Run the pass on a program; check that it computes the same and leaves its inputs alone."""
+    """Run the pass on a program; check that it computes the same and does not change its inputs."""
     inputs = inputs or (X,)
     gm = corsac.fx.symbolic_trace(program)
     expected = gm(*(x.clone() for x in inputs))
@@ -259,7 +259,7 @@ PRODUCERS = {
 @pytest.mark.parametrize("name", PRODUCERS)
 @pytest.mark.parametrize("consumer", [torch.relu, torch.sigmoid, torch.mul, torch.add, "pow"])
 def test_what_gradients_need_is_kept(name, consumer):
-    """Backward gives what it gave, after each producer of a value and each way to use it."""
+    """Backward has the same result, after each producer of a value and each use of it."""
 
     def program(x, w):
         y = PRODUCERS[name](x, w)
@@ -380,8 +380,8 @@ def test_random_programs(data):
     try:
         run(x, y)
     except (RuntimeError, IndexError):
-        return  # The program is none.
-    # Shapes decide which views are taken, so each call is recorded with them known.
+        return  # the program is not valid
+    # Shapes decide which views are possible, so each call is recorded with known shapes.
     graph = corsac.fx.Graph()
     nodes = [(graph.placeholder(name), value) for name, value in (("x", x), ("y", y))]
     for kind, which, first, second in steps:
@@ -400,7 +400,7 @@ def test_random_programs(data):
 
 
 def traced_into(graph, function, operands):
-    """Record a call of ``function`` on nodes, whose values say what its branches do."""
+    """Record a call of ``function`` on nodes, whose values decide its branches."""
     values = [value for _, value in operands]
     result = function(*values)
 

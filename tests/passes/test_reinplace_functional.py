@@ -1,4 +1,4 @@
-"""Functional ATen graphs in place: as torch.fx makes them, with the same results."""
+"""Functional ATen graphs made in-place: as by torch.fx, with the same results."""
 
 import pytest
 import torch
@@ -99,7 +99,7 @@ def targets(gm):
 
 
 def test_one_tensor_twice():
-    """torch.fx leaves it."""
+    """The same tensor as two arguments is handled; torch.fx skips it."""
 
     def program(x):
         a = x + 1

@@ -1,4 +1,4 @@
-"""Operators replaced by a table: what fits is called, what does not stays, with the reason."""
+"""Operators replaced by a table: fitting ones are called, others stay, with the reason."""
 
 import operator
 
@@ -115,7 +115,7 @@ def test_what_does_not_fit_stays(program, table, says):
 
 
 class Mine(nn.Linear):
-    """A linear layer of one's own, with the same weights."""
+    """A user-defined linear layer with the same weights."""
 
     def forward(self, x):
         return super().forward(x) * 2
@@ -240,7 +240,7 @@ BINARY = [torch.add, torch.mul, torch.maximum, operator.sub]
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_random_programs(data):
-    """A replaced program computes what the program with the other operators does."""
+    """A replaced program computes the same as the program written with the other operators."""
     steps = data.draw(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1))
     functions = [*UNARY, *BINARY]
     old = data.draw(st.sampled_from(functions))

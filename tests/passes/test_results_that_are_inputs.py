@@ -8,7 +8,7 @@ import corsac.analysis
 import corsac.fx
 from corsac import passes
 
-#: Operators that have nothing to do here.
+#: Operators without effect here.
 NOTHING_TO_DO = {
     "dropout": lambda x: F.dropout(x, 0.0, True),
     "dropout by keyword": lambda x: F.dropout(x, p=0.0),

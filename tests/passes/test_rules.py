@@ -1,4 +1,4 @@
-"""Rewrite rules as data: text form, traced form, matching, reports; side by side with torch.fx."""
+"""Rewrite rules as data: text form, traced form, matching, reports; compared with torch.fx."""
 
 import operator
 
@@ -310,11 +310,11 @@ def test_hooks_see_what_comes_and_goes():
     assert seen == [("new", "cos"), ("gone", "relu"), ("gone", "sin")]
 
 
-# -- side by side with torch.fx --------------------------------------------------------------------
+# -- comparison with torch.fx ----------------------------------------------------------------------
 
 UNARY = [torch.sin, torch.cos, torch.neg, torch.abs, torch.relu, torch.tanh]
 
-# No two matches of one pattern overlap, so that the order of rewrites makes no difference.
+# Matches of one pattern do not overlap, so that the order of rewrites makes no difference.
 PAIRS = [
     (lambda x: torch.relu(torch.neg(x)), lambda x: torch.neg(torch.abs(x))),
     (lambda x: torch.cos(torch.sin(x)), lambda x: torch.tanh(x)),
@@ -326,7 +326,7 @@ PAIRS = [
 
 @st.composite
 def chains(draw):
-    """Calls in a row, by function, so that both engines see the same targets."""
+    """Chains of calls, by function, so that both engines have the same targets."""
     calls = draw(st.lists(st.sampled_from([*UNARY, torch.add, torch.mul]), min_size=1, max_size=24))
     return [(call, {torch.add: "y", torch.mul: 2}.get(call)) for call in calls]
 
@@ -347,7 +347,7 @@ def build(fx, calls):
 def test_the_result_is_what_replace_pattern_makes_of_it(number, calls):
     pattern, replacement = PAIRS[number]
     peer, ours = build(torch.fx, calls), build(corsac.fx, calls)
-    # torch.fx goes over the graph once.
+    # torch.fx traverses the graph once.
     while torch.fx.replace_pattern(peer, pattern, replacement):
         pass
     rewrite(ours, [Rule(pattern, replacement)])
@@ -360,7 +360,7 @@ def test_the_result_is_what_replace_pattern_makes_of_it(number, calls):
 @hypothesis.settings(max_examples=40)
 @hypothesis.given(calls=chains())
 def test_many_rules_at_once_end_where_one_at_a_time_does(calls):
-    """Applied one by one until none matches, and all together: nothing is left to be matched."""
+    """All rules together end in the same program as applying them one by one until none matches."""
     ours = build(corsac.fx, calls)
     rules = [Rule(*pair, name=str(number)) for number, pair in enumerate(PAIRS)]
     rewrite(ours, rules)
@@ -432,7 +432,7 @@ def test_a_replacement_that_cannot_be_built_leaves_the_rest_alone():
 
 
 def test_the_built_replacement_is_that_of_its_own_operands():
-    """Of the two orders of a sum, the first is declined."""
+    """Of the two operand orders of a sum, the first is declined."""
 
     def build(match):
         return None if match["a"].name == "x" else (lambda a, b: torch.sub(b, torch.neg(a)))

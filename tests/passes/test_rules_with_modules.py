@@ -118,7 +118,7 @@ def test_modules_that_were_not_called_before():
     (site,) = rewrite(gm, rules.splitlines()[0]).kept
     assert site.reason == "drop does more than compute a value"
 
-    # The same of what is built for a match.
+    # The same for a replacement built per match.
     graph = corsac.fx.Graph()
     graph.output(graph.call_module("act", (graph.placeholder("x"),)))
     rules = [

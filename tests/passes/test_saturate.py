@@ -1,4 +1,4 @@
-"""Equality saturation: the cheapest of all programs that rules make of one."""
+"""Equality saturation: the cheapest of all programs that rules derive from one."""
 
 import operator
 import time

@@ -15,7 +15,7 @@ from passes.rule_kit import assert_same_bits, clones, hard, reasons, traced
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTS = (torch.int64, torch.int32, torch.uint8)
 
-# The law, an expression in which it applies, and for which types.
+# The law, an expression to which it applies, and the types for which it does.
 EXACT = [
     ("double_negation", lambda x, y: x.neg().neg() * y, FLOATS + INTS),
     ("abs_of_neg", lambda x, y: torch.abs(x.neg()) + y, (*FLOATS, torch.int64, torch.int8)),
@@ -90,7 +90,7 @@ def test_every_exact_law_is_tested():
     assert laws == {law for law, *_ in EXACT}
 
 
-# What looks like a law and is none, for the inputs given.
+# Expressions that resemble a law but are not equal, for the given inputs.
 NO_LAWS = [
     ("-0.0 + 0 is 0.0", lambda x: x + 0, torch.float32),
     ("-0.0 + 0.0 is 0.0", lambda x: x + 0.0, torch.float32),
@@ -153,7 +153,7 @@ def test_broadcasting_stays():
     assert_same_bits(before, gm(x))
 
 
-# -- what is written to and what shares storage ----------------------------------------------------
+# -- writes and shared storage ---------------------------------------------------------------------
 
 
 def returned_twice(x):
@@ -251,7 +251,7 @@ def test_nobody_sees_another_tensor(function):
     assert_same_bits(expected_input, got_input)
     assert not report, str(report)
     assert report.kept
-    # The results share storage as they did.
+    # The results share storage as before.
     outputs = lambda value: value if isinstance(value, tuple) else (value,)  # noqa: E731
     for value in (outputs(expected), outputs(got)):
         for tensor in value:
@@ -349,7 +349,7 @@ def test_random_programs_compute_the_same_bits(source):
     hypothesis.note(str(report) + gm.code)
     assert_same_bits(expected, got)
     assert_same_bits(expected_input, got_input)
-    # Writing to results reaches the same tensors.
+    # Writes to results reach the same tensors.
     for a, b in zip(expected, got, strict=True):
         a.mul_(2)
         b.mul_(2)

@@ -1,4 +1,4 @@
-"""All passes over models people use: outputs as in eager mode, largest error printed."""
+"""All passes over popular models: outputs as in eager mode, largest error printed."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ PASSES = [
 ]
 FAST = ["resnet18", "squeezenet1_1", "shufflenet_v2_x0_5"]
 ALL = torchvision.models.list_models(module=torchvision.models)
-#: Sizes that the architecture demands; all others take 64 pixels.
+#: Image sizes that the architecture requires; all others take 64 pixels.
 SIZES = {"inception_v3": 96, "googlenet": 64, "alexnet": 96} | {
     name: 224 for name in ALL if name.startswith(("vit_", "maxvit"))
 }

@@ -15,7 +15,7 @@ from corsac.passes import PassManager
 from corsac.passes._registry import REGISTRY
 from kit.trained import as_if_trained
 
-#: Small models of as many families; those that take any size of image get 64 pixels.
+#: Small models, one per family; those that take any image size get 64 pixels.
 MODELS = [
     "cait_xxs24_224",
     "coat_tiny",
@@ -69,7 +69,7 @@ class Convolution(nn.Conv2d):
     """The same layer under another name."""
 
 
-#: How passes are called that need to be told what to do.
+#: Calls of passes that need arguments.
 CALLS = {
     "decompose": functools.partial(
         REGISTRY["decompose"],
@@ -97,7 +97,7 @@ CALLS = {
         },
     ),
 }
-#: Passes that are there to compute with fewer bits: what may differ, as a part of the largest value.
+#: Tolerances of passes that compute with fewer bits, relative to the largest value.
 APPROXIMATE = {"autocast": 0.1}
 
 
@@ -110,7 +110,7 @@ def prepared(name):
 
 
 def check(name):
-    """The largest error of each pass, as a part of the largest value."""
+    """The largest error of each pass, relative to the largest value."""
     model, x = prepared(name)
     errors, changes = {}, {}
     with torch.no_grad():

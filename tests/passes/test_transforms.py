@@ -1,4 +1,4 @@
-"""Decomposition, inversion, mixed precision, modules and functions: values as they should be."""
+"""Decomposition, inversion, mixed precision, modules and functions: values are correct."""
 
 import pytest
 import torch
@@ -72,7 +72,7 @@ def test_inversion():
     x = torch.randn(4, 3, dtype=torch.float64)
     with torch.no_grad():
         torch.testing.assert_close(inverse(flow(x)), x, rtol=1e-9, atol=1e-9)
-        # And back again.
+        # And back.
 
         torch.testing.assert_close(flow(inverse(flow(x))), flow(x))
 

@@ -1,4 +1,4 @@
-"""Programs on which passes go wrong that do not look closely: every pass keeps what they compute."""
+"""Programs that are traps for careless passes: every pass keeps their results."""
 
 import copy
 
@@ -53,7 +53,7 @@ PASSES = [
     keyword_arguments,
     functions_to_operators,
 ]
-#: Those of optimum: each says itself what it needs.
+#: Transformations of optimum: each has its own requirements.
 OPTIMUM = [
     corsac.optimum._passes.merge_linears,
     corsac.optimum._passes.fuse_bias_in_linear,
@@ -64,7 +64,7 @@ OPTIMUM = [
 
 
 class Base(nn.Module):
-    """A convolution and a batch norm with statistics, and something to do with them."""
+    """A convolution and a batch norm with statistics, with a use of them."""
 
     training_mode = False
 
@@ -357,7 +357,7 @@ class WrittenInEval(Base):
 
 
 TRAPS = [trap for trap in Base.__subclasses__()]
-#: What each pass is allowed to do there; everything else would be wrong, or was not asked for.
+#: The changes allowed to each pass; any other would be wrong, or was not requested.
 FOLDED = {
     "SharedWeights",
     "NotAffine",
@@ -383,7 +383,7 @@ def traced(trap):
 
 
 def outcome(module, x):
-    """What a call gives and leaves behind: result, input, state."""
+    """Outcome of a call: result, input, state."""
     module, x = copy.deepcopy(module), x.clone()
     torch.manual_seed(1)
     with torch.no_grad():
@@ -422,11 +422,11 @@ def fuse(gm):
     try:
         return corsac.fx.experimental.optimization.fuse(gm, no_trace=True)
     except AssertionError:
-        return gm  # A layer in training mode, as with torch.fx.
+        return gm  # a layer in training mode, as in torch.fx
 
 
 def note_types(gm, x):
-    """Note at each node what its value is where it is made, as shape propagation does."""
+    """Record each node's value as metadata, as shape propagation does."""
     values = dict(zip(gm.graph.nodes, copy.deepcopy(gm).graph.nodes, strict=True))
     copied = next(iter(values.values())).graph.owning_module
     with torch.no_grad(), torch.random.fork_rng():

@@ -20,7 +20,7 @@ LITERALS = [0, 1, 1.0, True, None, "mode", (1, 2), [1, 2], slice(0, 2), torch.fl
 
 
 class Recipe:
-    """A random program that can be built in both packages: one step for each node."""
+    """A random program that can be built in both packages: one step per node."""
 
     def __init__(self, rng: random.Random, inputs: int, calls: int, returns: int) -> None:
         self.inputs = inputs
@@ -58,7 +58,7 @@ class Recipe:
         self.returned = sorted(rng.sample(range(max(0, last - 4), last), k=min(returns, last, 4)))
 
     def without_dead_code(self) -> "Recipe":
-        """The same program with everything returned that nothing uses."""
+        """The same program, returning everything that is unused."""
         used = set()
 
         def visit(operand):
@@ -103,7 +103,7 @@ def shown(value):
 
 
 def outcome(action):
-    """What ``action`` answers, or the class of what it raises."""
+    """The result of ``action``, or the class of its exception."""
     try:
         return action(), None
     except Exception as error:
@@ -139,8 +139,8 @@ def is_in_order(graph) -> bool:
 
 
 def lacks_an_anchor(pattern, program) -> bool:
-    """Whether something that only the pattern's output uses has no like in the program, where
-    torch.fx raises KeyError, and we find nothing."""
+    """Whether a node that only the pattern's output uses has no counterpart in the program, where torch.fx
+    raises KeyError, and corsac finds nothing."""
     present = {(node.op, node.target) for node in program.graph.nodes}
     output = next(iter(reversed(pattern.graph.nodes)))
     anchors = [node for node in output.all_input_nodes if len(node.users) == 1]
@@ -180,7 +180,7 @@ def test_the_same_replacements(seed):
     replacement = Recipe(rng, inputs, rng.randint(0, 3), len(pattern.returned))
     options = {"ignore_literals": rng.random() < 0.25}
     if rng.random() < 0.3:
-        # Takes the slow way, in which Python has a say.
+        # Takes the slow path, with callbacks into Python.
         options["match_filters"] = [lambda match, graph, pattern: len(match.nodes_map) % 2 == 0]
 
     def replace(module, package):
@@ -207,13 +207,13 @@ def test_the_same_replacements(seed):
         else:
             assert our_error is their_error
     elif not is_in_order(theirs[0].graph):
-        # What cannot be put in order is refused.
+        # Graphs that cannot be sorted are rejected.
         assert our_error in (None, RuntimeError)
     else:
         assert our_error is None
         assert listing(ours[0].graph) == listing(theirs[0].graph)
         assert ours[1] == theirs[1]
-        # A returned input that stays is redirected to itself in torch.fx, which reorders its users.
+        # torch.fx redirects a returned input to itself, which reorders its users.
         in_order = list if min(pattern.returned) >= inputs else sorted
         for node, other in zip(ours[0].graph.nodes, theirs[0].graph.nodes, strict=True):
             assert in_order(map(str, node.users)) == in_order(map(str, other.users))

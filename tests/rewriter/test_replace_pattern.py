@@ -1,4 +1,4 @@
-"""Replacing patterns, beside torch.fx doing the same."""
+"""Replacing patterns, compared with torch.fx."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def trace_both(root):
 
 
 def replace_both(root, pattern, replacement, count=None, **options):
-    """Replace in both packages, compare, and return our module."""
+    """Replace in both packages, compare, and return corsac's module."""
     ours, theirs = trace_both(root)
     if options:
         found = subgraph_rewriter.replace_pattern_with_filters(

@@ -1,4 +1,4 @@
-"""What is around a replacement: hooks, metadata, handles, attributes, names, errors."""
+"""Details of replacements: hooks, metadata, handles, attributes, names, errors."""
 
 import copy
 import gc
@@ -112,10 +112,10 @@ def test_new_nodes_inherit_the_metadata_of_what_they_are_for(filters):
     (found,) = fx.subgraph_rewriter.replace_pattern_with_filters(gm, high_and_low, new, filters)
     metas = {str(node): dict(node.meta) for node in found.replacements}
     assert list(metas) == ["abs_1", "gt", "mul", "mul_1", "add"]
-    # Two results, which stand for the two values that the match returned.
+    # Two results, for the two values that the match returned.
     assert metas["mul"] == before["relu"]
     assert metas["add"] == before["neg_1"]
-    # What is on the way to one of them has another value.
+    # Nodes before one of them have another value.
     assert metas["mul_1"] == {k: v for k, v in before["neg_1"].items() if k != "val"}
     assert metas["abs_1"] == {k: v for k, v in before["relu"].items() if k != "val"}
     assert metas["gt"] == metas["abs_1"] | {"shared": "the replacement's own"}
@@ -143,7 +143,7 @@ def test_nodes_keep_their_handles_when_they_are_replaced():
     ]
     assert found[0].nodes_map[nodes["relu"]] is before["relu"]
     assert before["relu"]._erased and before["relu"].name == "relu"
-    # What the second match takes is what came out of the first.
+    # The second match takes the result of the first.
     assert (
         found[1].nodes_map[nodes["x"]]
         is gm.graph.find_nodes(op="call_function", target=operator.mul)[0]
@@ -169,7 +169,7 @@ def test_filters_and_callbacks_may_look_and_change():
     def accept(match, graph, pattern_graph):
         assert isinstance(match, InternalMatch) and graph is gm.graph
         seen.append([str(node) for node in match.returning_nodes])
-        # The graph can be changed while nothing is replaced yet.
+        # The graph may be changed before the first replacement.
         match.placeholder_nodes[0].meta["seen"] = True
         return len(seen) != 2
 

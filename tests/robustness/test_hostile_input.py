@@ -1,4 +1,4 @@
-"""Bad input is a clear error that leaves the graph as it was, and never becomes code."""
+"""Invalid input is a clear error that leaves the graph unchanged, and never becomes code."""
 
 import ast
 import builtins
@@ -22,7 +22,7 @@ EVIL = "setattr(__import__('builtins'), 'hostile', 1)"
 
 
 def describe(graph) -> tuple:
-    """All that can be seen of a graph."""
+    """All observable properties of a graph."""
     return (
         str(graph),
         [(n.name, n.op, str(n.target), str(n.args), str(n.kwargs)) for n in graph.nodes],
@@ -39,7 +39,7 @@ def small_graph():
 
 
 def assert_refused(graph, change) -> Raised:
-    """A change that must raise, and must leave the graph as it was."""
+    """Check that a change raises, and leaves the graph unchanged."""
     before = describe(graph)
     outcome = attempt(change)
     assert isinstance(outcome, Raised), f"returned {outcome!r}"
@@ -80,7 +80,7 @@ HOSTILE_TEXTS = [
 
 
 class Holder(torch.nn.Module):
-    """Has an attribute of any name, so that hostile attribute paths are found."""
+    """Has attributes of any name, so that hostile attribute paths are found."""
 
     def __getattr__(self, name):
         if name.startswith("_"):
@@ -89,7 +89,7 @@ class Holder(torch.nn.Module):
 
 
 def assert_harmless(graph, *inputs) -> None:
-    """Generating, compiling and running the code must not run what is inside its strings."""
+    """Check that generating, compiling and running the code does not run the contents of its strings."""
     builtins.__dict__.pop("hostile", None)
     code = attempt(graph.python_code, "self")
     if isinstance(code, Raised):
@@ -230,7 +230,7 @@ def test_strings_arrive_as_they_are(text):
     assert fx.GraphModule({}, graph)() == [text, {"k": (text,)}]
 
 
-# -- graphs that are not well formed -----------------------------------------------------------
+# -- malformed graphs --------------------------------------------------------------------------
 
 
 def test_erasing_a_used_node():
@@ -340,7 +340,7 @@ DEEP = """
 @needs_subject
 @pytest.mark.parametrize("depth", [5_000, 1_000_000])
 def test_deeply_nested_arguments_do_not_crash(depth):
-    """In a process of its own: a stack overflow would end it."""
+    """Deep nesting is tested in another process: a stack overflow would end it."""
     source = textwrap.dedent(DEEP).format(module=SUBJECT.name, depth=depth)
     result = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, timeout=300
@@ -349,11 +349,11 @@ def test_deeply_nested_arguments_do_not_crash(depth):
     assert "survived" in result.stdout
 
 
-# -- objects that do not behave ----------------------------------------------------------------
+# -- misbehaving objects -----------------------------------------------------------------------
 
 
 class Bad(Exception):
-    """What the objects below raise."""
+    """The exception of the objects below."""
 
 
 class RaisingEq:
@@ -549,7 +549,7 @@ def test_malformed_text(text):
         str(outcome)
 
 
-#: What is repeated, and what closes it; the arguments of a call in the shown form and the lossless one.
+#: The repeated text and the closing one; the arguments of a call in the shown form and the lossless one.
 REPEATED = {
     "square": ("[", "]"),
     "round": ("(", ")"),
@@ -593,5 +593,5 @@ def test_reading_takes_linear_time_however_deep_values_nest(what, closed, header
         return time.process_time() - start
 
     few, many = min(seconds(2_000) for _ in range(3)), seconds(64_000)
-    # 32 times as much; a thousand times the time if it grew with the square.
+    # 32 times as much; quadratic growth would take a thousand times as long.
     assert many < 200 * few + 0.2

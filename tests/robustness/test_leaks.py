@@ -1,4 +1,4 @@
-"""Memory stays flat, and what is dropped is collected."""
+"""Memory use is constant, and dropped objects are collected."""
 
 import gc
 import linecache
@@ -15,7 +15,7 @@ from kit import SUBJECT, needs_subject
 pytestmark = needs_subject
 
 ROUNDS = 1000
-# What the allocator may keep between rounds; a leak of one graph per round would be 20 times this.
+# Memory that the allocator may keep between rounds; a leak of one graph per round would be 20 times this.
 SLACK_BYTES = 6 * 2**20
 
 
@@ -29,10 +29,10 @@ def net() -> nn.Module:
 
 
 def assert_flat(work) -> None:
-    """Do something ``ROUNDS`` times: memory, source cache and object counts must not grow.
+    """Run ``work`` ``ROUNDS`` times: memory, source cache and object counts must not grow.
 
-    Other threads of the process may allocate meanwhile, so memory has to grow three times in a row:
-    what leaks grows every time.
+    Other threads of the process may allocate meanwhile, so memory has to grow three times in a row to count:
+    leaks grow every time.
     """
     for _ in range(ROUNDS // 5):
         work()
@@ -112,7 +112,7 @@ def test_replacing_patterns():
 
 
 def collected(make) -> bool:
-    """Whether the object that ``make`` returns goes away once it is dropped."""
+    """Whether the object that ``make`` returns is freed once it is dropped."""
     reference = weakref.ref(make())
     gc.collect()
     return reference() is None

@@ -34,12 +34,12 @@ class Block(nn.Module):
 
 
 def patched_places() -> tuple:
-    """What a tracer has to intercept, as it is now."""
+    """The functions that a tracer intercepts, as they are now."""
     return (nn.Module.__call__, nn.Module.__getattr__, torch.Tensor.__getitem__)
 
 
 def run_all(*workers) -> None:
-    """Run callables in threads of their own; raise the first exception of any."""
+    """Run callables in threads; raise the first exception of any."""
     errors = []
 
     def guarded(worker):

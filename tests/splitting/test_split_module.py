@@ -22,7 +22,7 @@ OPTIONS = [
 
 
 def split(implementation, gm, part_of, **options):
-    """What came of it as text, the module, and the map of names."""
+    """The result as text, the module, and the map of names."""
     names: dict[str, str] = {}
     keys = {node: part_of(number, node) for number, node in enumerate(calls(gm))}
     split_module = module_of(implementation, "passes.split_module").split_module
@@ -168,7 +168,7 @@ def test_symbols_come_along():
 
 
 def test_everything_known_of_nodes_is_carried_along():
-    """Names, metadata, sources, stack traces and types, of nodes and of inputs for them."""
+    """Names, metadata, sources, stack traces and types are kept, for nodes and for the inputs that replace them."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -249,7 +249,7 @@ def test_code_that_is_put_off_is_there_when_asked_for():
     graph = part.graph
     for node in calls(part):
         node.target = torch.neg
-    # Changes show after recompiling, and not before.
+    # Changes take effect after recompiling, and not before.
     assert torch.equal(part(x), torch.sin(x))
     part.recompile()
     assert torch.equal(part(x), -x)
@@ -269,7 +269,7 @@ def check_model(name, count):
         return lambda i, _: i * count // total
 
     def trace(fx):
-        # A copy each: tracing leaves the constants that it meets in the module.
+        # A copy each: tracing adds the constants that it finds to the module.
         return fx.symbolic_trace(copy.deepcopy(root))
 
     total = len(calls(trace(REFERENCE.fx)))

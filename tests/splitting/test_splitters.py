@@ -15,7 +15,7 @@ from kit.parts import BOTH, Residual, Tuples, calls, described, module_of, rando
 
 
 def agree(program):
-    """Runs ``program(implementation)`` on both; what it answers, or raises, has to be the same."""
+    """Run ``program(implementation)`` on both; results or exceptions have to be the same."""
     answers = []
     for implementation in BOTH:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -28,7 +28,7 @@ def agree(program):
 
 
 def support(implementation, names):
-    """Supports calls of functions and methods with these names."""
+    """Support calls of functions and methods with these names."""
 
     def is_supported(_, node):
         name = node.target if isinstance(node.target, str) else node.target.__name__
@@ -132,7 +132,7 @@ def test_splitter(seed):
 
     def program(implementation):
         gm = random_program(implementation.fx, seed, length=16)
-        # An input that is returned makes torch.fx split off an empty submodule.
+        # For a returned input torch.fx splits off an empty submodule.
         args = (torch.ones(2, 4), torch.ones(2, 4))
         split = splitter(implementation, gm, args, names, **settings)
         result = split.generate_split_results()
@@ -411,7 +411,7 @@ def test_pass_managers():
     ids=str,
 )
 def test_minimizer(settings):
-    """Two executions of which one computes `cos` wrongly."""
+    """The minimizer finds the difference of two executions, one of which computes `cos` wrongly."""
 
     def program(implementation):
         base = module_of(implementation, "passes.net_min_base")
@@ -444,7 +444,7 @@ def test_minimizer(settings):
 
 
 def test_minimizer_goes_through_all_stretches():
-    """torch.fx answers what the last stretch or half gave, and nothing for ``defined``."""
+    """All ranges are covered; torch.fx returns the result of the last range or half, and nothing for ``defined``."""
     base = module_of(SUBJECT, "passes.net_min_base")
 
     class Minimizer(base._MinimizerBase):

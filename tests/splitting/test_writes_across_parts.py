@@ -1,4 +1,4 @@
-"""Programs that write to values: splitters keep the order of reads and writes, or say why they cannot."""
+"""Programs that write to values: splitters keep the order of reads and writes, or raise an error with the reason."""
 
 import pytest
 import torch
@@ -72,7 +72,7 @@ SUPPORTED = [["relu"], ["relu", "mul"], ["relu", "add"], ["zero", "add_", "exp",
 
 
 class Names(OperatorSupportBase):
-    """Supports calls whose names contain one of some texts."""
+    """Supports calls whose names contain any of some texts."""
 
     def __init__(self, names):
         self.names = names
@@ -122,7 +122,7 @@ def test_results_stay_or_the_order_is_refused(program, names, split):
     try:
         parts = split(gm, Names(names), x)
     except (AssertionError, RuntimeError) as refused:
-        # What the caller says cannot be kept; what is found can.
+        # A split required by the caller cannot be kept; a found one can.
         assert split in (split_in_two, tagged)
         assert "cycle exists between partitions" in str(refused) or "later part" in str(refused)
         return
@@ -140,7 +140,7 @@ def test_parts_are_called_where_their_reads_are_right():
     x, w = torch.randn(3), torch.randn(3)
     expected = program(x, w)
     relus = [node for node in gm.graph.nodes if node.target is torch.relu]
-    # The call would come after the last of its nodes, which is after the write.
+    # The call would come after the last of its nodes, and thus after the write.
     fused = fuse_by_partitions(gm, [dict.fromkeys(reversed(relus))])
     names = [node.name for node in fused.graph.nodes]
     assert names.index("fused_0") < names.index("add_")
@@ -154,7 +154,7 @@ def test_parts_that_write_run_in_the_order_of_the_program():
         return torch.relu(y)
 
     gm = fx.symbolic_trace(program)
-    # No part uses what another gives but for the first one.
+    # Only the first partition's values are used by others.
     parts = {"mul": 2, "add_": 1, "relu": 0}
     whole = split_module(gm, gm, lambda node: parts[node.name])
     called = [node.target for node in whole.graph.find_nodes(op="call_module")]

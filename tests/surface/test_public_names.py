@@ -11,7 +11,7 @@ import pytest
 from kit import SUBJECT
 from kit.implementations import SUBMODULES
 
-# Modules that are imported by themselves.
+# Modules that must be imported explicitly.
 PASSES = (
     "passes._tensorify_python_scalars",
     "passes.annotate_getitem_nodes",
@@ -83,8 +83,8 @@ MODULES = [
     "tensor_type",
 ]
 
-# Modules of torch.fx.experimental that corsac does not have, and why. Names that start with one of
-# these are meant, too.
+# Modules of torch.fx.experimental that corsac lacks, with the reason. An entry also covers names that start
+# with it.
 LEFT_TO_TORCH = {
     "_backward_state": "part of torch.compile's own tracer",
     "_config": "settings of torch.compile's symbolic shapes",
@@ -101,12 +101,12 @@ LEFT_TO_TORCH = {
     "validator": "checks PyTorch's symbolic shapes with z3",
 }
 
-# The same of torch.fx.passes.
+# The same for torch.fx.passes.
 PASSES_LEFT_TO_TORCH = {
     "tests": "PyTorch's tests",
 }
 
-# Underscore names that programs use all the same.
+# Underscore names that programs nevertheless use.
 USED_PRIVATE_NAMES = {
     "graph": [
         "_PyTreeCodeGen",
@@ -152,7 +152,7 @@ USED_PRIVATE_NAMES = {
     ],
 }
 
-# Methods that every object has, or that are an accident of how a class is written.
+# Methods of every object, and accidents of how a class is written.
 IGNORED_METHODS = {
     "__module__",
     "__dict__",
@@ -181,7 +181,7 @@ def subject_module(name: str) -> ModuleType:
 
 
 def defined_here(module: ModuleType, value: Any) -> bool:
-    """Whether a module is where a value comes from; values without a home count as its own."""
+    """Whether a value is defined in the module; values without a module count as its own."""
     if isinstance(value, ModuleType):
         return False
     home = getattr(value, "__module__", None)
@@ -204,7 +204,7 @@ NAMES = [(module, name) for module in MODULES for name in public_names(module)]
 
 
 def parameters(value: Any) -> list[tuple[str, Any, str]] | None:
-    """Name, kind and default of each parameter; None where Python does not know."""
+    """Name, kind and default of each parameter; None if Python has no signature."""
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
@@ -216,13 +216,13 @@ def parameters(value: Any) -> list[tuple[str, Any, str]] | None:
 
 
 def describe(default: Any) -> str:
-    """A default as text, without what differs between two modules."""
+    """A default as text, without differences between two modules."""
     if inspect.isroutine(default):
         return "a function"
     return repr(default).replace(SUBJECT.name, "torch.fx")
 
 
-#: Names that modules of torch.fx import from others, and that programs take from there.
+#: Names that modules of torch.fx import from others, and that programs import from there.
 PASSED_ON = {
     "_symbolic_trace": ["map_aggregate"],
     "experimental.accelerator_partitioner": ["map_arg"],
@@ -303,7 +303,7 @@ def test_exports(module):
 
 
 def members_of(reference: type) -> dict[str, Any]:
-    """The public methods and properties that a class defines itself, and its special methods."""
+    """Public and special methods and properties that a class defines itself."""
     special = ("__init__", "__call__", "__str__", "__repr__", "__len__", "__iter__")
     special += ("__reversed__", "__copy__", "__deepcopy__", "__reduce__", "__bool__")
     special += ("__torch_function__", "__lt__", "__gt__", "__le__", "__ge__", "__abs__")
@@ -360,27 +360,27 @@ def test_signature(module, name, member):
     if given is None or is_slot(subject) or takes_anything(given):
         assert is_slot(subject) or inspect.isclass(subject), "the subject has no signature"
         pytest.skip("Python does not know the parameters of what is not written in it")
-    # More parameters are fine after those of the reference, as long as they may be left out.
+    # More parameters may follow those of the reference, if they are optional.
     common, more = given[: len(expected)], given[len(expected) :]
     assert len(common) == len(expected), f"{expected[len(common) :]} missing"
     for theirs, ours in zip(expected, common, strict=True):
         if theirs[0] == "self" == ours[0]:
-            continue  # always given by position
+            continue  # always positional
         assert ours[:2] == theirs[:2]
-        # A native function cannot show every default; None stands for a function that does nothing.
+        # A native function cannot show every default; None represents a function without effect.
         same = (theirs[2], "Ellipsis", "None" if theirs[2] == "a function" else theirs[2])
         assert ours[2] in same, f"the default of {theirs[0]}"
     assert all(default != "required" for _, _, default in more)
 
 
 def takes_anything(given: list[tuple[str, Any, str]]) -> bool:
-    """Whether a constructor leaves its parameters to ``__init__``, so that subclasses have theirs."""
+    """Whether a constructor leaves its parameters to ``__init__``, so that subclasses can define theirs."""
     kinds = [kind for _, kind, _ in given]
     return kinds == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
 
 
 def test_constructors_by_keyword():
-    """What signatures cannot show of native classes."""
+    """Constructors of native classes, whose parameters signatures cannot show, accept keywords."""
     fx = SUBJECT.fx
     graph = fx.Graph()
     node = graph.placeholder("x")
@@ -396,13 +396,13 @@ def test_constructors_by_keyword():
 
 
 def is_slot(value: Any) -> bool:
-    """Whether Python made the signature up for a special method of a native class."""
+    """Whether the signature was made up by Python for a special method of a native class."""
     return type(value).__name__ in ("wrapper_descriptor", "method-wrapper")
 
 
 @pytest.mark.parametrize(("module", "name"), CLASSES)
 def test_base_classes(module, name):
-    """What is a list, a dict, an error or a module there is one here, too."""
+    """Lists, dicts, errors and modules of the reference are of the same kind here."""
     import builtins
 
     import torch
@@ -419,7 +419,7 @@ def test_base_classes(module, name):
 
 @pytest.mark.parametrize(("module", "name"), NAMES)
 def test_documented(module, name):
-    """``help`` says something about every public name that the reference documents."""
+    """Every public name that the reference documents has a docstring."""
     if not inspect.getdoc(getattr(reference_module(module), name)) or name.startswith("_"):
         pytest.skip("not documented there either")
     value = getattr(subject_module(module), name)

@@ -1,4 +1,4 @@
-"""Running the same program under torch.fx and corsac.fx, and putting what they record side by side."""
+"""Runs the same program under torch.fx and corsac.fx, and compares the recordings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def node_list(graph: Any) -> list[tuple[Any, ...]]:
 
 
 def record(fx: Any, root: Any, concrete_args: Any = None, tracer: Any = None, **options: Any):
-    """What tracing leaves behind: the nodes, and what the tracer says of modules."""
+    """The result of tracing: the nodes, and the tracer's data about modules."""
     tracer = (tracer or fx.Tracer)(**options)
     nodes = node_list(tracer.trace(root, concrete_args))
     return {
@@ -51,7 +51,7 @@ def outcome(program: Callable[[Any], Any], fx: Any) -> tuple[str, Any]:
 
 
 def assert_same(program: Callable[[Any], Any]) -> None:
-    """That a program gives equal values, or exceptions of the same class (or a subclass)."""
+    """Check that a program gives equal values, or exceptions of the same class (or a subclass)."""
     (kind, expected), (our_kind, ours) = (outcome(program, fx) for fx in PACKAGES)
     assert _core.active_traces() == 0
     if kind == our_kind == "error":

@@ -1,4 +1,4 @@
-"""Traced values that a program wants as numbers or arrays: one kind of error, with advice."""
+"""Traced values that a program converts to numbers or arrays: one kind of error, with advice."""
 
 import functools
 import math
@@ -12,7 +12,7 @@ import torch.fx
 import corsac.fx
 from corsac.fx.proxy import TraceError
 
-#: What is wanted, what torch.fx raises, the first line, and a word of the advice.
+#: The conversion, torch.fx's exception, the first line, and a word of the advice.
 CONVERSIONS = {
     "range": (lambda x: range(x.shape[0]), TypeError, "as an integer", "torch.arange"),
     "index of a list": (lambda x: [1, 2][x], TypeError, None, "torch.arange"),

@@ -1,4 +1,4 @@
-"""How modules, their parameters and their scopes are seen, compared with torch.fx."""
+"""Recording of modules, their parameters and their scopes, compared with torch.fx."""
 
 from __future__ import annotations
 

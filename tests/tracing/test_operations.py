@@ -1,4 +1,4 @@
-"""What operators, methods, functions and arguments become, compared with torch.fx."""
+"""Recording of operators, methods, functions and arguments, compared with torch.fx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tracing does to the process: threads, exceptions, registries, memory."""
+"""Effects of tracing on the process: threads, exceptions, registries, memory."""
 
 from __future__ import annotations
 
@@ -177,7 +177,8 @@ def test_torch_fx_knows_that_this_thread_is_tracing():
 
 def test_a_method_of_tensors_can_be_wrapped():
     methods = torch.fx._symbolic_trace._wrapped_methods_to_patch
-    # Not ``__getitem__``: a class that had it once is a sequence for good, which ``torch.tensor([x[0]])`` trips over.
+    # Not ``__getitem__``: a class that once had it counts as a sequence for ever, on which
+    # ``torch.tensor([x[0]])`` fails.
     methods.append((torch.Tensor, "split"))
     try:
 
@@ -189,7 +190,7 @@ def test_a_method_of_tensors_can_be_wrapped():
     finally:
         methods.pop()
     assert type(torch.Tensor.split).__name__ != "WrappedFunction"
-    # As it is, it calls something else.
+    # Without the registration, it calls something else.
     assert "call_method" not in [node[0] for node in record(corsac.fx, f)["nodes"]]
 
 

@@ -1,4 +1,4 @@
-"""Programs are rewritten before they are traced as torch.fx rewrites them."""
+"""Programs are rewritten before tracing, as by torch.fx."""
 
 import functools
 
@@ -89,7 +89,7 @@ class Outer(nn.Module):
 
 
 def test_modules_and_the_modules_in_them():
-    """torch.fx rewrites the outermost one only."""
+    """Modules within modules are rewritten; torch.fx rewrites the outermost one only."""
     torch.manual_seed(0)
     model = Outer()
     classes = {name: type(m) for name, m in model.named_modules()}

@@ -1,4 +1,4 @@
-"""Where nodes come from, and what is said when a program cannot be recorded."""
+"""Source locations of nodes, and messages for programs that cannot be recorded."""
 
 from __future__ import annotations
 

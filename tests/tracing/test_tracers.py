@@ -1,4 +1,4 @@
-"""Overridden methods of tracers are called as torch.fx calls them; inputs are made as it makes them."""
+"""Overridden methods of tracers are called as in torch.fx; inputs are made in the same way."""
 
 from __future__ import annotations
 

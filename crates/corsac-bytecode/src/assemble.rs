@@ -18,11 +18,11 @@ pub struct RawCode {
     pub first_line: i32,
 }
 
-/// Where instructions lie, in code units.
+/// Offsets of instructions, in code units.
 pub(crate) struct Layout {
-    /// Of each instruction, behind its `EXTENDED_ARG`.
+    /// The offset of each instruction, behind its `EXTENDED_ARG`.
     pub(crate) offsets: Vec<usize>,
-    /// Of each instruction's first unit, and the end of the code.
+    /// The offset of each instruction's first unit, and the end of the code.
     pub(crate) starts: Vec<usize>,
     /// The argument of each instruction.
     pub(crate) args: Vec<u32>,
@@ -32,8 +32,8 @@ impl Code {
     /// Writes the code and its tables; `first_line` is `co_firstlineno`.
     ///
     /// # Errors
-    /// For a label without a place, a jump against its opcode's direction, and operands of the wrong
-    /// kind. Whether the code would run, [`Code::verify`] says.
+    /// For a label without a place, a jump against its opcode's direction, and operands of the
+    /// wrong kind. [`Code::verify`] checks whether the code would run.
     pub fn assemble(&self, first_line: i32) -> Result<RawCode, BytecodeError> {
         let layout = self.layout()?;
         let units = layout.starts.last().copied().unwrap_or(0);
@@ -114,7 +114,7 @@ impl Code {
                         return Err(expect("a label before an instruction"));
                     }
                     let forward = instruction.op.arg == ArgKind::JumpForward;
-                    // Going back by nothing is going on.
+                    // A backward jump by zero units leads to the next instruction.
                     if if forward {
                         place <= index
                     } else {

@@ -1,4 +1,4 @@
-//! Code as it is edited: instructions with labels.
+//! Code in the form for edits: instructions with labels.
 
 use crate::{BytecodeError, Location, Op, Version};
 
@@ -11,20 +11,20 @@ pub struct Label(pub u32);
 pub enum Arg {
     /// A number: 0 for instructions without an argument.
     Number(u32),
-    /// Where to jump.
+    /// The target of a jump.
     Label(Label),
 }
 
 /// An instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Instruction {
-    /// What it does.
+    /// Its opcode.
     pub op: &'static Op,
     /// Its argument.
     pub arg: Arg,
-    /// Where it comes from in the source.
+    /// Its place in the source.
     pub location: Location,
-    /// How many `EXTENDED_ARG` it has at least, where it has more than its argument needs.
+    /// Least number of `EXTENDED_ARG` before it, where it has more than its argument needs.
     pub prefixes: u8,
 }
 
@@ -65,16 +65,16 @@ impl Instruction {
     }
 }
 
-/// A row of the exception table: what happens with exceptions from `start` to `end`.
+/// A row of the exception table: the handler of exceptions from `start` to `end`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handler {
     /// The first instruction of the region.
     pub start: Label,
-    /// Behind its last instruction.
+    /// The place behind its last instruction.
     pub end: Label,
-    /// Where the handler is.
+    /// The first instruction of the handler.
     pub target: Label,
-    /// How high the stack is kept.
+    /// Number of stack slots that are kept.
     pub depth: u32,
     /// Whether the place of the exception is pushed below the exception.
     pub lasti: bool,
@@ -86,7 +86,7 @@ pub struct Code {
     version: Version,
     instructions: Vec<Instruction>,
     handlers: Vec<Handler>,
-    /// Where the labels are: an index of `instructions`, its length for the end.
+    /// Places of the labels: an index of `instructions`, its length for the end.
     labels: Vec<Option<usize>>,
 }
 
@@ -144,7 +144,7 @@ impl Code {
         &mut self.handlers
     }
 
-    /// How many labels there are; they are numbered from 0.
+    /// Number of labels; they are numbered from 0.
     #[must_use]
     pub fn label_count(&self) -> usize {
         self.labels.len()
@@ -156,7 +156,7 @@ impl Code {
         self.labels.get(label.0 as usize).copied().flatten()
     }
 
-    /// A new label without a place, for instructions that are made before what they jump to.
+    /// A new label without a place, for jumps that are made before their targets.
     pub fn new_label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() as u32 - 1)
@@ -191,8 +191,8 @@ impl Code {
         self.instructions.push(instruction);
     }
 
-    /// Puts instructions before the instruction `at`; what jumps to it runs them, too, and regions
-    /// that start there take them in.
+    /// Puts instructions before the instruction `at`; jumps to it run them, too, and regions that
+    /// start there include them.
     ///
     /// # Panics
     /// If the code has fewer instructions.
@@ -200,8 +200,8 @@ impl Code {
         self.insert(at, new, |place| place > at);
     }
 
-    /// Puts instructions before the instruction `at`; what jumps to it does not run them, and regions
-    /// that end there take them in.
+    /// Puts instructions before the instruction `at`; jumps to it do not run them, and regions that
+    /// end there include them.
     ///
     /// # Panics
     /// If the code has fewer instructions.
@@ -225,7 +225,7 @@ impl Code {
         }
     }
 
-    /// Removes the instructions of `range`; labels in it are then before what follows.
+    /// Removes the instructions of `range`; labels in it are then before the next instruction.
     ///
     /// # Panics
     /// If the code has fewer instructions.

@@ -6,20 +6,20 @@ use crate::{
     Arg, ArgKind, BytecodeError, Code, Handler, Instruction, Label, Location, Op, RawCode, Version,
 };
 
-/// An instruction as it lies in the bytes.
+/// An instruction with its place in the bytes.
 pub(crate) struct Unit {
-    /// In code units, of its first `EXTENDED_ARG`.
+    /// Offset of its first `EXTENDED_ARG`, in code units.
     pub(crate) start: usize,
-    /// In code units, of itself.
+    /// Its own offset, in code units.
     pub(crate) offset: usize,
-    /// Behind it and its cache units.
+    /// Offset behind it and its cache units, in code units.
     pub(crate) end: usize,
     pub(crate) op: &'static Op,
     pub(crate) arg: u32,
 }
 
 impl Unit {
-    /// In code units, what a jump or an origin refers to.
+    /// The target of a jump or an origin, in code units.
     pub(crate) fn target(&self) -> Option<i64> {
         let (end, arg) = (self.end as i64, i64::from(self.arg));
         match self.op.arg {
@@ -87,7 +87,7 @@ pub(crate) fn decode_units(version: Version, code: &[u8]) -> Result<Vec<Unit>, B
 
 /// A row of the exception table in code units.
 pub(crate) struct Region {
-    /// In bytes of the table.
+    /// Its place in the table, in bytes.
     pub(crate) at: usize,
     pub(crate) start: usize,
     pub(crate) end: usize,
@@ -138,7 +138,7 @@ impl Starts<'_> {
 }
 
 impl Code {
-    /// Reads a code object's bytes. [`Code::assemble`] gives the same bytes again.
+    /// Reads a code object's bytes. [`Code::assemble`] returns the same bytes again.
     ///
     /// # Errors
     /// For bytes that are no code of this version, with the offset.
@@ -233,7 +233,7 @@ impl Code {
         Ok(code)
     }
 
-    /// Jumps have as many `EXTENDED_ARG` as their distance needs, unless the code has more.
+    /// Removes the prefix counts of jumps whose number of `EXTENDED_ARG` follows from the distance.
     fn forget_prefixes(&mut self, units: &[Unit]) -> Result<(), BytecodeError> {
         let had: Vec<u8> = self.instructions().iter().map(|it| it.prefixes).collect();
         if had.iter().all(|prefixes| *prefixes == 0) {
@@ -258,7 +258,7 @@ impl Code {
     }
 }
 
-/// How many `EXTENDED_ARG` an argument needs.
+/// Number of `EXTENDED_ARG` that an argument needs.
 pub(crate) fn prefixes_for(arg: u32) -> u8 {
     match arg {
         0..=0xff => 0,

@@ -1,18 +1,18 @@
-//! What is wrong with a code object.
+//! Errors of code objects.
 
 use thiserror::Error;
 
 use crate::Version;
 
-/// What is wrong with code, or with one of its tables. Offsets are in bytes, as `dis` shows them;
-/// an `index` counts instructions.
+/// A fault of code, or of one of its tables. Offsets are in bytes, as `dis` shows them; an `index`
+/// counts instructions.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum BytecodeError {
     /// Code of another version.
     #[error("no table of opcodes for CPython {version}")]
     UnknownVersion {
-        /// The version that was asked for.
+        /// The requested version.
         version: String,
     },
     /// A name that is no opcode's.
@@ -20,65 +20,66 @@ pub enum BytecodeError {
     UnknownName {
         /// The name.
         name: String,
-        /// Of which version.
+        /// The version of the code.
         version: Version,
     },
     /// Code of an odd number of bytes, or of more than 1 GiB.
     #[error("code of {len} bytes: expected an even number, at most 2^30")]
     Length {
-        /// How many bytes it has.
+        /// Number of bytes.
         len: usize,
     },
     /// A number that is no opcode's.
     #[error("offset {offset}: {opcode} is no opcode of CPython {version}")]
     UnknownOpcode {
-        /// Where.
+        /// Its place.
         offset: usize,
         /// The number.
         opcode: u8,
-        /// Of which version.
+        /// The version of the code.
         version: Version,
     },
     /// An instruction without all of its cache units, or with one that is not zero.
     #[error("offset {offset}: expected an empty cache unit of {name}")]
     Cache {
-        /// Where.
+        /// Its place.
         offset: usize,
         /// The instruction before.
         name: &'static str,
     },
-    /// `EXTENDED_ARG` without an instruction, more than three of them, or an argument above 2^31 - 1.
+    /// `EXTENDED_ARG` without an instruction, more than three of them, or an argument of 2^31 or
+    /// more.
     #[error("offset {offset}: EXTENDED_ARG {problem}")]
     ExtendedArg {
-        /// Where.
+        /// Its place.
         offset: usize,
-        /// What about it.
+        /// Description of the fault.
         problem: &'static str,
     },
-    /// A jump, or a table's entry, to where no instruction starts.
+    /// A jump, or a table's entry, to a place where no instruction starts.
     #[error("offset {offset}: {what} refers to offset {target}, where no instruction starts")]
     Target {
-        /// Of the jump in code, or of the entry in its table.
+        /// Offset of the jump in code, or of the entry in its table.
         offset: usize,
-        /// What refers there.
+        /// Description of the reference.
         what: &'static str,
-        /// Where to.
+        /// The offset referred to.
         target: i64,
     },
-    /// The exception table does not read.
+    /// The exception table is malformed.
     #[error("exception table, byte {offset}: {problem}")]
     ExceptionTable {
-        /// Where in the table.
+        /// The place in the table.
         offset: usize,
-        /// What about it.
+        /// Description of the fault.
         problem: &'static str,
     },
-    /// The line table does not read.
+    /// The line table is malformed.
     #[error("line table, byte {offset}: {problem}")]
     LineTable {
-        /// Where in the table.
+        /// The place in the table.
         offset: usize,
-        /// What about it.
+        /// Description of the fault.
         problem: &'static str,
     },
     /// A label without a place.
@@ -98,7 +99,7 @@ pub enum BytecodeError {
         index: usize,
         /// Its opcode.
         name: &'static str,
-        /// What it takes.
+        /// The kind of operand that it takes.
         expected: &'static str,
     },
     /// A jump against the direction that its opcode has.
@@ -116,23 +117,23 @@ pub enum BytecodeError {
     Handler {
         /// The handler.
         index: usize,
-        /// What about it.
+        /// Description of the fault.
         problem: &'static str,
     },
-    /// The stack, a variable or an operand is not what an instruction needs.
+    /// The stack, a variable or an operand does not fit an instruction.
     #[error("offset {offset} ({name}): {problem}")]
     Invalid {
-        /// Where.
+        /// The place.
         offset: usize,
         /// The opcode there.
         name: &'static str,
-        /// What about it.
+        /// Description of the fault.
         problem: String,
     },
-    /// The code as a whole is not what its flags and tables say.
+    /// The code as a whole does not fit its flags and tables.
     #[error("{problem}")]
     Frame {
-        /// What about it.
+        /// Description of the fault.
         problem: &'static str,
     },
     /// Code that takes too much to check.
@@ -140,7 +141,7 @@ pub enum BytecodeError {
     TooLarge,
 }
 
-/// What a caller can do about a [`BytecodeError`].
+/// Kinds of [`BytecodeError`], by what a caller can do about them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum BytecodeErrorKind {
@@ -148,14 +149,14 @@ pub enum BytecodeErrorKind {
     Version,
     /// The bytes are no code, or no table.
     Malformed,
-    /// An edit asks for what cannot be written.
+    /// An edit made code that cannot be written.
     Edit,
-    /// The code reads, and would not run.
+    /// The code is well-formed, but would not run.
     Invalid,
 }
 
 impl BytecodeError {
-    /// What a caller can do about it.
+    /// The kind of the error, by what a caller can do about it.
     #[must_use]
     pub const fn kind(&self) -> BytecodeErrorKind {
         match self {

@@ -1,4 +1,4 @@
-//! Where execution goes: successors, handlers, basic blocks, the height of the stack.
+//! Control flow: successors, handlers, basic blocks, stack depths.
 
 use std::ops::Range;
 
@@ -8,8 +8,8 @@ use crate::{Arg, BytecodeError, Code, Version};
 pub(crate) const GENERATORS: u32 = 0x20 | 0x80 | 0x200;
 
 impl Version {
-    /// How high the stack of a new frame is by the compiler's count: what is sent to a generator
-    /// first lies there already.
+    /// Stack depth of a new frame by the compiler's count, with the value first sent to a generator
+    /// already on it.
     pub(crate) fn entry_depth(self, flags: u32) -> u32 {
         u32::from(self <= Self::V3_12 && flags & GENERATORS != 0)
     }
@@ -96,7 +96,7 @@ impl Code {
         Ok(covering)
     }
 
-    /// Where the instruction jumps to, if it is a jump that is followed.
+    /// The target of the instruction, if it is a jump that is followed.
     pub(crate) fn jump_place(&self, index: usize) -> Result<Option<usize>, BytecodeError> {
         let instruction = &self.instructions()[index];
         match instruction.arg {
@@ -117,13 +117,13 @@ impl Code {
         }
     }
 
-    /// The height of the stack before each instruction; none for those that are never reached.
+    /// The stack depth before each instruction; `None` for those that are never reached.
     ///
     /// `flags` is `co_flags`: the frame of a generator starts in another way.
     ///
     /// # Errors
-    /// Where the stack has too little for an instruction, where paths meet with different heights,
-    /// and where execution runs over the end.
+    /// If the stack has too little for an instruction, paths meet with different depths, or
+    /// execution runs over the end.
     pub fn stack_depths(&self, flags: u32) -> Result<StackDepths, BytecodeError> {
         let covering = self.covering()?;
         let mut depths: Vec<Option<u32>> = vec![None; self.instructions().len()];
@@ -194,9 +194,9 @@ impl Code {
         })
     }
 
-    /// Code that is never reached and that the compiler counted: handlers of regions that have become
-    /// empty. How high the stack is there, the region that starts there says, or the code that it runs
-    /// into.
+    /// The next code that is never reached and that the compiler counted, with its stack depth:
+    /// handlers of regions that have become empty. The depth follows from the region that starts
+    /// there, or from the code that it runs into.
     fn next_unreached(
         &self,
         unreached: &mut Unreached,
@@ -238,7 +238,7 @@ impl Code {
         Ok(None)
     }
 
-    /// `co_stacksize`: how high the stack can be.
+    /// `co_stacksize`: the maximum stack depth.
     ///
     /// # Errors
     /// As [`Code::stack_depths`].
@@ -248,7 +248,7 @@ impl Code {
         Ok(self.stack_depths(flags)?.max.max(least))
     }
 
-    /// That something is wrong with the instruction `index`.
+    /// The error for a fault of the instruction `index`.
     pub(crate) fn invalid(&self, index: usize, problem: String) -> BytecodeError {
         let offset = self.layout().map_or(0, |layout| 2 * layout.offsets[index]);
         let name = self.instructions()[index].op.name;
@@ -260,14 +260,14 @@ impl Code {
     }
 }
 
-/// How far code that is never reached has been looked for.
+/// State of the search for code that is never reached.
 #[derive(Default)]
 struct Unreached {
     handler: usize,
     index: usize,
 }
 
-/// Heights of the stack.
+/// Stack depths.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StackDepths {
     /// Before each instruction that is reached.

@@ -1,29 +1,29 @@
-//! What the slots of a frame may hold, and what instructions do to it besides their signature.
+//! Values of the slots of a frame, and effects of instructions besides their signature.
 
 use crate::kinds::Kinds;
 use crate::verify::{ConstKind, Slot, Verifier};
 use crate::{Instruction, Version};
 
-/// What a slot may hold.
+/// The values that a slot may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Value {
     pub(crate) kinds: Kinds,
     note: Note,
 }
 
-/// What more is known of a value.
+/// Further facts about a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Note {
     Nothing,
-    /// Code with so many free variables, which may be a generator's, or a function of it.
+    /// Code with `free` free variables, which may be a generator's, or a function of it.
     Code {
         free: usize,
         generator: bool,
         parameters: [Slot; 2],
     },
-    /// A tuple of so many cells.
+    /// A tuple of this many cells.
     Cells(usize),
-    /// What the local variable with this index holds, without a reference of its own.
+    /// The value of the local variable with this index, without a reference of its own.
     Borrowed(usize),
 }
 
@@ -35,7 +35,7 @@ impl Value {
         }
     }
 
-    /// What the first parameters of the function have to be.
+    /// The required kinds of the first parameters of the function.
     pub(crate) fn needs(&self) -> [Slot; 2] {
         match self.note {
             Note::Code { parameters, .. } => parameters,
@@ -61,7 +61,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Takes in what may be on another path; whether that is more.
+    /// Joins the values of another path; returns whether that adds any.
     pub(crate) fn join(&mut self, other: &Self) -> bool {
         let mut changed = false;
         let mine = self.stack.iter_mut().chain(&mut self.locals);
@@ -69,7 +69,7 @@ impl State {
             let kinds = mine.kinds.or(other.kinds);
             let note = match (mine.note, other.note) {
                 (mine, other) if mine == other => mine,
-                // Which of several variables is borrowed would be lost: borrowed once is borrowed.
+                // One note holds one variable: a value borrowed on one path counts as borrowed.
                 (Note::Borrowed(local), _) | (_, Note::Borrowed(local)) => Note::Borrowed(local),
                 _ => Note::Nothing,
             };
@@ -89,7 +89,7 @@ impl State {
         self.stack.push(Value { kinds, note });
     }
 
-    /// Sets a local variable, unless the stack borrows what it holds.
+    /// Sets a local variable, unless the stack borrows its value.
     fn store(&mut self, local: usize, value: Value) -> Result<(), String> {
         if self.stack.iter().any(|it| it.note == Note::Borrowed(local)) {
             return Err(format!("the stack borrows what variable {local} holds"));
@@ -105,7 +105,7 @@ impl State {
 }
 
 impl Verifier<'_> {
-    /// What `instruction` does besides its signature: `taken` is what it took.
+    /// Applies the effects of `instruction` besides its signature; `taken` are the values it took.
     pub(crate) fn effects(
         &self,
         at: usize,
@@ -117,7 +117,7 @@ impl Verifier<'_> {
         let index = arg as usize;
         let pair = (index >> 4, index & 15);
         let name = instruction.op.name;
-        // What the signature has left for loads is replaced by what is known.
+        // The values that the signature left for loads are replaced by those of the variables.
         let mut load = |count: usize, locals: &[usize], borrow: bool| {
             state.stack.truncate(state.stack.len() - count);
             for local in locals {
@@ -192,7 +192,7 @@ impl Verifier<'_> {
                     top.note = Note::Cells(taken.len());
                 }
             }
-            // The set of a class body or module from 3.14 on, which the compiler alone names.
+            // The set of a class body or module from 3.14 on, a name that only the compiler uses.
             "LOAD_NAME" if self.frame.names[index] == "__conditional_annotations__" => {
                 leave(state, Kinds::SET);
             }
@@ -382,7 +382,7 @@ fn expect(value: &Value, accepts: Kinds) -> Result<(), String> {
     Err(format!("expected {accepts}, got {}", value.kinds))
 }
 
-/// Replaces what lies on top.
+/// Replaces the value on top.
 fn leave(state: &mut State, kinds: Kinds) {
     if let Some(top) = state.stack.last_mut() {
         *top = Value::of(kinds);

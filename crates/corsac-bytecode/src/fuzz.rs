@@ -1,4 +1,4 @@
-//! What must hold for any bytes, for tests and fuzzers.
+//! Properties that must hold for any bytes, for tests and fuzzers.
 
 use crate::{Code, ConstKind, Frame, Names, RawCode, Slot, Version};
 
@@ -27,8 +27,8 @@ pub fn code_object(bytes: &[u8]) {
     );
 }
 
-/// Reads a code object. What is read must be written as the same bytes, but for tables that have a
-/// shorter form, and all questions about it must have an answer.
+/// Reads a code object. It must be written as the same bytes, but for tables that have a shorter
+/// form, and no method may panic on it.
 ///
 /// # Panics
 /// If it does not, or an error has more than one line.

@@ -1,15 +1,15 @@
-//! What may lie in a slot of the stack, or in a local variable.
+//! Kinds of values in a slot of the stack or in a local variable.
 
-/// A set of what a slot may hold: joining two paths is the union.
+/// A set of kinds that a slot may hold: joining two paths is the union.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Kinds(u32);
 
 impl Kinds {
-    /// No object: what `PUSH_NULL` pushes, or an unbound variable.
+    /// No object: the NULL of `PUSH_NULL`, or an unbound variable.
     pub(crate) const NULL: Self = Self(1);
     /// An object of any type.
     pub(crate) const OBJECT: Self = Self(1 << 1);
-    /// An iterator, or what is awaited.
+    /// An iterator, or an object that is awaited.
     pub(crate) const ITER: Self = Self(1 << 2);
     pub(crate) const LIST: Self = Self(1 << 3);
     pub(crate) const SET: Self = Self(1 << 4);
@@ -30,16 +30,16 @@ impl Kinds {
     /// A function that has no closure yet and needs one.
     pub(crate) const OPEN_FUNCTION: Self = Self(1 << 15);
 
-    /// What is iterated asynchronously.
+    /// An asynchronous iterator.
     pub(crate) const ASYNC_ITER: Self = Self(1 << 16);
     /// A function whose parameters have to be of certain kinds: a comprehension's.
     pub(crate) const NEEDY_FUNCTION: Self = Self(1 << 17);
     /// A list that nothing else refers to, of exceptions and None only.
     pub(crate) const EXCEPTION_LIST: Self = Self(1 << 18);
-    /// Functions that would crash when they are called just so.
+    /// Functions that may crash when they are called.
     const UNSAFE: Self = Self::OPEN_FUNCTION.or(Self::NEEDY_FUNCTION);
 
-    /// Any object, not NULL, and no function that would crash when it is called.
+    /// Any object, not NULL, and no function that may crash when it is called.
     pub(crate) const ANY_OBJECT: Self = Self(!0).without(Self::NULL.or(Self::UNSAFE));
     /// Anything that is safe to move about.
     pub(crate) const ANY: Self = Self(!0).without(Self::UNSAFE);
@@ -79,7 +79,7 @@ impl Kinds {
         })
     }
 
-    /// The kinds that `word` of a stack signature stands for among what is pushed.
+    /// The kinds that `word` of a stack signature pushes.
     pub(crate) fn pushed(word: &str) -> Option<Self> {
         let mut kinds = Self(0);
         for part in word.split('|') {

@@ -4,13 +4,14 @@
 //! [`Code::assemble`] writes them, byte for byte the same if nothing was changed. In between, jumps
 //! and the exception table have labels in place of offsets, each instruction has its place in the
 //! source, and `EXTENDED_ARG` and cache units are not there, so that instructions can be put in and
-//! taken out. [`Code::stack_size`] computes `co_stacksize` as the compiler does; [`Code::verify`] says
-//! whether the interpreter can run the code without crashing; [`Code::listing`] is the text of `dis`.
+//! taken out. [`Code::stack_size`] computes `co_stacksize` as the compiler does; [`Code::verify`]
+//! checks that the interpreter can run the code without crashing; [`Code::listing`] is the text of
+//! `dis`.
 //!
-//! What is true of an opcode is one row in the table of its version: `tables`.
+//! Each opcode is described by one row in the table of its version: `tables`.
 //!
-//! The crate knows no interpreter: constants are kinds or texts that the caller gives. It never panics
-//! on what it reads, and needs memory in proportion to it.
+//! The crate depends on no interpreter: constants are kinds or texts that the caller passes. It
+//! never panics on its input, and needs memory in proportion to it.
 //!
 //! ```
 //! use corsac_bytecode::{Code, Instruction, RawCode, Version};

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::operands::choice;
 use crate::{Arg, ArgKind, BytecodeError, Code, Instruction, Location, Op, Version};
 
-/// What a code object's numbers stand for.
+/// Names for the numbers of a code object.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Names<'a> {
     /// The `repr` of each constant.
@@ -23,19 +23,19 @@ pub struct Row {
     pub op: &'static Op,
     /// The argument, if it has one.
     pub arg: Option<u32>,
-    /// What the argument stands for.
+    /// The meaning of the argument.
     pub text: String,
-    /// Where the instruction is, in bytes.
+    /// The offset of the instruction, in bytes.
     pub offset: usize,
-    /// Where its first `EXTENDED_ARG` is.
+    /// The offset of its first `EXTENDED_ARG`.
     pub start_offset: usize,
-    /// Where it jumps to, in bytes.
+    /// The target of a jump, in bytes.
     pub target: Option<usize>,
-    /// The line of the source that starts here; `Some(None)` where what follows has none.
+    /// The line of the source that starts here; `Some(None)` where code without a line starts.
     pub starts_line: Option<Option<i32>>,
     /// The number of the label here, if it is jumped to: from 1.
     pub label: Option<usize>,
-    /// Where it comes from.
+    /// Its place in the source.
     pub location: Location,
 }
 
@@ -49,7 +49,7 @@ pub struct Listing {
     pub handlers: Vec<(usize, usize, usize, u32, bool)>,
     /// Offsets with labels, in order.
     labels: Vec<usize>,
-    /// How many bytes the code has.
+    /// Length of the code in bytes.
     len: usize,
 }
 
@@ -140,7 +140,7 @@ impl Code {
     }
 }
 
-/// Which instructions start a line.
+/// Finds the instructions that start a line.
 struct Lines {
     with_none: bool,
     last: Option<Option<i32>>,
@@ -163,12 +163,12 @@ impl Lines {
     }
 }
 
-/// What an argument stands for.
+/// The meaning of an argument.
 fn operand_text(version: Version, instruction: &Instruction, names: &Names<'_>) -> String {
     let (op, arg) = (instruction.op, instruction.number());
     let at = |list: &[String], index: u32| list.get(index as usize).cloned().unwrap_or_default();
     match op.arg {
-        // 3.11 does not say what these are.
+        // 3.11 does not show these.
         ArgKind::Const if version == Version::V3_11 && op.name != "LOAD_CONST" => String::new(),
         ArgKind::Const => at(names.consts, arg),
         ArgKind::Name => at(names.names, arg),

@@ -1,14 +1,14 @@
 //! Places in source, and the table that code objects keep them in (PEP 657).
 //!
-//! An entry starts with a byte with its high bit set, a form of 4 bits and the number of code units,
-//! less one, of 3 bits. Forms 0 to 9 are a column below 80 and a short span on the line of the entry
-//! before; 10 to 12 a span of small columns 0 to 2 lines below; 13 a line without columns; 14 all
-//! numbers; 15 none.
+//! An entry starts with a byte with its high bit set, a form of 4 bits and the number of code
+//! units, less one, of 3 bits. Forms 0 to 9 are a column below 80 and a short span on the line of
+//! the entry before; 10 to 12 a span of small columns 0 to 2 lines below; 13 a line without
+//! columns; 14 all numbers; 15 none.
 
 use crate::BytecodeError;
 use crate::varint::{Reader, push_signed, push_unsigned};
 
-/// Where an instruction comes from: lines from 1, columns in bytes of UTF-8 from 0.
+/// The place of an instruction in the source: lines from 1, columns in bytes of UTF-8 from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Location {
     /// The first line.
@@ -22,7 +22,7 @@ pub struct Location {
 }
 
 impl Location {
-    /// Of instructions that come from nowhere.
+    /// The location of instructions without a place in the source.
     pub const NONE: Self = Self {
         line: None,
         end_line: None,
@@ -41,7 +41,7 @@ impl Location {
     }
 }
 
-/// An entry of the table: so many code units come from there.
+/// An entry of the table: the location of a number of code units.
 pub(crate) struct Span {
     pub(crate) units: usize,
     pub(crate) location: Location,
@@ -147,7 +147,7 @@ pub(crate) fn encode_locations(spans: impl IntoIterator<Item = Span>, first_line
     table
 }
 
-/// Writes an entry in the form that CPython's compiler takes.
+/// Writes an entry in the form that CPython's compiler chooses.
 fn push_entry(table: &mut Vec<u8>, line: &mut i32, count: u8, location: &Location) {
     let mut head = |form: u8| table.push(0x80 | form << 3 | count);
     let Some(first) = location.line else {

@@ -1,4 +1,4 @@
-//! What arguments stand for, in words.
+//! Meanings of arguments, in words.
 
 use crate::{ArgKind, Op, Version};
 
@@ -47,7 +47,7 @@ const COMMON_CONSTANTS: [&str; 5] = [
     "<built-in function any>",
 ];
 
-/// The low bits of `COMPARE_OP` from 3.12 on: which of unordered, less, greater and equal are true.
+/// The low bits of `COMPARE_OP` from 3.12 on: a mask of unordered, less, greater and equal.
 const COMPARE_MASKS: [u32; 6] = [2, 10, 8, 7, 4, 12];
 
 /// Whether the low bits of a comparison are those of its operator, which the interpreter relies on.
@@ -57,7 +57,7 @@ pub(crate) fn is_whole_comparison(version: Version, arg: u32) -> bool {
 }
 
 impl Version {
-    /// The argument of `op` that `text` stands for, as listings show it: `+` of `BINARY_OP`, `<=` of
+    /// The argument of `op` for `text`, as listings show it: `+` of `BINARY_OP`, `<=` of
     /// `COMPARE_OP`.
     #[must_use]
     pub fn operand(self, op: &Op, text: &str) -> Option<u32> {
@@ -83,7 +83,7 @@ const FUNCTION_PARTS: [&str; 5] = [
     "annotate",
 ];
 
-/// How many of [`OPERATORS`], [`INTRINSICS_2`] and [`FUNCTION_PARTS`] the version has.
+/// Numbers of [`OPERATORS`], [`INTRINSICS_2`] and [`FUNCTION_PARTS`] in the version.
 const fn counts(version: Version) -> (usize, usize, usize) {
     match version {
         Version::V3_11 => (26, 0, 4),
@@ -93,9 +93,9 @@ const fn counts(version: Version) -> (usize, usize, usize) {
     }
 }
 
-/// What `arg` stands for, if it is one of a closed set; an empty text where nothing is to be said.
+/// The meaning of `arg`, if it is one of a closed set; an empty text for other arguments.
 ///
-/// None: the version's set has no such member.
+/// `None` if the version's set has no such member.
 pub(crate) fn choice(version: Version, op: &Op, arg: u32) -> Option<String> {
     let index = arg as usize;
     let (operators, intrinsics_2, parts) = counts(version);

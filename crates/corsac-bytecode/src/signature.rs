@@ -1,8 +1,8 @@
-//! What an instruction does to the stack.
+//! Stack effects of instructions.
 
 use crate::kinds::Kinds;
 
-/// How many slots a word of a signature stands for.
+/// Number of slots that a word of a signature stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Count {
     One,
@@ -66,7 +66,7 @@ pub(crate) enum Output {
     Same(usize),
 }
 
-/// How many slots an [`Output`] is.
+/// Number of slots of an [`Output`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutputCount(Count);
 
@@ -76,14 +76,14 @@ impl OutputCount {
     }
 }
 
-/// What an instruction does to the stack, lowest slot first.
+/// The stack effect of an instruction, lowest slot first.
 #[derive(Debug)]
 pub(crate) struct Signature {
     pub(crate) inputs: Vec<Input>,
     pub(crate) outputs: Vec<Output>,
-    /// What is left where the instruction jumps, if that is something else.
+    /// The slots left where the instruction jumps, if they differ.
     pub(crate) jump_outputs: Option<Vec<Output>>,
-    /// What has to lie as deep as the argument says below the inputs.
+    /// The kinds required in the slot as many places below the inputs as the argument.
     pub(crate) deep: Option<Kinds>,
     pub(crate) movement: Option<Movement>,
 }
@@ -146,12 +146,12 @@ impl Signature {
         signature
     }
 
-    /// How many slots are taken.
+    /// Number of slots taken.
     pub(crate) fn taken(&self, arg: u32) -> i64 {
         self.inputs.iter().map(|input| input.count(arg)).sum()
     }
 
-    /// What is left on one of the two paths.
+    /// The slots left on one of the two paths.
     pub(crate) fn left(&self, jump: bool) -> &[Output] {
         match &self.jump_outputs {
             Some(outputs) if jump => outputs,
@@ -159,7 +159,7 @@ impl Signature {
         }
     }
 
-    /// By how much the stack grows.
+    /// Growth of the stack, in slots.
     pub(crate) fn effect(&self, arg: u32, jump: bool) -> i64 {
         match self.movement {
             Some(Movement::Copy) => return 1,
@@ -173,7 +173,7 @@ impl Signature {
         self.left(jump).iter().map(count).sum::<i64>() - self.taken(arg)
     }
 
-    /// How many slots are not there any more when the instruction raises: what it takes, but for the
+    /// Number of slots that are gone when the instruction raises: those it takes, but for the
     /// lowest ones that it leaves as they are.
     pub(crate) fn gone(&self, arg: u32) -> i64 {
         let kept = self.outputs.iter().enumerate();
@@ -181,7 +181,7 @@ impl Signature {
         self.taken(arg) - kept.count() as i64
     }
 
-    /// How many slots the stack must have.
+    /// Number of slots that the stack must have.
     pub(crate) fn needed(&self, arg: u32) -> i64 {
         match self.movement {
             Some(_) => i64::from(arg).max(1),

@@ -69,7 +69,7 @@ fn instructions_are_put_in_and_everything_else_moves() {
     let version = Version::V3_11;
     let nop = Instruction::new(version.op_named("NOP").expect("NOP"), 0);
     let mut code = sample(version);
-    // Far enough for EXTENDED_ARG: 70,000 instructions between the jump and where it goes.
+    // Far enough for EXTENDED_ARG: 70,000 instructions between the jump and its target.
     code.insert_before(5, std::iter::repeat_n(nop, 70_000));
     let (read, raw) = again(&code);
     assert_eq!(raw.code.len(), 2 * (11 + 70_000 + 2));
@@ -83,7 +83,7 @@ fn instructions_are_put_in_and_everything_else_moves() {
     assert_eq!(read.position(read.handlers()[0].end), Some(70_005));
     assert_eq!(read.verify(&frame()), Ok(2));
 
-    // What jumps to an instruction runs what is put in there, or not.
+    // Jumps to an instruction run the instructions put in there, or not.
     let mut inside = sample(version);
     inside.insert_at(5, [nop, nop]);
     assert_eq!(inside.position(Label(1)), Some(5));
@@ -332,8 +332,8 @@ fn numbers_at_the_limits_of_the_tables_survive() {
     assert!(code.assemble(1).is_err());
 }
 
-/// The message of [`Code::verify`] for 3.11 instructions `name arg`, where `L` is a label before the
-/// instruction with this number.
+/// The result of [`Code::verify`] for instructions `name arg`, where an argument `L2` is a label
+/// before the instruction with this number.
 fn verified(version: Version, text: &str, flags: u32) -> Result<u32, String> {
     let mut code = Code::new(version);
     let labels: Vec<Label> = (0..20).map(|_| code.new_label()).collect();
@@ -604,7 +604,7 @@ fn what_would_crash_is_refused() {
     let again = "RETURN_GENERATOR; POP_TOP; LOAD_CONST 0; JUMP_BACKWARD L0";
     let message = "RETURN_GENERATOR where no generator starts";
     assert_eq!(verified(v11, again, 0x23), Err(message.to_owned()));
-    // RESUME 2 says that what lies below is delegated to: exceptions that are thrown in go there.
+    // RESUME 2 means that the object below is delegated to: exceptions thrown in go there.
     let yields = "RETURN_GENERATOR; POP_TOP; LOAD_CONST 0; YIELD_VALUE; RESUME 2; RETURN_VALUE";
     let message = "offset 6 (YIELD_VALUE): expected SEND before it, since RESUME after it says so";
     assert_eq!(verified(v11, yields, 0x23), Err(message.to_owned()));
@@ -630,7 +630,7 @@ fn large_numbers_take_no_memory() {
         refused(&flood, &[], &[]),
         "offset 6: EXTENDED_ARG for the fourth time"
     );
-    // A stack that each of many blocks keeps.
+    // A deep stack that each of many blocks keeps.
     let mut text = "LOAD_FAST 0; UNPACK_SEQUENCE 1000000".to_owned();
     text.extend((2..18).map(|at| format!("; POP_JUMP_FORWARD_IF_NONE L{}", at + 1)));
     text += "; RETURN_VALUE";
@@ -659,7 +659,7 @@ fn code_bytes(version: Version) -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// What reads is written as it was, and each question about it has an answer.
+    /// Code that can be read is written as it was, and no method panics on it.
     #[test]
     fn random_code_round_trips(
         (version, code) in version().prop_flat_map(|version| (Just(version), code_bytes(version))),

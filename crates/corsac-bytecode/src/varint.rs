@@ -1,5 +1,5 @@
-//! Numbers in six bits a byte: with the lowest first in the line table, with the highest first in the
-//! exception table.
+//! Numbers in six bits a byte: lowest bits first in the line table, highest first in the exception
+//! table.
 
 /// Reads bytes in order.
 pub(crate) struct Reader<'a> {
@@ -22,7 +22,7 @@ impl<'a> Reader<'a> {
         Some(byte)
     }
 
-    /// A byte of its own.
+    /// A byte below 0x80, as a number.
     pub(crate) fn plain(&mut self) -> Option<u32> {
         let byte = self.next()?;
         (byte < 0x80).then_some(u32::from(byte))
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
         Some(if value & 1 == 0 { half } else { -half })
     }
 
-    /// A number of the exception table; `first`: with the mark of an entry's first byte.
+    /// A number of the exception table; `first`: marked as the start of an entry.
     pub(crate) fn big_endian(&mut self, first: bool) -> Option<u32> {
         let mut byte = self.next()?;
         if (byte & 0x80 != 0) != first {

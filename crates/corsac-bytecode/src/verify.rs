@@ -1,21 +1,21 @@
-//! Whether the interpreter can run code without crashing.
+//! Checks that the interpreter can run code without crashing.
 //!
-//! The interpreter trusts its compiler: it neither looks whether the stack has what an instruction
-//! takes, nor whether an index is in range, nor whether `FOR_ITER` finds an iterator. [`Code::verify`]
-//! follows all paths with the set of kinds that each slot of the stack and each local variable can hold,
-//! and checks:
+//! The interpreter trusts its compiler: it checks neither that the stack has the slots that an
+//! instruction takes, nor that an index is in range, nor that `FOR_ITER` finds an iterator.
+//! [`Code::verify`] follows all paths with the set of kinds that each slot of the stack and each
+//! local variable can hold, and checks:
 //!
-//! - heights of the stack, as [`Code::stack_depths`]; instructions that are never reached are not
-//!   looked at further;
+//! - stack depths, as [`Code::stack_depths`]; instructions that are never reached are not checked
+//!   further;
 //! - indices of constants, names, variables, operators; constants that have to be tuples or code;
 //! - that NULL, iterators, containers, functions, exceptions are where instructions expect them
-//!   without looking; that cells are made before they are read; that variables which are loaded
+//!   without a check; that cells are made before they are read; that variables which are loaded
 //!   without a check are bound (from 3.12 on);
 //! - that closures have as many cells as their code has free variables;
 //! - that generators start with `RETURN_GENERATOR` and other functions have none and do not yield;
 //! - pairs of instructions that the interpreter takes for one: `PRECALL` and `CALL`, `KW_NAMES` and
-//!   its call, what follows a loop;
-//! - that exceptions find the stack at least as high as their handler keeps it.
+//!   its call, the instruction after a loop;
+//! - that exceptions find the stack at least as deep as their handler keeps it.
 
 use std::collections::VecDeque;
 
@@ -26,29 +26,29 @@ use crate::operands::{choice, is_whole_comparison};
 use crate::signature::{Movement, Output};
 use crate::{Arg, ArgKind, BytecodeError, Code, Instruction, Version};
 
-/// What a constant is, as far as code depends on it.
+/// The kind of a constant, as far as code depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConstKind {
     /// None.
     None,
     /// A string.
     Str,
-    /// A tuple; if all its elements are strings, how many.
+    /// A tuple; if all its elements are strings, their number.
     Tuple(Option<usize>),
     /// A code object.
     Code {
-        /// How many free variables it has.
+        /// Number of free variables.
         free: usize,
         /// Whether its function returns a generator: one that is no coroutine.
         generator: bool,
-        /// Its first two parameters. What is no [`Slot::Argument`] has to be of that kind.
+        /// Its first two parameters. Those that are no [`Slot::Argument`] have to be of that kind.
         parameters: [Slot; 2],
     },
     /// Anything else.
     Other,
 }
 
-/// What a local variable is when the code starts.
+/// The kind of a local variable when the code starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Slot {
     /// A parameter.
@@ -69,7 +69,7 @@ pub enum Slot {
     Free,
 }
 
-/// What the code of a code object is run with.
+/// The parts of a code object besides its code.
 #[derive(Clone, Debug, Default)]
 pub struct Frame {
     /// `co_flags`.
@@ -82,15 +82,15 @@ pub struct Frame {
     pub slots: Vec<Slot>,
 }
 
-/// The most slots, of all states together, that are kept at once, and the most that are looked at.
+/// The most slots, of all states together, that are kept at once, and the most that are visited.
 const MAX_KEPT: usize = 1 << 22;
 const MAX_STEPS: usize = 1 << 28;
 
-/// The highest stack: the interpreter allocates it in each call.
+/// The deepest stack: the interpreter allocates it in each call.
 const MAX_STACK: u32 = 1 << 20;
 
-/// Instructions that raise nothing. Regions of handlers take in some of them with a stack that is not
-/// as the handler expects it.
+/// Instructions that raise nothing. Regions of handlers include some of them with a stack that is
+/// not as the handler expects it.
 const NEVER_RAISE: [&str; 8] = [
     "COPY",
     "JUMP_FORWARD",
@@ -103,8 +103,8 @@ const NEVER_RAISE: [&str; 8] = [
 ];
 
 impl Code {
-    /// What a parameter of this name at this index has to be: names with a dot are the compiler's own,
-    /// and functions that have them are called by its code only.
+    /// The required kind of a parameter of this name at this index: names with a dot are the
+    /// compiler's own, and functions that have them are called by its code only.
     #[must_use]
     pub fn parameter_slot(&self, name: &str, index: u32) -> Slot {
         let loads =
@@ -130,8 +130,8 @@ impl Code {
     /// Checks that the interpreter can run the code without crashing, and returns `co_stacksize`.
     ///
     /// # Errors
-    /// With the offset of the first instruction found that cannot be run, or what is wrong with the
-    /// whole. [`BytecodeError::TooLarge`] where it would take too long to find out.
+    /// With the offset of the first instruction found that cannot be run, or the fault of the code
+    /// as a whole. [`BytecodeError::TooLarge`] if the check would take too long.
     pub fn verify(&self, frame: &Frame) -> Result<u32, BytecodeError> {
         self.assemble(1)?;
         let size = self.stack_size(frame.flags)?;
@@ -237,11 +237,11 @@ impl<'a> Verifier<'a> {
     fn raise(&mut self, index: usize, handler: usize, state: &State) -> Result<(), BytecodeError> {
         let region = self.code.handlers()[handler];
         let depth = region.depth as usize;
-        // What it takes is gone when it raises.
+        // The slots it takes are gone when it raises.
         let instruction = &self.code.instructions()[index];
         let resumed = instruction.op.name == "YIELD_VALUE";
         let gone = match resumed {
-            // It raises when it is resumed: with what was sent in place of what was yielded.
+            // It raises when it is resumed: with the value sent in place of the one yielded.
             true => 0,
             false => instruction.op.signature.gone(instruction.number()),
         };
@@ -287,7 +287,7 @@ impl<'a> Verifier<'a> {
         Ok(())
     }
 
-    /// Runs one instruction on `state`; returns the state where it jumps.
+    /// Runs one instruction on `state`; returns the state at its jump target, if it jumps.
     fn step(
         &self,
         index: usize,
@@ -378,7 +378,7 @@ impl<'a> Verifier<'a> {
         Ok(there)
     }
 
-    /// After `COPY 1` and a jump by whether that is None, what is left is None, or is not.
+    /// Narrows the kinds after `COPY 1` and a jump on None: the value left is None, or is not.
     fn refine(&self, index: usize, instruction: &Instruction, on: &mut State, there: &mut State) {
         let jumps_if_none = match instruction.op.name.rsplit_once("_IF_") {
             Some((_, "NONE")) => true,
@@ -397,7 +397,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// That operands are in range.
+    /// Checks that operands are in range.
     fn check_operand(&self, instruction: &Instruction) -> Result<(), String> {
         let (op, arg) = (instruction.op, instruction.number());
         let below = |what: &str, index: u32, count: usize| {
@@ -446,7 +446,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// That instructions which the interpreter takes for one come together.
+    /// Checks that instructions which the interpreter takes for one come together.
     fn check_neighbours(
         &self,
         index: usize,
@@ -519,8 +519,8 @@ impl<'a> Verifier<'a> {
         Ok(())
     }
 
-    /// Whether the `YIELD_VALUE` at `index` is part of `yield from` or `await`, as the interpreter sees it
-    /// when an exception is thrown in: by the `RESUME` that follows.
+    /// Whether the `YIELD_VALUE` at `index` is part of `yield from` or `await`. As the interpreter
+    /// does when an exception is thrown in, decides by the `RESUME` that follows.
     pub(crate) fn delegates(&self, index: usize) -> Result<bool, String> {
         let instructions = self.code.instructions();
         let resumes = instructions
@@ -537,7 +537,7 @@ impl<'a> Verifier<'a> {
         Ok(resumes)
     }
 
-    /// That a generator starts as one, and nothing else does.
+    /// Checks that a generator starts as one, and nothing else does.
     fn check_prologue(&self) -> Result<(), BytecodeError> {
         let is_generator = self.frame.flags & GENERATORS != 0;
         let instructions = self.code.instructions();
@@ -570,13 +570,14 @@ fn entry_value(slot: Slot) -> Value {
     })
 }
 
-/// Where among what a call takes there is a function whose parameters have to be of certain kinds.
+/// The place, among the slots that a call takes, of a function that requires certain kinds of
+/// parameters.
 fn needy_function(opname: &str, taken: &[Value]) -> Option<usize> {
     let at = taken.iter().position(|value| value.kinds != Kinds::NULL)?;
     (opname == "CALL" && taken[at].kinds == Kinds::NEEDY_FUNCTION).then_some(at)
 }
 
-/// That such a function, the first one of `call`, gets such arguments.
+/// Checks that such a function, the first slot of `call`, gets such arguments.
 fn check_needs(call: &[Value]) -> Result<(), String> {
     let mut arguments = call[1..].iter().filter(|value| value.kinds != Kinds::NULL);
     for slot in call[0].needs() {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::BytecodeError;
 
-/// A version of CPython whose code is known.
+/// A supported version of CPython.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)] // the names say it
 pub enum Version {
@@ -28,7 +28,7 @@ impl Version {
     /// The version 3.`minor`.
     ///
     /// # Errors
-    /// For a version that is not known.
+    /// For a version that is not supported.
     pub fn from_minor(minor: u32) -> Result<Self, BytecodeError> {
         (Self::ALL.into_iter())
             .find(|version| u32::from(version.minor()) == minor)
@@ -37,7 +37,7 @@ impl Version {
             })
     }
 
-    /// How far the operator is shifted in the argument of `COMPARE_OP`.
+    /// Number of bits by which the operator is shifted in the argument of `COMPARE_OP`.
     pub(crate) const fn compare_shift(self) -> u32 {
         match self {
             Self::V3_11 => 0,

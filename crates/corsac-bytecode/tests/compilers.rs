@@ -1,12 +1,12 @@
-//! What the compilers of CPython 3.11 to 3.14 make of the samples; `scripts/generate_bytecode_fixtures.py`
-//! writes the fixtures anew.
+//! Samples compiled by CPython 3.11 to 3.14; `scripts/generate_bytecode_fixtures.py` writes the
+//! fixtures anew.
 
 use std::io::BufRead;
 
 use corsac_bytecode::{Code, ConstKind, Frame, Names, RawCode, Slot, Version};
 use serde_json::Value;
 
-/// Arguments that effects on the stack were asked for.
+/// Arguments of the stack effects in the fixtures.
 const ARGS: [u32; 9] = [0, 1, 2, 3, 4, 5, 8, 15, 255];
 
 fn fixture(version: Version) -> Vec<Value> {
@@ -100,7 +100,7 @@ fn opcodes_are_those_of_each_version() {
                 .into_iter()
                 .flat_map(|jump| args.iter().map(move |arg| (*arg, jump)));
             for ((arg, jump), effect) in asked.zip(row[4].as_array().expect("effects")) {
-                // Flags that the version does not have count for nothing there.
+                // The version ignores flags that it does not have.
                 let out_of_range = matches!(name, "MAKE_FUNCTION" | "UNPACK_EX") && arg > 15;
                 if let Some(effect) = effect.as_i64()
                     && !out_of_range
@@ -127,8 +127,8 @@ fn code_objects_round_trip_read_as_in_dis_and_are_accepted() {
     }
 }
 
-/// All of a standard library: `scripts/generate_bytecode_fixtures.py --library FILE PYTHON` writes what
-/// `CORSAC_BYTECODE_LIBRARY=FILE` names.
+/// All of a standard library passes the checks: `scripts/generate_bytecode_fixtures.py --library
+/// FILE PYTHON` writes the file that `CORSAC_BYTECODE_LIBRARY=FILE` names.
 #[test]
 #[ignore = "needs a file of some hundred megabytes"]
 fn the_library() {
@@ -144,8 +144,8 @@ fn the_library() {
     println!("{count} code objects");
 }
 
-/// That a code object is read and written as it is, listed as by `dis`, accepted, and as high as its
-/// compiler says.
+/// Checks that a code object is read and written as it is, listed as by `dis`, accepted, and has
+/// the stack size of its compiler.
 fn check(version: Version, value: &Value) {
     let name = format!("{version} {}", value["name"]);
     let raw = RawCode {
@@ -175,7 +175,8 @@ fn check(version: Version, value: &Value) {
     assert_eq!(code.verify(&frame), Ok(size), "{name}");
 }
 
-/// Code that is changed a little is read or refused, and what is accepted keeps its height.
+/// Code that is changed a little is read or refused, and accepted code has the stack size that
+/// [`Code::stack_size`] computes.
 #[test]
 fn changed_code_is_read_or_refused() {
     for version in Version::ALL {

@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// Subcommands with their options.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a model on arrays in files
@@ -51,7 +51,7 @@ pub(crate) struct CompletionsOptions {
     pub(crate) shell: ShellName,
 }
 
-/// Shells that the Python program completes for, too.
+/// Shells with completion scripts, the same as in the Python program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ShellName {
     Bash,
@@ -67,8 +67,8 @@ pub(crate) struct ModelArgument {
     pub(crate) path: PathBuf,
 }
 
-/// What convolutions and linear layers multiply. The values have no documentation of their own:
-/// clap would put every option of the command on lines apart.
+/// Element type in which convolutions and linear layers multiply. The values have no documentation
+/// of their own: with it, clap would print every option of the command on separate lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PrecisionName {
     F32,
@@ -83,7 +83,7 @@ impl ModelArgument {
         ModelFile::open(&self.path).map_err(Failure::model(&self.path))
     }
 
-    /// That something else than a model file is named.
+    /// An error message, if the path names a Python model or a folder instead of a model file.
     fn no_file(&self) -> Option<String> {
         let name = self.path.to_string_lossy();
         let suffix = self.path.extension().and_then(|suffix| suffix.to_str());
@@ -136,7 +136,7 @@ impl PrecisionName {
 }
 
 impl Command {
-    /// What is done otherwise than it is asked for.
+    /// A note for the user, if the processor makes `--precision bf16` ineffective.
     pub(crate) fn note(&self) -> Option<&'static str> {
         let precision = match self {
             Self::Run(options) => options.precision.precision(),

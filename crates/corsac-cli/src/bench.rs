@@ -10,7 +10,7 @@ use crate::arguments::BenchOptions;
 use crate::failure::Failure;
 use crate::table::grouped;
 
-/// Calls before those that are timed.
+/// Number of calls before the timed ones.
 const WARM_UP: usize = 3;
 
 /// Measures loading and calls.
@@ -73,7 +73,7 @@ pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Fai
     Ok(())
 }
 
-/// A time, in milliseconds or, if it is shorter, microseconds.
+/// A duration as text: in milliseconds, or below one millisecond in microseconds.
 fn shown(time: Duration) -> String {
     match time < Duration::from_millis(1) {
         true => format!("{:.3} µs", time.as_secs_f64() * 1e6),
@@ -81,7 +81,7 @@ fn shown(time: Duration) -> String {
     }
 }
 
-/// An input of numbers between -1 and 1, the same in every run; zeros of another type.
+/// An input of numbers between -1 and 1, the same in every run; zeros for types but float32.
 fn made_up(spec: &TensorSpec) -> Tensor {
     if spec.dtype != DType::Float32 {
         return spec.zeros().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `corsac completions`: what a shell completes.
+//! `corsac completions`: completion scripts for shells.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ pub(crate) fn run(options: &CompletionsOptions, out: &mut dyn Write) -> Result<(
         ShellName::Zsh => Shell::Zsh,
         ShellName::Fish => Shell::Fish,
     };
-    // clap panics where it cannot write: into memory it always can.
+    // clap panics if writing fails, which it does not in memory.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "corsac", &mut script);
     Ok(out.write_all(&script)?)

@@ -1,30 +1,30 @@
-//! What went wrong, in one line.
+//! Errors of the program, each printed as one line.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use corsac_engine::ModelError;
 
-/// What went wrong.
+/// An error of the program.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The command line does not say what is wanted.
+    /// A complete message: a faulty command line, or a file that cannot be opened.
     #[error("{0}")]
     Usage(String),
-    /// The model, or the call of it.
+    /// The model is faulty, or running it failed.
     #[error("{}: {error}", path.display())]
     Model {
         /// The file of the model.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the fault.
         error: ModelError,
     },
-    /// A file with an array.
+    /// Reading or writing a file, such as one with an array, failed.
     #[error("{}: {reason}", path.display())]
     Array {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the fault.
         reason: String,
     },
     /// Standard output cannot be written to.
@@ -35,7 +35,7 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn model(path: &Path) -> impl Fn(ModelError) -> Self + '_ {
         |error| match error {
-            // It names its file itself.
+            // The message names the file already.
             ModelError::Io { .. } => Self::Usage(error.to_string()),
             error => Self::Model {
                 path: path.to_owned(),

@@ -1,8 +1,8 @@
 //! The `corsac` program: runs, measures and shows model files that `corsac.save` wrote, and links
 //! neither Python nor PyTorch.
 //!
-//! Standard output has what was asked for, as a table or, with `--json`, for programs to read. What
-//! goes wrong is one line on standard error and the exit code 2.
+//! Results go to standard output, as a table or, with `--json`, for programs to read. An error is
+//! one line on standard error, with exit code 2.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +29,7 @@ use failure::Failure;
 const DONE: u8 = 0;
 const FAILED: u8 = 2;
 
-/// Does what the command line asks for, and answers the exit code.
+/// Runs the command line and returns the exit code.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     out: &mut dyn Write,
@@ -43,7 +43,7 @@ pub fn run(
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
             ) =>
         {
-            // If nobody reads it, nothing is to be said.
+            // A failed write of the help is no error.
             let _ = write!(out, "{error}");
             return DONE;
         }
@@ -61,26 +61,26 @@ pub fn run(
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => DONE,
-        // The reader of the output has gone, as `head` does.
+        // The reader has closed the pipe, as `head` does.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => DONE,
         Err(failure) => failed(&failure, err),
     }
 }
 
 fn failed(failure: &Failure, err: &mut dyn Write) -> u8 {
-    // There is nobody to tell that nobody can be told.
+    // A failed write to standard error cannot be reported anywhere.
     let _ = writeln!(err, "corsac: error: {failure}");
     FAILED
 }
 
-/// What clap says, in one line.
+/// The message of a clap error, in one line.
 fn usage_error(error: &clap::Error) -> String {
     let text = error.to_string();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();
     let mut message = first.strip_prefix("error: ").unwrap_or(first).to_owned();
     if message.ends_with(':') {
-        // What follows is a list: of what is missing.
+        // A list of the missing arguments follows.
         let missing = lines.take_while(|line| !line.starts_with("Usage"));
         message = format!("{message} {}", missing.collect::<Vec<_>>().join(", "));
     }

@@ -10,17 +10,17 @@ use npyz::{NpyFile, Order, WriterBuilder};
 
 use crate::failure::Failure;
 
-/// What such files begin with.
+/// First bytes of `*.npy` files.
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// Most bytes of a header: those of numpy's own files have about a hundred.
+/// Maximum size of a header, in bytes: headers that numpy writes have about a hundred.
 const HEADER: usize = 4096;
 
-/// The array in the file at `path`, which is to be an input like `spec`.
+/// Reads the array in the file at `path`, as an input that fits `spec`.
 pub(crate) fn read(path: &Path, spec: &TensorSpec) -> Result<Tensor, Failure> {
     let wrong = |reason: String| Failure::array(path, reason);
     let file = File::open(path).map_err(|error| Failure::array(path, error))?;
     let mut reader = BufReader::new(file);
-    // Headers are nested text: a hostile one is looked at before it is parsed.
+    // Headers are nested text: a hostile one is rejected before it is parsed.
     let head = head(&mut reader).map_err(|error| Failure::array(path, error))?;
     let text = &head[head.len().min(10)..];
     let text = &text[..text.iter().position(|&b| b == b'\n').unwrap_or(text.len())];
@@ -75,7 +75,7 @@ fn numbers<T: npyz::Deserialize + Copy, R: Read>(
     })
 }
 
-/// The beginning of a file, with its header.
+/// Reads the beginning of a file, with its header.
 fn head(reader: &mut impl Read) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
     reader.take(HEADER as u64).read_to_end(&mut head)?;
@@ -100,7 +100,7 @@ fn head(reader: &mut impl Read) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// Elements that lie column by column, row by row.
+/// Reorders column-major elements to row-major.
 fn row_by_row<T: Copy>(elements: &[T], shape: &[usize]) -> Vec<T> {
     let mut strides = vec![1; shape.len()];
     for at in 1..shape.len() {

@@ -11,7 +11,7 @@ use crate::arguments::OpsOptions;
 use crate::failure::Failure;
 use crate::table::{self, grouped};
 
-/// What a node costs, in numbers; `None` where that is not known.
+/// Cost of a node; unknown numbers are `None`.
 struct Row {
     node: NodeId,
     ty: String,
@@ -33,7 +33,7 @@ impl Row {
     }
 }
 
-/// Prints what each call costs, and the sums.
+/// Prints the cost of each call, and the sums.
 pub(crate) fn run(options: &OpsOptions, out: &mut dyn Write) -> Result<(), Failure> {
     let file = options.model.open()?;
     let graph = file.graph();

@@ -52,7 +52,7 @@ pub(crate) fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), Failu
     Ok(())
 }
 
-/// Elements as JSON has them: what is no number is null.
+/// Elements as JSON values; NaN and infinities become null.
 fn all(elements: &Elements) -> Vec<serde_json::Value> {
     match elements {
         Elements::F32(elements) => elements.iter().map(|&x| json!(x)).collect(),
@@ -79,7 +79,7 @@ fn listed(elements: impl Iterator<Item = impl ToString>) -> String {
     elements.collect::<Vec<_>>().join(", ")
 }
 
-/// The inputs of `model`, from files.
+/// Reads the inputs of `model` from files.
 pub(crate) fn inputs(model: &Model, given: &[String]) -> Result<Vec<Tensor>, Failure> {
     let paths = placed("input", model.inputs(), given)?;
     let all = model.inputs().iter().zip(paths);

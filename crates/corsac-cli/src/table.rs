@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-/// Writes rows in columns, the first row as the heading. Columns from `numbers` on are set right.
+/// Writes rows in columns, the first row as the heading. Columns from `numbers` on are aligned
+/// right.
 pub(crate) fn write(rows: &[Vec<String>], numbers: usize, out: &mut dyn Write) -> io::Result<()> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| {
@@ -29,7 +30,7 @@ pub(crate) fn write(rows: &[Vec<String>], numbers: usize, out: &mut dyn Write) -
     Ok(())
 }
 
-/// `1,234,567`
+/// A number with separators, as in `1,234,567`.
 pub(crate) fn grouped(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut text = String::new();

@@ -12,8 +12,8 @@ use corsac_engine::{DType, Precision, TensorSpec, write_model};
 use corsac_ir::Graph;
 use tempfile::TempDir;
 
-/// A folder with the model `net.safetensors`, `relu(x @ w.T + b)` and its largest elements, and with
-/// the array `x.npy`.
+/// A folder with the model `net.safetensors`, `relu(x @ w.T + b)` and its largest elements, and
+/// with the array `x.npy`.
 struct Folder(TempDir);
 
 fn spec(name: &str, shape: &[usize]) -> TensorSpec {
@@ -75,8 +75,9 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// Runs the program in words, with names of files in the folder after `@`; answers exit code,
-    /// standard output and standard error, with `[folder]` for the folder.
+    /// Runs the program with the words of `line`, where `@` stands before names of files in the
+    /// folder. Returns exit code, standard output and standard error, with `[folder]` for the
+    /// folder.
     fn corsac(&self, line: &str) -> (u8, String, String) {
         let words = line.split_whitespace().map(|word| {
             let at = self.0.path().display();

@@ -4,7 +4,7 @@ use corsac_codegen::{NamedHost, Needs, Options, python_code};
 use corsac_ir::{Arg, Graph, GraphError};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
-/// Calls of every kind in a chain: what an exported model looks like.
+/// Calls of every kind in a chain, as in an exported model.
 fn chain(nodes: usize) -> Result<Graph, GraphError> {
     let mut graph = Graph::new();
     let relu = graph.function("torch.nn.functional.relu");

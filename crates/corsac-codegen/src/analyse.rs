@@ -1,4 +1,4 @@
-//! Finding out everything that has to be known before a line is written.
+//! The analysis that precedes printing.
 
 use corsac_ir::{Arg, EntityId, ExternalId, Graph, Node, Op, Target};
 use rustc_hash::FxHashSet;
@@ -10,7 +10,7 @@ use crate::options::{Calling, Options};
 use crate::parameters::identifiers;
 use crate::plan::{CallForm, FunctionText, Input, Plan};
 
-/// Why an analysis ended early.
+/// The reason why an analysis ended early.
 pub(crate) enum Stop {
     Clash,
     Error(CodegenError),
@@ -22,7 +22,7 @@ impl From<Clash> for Stop {
     }
 }
 
-/// Finds out what the printer has to know.
+/// Makes the plan that the printer needs.
 pub(crate) fn analyse<'g>(
     graph: &'g Graph,
     options: &Options,
@@ -72,7 +72,7 @@ pub(crate) struct Analysis<'a, 'g> {
     host: &'a dyn Host,
     pub(crate) options: &'a Options,
     pub(crate) namer: Namer<'g>,
-    /// Identifiers in what the host wrote.
+    /// Identifiers in texts of the host.
     pub(crate) mentioned: FxHashSet<Box<str>>,
     /// Whether a node that is no placeholder has been met.
     past_inputs: bool,
@@ -118,7 +118,8 @@ impl<'a, 'g> Analysis<'a, 'g> {
         Ok(self.plan)
     }
 
-    /// Names what a node's code mentions, in the order in which torch.fx comes to write it.
+    /// Names the values and globals that a node's code mentions, in the order in which torch.fx
+    /// writes them.
     fn node(&mut self, node: Node<'g>) -> Result<(), Stop> {
         if let Some(ty) = node.ty() {
             self.annotation(node, ty)?;
@@ -162,7 +163,7 @@ impl<'a, 'g> Analysis<'a, 'g> {
         Ok(())
     }
 
-    /// Takes note of inputs in arguments that are not written.
+    /// Records the inputs of a node as used, for arguments that are not written.
     fn use_all(&mut self, node: Node<'g>) {
         for input in node.inputs() {
             self.plan.last_use[input.index()] = Some(node.id());
@@ -312,7 +313,7 @@ impl<'a, 'g> Analysis<'a, 'g> {
         Ok(())
     }
 
-    /// The text of an expression of the host's, with the names that its globals get.
+    /// The text of an expression of the host, with the names that its globals get.
     fn resolve(&mut self, expr: &Expr) -> Result<Box<str>, Stop> {
         let mut text = String::new();
         for piece in &expr.0 {

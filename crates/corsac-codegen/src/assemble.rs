@@ -1,15 +1,15 @@
-//! Putting a body of text, which a host may have changed, into its function.
+//! Assembles a function from the text of its body, which a host may have changed.
 
 use crate::body::NO_NODE;
 use crate::code::LineMap;
 
-/// What marks the beginning of a node's code in a body of text.
+/// The mark at the beginning of a node's code in a body of text.
 const COUNTER: &str = "# COUNTER: ";
 
-/// A module of one function: the statements before it, its first lines, its body as text with the
-/// marks that say where each node's code begins.
+/// Assembles a module of one function from the statements before it, its first lines, and its body
+/// as text with marks at the beginning of each node's code.
 ///
-/// Answers the source, which node each line belongs to, and the line that the function starts on.
+/// Returns the source, the node of each line, and the line that the function starts on.
 #[must_use]
 pub fn assemble(wraps: &str, prologue: &str, body: &str) -> (String, LineMap, u32) {
     let (mut src, start) = head(wraps, prologue);
@@ -55,7 +55,7 @@ pub(crate) fn head(wraps: &str, prologue: &str) -> (String, u32) {
     )
 }
 
-/// Splits a line that ends in a mark into what comes before and the node's index.
+/// Splits a line that ends in a mark into the text before it and the node's index.
 fn counter(line: &str) -> Option<(&str, u32)> {
     let (before, index) = line.trim_end().rsplit_once(COUNTER)?;
     Some((before, index.parse().ok()?))

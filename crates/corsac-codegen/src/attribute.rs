@@ -3,8 +3,8 @@
 use corsac_ir::literal;
 use corsac_ir::namespace::is_keyword;
 
-/// Whether `text` is an ASCII identifier and no keyword: what can stand behind a dot or name a
-/// variable on every version of Python.
+/// Whether `text` is an ASCII identifier and no keyword, so that it can stand behind a dot or name
+/// a variable on every version of Python.
 #[must_use]
 pub(crate) fn is_plain_identifier(text: &str) -> bool {
     is_identifier(text) && !is_keyword(text)
@@ -32,9 +32,9 @@ static IN_IDENTIFIER: [bool; 256] = {
 
 /// Whether `text` can name a parameter: an identifier, not necessarily ASCII, and no keyword.
 ///
-/// Every version of Python has to know its characters, and none may be one that Python takes for
+/// Every version of Python has to accept its characters, and none may be one that Python takes for
 /// another (compatibility characters such as `ﬁ` for `fi`, which start at U+FB00 and U+1D400, and
-/// some before): only letters of the scripts below, which have few such, are let through.
+/// some before): only letters of the scripts below, which have few such, are accepted.
 #[must_use]
 pub(crate) fn is_parameter_name(text: &str) -> bool {
     if !text.chars().all(|c| c.is_ascii() || is_plain_letter(c)) {

@@ -1,6 +1,6 @@
 //! The lines of a function, as they are written.
 
-/// Stands for no node in a [`Body`]'s lines.
+/// The mark of lines of a [`Body`] without a node.
 pub(crate) const NO_NODE: u32 = u32::MAX;
 
 /// The text of a function's body.
@@ -44,7 +44,7 @@ impl Body {
         }
     }
 
-    /// The code of the `index`-th node begins.
+    /// Begins the code of the `index`-th node.
     #[inline]
     pub(crate) fn begin(&mut self, index: usize) {
         self.node = u32::try_from(index).unwrap_or(NO_NODE);
@@ -71,7 +71,7 @@ impl Body {
         }
     }
 
-    /// Text of the host's, which may have several lines.
+    /// Appends text of the host, which may have several lines.
     pub(crate) fn push_lines(&mut self, text: &str) {
         for (index, line) in text.split('\n').enumerate() {
             if index > 0 {
@@ -99,7 +99,7 @@ impl Body {
         }
     }
 
-    /// How many pieces were ended.
+    /// Number of pieces ended.
     pub(crate) fn pieces(&self) -> usize {
         match &self.form {
             Form::Final { .. } => 0,
@@ -117,7 +117,7 @@ impl Body {
         (self.text, lines)
     }
 
-    /// The text, and where each piece ends.
+    /// The text, and the end of each piece.
     pub(crate) fn into_pieces(self) -> (String, Vec<usize>) {
         match self.form {
             Form::Final { .. } => (self.text, Vec::new()),

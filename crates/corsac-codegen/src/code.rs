@@ -16,16 +16,15 @@ use crate::signature::prologue;
 pub struct Code {
     /// A module with one function.
     pub src: String,
-    /// What the module's code finds under which global name, in the order of the first mention.
+    /// The globals of the module's code by name, in the order of the first mention.
     pub globals: Vec<(String, GlobalValue)>,
-    /// Which node each line of the function belongs to.
+    /// The node of each line of the function.
     pub lines: LineMap,
     /// The line of `src` that the function starts on, counted from 1.
     pub prologue_start: u32,
 }
 
-/// For each line of a function, counted from its `def` line as 0, the index of the node whose code
-/// it is.
+/// The index of the node of each line of a function, counted from its `def` line as 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineMap {
     first: usize,
@@ -54,8 +53,8 @@ impl LineMap {
 /// Python source of `graph`.
 ///
 /// # Errors
-/// If a node lacks an argument that its opcode needs, or the host does not know a value that the
-/// graph refers to.
+/// If a node lacks an argument that its opcode needs, or the host lacks a value that the graph
+/// refers to.
 pub fn python_code(
     graph: &Graph,
     options: &Options,

@@ -15,9 +15,9 @@ use crate::signature::Parameter;
 pub struct Draft {
     /// All pieces of the body, one after the other.
     pub text: String,
-    /// Where in `text` each piece ends.
+    /// The end of each piece in `text`.
     pub ends: Vec<usize>,
-    /// Pieces that stand for output nodes, and are empty: what returns is the host's to write.
+    /// Pieces of output nodes, which are empty: the host writes the return statements.
     pub outputs: Vec<(usize, NodeId)>,
     /// The inputs.
     pub parameters: Vec<Parameter>,
@@ -25,11 +25,11 @@ pub struct Draft {
     pub return_annotation: String,
     /// Statements before the function.
     pub wraps: String,
-    /// What the code finds under which global name.
+    /// The globals of the code by name.
     pub globals: Vec<(String, GlobalValue)>,
-    /// Values that are not called what they are called in the graph.
+    /// Values whose name differs from that in the graph.
     pub renamed: Vec<(NodeId, String)>,
-    /// How host values and named tuple classes are written.
+    /// Texts of host values and named tuple classes.
     pub host_texts: Vec<(ExternalId, String)>,
 }
 

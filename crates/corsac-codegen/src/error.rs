@@ -1,9 +1,9 @@
-//! Why a graph has no code.
+//! Errors of code generation.
 
 use corsac_ir::Op;
 use thiserror::Error;
 
-/// Why no code can be generated from a graph.
+/// The reason why no code can be generated from a graph.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CodegenError {
@@ -14,17 +14,17 @@ pub enum CodegenError {
         op: Op,
         /// The node's name.
         name: String,
-        /// What is missing.
+        /// The missing argument.
         expected: &'static str,
-        /// How many positional arguments there are.
+        /// Number of positional arguments.
         got: usize,
     },
-    /// The host does not know a value that the graph refers to.
+    /// The host lacks a value that the graph refers to.
     #[error("node {name} refers to {what} that the host does not know")]
     UnknownToHost {
         /// The node's name.
         name: String,
-        /// What the host was asked for.
+        /// Description of the value.
         what: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What only the host of a graph knows about the values in it.
+//! The host of a graph, which writes the values that the graph only refers to.
 
 use corsac_ir::{ExternalId, FunctionId, NodeId};
 
@@ -16,11 +16,11 @@ pub enum GlobalValue {
 /// A global that an expression needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Global {
-    /// What to name it after; made an identifier.
+    /// The base of its name; made an identifier.
     pub hint: Box<str>,
-    /// What it is. Equal values share a name.
+    /// The value. Equal values share a name.
     pub value: GlobalValue,
-    /// Whether it is the very builtin, or other reserved value, of the name in `hint`, which may
+    /// Whether it is itself the builtin, or other reserved value, of the name in `hint`, which may
     /// then keep it.
     pub is_builtin: bool,
 }
@@ -32,7 +32,7 @@ pub enum Piece {
     Text(Box<str>),
     /// The name of a global.
     Global(Global),
-    /// Nothing, but the global has to be there.
+    /// No text, but the global has to be there.
     Import(Global),
 }
 
@@ -54,7 +54,7 @@ impl Expr {
     }
 }
 
-/// How a function is called.
+/// The callee of a call: a function or an operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Callee {
     /// The function.
@@ -63,12 +63,12 @@ pub struct Callee {
     pub operator: Option<Operator>,
 }
 
-/// What the host wants to have written about a node.
+/// Notes of the host that are written with a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
     /// A comment above the node, with its `#`. Not repeated where the previous one was the same.
     pub comment: Option<String>,
-    /// What to write instead of the type annotation, quotes included.
+    /// Text written instead of the type annotation, quotes included.
     pub annotation: Option<String>,
     /// Descriptions: of an input, or of each item of the result. Written if
     /// [`expanded_def`](crate::Options::expanded_def) is set.
@@ -77,32 +77,32 @@ pub struct Notes {
     pub metadata: Option<String>,
 }
 
-/// What code generation asks the host.
+/// Source of the texts that code generation needs.
 ///
-/// Answers are borrowed: whoever has to ask an interpreter does so before, with
-/// [`Needs`](crate::Needs) as the list of questions, and holds the answers.
+/// Results are borrowed: a host that has to call an interpreter does so before, for everything in
+/// [`Needs`](crate::Needs), and holds the results.
 pub trait Host {
-    /// How a function is called. `None` if the host does not know it.
+    /// The callee for a function. `None` if the host does not have it.
     fn callee(&self, function: FunctionId) -> Option<&Callee>;
 
-    /// How a value is written that the graph knows by reference only.
+    /// The expression of a value that the graph holds by reference only.
     fn value(&self, external: ExternalId) -> Option<&Expr>;
 
-    /// How a type annotation is written.
+    /// The expression of a type annotation.
     fn annotation(&self, external: ExternalId) -> Option<&Expr>;
 
-    /// How a named tuple class is written.
+    /// The expression of a named tuple class.
     fn class(&self, external: ExternalId) -> Option<&Expr>;
 
     /// The globals that all generated code has.
     fn builtins(&self) -> &[Global];
 
-    /// More globals, for a calling convention of the host's own.
+    /// More globals, for a calling convention of the host.
     fn additional_globals(&self) -> &[Global] {
         &[]
     }
 
-    /// How `wrap` is written, which marks a function as a leaf of later tracing.
+    /// The expression of `wrap`, which marks a function as a leaf of later tracing.
     fn wrap(&self) -> &Expr;
 
     /// Whether the function that the node calls was marked with `wrap`.
@@ -110,12 +110,12 @@ pub trait Host {
         false
     }
 
-    /// Positions of arguments that the function called empties itself.
+    /// Positions of arguments that the called function empties itself.
     fn boxed_arguments(&self, _node: NodeId) -> &[usize] {
         &[]
     }
 
-    /// What is to be written about the node.
+    /// The notes to be written with the node.
     fn notes(&self, _node: NodeId) -> Option<&Notes> {
         None
     }

@@ -1,16 +1,15 @@
 //! Python source from a graph, character for character as torch.fx 2.15 writes it.
 //!
 //! Two steps: *analyse* finds every name (of values, of the globals that the code refers to, of
-//! parameters) and where each value is used last; *print* writes text and decides nothing. What
-//! only a host knows (how a value that the graph holds by reference is written, which global a type
-//! annotation needs, comments) it says through the [`Host`] trait; graphs without such values need
-//! [`NamedHost`] only.
+//! parameters) and the last use of each value; *print* writes text and decides nothing. The
+//! [`Host`] trait supplies the rest (texts of values that the graph holds by reference, globals of
+//! type annotations, comments); graphs without such values need [`NamedHost`] only.
 //!
 //! Whatever a graph holds, the code is a program of that graph: names are checked identifiers, and
 //! targets and strings are quoted. Where torch.fx would write something else, the difference is in
 //! `docs/compatibility.md`.
 //!
-//! This crate knows no Python objects and runs no Python.
+//! This crate has no Python objects and runs no Python.
 //!
 //! ```
 //! use corsac_codegen::{NamedHost, Options, python_code};

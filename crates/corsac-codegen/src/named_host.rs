@@ -5,8 +5,8 @@ use corsac_ir::{EntityId, ExternalId, FunctionId, Graph};
 use crate::host::{Callee, Expr, Global, GlobalValue, Host};
 use crate::operator::Operator;
 
-/// Knows functions and host values by their qualified names alone: what a graph made in Rust, or
-/// read from text, needs.
+/// A host that writes functions and host values by their qualified names, for graphs made in Rust
+/// or read from text.
 #[derive(Clone, Debug)]
 pub struct NamedHost {
     callees: Vec<Callee>,
@@ -15,7 +15,7 @@ pub struct NamedHost {
     wrap: Expr,
 }
 
-/// What all generated code finds among its globals: name, qualified name.
+/// The globals of all generated code: name, qualified name.
 static BUILTINS: &[(&str, &str)] = &[
     ("inf", "math.inf"),
     ("nan", "math.nan"),
@@ -67,8 +67,8 @@ fn callee_named(name: &str) -> Callee {
     }
 }
 
-/// What has the qualified name `name`. Names in torch are written as they are, since all generated
-/// code finds `torch`; everything else is a global, named after the qualified name.
+/// The expression for the qualified name `name`. Names in torch are written as they are, since all
+/// generated code has `torch`; everything else is a global, named after the qualified name.
 fn named(name: &str) -> Expr {
     let is_path = name.split('.').all(crate::attribute::is_plain_identifier);
     if is_path && name.starts_with("torch.") {

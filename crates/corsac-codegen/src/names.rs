@@ -2,7 +2,7 @@
 //!
 //! All of them come from one name space, so that a global never hides a value. torch.fx names
 //! things in the order in which it writes them. Nearly always every value keeps the name it has in
-//! the graph and every global the name it asks for, and then order is of no consequence: that is
+//! the graph and every global the name in its hint, and then order is of no consequence: that is
 //! tried first, without a name space. At the first clash ([`Clash`]) the analysis starts over with
 //! one and names everything in torch.fx's order.
 
@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::attribute::is_identifier;
 use crate::host::{Global, GlobalValue};
 
-/// Not every name can be kept.
+/// The error that not every name can be kept.
 #[derive(Debug)]
 pub(crate) struct Clash;
 
@@ -40,9 +40,9 @@ struct Written {
     renamed: FxHashMap<NodeId, Box<str>>,
 }
 
-/// What became of the names.
+/// The names of the finished analysis.
 pub(crate) struct Names {
-    /// Values that are not called what they are called in the graph.
+    /// Values whose name differs from that in the graph.
     pub(crate) renamed: FxHashMap<NodeId, Box<str>>,
     /// Globals in the order of their first mention.
     pub(crate) globals: Vec<(String, GlobalValue)>,
@@ -54,7 +54,7 @@ impl<'g> Namer<'g> {
         Self::with(graph, Order::Any(Vec::new()))
     }
 
-    /// Names in the order in which they are asked for.
+    /// Names given out in the order of the requests.
     pub(crate) fn in_order(graph: &'g Graph, own: &[&str]) -> Self {
         let mut strings = Interner::new();
         let mut space = Namespace::new();
@@ -82,7 +82,7 @@ impl<'g> Namer<'g> {
         }
     }
 
-    /// Takes note of a node of the graph, before or after its value is mentioned.
+    /// Records a node of the graph, before or after its value is mentioned.
     #[inline]
     pub(crate) fn declare(&mut self, node: Node<'_>) -> Result<(), Clash> {
         let Order::Any(taken) = &mut self.order else {
@@ -181,7 +181,7 @@ impl<'g> Namer<'g> {
         self.globals.iter().any(|(global, _)| global == name)
     }
 
-    /// What became of the names.
+    /// The names given out.
     pub(crate) fn finish(self) -> Names {
         Names {
             renamed: match self.order {

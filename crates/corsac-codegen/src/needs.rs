@@ -1,9 +1,9 @@
-//! What has to be asked of the host.
+//! Functions and values that the host has to supply.
 
 use corsac_ir::{Arg, EntityId, ExternalId, FunctionId, Graph, SecondaryMap, Target};
 
-/// The functions and host values that the code of a graph mentions, each once, in the order of
-/// their first mention: what a host has to answer for.
+/// The functions and host values that the code of a graph mentions and the host has to supply, each
+/// once, in the order of their first mention.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Functions called.

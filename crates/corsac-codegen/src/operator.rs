@@ -1,6 +1,6 @@
 //! Functions that are written as operators.
 
-/// How an operator is written.
+/// The notation of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `+x`
@@ -16,8 +16,8 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// The operator that the function `name` of Python's `operator` module is, where torch.fx
-    /// writes it as one. Source: the tables at the end of `torch/fx/graph.py`.
+    /// The operator for the function `name` of Python's `operator` module, where torch.fx writes it
+    /// as one. Source: the tables at the end of `torch/fx/graph.py`.
     #[must_use]
     pub fn of_function(name: &str) -> Option<Self> {
         Some(match name {
@@ -68,7 +68,7 @@ impl Operator {
         matches!(self, Self::InPlace(_) | Self::SetItem)
     }
 
-    /// How many operands it takes.
+    /// Number of operands.
     #[must_use]
     pub fn arity(self) -> usize {
         match self {

@@ -1,13 +1,13 @@
-//! What the generated function is to look like.
+//! Options of the generated function.
 
-/// How the generated function is called, and how the code looks.
+/// Calling convention and style of the generated function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The expression under which attributes and submodules are found; usually `self`.
     pub root_module: String,
     /// The function's name.
     pub function_name: String,
-    /// How arguments come in and results go out.
+    /// The calling convention.
     pub calling: Calling,
     /// Each parameter and each result on a line of its own, with its description.
     pub expanded_def: bool,
@@ -15,7 +15,7 @@ pub struct Options {
     pub record_func: bool,
     /// Names that neither values nor globals may get.
     pub reserved: Vec<String>,
-    /// Escape sequences of a terminal for literals and for what frees values.
+    /// Escape sequences of a terminal for literals and for the code that frees values.
     pub colored: bool,
 }
 
@@ -45,13 +45,12 @@ pub enum Calling {
     PyTree(PyTree),
 }
 
-/// How nested arguments become inputs, and outputs a nested result.
+/// The structure of nested arguments, which become inputs, and of a nested result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PyTree {
     /// The parameters of the function traced.
     pub parameters: Vec<String>,
-    /// How many of them are positional and the names of the others, where the input structure has
-    /// both.
+    /// Number of positional ones and the names of the others, where the input structure has both.
     pub keywords: Option<(usize, Vec<String>)>,
     /// Whether the result is put back into a structure.
     pub has_out_spec: bool,

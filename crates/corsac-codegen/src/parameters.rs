@@ -1,4 +1,4 @@
-//! What parameters are called.
+//! Names of parameters.
 
 use corsac_ir::namespace::is_reserved;
 use corsac_ir::{Arg, Op};
@@ -10,7 +10,7 @@ use crate::options::Calling;
 use crate::plan::{Input, raw_parameter};
 
 impl Analysis<'_, '_> {
-    /// Gives parameters another name where the target is none, or would hide what the code
+    /// Gives parameters another name where the target is none, or would hide a name that the code
     /// refers to.
     pub(crate) fn parameters(&mut self) -> Result<(), Stop> {
         let graph = self.plan.graph;

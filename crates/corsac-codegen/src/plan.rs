@@ -1,4 +1,4 @@
-//! What the printer goes by: the outcome of the analysis.
+//! The plan of the printer: the result of the analysis.
 
 use corsac_ir::{Arg, EntityId, ExternalId, FunctionId, Graph, Node, NodeId};
 use rustc_hash::FxHashMap;
@@ -7,7 +7,7 @@ use crate::attribute::is_plain_identifier;
 use crate::names::Names;
 use crate::operator::Operator;
 
-/// What the printer goes by.
+/// The plan of the printer.
 pub(crate) struct Plan<'g> {
     pub(crate) graph: &'g Graph,
     pub(crate) names: Names,
@@ -21,13 +21,13 @@ pub(crate) struct Plan<'g> {
     pub(crate) outputs: Vec<NodeId>,
     /// By index of a value: the node that uses it last.
     pub(crate) last_use: Vec<Option<NodeId>>,
-    /// Placeholders whose parameter is not called what the target says.
+    /// Placeholders whose parameter has another name than the target.
     pub(crate) parameters: FxHashMap<NodeId, Box<str>>,
-    /// Names of the arguments that the function called empties itself, with their positions.
+    /// Names of the arguments that the called function empties itself, with their positions.
     pub(crate) boxed: FxHashMap<NodeId, Vec<(usize, Box<str>)>>,
     /// Names of the functions marked with `wrap`.
     pub(crate) wrapped: Vec<Box<str>>,
-    /// How `wrap` is written.
+    /// The text of `wrap`.
     pub(crate) wrap: Box<str>,
 }
 
@@ -39,14 +39,14 @@ pub(crate) struct Input {
     pub(crate) is_late: bool,
 }
 
-/// How a function is written.
+/// The text of a function.
 pub(crate) struct FunctionText {
     pub(crate) operator: Option<Operator>,
     /// Its name, once a call needs it.
     pub(crate) name: Option<Box<str>>,
 }
 
-/// How a call_function node is written.
+/// The form of a call_function node in the code.
 pub(crate) enum CallForm<'g> {
     Operator(Operator),
     /// `x.name`
@@ -55,7 +55,7 @@ pub(crate) enum CallForm<'g> {
 }
 
 impl<'g> Plan<'g> {
-    /// A plan that knows nothing of the graph yet.
+    /// A plan without any results of the analysis yet.
     pub(crate) fn new(graph: &'g Graph) -> Self {
         let mut functions = Vec::new();
         functions.resize_with(graph.functions().len(), || None);
@@ -79,7 +79,7 @@ impl<'g> Plan<'g> {
         }
     }
 
-    /// What a value is called.
+    /// The name of a value.
     #[inline]
     pub(crate) fn name(&self, id: NodeId) -> &str {
         if !self.names.renamed.is_empty()
@@ -90,7 +90,7 @@ impl<'g> Plan<'g> {
         self.graph.node(id).name()
     }
 
-    /// What the parameter of a placeholder is called, without stars.
+    /// The name of the parameter of a placeholder, without stars.
     pub(crate) fn parameter<'a>(&'a self, node: Node<'a>) -> &'a str {
         match self.parameters.get(&node.id()) {
             Some(name) => name,
@@ -109,7 +109,7 @@ impl<'g> Plan<'g> {
             .expect("analysis named every function that is called")
     }
 
-    /// How host values and named tuple classes are written.
+    /// Texts of host values and named tuple classes.
     pub(crate) fn host_texts(&self) -> Vec<(ExternalId, String)> {
         let all = self.values.iter().chain(&self.classes);
         let mut texts: Vec<_> = all.map(|(id, text)| (*id, text.to_string())).collect();
@@ -136,7 +136,7 @@ impl<'g> Plan<'g> {
         self.boxed.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// How a call_function node is written.
+    /// The form of a call_function node.
     #[inline]
     pub(crate) fn call_form(&self, node: Node<'g>, function: FunctionId) -> CallForm<'g> {
         let Some(text) = &self.functions[function.index()] else {

@@ -1,4 +1,4 @@
-//! Writing statements, one node after the other.
+//! Writes statements, one node after the other.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::plan::{CallForm, Plan};
 use crate::signature::{on_one_line, push_annotation};
 use crate::value::{Color, Place, Values};
 
-/// What may stand behind a backslash in any string literal, besides another one.
+/// Characters that may stand behind a backslash in any string literal, besides another one.
 const ESCAPED: [char; 5] = ['\'', '"', 'n', 'r', 't'];
 
 /// Writes the body of the function.
@@ -23,11 +23,11 @@ pub(crate) struct Printer<'p, 'g> {
     host: &'p dyn Host,
     values: Values<'p, 'g>,
     pub(crate) body: Body,
-    /// Where the host writes what returns, if it does.
+    /// The places of the return statements, if the host writes them.
     pub(crate) outputs: Option<Vec<(usize, NodeId)>>,
 }
 
-// Writing to a `String` cannot fail, so results of `write!` are let go in this file.
+// Writing to a `String` cannot fail, so results of `write!` are dropped in this file.
 impl<'p, 'g> Printer<'p, 'g> {
     pub(crate) fn new(
         plan: &'p Plan<'g>,
@@ -66,7 +66,7 @@ impl<'p, 'g> Printer<'p, 'g> {
                 Op::CallFunction | Op::CallMethod | Op::CallModule
             );
             let profiled = (is_call && self.options.record_func).then(|| {
-                // torch.fx says the name that the node has in the graph.
+                // torch.fx uses the name that the node has in the graph.
                 let own = node.name();
                 let name = if is_identifier(own) {
                     own
@@ -141,8 +141,8 @@ impl<'p, 'g> Printer<'p, 'g> {
         self.finish_line();
     }
 
-    /// Writes a node's statement and frees what is not needed any more. Answers whether there is
-    /// a statement.
+    /// Writes a node's statement and frees values that are no longer needed. Returns whether there
+    /// is a statement.
     fn statement(&mut self, node: Node<'g>) -> bool {
         match node.op() {
             Op::Placeholder => return self.placeholder(node),
@@ -287,8 +287,8 @@ impl<'p, 'g> Printer<'p, 'g> {
         }
     }
 
-    /// A call whose callee empties some of its arguments: they get a variable each, so that the
-    /// values in them can be let go before the call.
+    /// Writes a call whose callee empties some of its arguments: they get a variable each, so that
+    /// the values in them can be freed before the call.
     fn boxed_call(&mut self, node: Node<'g>, function: &str, boxed: &[(usize, Box<str>)]) {
         for (index, (position, name)) in boxed.iter().enumerate() {
             if index > 0 {
@@ -386,7 +386,7 @@ impl<'p, 'g> Printer<'p, 'g> {
             .filter(move |&input| plan.is_last_use(input, node.id()))
     }
 
-    /// Ends the line, after letting go of what is not needed any more.
+    /// Frees values that are no longer needed and ends the line.
     fn free(&mut self, node: Node<'g>) {
         let boxed = self.plan.boxed(node.id());
         let unused = (node.num_users() == 0).then(|| node.id());

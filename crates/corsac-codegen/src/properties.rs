@@ -1,4 +1,4 @@
-//! What holds for every graph.
+//! Properties that hold for every graph.
 
 use corsac_ir::{Arg, Graph, NodeId};
 use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof};
@@ -7,7 +7,7 @@ use crate::analyse::{Analysis, analyse};
 use crate::names::Namer;
 use crate::{Host, NamedHost, Options, assemble, draft, python_code};
 
-/// One node: what it calls, which earlier values it is given, what people call it.
+/// One node: its kind, the earlier values it uses, a text, and a name.
 #[derive(Clone, Debug)]
 struct Step {
     kind: u8,

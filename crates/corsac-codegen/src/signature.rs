@@ -1,4 +1,4 @@
-//! The line that defines the function, and what binds its arguments.
+//! The line that defines the function, and the statements that bind its arguments.
 
 use std::fmt;
 
@@ -15,11 +15,11 @@ use crate::value::Values;
 pub struct Parameter {
     /// Its name, with stars.
     pub name: String,
-    /// Its type, with what separates it from the name: ` : int`, or `: "f32[2]"`.
+    /// Its type, with the separator from the name: ` : int`, or `: "f32[2]"`.
     pub annotation: String,
     /// Its default value.
     pub default: Option<String>,
-    /// What describes it, on one line.
+    /// Its description, on one line.
     pub description: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Parameter {
 }
 
 impl Parameter {
-    /// A parameter of which nothing is known but the name.
+    /// A parameter with a name only.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Parameter {
     }
 }
 
-/// What the function's first line says.
+/// The contents of the function's first line.
 pub(crate) struct Signature {
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) return_annotation: String,
@@ -127,7 +127,7 @@ impl<'g> Plan<'g> {
     }
 }
 
-/// The type annotation of a node, with what separates it from the name.
+/// Appends the type annotation of a node, with the separator from the name.
 pub(crate) fn push_annotation(out: &mut String, plan: &Plan<'_>, host: &dyn Host, node: Node<'_>) {
     let notes = host.notes(node.id());
     if let Some(annotation) = notes.and_then(|notes| notes.annotation.as_deref()) {
@@ -139,7 +139,7 @@ pub(crate) fn push_annotation(out: &mut String, plan: &Plan<'_>, host: &dyn Host
     }
 }
 
-/// Comments end with their line.
+/// A comment with its line breaks escaped, since it ends with its line.
 pub(crate) fn on_one_line(comment: &str) -> String {
     comment
         .replace('\n', "\\n")

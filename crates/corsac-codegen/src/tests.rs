@@ -1,5 +1,5 @@
-//! Generated code. What torch.fx writes for the same graphs is compared in `tests/codegen`; here is
-//! what needs no Python.
+//! Tests of generated code that need no Python. `tests/codegen` compares it with the code of
+//! torch.fx for the same graphs.
 
 use crate::{
     Callee, Calling, CodegenError, Expr, Global, GlobalValue, Host, NamedHost, Notes, Options,
@@ -518,7 +518,7 @@ fn a_draft_put_together_is_the_code() {
     assert_eq!(parts.pieces().nth(6), Some(""));
 }
 
-/// Answers for a graph with host values of every kind.
+/// The host of a graph with host values of every kind.
 struct Everything {
     named: NamedHost,
     callee: Callee,

@@ -24,7 +24,7 @@ impl Color {
     }
 }
 
-/// Where an expression stands.
+/// The context of an expression.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Between commas, or as an operand that no sign can be confused with.
@@ -42,13 +42,13 @@ pub(crate) struct Values<'p, 'g> {
     colored: bool,
 }
 
-// Writing to a `String` cannot fail, so results of `write!` are let go in this file.
+// Writing to a `String` cannot fail, so results of `write!` are dropped in this file.
 impl<'p, 'g> Values<'p, 'g> {
     pub(crate) fn new(plan: &'p Plan<'g>, colored: bool) -> Self {
         Self { plan, colored }
     }
 
-    /// What `write` writes, in a colour where colours are wanted.
+    /// The output of `write`, in a colour if colours are on.
     pub(crate) fn color(self, out: &mut String, color: Color, write: impl FnOnce(&mut String)) {
         if self.colored {
             out.push_str(color.code());

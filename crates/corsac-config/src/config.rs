@@ -1,4 +1,4 @@
-//! What a configuration says.
+//! The contents of a configuration.
 
 use corsac_ir::{DType, Graph};
 
@@ -7,7 +7,7 @@ use crate::literal::Literal;
 use crate::policy::Policy;
 use crate::{read_document, read_graph, write};
 
-/// How a configuration is written down.
+/// The notation of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// A text of its own, for people; usually in a file `*.graph`.
@@ -18,7 +18,7 @@ pub enum Format {
     Json,
 }
 
-/// A model: its modules, the tensors that it has by itself, its inputs, and what it computes.
+/// A model: its modules, its own tensors, its inputs, and its graph.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// The name of the model's class, if one is given.
@@ -29,7 +29,7 @@ pub struct Config {
     pub tensors: Vec<TensorSpec>,
     /// The inputs, in order; each is a placeholder of the graph.
     pub inputs: Vec<Input>,
-    /// What is computed. Functions have their qualified names.
+    /// The computation. Functions have their qualified names.
     pub graph: Graph,
     /// The functions that the graph calls and the place where each is first named.
     pub functions: Vec<(String, Position)>,
@@ -39,12 +39,12 @@ impl Config {
     /// Reads a configuration that calls operators of PyTorch only.
     ///
     /// # Errors
-    /// Where the text is no configuration, with the line and what was expected there.
+    /// If the text is no configuration, with the place of the fault and the text expected there.
     pub fn read(text: &str, format: Format) -> Result<Self, ConfigError> {
         Self::read_with(text, format, &Policy::default())
     }
 
-    /// Reads a configuration that may call what `policy` allows.
+    /// Reads a configuration that may call everything that `policy` allows.
     ///
     /// # Errors
     /// As [`Config::read`].
@@ -56,16 +56,16 @@ impl Config {
     }
 
     /// Writes the configuration. Reading it again gives the same graph, but for the names of
-    /// placeholders and outputs, and for what only a host knows.
+    /// placeholders and outputs, and for values that only a host understands.
     ///
     /// # Errors
-    /// If the graph holds a value or name that a configuration has no word for.
+    /// If the graph holds a value or name that a configuration has no notation for.
     pub fn write(&self, format: Format) -> Result<String, WriteError> {
         write::write(self, format)
     }
 }
 
-/// A module, and how it is constructed.
+/// A module, with the arguments of its construction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModuleSpec {
     /// The qualified name under which the model has it: `layer1.0.conv`.
@@ -76,11 +76,11 @@ pub struct ModuleSpec {
     pub args: Vec<Literal>,
     /// Keyword arguments of the constructor, in order.
     pub kwargs: Vec<(String, Literal)>,
-    /// Where it is declared.
+    /// The place of its declaration.
     pub position: Position,
 }
 
-/// What a tensor holds at first.
+/// The initial value of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Initial {
@@ -105,7 +105,7 @@ impl Initial {
         }
     }
 
-    /// What [`Initial::named`] calls it; `None` for elements.
+    /// The word for it, as [`Initial::named`] takes it; `None` for elements.
     #[must_use]
     pub fn word(&self) -> Option<&'static str> {
         match self {
@@ -128,9 +128,9 @@ pub struct TensorSpec {
     pub dtype: DType,
     /// The shape.
     pub shape: Vec<u64>,
-    /// What it holds at first.
+    /// The initial value.
     pub initial: Initial,
-    /// Where it is declared.
+    /// The place of its declaration.
     pub position: Position,
 }
 
@@ -139,10 +139,10 @@ pub struct TensorSpec {
 pub struct Input {
     /// The name of the parameter of `forward`.
     pub name: String,
-    /// Its element type and shape in an example, if that is said; `None` in a shape is any size.
+    /// Its element type and shape in an example, if given; `None` in a shape is any size.
     pub example: Option<(DType, Vec<Option<u64>>)>,
     /// Its default value, if it has one.
     pub default: Option<Literal>,
-    /// Where it is declared.
+    /// The place of its declaration.
     pub position: Position,
 }

@@ -9,14 +9,14 @@ use crate::config::Format;
 use crate::error::{ConfigError, Position};
 use crate::token::Source;
 
-/// A value, and where it stands.
+/// A value, and its place in the text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Value {
     pub(crate) kind: ValueKind,
     pub(crate) span: Range<usize>,
 }
 
-/// What a value is.
+/// The kind of a value, with its content.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ValueKind {
     Null,
@@ -28,7 +28,7 @@ pub(crate) enum ValueKind {
     Table(Vec<Entry>),
 }
 
-/// An entry of a table, and where its key stands.
+/// An entry of a table, with the place of its key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) key: String,
@@ -37,7 +37,7 @@ pub(crate) struct Entry {
 }
 
 impl ValueKind {
-    /// How an error calls it.
+    /// Its description in errors.
     pub(crate) fn describe(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -52,7 +52,7 @@ impl ValueKind {
 }
 
 impl From<ValueKind> for Value {
-    /// A value to be written, which stands nowhere.
+    /// A value to be written, which has no place in a text.
     fn from(kind: ValueKind) -> Self {
         Self { kind, span: 0..0 }
     }
@@ -223,7 +223,8 @@ fn of_json(value: &ast::Value<'_>, source: &Source<'_>) -> Result<Value, ConfigE
     Ok(Value { kind, span })
 }
 
-/// Where the characters of a string value begin, so that places in it are places in the file.
+/// The place where the characters of a string value begin, so that places in it are places in the
+/// file.
 pub(crate) fn text_start(source: &Source<'_>, value: &Value) -> Position {
     let written = &source.text[value.span.clone()];
     let quotes = if written.starts_with("\"\"\"") || written.starts_with("'''") {
@@ -250,7 +251,7 @@ pub(crate) fn print(entries: &[Entry], format: Format) -> String {
     }
 }
 
-/// Tables two deep on lines of their own, what is deeper on one line.
+/// Writes tables two deep on lines of their own, deeper values on one line.
 fn print_json(out: &mut String, value: &ValueKind, depth: usize) {
     const LINES: usize = 2;
     let spread = depth < LINES;
@@ -330,7 +331,7 @@ fn print_toml(entries: &[Entry]) -> String {
     document.to_string()
 }
 
-/// TOML has no null: the word `None` stands for it, here as when reading.
+/// A value of TOML. TOML has no null: the word `None` stands for it, here as when reading.
 fn to_toml(value: &Value) -> toml_edit::Value {
     match &value.kind {
         ValueKind::Null => "None".into(),

@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration.
+//! Errors of configurations.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,13 +20,13 @@ impl fmt::Display for Position {
     }
 }
 
-/// Why a text is no configuration: what is wrong, and where.
+/// The reason why a text is no configuration: the fault, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{position}: {message}")]
 pub struct ConfigError {
-    /// Where.
+    /// The place of the fault.
     pub position: Position,
-    /// What is wrong there.
+    /// Description of the fault.
     pub message: Cow<'static, str>,
 }
 
@@ -44,26 +44,26 @@ impl ConfigError {
     }
 }
 
-/// Why a configuration or a graph cannot be written.
+/// The reason why a configuration or a graph cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// A node has an argument that no notation has a word for.
+    /// A node has an argument that the notations cannot express.
     #[error("node {node}: {what} cannot be written into a configuration")]
     Argument {
         /// The node.
         node: String,
-        /// What stands there.
+        /// Description of the argument.
         what: &'static str,
     },
     /// A name that could not be read back.
     #[error("{what} {name:?} cannot be written: {expected}")]
     Name {
-        /// What is called so.
+        /// Description of the named thing.
         what: &'static str,
         /// The name.
         name: String,
-        /// What names look like.
+        /// The required form of names.
         expected: &'static str,
     },
     /// The graph computes nothing, or inputs stand behind calls.
@@ -71,7 +71,7 @@ pub enum WriteError {
     Shape {
         /// The node.
         node: String,
-        /// What is wrong with it.
+        /// Description of the fault.
         problem: &'static str,
     },
 }

@@ -5,7 +5,7 @@ use num_bigint::BigInt;
 use crate::error::{ConfigError, Position};
 use crate::token::{Kind, Source, Token};
 
-/// How deep expressions may nest; the parser and what walks its result recurse.
+/// Maximum nesting depth of expressions; the parser and the code that walks its result recurse.
 const MAX_DEPTH: usize = 200;
 
 /// An expression, and the byte where it begins.
@@ -13,11 +13,11 @@ const MAX_DEPTH: usize = 200;
 pub(crate) struct Expr {
     pub(crate) at: usize,
     pub(crate) kind: ExprKind,
-    /// How deep it nests.
+    /// Its nesting depth.
     height: usize,
 }
 
-/// What an expression is.
+/// The kind of an expression, with its parts.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ExprKind {
     /// A name with attributes.
@@ -27,14 +27,14 @@ pub(crate) enum ExprKind {
     Str(String),
     Bytes(Vec<u8>),
     Ellipsis,
-    /// The function of `operator` that a prefix stands for, and its operand.
+    /// The function of `operator` for a prefix, and its operand.
     Prefix(&'static str, Box<Expr>),
-    /// The function of `operator` that an infix stands for, and its operands.
+    /// The function of `operator` for an infix, and its operands.
     Infix(&'static str, Box<Expr>, Box<Expr>),
     Call(Box<Call>),
     /// A value and a path of attributes.
     Attribute(Box<Expr>, String),
-    /// A value and what it is indexed with.
+    /// A value and its index.
     Index(Box<Expr>, Box<Expr>),
     /// `start:stop:step`
     Slice(Box<[Option<Expr>; 3]>),
@@ -47,7 +47,7 @@ pub(crate) enum ExprKind {
 pub(crate) type Arguments = (Vec<Expr>, Vec<(String, Expr)>);
 
 impl ExprKind {
-    /// How deep the deepest part nests.
+    /// Nesting depth of the deepest part.
     fn height(&self) -> usize {
         let of = |items: &[Expr]| items.iter().map(|item| item.height).max().unwrap_or(0);
         match self {
@@ -91,8 +91,8 @@ pub(crate) struct Call {
     pub(crate) kwargs: Vec<(String, Expr)>,
 }
 
-/// Infix operators, by how tightly they bind: the function, and the power of its left and right
-/// side. Comparisons do not chain.
+/// An infix operator: its function, and the binding powers of its left and right side. Comparisons
+/// do not chain.
 fn infix(symbol: &str) -> Option<(&'static str, u8, u8)> {
     Some(match symbol {
         "==" => ("eq", 1, 2),
@@ -118,10 +118,10 @@ fn infix(symbol: &str) -> Option<(&'static str, u8, u8)> {
     })
 }
 
-/// How tightly a prefix binds: more than a product, less than a power.
+/// Binding power of a prefix: more than a product, less than a power.
 const PREFIX_POWER: u8 = 15;
 
-/// Reads words one after the other.
+/// Reads tokens one after the other.
 pub(crate) struct Parser<'t> {
     source: &'t Source<'t>,
     tokens: &'t [Token],
@@ -130,7 +130,7 @@ pub(crate) struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
-    /// A parser of `tokens`, which are words of `source` and end in [`Kind::End`].
+    /// A parser of `tokens`, which belong to `source` and end in [`Kind::End`].
     pub(crate) fn new(source: &'t Source<'t>, tokens: &'t [Token]) -> Self {
         Self {
             source,
@@ -141,7 +141,7 @@ impl<'t> Parser<'t> {
     }
 
     pub(crate) fn peek(&self) -> &'t Token {
-        // The last word is `End`, which nothing steps over.
+        // The last token is `End`, which nothing steps over.
         &self.tokens[self.next.min(self.tokens.len() - 1)]
     }
 
@@ -184,7 +184,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// A path, and where it begins.
+    /// A path, and the byte where it begins.
     pub(crate) fn path(&mut self, what: &str) -> Result<(String, usize), ConfigError> {
         match &self.peek().kind {
             Kind::Path(path) => Ok((path.clone(), self.bump().start)),
@@ -325,7 +325,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// What stands between the brackets of a call; the opening one has been read.
+    /// The arguments between the brackets of a call; the opening one has been read.
     pub(crate) fn arguments(&mut self) -> Result<Arguments, ConfigError> {
         let (mut args, mut kwargs) = (Vec::new(), Vec::<(String, Expr)>::new());
         while !self.eat(")") {
@@ -352,7 +352,7 @@ impl<'t> Parser<'t> {
         Ok((args, kwargs))
     }
 
-    /// What stands between the brackets of an index.
+    /// The index between its brackets.
     fn index(&mut self) -> Result<Expr, ConfigError> {
         let at = self.peek().start;
         let first = self.index_item()?;

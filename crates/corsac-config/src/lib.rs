@@ -1,11 +1,11 @@
 //! Models as configuration files.
 //!
-//! A configuration says which modules a model has, with which arguments they are constructed, which
-//! parameters it has by itself, what its inputs are, and what it computes. It is data: reading one
-//! runs nothing and imports nothing, and what it may call is what [`corsac_ops`] knows as an
-//! operator, or what the caller allows by name.
+//! A configuration lists the modules of a model with the arguments of their construction, its own
+//! parameters, its inputs, and its computation. It is data: reading one runs nothing and imports
+//! nothing, and it may call only operators known to [`corsac_ops`], or functions and classes that
+//! the caller allows by name.
 //!
-//! Three notations say the same ([`Format`]): a text of its own, TOML and JSON.
+//! There are three equivalent notations ([`Format`]): a text of its own, TOML and JSON.
 //!
 //! ```
 //! use corsac_config::{Config, Format};
@@ -28,7 +28,7 @@
 //!
 //! From text to a model: tokens, expressions, then statements that record nodes (`token`,
 //! `expression`, `program`); TOML and JSON become one tree with positions first (`document`). The
-//! crate knows nothing of Python: a host constructs the modules.
+//! crate does not depend on Python: a host constructs the modules.
 
 #![forbid(unsafe_code)]
 

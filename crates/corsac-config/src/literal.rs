@@ -1,9 +1,9 @@
-//! Values that a module is constructed with.
+//! Arguments of the construction of modules.
 
 use corsac_ir::literal::{bool_repr, write_float, write_str};
 use corsac_ir::{Arg, DType, Graph};
 
-/// A value that a module is constructed with, or an input's default.
+/// An argument of the construction of a module, or an input's default.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Literal {
@@ -28,7 +28,7 @@ pub enum Literal {
 }
 
 impl Literal {
-    /// What an argument of a graph says, if a configuration can say it.
+    /// An argument of a graph as a literal, if a configuration can express it.
     #[must_use]
     pub fn of(graph: &Graph, value: &Arg) -> Option<Self> {
         let items = |items: &[Arg]| -> Option<Vec<Self>> {
@@ -69,7 +69,7 @@ impl Literal {
         }
     }
 
-    /// Writes the value as the text notation has it, which is how Python's `repr` does.
+    /// Writes the value in the text notation, as Python's `repr` does.
     pub(crate) fn write(&self, out: &mut String) {
         // Writing to a `String` cannot fail.
         match self {

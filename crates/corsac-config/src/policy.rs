@@ -1,4 +1,4 @@
-//! What a configuration may call.
+//! Functions, methods and classes that a configuration may call.
 
 use corsac_ops::{is_known_function, is_known_method};
 use rustc_hash::FxHashSet;
@@ -6,7 +6,7 @@ use rustc_hash::FxHashSet;
 /// Operators that reach outside of the program.
 const REFUSED: &[&str] = &["from_file", "_from_file"];
 
-/// Methods that call Python code, or hand out memory.
+/// Methods that call Python code, or expose memory.
 const REFUSED_METHODS: &[&str] = &[
     "apply_",
     "data_ptr",
@@ -44,8 +44,8 @@ const ATTRIBUTES: &[&str] = &[
     "shape",
 ];
 
-/// What a configuration may call: operators of PyTorch, of which nothing reaches outside of the
-/// program, and the functions and classes that the caller names; and how many calls there may be.
+/// The calls that a configuration may make: operators of PyTorch that do not reach outside of the
+/// program, and functions and classes that the caller names; and the maximum number of nodes.
 #[derive(Clone, Debug)]
 pub struct Policy {
     allowed: FxHashSet<String>,

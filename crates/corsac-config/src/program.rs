@@ -1,4 +1,4 @@
-//! What a model computes: statements that record nodes.
+//! The computation of a model: statements that record nodes.
 //!
 //! A statement is `name = expression`, an expression by itself, `x[i] = value`, or
 //! `return expression`, as in Python. A name may be assigned again; each assignment is a new node.
@@ -14,7 +14,7 @@ use crate::expression::{Call, Expr, ExprKind, Parser};
 use crate::policy::Policy;
 use crate::token::{Kind, Source, tokens};
 
-/// What the graph lines may name.
+/// The names that graph lines may use.
 pub(crate) struct Declared<'d> {
     pub(crate) modules: &'d FxHashSet<String>,
     pub(crate) tensors: &'d FxHashSet<String>,
@@ -32,7 +32,7 @@ pub(crate) struct Program<'d> {
     seen_functions: FxHashSet<String>,
 }
 
-/// What a path stands for.
+/// The meaning of a path.
 enum Meaning {
     Module(String),
     Tensor(String),
@@ -254,7 +254,7 @@ impl<'d> Program<'d> {
         Seq::new(values?).map_err(|error| refused(lines.position(at), &error))
     }
 
-    /// What a path stands for. Of modules and variables with one name, a call means the module.
+    /// The meaning of a path. Of modules and variables with one name, a call means the module.
     fn meaning(
         &mut self,
         path: &str,
@@ -409,7 +409,7 @@ impl<'d> Program<'d> {
         Ok(Some(value))
     }
 
-    /// What a call of `path` on `object` is: attributes first, a method last.
+    /// Opcode, target and object of a call of `path` on `object`: attributes first, a method last.
     fn method(
         &mut self,
         object: NodeId,

@@ -1,4 +1,4 @@
-//! Reading a configuration from TOML or JSON.
+//! Reads a configuration from TOML or JSON.
 //!
 //! ```toml
 //! name = "Net"
@@ -120,7 +120,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Tables with a `class` are modules, others hold modules whose names begin with theirs.
+    /// Reads modules: tables with a `class` are modules, others hold modules whose names begin with
+    /// theirs.
     fn modules(&self, prefix: &str, entries: &[Entry], config: &mut Config) -> Result<()> {
         for entry in entries {
             let path = format!("{prefix}{}", entry.key);
@@ -262,8 +263,8 @@ impl Reader<'_> {
         values.iter().map(|value| self.literal(value)).collect()
     }
 
-    /// Arrays are tuples, which is what PyTorch's modules take; the strings `None` and
-    /// `torch.float32` are what they name.
+    /// Reads a literal. Arrays are tuples, as PyTorch's modules take them; the strings `None` and
+    /// `torch.float32` stand for the objects that they name.
     fn literal(&self, value: &Value) -> Result<Literal> {
         Ok(match &value.kind {
             ValueKind::Null => Literal::None,

@@ -1,4 +1,4 @@
-//! Reading the text notation.
+//! Reads the text notation.
 //!
 //! ```text
 //! model Net
@@ -43,7 +43,7 @@ pub(crate) fn read(text: &str, policy: &Policy) -> Result<Config> {
     assemble(config, policy, &[lines], source.position(text.len()))
 }
 
-/// Records the program that `lines` say, for the declarations of `config`.
+/// Records the program of `lines`, for the declarations of `config`.
 pub(crate) fn assemble(
     mut config: Config,
     policy: &Policy,
@@ -86,7 +86,7 @@ pub(crate) fn assemble(
     Ok(config)
 }
 
-/// Paths are names with dots between them; parts may be numbers.
+/// Checks a path: names with dots between them; parts may be numbers.
 pub(crate) fn check_path(path: &str, position: Position) -> Result<()> {
     if is_path(path) {
         Ok(())
@@ -291,7 +291,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// `float32[1, _, 3]`, if that is what stands here.
+    /// `float32[1, _, 3]`, if such a type stands here.
     fn tensor_type(&mut self) -> Result<Option<(DType, Vec<Option<u64>>)>> {
         let Kind::Path(word) = &self.parser.peek().kind else {
             return Ok(None);
@@ -330,7 +330,7 @@ impl Reader<'_> {
     }
 }
 
-/// That `class` may be constructed.
+/// Checks that `class` may be constructed.
 pub(crate) fn check_class(class: &str, policy: &Policy, position: Position) -> Result<()> {
     if policy.constructs(class) {
         return Ok(());
@@ -341,7 +341,7 @@ pub(crate) fn check_class(class: &str, policy: &Policy, position: Position) -> R
     ))
 }
 
-/// That a tensor has as many elements as its shape says.
+/// Checks that a tensor has as many elements as its shape.
 pub(crate) fn check_elements(spec: &TensorSpec) -> Result<()> {
     let count = spec
         .shape
@@ -365,7 +365,7 @@ pub(crate) fn check_elements(spec: &TensorSpec) -> Result<()> {
     }
 }
 
-/// The constant that an expression is, or where it is none.
+/// The value of a constant expression, or the byte where it is none.
 fn literal(expr: &Expr) -> std::result::Result<Literal, usize> {
     let items = |items: &[Expr]| {
         items

@@ -1,4 +1,4 @@
-//! What is read, what is written, and what is refused where.
+//! Reading, writing, and refused texts with their places.
 
 use corsac_ir::Graph;
 

@@ -1,10 +1,10 @@
-//! Words of the text notation.
+//! Tokens of the text notation.
 
 use num_bigint::BigInt;
 
 use crate::error::{ConfigError, Position};
 
-/// A text, and where in a file it stands.
+/// A text, and its place in a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Source<'t> {
     pub(crate) text: &'t str,
@@ -43,7 +43,7 @@ impl<'t> Source<'t> {
     }
 }
 
-/// A word, and where it begins and ends.
+/// A token, and the bytes where it begins and ends.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
@@ -51,7 +51,7 @@ pub(crate) struct Token {
     pub(crate) end: usize,
 }
 
-/// What a word is.
+/// The kind of a token, with its content.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
     /// A name with its attributes: `x`, `torch.relu`, `layer1.0.conv`, `*args`.
@@ -73,7 +73,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// How an error calls it.
+    /// Its description in errors.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Path(path) => format!("`{path}`"),
@@ -87,16 +87,16 @@ impl Kind {
     }
 }
 
-/// Longer ones first.
+/// Operators and brackets, longer ones first.
 const SYMBOLS: &[&str] = &[
     "...", "**", "//", "<<", ">>", "<=", ">=", "==", "!=", "(", ")", "[", "]", "{", "}", ",", ":",
     ".", "=", "+", "-", "*", "/", "%", "@", "<", ">", "&", "|", "^", "~",
 ];
 
-/// As many digits as Python reads.
+/// Decimal digits that Python reads at most.
 const MAX_DIGITS: usize = 4300;
 
-/// The words from the byte `start` on, the last of which is [`Kind::End`].
+/// The tokens from the byte `start` on, the last of which is [`Kind::End`].
 pub(crate) fn tokens(source: &Source<'_>, start: usize) -> Result<Vec<Token>, ConfigError> {
     let mut lexer = Lexer {
         source,
@@ -123,7 +123,7 @@ struct Lexer<'t> {
     source: &'t Source<'t>,
     text: &'t str,
     at: usize,
-    /// How many brackets are open: inside of them, lines go on.
+    /// Number of open brackets: inside of them, lines continue.
     open: usize,
 }
 
@@ -280,7 +280,7 @@ impl Lexer<'_> {
     }
 }
 
-/// What stands for an escape, behind the backslash.
+/// The character of an escape sequence, from behind the backslash.
 fn escape(chars: &mut std::str::CharIndices<'_>) -> Option<char> {
     let digits = match chars.next()?.1 {
         'n' => return Some('\n'),

@@ -1,4 +1,4 @@
-//! Writing a configuration.
+//! Writes a configuration.
 
 use crate::config::{Config, Format, Initial, Input, ModuleSpec, TensorSpec};
 use crate::document::{self, Entry, Value, ValueKind};

@@ -1,4 +1,4 @@
-//! Writing a graph as the lines of a program: one node a line.
+//! Writes a graph as the lines of a program: one node a line.
 
 use corsac_ir::literal::{bool_repr, write_big_int, write_bytes, write_float, write_str};
 use corsac_ir::{Arg, Graph, Node, NodeId, Op, Symbol};
@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::error::WriteError;
 use crate::read_document::is_identifier;
 
-/// Words that mean something else than a node.
+/// Words that cannot name a node, since they have another meaning.
 const RESERVED: &[&str] = &[
     "Ellipsis", "F", "False", "None", "True", "builtins", "complex", "inf", "nan", "operator",
     "range", "return", "self", "slice", "torch",
@@ -222,7 +222,7 @@ impl<'g> Line<'g> {
         Ok(())
     }
 
-    /// What stands in the brackets of an index: slices in their short form.
+    /// Writes the contents of the brackets of an index: slices in their short form.
     fn index(&mut self, index: &Arg) -> Result<(), WriteError> {
         match index {
             Arg::Tuple(items) if items.len() > 1 => {
@@ -314,7 +314,7 @@ impl<'g> Line<'g> {
         Ok(())
     }
 
-    /// A node as its users name it: inputs as they are declared.
+    /// Writes the name of a node as its users write it: inputs as they are declared.
     fn name(&mut self, id: NodeId) -> Result<(), WriteError> {
         let node = self.graph.node(id);
         let name = if node.op() == Op::Placeholder {

@@ -6,15 +6,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::scene::{Builder, EdgeChange, NodeChange, Notes, Scene};
 
 impl Scene {
-    /// What has to change in `before` to become `after`, as one picture: the nodes of both graphs,
-    /// those that are in both once. Nodes are matched as [`Graph::diff`] matches them.
+    /// The changes that turn `before` into `after`, as one picture: the nodes of both graphs, those
+    /// that are in both once. Nodes are matched as [`Graph::diff`] matches them.
     #[must_use]
     pub fn of_difference(before: &Graph, after: &Graph) -> Self {
         let nothing = Notes::default();
         Self::of_difference_with((before, &nothing, &NoHost), (after, &nothing, &NoHost))
     }
 
-    /// As [`Scene::of_difference`], with what else is known of the two graphs.
+    /// As [`Scene::of_difference`], with notes and hosts of the two graphs.
     #[must_use]
     pub fn of_difference_with(
         before: (&Graph, &Notes, &dyn HostText),

@@ -1,4 +1,4 @@
-//! A picture as DOT text, for Graphviz and what else reads it.
+//! A picture as DOT text, for Graphviz and other readers of it.
 
 use std::fmt::Write;
 
@@ -51,7 +51,7 @@ fn nodes(scene: &Scene, out: &mut String) {
         let items = levels[level].items.iter().rev();
         items.map(move |item| Step::Item(*item, depth))
     };
-    // A stack of our own: modules may be in modules in modules.
+    // A stack in the place of recursion: modules may nest deeply.
     let mut stack: Vec<Step> = steps_of(0, 1).collect();
     while let Some(step) = stack.pop() {
         match step {

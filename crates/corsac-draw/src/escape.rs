@@ -1,4 +1,4 @@
-//! Text of a graph inside markup.
+//! Escapes of text of a graph inside markup.
 
 use std::fmt::Write;
 

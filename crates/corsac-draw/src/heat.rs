@@ -1,8 +1,8 @@
-//! What a node costs, and how that becomes a colour.
+//! Costs of nodes, and their colour scale.
 
 use serde::Serialize;
 
-/// What can be shown as a colour instead of the kind of operator.
+/// A metric that can be shown as a colour instead of the kind of operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {
@@ -14,7 +14,7 @@ pub enum Metric {
     Flops,
 }
 
-/// What a node costs; what nobody knows is `None`, never zero.
+/// Costs of a node; an unknown one is `None`, never zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Quantities {
     /// Seconds.
@@ -32,7 +32,7 @@ impl Metric {
     /// All metrics.
     pub const ALL: [Self; 3] = [Self::Time, Self::Bytes, Self::Flops];
 
-    /// What a legend calls it.
+    /// Its name in a legend.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -106,7 +106,7 @@ impl Quantities {
         }
     }
 
-    /// Adds what is known of `other`.
+    /// Adds the known amounts of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
         let sum = |a: Option<f64>, b: Option<f64>| match (a, b) {
             (Some(a), Some(b)) => Some(a + b),

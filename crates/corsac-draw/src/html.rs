@@ -20,16 +20,16 @@ const PAINT_SCRIPT: &str = include_str!("../assets/paint.js");
 const SVG_SCRIPT: &str = include_str!("../assets/svg_context.js");
 const SCRIPT: &str = include_str!("../assets/viewer.js");
 
-/// How the page begins.
+/// The state in which the page opens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HtmlOptions {
-    /// What colours say at first, instead of the kind of operator.
+    /// The metric that colours show at first, instead of the kind of operator.
     pub overlay: Option<Metric>,
-    /// How many modules around each other are open at first; if `None`, as many as are easily read.
+    /// Number of nested modules open at first; if `None`, as many as are easily read.
     pub depth: Option<u32>,
 }
 
-/// What the page's script reads.
+/// The data of the page's script.
 #[derive(Serialize)]
 struct Data<'s> {
     title: &'s str,
@@ -50,7 +50,7 @@ struct NodeData<'s> {
     node: &'s SceneNode,
     /// Width and height of its box.
     box_size: (f64, f64),
-    /// How far right of its line its shape goes.
+    /// Width of its shape to the right of its line.
     label_reach: f64,
 }
 
@@ -58,7 +58,7 @@ struct NodeData<'s> {
 struct GroupData<'s> {
     #[serde(flatten)]
     group: &'s Group,
-    /// What its closed box says, and the size of that.
+    /// The text of its closed box, and the size of that box.
     label: (String, String),
     box_size: (f64, f64),
     title_width: f64,
@@ -68,8 +68,8 @@ struct GroupData<'s> {
 struct LevelData {
     #[serde(flatten)]
     level: Level,
-    /// Where everything is while the modules in it are closed: most of what there is to lay out
-    /// before the page is first painted.
+    /// The placement while the modules in it are closed: most of the layout before the page is
+    /// first painted.
     closed: Placement,
 }
 
@@ -79,7 +79,7 @@ struct LevelData {
 /// policy forbids everything that is not in the file.
 ///
 /// # Panics
-/// Never: all that is in a scene can be written as JSON.
+/// Never: everything in a scene can be written as JSON.
 #[must_use]
 pub fn to_html(scene: &Scene, options: &HtmlOptions) -> String {
     let data = Data {
@@ -130,8 +130,8 @@ pub fn to_html(scene: &Scene, options: &HtmlOptions) -> String {
     )
 }
 
-/// Fills the fields of a page, in the order in which they stand in it. What is filled in is not
-/// looked at again: a title may look like a field.
+/// Fills the fields of a page, in the order in which they stand in it. Text filled in is not
+/// searched again: a title may look like a field.
 fn fill(page: &str, fields: &[(&str, &str)]) -> String {
     let filled: usize = fields.iter().map(|(_, value)| value.len()).sum();
     let mut out = String::with_capacity(page.len() + filled);

@@ -1,9 +1,9 @@
-//! What sort of operator a node is, for its colour.
+//! Kinds of operators, for the colours of nodes.
 
 use corsac_ir::Op;
 use serde::Serialize;
 
-/// What sort of operator a node is.
+/// The kind of operator of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -31,7 +31,7 @@ pub enum Kind {
     Reduction,
     /// Lookups in a table.
     Embedding,
-    /// What only changes the shape, or takes apart and puts together.
+    /// Operators that only change the shape, or split and join tensors.
     Shape,
     /// Dropout.
     Dropout,
@@ -391,7 +391,7 @@ impl Kind {
         row.map_or(Self::Other, |(kind, _)| *kind)
     }
 
-    /// What a legend calls it.
+    /// Its name in a legend.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {

@@ -1,17 +1,17 @@
 //! Pictures of graphs.
 //!
-//! A [`Scene`] is what there is to see: nodes with what is known of them, the module calls that
-//! they were made in, and edges. It is made of a [`corsac_ir::Graph`] and, where somebody knows
-//! more, of [`Note`]s on its nodes: shapes, source lines, FLOPs, bytes, time. Writers make an SVG
-//! ([`to_svg`]), DOT text ([`to_dot`]), or one HTML file ([`to_html`]) that opens offline and in
-//! which modules open and close.
+//! A [`Scene`] is the content of a picture: nodes with facts about them, the module calls that they
+//! were made in, and edges. It is made of a [`corsac_ir::Graph`] and optional [`Note`]s on its
+//! nodes: shapes, source lines, FLOPs, bytes, time. Writers make an SVG ([`to_svg`]), DOT text
+//! ([`to_dot`]), or one HTML file ([`to_html`]) that opens offline and in which modules open and
+//! close.
 //!
 //! The layout is layered (Sugiyama, Tagawa, Toda 1981), one level of modules at a time: the inside
-//! of a module is laid out on its own, and is one box outside. So what a module contains is found
-//! once, whether it is shown or not, and opening a module only moves boxes. Everything is linear in
-//! the size of the graph up to a logarithm.
+//! of a module is laid out on its own, and is one box outside. So the contents of a module are
+//! found once, whether they are shown or not, and opening a module only moves boxes. Everything is
+//! linear in the size of the graph up to a logarithm.
 //!
-//! This crate knows no Python. No text of a graph becomes markup or code in what it writes.
+//! This crate does not depend on Python. No text of a graph becomes markup or code in its output.
 //!
 //! ```
 //! use corsac_draw::{Scene, SvgOptions, to_svg};

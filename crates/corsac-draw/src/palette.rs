@@ -9,7 +9,7 @@ type Rgb = [u8; 3];
 
 /// The colours of one appearance.
 struct Palette {
-    /// Behind everything.
+    /// The background.
     page: Rgb,
     /// Text, secondary text, lines, outlines of modules, the inside of modules.
     ink: Rgb,
@@ -17,11 +17,11 @@ struct Palette {
     line: Rgb,
     outline: Rgb,
     module: Rgb,
-    /// How much of its colour the inside of a node has.
+    /// Share of its colour in the inside of a node.
     tint: f64,
     /// From cold to hot.
     heat: [Rgb; 4],
-    /// What was added, removed, changed, moved.
+    /// Nodes added, removed, changed, moved.
     changes: [Rgb; 4],
 }
 

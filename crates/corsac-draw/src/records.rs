@@ -1,4 +1,4 @@
-//! Pictures of graphs that somebody else has described: boxes of lines of text.
+//! Pictures of graphs described by boxes of lines of text.
 
 use std::str::FromStr;
 
@@ -17,15 +17,15 @@ pub struct Record {
     pub lines: Vec<String>,
     /// The opcode of the node that it describes, as torch.fx calls it.
     pub op: String,
-    /// What the node calls: the class of a module, or the name of a function or method.
+    /// The callee of the node: the class of a module, or the name of a function or method.
     pub operator: String,
     /// Whether it stands out.
     pub marked: bool,
 }
 
 impl Scene {
-    /// A scene of `records`, joined by `edges` from the first to the second of each pair. Edges that
-    /// name no record are left out.
+    /// A scene of `records`, joined by `edges` from the first to the second of each pair. Edges to
+    /// records that do not exist are left out.
     #[must_use]
     pub fn of_records(records: Vec<Record>, edges: &[(u32, u32)]) -> Self {
         let mut scene = Self::default();

@@ -1,4 +1,4 @@
-//! What there is to see: nodes, the modules they are in, edges.
+//! The content of a picture: nodes, the modules they are in, edges.
 
 use corsac_ir::{Graph, HostText, NoHost, NodeId, Op, ScopeId, Source};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -8,11 +8,11 @@ use crate::heat::{Metric, Quantities};
 use crate::kind::{Kind, short_name};
 use crate::shape_arithmetic::shape_arithmetic;
 
-/// Modules inside modules that are told apart; what is deeper is shown in the deepest of them.
+/// Levels of nested modules that are shown; deeper nodes are shown in the deepest of them.
 const MAX_NESTING: usize = 64;
 
-/// What is known of a node besides what the graph says. All of it is text to be shown, and none of
-/// it is interpreted.
+/// Facts about a node that are not in the graph. All of it is text to be shown, and none of it is
+/// interpreted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Note {
     /// Qualified name of the class of the module that a node calls.
@@ -23,13 +23,13 @@ pub struct Note {
     pub dtype: Option<String>,
     /// The user's source line.
     pub source: Option<String>,
-    /// How the module that it calls is set up: `kernel_size=(3, 3), stride=(1, 1)`.
+    /// The settings of the module that it calls: `kernel_size=(3, 3), stride=(1, 1)`.
     pub settings: Option<String>,
-    /// What it costs.
+    /// Its costs.
     pub quantities: Quantities,
-    /// The module calls that it was made in, outermost first; if `None`, the graph is asked.
+    /// The module calls that it was made in, outermost first; if `None`, those in the graph.
     pub modules: Option<Vec<ModuleCall>>,
-    /// Anything else to be listed with it: what it is called, what it is.
+    /// Anything else to be listed with it: name and text.
     pub more: Vec<(String, String)>,
 }
 
@@ -38,13 +38,13 @@ pub struct Note {
 pub struct ModuleCall {
     /// The module's qualified name.
     pub path: String,
-    /// Qualified name of its class; empty if nobody knows.
+    /// Qualified name of its class; empty if it is not known.
     pub class: String,
-    /// Which call of this module it is, where there are several; counted from 0.
+    /// Number of the call among those of this module, counted from 0.
     pub call: u32,
 }
 
-/// What is known of the nodes of a graph.
+/// Notes on the nodes of a graph.
 pub type Notes = FxHashMap<NodeId, Note>;
 
 /// A node to be shown.
@@ -54,22 +54,22 @@ pub struct SceneNode {
     pub name: String,
     /// Its opcode, as torch.fx calls it.
     pub op: &'static str,
-    /// What sort of operator it is.
+    /// The kind of its operator.
     pub kind: Kind,
-    /// What it does, in a word or two.
+    /// Its operator, in a word or two.
     pub title: String,
-    /// Which one it is, where the title does not say so.
+    /// Its name or path, where that is not the title.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subtitle: String,
     /// Lines below, in a still picture.
     #[serde(skip)]
     pub lines: Vec<String>,
-    /// What it calls or names.
+    /// Its target.
     pub target: String,
     /// Qualified name of the class of the module that it calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// How that module is set up.
+    /// The settings of that module.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<String>,
     /// Its arguments: the keyword, empty for positional ones, and the value.
@@ -84,7 +84,7 @@ pub struct SceneNode {
     /// The user's source line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// What it costs.
+    /// Its costs.
     #[serde(flatten)]
     pub quantities: Quantities,
     /// Anything else that is listed with it.
@@ -93,7 +93,7 @@ pub struct SceneNode {
     /// The innermost module call that it is in, as an index into [`Scene::groups`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<u32>,
-    /// What happened to it, if two graphs are compared.
+    /// Its change, if two graphs are compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<NodeChange>,
     /// Whether it reads sizes of tensors, or computes numbers of sizes alone.
@@ -111,32 +111,32 @@ pub struct Group {
     pub title: String,
     /// Its qualified name.
     pub path: String,
-    /// Qualified name of its class; empty if nobody knows.
+    /// Qualified name of its class; empty if it is not known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub class: String,
-    /// Which call of this module it is, counted from 0.
+    /// Number of the call among those of this module, counted from 0.
     pub call: u32,
-    /// How many nodes it holds, with those in modules inside.
+    /// Number of nodes in it, with those in modules inside.
     pub size: u32,
-    /// How many of each kind, in the order of [`Kind::ALL`].
+    /// Number of nodes of each kind, in the order of [`Kind::ALL`].
     pub kinds: Vec<(Kind, u32)>,
-    /// The sum of what is known of them.
+    /// The sum of their known costs.
     #[serde(flatten)]
     pub quantities: Quantities,
 }
 
-/// That a node uses the value of another.
+/// A use of the value of one node by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Edge {
     /// The node that makes the value, as an index into [`Scene::nodes`].
     pub from: u32,
     /// The node that uses it.
     pub to: u32,
-    /// What happened to it, if two graphs are compared.
+    /// Its change, if two graphs are compared.
     pub change: EdgeChange,
 }
 
-/// What happened to an edge.
+/// The change of an edge between two graphs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EdgeChange {
@@ -149,7 +149,7 @@ pub enum EdgeChange {
     Removed,
 }
 
-/// What happened to a node.
+/// The change of a node between two graphs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "state")]
 pub enum NodeChange {
@@ -181,10 +181,10 @@ impl NodeChange {
     }
 }
 
-/// What there is to see.
+/// The content of a picture.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scene {
-    /// What stands above the picture.
+    /// The text above the picture.
     pub title: String,
     /// The nodes, in the order of the program.
     pub nodes: Vec<SceneNode>,
@@ -192,19 +192,19 @@ pub struct Scene {
     pub groups: Vec<Group>,
     /// The edges, by the node that uses the value.
     pub edges: Vec<Edge>,
-    /// What changed, in a line, if two graphs are compared.
+    /// The changes, in a line, if two graphs are compared.
     pub summary: Option<String>,
 }
 
 impl Scene {
-    /// What `graph` says on its own.
+    /// The scene of `graph` alone.
     #[must_use]
     pub fn of(graph: &Graph) -> Self {
         Self::with(graph, &Notes::default(), &NoHost)
     }
 
-    /// What `graph` says with what else is known: `notes` on its nodes, and how the `host` prints
-    /// the values that only it understands.
+    /// The scene of `graph` with `notes` on its nodes, and with the texts of the `host` for values
+    /// that only it understands.
     #[must_use]
     pub fn with(graph: &Graph, notes: &Notes, host: &dyn HostText) -> Self {
         let mut scene = Self::without(graph, notes, host, &FxHashSet::default());
@@ -244,14 +244,14 @@ impl Scene {
         builder.finish()
     }
 
-    /// The largest amount of one metric that a node has; `None` if nothing is known of any node.
+    /// The largest amount of one metric of a node; `None` if it is known of no node.
     #[must_use]
     pub fn largest(&self, metric: Metric) -> Option<f64> {
         let known = self.nodes.iter().filter_map(|n| n.quantities.get(metric));
         known.reduce(f64::max)
     }
 
-    /// The metrics of which something is known.
+    /// The metrics that are known of some node.
     pub fn metrics(&self) -> impl Iterator<Item = Metric> + '_ {
         Metric::ALL
             .into_iter()
@@ -267,7 +267,7 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// Adds a node of a graph; answers its index.
+    /// Adds a node of a graph; returns its index.
     pub(crate) fn node(
         &mut self,
         graph: &Graph,
@@ -307,7 +307,7 @@ impl Builder {
         u32::try_from(self.scene.nodes.len() - 1).expect("fewer than 2^32 nodes")
     }
 
-    /// Says what happened to a node.
+    /// Sets the change of a node.
     pub(crate) fn change(&mut self, node: u32, change: NodeChange) {
         self.scene.nodes[node as usize].change = Some(change);
     }
@@ -318,7 +318,7 @@ impl Builder {
 
     /// The group for a chain of module calls, outermost first.
     fn group_of(&mut self, mut calls: Vec<ModuleCall>, op: Op, target: &str) -> Option<u32> {
-        // A call of a module is made inside that module's call, and is what is shown of it.
+        // A call of a module is made inside that module's call, and stands for it in the picture.
         if op == Op::CallModule && calls.last().is_some_and(|call| call.path == target) {
             calls.pop();
         }
@@ -356,7 +356,7 @@ impl Builder {
         self.scene
     }
 
-    /// Adds up what groups hold.
+    /// Adds up the contents of groups.
     fn count(&mut self) {
         let Scene { nodes, groups, .. } = &mut self.scene;
         for node in nodes.iter() {
@@ -377,7 +377,7 @@ impl Builder {
         }
     }
 
-    /// Takes modules away that hold one node: a box around it would say nothing more.
+    /// Removes groups of one node: a box around it would show nothing more.
     fn dissolve_single(&mut self) {
         let Scene { nodes, groups, .. } = &mut self.scene;
         let mut index: Vec<Option<u32>> = Vec::with_capacity(groups.len());
@@ -397,8 +397,8 @@ impl Builder {
         }
     }
 
-    /// Puts nodes of which nobody knows the module into the one that all their neighbours are in:
-    /// what a pass adds has no history.
+    /// Puts nodes without a known module into the one that all their neighbours are in: nodes that
+    /// a pass adds have no origin.
     fn adopt_strays(&mut self) {
         let Scene { nodes, edges, .. } = &mut self.scene;
         let mut homes: Vec<Option<Option<u32>>> = vec![None; nodes.len()];
@@ -421,7 +421,7 @@ impl Builder {
     }
 }
 
-/// The module calls that the graph remembers for a node, outermost first.
+/// The module calls of a node in the graph, outermost first.
 fn scopes(graph: &Graph, id: NodeId) -> Vec<ModuleCall> {
     let innermost: Option<ScopeId> = graph.origin(id).scope;
     let mut calls: Vec<ModuleCall> = graph
@@ -461,7 +461,7 @@ fn source_line(graph: &Graph, id: NodeId, host: &dyn HostText) -> Option<String>
     }
 }
 
-/// What a node does, and which one it is.
+/// Title and subtitle of a node: its operator, and its name or path.
 fn titles(op: Op, name: &str, target: &str, operator: &str) -> (String, String) {
     let (title, subtitle) = match op {
         Op::Placeholder => (name, ""),

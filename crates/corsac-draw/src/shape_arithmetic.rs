@@ -1,4 +1,4 @@
-//! Nodes that compute sizes, and none of whose values is a tensor.
+//! Nodes that compute sizes and no tensors.
 
 use corsac_ir::{Graph, HostText, NodeId, Op};
 use rustc_hash::FxHashSet;
@@ -13,7 +13,7 @@ const FUNCTIONS: [&str; 5] = [
     "builtins.len",
 ];
 const ATTRIBUTES: [&str; 2] = ["shape", "ndim"];
-/// Functions of numbers, as far as they are given sizes.
+/// Functions of numbers, which count where their arguments are sizes.
 const ARITHMETIC: [&str; 5] = [
     "operator.",
     "_operator.",
@@ -22,8 +22,8 @@ const ARITHMETIC: [&str; 5] = [
     "torch.sym_",
 ];
 
-/// The nodes of `graph` that read sizes, or compute numbers of these alone. What uses them as well as
-/// tensors is none of them.
+/// The nodes of `graph` that read sizes, or compute numbers of these alone. Nodes that use them
+/// together with tensors are not among them.
 pub(crate) fn shape_arithmetic(graph: &Graph, host: &dyn HostText) -> FxHashSet<NodeId> {
     let mut found = FxHashSet::default();
     for id in graph.nodes() {

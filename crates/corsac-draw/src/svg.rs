@@ -14,26 +14,26 @@ use crate::palette;
 use crate::scene::{EdgeChange, Group, NodeChange, Scene, SceneNode};
 use crate::text_width::{bold_width, fit, fit_bold, text_width};
 
-/// Around everything.
+/// Space around everything.
 const MARGIN: f64 = 24.0;
-/// Title and legend.
+/// Height of title and legend.
 const HEAD: f64 = 58.0;
 const LEGEND_SIZE: f64 = 11.0;
-/// From the lower edge of a box to the line that its shape is written on: below the box that stands behind that of
-/// a closed module.
+/// Distance from the lower edge of a box to the baseline of its shape: below the box that stands
+/// behind that of a closed module.
 const LABEL_BASE: f64 = 14.5;
 
-/// How to draw.
+/// Options of the picture.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SvgOptions {
-    /// Which modules are shown with what is in them.
+    /// The modules that are shown with their contents.
     pub opening: Opening,
-    /// What colours say, instead of the kind of operator.
+    /// The metric that colours show, instead of the kind of operator.
     pub overlay: Option<Metric>,
 }
 
 /// The scene as an SVG document. It has no scripts and refers to nothing outside it; its colours
-/// follow the reader's choice of light or dark.
+/// follow the reader's setting of light or dark.
 #[must_use]
 pub fn to_svg(scene: &Scene, options: &SvgOptions) -> String {
     let picture = Picture::of(scene, &levels(scene), &options.opening);
@@ -159,7 +159,7 @@ impl Drawing<'_> {
         self.out.push_str("\n</style>\n");
     }
 
-    /// The class of the colour, and what it stands for.
+    /// The entries of the legend: the class of the colour, and its meaning.
     fn legend_entries(&self) -> Vec<(String, String)> {
         let entry = |class: &str, label: &str| (class.to_owned(), label.to_owned());
         if self.scene.summary.is_some() {
@@ -368,7 +368,7 @@ impl Drawing<'_> {
         self.out.push_str("</g>");
     }
 
-    /// What a closed module consists of: a bar, by kind.
+    /// Draws the contents of a closed module: a bar, by kind.
     fn mix(&mut self, group: &Group, shape: &BoxShape) {
         let room = shape.width - 20.0;
         let mut x = shape.x + 10.0;
@@ -415,7 +415,7 @@ fn entry_width(label: &str) -> f64 {
     text_width(label, LEGEND_SIZE) + 30.0
 }
 
-/// What a reader sees who points at a node.
+/// The tooltip of a node.
 fn tooltip(node: &SceneNode) -> String {
     let mut out = format!("{} = {}[{}]", node.name, node.op, node.target);
     let quantities = Metric::ALL.map(|metric| {

@@ -1,4 +1,4 @@
-//! How wide text is, without a font: close enough to give boxes their size.
+//! Widths of text without a font, close enough for the sizes of boxes.
 
 /// The width of `text` in a proportional sans-serif font of this size, in pixels.
 ///
@@ -21,7 +21,7 @@ fn em(c: char) -> f64 {
     }
 }
 
-/// So much wider is bold text.
+/// Factor by which bold text is wider.
 const BOLD: f64 = 1.08;
 
 /// As [`text_width`], of bold text.

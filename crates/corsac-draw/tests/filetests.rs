@@ -1,7 +1,7 @@
-//! Small graphs as DOT text and as SVG, and what a change looks like.
+//! Small graphs and differences of graphs as DOT text and as SVG.
 //!
-//! A case of `filetests/draw` is a graph; one of `filetests/draw-difference` two, with a line of `~`
-//! between them.
+//! A case of `filetests/draw` is a graph; one of `filetests/draw-difference` two, with a line of
+//! `~` between them.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! Attention found among steps: products, a softmax, products become one step that never has all
-//! scores in memory, and reads queries, keys and values where they lie.
+//! Attention fused from steps: products, a softmax and products become one step that never holds
+//! all scores in memory, and reads queries, keys and values where they lie.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -8,7 +8,8 @@ use crate::general::General;
 use crate::kernels::blocked::attention::{Attention as Kernel, Head, Pitch};
 use crate::program::{Attention, Binary, Op, Program, Step, Unary, ValueId, View};
 
-/// Makes one step of the steps that are attention. What they leave behind is read by nobody.
+/// Fuses the steps of each attention into one. The steps before it that become unused stay in the
+/// program.
 pub(crate) fn fuse(program: &mut Program) {
     let search = Search::new(program);
     let found: Vec<Found> = (0..search.program.steps.len())
@@ -25,23 +26,23 @@ pub(crate) fn fuse(program: &mut Program) {
     program.steps.retain(|_| !gone.next().unwrap_or(false));
 }
 
-/// Attention that was found.
+/// An attention that was found.
 struct Found {
-    /// Where its last product was.
+    /// Position of its last product.
     at: usize,
     step: Step,
-    /// The permutation after it, which it does itself.
+    /// Position of the permutation after it, which it does itself.
     copy: Option<usize>,
 }
 
-/// What one step makes of another, followed backwards.
+/// The makers and readers of values, by which patterns are matched backwards from the last step.
 struct Search<'a> {
     program: &'a Program,
-    /// How often values are read, aliases counted with what they are aliases of.
+    /// Number of uses of each value, with those of its aliases.
     uses: Vec<u32>,
-    /// Which step makes a value.
+    /// The step that computes each value.
     maker: FxHashMap<ValueId, usize>,
-    /// Which step read a value last.
+    /// The last step that reads each value.
     reader: FxHashMap<ValueId, usize>,
 }
 
@@ -67,7 +68,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The step that makes `value`, if it does nothing else and nobody else reads it.
+    /// The step that computes `value`, if it has no epilogue and the value has one use.
     fn made(&self, value: ValueId) -> Option<&'a Step> {
         let alone = self.program.root(value) == value && self.uses[value.index()] == 1;
         let step = &self.program.steps[*self.maker.get(&value)?];
@@ -179,7 +180,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// How `value` lies, and in which value: in another one, if it is a copy of a part of it.
+    /// The view through which `value` is read, and the value that it is a view of: another one if
+    /// `value` is a strided copy, otherwise itself.
     fn view(&self, value: ValueId) -> (View, ValueId) {
         let own = View::of(self.program.shape(value));
         let Some(Step {
@@ -207,8 +209,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The strides of the dimensions of `value` in the permutation of it that alone is read, and the
-    /// step that makes it.
+    /// The strides of the dimensions of `value` in the permutation that is its only use, and the
+    /// position of that step.
     fn permuted(&self, value: ValueId) -> Option<(SmallVec<[usize; 6]>, usize)> {
         let program = self.program;
         let at = *self.reader.get(&value)?;
@@ -257,10 +259,10 @@ impl View {
         }
     }
 
-    /// How its matrices lie.
+    /// The strides of its matrices.
     fn pitch(&self) -> Pitch {
         let rank = self.shape.len();
-        // What is repeated is in the same place.
+        // Dimensions of size 1 are broadcast: their step is 0.
         let step = |dim: usize| match self.shape[dim] {
             1 => 0,
             _ => self.strides[dim],
@@ -271,7 +273,7 @@ impl View {
         }
     }
 
-    /// Where the matrix begins that is number `index` of a stack of the shape `batch`.
+    /// Start of matrix number `index` of a stack of shape `batch`.
     fn start(&self, batch: &[usize], mut index: usize) -> usize {
         let own = self.shape.len() - 2;
         let mut start = self.offset;
@@ -300,21 +302,21 @@ impl Attention {
         let sizes = matrices.iter().all(|view| !view.shape.contains(&0));
         let rank = self.result.shape.len();
         let outputs = self.result.shape[rank - 1];
-        // Rows of the result are whole, wherever they lie.
+        // Rows of the result are contiguous, and each begins at a multiple of their length.
         let strides = &self.result.strides;
         let whole = (outputs == 1 || strides[rank - 1] == 1)
             && strides[..rank - 1].iter().all(|step| step % outputs == 0);
         sizes && whole
     }
 
-    /// Roughly how much work an element of the result is.
+    /// Estimated work for an element of the result.
     pub(crate) fn work(&self) -> usize {
         let keys = self.key.shape[self.key.shape.len() - 2];
-        // Two products, and the softmax of what lies between them.
+        // Two products, and the softmax between them.
         keys.saturating_mul(4)
     }
 
-    /// What runs it.
+    /// The kernel that runs it.
     pub(crate) fn kernel(&self) -> Kernel {
         let rank = self.result.shape.len();
         let batch = &self.result.shape[..rank - 2];

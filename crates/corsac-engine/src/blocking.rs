@@ -1,10 +1,10 @@
-//! Which images lie in blocks of channels.
+//! Assigns the blocked layout to images.
 //!
-//! Convolutions want [blocks](crate::kernels::blocked), if their weights are known before the program
-//! runs. What comes after them stays in blocks as long as there is a kernel for it: activations, sums,
-//! pools, concatenation, channels that are multiplied. Elsewhere images are reordered, once for each
-//! value; where the graph permutes an image to have its channels last, or back, the permutation is
-//! the reordering.
+//! Convolutions read and write [blocks of channels](crate::kernels::blocked) if their weights are
+//! known before the program runs. The images after them stay in blocks as long as there is a kernel
+//! for the next operator: activations, sums, pools, concatenation, products with a number for each
+//! channel. Elsewhere images are reordered, once for each value; where the graph permutes an image
+//! to have its channels last, or back, the reordering replaces the permutation.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -14,7 +14,7 @@ use crate::kernels::blocked::{BLOCK, Form};
 use crate::prepare::conv_shape;
 use crate::program::{Binary, Element, Op, Post, Program, Reduction, Step, Unary, ValueId};
 
-/// Puts images in blocks where that is good for the convolutions of `program`.
+/// Puts images in blocks where the convolutions of `program` profit.
 pub(crate) fn assign(program: &mut Program) {
     let steps = std::mem::take(&mut program.steps);
     let mut blocking = Blocking {
@@ -37,11 +37,12 @@ pub(crate) fn assign(program: &mut Program) {
 struct Blocking<'p> {
     program: &'p mut Program,
     steps: Vec<Step>,
-    /// By value as the program knows it, the value in blocks.
+    /// The value in blocks, by the value of the program.
     in_blocks: FxHashMap<ValueId, ValueId>,
-    /// By value that is computed in blocks, how to reorder it once it is wanted row by row.
+    /// The step that reorders a value to rows, by values that are computed in blocks: added at the
+    /// first use of the rows.
     in_rows: FxHashMap<ValueId, Step>,
-    /// By image that was permuted to have a plane for each channel, what it was before.
+    /// The image before a permutation to planes of channels, by the permuted image.
     by_pixel: FxHashMap<ValueId, ValueId>,
 }
 
@@ -55,7 +56,7 @@ impl Blocking<'_> {
         (!info.is_empty() && info.element == Element::F32).then_some(shape)
     }
 
-    /// The value under which an image is known: what it is another name of, if that has its shape.
+    /// The value under which an image is registered: the root of an alias if both have one shape.
     fn key(&self, value: ValueId) -> ValueId {
         let root = self.program.root(value);
         match self.program.shape(root) == self.program.shape(value) {
@@ -68,7 +69,7 @@ impl Blocking<'_> {
         self.in_blocks.contains_key(&self.key(value))
     }
 
-    /// Makes `value` to be had row by row.
+    /// Adds the step that reorders `value` to rows, if it has not been added.
     fn rows(&mut self, value: ValueId) {
         let root = self.program.root(value);
         if let Some(step) = self.in_rows.remove(&root) {
@@ -76,14 +77,14 @@ impl Blocking<'_> {
         }
     }
 
-    /// `value`, an image, in blocks.
+    /// The image `value` in blocks, reordered if it is not yet.
     fn blocks(&mut self, value: ValueId, step: &Step) -> ValueId {
         let key = self.key(value);
         if let Some(&blocks) = self.in_blocks.get(&key) {
             return blocks;
         }
         let mut shape = self.program.shape(key).to_vec();
-        // Numbers for channels may have no batch.
+        // Numbers for channels may have no batch dimension.
         while shape.len() < 4 {
             shape.insert(0, 1);
         }
@@ -120,17 +121,17 @@ impl Blocking<'_> {
         }
     }
 
-    /// Whether `step` is done in blocks.
+    /// Whether `step` can be computed in blocks.
     fn fits(&self, step: &Step) -> bool {
         let Some(shape) = self.shape(step.output) else {
             return false;
         };
-        // Constants read nothing.
+        // Constants have no inputs.
         let Some(&first) = step.inputs.first() else {
             return false;
         };
         let same = |&value: &ValueId| self.shape(value) == Some(shape);
-        // What fills up the last block has to stay a number that times zero is zero.
+        // Padding channels of the last block must stay finite: they are multiplied by zero weights.
         let fills = shape[1] % BLOCK != 0;
         let posts = step.post.iter().all(|post| match post {
             Post::Add(value) => same(value),
@@ -180,7 +181,7 @@ impl Blocking<'_> {
             }
     }
 
-    /// Whether `value` has one number for each channel, of each image or of all.
+    /// Whether `value` has one number for each channel, for each image or for all.
     fn is_for_channels(&self, value: ValueId, [batch, channels, ..]: ImageShape) -> bool {
         match *self.program.shape(value) {
             [own, of, 1, 1] => of == channels && (own == batch || own == 1),
@@ -220,7 +221,8 @@ impl Blocking<'_> {
         self.steps.push(step);
     }
 
-    /// `rows` is computed as `blocks`, and reordered when it is wanted.
+    /// Registers `blocks` as the value that is computed, and the step that reorders it to `rows`
+    /// where those are read.
     fn reorder_later(&mut self, blocks: ValueId, rows: ValueId, step: &Step) {
         self.in_blocks.insert(rows, blocks);
         let reorder = Step {
@@ -233,7 +235,7 @@ impl Blocking<'_> {
         self.in_rows.insert(rows, reorder);
     }
 
-    /// Takes means of whole planes in blocks.
+    /// Computes means of whole planes in blocks. Returns false if `step` is not such a mean.
     fn mean(&mut self, step: &Step) -> bool {
         let Op::Reduce {
             reduction: Reduction::Mean,
@@ -260,7 +262,8 @@ impl Blocking<'_> {
         true
     }
 
-    /// Permutations of an image that lies in blocks, and of one that may have to.
+    /// Reorders an image in blocks instead of permuting it. Otherwise returns false, and notes
+    /// permutations to planes, for a convolution may want the image in blocks later.
     fn permute(&mut self, step: &Step) -> bool {
         let Op::Copy { offset: 0, strides } = &step.op else {
             return false;
@@ -301,7 +304,7 @@ fn is_by_pixel(
     if *last != channels || *step != plane.cast_signed() {
         return false;
     }
-    // The dimensions before: of pixels, one behind the other, then of images.
+    // The dimensions before: pixels in order, then images.
     let mut expected = 1;
     let mut count = 1;
     for (&size, &step) in shape.iter().zip(strides).rev().skip(1) {

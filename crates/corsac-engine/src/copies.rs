@@ -1,7 +1,7 @@
-//! Copies of copies read what was copied in the first place.
+//! Composes strided copies: a copy of a copy reads the original value.
 //!
-//! Queries, keys and values are mostly slices of a permutation of what one linear layer computed. Each is a
-//! view of that itself, so that the permutation need not be made.
+//! Queries, keys and values are mostly slices of a permutation of the result of one linear layer.
+//! Each is a view of that result itself, so that the permutation need not be computed.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -10,10 +10,10 @@ use crate::program::{Op, Program, ValueId};
 
 type Strides = SmallVec<[isize; 6]>;
 
-/// Makes copies of copies read what was copied first, where they are views of it. Copies that nobody reads
-/// any more stay.
+/// Makes copies of copies read the original value, where they are views of it. Copies that become
+/// unused stay in the program.
 pub(crate) fn compose(program: &mut Program) {
-    // Which step copies to a value.
+    // The step that copies to a value.
     let mut copies: FxHashMap<ValueId, usize> = FxHashMap::default();
     for at in 0..program.steps.len() {
         let step = &program.steps[at];
@@ -43,8 +43,9 @@ pub(crate) fn compose(program: &mut Program) {
     }
 }
 
-/// The view of a view: shapes, offsets and strides, of which the second are those in the first one's elements
-/// row by row. It has to be a view of what the first is of, and to have rows in one piece if the second has.
+/// The view of a view, each as shape, offset and strides, the second over the elements of the
+/// first, row by row. `None` if the result is no strided view, or has rows in pieces where those of
+/// the second are contiguous.
 fn composed(
     (first_shape, first_offset, first_strides): (&[usize], usize, &[isize]),
     (shape, offset, strides): (&[usize], usize, &[isize]),
@@ -60,7 +61,7 @@ fn composed(
         let steps = indices.iter().zip(&first_strides);
         steps.map(|(index, stride)| index * stride).sum()
     };
-    // How far each dimension of the first is gone along by the elements that are read.
+    // The index in each dimension of the first view that the elements read so far reach.
     let mut reach = indices(offset, first_shape)?;
     let start = first_offset + along(&reach);
     let mut result = Strides::with_capacity(shape.len());
@@ -77,7 +78,7 @@ fn composed(
             (None, _) => return None,
         });
     }
-    // No dimension is left: what would be behind its end is in the next one.
+    // No index goes past the end of its dimension, where it would carry into the next.
     let stays = reach
         .iter()
         .zip(first_shape)
@@ -86,7 +87,7 @@ fn composed(
     (stays && in_one_piece).then_some((start, result))
 }
 
-/// The indices of the element with this number in a tensor of this shape.
+/// The indices of element `number` in a tensor of this shape.
 fn indices(mut number: usize, shape: &[usize]) -> Option<SmallVec<[usize; 6]>> {
     let mut indices: SmallVec<[usize; 6]> = SmallVec::from_elem(0, shape.len());
     for (index, &size) in indices.iter_mut().zip(shape).rev() {
@@ -107,15 +108,15 @@ mod tests {
 
     #[test]
     fn a_slice_of_a_permutation_is_a_view_of_the_whole() {
-        // A value of shape [4, 3, 2, 5], its permutation to [3, 2, 4, 5], and number 1 of three.
+        // A value of shape [4, 3, 2, 5], its permutation to [3, 2, 4, 5], and slice 1 of three.
         let permutation: (&[usize], usize, &[isize]) = (&[3, 2, 4, 5], 0, &[10, 5, 30, 1]);
         let slice: (&[usize], usize, &[isize]) = (&[2, 4, 5], 40, &[20, 5, 1]);
         let (offset, strides) = composed(permutation, slice).unwrap();
         assert_eq!((offset, &strides[..]), (10, &[5, 30, 1][..]));
-        // Dimensions that become one do not lie evenly before.
+        // Dimensions merged into one have no single stride in the original.
         let joined: (&[usize], usize, &[isize]) = (&[3, 8, 5], 0, &[40, 5, 1]);
         assert_eq!(composed(permutation, joined), None);
-        // Rows would be in pieces.
+        // Rows would not be contiguous.
         let turned: (&[usize], usize, &[isize]) = (&[5, 4], 0, &[1, 5]);
         let row: (&[usize], usize, &[isize]) = (&[4], 4, &[1]);
         assert_eq!(composed(turned, row), None);
@@ -160,7 +161,7 @@ mod tests {
         ) {
             let input: Vec<f32> = (0..shape.iter().product()).map(|at: usize| at as f32).collect();
             let first = view(&shape, &orders[0], &starts[0], steps[0]);
-            // Read under another shape: the first two dimensions as one, or one more.
+            // Read under another shape: the first two dimensions merged, or one more.
             let mut read_as = first.0.clone();
             if split {
                 read_as.insert(0, 1);

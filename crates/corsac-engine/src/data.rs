@@ -1,17 +1,17 @@
-//! Elements of the types that values are made of.
+//! Elements of values, by type.
 
 use multiversion::multiversion;
 
 use crate::program::Element;
 
-/// Elements that somebody else owns.
+/// Elements borrowed from elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Data<'a> {
     /// Floating-point numbers.
     F32(&'a [f32]),
     /// Integers.
     I64(&'a [i64]),
-    /// Truth values: bytes that are 0 or 1.
+    /// Booleans: bytes that are 0 or 1.
     Bool(&'a [u8]),
 }
 
@@ -22,18 +22,18 @@ pub enum DataMut<'a> {
     F32(&'a mut [f32]),
     /// Integers.
     I64(&'a mut [i64]),
-    /// Truth values: bytes that are 0 or 1.
+    /// Booleans: bytes that are 0 or 1.
     Bool(&'a mut [u8]),
 }
 
-/// Elements.
+/// Owned elements.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Elements {
     /// Floating-point numbers.
     F32(Vec<f32>),
     /// Integers.
     I64(Vec<i64>),
-    /// Truth values: bytes that are 0 or 1.
+    /// Booleans: bytes that are 0 or 1.
     Bool(Vec<u8>),
 }
 
@@ -43,7 +43,7 @@ impl Default for Elements {
     }
 }
 
-/// Whether all bytes are truth values, 0 or 1. All are looked at, many at a time.
+/// Whether all bytes are booleans, 0 or 1. All are tested, many at a time.
 #[must_use]
 #[multiversion(targets("x86_64+avx512f+avx512bw", "x86_64+avx2"))]
 pub fn are_truth_values(bytes: &[u8]) -> bool {
@@ -55,7 +55,7 @@ pub fn are_truth_values(bytes: &[u8]) -> bool {
 }
 
 impl<'a> Data<'a> {
-    /// What they are.
+    /// Type of the elements.
     #[must_use]
     pub fn element(&self) -> Element {
         match self {
@@ -65,7 +65,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// How many there are.
+    /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -75,13 +75,13 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The floating-point numbers; none of another type.
+    /// The floating-point numbers; empty for another type.
     pub(crate) fn numbers(self) -> &'a [f32] {
         match self {
             Self::F32(data) => data,
@@ -89,7 +89,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The integers; none of another type.
+    /// The integers; empty for another type.
     pub(crate) fn integers(self) -> &'a [i64] {
         match self {
             Self::I64(data) => data,
@@ -97,7 +97,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The truth values; none of another type.
+    /// The booleans; empty for another type.
     pub(crate) fn flags(self) -> &'a [u8] {
         match self {
             Self::Bool(data) => data,
@@ -113,7 +113,7 @@ impl Default for DataMut<'_> {
 }
 
 impl DataMut<'_> {
-    /// The same, to read.
+    /// The same elements, to read.
     pub(crate) fn shared(&self) -> Data<'_> {
         match self {
             Self::F32(data) => Data::F32(data),
@@ -122,25 +122,25 @@ impl DataMut<'_> {
         }
     }
 
-    /// What they are.
+    /// Type of the elements.
     #[must_use]
     pub fn element(&self) -> Element {
         self.shared().element()
     }
 
-    /// How many there are.
+    /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared().len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies as many elements of the same type.
+    /// Copies all elements from `from`, of the same type and number.
     pub(crate) fn copy_from(&mut self, from: Data<'_>) {
         match (self, from) {
             (Self::F32(to), Data::F32(from)) => to.copy_from_slice(from),
@@ -152,7 +152,7 @@ impl DataMut<'_> {
 }
 
 impl Elements {
-    /// This many zeros.
+    /// `len` zeros.
     #[must_use]
     pub fn zeros(element: Element, len: usize) -> Self {
         match element {
@@ -162,7 +162,7 @@ impl Elements {
         }
     }
 
-    /// Truth values from bytes, of which those that are not 0 are true.
+    /// Booleans from bytes, of which those that are not 0 are true.
     #[must_use]
     pub fn flags(mut bytes: Vec<u8>) -> Self {
         bytes
@@ -171,19 +171,19 @@ impl Elements {
         Self::Bool(bytes)
     }
 
-    /// How many there are.
+    /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.all().len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them.
+    /// All elements, to read.
     #[must_use]
     pub fn all(&self) -> Data<'_> {
         match self {
@@ -193,7 +193,7 @@ impl Elements {
         }
     }
 
-    /// All of them, to write to.
+    /// All elements, to write.
     #[must_use]
     pub fn all_mut(&mut self) -> DataMut<'_> {
         match self {
@@ -203,7 +203,7 @@ impl Elements {
         }
     }
 
-    /// The first ones.
+    /// The first `len` elements.
     pub(crate) fn first(&self, len: usize) -> Data<'_> {
         match self {
             Self::F32(data) => Data::F32(&data[..len]),

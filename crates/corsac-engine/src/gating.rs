@@ -1,8 +1,9 @@
-//! Images of which each channel is multiplied by a number, and that only a convolution of single pixels
-//! reads, as in squeeze and excitation: the weights are multiplied instead, when the program runs. There
-//! are as many for each pixel, and they are in the cache.
+//! Fuses a product of each channel with a number into the convolution of single pixels that alone
+//! reads it, as in squeeze-and-excitation: the weights are multiplied instead, when the program
+//! runs. All pixels share the weights, which stay in the cache.
 //!
-//! Before: `%2 = mul(%factors, %image)`, `%3 = conv(%2, w0, w1)`; after: `%3 = gated_conv(%image, w0, w1, %factors)`.
+//! Before: `%2 = mul(%factors, %image)`, `%3 = conv(%2, w0, w1)`; after:
+//! `%3 = gated_conv(%image, w0, w1, %factors)`.
 
 use rustc_hash::FxHashMap;
 
@@ -11,10 +12,10 @@ use crate::optimise::Uses;
 use crate::prepare::conv_shape;
 use crate::program::{Binary, Layout, Op, Program, Step, ValueId};
 
-/// Makes one step of each such pair.
+/// Replaces each such product and convolution by one step.
 pub(crate) fn fuse(program: &mut Program) {
     let uses = Uses::of(program);
-    // The product that makes a value, of those that may go.
+    // Image and factors of products that can be fused, by the value that they compute.
     let mut products: FxHashMap<ValueId, (ValueId, ValueId)> = FxHashMap::default();
     let mut steps = std::mem::take(&mut program.steps);
     for step in &mut steps {
@@ -35,7 +36,7 @@ pub(crate) fn fuse(program: &mut Program) {
     program.steps = steps;
 }
 
-/// The image and the factors of its channels, if `step` is nothing but their product in blocks.
+/// The image and the factors of its channels, if `step` is only their product, in blocks.
 fn product(program: &Program, step: &Step) -> Option<(ValueId, ValueId)> {
     let (Op::Binary(Binary::Mul), &[a, b]) = (&step.op, &step.inputs[..]) else {
         return None;
@@ -54,7 +55,8 @@ fn product(program: &Program, step: &Step) -> Option<(ValueId, ValueId)> {
         .find(|&(image, factors)| blocks && is_image(image) && are_factors(factors))
 }
 
-/// What `step` becomes, if it is a convolution of single pixels whose image may be multiplied.
+/// The operator that replaces `step`, if it is a convolution of single pixels that can multiply its
+/// weights.
 fn gated(program: &Program, step: &Step) -> Option<Op> {
     let Op::Conv(conv) = &step.op else {
         return None;
@@ -64,7 +66,8 @@ fn gated(program: &Program, step: &Step) -> Option<Op> {
     let pointwise = shape.is_pointwise() && conv.groups == 1;
     let blocks = program.value(step.output).layout == Layout::Blocks
         && Form::of(&shape, program.precision) == Some(Form::Blocks);
-    // With fewer pixels than a block has channels, the weights are more work than the image.
+    // With fewer pixels than a block has channels, scaling the weights is more work than scaling
+    // the image.
     let pays = rows * columns >= BLOCK;
     (pointwise && blocks && pays && step.inputs.len() == 3).then(|| Op::GatedConv(conv.clone()))
 }

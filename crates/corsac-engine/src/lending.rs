@@ -1,5 +1,5 @@
-//! Large weights that steps read as they are, such as the rows of an embedding: the host passes them with
-//! each run, and nobody has a copy of them.
+//! Borrowed weights: large weights that steps read as they are, such as the rows of an embedding.
+//! The host passes them with each run, so that they are never copied.
 
 use corsac_ir::DType;
 use rustc_hash::FxHashMap;
@@ -7,12 +7,12 @@ use rustc_hash::FxHashMap;
 use crate::prepare::packed_inputs;
 use crate::program::{Element, Program, Source, ValueId};
 
-/// From how many elements on.
+/// Least number of elements of a borrowed weight.
 const LARGE: usize = 256 * 1024;
 
-/// Makes inputs of the large weights that `program`, which is [optimised](crate::optimise), reads as they are
-/// and that `is_lent` answers true for. Answers their numbers: they are passed after all other inputs, in
-/// this order.
+/// Turns the large weights that `program`, which is [optimised](crate::optimise), reads as they are
+/// into inputs, if `is_lent` is true for their numbers. Returns these numbers: the weights are
+/// passed after all other inputs, in this order.
 pub fn lend_weights(program: &mut Program, is_lent: &dyn Fn(usize) -> bool) -> Vec<usize> {
     let mut lent = Vec::new();
     let mut inputs: FxHashMap<ValueId, ValueId> = FxHashMap::default();

@@ -1,16 +1,16 @@
 //! Captured graphs as native programs.
 //!
 //! A graph with known types is lowered to a [`Program`]: steps of a small set of operators over
-//! numbered values ([`lower`]). The program is simplified ([`optimise`]: batch norms go into
-//! convolutions, activations and sums into what comes before them), its values are given places in
-//! little memory ([`Plan`]), weights are packed once ([`Executable`]), and then it runs: no graph, no
-//! allocation for values, no Python.
+//! numbered values ([`lower`]). The program is simplified ([`optimise`]: batch norms are fused into
+//! convolutions, activations and sums into the steps before them), its values are placed in as
+//! little memory as possible ([`Plan`]), and its weights are packed once ([`Executable`]). A run
+//! then needs no graph, no allocation for values and no Python.
 //!
-//! Elements are `f32`, and tensors are row-major. What cannot be lowered is an error that names the
-//! node and the reason; nothing is guessed.
+//! Elements are `f32`, `i64` or booleans, and tensors are row-major. A graph that cannot be lowered
+//! is an error that names the node and the reason; nothing is guessed.
 //!
-//! A [`Model`] is a program in a file, loaded and run with no Python and no PyTorch. A [`CacheFolder`] has
-//! what was found out about programs in earlier processes.
+//! A [`Model`] is a program in a file, loaded and run with no Python and no PyTorch. A
+//! [`CacheFolder`] keeps measurements of programs for later processes.
 
 #![forbid(unsafe_code)]
 

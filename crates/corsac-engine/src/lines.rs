@@ -1,41 +1,41 @@
-//! Memory that begins at a line of the cache.
+//! Memory aligned to cache lines.
 
 use std::ops::{Deref, DerefMut};
 
-/// How many numbers a line has: as many as a vector of AVX-512.
+/// Numbers of a cache line: as many as of a vector of AVX-512.
 pub(crate) const LINE: usize = 16;
 const LINE_BYTES: usize = LINE * size_of::<f32>();
 
-/// Numbers of which the first is at the beginning of a line, so that each vector of sixteen is a line. A vector
-/// that is parts of two lines is read twice, which costs products a tenth of their time.
+/// Numbers aligned to a cache line, so that each vector of sixteen is one line. A vector that
+/// straddles two lines is read twice, which costs products a tenth of their time.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    /// Up to a line longer than what is used of it.
+    /// Up to a line longer than the part in use.
     memory: Vec<f32>,
     start: usize,
     len: usize,
 }
 
 impl Lines {
-    /// This many zeros.
+    /// `len` zeros.
     #[must_use]
     pub(crate) fn zeros(len: usize) -> Self {
         if len == 0 {
             return Self::default();
         }
         let memory = vec![0.0; len + LINE - 1];
-        // An allocator may give memory of which this cannot be said.
+        // `align_offset` may find no offset.
         let start = memory.as_ptr().align_offset(LINE_BYTES).min(LINE - 1);
         Self { memory, start, len }
     }
 
-    /// Makes them `len` zeros.
+    /// Resizes to `len` zeros.
     pub(crate) fn clear_to(&mut self, len: usize) {
         self.reuse(len);
         self.fill(0.0);
     }
 
-    /// Makes them `len` numbers, of which nobody knows what they are.
+    /// Resizes to `len` numbers with unspecified values.
     pub(crate) fn reuse(&mut self, len: usize) {
         if self.memory.len() < len + LINE - 1 {
             *self = Self::zeros(len);
@@ -44,16 +44,16 @@ impl Lines {
     }
 }
 
-/// Whether there is memory for this many. To ask for more than there is ends the process.
+/// Whether this many elements can be allocated. A failed allocation would abort the process.
 pub(crate) fn has_room<T>(len: usize) -> bool {
     Vec::<T>::new().try_reserve_exact(len).is_ok()
 }
 
-/// This many zeros.
+/// `len` zeros.
 ///
 /// # Panics
 ///
-/// Where there is no memory for them: unlike the end of the process, that can be caught.
+/// If they cannot be allocated: unlike an abort of the process, a panic can be caught.
 pub(crate) fn zeros(len: usize) -> Vec<f32> {
     assert!(has_room::<f32>(len), "no memory for {len} numbers");
     vec![0.0; len]

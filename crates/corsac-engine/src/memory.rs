@@ -1,4 +1,4 @@
-//! The memory of a run: what a step writes is taken out of it, and it reads from the rest.
+//! Memory of a run. The part that a step writes is split off, and the step reads the rest.
 
 use std::mem;
 use std::ops::Range;
@@ -9,8 +9,7 @@ use crate::lines::{LINE, Lines, has_room};
 use crate::plan::{Lens, Place};
 use crate::program::Element;
 
-/// The memory of one run. It can be used for other programs after that
-/// ([`Executable::fit`](crate::Executable::fit)).
+/// Memory for the values of a run. It can be reused for runs of other programs.
 #[derive(Debug, Default)]
 pub struct Context {
     numbers: Lines,
@@ -26,7 +25,7 @@ pub(crate) struct Memory<'m> {
 }
 
 impl<'m> From<&'m mut [f32]> for Memory<'m> {
-    /// For programs of numbers alone.
+    /// For programs of floating-point numbers alone.
     fn from(numbers: &'m mut [f32]) -> Self {
         Self {
             numbers,
@@ -36,32 +35,32 @@ impl<'m> From<&'m mut [f32]> for Memory<'m> {
     }
 }
 
-/// What a step writes.
+/// The memory that a step writes.
 pub(crate) struct Written<'a> {
     /// Its result.
     pub(crate) result: DataMut<'a>,
-    /// Numbers that it needs besides.
+    /// Scratch memory for floating-point numbers.
     pub(crate) workspace: &'a mut [f32],
 }
 
-/// What else there is.
+/// The memory that a step may read: all but the part that it writes.
 pub(crate) struct Kept<'a> {
     numbers: Rest<'a, f32>,
     integers: Rest<'a, i64>,
     flags: Rest<'a, u8>,
     results: &'a [DataMut<'a>],
-    /// What is left of results that are written to.
+    /// Remaining parts of the results that are partly written.
     written: [(Option<usize>, Rest<'a, f32>); 2],
 }
 
-/// The results that a step writes to, taken out of all.
+/// The results that a step writes to, taken out of the list of all.
 pub(crate) struct Taken<'a> {
     numbers: [Option<usize>; 2],
     results: [DataMut<'a>; 2],
 }
 
 impl<'a> Taken<'a> {
-    /// Takes those that `result` and `workspace` lie in out of `results`.
+    /// Takes those that hold `result` and `workspace` out of `results`.
     pub(crate) fn out_of(results: &mut [DataMut<'a>], result: Place, workspace: Place) -> Self {
         let second = workspace
             .result
@@ -75,7 +74,7 @@ impl<'a> Taken<'a> {
         }
     }
 
-    /// Puts them back.
+    /// Puts them back into `results`.
     pub(crate) fn back(self, results: &mut [DataMut<'a>]) {
         for (number, result) in self.numbers.into_iter().zip(self.results) {
             if let Some(number) = number {
@@ -86,12 +85,12 @@ impl<'a> Taken<'a> {
 }
 
 impl Context {
-    /// Makes it large enough for as many elements.
+    /// Grows to at least as many elements as `lens` says. The old contents are lost.
     ///
     /// # Errors
-    /// There is no memory for them.
+    /// If they cannot be allocated.
     pub(crate) fn fit(&mut self, lens: Lens) -> Result<(), RunError> {
-        // Nobody wants what was in it: it need not be copied.
+        // The old memory is freed first: its contents need not be copied.
         if self.numbers.len() < lens.numbers {
             self.numbers = Lines::default();
             claim::<f32>(lens.numbers + LINE)?;
@@ -119,7 +118,7 @@ impl Context {
     }
 }
 
-/// That there is memory for this many.
+/// Reports an error if this many elements cannot be allocated.
 fn claim<T>(len: usize) -> Result<(), RunError> {
     let size_bytes = len.saturating_mul(size_of::<T>());
     match has_room::<T>(len) {
@@ -129,7 +128,7 @@ fn claim<T>(len: usize) -> Result<(), RunError> {
 }
 
 impl Memory<'_> {
-    /// Takes out the place of a result of `len` elements, and of a workspace.
+    /// Splits off the place of a result of `len` elements, and of a workspace.
     pub(crate) fn take_out<'a>(
         &'a mut self,
         (place, element, len): (Place, Element, usize),
@@ -137,7 +136,7 @@ impl Memory<'_> {
         taken: &'a mut Taken<'_>,
         results: &'a [DataMut<'a>],
     ) -> (Written<'a>, Kept<'a>) {
-        // Nothing, of other memory than that it lies in.
+        // An empty range for all memory but that which holds the part.
         let part = |wanted: bool, start: usize, len: usize| match wanted {
             true => start..start + len,
             false => 0..0,
@@ -194,7 +193,7 @@ impl Memory<'_> {
         (Written { result, workspace }, kept)
     }
 
-    /// All of it, to read.
+    /// All memory, to read.
     pub(crate) fn all<'a>(&'a self, results: &'a [DataMut<'a>]) -> Kept<'a> {
         Kept {
             numbers: Rest::all(self.numbers),
@@ -207,7 +206,7 @@ impl Memory<'_> {
 }
 
 impl<'a> Kept<'a> {
-    /// The `len` elements at `place`; none, if they are what is written.
+    /// The `len` elements at `place`; none if the step writes them.
     pub(crate) fn data(&self, place: Place, element: Element, len: usize) -> Data<'a> {
         match (element, place.result) {
             (Element::F32, _) => Data::F32(self.numbers(place, len)),
@@ -217,7 +216,7 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// The same for numbers.
+    /// The floating-point numbers of [`data`](Self::data).
     pub(crate) fn numbers(&self, place: Place, len: usize) -> &'a [f32] {
         let Some(result) = place.result else {
             return self.numbers.get(place.start, len);
@@ -234,7 +233,7 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// Memory that ranges were taken out of: what is left, and where it begins.
+/// Memory that ranges were split off: the remaining pieces, each with its start.
 struct Rest<'a, T> {
     pieces: [(usize, &'a [T]); 3],
 }
@@ -246,7 +245,7 @@ impl<'a, T> Rest<'a, T> {
         }
     }
 
-    /// Takes out two ranges that lie apart.
+    /// Splits off two disjoint ranges.
     fn of(
         memory: &'a mut [T],
         first: Range<usize>,

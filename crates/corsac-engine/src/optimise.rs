@@ -1,5 +1,6 @@
-//! Programs made shorter: batch norms and factors of channels into weights, activations and sums into
-//! what comes before them, steps that nobody asks for out; and images in the layout that convolutions want.
+//! Simplification of programs: batch norms and factors of channels are folded into weights,
+//! activations and sums are fused into the steps before them, unused steps are removed, and images
+//! get the layout that convolutions want.
 
 use rustc_hash::FxHashMap;
 
@@ -7,18 +8,18 @@ use crate::program::{Binary, Element, Op, Post, Program, Recipe, Step, ValueId};
 use crate::scaling::Scaling;
 use crate::{attention, blocking, copies, fusion, gating, portions, transposition};
 
-/// Simplifies `program`. Weights are computed from weights when they are packed.
+/// Simplifies `program`. Folded weights are computed when weights are packed.
 pub fn optimise(program: &mut Program) {
     copies::compose(program);
     remove_unused(program);
     attention::fuse(program);
-    // Copies that attention has not taken.
+    // Copies that attention has not absorbed.
     transposition::read_in_place(program);
     remove_unused(program);
     let uses = Uses::of(program);
     let steps = std::mem::take(&mut program.steps);
     let mut kept: Vec<Step> = Vec::with_capacity(steps.len());
-    // Which step makes a value, of those kept.
+    // The step that computes a value, of those kept.
     let mut maker: FxHashMap<ValueId, usize> = FxHashMap::default();
     for step in steps {
         let output = step.output;
@@ -41,7 +42,7 @@ pub fn optimise(program: &mut Program) {
     join(program);
 }
 
-/// Makes fewer steps of those that are left, in portions too.
+/// Fuses the remaining steps, those of micro-batches too.
 fn join(program: &mut Program) {
     for step in &mut program.steps {
         if let Op::Portions(portions) = &mut step.op {
@@ -56,7 +57,7 @@ fn join(program: &mut Program) {
     remove_unused(program);
 }
 
-/// How often values are read, aliases counted with what they are aliases of.
+/// Number of uses of each value, with those of its aliases.
 pub(crate) struct Uses(Vec<u32>);
 
 impl Uses {
@@ -74,7 +75,8 @@ impl Uses {
     }
 }
 
-/// Makes `step` a part of a step before it, and answers which, if that is possible.
+/// Folds or fuses `step` into a step before it, if that is possible, and returns the position of
+/// the step that then computes the result.
 fn absorb(
     program: &mut Program,
     uses: &Uses,
@@ -85,7 +87,7 @@ fn absorb(
     if program.element(step.output) != Element::F32 {
         return None;
     }
-    // Of the same shape: an alias may have another one than what its maker computes.
+    // No aliases: their shape may differ from that of the value that the step computes.
     let made_by = |program: &Program, value: ValueId| {
         let whole = program.root(value) == value && uses.once(value);
         whole.then(|| maker.get(&value).copied()).flatten()
@@ -97,7 +99,7 @@ fn absorb(
             let before = &mut kept[at];
             let takes_factors = match before.op {
                 Op::Conv(_) => true,
-                // Its outputs are channels where nothing follows them.
+                // Its outputs are channels where the batch norm has no dimensions after them.
                 Op::Linear => rows,
                 _ => false,
             };
@@ -148,7 +150,7 @@ fn absorb(
             if program.shape(a) != shape || program.shape(b) != shape {
                 return None;
             }
-            // Into the later one: the other value is there by then.
+            // Fuses into the later step: the other operand is computed by then.
             let (at_a, at_b) = (made_by(program, a), made_by(program, b));
             let made_at = |value: ValueId| maker.get(&program.root(value)).copied();
             let fits = |at: Option<usize>, other: ValueId| {
@@ -169,7 +171,7 @@ fn absorb(
 }
 
 impl Step {
-    /// Whether functions of single elements can be done before the result is stored.
+    /// Whether elementwise functions can be an epilogue of the step.
     fn takes_posts(&self) -> bool {
         matches!(
             self.op,
@@ -189,7 +191,7 @@ impl Step {
     }
 }
 
-/// A batch norm that nothing absorbs is a factor and an offset for each channel.
+/// Turns a batch norm that was not folded into a factor and an offset for each channel.
 fn stand_alone(program: &mut Program, step: Step) -> Step {
     let Op::BatchNorm { eps } = step.op else {
         return step;

@@ -1,12 +1,12 @@
-//! Batches that are too large for the cache: done a few images at a time, where nothing that a step
-//! computes of an image depends on others.
+//! Micro-batching: a batch whose values do not fit the cache is computed a few images at a time,
+//! where no step combines images.
 //!
-//! A network begins with large images and few weights and ends with small images and many weights. In
-//! the beginning it is better to take one image through several steps, since what a step has computed
-//! of it is in the cache for the next; at the end it is better to take all images through one step.
+//! A network begins with large images and few weights and ends with small images and many weights.
+//! At the beginning it is better to take one image through several steps, since the result of a
+//! step is in the cache for the next; at the end it is better to take all images through one step.
 //!
-//! Before: `%1 = conv(in0, w0)`, `%2 = conv(%1, w1)`; after: `%2 = portions(in0)`, of which each is
-//! computed by these two steps.
+//! Before: `%1 = conv(in0, w0)`, `%2 = conv(%1, w1)`; after: `%2 = portions(in0)`, whose body is
+//! these two steps.
 
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -16,17 +16,17 @@ use crate::program::{Element, Op, Output, Post, Program, Source, Step, ValueId};
 /// Values of this many bytes that a step reads and writes stay in the cache until the next.
 const CACHED: usize = 4 << 20;
 
-/// Steps over a batch, for a part of it at a time.
+/// Steps over a batch, computed one micro-batch at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Portions {
-    /// Into how many equal parts the batch is divided.
+    /// Number of micro-batches, all of equal size.
     pub count: usize,
-    /// What is done with each of them. Values and weights have the numbers that they have in the program
-    /// around; inputs and the result are parts of the inputs and the result of the step.
+    /// The steps for one micro-batch. Values and weights have the numbers of the enclosing program;
+    /// inputs and the result are slices of the inputs and the result of the step.
     pub body: Program,
 }
 
-/// Divides the batch of `program` where its values would not stay in the cache.
+/// Divides the batch of `program` into micro-batches where its values would not stay in the cache.
 pub(crate) fn divide(program: &mut Program) {
     let Some(batch) = batch_of(program) else {
         return;
@@ -46,7 +46,7 @@ pub(crate) fn divide(program: &mut Program) {
     program.steps = kept;
 }
 
-/// How many images the program is for, if there are several.
+/// Number of images of the program, if it is more than one.
 fn batch_of(program: &Program) -> Option<usize> {
     let convolution = |step: &&Step| matches!(step.op, Op::Conv(_));
     let first = program.steps.iter().find(convolution)?;
@@ -54,20 +54,21 @@ fn batch_of(program: &Program) -> Option<usize> {
     (batch > 1).then_some(batch)
 }
 
-/// Steps that are done together, for so many images at a time.
+/// Steps that are computed together, for `portion` images at a time.
 struct Section {
     start: usize,
     end: usize,
     portion: usize,
 }
 
-/// Steps between two places of a program where no more than one value is wanted later.
+/// Steps between two positions of a program at which no more than one value is live.
 struct Stage {
     start: usize,
     end: usize,
-    /// Whether images do not depend on each other.
+    /// Whether images are independent of each other.
     apart: bool,
-    /// Bytes of values that are read and written for all images, and the most that a step has.
+    /// Bytes of values that are read and written for all images: of all steps, and the most of one
+    /// step.
     values: usize,
     most: usize,
     /// Bytes of weights.
@@ -95,12 +96,13 @@ fn sections(program: &Program, batch: usize) -> Vec<Section> {
         }
         open = pays;
     }
-    // One step alone reads what others have written anyway.
+    // One step alone reads values that earlier steps have written to memory anyway.
     sections.retain(|own| own.end - own.start > 1 && own.portion < batch);
     sections
 }
 
-/// How many images stay in the cache together, of which all have `bytes` bytes: a divisor of `batch`.
+/// Number of images of a micro-batch that stays in the cache, where all images have `bytes` bytes:
+/// a divisor of `batch`.
 fn portion(batch: usize, bytes: usize) -> usize {
     let fit = CACHED / (bytes / batch).max(1);
     let divides = |&count: &usize| batch.is_multiple_of(count);
@@ -128,7 +130,7 @@ fn stages(program: &Program, batch: usize) -> Vec<Stage> {
         }
         until = until.max(last_read[program.root(step.output).index()]);
     }
-    // More than one value is left.
+    // More than one value is live.
     stage.apart = false;
     stages.push(stage);
     stages
@@ -162,8 +164,8 @@ impl Stage {
         self.weights = self.weights.saturating_add(weights);
     }
 
-    /// Whether reading its weights once for each image takes less than writing its values to memory and
-    /// reading them from there.
+    /// Whether reading its weights once for each image takes less than writing its values to memory
+    /// and reading them back.
     fn pays(&self, batch: usize) -> bool {
         self.apart && self.most > CACHED && self.weights.saturating_mul(batch) < self.values
     }
@@ -174,7 +176,7 @@ fn bytes(program: &Program, value: ValueId) -> usize {
     info.stored_len().saturating_mul(info.element.size_bytes())
 }
 
-/// Whether `step` computes the result for each image of that image alone.
+/// Whether `step` computes each image of its result from that image alone.
 fn is_apart(program: &Program, step: &Step, batch: usize) -> bool {
     let images = |value: ValueId| {
         let starts = |value: ValueId| {
@@ -186,7 +188,7 @@ fn is_apart(program: &Program, step: &Step, batch: usize) -> bool {
         numbers && starts(value) && starts(root) && !program.is_weight(root)
     };
     let dims = program.shape(step.output).len();
-    // The same for each image, or of each image.
+    // The same for all images, or one for each image.
     let operand = |&value: &ValueId| {
         let shape = program.shape(value);
         let same = program.is_weight(value) && (shape.len() < dims || shape[0] == 1);
@@ -216,7 +218,7 @@ fn is_apart(program: &Program, step: &Step, batch: usize) -> bool {
         })
 }
 
-/// `steps` as one, which takes `portion` images through all of them before the next.
+/// `steps` as one step, which takes `portion` images through all of them before the next.
 fn together(program: &Program, steps: Vec<Step>, portion: usize) -> Option<Step> {
     let last = steps.last()?;
     let (output, node) = (last.output, last.node);

@@ -1,4 +1,4 @@
-//! Weights on their way from the host to where steps want them.
+//! Loading and packing of weights.
 
 use std::borrow::Cow;
 use std::ops::{Deref, Range};
@@ -22,27 +22,28 @@ use crate::spread::Spread;
 use crate::threads::{default_threads, on_threads};
 use crate::weight_cache::{Origin, PackForm, PackKey, Packed, WeightCache};
 
-/// Weights of fewer elements are packed before other threads have woken up: 64 x 1024 take 20 to 30 µs.
+/// Weights of fewer elements are packed before other threads have woken up: 64 x 1024 take 20 to 30
+/// µs.
 const SMALL: usize = 64 * 1024;
 
-/// Where weights come from.
+/// Source of weights.
 pub trait Weights {
-    /// The elements of the weight with this number, row by row; `None` if there is none. Where they can
-    /// be read as they lie, they are lent: packing is the only copy that is made of most weights.
+    /// The elements of weight `number`, row by row; `None` if it is missing. They are borrowed
+    /// where possible: packing is then the only copy of most weights.
     fn weight(&self, number: usize) -> Option<Cow<'_, [f32]>>;
 
-    /// The same for a weight of integers.
+    /// The elements of an integer weight.
     fn integers(&self, _number: usize) -> Option<Vec<i64>> {
         None
     }
 
-    /// The same for a weight of truth values: bytes, of which those that are not 0 are true.
+    /// The elements of a boolean weight: bytes, of which those that are not 0 are true.
     fn flags(&self, _number: usize) -> Option<Vec<u8>> {
         None
     }
 }
 
-/// What a step needs besides its inputs, made once.
+/// Data that a step needs besides its inputs, made once.
 #[derive(Debug)]
 pub(crate) enum Prepared {
     Packed(Packed),
@@ -55,9 +56,9 @@ pub(crate) enum Prepared {
 /// A weight that was loaded.
 #[derive(Clone, Debug)]
 enum Loaded<'a> {
-    /// Where its source has it.
+    /// Borrowed from its source.
     Lent(&'a [f32]),
-    /// A copy, or made of other weights.
+    /// Copied, or computed from other weights.
     Own(Arc<Vec<f32>>),
 }
 
@@ -82,7 +83,7 @@ impl Deref for Loaded<'_> {
 }
 
 impl Loaded<'_> {
-    /// To be kept when its source is gone.
+    /// Takes ownership, to outlive the source.
     fn into_own(self) -> Arc<Vec<f32>> {
         match self {
             Self::Lent(weight) => Arc::new(weight.to_vec()),
@@ -91,20 +92,20 @@ impl Loaded<'_> {
     }
 }
 
-/// Weights on the way from their source to where they are packed.
+/// Loads weights from their source, and packs them.
 pub(crate) struct Loader<'a> {
     program: &'a Program,
     source: &'a dyn Weights,
-    /// What other programs of the model have loaded and packed.
+    /// Weights that other programs of the model have loaded and packed.
     cache: &'a WeightCache,
     values: Vec<Option<Loaded<'a>>>,
-    /// Integers and truth values, which are read as they are.
+    /// Integer and boolean weights, which are never packed.
     others: Vec<Option<Arc<Elements>>>,
-    /// Those that steps read as they are.
+    /// Whether steps read a weight as it is, by value.
     needed: Vec<bool>,
     /// The last step that a weight is packed for, by value.
     last: Vec<usize>,
-    /// How many threads pack.
+    /// Number of threads for packing.
     threads: usize,
 }
 
@@ -130,8 +131,8 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Lets go of what was loaded for the step with this number and is not wanted again, so that a
-    /// model is not in memory twice.
+    /// Frees the weights that were loaded for step `at` and are not needed later, so that a model
+    /// is not in memory twice.
     fn release(&mut self, at: usize, step: &Step) {
         let (values, needed, last) = (&mut self.values, &self.needed, &self.last);
         for_each_weight(self.program, step, &mut |value| {
@@ -141,7 +142,7 @@ impl<'a> Loader<'a> {
         });
     }
 
-    /// The weights that steps read as they are, by value. Those that were packed are let go.
+    /// The weights that steps read as they are, by value. Those that were packed are freed.
     pub(crate) fn unpacked(self) -> Vec<Option<Arc<Vec<f32>>>> {
         let values = self.values.into_iter().zip(self.needed).enumerate();
         let kept = values.map(|(at, (value, needed))| {
@@ -154,7 +155,7 @@ impl<'a> Loader<'a> {
         kept.collect()
     }
 
-    /// The weights of integers and truth values, by value.
+    /// The integer and boolean weights, by value.
     pub(crate) fn take_others(&mut self) -> Vec<Option<Arc<Elements>>> {
         std::mem::take(&mut self.others)
     }
@@ -166,7 +167,7 @@ impl<'a> Loader<'a> {
         self.load(root)
     }
 
-    /// Loads a value that is a weight or made of weights.
+    /// Loads a value that is a weight or computed from weights.
     fn load(&mut self, value: ValueId) -> Result<(), RunError> {
         let value = self.program.root(value);
         if self.values[value.index()].is_some() || self.others[value.index()].is_some() {
@@ -215,7 +216,7 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Makes a weight of so many elements: by the calling thread, if it is a small one.
+    /// Computes a weight of `elements` elements: on the calling thread, if it is small.
     fn on_threads<T: Send>(&self, elements: usize, make: impl FnOnce() -> T + Send) -> T {
         match elements < SMALL {
             true => make(),
@@ -228,7 +229,7 @@ impl<'a> Loader<'a> {
         self.values[root.index()].as_deref().unwrap_or(&[])
     }
 
-    /// Loads what the step with this number reads, and packs what it wants packed.
+    /// Loads the weights that step `at` reads, and packs those that it needs packed.
     pub(crate) fn prepare(&mut self, at: usize, step: &Step) -> Result<Prepared, RunError> {
         let form = pack_form(self.program, step);
         let packed = packed_range(form.as_ref(), step);
@@ -262,7 +263,7 @@ impl<'a> Loader<'a> {
         Ok(prepared)
     }
 
-    /// The weights of a step, packed now or before.
+    /// The packed weights of a step, from the cache if they are there.
     fn packed(&mut self, step: &Step, form: PackForm) -> Result<Packed, RunError> {
         let program = self.program;
         let bias = step.weights().get(1);
@@ -315,8 +316,8 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// What the weights of a step are packed for; `None` if they are not. Weights that are computed
-/// while the program runs are packed then.
+/// The form in which the weights of a step are packed; `None` if they are not. Weights that are
+/// computed while the program runs are packed then.
 fn pack_form(program: &Program, step: &Step) -> Option<PackForm> {
     match step.op {
         Op::Conv(_) | Op::GatedConv(_) | Op::Linear | Op::Recurrent(_) => {}
@@ -350,7 +351,7 @@ fn pack_form(program: &Program, step: &Step) -> Option<PackForm> {
     }
 }
 
-/// Which of the values that `step` reads are packed before the program runs.
+/// The range of the inputs of `step` that are packed before the program runs.
 pub(crate) fn packed_inputs(program: &Program, step: &Step) -> Range<usize> {
     packed_range(pack_form(program, step).as_ref(), step)
 }
@@ -363,7 +364,7 @@ fn packed_range(form: Option<&PackForm>, step: &Step) -> Range<usize> {
     }
 }
 
-/// The weight that was found, if it is there and has all its elements.
+/// The weight that was found, if it has all its elements.
 fn whole<T>(
     found: Option<T>,
     number: usize,
@@ -382,7 +383,8 @@ fn whole<T>(
     }
 }
 
-/// Calls `visit` with the values that `step` reads, and with the weights that they are made of.
+/// Calls `visit` with the values that `step` reads, and with the weights that they are computed
+/// from.
 fn for_each_weight(program: &Program, step: &Step, visit: &mut dyn FnMut(ValueId)) {
     let mut rest: Vec<ValueId> = step.reads().collect();
     while let Some(value) = rest.pop() {
@@ -419,7 +421,7 @@ pub(crate) fn linear_kernel(
     bias: Option<&[f32]>,
 ) -> Linear {
     if let Op::Recurrent(own) = &step.op {
-        // What is rounded in one time step would be in all later ones.
+        // A rounding error of one time step would carry into all later ones.
         return Linear::F32(LinearKernel::new(weight, bias, own.batch));
     }
     match program.precision.amx() {
@@ -439,8 +441,8 @@ pub(crate) enum Linear {
 }
 
 impl Linear {
-    /// Writes a row of outputs for each row of `input`; `finish(at, chunk)` is called with each piece
-    /// of the result that begins at element `at`.
+    /// Writes a row of outputs for each row of `input`. Calls `finish(at, chunk)` with each piece
+    /// of the result, which begins at element `at`.
     pub(crate) fn run(
         &self,
         input: &[f32],
@@ -455,7 +457,7 @@ impl Linear {
     }
 }
 
-/// A matrix whose transposed has `rows` rows, transposed.
+/// The transpose of `matrix`, which has `rows` columns; the result has `rows` rows.
 fn transposed(matrix: &[f32], rows: usize) -> Vec<f32> {
     let columns = matrix.len() / rows.max(1);
     let mut made = vec![0.0; matrix.len()];
@@ -479,7 +481,7 @@ fn scaled(weight: &[f32], factors: &[f32]) -> Vec<f32> {
 }
 
 impl Recipe {
-    /// What is added to the variance.
+    /// The number that is added to the variance.
     pub(crate) fn eps(self) -> f32 {
         match self {
             Self::NormWeight(eps)
@@ -490,7 +492,7 @@ impl Recipe {
         }
     }
 
-    /// The weight of this shape, made of `inputs`.
+    /// Computes the weight of shape `shape` from `inputs`.
     fn make(self, inputs: &[&[f32]], shape: &[usize]) -> Vec<f32> {
         match self {
             Self::NormWeight(eps) => scaled(inputs[0], &Norm::of(&inputs[1..], eps).scales()),
@@ -513,7 +515,7 @@ impl Recipe {
     }
 }
 
-/// A batch norm in evaluation, in double precision.
+/// A batch norm in evaluation mode, in double precision.
 struct Norm<'a> {
     mean: &'a [f32],
     variance: &'a [f32],
@@ -523,7 +525,7 @@ struct Norm<'a> {
 }
 
 impl<'a> Norm<'a> {
-    /// Of mean, variance, and weight and bias if it has them.
+    /// From mean, variance, and weight and bias if there are four inputs.
     fn of(inputs: &[&'a [f32]], eps: f32) -> Self {
         Self {
             mean: inputs[0],
@@ -534,13 +536,13 @@ impl<'a> Norm<'a> {
         }
     }
 
-    /// What channel `at` is multiplied with.
+    /// Factor of channel `at`.
     fn scale(&self, at: usize) -> f64 {
         let gamma = self.gamma.map_or(1.0, |gamma| f64::from(gamma[at]));
         gamma / (f64::from(self.variance[at]) + self.eps).sqrt()
     }
 
-    /// What is added then.
+    /// Offset of channel `at`, added after the factor.
     fn offset(&self, at: usize) -> f64 {
         let beta = self.beta.map_or(0.0, |beta| f64::from(beta[at]));
         beta - f64::from(self.mean[at]) * self.scale(at)

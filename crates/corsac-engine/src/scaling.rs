@@ -1,24 +1,25 @@
-//! Factors of channels that become part of the weights before them: layer scale, as networks like
-//! ConvNeXt and DINOv2 have it, and norms that were folded by hand.
+//! Folds factors of channels into the weights before them: layer scale, as in ConvNeXt and DINOv2,
+//! and norms that were folded by hand.
 //!
-//! Before: `%3 = linear(%1, w0, w1)`, `%4 = copy(%3)`, `%5 = mul(w2, %4)`; after: `%3 = linear(%1, d0, d1)`,
-//! `%5 = copy(%3)`, whatever way the copy puts the dimensions.
+//! Before: `%3 = linear(%1, w0, w1)`, `%4 = copy(%3)`, `%5 = mul(w2, %4)`; after:
+//! `%3 = linear(%1, d0, d1)`, `%5 = copy(%3)`, for any permutation that the copy makes.
 
 use rustc_hash::FxHashMap;
 
 use crate::program::{Op, Program, Recipe, Step, ValueId};
 
-/// What is to be scaled, and what by.
+/// A layer and the factor of its channels.
 pub(crate) struct Scaling {
-    /// The step whose weights become others.
+    /// The step whose weights are scaled.
     layer: usize,
     factor: ValueId,
-    /// The step whose result is what the product was.
+    /// The step whose result replaces the product.
     pub(crate) result: usize,
 }
 
 impl Scaling {
-    /// Looks at a product. `made_by` answers the step that makes a value, if nothing else reads it.
+    /// Matches a product with a factor of channels. `made_by` returns the step that computes a
+    /// value, if the value has one use.
     pub(crate) fn of(
         program: &Program,
         kept: &[Step],
@@ -56,7 +57,7 @@ impl Scaling {
         })
     }
 
-    /// Gives the layer its new weights.
+    /// Scales the weights of the layer.
     pub(crate) fn apply(&self, program: &mut Program, kept: &mut [Step]) {
         for weight in &mut kept[self.layer].inputs[1..] {
             let shape = program.shape(*weight).to_vec();
@@ -65,7 +66,7 @@ impl Scaling {
     }
 }
 
-/// The dimension of `shape` that a factor of shape `own` has an element for each place of.
+/// The only dimension of `shape` along which a factor of shape `own` varies.
 fn only_dim(own: &[usize], shape: &[usize]) -> Option<usize> {
     let rest = shape.len().checked_sub(own.len())?;
     let mut long = (0..own.len()).filter(|&dim| own[dim] != 1);
@@ -73,7 +74,8 @@ fn only_dim(own: &[usize], shape: &[usize]) -> Option<usize> {
     (long.next().is_none() && own[dim] == shape[rest + dim]).then_some(rest + dim)
 }
 
-/// Which dimension of a tensor that lies row by row is `dim` of a permutation of it, with these strides.
+/// The dimension of a row-major tensor of shape `from` that becomes dimension `dim` of its
+/// permutation with shape `to` and these strides. `None` if it is no permutation.
 fn source_dim(from: &[usize], to: &[usize], strides: &[isize], dim: usize) -> Option<usize> {
     let mut at: FxHashMap<(usize, isize), usize> = FxHashMap::default();
     let mut stride = 1;
@@ -86,7 +88,7 @@ fn source_dim(from: &[usize], to: &[usize], strides: &[isize], dim: usize) -> Op
     let mut found = None;
     for (own, (&size, &stride)) in to.iter().zip(strides).enumerate() {
         if size > 1 {
-            // Each dimension once: nothing is repeated, and nothing left out.
+            // Each dimension once: no element is repeated or left out.
             let source = at.remove(&(size, stride))?;
             if own == dim {
                 found = Some(source);
@@ -124,7 +126,7 @@ mod tests {
             source_dim(&from, &[1, 3, 5, 7], &[105, 1, 21, 3], 2),
             Some(1)
         );
-        // A part of it, one that is repeated, and one that goes backwards.
+        // A part of the tensor, one that repeats elements, and one with a negative stride.
         assert_eq!(source_dim(&from, &[1, 3, 5, 6], &[105, 1, 21, 3], 1), None);
         assert_eq!(source_dim(&from, &[2, 3, 5, 7], &[0, 1, 21, 3], 1), None);
         assert_eq!(source_dim(&from, &[1, 3, 5, 7], &[105, -1, 21, 3], 1), None);

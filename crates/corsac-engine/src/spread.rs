@@ -1,13 +1,14 @@
-//! Work that is spread over the threads of a pool, or done by the thread that has it.
+//! Work spread over the threads of a pool, or done by the calling thread.
 //!
-//! A thread that is no pool's does its work alone. rayon would go to a pool of its own then, and starts the threads of
-//! that as soon as it is asked for anything, were it only how many there are: so kernels divide their work by
-//! [`thread_count`] and do it by [`Spread`], which ask rayon in pools only.
+//! A thread outside all pools does its work alone. rayon would use its global pool there, and
+//! starts the threads of that pool as soon as it is asked for anything, even for their number.
+//! Kernels therefore divide their work by [`thread_count`] and run it with [`Spread`], which call
+//! rayon in pools only.
 
 use rayon::iter::IndexedParallelIterator;
 use rayon::iter::plumbing::{Producer, ProducerCallback};
 
-/// How many threads take part in what the calling thread does.
+/// Number of threads that share the work of the calling thread.
 pub(crate) fn thread_count() -> usize {
     #[expect(clippy::disallowed_methods, reason = "asked in a pool")]
     match rayon::current_thread_index() {
@@ -16,9 +17,9 @@ pub(crate) fn thread_count() -> usize {
     }
 }
 
-/// Parallel iterators that may be those of one thread.
+/// Parallel iterators that also run on a single thread.
 pub(crate) trait Spread: IndexedParallelIterator {
-    /// Does `work` with each item; in order, if the calling thread is alone.
+    /// Calls `work` with each item; in order, if the calling thread is alone.
     fn spread(self, work: impl Fn(Self::Item) + Sync + Send) {
         #[expect(clippy::disallowed_methods, reason = "asked in a pool")]
         match thread_count() {
@@ -27,7 +28,7 @@ pub(crate) trait Spread: IndexedParallelIterator {
         }
     }
 
-    /// The same with what `init` makes, for one item after another.
+    /// Calls `work` with each item and a state that `init` makes once for a run of items.
     fn spread_with<T>(
         self,
         init: impl Fn() -> T + Sync + Send,
@@ -46,7 +47,7 @@ pub(crate) trait Spread: IndexedParallelIterator {
 
 impl<I: IndexedParallelIterator> Spread for I {}
 
-/// Does its work with all items of a producer, none of which is given away.
+/// Calls its function with all items of a producer, without splitting it.
 struct InOrder<F>(F);
 
 impl<T, F: FnMut(T)> ProducerCallback<T> for InOrder<F> {
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
     use crate::threads::on_threads;
 
-    /// Sums of rows of two, by `spread` and by `spread_with`, and whether other threads did any.
+    /// Sums of rows of two, by `spread` and by `spread_with`, and whether other threads took part.
     fn sums(len: usize) -> (Vec<usize>, Vec<usize>, bool) {
         let own = thread::current().id();
         let numbers: Vec<usize> = (0..len).collect();

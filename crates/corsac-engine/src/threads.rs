@@ -1,4 +1,4 @@
-//! The threads that programs run on.
+//! Thread pools that programs run on.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -6,26 +6,26 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// Pools by process and number of threads; `None` where there were no threads to be had.
+/// Pools by process and number of threads; `None` where the threads could not be started.
 type Pools = HashMap<(u32, usize), Option<Arc<ThreadPool>>>;
 
-/// One pool for each number of threads that was asked for: usually one. A process that was forked has
-/// none of its parent's threads, so that pools are each process's own.
+/// One pool for each number of threads in use: usually one. A forked process has none of the
+/// threads of its parent, so that each process has its own pools.
 static POOLS: LazyLock<Mutex<Pools>> = LazyLock::new(Mutex::default);
 
-/// The most threads that may be asked for.
+/// Largest number of threads that is accepted.
 pub const MOST_THREADS: usize = 65536;
 
-/// A number of threads as a user writes it. `None` if it is no number from 1 to [`MOST_THREADS`].
+/// Parses a number of threads. `None` if it is no number from 1 to [`MOST_THREADS`].
 pub fn parse_threads(text: &str) -> Option<usize> {
     let threads = text.trim().parse().ok()?;
     (1..=MOST_THREADS).contains(&threads).then_some(threads)
 }
 
-/// What `CORSAC_NUM_THREADS` says: `None` if it is not set, or empty.
+/// The value of `CORSAC_NUM_THREADS`; `None` if it is not set, or empty.
 ///
 /// # Errors
-/// What is wrong, if that is no number of threads.
+/// A description of the fault, if the value is no number of threads.
 pub fn threads_setting() -> Result<Option<usize>, String> {
     let Some(text) = std::env::var_os("CORSAC_NUM_THREADS") else {
         return Ok(None);
@@ -41,20 +41,20 @@ pub fn threads_setting() -> Result<Option<usize>, String> {
     }
 }
 
-/// How many threads the user wants: [`threads_setting`], where it is one.
+/// Number of threads that the user has set: [`threads_setting`], where it is valid.
 pub fn chosen_threads() -> Option<usize> {
     threads_setting().ok().flatten()
 }
 
-/// How many threads take part where nobody says it: [`chosen_threads`], or as many as the process may
-/// use cores.
+/// Number of threads of a run by default: [`chosen_threads`], or the number of cores that the
+/// process may use.
 pub fn default_threads() -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     chosen_threads().unwrap_or_else(cores)
 }
 
-/// Does `work` on this many threads. Threads that wait sleep; all programs of a process share them. What runs a
-/// program elsewhere, on a thread of no pool, has that thread alone.
+/// Runs `work` on a pool of this many threads, which all programs of a process share and whose idle
+/// threads sleep. A program that is run on a thread of no pool uses that thread alone.
 pub fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
     let pool = POOLS.lock().ok().and_then(|mut pools| {
         let own = (std::process::id(), threads);
@@ -73,21 +73,22 @@ pub fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T
     });
     match pool {
         Some(pool) => pool.install(work),
-        // No threads are to be had: on the one that there is.
+        // No threads can be started: the calling thread does the work.
         None => work(),
     }
 }
 
-/// Threads that stay where they are.
+/// Pinning of threads to processors.
 ///
-/// After a tenth of a second without calls, Linux woke both of two threads on one processor, and moved one of them
-/// only some 10 ms later: a call of DenseNet-121 took 25 ms instead of 18.
+/// After a tenth of a second without calls, Linux woke both of two threads on one processor, and
+/// moved one of them only some 10 ms later: a call of DenseNet-121 took 25 ms instead of 18.
 #[cfg(target_os = "linux")]
 mod processors {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-    /// A processor for each of as many threads as the process may use processors. None if there are more or
-    /// fewer: which of them are free is for the kernel to know. None if `CORSAC_PIN_THREADS` is 0.
+    /// A processor for each thread, if there are as many threads as processors that the process may
+    /// use; otherwise none, since the kernel knows better which are free. None if
+    /// `CORSAC_PIN_THREADS` is 0.
     pub(super) fn one_for_each(threads: usize) -> Vec<usize> {
         let wanted =
             std::env::var("CORSAC_PIN_THREADS").map_or(true, |chosen| chosen.trim() != "0");
@@ -105,7 +106,7 @@ mod processors {
         }
     }
 
-    /// Keeps the calling thread on `processor`. Where that is refused, it goes where the kernel wants.
+    /// Pins the calling thread to `processor`. If that is refused, the kernel places it.
     pub(super) fn stay_on(processor: usize) {
         let mut only = CpuSet::new();
         only.set(processor);
@@ -147,7 +148,7 @@ mod tests {
         for threads in [1, all.len() + 1] {
             assert_eq!(of_threads(threads), vec![all.clone(); threads]);
         }
-        // The caller may go where it could before.
+        // The calling thread is not pinned.
         assert_eq!(allowed(&sched_getaffinity(None).unwrap()), all);
     }
 

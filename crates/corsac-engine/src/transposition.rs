@@ -1,14 +1,16 @@
-//! Products that read a transposed matrix where it lies, instead of a copy that was transposed.
+//! Lets products read a transposed matrix in place of a transposed copy.
 //!
 //! Gradients of linear layers are products with transposed weights and transposed operands.
 //!
-//! Before: `%3 = copy(%1)`, `%4 = matmul(%3, %2)`; after: `%4 = matmul(%1, %2)`, the first one transposed.
+//! Before: `%3 = copy(%1)`, `%4 = matmul(%3, %2)`; after: `%4 = matmul(%1, %2)`, the first operand
+//! transposed.
 
 use rustc_hash::FxHashMap;
 
 use crate::program::{Element, Op, Program, Source, ValueId};
 
-/// Lets products read what copies transpose. Copies stay; they are unused then, unless others read them.
+/// Lets products read the matrices that copies transpose. Copies stay in the program; they are
+/// unused then, unless other steps read them.
 pub(crate) fn read_in_place(program: &mut Program) {
     let mut copied: FxHashMap<ValueId, ValueId> = FxHashMap::default();
     for step in &program.steps {
@@ -49,7 +51,7 @@ pub(crate) fn read_in_place(program: &mut Program) {
     }
 }
 
-/// Whether a view of rows, of this shape, has the last two dimensions exchanged.
+/// Whether a view of this shape over a row-major tensor exchanges its last two dimensions.
 fn is_transposition(shape: &[usize], strides: &[isize]) -> bool {
     let rank = shape.len();
     if rank < 2 || shape.contains(&0) {
@@ -57,7 +59,7 @@ fn is_transposition(shape: &[usize], strides: &[isize]) -> bool {
     }
     let mut expected = 1;
     for dim in (0..rank).rev() {
-        // The columns of the result are the rows of what is read.
+        // The columns of the result are the rows of the operand.
         let dim = match rank - dim {
             1 => rank - 2,
             2 => rank - 1,
@@ -71,7 +73,7 @@ fn is_transposition(shape: &[usize], strides: &[isize]) -> bool {
     true
 }
 
-/// What `value` is the transposed form of, as matrices; `None` if it is of nothing.
+/// The matrix that `value` is the transpose of; `None` if it is none.
 fn source(
     program: &mut Program,
     copied: &FxHashMap<ValueId, ValueId>,

@@ -1,8 +1,8 @@
-//! Weights in the forms that steps want, shared by the programs of one model.
+//! Packed weights, shared by the programs of one model.
 //!
 //! A model has a program for each set of shapes that it is called with. Its weights are the same in
-//! all of them, and packing them takes longer than everything else that compiling does: what one
-//! program has packed, the next one takes. Weights that no program uses any more are let go.
+//! all of them, and packing them takes longer than the rest of compilation: a program reuses the
+//! weights that earlier ones have packed. Weights that no program uses any more are freed.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -17,7 +17,8 @@ use crate::kernels::conv::{ConvKernel, ConvShape};
 use crate::prepare::Linear;
 use crate::program::{Program, Recipe, Source, ValueId};
 
-/// Weights that programs share. It is for one set of weights: what changes them needs a new one.
+/// Weights that programs share. A cache belongs to one set of weights: when they change, a new one
+/// is needed.
 #[derive(Debug, Default)]
 pub struct WeightCache {
     packed: Mutex<FxHashMap<PackKey, Held>>,
@@ -25,12 +26,13 @@ pub struct WeightCache {
     others: Mutex<FxHashMap<Origin, Weak<Elements>>>,
 }
 
-/// What a weight is made of, whatever it is called in a program.
+/// Origin of a weight, whatever its number in a program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
     /// The weight that the host has under this number.
     Given(usize),
-    /// Weights put together: which way, with what is added to variances, and what of.
+    /// A weight computed from others: the recipe, the bits of the number that is added to
+    /// variances, and the origins of the inputs.
     Derived {
         recipe: std::mem::Discriminant<Recipe>,
         eps_bits: u32,
@@ -57,18 +59,19 @@ impl Origin {
     }
 }
 
-/// What weights are packed for.
+/// The form in which weights are packed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PackForm {
-    /// Images of these sizes. How many there are at once makes no difference.
+    /// For a convolution of these shapes. The number of images does not matter.
     Conv(ConvShape),
-    /// The same, in blocks of channels.
+    /// For a convolution in blocks of channels.
     Blocked(ConvShape, Form),
-    /// Outputs and inputs, and how many blocks of outputs are computed together; none in bfloat16.
+    /// For a linear layer with these numbers of outputs and inputs, and this number of blocks of
+    /// outputs that are computed together; `None` for bfloat16.
     Linear([usize; 2], Option<usize>),
 }
 
-/// Which weights are packed, and what for.
+/// Key of packed weights: their form, and the weight and bias that were packed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PackKey {
     pub(crate) form: PackForm,
@@ -86,7 +89,7 @@ pub(crate) enum Packed {
     Linear(Arc<Linear>),
 }
 
-/// The same, as long as a program has them.
+/// Packed weights, held weakly: they live as long as a program has them.
 #[derive(Debug)]
 enum Held {
     Conv(Weak<ConvKernel>),
@@ -121,7 +124,7 @@ impl Held {
 }
 
 impl WeightCache {
-    /// What was packed before.
+    /// The packed weights of `key`, if they are still in use.
     pub(crate) fn packed(&self, key: &PackKey) -> Option<Packed> {
         self.packed.lock().ok()?.get(key)?.taken()
     }
@@ -132,7 +135,7 @@ impl WeightCache {
         }
     }
 
-    /// What was loaded before.
+    /// The loaded weight of `origin`, if it is still in use.
     pub(crate) fn unpacked(&self, origin: &Origin) -> Option<Arc<Vec<f32>>> {
         self.unpacked.lock().ok()?.get(origin)?.upgrade()
     }
@@ -143,7 +146,7 @@ impl WeightCache {
         }
     }
 
-    /// The same for weights of integers and truth values.
+    /// The integer or boolean weight of `origin`, if it is still in use.
     pub(crate) fn other(&self, origin: &Origin) -> Option<Arc<Elements>> {
         self.others.lock().ok()?.get(origin)?.upgrade()
     }

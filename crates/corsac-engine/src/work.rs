@@ -1,22 +1,22 @@
-//! How much work a program is, to tell those that one thread is best for.
+//! Estimate of the work of a program, by which small ones are run on one thread.
 //!
-//! The unit is one product and sum of a linear layer on one thread, about 25 ps on an AMD EPYC with AVX-512. What
-//! elements of other steps take was measured there, on rows of 128 and images of 1000 pixels in the cache, and is rounded;
-//! it may be wrong by a factor of two.
+//! The unit is one product and sum of a linear layer on one thread, about 25 ps on an AMD EPYC with
+//! AVX-512. The cost of elements of other steps was measured there, on rows of 128 and images of
+//! 1000 pixels in the cache, and is rounded; it may be wrong by a factor of two.
 
 use crate::general::{Arithmetic, General};
 use crate::kernels::fused::{Function, Fused, Width};
 use crate::program::{Op, Post, Program, Step, Unary};
 
-/// Roughly how much work a run is.
+/// Estimated work of a run.
 pub(crate) fn work(program: &Program) -> usize {
     let steps = program.steps.iter().map(|step| of_step(program, step));
     steps.fold(0, usize::saturating_add)
 }
 
-/// Elements that are read, computed simply, and written.
+/// Cost of an element that is read, computed simply, and written.
 const SIMPLE: usize = 4;
-/// Elements that are computed or moved one by one.
+/// Cost of an element that is computed or moved one by one.
 const SINGLE: usize = 48;
 
 fn of_step(program: &Program, step: &Step) -> usize {
@@ -27,11 +27,11 @@ fn of_step(program: &Program, step: &Step) -> usize {
     let each: usize = match &step.op {
         Op::Conv(conv) | Op::GatedConv(conv) => {
             let products: usize = shape(1)[1..].iter().product();
-            // Those of channels on their own are read for one result each.
+            // With groups, an element that is read is used for few results.
             products * if conv.groups > 1 { 2 } else { 1 }
         }
         Op::Linear => {
-            // With few rows, it takes as long as the weights do to come.
+            // With few rows, a layer takes as long as its weights take to load.
             read = read.saturating_mul(3);
             shape(0).last().copied().unwrap_or(0)
         }
@@ -160,7 +160,7 @@ fn of_arithmetic(function: Arithmetic) -> usize {
     }
 }
 
-/// An element of a function: those with vectors of their own, and those that are of the C library.
+/// Cost of an element of a function: vectorised ones, and those of the C library.
 fn of_unary(function: Unary) -> usize {
     match function {
         Unary::Relu

@@ -1,4 +1,4 @@
-//! Attention against what its definition says, written down plainly in double precision.
+//! Attention against its definition, computed naively in double precision.
 
 mod kit;
 
@@ -10,11 +10,11 @@ struct Case {
     keys: usize,
     width: usize,
     outputs: usize,
-    /// Heads beside each other in a row, as a linear layer makes them.
+    /// Heads that lie beside each other in a row, as a linear layer computes them.
     heads: usize,
     causal: bool,
     masked: bool,
-    /// What queries are multiplied by, for scores that are far apart.
+    /// Factor of the queries, for scores that are far apart.
     size: f32,
 }
 
@@ -46,7 +46,7 @@ impl Case {
         let key = numbers(keys * heads * width, 2);
         let value = numbers(keys * heads * outputs, 3);
         let mut mask = numbers(if masked { rows * keys } else { 0 }, 4);
-        // Some that are not seen, and a row that sees nothing.
+        // Some keys that are masked, and a row whose keys all are.
         for (at, x) in mask.iter_mut().enumerate() {
             if at % 3 == 0 || at / keys == 1 {
                 *x = f32::NEG_INFINITY;
@@ -194,7 +194,7 @@ fn scores_that_are_far_apart() {
     }
 }
 
-/// Attention of one head to matrices in rows, with scores as they are.
+/// Attention of one head over row-major matrices, with a scale of 1.
 fn one_head(rows: usize, keys: usize, width: usize, outputs: usize) -> Attention {
     let in_rows = |row| Pitch { row, column: 1 };
     Attention {
@@ -222,7 +222,7 @@ fn one_head(rows: usize, keys: usize, width: usize, outputs: usize) -> Attention
 
 #[test]
 fn matrices_that_are_transposed() {
-    // Keys and values with features in rows.
+    // Keys and values stored transposed.
     let (rows, keys, width, outputs) = (6, 40, 5, 7);
     let (query, key) = (numbers(rows * width, 1), numbers(keys * width, 2));
     let value = numbers(keys * outputs, 3);

@@ -1,4 +1,4 @@
-//! Model files: written, loaded, run; damaged and hostile ones.
+//! Model files: written, loaded and run; damaged and hostile ones.
 
 #![expect(
     clippy::unwrap_used,
@@ -174,7 +174,7 @@ fn writing_is_all_or_nothing() {
     assert!(!String::from_utf8_lossy(&first).contains("secret"));
     write_model(&path, &double, &[spec("x", &[2])], &[]).unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), first, "the same bytes again");
-    // What could not be loaded does not take the place of what can.
+    // A model that could not be loaded does not replace one that can.
     let unknown = graph(
         "%x = placeholder[target=x]
         %y = call_function[target=torch.load](args = (%x,), kwargs = {})
@@ -463,7 +463,7 @@ fn what_asks_for_too_much_is_refused_before_it_is_made() {
             }
         }
     }
-    // A kernel that moves far keeps as many planes as it has steps.
+    // A kernel with a large stride needs as many planes as it has phases.
     let conv = "%w = call_method[target=reshape](args = (%x, 1, 1, 1, 4), kwargs = {})
         %y = call_function[target=torch.nn.functional.conv2d](args = (%w, %w), kwargs = {stride: 1000000})";
     let error = lines(conv, &[1, 4]).unwrap_err().to_string();
@@ -566,7 +566,7 @@ fn a_file_cut_off_after_it_was_opened_is_an_error() {
     );
 }
 
-/// Words that a graph's text may hold, and numbers at the edges of their types.
+/// Words for the text of a graph, and numbers at the bounds of their types.
 const WORDS: &[&str] = &[
     "0",
     "1",
@@ -732,7 +732,7 @@ fn small_shape() -> impl Strategy<Value = Vec<usize>> {
     proptest::collection::vec(size, 0..5)
 }
 
-/// Loads `bytes` within small limits, and runs what loads.
+/// Loads `bytes` with small limits, and runs the model if it loads.
 fn survives(bytes: Vec<u8>) {
     let limits = Limits {
         value_bytes: 1 << 22,
@@ -758,7 +758,7 @@ fn survives(bytes: Vec<u8>) {
         .collect();
     let outputs = match model.run(&inputs) {
         Ok(outputs) => outputs,
-        // Indices out of range, divisions by zero.
+        // Indices out of range and divisions by zero are expected.
         Err(error) => return assert_eq!(error.kind(), ModelErrorKind::Call, "{error}"),
     };
     for (spec, tensor) in model.outputs().iter().zip(&outputs) {

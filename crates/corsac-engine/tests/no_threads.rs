@@ -1,4 +1,5 @@
-//! A process that runs small programs starts no threads. A file of its own, with one test: other tests start some.
+//! A process that runs small programs starts no threads. A file of its own, with one test, since
+//! other tests start threads.
 
 #![cfg(target_os = "linux")]
 #![expect(
@@ -21,7 +22,8 @@ fn threads() -> usize {
 
 type Shapes<'a> = &'a [&'a [i64]];
 
-/// Compiles and runs a function of tensors of ones, on two threads if it is for several.
+/// Compiles and runs a function of tensors of ones, with up to two threads. Returns whether the
+/// program is small.
 fn run(name: &str, shapes: Shapes<'_>, rest: &[Arg]) -> bool {
     let mut graph = Graph::new();
     let names = (0..shapes.len()).map(|at| format!("in{at}"));
@@ -50,7 +52,7 @@ fn run(name: &str, shapes: Shapes<'_>, rest: &[Arg]) -> bool {
 fn small_programs_start_no_threads() {
     let pair = |x: i64| Arg::list([x.into(), x.into()]).unwrap();
     let stride = [pair(3)];
-    // Some of them are of several pieces of work for any number of threads.
+    // Some of them are divided into several pieces of work for any number of threads.
     let small: [(&str, Shapes<'_>, &[Arg]); 6] = [
         ("torch.relu", &[&[20_000]], &[]),
         ("torch.matmul", &[&[16, 32], &[32, 32]], &[]),

@@ -1,4 +1,5 @@
-//! Programs on the thread of their caller and on those of a pool: the same results, and no threads where none are wanted.
+//! Programs on the thread of their caller and on those of a pool: the same results, and no threads
+//! where none are wanted.
 
 #![expect(
     clippy::unwrap_used,
@@ -14,7 +15,7 @@ use corsac_ir::{Arg, Graph, NodeId};
 use corsac_ops::shape::Value;
 use kit::{NoWeights, call, len, numbers, program, tensor};
 
-/// A program of tensors of these shapes, and the elements of its inputs.
+/// A program over tensors of these shapes, and the elements of its inputs.
 struct Case {
     executable: Executable,
     inputs: Vec<Vec<f32>>,
@@ -39,7 +40,7 @@ impl Case {
         }
     }
 
-    /// The bits of the result, which is the first and only one.
+    /// The bits of the only result.
     fn run(&self) -> Vec<u32> {
         let program = self.executable.program();
         let mut out = vec![f32::NAN; program.value(program.outputs()[0]).len()];
@@ -76,7 +77,7 @@ fn unary(name: &'static str, shape: &[i64], rest: &[i64]) -> Case {
     })
 }
 
-/// A convolution of an image by a kernel with this stride, in so many groups.
+/// A convolution of an image by a kernel with this stride, in `groups` groups.
 fn convolution(image: [i64; 4], kernel: [i64; 4], stride: i64, groups: i64) -> Case {
     Case::new(&[&image, &kernel, &kernel[..1]], |graph, inputs| {
         let operands = inputs.iter().map(|&input| Arg::from(input));
@@ -86,7 +87,7 @@ fn convolution(image: [i64; 4], kernel: [i64; 4], stride: i64, groups: i64) -> C
     })
 }
 
-/// Programs of every sort of kernel, some small and some large enough for several threads.
+/// Programs for all kinds of kernels, some small and some large enough for several threads.
 fn cases() -> Vec<(&'static str, Case)> {
     let binary = |name: &'static str, a: &[i64], b: &[i64]| {
         Case::new(&[a, b], |graph, inputs| {

@@ -1,4 +1,4 @@
-//! Graphs become programs and run, without Python.
+//! Graphs are compiled to programs and run, without Python.
 
 #![expect(
     clippy::unwrap_used,
@@ -40,7 +40,7 @@ fn sums_and_activations_go_into_the_product_before_them() {
         program.to_string(),
         "%6[1, 2] = matmul(in0, in1) + in2 -> Relu -> Affine(2.0, -0.0)\nreturn %6, in0\n"
     );
-    // Nothing but results.
+    // All values lie in the results.
     assert_eq!(Plan::of(&program).size_bytes(), 0);
 }
 
@@ -112,7 +112,7 @@ fn what_is_not_known_is_named() {
 
 #[test]
 fn values_that_are_read_later_keep_their_places() {
-    // a = exp(x); b = exp(a); c = a + b; all are returned in the end but a.
+    // a = exp(x); b = exp(a); c = a + b; all but a are returned.
     let mut graph = Graph::new();
     let x = graph.placeholder("x").unwrap();
     let a = call(&mut graph, "torch.exp", [x.into()]);
@@ -137,7 +137,7 @@ fn values_that_are_read_later_keep_their_places() {
         assert!((f64::from(first[at]) - (a + b) * b).abs() < 1e-4 * (a + b) * b);
         assert!((f64::from(second[at]) - b).abs() < 1e-5 * b);
     }
-    // All of them in the places of the two results.
+    // All of them lie in the two results.
     assert_eq!(executable.plan().size_bytes(), 0);
 }
 
@@ -173,7 +173,8 @@ fn products_read_transposed_matrices_where_they_lie() {
     assert_eq!(gram, [17.0, 22.0, 27.0, 22.0, 29.0, 36.0, 27.0, 36.0, 45.0]);
 }
 
-/// Compiles `graph`, of matrices of these sizes, and runs it twice; the elements of input `n` are `n + 1`.
+/// Compiles `graph`, of matrices of these sizes, and runs it twice; the elements of input `n` are
+/// `n + 1`.
 fn run(graph: &Graph, sizes: &[[i64; 2]], results: &mut [Vec<f32>]) -> Plan {
     let types: Vec<Value> = sizes.iter().map(|size| tensor(size)).collect();
     let executable = Executable::new(program(graph, &types).unwrap(), &NoWeights).unwrap();
@@ -219,7 +220,7 @@ fn what_is_joined_is_computed_where_it_lies() {
         .unwrap();
     let mut results = [vec![0.0; 128], vec![0.0]];
     let plan = run(&graph, &[[1, 2], [2, 32], [2, 32]], &mut results);
-    // All of `second`, with `first` in it; nothing is copied.
+    // All of `second`, with `first` in it; no copies.
     assert_eq!(plan.size_bytes(), 128 * 4);
     let [a, b] = [4.0_f64, 6.0];
     let whole = 32.0 * (a.exp() + b.exp());
@@ -286,7 +287,8 @@ fn results_hold_other_numbers_before_they_are_computed() {
         .unwrap();
     let mut results = [vec![0.0; 512], vec![0.0; 256]];
     let plan = run(&graph, &[[16, 16], [16, 16]], &mut results);
-    // `a`, `b` and `c` lie in the first result or, as `e` is made of it, one of them on its own.
+    // `a`, `b` and `c` lie in the first result or, as `e` is computed from it, one of them on its
+    // own.
     assert_eq!(plan.size_bytes(), 256 * 4);
     // a = 32, b = 1 / 16, c = 2, d = 1024
     assert!(results[1].iter().all(|&x| x == 1024.0));
@@ -315,7 +317,7 @@ fn elements_that_a_step_does_not_compute_with_are_an_error() {
     );
     graph.output(flipped).unwrap();
     let mut program = program(&graph, &[tensor(&[3])]).unwrap();
-    // A result of other elements than those that are copied.
+    // A result of another type than the elements that are copied.
     let result = program.outputs()[0];
     program.values[result.index()].element = Element::I64;
     let executable = Executable::new(program, &NoWeights).unwrap();

@@ -1,17 +1,17 @@
-//! Does the time per node stay the same as the graph grows, and how large is a node?
+//! Time per node as graphs grow, and the size of a node.
 //!
 //! Prints every operation's time per node on 100 graphs of 10,000 nodes, on 10 of 100,000 and on
 //! one of 1,000,000: as many nodes and as much memory each time, all of it made before the clock
-//! starts, so that what differs is the size of the graphs and not how much of them fits into the
-//! processor's caches. Each is measured in processes of their own, once in each, so that what an
+//! starts, so that only the size of the graphs differs and not how much of them fits into the
+//! processor's caches. Each size is measured in processes of its own, once in each, so that what an
 //! operation makes lies in new memory whatever its size: an allocator keeps small pieces for the
 //! next round and gives large ones back, and the kernel's new pages take longer than a node.
 //! "Cached" is one graph of 10,000 nodes over and over in one process, for comparison.
 //! Targets: at 1,000,000 within 1.5 times of 10,000; a million nodes built in 0.3 s; 250 bytes a
 //! node.
 //!
-//! `cargo bench -p corsac-ir --bench scaling -- print copy` measures what has one of these words in
-//! its name.
+//! `cargo bench -p corsac-ir --bench scaling -- print copy` measures the operations whose names
+//! contain one of these words.
 
 use std::alloc::System;
 use std::error::Error;
@@ -33,10 +33,10 @@ const SIZES: [usize; 3] = [10_000, 100_000, 1_000_000];
 /// Nodes of all graphs together.
 const TOTAL: usize = 1_000_000;
 
-/// How often a process is started for a measurement.
+/// Processes started per measurement.
 const PROCESSES: usize = 5;
 
-/// Says to a process that it is one of those; operation and number of nodes follow.
+/// The flag of such a process; operation and number of nodes follow.
 const ONCE: &str = "--once";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -105,7 +105,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The shortest of some processes, in nanoseconds per node.
+/// The shortest time of [`PROCESSES`] processes, in nanoseconds per node.
 fn fastest_process(operation: &Operation, nodes: usize) -> Result<f64, Box<dyn Error>> {
     let mut best = f64::INFINITY;
     for _ in 0..PROCESSES {
@@ -118,7 +118,7 @@ fn fastest_process(operation: &Operation, nodes: usize) -> Result<f64, Box<dyn E
     Ok(best)
 }
 
-/// The shortest of some runs on new graphs each, in nanoseconds per node.
+/// The shortest time of `rounds` runs, each on new graphs, in nanoseconds per node.
 fn fastest(
     operation: &Operation,
     nodes: usize,

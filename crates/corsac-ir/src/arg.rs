@@ -1,4 +1,4 @@
-//! Arguments: what a node is applied to.
+//! Arguments of nodes.
 
 use num_bigint::BigInt;
 use thin_vec::ThinVec;
@@ -7,7 +7,7 @@ use crate::dtype::{DType, Device, Layout, MemoryFormat};
 use crate::entity::{ExternalId, NodeId, Symbol};
 use crate::error::GraphError;
 
-/// How deep containers may nest in an argument. Everything that walks arguments may recurse, since
+/// Maximum nesting depth of containers in an argument. Code that walks arguments may recurse, since
 /// nothing deeper can be built.
 pub const MAX_DEPTH: u16 = 256;
 
@@ -60,7 +60,7 @@ pub enum Arg {
     Opaque(ExternalId),
 }
 
-/// The items of a container, and how deep they nest.
+/// The items of a container, with their nesting depth.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seq(Box<Nested<Arg>>);
 
@@ -138,7 +138,7 @@ fn depth_over<'a>(items: impl Iterator<Item = &'a Arg>) -> Result<u16, GraphErro
 }
 
 impl Arg {
-    /// How deep containers nest: 0 for a scalar, 1 for a flat list.
+    /// Nesting depth of containers: 0 for a scalar, 1 for a flat list.
     #[must_use]
     pub fn depth(&self) -> u16 {
         match self {
@@ -266,11 +266,11 @@ impl Arg {
         found
     }
 
-    /// The same argument with every leaf (everything that is not a container) replaced by what
-    /// `f` makes of it. Dictionary keys stay as they are.
+    /// The same argument with every leaf (everything that is not a container) replaced by the
+    /// result of `f` for it. Dictionary keys stay as they are.
     ///
     /// # Errors
-    /// What `f` answers, or [`GraphError::NestingTooDeep`] if `f` answers with deep containers.
+    /// Those of `f`, or [`GraphError::NestingTooDeep`] if the result nests too deep.
     pub fn map_leaves<E: From<GraphError>>(
         &self,
         f: &mut dyn FnMut(&Arg) -> Result<Arg, E>,

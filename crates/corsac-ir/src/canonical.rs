@@ -1,11 +1,11 @@
 //! One order and one hash for all graphs that are the same but for the names of their values and
 //! the order of independent nodes.
 //!
-//! Each node gets a colour: first from what it does and the colours of what it uses, so that equal
-//! colours mean equal values; then from who uses it as well, and so on until no more nodes can be
-//! told apart. The hash of a graph is that of its colours. Nodes that have one colour in the end
-//! compute the same value and are used in the same way, so which of them comes first is all that
-//! graphs of one hash may differ in. Two different graphs have one hash with a probability of
+//! Each node gets a colour: first from its opcode, target and the colours of its inputs, so that
+//! equal colours mean equal values; then from its users as well, and so on until no more nodes can
+//! be told apart. The hash of a graph is that of its colours. Nodes that have one colour in the end
+//! compute the same value and are used in the same way, so graphs of one hash may differ only in
+//! the order of such nodes. Two different graphs have one hash with a probability of
 //! about 2⁻¹²⁸ for each pair that is compared. The hash is the same in every process of
 //! one build, unless it depends on host values that are not.
 //!
@@ -24,21 +24,21 @@ use crate::entity::{ExternalId, NodeId, SecondaryMap};
 use crate::graph::Graph;
 use crate::op::{Op, Target};
 
-/// What has to stay in order besides what uses what.
+/// Constraints on the order of nodes besides data dependencies.
 pub trait Constraints {
-    /// The node whose effect `node` depends on without using its value: the random draw before a
-    /// random draw.
+    /// The node whose effect `node` depends on without using its value: for a node that uses random
+    /// numbers, the one before that does.
     fn state(&self, node: NodeId) -> Option<NodeId>;
 
-    /// Nodes that have to come before `node`, though it depends on nothing of theirs: readers of
-    /// what it writes to.
+    /// Nodes that have to come before `node` though it does not depend on them: readers of the
+    /// values that it writes to.
     fn after(&self, node: NodeId) -> &[NodeId];
 
     /// The last node before `user` that wrote to the value of `input`, which `user` uses.
     fn version(&self, user: NodeId, input: NodeId) -> Option<NodeId>;
 }
 
-/// Nothing but what uses what: for graphs without writes, random draws and other effects.
+/// Data dependencies alone: for graphs without writes, random numbers and other effects.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DataFlow;
 
@@ -56,14 +56,14 @@ impl Constraints for DataFlow {
     }
 }
 
-/// When two host values count as the same.
+/// Decides whether two host values count as the same.
 pub trait ExternalIdentity {
-    /// A text that is equal for host values that count as the same; `None` where a value is known
-    /// by the place of its first occurrence only.
+    /// A text that is equal for host values that count as the same; `None` for a value that is
+    /// identified by the place of its first occurrence only.
     fn text(&self, graph: &Graph, external: ExternalId) -> Option<String>;
 }
 
-/// Host values are known by their names, where the graph has one, and by where they first occur.
+/// Identifies host values by name, where the graph has one, otherwise by where they first occur.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByOccurrence;
 
@@ -108,9 +108,9 @@ impl Graph {
 
 /// The canonical form of `graph`, in which definitions have to come before uses.
 ///
-/// What counts: opcodes, targets, arguments (keyword arguments in any order), the order of inputs,
-/// and what `constraints` say. What does not: names of values, type annotations, where nodes come
-/// from, the order of independent nodes.
+/// Compared: opcodes, targets, arguments (keyword arguments in any order), the order of inputs,
+/// and `constraints`. Ignored: names of values, type annotations, origins of nodes, and the order
+/// of independent nodes.
 #[must_use]
 pub fn canonical(
     graph: &Graph,
@@ -148,14 +148,14 @@ struct Colours<'a> {
     graph: &'a Graph,
     constraints: &'a dyn Constraints,
     identity: &'a dyn ExternalIdentity,
-    /// What stands for each host value.
+    /// For each host value, its text or the number of its first occurrence.
     texts: FxHashMap<ExternalId, Result<String, u32>>,
     of_node: SecondaryMap<NodeId, u128>,
 }
 
 impl Colours<'_> {
-    /// Colours nodes by what they are and use, and by the colours that they have. Answers how many
-    /// colours there are.
+    /// Colours nodes by content and inputs, and by their present colours. Returns the number of
+    /// colours.
     fn forward(&mut self) -> usize {
         let mut distinct = FxHashSet::default();
         let mut inputs = 0_u32;
@@ -281,8 +281,8 @@ impl Colours<'_> {
     }
 }
 
-/// A node that everything it depends on comes before: by what it is, by colour, by the places of
-/// what it uses, and by its place in the graph.
+/// The sort key of a node whose dependencies have all been placed: its kind (inputs first, the
+/// output last), its colour, the places of the nodes it uses, its place in the graph.
 type Ready = (u8, u128, Vec<u32>, u32);
 
 /// The nodes in an order that depends on colours alone, as far as those tell them apart.

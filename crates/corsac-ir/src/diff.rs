@@ -1,8 +1,8 @@
-//! What changed between two graphs.
+//! Differences between two graphs.
 //!
 //! Nodes are matched first, so that a renamed node does not make everything that uses it differ:
 //! those that compute the same from the same inputs, then those of one name, opcode and target,
-//! then those of one name and opcode, then those of one opcode and target, in order. What is left
+//! then those of one name and opcode, then those of one opcode and target, in order. The rest
 //! was added or removed.
 
 mod matching;
@@ -20,7 +20,7 @@ use matching::{longest_increasing, match_nodes};
 /// Unchanged lines shown around a change.
 const CONTEXT: usize = 3;
 
-/// What changed between two graphs: all nodes of both, in an order that fits both.
+/// The difference between two graphs: all nodes of both, in an order that fits both.
 ///
 /// Its text is like a unified diff of the printed graphs, with numbers of users left out; it is
 /// empty if nothing changed.
@@ -34,7 +34,7 @@ pub struct GraphDiff {
 /// A node before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiffEntry {
-    /// What happened to it.
+    /// Its change.
     pub change: Change,
     /// The node in the first graph.
     pub before: Option<NodeId>,
@@ -46,10 +46,10 @@ pub struct DiffEntry {
     pub after_line: Option<String>,
 }
 
-/// What happened to a node.
+/// The change of a node between two graphs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing. Nodes that it uses may have other names.
+    /// It is the same. Nodes that it uses may have other names.
     Kept,
     /// It is new.
     Added,
@@ -63,12 +63,12 @@ pub enum Change {
     MovedTo(Vec<Aspect>),
 }
 
-/// In what a node differs.
+/// A property in which a node differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Aspect {
     /// Its name.
     Name,
-    /// What it calls or names.
+    /// Its target.
     Target,
     /// Its positional arguments.
     Args,
@@ -79,14 +79,14 @@ pub enum Aspect {
 }
 
 impl Graph {
-    /// What has to change in this graph to become `other`.
+    /// The changes that turn this graph into `other`.
     #[must_use]
     pub fn diff(&self, other: &Self) -> GraphDiff {
         self.diff_with(other, &NoHost, &NoHost)
     }
 
-    /// What has to change in this graph to become `other`, printed with what the hosts of the two
-    /// say.
+    /// The changes that turn this graph into `other`, printed with the texts of the two graphs'
+    /// hosts.
     #[must_use]
     pub fn diff_with(
         &self,
@@ -101,7 +101,7 @@ impl Graph {
             pairing.nodes.set(before, Some(after));
             before_of.set(after, Some(before));
         }
-        // Matched nodes in the order of this graph; what the other has in the same order stays.
+        // Matched nodes in the order of this graph; those in the same order in the other stay.
         let paired: Vec<NodeId> = self.nodes().filter_map(|id| pairing.nodes[id]).collect();
         let in_place = longest_increasing(&paired, other);
 

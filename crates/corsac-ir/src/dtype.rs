@@ -82,7 +82,7 @@ closed_set! {
 }
 
 closed_set! {
-    /// How a tensor is stored. Source: `torch.layout`.
+    /// The storage layout of a tensor. Source: `torch.layout`.
     Layout {
         Strided = "strided",
         SparseCoo = "sparse_coo",
@@ -121,10 +121,10 @@ closed_set! {
     }
 }
 
-/// A device: its kind, and which one of that kind where that is said.
+/// A device: its kind, and its index where one is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Device {
-    /// What the device is.
+    /// The kind of device.
     pub kind: DeviceKind,
     /// Its number among the devices of that kind.
     pub index: Option<u16>,

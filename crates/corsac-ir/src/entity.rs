@@ -3,7 +3,7 @@
 //! Every kind of thing in a graph is named by its own 32-bit id, so that a node id cannot be
 //! mistaken for a string and `Option<NodeId>` stays four bytes. The primary table of a kind hands
 //! its ids out, densely and once; everything else known about a thing lives in side tables keyed
-//! by the same id ([`SecondaryMap`]), owned by whoever needs it. After the entity crates of
+//! by the same id ([`SecondaryMap`]), owned by the code that needs it. After the entity crates of
 //! Cranelift.
 
 use std::fmt;
@@ -168,7 +168,7 @@ impl<K: EntityId, V: Clone + Default> SecondaryMap<K, V> {
         self.values.iter()
     }
 
-    /// Forgets every value.
+    /// Removes every value.
     pub fn clear(&mut self) {
         self.values.clear();
     }

@@ -1,4 +1,4 @@
-//! When two graphs are the same.
+//! Equality of graphs.
 
 use rustc_hash::FxHashMap;
 
@@ -31,7 +31,7 @@ impl Graph {
     }
 }
 
-/// What in `left` stands where what stands in `right`.
+/// The things of `left` with those that stand in the same places in `right`.
 pub(crate) struct Pairing<'g> {
     left: &'g Graph,
     right: &'g Graph,
@@ -107,7 +107,8 @@ impl<'g> Pairing<'g> {
         }
     }
 
-    /// The hosts say whether two values are the same; failing that, what stood where says it.
+    /// Compares the identities that the hosts give; without those, the places where the values were
+    /// met.
     fn externals_match(&mut self, a: ExternalId, b: ExternalId) -> bool {
         if let (Some(a), Some(b)) = (self.hosts.0.identity(a), self.hosts.1.identity(b)) {
             return a == b;
@@ -165,7 +166,7 @@ impl<'g> Pairing<'g> {
                 self.externals_match(a.0, b.0) && self.all_args_match(&a.1, &b.1)
             }
             (Arg::Opaque(a), Arg::Opaque(b)) => self.externals_match(*a, *b),
-            // What is left has no parts that are numbered per graph, or is of two kinds.
+            // The rest has no parts that are numbered per graph, or is of two kinds.
             (
                 Arg::None
                 | Arg::Ellipsis

@@ -1,11 +1,11 @@
-//! What can be wrong with a request to change a graph.
+//! Errors of changes to a graph.
 
 use thiserror::Error;
 
 use crate::entity::NodeId;
 use crate::op::Op;
 
-/// Why a graph refused a change. The graph is then as it was before.
+/// The reason why a graph refused a change. The graph is then as it was before.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum GraphError {
@@ -33,14 +33,14 @@ pub enum GraphError {
         /// The names of its users, in order.
         users: Vec<String>,
     },
-    /// call_function wants a function as its target, every other opcode a name.
+    /// The target does not fit the opcode: call_function takes a function, every other one a name.
     #[error("{op} node {name}: expected {expected} as its target")]
     WrongTarget {
         /// The opcode.
         op: Op,
         /// The node's name, or the name asked for.
         name: String,
-        /// What the opcode takes.
+        /// The kind of target that the opcode takes.
         expected: &'static str,
     },
     /// An argument nests containers deeper than any program does.

@@ -10,7 +10,7 @@ use crate::entity::{EntityId, Symbol};
 /// The strings of one graph: one buffer, one table of spans, one hash table of symbols.
 ///
 /// A node's name costs its bytes plus about 16 bytes, and comparing names is comparing integers.
-/// Strings are never forgotten: a graph's names are not handed out again either.
+/// Strings are never removed: a graph's names are not handed out again either.
 #[derive(Clone, Debug, Default)]
 pub struct Interner {
     bytes: String,
@@ -57,9 +57,9 @@ impl Interner {
             .map(|&(symbol, _)| symbol)
     }
 
-    /// Strings that differ in their last byte only, as `relu_120` to `relu_129` do, have hashes
-    /// that differ in the last four bits only, so that they are neighbours in the table: names
-    /// come in such rows, and most find their place in the cache.
+    /// The hash of a string. Strings that differ in their last byte only, as `relu_120` to
+    /// `relu_129` do, have hashes that differ in the last four bits only, so that they are
+    /// neighbours in the table: names come in such rows, and most find their place in the cache.
     fn hash(&self, text: &str) -> u32 {
         let Some((last, rest)) = text.as_bytes().split_last() else {
             return 0;
@@ -84,13 +84,13 @@ impl Interner {
         self.reserve(other.len());
     }
 
-    /// Makes room for so many strings.
+    /// Makes room for `strings` more strings.
     pub(crate) fn reserve(&mut self, strings: usize) {
         self.ends.reserve(strings);
         self.table.reserve(strings, |&(_, hash)| spread(hash));
     }
 
-    /// How many distinct strings there are.
+    /// Number of distinct strings.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
@@ -106,8 +106,8 @@ impl Interner {
 /// The bits of a hash in which neighbours differ.
 const ROW: u32 = 15;
 
-/// A hash as the table wants it: it looks for a place by the low bits, which are kept, and tells
-/// strings apart by the top ones, which are mixed.
+/// A hash in the form that the table uses: it finds a place by the low bits, which are kept, and
+/// tells strings apart by the top ones, which are mixed.
 #[inline]
 fn spread(hash: u32) -> u64 {
     let mixed = u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);

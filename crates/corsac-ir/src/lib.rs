@@ -1,15 +1,15 @@
 //! The graph: ids, nodes, order, uses, arguments, names.
 //!
 //! A [`Graph`] is a straight-line program of six opcodes ([`Op`]), as torch.fx defines them: each
-//! node names what it calls ([`Target`]) and what it calls it with ([`Arg`]), and its value is
-//! known by the node itself. Nodes live in an arena and are named by a 32-bit [`NodeId`]; their
+//! node names its target ([`Target`]) and its arguments ([`Arg`]), and its value is identified by
+//! the node itself. Nodes live in an arena and are named by a 32-bit [`NodeId`]; their
 //! order is a list threaded through the arena and their uses are lists threaded through an arena
 //! of edges, so that inserting, erasing, moving and replacing cost the same in a graph of a
 //! million nodes as in a graph of ten.
 //!
-//! This crate knows no Python and no tensor library, and must never know them. What only the host
-//! understands is an [`ExternalId`] here: the graph knows that it is the same thing, never what it
-//! is.
+//! This crate depends on neither Python nor a tensor library, and must never do so. A value that
+//! only the host understands is an [`ExternalId`] here: it identifies the value, never describes
+//! it.
 //!
 //! ```
 //! use corsac_ir::{Arg, Graph};

@@ -40,7 +40,7 @@ pub(crate) fn push_int(out: &mut String, value: i64) {
 pub fn write_str<W: Write + ?Sized>(out: &mut W, text: &str) -> fmt::Result {
     let quote = quote_for(text.as_bytes());
     out.write_char(quote as char)?;
-    // What needs no escape is written in one piece.
+    // Runs of characters that need no escape are written in one piece.
     let mut written = 0;
     for (at, c) in text.char_indices() {
         if (c.is_ascii_graphic() || c == ' ') && c != '\\' && c != quote as char {

@@ -1,4 +1,4 @@
-//! How values get their names: torch.fx's rules.
+//! Names of values, by torch.fx's rules.
 //!
 //! A candidate becomes a Python identifier that no other value of the graph has, that is neither a
 //! keyword nor a builtin nor a name that generated code uses itself. A taken name gets a numeric
@@ -24,7 +24,7 @@ pub struct Namespace {
     buffer: String,
 }
 
-/// What is known of a base name.
+/// The state of a base name.
 #[derive(Clone, Copy, Debug, Default)]
 struct Base {
     last_suffix: u64,
@@ -59,7 +59,7 @@ impl Namespace {
 
     /// A fresh name after `candidate`, marked as taken.
     ///
-    /// `may_shadow` says that the thing to be named is itself the builtin or keyword object of
+    /// `may_shadow` is true if the thing to be named is itself the builtin or keyword object of
     /// that name, which may then keep it.
     pub fn create(&mut self, strings: &mut Interner, candidate: &str, may_shadow: bool) -> Symbol {
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -87,7 +87,7 @@ impl Namespace {
         name
     }
 
-    /// As [`Namespace::create`] for a candidate that is asked for again and again.
+    /// As [`Namespace::create`], for a candidate that is used again and again.
     pub fn create_after(&mut self, strings: &mut Interner, candidate: Symbol) -> Symbol {
         let mut buffer = std::mem::take(&mut self.buffer);
         let known = self.plain.get(&candidate).copied();
@@ -184,7 +184,7 @@ impl Namespace {
     }
 }
 
-/// `candidate` made an ASCII identifier, as [`Namespace::create`] does before it looks whether the
+/// `candidate` made an ASCII identifier, as [`Namespace::create`] does before it checks whether the
 /// name is free.
 #[must_use]
 pub fn identifier(candidate: &str) -> String {
@@ -320,8 +320,8 @@ pub fn is_keyword(name: &str) -> bool {
 
 const LONGEST_RESERVED: usize = 25;
 
-/// Sorted, for binary search: the keywords, the builtins of CPython 3.11 to 3.13, and the names that
-/// generated code imports (`torch/fx/graph.py`, `_register_custom_builtin`).
+/// Sorted, for binary search: the keywords, the builtins of CPython 3.11 to 3.13, and the names
+/// that generated code imports (`torch/fx/graph.py`, `_register_custom_builtin`).
 #[rustfmt::skip]
 static RESERVED: &[&str] = &[
     "ArithmeticError", "AssertionError", "AttributeError", "BaseException", "BaseExceptionGroup",

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::entity::{ExternalId, FunctionId, Symbol};
 
-/// What a node does. Source: the six opcodes of torch.fx (MLSys 2022, section 4.2).
+/// The opcode of a node. Source: the six opcodes of torch.fx (MLSys 2022, section 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Op {
     /// An input of the program; the argument, if any, is its default value.
@@ -61,7 +61,7 @@ impl FromStr for Op {
     }
 }
 
-/// What a node calls or names. Eight bytes; meaningful in its own graph only.
+/// The target of a node. Eight bytes; meaningful in its own graph only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// An input, attribute, method or submodule, by name.
@@ -70,21 +70,21 @@ pub enum Target {
     Function(FunctionId),
 }
 
-/// What a graph knows about a function that it calls.
+/// A function that a graph calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     /// The qualified name that `print(graph)` shows: `torch.nn.functional.relu`, `operator.add`,
     /// `builtins.getattr`, `torch.ops.aten.add.Tensor`.
     pub name: Symbol,
-    /// What nodes that call it are named after: the function's own name, in snake case.
+    /// The base name of nodes that call it: the function's own name, in snake case.
     pub base: Symbol,
     /// The host's callable, where there is one. Two functions with one name but different
     /// callables are different.
     pub external: Option<ExternalId>,
 }
 
-/// The last component of a function's qualified name, as `__name__` would say it: operator
-/// overloads keep theirs (`torch.ops.aten.add.Tensor` is called `add.Tensor`).
+/// The last component of a function's qualified name, as in `__name__`: operator overloads keep
+/// theirs (`torch.ops.aten.add.Tensor` is called `add.Tensor`).
 #[must_use]
 pub fn own_name(qualified: &str) -> &str {
     if let Some(overload) = qualified.strip_prefix("torch.ops.") {

@@ -1,4 +1,4 @@
-//! Putting an out-of-order graph in order.
+//! Sorts graphs topologically.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -8,11 +8,11 @@ use crate::error::GraphError;
 use crate::graph::Graph;
 
 impl Graph {
-    /// Orders the nodes so that each comes after all it uses, and answers how many had to move.
+    /// Orders the nodes so that each comes after all it uses, and returns the number of moved ones.
     ///
     /// Nodes that come too early move to just behind the last node that they wait for; all others
     /// keep their order among themselves, placeholders included. Only order changes: names, uses
-    /// and ids stay. Effects that no use expresses (mutation, randomness) are not looked at. Takes
+    /// and ids stay. Effects that no use expresses (mutation, random numbers) are ignored. Takes
     /// time in proportion to nodes and uses.
     ///
     /// ```
@@ -79,8 +79,8 @@ impl Graph {
         Ok(sorted)
     }
 
-    /// All nodes, each as soon as what it uses is there: a queue, whose head those join for which
-    /// `first` holds.
+    /// All nodes, each as soon as its inputs are there: a queue, which nodes for which `first`
+    /// holds join at the head.
     ///
     /// Source: `torch.fx.passes.tools_common.legalize_graph`.
     ///
@@ -136,13 +136,13 @@ impl Graph {
     }
 }
 
-/// Where a node is on its way to its place.
+/// The state of a node on its way to its place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     /// Not reached yet.
     #[default]
     Ahead,
-    /// Reached, but so many nodes that it uses are not placed yet.
+    /// Reached, but this many nodes that it uses are not placed yet.
     Waiting(u32),
     /// In its place.
     Placed,

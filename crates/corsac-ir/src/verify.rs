@@ -2,21 +2,23 @@
 //!
 //! A graph that breaks one of these is in *error*; torch.fx's `lint` refuses it too:
 //!
-//! 1. every node that an argument mentions is in the graph, not erased ([`FaultKind::ErasedArgument`]);
+//! 1. every node that an argument mentions is in the graph, not erased
+//!    ([`FaultKind::ErasedArgument`]);
 //! 2. and comes before the node that mentions it ([`FaultKind::UsedBeforeDefinition`]);
 //! 3. no two nodes have one name ([`FaultKind::DuplicateName`]).
 //!
-//! A graph that breaks one of these is *suspect*: torch.fx accepts it, but no program comes of it,
-//! or not the one that was meant ([`Fault::is_error`] is false):
+//! A graph that breaks one of these is *suspect*: torch.fx accepts it, but it makes no program, or
+//! not the one intended ([`Fault::is_error`] is false):
 //!
 //! 4. there is at most one output ([`FaultKind::SecondOutput`]), nothing comes after it
-//!    ([`FaultKind::AfterOutput`]), it has a value ([`FaultKind::OutputWithoutValue`]) and nobody
+//!    ([`FaultKind::AfterOutput`]), it has a value ([`FaultKind::OutputWithoutValue`]) and no node
 //!    uses it ([`FaultKind::OutputUsed`]);
 //! 5. the target of a placeholder is a parameter's name, after `*` or `**` or not
-//!    ([`FaultKind::NoParameterName`]), and no two have the same ([`FaultKind::DuplicateParameter`]).
+//!    ([`FaultKind::NoParameterName`]), and no two have the same
+//!    ([`FaultKind::DuplicateParameter`]).
 //!
-//! These hold whatever is done to a graph; breaking one is an error, and a bug of this crate. Only
-//! [`Graph::verify`] looks at the last four:
+//! These hold after any change to a graph; breaking one is an error, and a bug of this crate. Only
+//! [`Graph::verify`] checks the last four:
 //!
 //! 6. sequence numbers grow along the list ([`FaultKind::OrderNumber`]);
 //! 7. call_function has a function as its target, every other opcode a name
@@ -41,18 +43,18 @@ use crate::namespace::is_keyword;
 use crate::op::{Op, Target};
 use crate::text::HostText;
 
-/// Something wrong with a graph.
+/// A fault of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The node it was found at; the root for the graph as a whole.
     pub node: NodeId,
     /// The node's name.
     pub name: String,
-    /// What is wrong.
+    /// The kind of fault.
     pub kind: FaultKind,
 }
 
-/// What can be wrong with a graph. Other nodes are given by name.
+/// Kinds of faults of a graph. Other nodes are given by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultKind {
@@ -101,7 +103,7 @@ pub enum FaultKind {
     OrderNumber,
     /// The target does not fit the opcode.
     WrongTarget {
-        /// What the opcode takes.
+        /// The kind of target that the opcode takes.
         expected: &'static str,
     },
     /// The inputs kept are not those that the arguments mention.
@@ -112,9 +114,9 @@ pub enum FaultKind {
     IndexOutOfStep,
     /// The list does not have as many nodes as the graph.
     ListLength {
-        /// How many nodes the graph says it has.
+        /// Number of nodes that the graph records.
         expected: usize,
-        /// How many the list has, counting no further than one more.
+        /// Number of nodes in the list, counted no further than one more.
         found: usize,
     },
 }
@@ -144,7 +146,7 @@ impl Fault {
 }
 
 impl Fault {
-    /// Whether only a bug of this crate can cause it, whatever is done to the graph.
+    /// Whether only a bug of this crate can cause it.
     #[must_use]
     pub fn is_internal(&self) -> bool {
         match self.kind {
@@ -213,7 +215,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Everything that is wrong with a graph, in the order of its nodes.
+/// All faults of a graph, in the order of its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LintReport {
     /// The faults.
@@ -221,7 +223,7 @@ pub struct LintReport {
 }
 
 impl LintReport {
-    /// Whether there is an error among the faults, as against what is only suspect.
+    /// Whether there is an error among the faults, and not only suspect nodes.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.faults.iter().any(Fault::is_error)
@@ -386,7 +388,7 @@ impl Graph {
         out
     }
 
-    /// Whether invariants 1 to 3, 6 and 7 hold: the pass that a good graph costs.
+    /// Whether invariants 1 to 3, 6 and 7 hold, in one pass, the only one for a good graph.
     fn passes_quick_check(&self) -> bool {
         let mut names = vec![0_u64; self.symbol_count() / 64 + 1];
         let mut previous = 0;
@@ -466,7 +468,7 @@ impl Graph {
             }
         }
         for id in all() {
-            // A list that goes round is longer than it says.
+            // A list that goes round is longer than its count.
             let count = self.node(id).num_users();
             let (mut sum, mut found) = (0u64, 0);
             for user in self.users(id).take(count + 1) {
@@ -484,8 +486,8 @@ impl Graph {
     }
 }
 
-/// A number for a node, such that equal sums of them mean the same nodes but for a chance of 2⁻⁶⁴: the
-/// finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+/// A number for a node, such that equal sums of them mean the same nodes but for a chance of 2⁻⁶⁴:
+/// the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 fn fingerprint(id: NodeId) -> u64 {
     let mut bits = (id.index() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

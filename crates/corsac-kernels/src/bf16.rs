@@ -5,7 +5,7 @@ use multiversion::multiversion;
 /// A bfloat16 number, as bits.
 pub type Bf16 = u16;
 
-/// The nearest bfloat16 number, the even one of two; NaN stays NaN.
+/// Rounds to the nearest bfloat16 number, ties to even; NaN stays NaN.
 #[inline(always)]
 #[must_use]
 pub fn rounded(x: f32) -> Bf16 {
@@ -17,7 +17,7 @@ pub fn rounded(x: f32) -> Bf16 {
     (if x.is_nan() { nan } else { nearest }) as Bf16
 }
 
-/// The number as `f32`, exactly.
+/// Converts to `f32`, exactly.
 #[inline(always)]
 #[must_use]
 pub fn widened(x: Bf16) -> f32 {
@@ -36,12 +36,12 @@ pub fn round(from: &[f32], to: &mut [Bf16]) {
     }
 }
 
-/// How many channels a block of channels has that [`join`] reads.
+/// Channels of a block that [`join`] reads.
 const BLOCK: usize = 16;
 
-/// Rounds pixels of two blocks of sixteen channels and writes them side by side: to each 32 numbers of
-/// `to`, sixteen of `first` and sixteen of `second`, from every `step`-th pixel. Without a second block
-/// there are zeros.
+/// Rounds pixels of two blocks of sixteen channels and writes them side by side: to each 32 numbers
+/// of `to`, sixteen of `first` and sixteen of `second`, from every `step`-th pixel. A missing
+/// second block counts as zeros.
 ///
 /// # Panics
 /// If a block has too few pixels.
@@ -65,8 +65,8 @@ pub fn join(first: &[f32], second: Option<&[f32]>, step: usize, to: &mut [Bf16])
     }
 }
 
-/// Rounds `width` numbers of each row of `rows`, which are `pitch` apart, and writes them in rows of 32
-/// with zeros behind.
+/// Rounds `width` numbers of each row of `rows`, which begin `pitch` numbers apart, and writes them
+/// in rows of 32, padded with zeros.
 ///
 /// # Panics
 /// If there are too few rows, or `width` is more than 32.

@@ -1,10 +1,10 @@
-//! Numbers of one type as those of another.
+//! Conversions between number types.
 
-/// Integers of floating-point numbers, towards zero, as the processor's own instruction has it: what does not fit, and
-/// NaN, is the smallest integer.
+/// Converts floating-point numbers to integers, rounding towards zero. As with the processor's own
+/// instruction, NaN and numbers out of range become the smallest integer.
 ///
 /// # Panics
-/// If there are not as many of both.
+/// If the lengths differ.
 pub fn to_integers(from: &[f32], to: &mut [i64]) {
     assert_eq!(from.len(), to.len(), "an integer for each");
     #[cfg(target_arch = "x86_64")]
@@ -20,7 +20,7 @@ pub fn to_integers(from: &[f32], to: &mut [i64]) {
 
 fn one_by_one(from: &[f32], to: &mut [i64]) {
     for (to, &x) in to.iter_mut().zip(from) {
-        // 2^63 as a float is the first that does not fit.
+        // 2^63 is the first float that does not fit.
         *to = match (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&x) {
             true => x as i64,
             false => i64::MIN,
@@ -32,7 +32,7 @@ fn one_by_one(from: &[f32], to: &mut [i64]) {
 mod x86_64 {
     use std::arch::x86_64::{_mm256_loadu_ps, _mm512_cvttps_epi64, _mm512_storeu_si512};
 
-    /// Eight at a time.
+    /// Converts eight numbers at a time.
     ///
     /// # Safety
     /// The processor must have the instructions.

@@ -1,9 +1,11 @@
-//! Numbers from other places: such as are known when the program runs only ([`gather`]), and before ([`Places`]).
+//! Gathering numbers from places that are known only when the program runs ([`gather`]), or in
+//! advance ([`Places`]).
 
-/// `to[i] = from[places[i]]`; whether all places are there. If not, what is written is of no use.
+/// `to[i] = from[places[i]]`; returns whether all places are in bounds. If not, the numbers written
+/// are unspecified.
 ///
 /// # Panics
-/// If there are not as many places as numbers are wanted.
+/// If `places` and `to` differ in length.
 #[must_use]
 pub fn gather(from: &[f32], places: &[i64], to: &mut [f32]) -> bool {
     assert_eq!(places.len(), to.len(), "a place for each");
@@ -38,7 +40,7 @@ mod x86_64 {
 
     use super::{LANES, Places, Run};
 
-    /// Rows of numbers from these places.
+    /// [`Places::read_rows`] with vector instructions.
     ///
     /// # Safety
     /// The processor must have the instructions.
@@ -52,8 +54,8 @@ mod x86_64 {
                 match run {
                     Run::Near(start, lanes) => {
                         debug_assert!(*start as usize + LANES <= from.len());
-                        // SAFETY: sixteen numbers from `start` on were found to be there in rows of `len` numbers; lanes
-                        // are sixteen, and so are the numbers that are written.
+                        // SAFETY: `Places::new` has checked that rows of `len` numbers have sixteen
+                        // from `start` on; sixteen lanes are read, and sixteen numbers are written.
                         unsafe {
                             let own = _mm512_loadu_ps(from.as_ptr().add(*start as usize));
                             let lanes = _mm512_loadu_si512(lanes.as_ptr().cast());
@@ -67,7 +69,7 @@ mod x86_64 {
         }
     }
 
-    /// Sixteen at a time.
+    /// Gathers sixteen numbers at a time.
     ///
     /// # Safety
     /// The processor must have the instructions, and `from` fewer than 2^31 numbers.
@@ -76,8 +78,8 @@ mod x86_64 {
         let len = _mm512_set1_epi64(from.len() as i64);
         let mut all = u16::MAX;
         for (to, places) in to.iter_mut().zip(places) {
-            // SAFETY: there are sixteen places to read, and sixteen numbers to write; numbers are read where places are
-            // within the slice only.
+            // SAFETY: there are sixteen places to read, and sixteen numbers to write; numbers are
+            // read only where places are within the slice.
             unsafe {
                 let low = _mm512_loadu_si512(places.as_ptr().cast());
                 let high = _mm512_loadu_si512(places.as_ptr().add(8).cast());
@@ -96,25 +98,25 @@ mod x86_64 {
     }
 }
 
-/// How many numbers are collected at a time.
+/// Numbers that are gathered at a time.
 const LANES: usize = 16;
 
-/// Places of the numbers of a row that are the same for many rows, found out before.
+/// Places to gather from in each of many rows, analysed in advance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Places {
-    /// How many numbers rows have from which others are made.
+    /// Length of the rows that are read.
     len: usize,
     places: Vec<u32>,
-    /// For each sixteen places.
+    /// One for each sixteen places.
     runs: Vec<Run>,
 }
 
-/// Sixteen places.
+/// Whether sixteen places lie close together.
 #[derive(Clone, Debug, PartialEq)]
 enum Run {
-    /// From this number on, whose following ones these are: up to the fifteenth, all of which are there.
+    /// All are among sixteen numbers that a row has from this one on, at these offsets.
     Near(u32, [u32; LANES]),
-    /// Anywhere.
+    /// They are further apart.
     Far,
 }
 
@@ -122,7 +124,7 @@ impl Places {
     /// Places in rows of `len` numbers.
     ///
     /// # Panics
-    /// If one of them is not there.
+    /// If a place is out of bounds.
     #[must_use]
     pub fn new(len: usize, places: Vec<u32>) -> Self {
         assert!(
@@ -135,7 +137,7 @@ impl Places {
             for &at in own {
                 (first, last) = (first.min(at), last.max(at));
             }
-            // The last sixteen, where there are no more.
+            // At most the start of the last sixteen.
             let start = (first as usize).min(len.saturating_sub(LANES)) as u32;
             match len >= LANES && last - start < LANES as u32 {
                 true => Run::Near(start, own.map(|at| at - start)),
@@ -146,7 +148,7 @@ impl Places {
         Self { len, places, runs }
     }
 
-    /// How many there are.
+    /// Number of places.
     #[must_use]
     pub fn count(&self) -> usize {
         self.places.len()
@@ -155,7 +157,7 @@ impl Places {
     /// `to[i][j] = from[rows[i]][places[j]]`
     ///
     /// # Panics
-    /// If a row is not there, or `to` is of another size.
+    /// If a row is out of bounds, or `to` has another length.
     pub fn read_rows(&self, from: &[f32], rows: &[u32], to: &mut [f32]) {
         assert_eq!(to.len(), rows.len() * self.places.len(), "all are wanted");
         if to.is_empty() {
@@ -172,7 +174,7 @@ impl Places {
         }
     }
 
-    /// Those from number `first` on, one after the other.
+    /// Reads the places from number `first` on, one by one.
     #[inline(always)]
     fn read(&self, first: usize, from: &[f32], to: &mut [f32]) {
         for (to, &at) in to.iter_mut().zip(&self.places[first..]) {

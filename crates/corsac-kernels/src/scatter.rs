@@ -1,7 +1,7 @@
-//! Numbers combined with those in other places.
+//! Scattering: numbers combined with those at given places.
 
-/// `to[places[i]] = combine(to[places[i]], from[i])`, one after the other; whether all places are there. If not, nothing
-/// is written.
+/// `to[places[i]] = combine(to[places[i]], from[i])`, in order; returns whether all places are in
+/// bounds. If not, nothing is written.
 #[must_use]
 pub fn scatter<T: Copy>(
     from: &[T],
@@ -14,14 +14,14 @@ pub fn scatter<T: Copy>(
     }
     for (&place, &x) in places.iter().zip(from) {
         debug_assert!(usize::try_from(place).is_ok_and(|place| place < to.len()));
-        // SAFETY: all places have been found to be there.
+        // SAFETY: all places have been checked to be in bounds.
         let own = unsafe { to.get_unchecked_mut(place as usize) };
         *own = combine(*own, x);
     }
     true
 }
 
-/// Whether all indices are places among `size` elements; all are looked at, several at a time.
+/// Whether all indices are in `0..size`; all are checked, several at a time.
 #[must_use]
 pub fn are_inside(indices: &[i64], size: usize) -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -40,7 +40,7 @@ fn all(indices: &[i64], size: usize) -> bool {
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
-    /// The same by vectors.
+    /// The same with vector instructions.
     ///
     /// # Safety
     /// The processor must have the instructions.

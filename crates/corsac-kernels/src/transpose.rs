@@ -1,6 +1,6 @@
-//! Matrices, turned: rows become columns.
+//! Transposition of matrices.
 
-/// Rows and columns of the squares that are turned at a time.
+/// Rows and columns of the squares that are transposed at a time.
 const SIDE: usize = 16;
 
 /// `to[j * to_step + i] = from[i * from_step + j]` for `rows` of `columns` elements each.
@@ -26,7 +26,7 @@ pub fn transpose(
     assert!(ends(to.len(), to_step, columns, rows), "columns are there");
     #[cfg(target_arch = "x86_64")]
     if rows >= SIDE && columns >= SIDE && is_x86_feature_detected!("avx512f") {
-        // SAFETY: the processor has these instructions, and all rows and columns are there.
+        // SAFETY: the processor has these instructions, and all rows and columns are in bounds.
         return unsafe { x86_64::squares(from, from_step, to, to_step, [rows, columns]) };
     }
     for first in (0..rows).step_by(SIDE) {
@@ -49,10 +49,11 @@ mod x86_64 {
 
     use super::SIDE;
 
-    /// The same in squares, of which the last ones of a row or column may overlap those before.
+    /// The same in squares; the last ones of a row or column may overlap those before.
     ///
     /// # Safety
-    /// All rows and columns must be there, sixteen of each at least, and the processor must have the instructions.
+    /// All rows and columns must be in bounds, at least sixteen of each, and the processor must
+    /// have the instructions.
     #[target_feature(enable = "avx512f")]
     pub(super) unsafe fn squares(
         from: &[f32],
@@ -61,7 +62,8 @@ mod x86_64 {
         to_step: usize,
         [rows, columns]: [usize; 2],
     ) {
-        // The longer way inside, so that as few rows as can be are read or written at a time.
+        // The inner loop takes the longer side, so that as few rows as possible are read or written
+        // at a time.
         let [down, across] = [rows, columns].map(|len| len.div_ceil(SIDE));
         for index in 0..down * across {
             let (row, column) = match down < across {
@@ -70,7 +72,7 @@ mod x86_64 {
             };
             let row = (row * SIDE).min(rows - SIDE);
             let column = (column * SIDE).min(columns - SIDE);
-            // SAFETY: sixteen rows and columns from these on are there.
+            // SAFETY: sixteen rows and columns from these on are in bounds.
             unsafe {
                 let from = from.as_ptr().add(row * from_step + column);
                 let to = to.as_mut_ptr().add(column * to_step + row);
@@ -80,18 +82,18 @@ mod x86_64 {
     }
 
     /// # Safety
-    /// Sixteen numbers must be there to be read and written at each of sixteen steps.
+    /// Sixteen numbers must be in bounds, to read and to write, at each of sixteen steps.
     #[target_feature(enable = "avx512f")]
     unsafe fn square(from: *const f32, from_step: usize, to: *mut f32, to_step: usize) {
         let low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
         let high = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
         let mut rows = [_mm512_setzero_ps(); SIDE];
         for (row, own) in rows.iter_mut().enumerate() {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             *own = unsafe { _mm512_loadu_ps(from.add(row * from_step)) };
         }
-        // A perfect shuffle of the numbers of all rows moves each bit of their places by one: four move rows into the
-        // place of columns.
+        // A perfect shuffle of the numbers of all rows rotates the bits of their places by one:
+        // four exchange the bits of the row with those of the column.
         for _ in 0..4 {
             let before = rows;
             for at in 0..SIDE / 2 {
@@ -101,7 +103,7 @@ mod x86_64 {
             }
         }
         for (column, own) in rows.into_iter().enumerate() {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             unsafe { _mm512_storeu_ps(to.add(column * to_step), own) };
         }
     }

@@ -1,4 +1,4 @@
-//! Which values may share storage.
+//! Values that may share storage.
 
 use corsac_ir::{Arg, EntityId, Graph, NodeId, Op};
 
@@ -10,11 +10,11 @@ use crate::effects::Effects;
 pub struct ClassId(u32);
 
 impl ClassId {
-    /// What the program did not make itself: inputs, attributes, and what opaque calls have seen.
-    /// The caller may pass one tensor twice, so they all count as sharing.
+    /// Values that the program did not make itself: inputs, attributes, and values that opaque
+    /// calls have seen. The caller may pass one tensor twice, so they all count as sharing.
     pub const OUTSIDE: Self = Self(0);
 
-    /// For dense tables.
+    /// The index for dense tables.
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
@@ -34,7 +34,7 @@ pub struct AliasClasses {
 }
 
 impl AliasClasses {
-    /// Every value of `graph` on its own: nothing is known of its nodes yet.
+    /// Every value of `graph` on its own, before any node is taken into account.
     #[must_use]
     pub fn new(graph: &Graph) -> Self {
         let len = u32::try_from(graph.id_bound()).unwrap_or(u32::MAX);
@@ -44,7 +44,7 @@ impl AliasClasses {
         }
     }
 
-    /// The values of `graph`, with what its nodes do taken into account.
+    /// The values of `graph`, with all its nodes taken into account.
     #[must_use]
     pub fn of_graph(graph: &Graph, catalogue: &mut Catalogue<'_>) -> Self {
         let mut classes = Self::new(graph);
@@ -56,16 +56,16 @@ impl AliasClasses {
         classes
     }
 
-    /// Finds what stands for each set, once every node was taken into account.
+    /// Finds the representative of each set, once every node was taken into account.
     ///
-    /// What an entry points at is smaller, so one pass in ascending order does it.
+    /// An entry points at a smaller one, so one pass in ascending order does it.
     pub fn finish(&mut self) {
         for at in 0..self.parent.len() {
             self.parent[at] = self.parent[self.parent[at] as usize];
         }
     }
 
-    /// Takes `node` into account, which does `effects`; nodes come in graph order.
+    /// Takes `node` into account, which has `effects`; nodes come in graph order.
     pub fn add(
         &mut self,
         graph: &Graph,
@@ -138,8 +138,8 @@ impl AliasClasses {
     }
 }
 
-/// Whether something looks into the value of `node` as into a container, or writes to what it
-/// holds, as `out=` and `torch._foreach_add_` do with a list. Methods write to tensors.
+/// Whether a user of `node` reads its value as a container, or writes to the items of it, as `out=`
+/// and `torch._foreach_add_` do with a list. Methods write to tensors.
 fn is_taken_apart(graph: &Graph, catalogue: &mut Catalogue<'_>, node: NodeId) -> bool {
     graph.users(node).any(|user| {
         let op = graph.node(user).op();

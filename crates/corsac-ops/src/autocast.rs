@@ -1,4 +1,5 @@
-//! Mixed precision: which operators `torch.autocast("cpu")` casts for, and to what.
+//! Mixed precision: the operators that `torch.autocast("cpu")` casts for, and the types it casts
+//! to.
 //!
 //! Source: docs.pytorch.org/docs/stable/amp.html, "CPU Op-Specific Behavior".
 
@@ -6,10 +7,10 @@ use corsac_ir::Op;
 
 use crate::spelling::operator_name;
 
-/// What an operator computes in under autocast.
+/// The precision of an operator under autocast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// The lower precision that was asked for: bfloat16 or float16.
+    /// The requested lower precision: bfloat16 or float16.
     Lower,
     /// float32.
     Single,
@@ -37,8 +38,8 @@ pub const LOWER_PRECISION: &[&str] = &[
     "scaled_dot_product_attention",
 ];
 
-/// Functions that are composed of operators that run in the lower precision: their matrix products
-/// are all that computes.
+/// Functions that are composed of operators that run in the lower precision: all their arithmetic
+/// is in matrix products.
 pub const PRODUCTS: &[&str] = &["einsum", "tensordot", "chain_matmul", "multi_dot", "inner"];
 
 /// Operators that run in float32; `cross_entropy` and `grid_sample` are functions that call one.
@@ -100,7 +101,7 @@ pub const LAYERS: &[&str] = &[
     "ConvTranspose3d",
 ];
 
-/// Classes of `torch.nn` that call nothing that autocast casts for.
+/// Classes of `torch.nn` that call no operator that autocast casts for.
 pub const NEUTRAL: &[&str] = &[
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
@@ -150,7 +151,8 @@ const COMPOSED: &[&str] = &[
     "rnn_tanh_cell",
 ];
 
-/// What a call of `target` computes in under autocast; `None` where it computes in what it gets.
+/// The precision of a call of `target` under autocast; `None` where it computes in the types of its
+/// arguments.
 ///
 /// ```
 /// use corsac_ir::Op;

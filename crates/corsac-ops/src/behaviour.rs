@@ -1,11 +1,11 @@
-//! What a callable does, before it is known what it is called with.
+//! Effects of a callable, whatever its arguments.
 
 use crate::schema::{Schema, SchemaParam};
 
 /// A parameter: by position, by keyword, or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
-    /// Its place among the positional arguments; `None` for one that is only given by keyword.
+    /// Its place among the positional arguments; `None` for a keyword-only parameter.
     pub position: Option<u16>,
     /// Its name.
     pub name: String,
@@ -31,58 +31,58 @@ impl Param {
     }
 }
 
-/// Under which condition something holds.
+/// A condition on a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum When {
     /// In no call.
     Never,
     /// In every call.
     Always,
-    /// Where this argument is true: anything but a literal `False`, `None` or zero. The flag says
-    /// whether it is where the argument is not given.
+    /// Where this argument is true: anything but a literal `False`, `None` or zero. The flag is the
+    /// value where the argument is not given.
     If(Param, bool),
 }
 
-/// What becomes of an argument.
+/// Effects on an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Role {
-    /// Which one.
+    /// The parameter.
     pub param: Param,
-    /// When it is written to.
+    /// Condition under which it is written to.
     pub written: When,
-    /// When the result may be the argument itself, or share storage with it.
+    /// Condition under which the result may be the argument itself, or share storage with it.
     pub aliased: When,
 }
 
-/// What a callable does, before it is known what it is called with.
+/// Effects of a callable, whatever its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Behaviour {
     /// The arguments that are written to or shared.
     pub roles: Vec<Role>,
     /// Whether the result may share storage with any argument.
     pub aliases_all: bool,
-    /// Whether it depends on how arguments lie in memory if the result shares storage with them: a
-    /// reshape is a view of what lies row by row.
+    /// Whether it depends on the strides of arguments if the result shares storage with them: a
+    /// reshape of a contiguous tensor is a view.
     pub by_layout: bool,
-    /// Whether what it writes to may have other sizes after it.
+    /// Whether it may change the sizes of the arguments that it writes to.
     pub reshapes: bool,
-    /// Whether the result is a container that holds what the arguments hold, where those are
+    /// Whether the result is a container that holds the items of the arguments, where those are
     /// containers: `operator.add` of two lists.
     pub concatenates: bool,
     /// Whether the result is one tensor or number, never a container or anything else that could
     /// hold other values.
     pub single: bool,
-    /// When it draws random numbers.
+    /// Condition under which it uses random numbers.
     pub random: When,
-    /// Whether it is an operator tagged as drawing random numbers (`torch.ops.…`), which torch.fx
-    /// tells from the Python functions that do.
+    /// Whether it is an operator tagged as using random numbers (`torch.ops.…`), which torch.fx
+    /// distinguishes from the Python functions that do.
     pub seeded_operator: bool,
-    /// Whether it does something that is not seen in its results: asserts, prints, switches a mode.
+    /// Whether it has an effect beside its results: asserts, prints, switches a mode.
     pub side_effect: bool,
-    /// Whether what comes after it may compute something else than what came before, with the
-    /// same arguments: modes, global state.
+    /// Whether calls after it may compute something else than calls before it, with the same
+    /// arguments: modes, global state.
     pub barrier: bool,
-    /// Whether a second call with the same arguments may give something else, though it writes to
+    /// Whether a second call with the same arguments may return something else, though it writes to
     /// nothing: all that is known of it is that it is declared free of side effects.
     pub unrepeatable: bool,
     /// Whether it reads state that is no argument: parameters and buffers of a module.
@@ -145,7 +145,7 @@ impl Behaviour {
         Self::pure().role(Param::at(0, first), When::Always, When::Always)
     }
 
-    /// Something that does what is not seen in its results.
+    /// A function with a side effect.
     #[must_use]
     pub fn effect() -> Self {
         Self {
@@ -154,7 +154,7 @@ impl Behaviour {
         }
     }
 
-    /// An effect on what comes after it: a mode, a seed, a global setting.
+    /// A side effect on later calls: a mode, a seed, a global setting.
     #[must_use]
     pub fn mode_switch() -> Self {
         Self {
@@ -163,7 +163,7 @@ impl Behaviour {
         }
     }
 
-    /// Something of which nothing is known.
+    /// A callable of which nothing is known.
     #[must_use]
     pub fn opaque() -> Self {
         Self {
@@ -189,20 +189,20 @@ impl Behaviour {
         self
     }
 
-    /// The same, drawing random numbers.
+    /// The same, using random numbers under this condition.
     #[must_use]
     pub fn random(mut self, random: When) -> Self {
         self.random = random;
         self
     }
 
-    /// What one overload of an operator does.
+    /// Effects of one overload of an operator.
     #[must_use]
     pub fn of_schema(schema: &Schema) -> Self {
         let mut behaviour = Self::pure();
         behaviour.aliases_all = schema.composite;
         behaviour.by_layout = schema.composite;
-        // What is given for a result is made to fit it.
+        // Arguments given for a result are resized to fit it.
         let is_result = |param: &SchemaParam| param.written && param.keyword_only;
         behaviour.reshapes = schema.reshapes || schema.params.iter().any(is_result);
         behaviour.single = schema.single;
@@ -224,8 +224,8 @@ impl Behaviour {
         behaviour
     }
 
-    /// What an operator does when it is not known which of its overloads is called: whatever one
-    /// of them does. An `out` argument is written to where it is given.
+    /// Effects of an operator whose overload is not known: those of all overloads together. An
+    /// `out` argument is written to where it is given.
     #[must_use]
     pub fn of_operator(overloads: impl Iterator<Item = Schema>) -> Option<Self> {
         let union = overloads.map(|s| Self::of_schema(&s)).reduce(Self::union)?;

@@ -1,4 +1,4 @@
-//! What the nodes of a graph do: a cache of what is known of each target, applied to arguments.
+//! Effects of the nodes of a graph: a cache of the behaviour of each target, applied to arguments.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use crate::effects::Effects;
 use crate::host::{FunctionInfo, Host};
 use crate::{functions, methods, modules};
 
-/// What the nodes of one graph do. Each function, method and module is looked up once.
+/// Effects of the nodes of one graph. Each function, method and module is looked up once.
 pub struct Catalogue<'h> {
     host: &'h dyn Host,
     functions: SecondaryMap<FunctionId, Option<Rc<Behaviour>>>,
@@ -30,13 +30,13 @@ impl<'h> Catalogue<'h> {
         }
     }
 
-    /// The host asked.
+    /// The host.
     #[must_use]
     pub fn host(&self) -> &'h dyn Host {
         self.host
     }
 
-    /// What the target of a call does in general; `None` for nodes that call nothing.
+    /// The behaviour of the target of a call; `None` for nodes that call nothing.
     pub fn behaviour(&mut self, graph: &Graph, node: NodeId) -> Option<&Behaviour> {
         let node = graph.node(node);
         self.slot(graph, node.op(), node.target())
@@ -74,18 +74,19 @@ impl<'h> Catalogue<'h> {
         slot.as_deref()
     }
 
-    /// What a call of `target` does in general, also where no node calls it yet; `None` for
-    /// opcodes that call nothing.
+    /// The behaviour of `target`, also where no node calls it yet; `None` for opcodes that call
+    /// nothing.
     pub fn behaviour_of(&mut self, graph: &Graph, op: Op, target: Target) -> Option<&Behaviour> {
         self.slot(graph, op, target)
     }
 
-    /// What `node` does.
+    /// The effects of `node`.
     pub fn effects(&mut self, graph: &Graph, node: NodeId) -> Effects {
         self.effects_given(graph, node, &literal_truth)
     }
 
-    /// What `node` does where it is known which of its arguments are true: `inplace`, `training`.
+    /// The effects of `node`, where `truth` decides which of its arguments are true: `inplace`,
+    /// `training`.
     pub fn effects_given(&mut self, graph: &Graph, node: NodeId, truth: Truth<'_>) -> Effects {
         let view = graph.node(node);
         let Some(behaviour) = self.behaviour(graph, node) else {
@@ -127,7 +128,7 @@ fn of_function(host: &dyn Host, graph: &Graph, function: FunctionId) -> Behaviou
         FunctionInfo::ByName => return functions::behaviour(name),
         FunctionInfo::SideEffect => functions::behaviour(name),
     };
-    // torch.fx keeps every `x[i] = v`; what it writes to is known here.
+    // torch.fx keeps every `x[i] = v`; the argument it writes to is known here.
     if matches!(name, "operator.setitem" | "_operator.setitem") {
         return behaviour;
     }
@@ -141,7 +142,7 @@ fn apply(behaviour: &Behaviour, node: Node<'_>, truth: Truth<'_>) -> Effects {
     let holds = |when: &When| holds(when, node, truth);
     let mut effects = Effects {
         by_layout: behaviour.by_layout,
-        // Results are made to fit: those that are given by name.
+        // A result given by name is resized to fit.
         reshapes: behaviour.reshapes || node.kwarg("out").is_some(),
         random: holds(&behaviour.random),
         seeded_operator: behaviour.seeded_operator,
@@ -171,14 +172,14 @@ fn apply(behaviour: &Behaviour, node: Node<'_>, truth: Truth<'_>) -> Effects {
         match find(&role.param, node) {
             Found::Given(arg) => arg.for_each_node(&mut visit),
             Found::Missing => {}
-            // Given by a name that the schema does not know: it may be any of the keywords.
+            // Given by a name that is not in the schema: it may be any of the keywords.
             Found::Unclear => node
                 .kwargs()
                 .iter()
                 .for_each(|(_, arg)| arg.for_each_node(&mut visit)),
         }
     }
-    // Functions of PyTorch that are written in Python take it, too, and no table says so.
+    // Functions of PyTorch that are written in Python take it, too, though no table has it.
     if let Some(out) = node.kwarg("out") {
         out.for_each_node(&mut |id| {
             push_new(&mut effects.mutates, id);

@@ -1,28 +1,28 @@
-//! What one node does.
+//! Effects of one node.
 
 use corsac_ir::NodeId;
 use smallvec::SmallVec;
 
-/// What one node does besides computing its value.
+/// Effects of one node besides computing its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
     /// Values that it writes to.
     pub mutates: SmallVec<[NodeId; 2]>,
     /// Values that its own may be, or share storage with.
     pub aliases: SmallVec<[NodeId; 2]>,
-    /// Whether it depends on how these lie in memory if its own shares storage with them.
+    /// Whether it depends on the strides of these if its own value shares storage with them.
     pub by_layout: bool,
-    /// Whether what it writes to may have other sizes after it.
+    /// Whether it may change the sizes of the values that it writes to.
     pub reshapes: bool,
-    /// Whether it draws random numbers.
+    /// Whether it uses random numbers.
     pub random: bool,
     /// Whether it is an operator tagged as doing so, `torch.ops.…`.
     pub seeded_operator: bool,
-    /// Whether it does something that is not seen in any value: asserts, prints, switches a mode.
+    /// Whether it has an effect that is in no value: asserts, prints, switches a mode.
     pub side_effect: bool,
     /// Whether nodes after it may compute something else than nodes before, from the same values.
     pub barrier: bool,
-    /// Whether a second call with the same arguments may give something else, though it writes to
+    /// Whether a second call with the same arguments may return something else, though it writes to
     /// nothing: all that is known of it is that it is declared free of side effects.
     pub unrepeatable: bool,
     /// Whether it reads state that is no argument.
@@ -33,7 +33,7 @@ pub struct Effects {
     pub outside: bool,
     /// Whether nothing is known of it.
     pub opaque: bool,
-    /// Whether its value holds what its arguments hold, where those are containers.
+    /// Whether its value holds the items of its arguments, where those are containers.
     pub concatenates: bool,
     /// Whether its value is one tensor or number, nothing that could hold other values.
     pub single: bool,
@@ -50,7 +50,7 @@ impl Effects {
             && !self.opaque
     }
 
-    /// Whether all it does is to compute a value that shares nothing with any other.
+    /// Whether it only computes a value that shares nothing with any other.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         self.is_pure()

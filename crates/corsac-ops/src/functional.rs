@@ -1,4 +1,4 @@
-//! What Python functions of `torch.nn.functional` and `torch` do that are no operators. Source:
+//! Effects of Python functions of `torch.nn.functional` and `torch` that are no operators. Source:
 //! their signatures and bodies.
 
 use crate::behaviour::{Behaviour, Param, When};

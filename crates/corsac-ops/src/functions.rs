@@ -1,11 +1,11 @@
-//! What functions do, by qualified name: those that have no operator schema, and those whose
-//! schema does not say everything.
+//! Effects of functions, by qualified name: those without an operator schema, and those whose
+//! schema is incomplete.
 
 use crate::behaviour::{Behaviour, Param, When};
 use crate::schema::Schema;
 use crate::{functional, methods};
 
-/// What a call of the function `name` does; opaque if nobody knows.
+/// Effects of the function `name`; opaque if it is not known.
 pub(crate) fn behaviour(name: &str) -> Behaviour {
     let (module, own) = name.rsplit_once('.').unwrap_or(("builtins", name));
     if let Some(operator) = name.strip_prefix("torch.ops.") {
@@ -14,7 +14,7 @@ pub(crate) fn behaviour(name: &str) -> Behaviour {
     let known = match module {
         "builtins" => builtin(own),
         "operator" | "_operator" => operator(own),
-        // Everything in `math` takes and gives numbers.
+        // Everything in `math` takes and returns numbers.
         "math" => Some(Behaviour::pure()),
         "torch.Tensor" | "torch._tensor.Tensor" | "torch._C.TensorBase" => {
             return methods::behaviour(own);
@@ -62,14 +62,14 @@ pub fn is_known_operator(name: &str) -> bool {
     operator.is_some_and(|operator| !of_operator(operator).opaque)
 }
 
-/// Whether it is known what calls of a function do: `torch.relu`, `operator.add`,
+/// Whether the effects of a function are known: `torch.relu`, `operator.add`,
 /// `torch.ops.aten.add.Tensor`.
 #[must_use]
 pub fn is_known_function(name: &str) -> bool {
     !behaviour(name).opaque
 }
 
-/// Whether it is known what calls of a method do, on whatever value: `view`, `add_`.
+/// Whether the effects of a method are known, on whatever value: `view`, `add_`.
 #[must_use]
 pub fn is_known_method(name: &str) -> bool {
     !methods::behaviour(name).opaque
@@ -116,12 +116,12 @@ fn by_own_name(own: &str) -> Option<Behaviour> {
             role.aliased = When::Always;
         }
     }
-    // `out` may be a tuple, and is called `out` whatever the schema calls it.
+    // `out` may be a tuple, and is called `out` whatever its name in the schema.
     let behaviour = behaviour.role(Param::keyword("out"), When::Always, When::Always);
     Some(amended(own, behaviour, false))
 }
 
-/// Where schemas do not say everything.
+/// `behaviour` with the facts that schemas lack.
 pub(crate) fn amended(packet: &str, mut behaviour: Behaviour, exact: bool) -> Behaviour {
     let statistics = |behaviour: Behaviour, training: Param, default| {
         let when = When::If(training, default);
@@ -148,12 +148,12 @@ pub(crate) fn amended(packet: &str, mut behaviour: Behaviour, exact: bool) -> Be
                 .role(Param::at(1, "running_mean"), When::Always, When::Never)
                 .role(Param::at(2, "running_var"), When::Always, When::Never);
         }
-        // Views that say that they are none.
+        // Views whose schemas declare none.
         "lift" | "_unsafe_view" | "unsafe_split" | "unsafe_split_with_sizes" | "unsafe_chunk"
         | "to_dense" | "_to_dense" | "sparse_mask" | "dequantize"
         // The input itself where that is empty, or has no dimensions.
         | "native_dropout" | "_nested_compute_contiguous_strides_offsets"
-        // From then on the first shares storage with the second.
+        // Afterwards the first argument shares storage with the second.
         | "set_" | "set_data" => behaviour.aliases_all = true,
         // Compositions whose result is always new: they end in a kernel that allocates it.
         "conv1d" | "conv2d" | "conv3d" | "conv_transpose1d" | "conv_transpose2d"
@@ -184,9 +184,9 @@ pub(crate) fn amended(packet: &str, mut behaviour: Behaviour, exact: bool) -> Be
         "rrelu" | "rrelu_" if !exact => {
             behaviour.random = When::If(Param::at(3, "training"), false);
         }
-        // What it writes to becomes as large as the product, which no schema says.
+        // Its first argument becomes as large as the product, which no schema has.
         "addbmm_" => behaviour.reshapes = true,
-        // A view where strides allow one, the tensor itself where it lies as it is to.
+        // A view where strides allow one, the tensor itself where it has the wanted layout.
         "reshape" | "reshape_as" | "_reshape_alias" | "flatten" | "ravel" | "contiguous" | "to" => {
             behaviour.by_layout = true;
             return behaviour;
@@ -197,7 +197,7 @@ pub(crate) fn amended(packet: &str, mut behaviour: Behaviour, exact: bool) -> Be
     behaviour
 }
 
-/// Functions that change what comes after them.
+/// Functions that affect later calls.
 fn mode_switch(name: &str) -> Option<Behaviour> {
     let own = match name.rsplit_once('.') {
         Some((module, own)) if module.starts_with("torch.") => own,
@@ -250,7 +250,7 @@ fn builtin(own: &str) -> Option<Behaviour> {
 /// or a list, and make a new value where it is a number.
 fn operator(own: &str) -> Option<Behaviour> {
     Some(match own {
-        // Of two lists, a list that holds what they hold.
+        // Of two lists, a list that holds their items.
         "add" | "mul" => Behaviour {
             concatenates: true,
             ..Behaviour::pure()
@@ -262,7 +262,7 @@ fn operator(own: &str) -> Option<Behaviour> {
         // A view of a tensor; an element of a container. `+x` is `x`.
         "getitem" | "pos" | "concat" => Behaviour::view_of_any(),
         "setitem" => Behaviour {
-            // A container keeps what is put into it.
+            // A container keeps the values put into it.
             aliases_all: true,
             ..Behaviour::in_place("self")
         },

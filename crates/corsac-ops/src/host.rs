@@ -1,16 +1,16 @@
-//! What only the host knows.
+//! The host: modules, custom operators and registrations that a graph does not describe.
 
 use corsac_ir::{FunctionId, Graph};
 
 use crate::schema::Schema;
 use crate::shape::Value;
 
-/// What the host knows of a submodule.
+/// Facts about a submodule.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModuleInfo {
     /// Qualified name of its class: `torch.nn.modules.conv.Conv2d`.
     pub class: String,
-    /// Which object it is: two paths may lead to one module.
+    /// The identity of the object: two paths may lead to one module.
     pub identity: u64,
     /// Whether it is in training mode.
     pub training: bool,
@@ -18,23 +18,23 @@ pub struct ModuleInfo {
     pub inplace: bool,
     /// Whether it has hooks, or hooks are set for all modules.
     pub hooks: bool,
-    /// What the module says of itself (`_is_impure`), if it says anything.
+    /// Its own declaration (`_is_impure`), if it has one.
     pub impure: Option<bool>,
     /// Its drop probability, where it has one.
     pub dropout: f64,
     /// Whether it keeps running statistics.
     pub tracks_statistics: bool,
-    /// What is added to a variance before the root is taken, where it does that.
+    /// The number added to a variance before the root is taken, where it does that.
     pub eps: f64,
     /// Whether it renormalises its own weight when called (`max_norm`).
     pub renormalises: bool,
-    /// Into how many groups its channels are divided, where it is a convolution.
+    /// Number of groups of its channels, where it is a convolution.
     pub groups: usize,
     /// Whether it puts zeros around its input.
     pub zero_padded: bool,
 }
 
-/// What the host knows of a function besides its name.
+/// Facts about a function besides its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FunctionInfo {
     /// Nothing: the name decides.
@@ -47,25 +47,26 @@ pub enum FunctionInfo {
     Operator(Schema),
 }
 
-/// What only the host knows: its modules, its custom operators, what was registered with it.
+/// Source of facts about modules, custom operators and registered functions.
 ///
-/// Each question is asked once per module or function of a graph, not once per node.
+/// Methods are called once per module or function of a graph, not once per node.
 pub trait Host {
     /// The submodule with this qualified name; `None` if there is none, or nothing is known of it.
     fn module(&self, path: &str) -> Option<ModuleInfo>;
 
-    /// The numbers, strings and tuples among the attributes of a submodule, by name, with `training`;
-    /// for rules that ask for them. Nothing by default.
+    /// The numbers, strings and tuples among the attributes of a submodule, by name, with
+    /// `training`; for rules that need them. Nothing by default.
     fn module_settings(&self, _path: &str) -> Vec<(String, Value)> {
         Vec::new()
     }
 
-    /// Whether the attribute with this qualified name is a tensor, and no container. Unknown by default.
+    /// Whether the attribute with this qualified name is known to be a tensor, and no container.
+    /// False by default.
     fn is_tensor(&self, _path: &str) -> bool {
         false
     }
 
-    /// What is known of a function of `graph` besides its name.
+    /// Facts about a function of `graph` besides its name.
     fn function(&self, graph: &Graph, function: FunctionId) -> FunctionInfo;
 }
 

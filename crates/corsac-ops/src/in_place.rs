@@ -1,4 +1,4 @@
-//! Which operators have a form that writes the result into the first argument.
+//! In-place forms of operators, which write the result into the first argument.
 //!
 //! Source: the schemas (`relu_` beside `relu`), and for functions of `torch.nn.functional` their
 //! `inplace` parameter.
@@ -44,8 +44,8 @@ const KEEPS_TYPE: &[&str] = &[
     "trunc_",
 ];
 
-/// Elementwise operators whose result may be of another type: of promoted elements, or of the shape
-/// that all arguments have together.
+/// Elementwise operators whose result may be of another type: of promoted elements, or of the
+/// broadcast shape of all arguments.
 const MAY_CHANGE_TYPE: &[&str] = &[
     "abs_",
     "absolute_",
@@ -150,7 +150,7 @@ pub fn in_place(name: &str) -> Option<InPlace> {
 }
 
 impl InPlace {
-    /// Whether the first two arguments may change places, where nothing else is given.
+    /// Whether the first two arguments may be swapped, where nothing else is given.
     #[must_use]
     pub fn commutes(&self) -> bool {
         matches!(
@@ -171,8 +171,8 @@ impl InPlace {
     }
 }
 
-/// For an operator that gives a copy of its first argument with a part replaced by the second: the
-/// view of that part, which takes the other arguments. Source: PyTorch's functionalisation.
+/// For an operator that returns a copy of its first argument with a part replaced by the second:
+/// the view of that part, which takes the other arguments. Source: PyTorch's functionalisation.
 #[must_use]
 pub fn view_written_by(scatter: &str) -> Option<&'static str> {
     Some(match scatter {
@@ -184,8 +184,8 @@ pub fn view_written_by(scatter: &str) -> Option<&'static str> {
     })
 }
 
-/// The position of `inplace` among the parameters of a function of `torch.nn.functional` that does
-/// not draw random numbers: 1 for `relu(input, inplace=False)`.
+/// The position of `inplace` among the parameters of a function of `torch.nn.functional` that uses
+/// no random numbers: 1 for `relu(input, inplace=False)`.
 #[must_use]
 pub fn inplace_parameter(function: &str) -> Option<u16> {
     Some(match function {

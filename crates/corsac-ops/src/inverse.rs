@@ -1,7 +1,8 @@
-//! What undoes operators: functions that give an operand from the result.
+//! Inverses of operators: functions that compute an operand from the result.
 
-/// The functions that undo the operator `name` ([`crate::operator_name`]) of one tensor, in the order
-/// in which they are applied to its result. Exact up to rounding, where the operator is invertible.
+/// The functions that invert the operator `name` ([`crate::operator_name`]) of one tensor, in the
+/// order in which they are applied to its result. Exact up to rounding, where the operator is
+/// invertible.
 ///
 /// ```
 /// use corsac_ops::inverse_of_unary;
@@ -32,7 +33,7 @@ pub fn inverse_of_unary(name: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// How an operand of an operator of two is found from its result and the other one.
+/// The inverse of a binary operator: computes one operand from its result and the other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BinaryInverse {
     /// The function of the result and the other operand.
@@ -41,8 +42,8 @@ pub enum BinaryInverse {
     OfOther(&'static str),
 }
 
-/// What gives the operand at `position`, 0 or 1, of the operator `name` from its result and the other
-/// operand.
+/// The inverse that computes the operand at `position`, 0 or 1, of the operator `name` from its
+/// result and the other operand.
 #[must_use]
 pub fn inverse_of_binary(name: &str, position: usize) -> Option<BinaryInverse> {
     use BinaryInverse::{OfOther, OfResult};
@@ -51,7 +52,7 @@ pub fn inverse_of_binary(name: &str, position: usize) -> Option<BinaryInverse> {
         ("mul", 0 | 1) => OfResult("operator.truediv"),
         ("sub", 0) => OfResult("operator.add"),
         ("div", 0) => OfResult("operator.mul"),
-        // c - x and c / x undo themselves.
+        // c - x and c / x are their own inverses.
         ("sub", 1) => OfOther("operator.sub"),
         ("div", 1) => OfOther("operator.truediv"),
         _ => return None,

@@ -1,14 +1,13 @@
-//! What operators mean: which of their arguments they write to, what their results may share
-//! storage with, whether they draw random numbers or do something that is not seen in their
-//! results.
+//! Semantics of operators: the arguments they write to, the values their results may share storage
+//! with, the use of random numbers and other side effects.
 //!
-//! The knowledge comes from three places: PyTorch's operator schemas (a generated table,
-//! [`schema`]), hand-written facts about what has no schema (Python functions, tensor methods,
-//! `operator`, modules of `torch.nn`), and the host ([`Host`]), which knows its modules, its
-//! custom operators and what was registered as having side effects. What nobody knows is opaque:
-//! it may do anything.
+//! The facts come from three places: PyTorch's operator schemas (a generated table, [`schema`]),
+//! hand-written tables for callables without a schema (Python functions, tensor methods,
+//! `operator`, modules of `torch.nn`), and the host ([`Host`]), which has its modules, its custom
+//! operators and the functions registered as having side effects. An unknown callable is opaque: it
+//! may do anything.
 //!
-//! This crate knows no Python and no tensor library: it matches qualified names.
+//! This crate depends on neither Python nor a tensor library: it matches qualified names.
 //!
 //! ```
 //! use corsac_ir::Graph;

@@ -1,10 +1,10 @@
-//! What tensor methods do, by name.
+//! Effects of tensor methods, by name.
 
 use crate::behaviour::{Behaviour, Param, When};
 use crate::functions::amended;
 use crate::schema::Schema;
 
-/// What a call of the method does; opaque if nobody knows.
+/// Effects of the method; opaque if it is not known.
 pub(crate) fn behaviour(method: &str) -> Behaviour {
     if let Some(known) = without_schema(method) {
         return amended(method, known, false);
@@ -37,13 +37,13 @@ fn without_schema(method: &str) -> Option<Behaviour> {
         | "new_tensor" | "allclose" | "equal" | "__len__" | "__bool__" | "__float__"
         | "__int__" | "__index__" | "__contains__" | "__hash__" | "__repr__" | "__str__"
         | "__format__" => Behaviour::value(),
-        // The tensor itself where it is already what is asked for.
+        // The tensor itself where it already has the wanted type or place.
         "float" | "double" | "half" | "bfloat16" | "int" | "long" | "short" | "char" | "byte"
         | "bool" | "cfloat" | "cdouble" | "chalf" | "cpu" | "cuda" | "xpu" | "mtia" | "ipu"
         | "type" | "to" | "resize" | "resize_as" | "numpy" | "as_subclass" | "data" | "unique" | "lu" | "storage"
         | "untyped_storage" | "to_sparse_coo" | "__getitem__" | "__iter__" | "__reversed__"
         | "__array__" | "__pos__"
-        // Containers, and what they hold.
+        // Containers, and their items.
         | "keys" | "values" | "items" | "get" | "copy" | "index" | "count" | "split" => {
             Behaviour::view_of_any()
         }

@@ -1,10 +1,10 @@
-//! Which function each module of `torch.nn` calls, and with what.
+//! The function that each module of `torch.nn` calls, with its arguments.
 
 use std::sync::LazyLock;
 
 use rustc_hash::FxHashMap;
 
-/// Where an argument of a module's function comes from.
+/// The source of an argument of a module's function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A parameter or buffer of the module, `None` where it has none.
@@ -15,7 +15,7 @@ pub enum Source {
     SettingOrZero(&'static str),
 }
 
-/// What has to hold of a module so that calling the function is the same.
+/// A condition on a module under which calling the function is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requirement {
     /// Nothing.
@@ -24,7 +24,7 @@ pub enum Requirement {
     ZeroPadding,
     /// It is in evaluation and has running statistics.
     Statistics,
-    /// It says which dimension it works on (`dim`).
+    /// It has the dimension that it works on (`dim`).
     Dimension,
 }
 
@@ -39,13 +39,13 @@ pub struct ModuleCall {
     pub positional: Vec<Source>,
     /// Arguments given by keyword, in order.
     pub keywords: Vec<(&'static str, Source)>,
-    /// What has to hold.
+    /// The condition on the module.
     pub requirement: Requirement,
 }
 
 impl ModuleCall {
-    /// What modules of this class call, by its name among `torch.nn`'s own; `None` where they call no
-    /// single function of their input, or it is not known which.
+    /// The call that modules of this class make, by its name among `torch.nn`'s own; `None` where
+    /// they call no single function of their input, or it is not known which.
     ///
     /// ```
     /// use corsac_ops::ModuleCall;
@@ -105,8 +105,8 @@ impl ModuleCall {
 }
 
 /// The class that makes the same call as a function of this name, where one does: `Linear` for
-/// `torch._C._nn.linear`, `ReLU` for `torch.relu`. Source: the table below, and further names of the
-/// functions.
+/// `torch._C._nn.linear`, `ReLU` for `torch.relu`. Source: the table below, and further names of
+/// the functions.
 #[must_use]
 pub fn module_class_of(function: &str) -> Option<&'static str> {
     match function {
@@ -127,7 +127,7 @@ pub fn module_class_of(function: &str) -> Option<&'static str> {
     }
 }
 
-/// Classes, the function of each, arguments, what has to hold.
+/// Class, function, arguments, condition.
 type Row = (&'static str, &'static str, &'static str, Requirement);
 
 static CALLS: LazyLock<FxHashMap<&str, ModuleCall>> = LazyLock::new(|| {
@@ -136,8 +136,8 @@ static CALLS: LazyLock<FxHashMap<&str, ModuleCall>> = LazyLock::new(|| {
 });
 
 /// Source: the `forward` methods of `torch/nn/modules`. Arguments: `weight` is that parameter or
-/// buffer by position, `weight=@` by keyword; `stride=` is that attribute, `key=name` the attribute of
-/// another name, and `|0` says that `None` counts as 0.0.
+/// buffer by position, `weight=@` by keyword; `stride=` is that attribute, `key=name` the attribute
+/// of another name, and with `|0`, `None` counts as 0.0.
 const TABLE: &[Row] = &[
     (
         "Linear",

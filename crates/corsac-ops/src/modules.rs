@@ -1,13 +1,13 @@
-//! What the modules of `torch.nn` do when they are called.
+//! Effects of calls of the modules of `torch.nn`.
 
 use crate::behaviour::{Behaviour, Param, When};
 use crate::host::ModuleInfo;
 
-/// Where the classes of `torch.nn` live. A subclass may do anything, so only these very classes
-/// are known.
+/// The package of the classes of `torch.nn`. A subclass may do anything, so only exactly these
+/// classes are known.
 const PREFIX: &str = "torch.nn.modules.";
 
-/// What a call of the module does. Source: the `forward` methods of `torch/nn/modules`.
+/// Effects of a call of the module. Source: the `forward` methods of `torch/nn/modules`.
 pub(crate) fn behaviour(info: &ModuleInfo) -> Behaviour {
     let declared = match info.impure {
         Some(true) => Some(Behaviour {
@@ -46,7 +46,7 @@ pub(crate) fn behaviour(info: &ModuleInfo) -> Behaviour {
         | "Softplus" | "Softshrink" | "Softsign" | "Tanhshrink" | "LogSigmoid" | "Hardshrink"
         | "GLU" | "AvgPool1d" | "AvgPool2d" | "AvgPool3d" | "AdaptiveAvgPool1d"
         | "AdaptiveAvgPool2d" | "AdaptiveAvgPool3d" => Behaviour::value(),
-        // With indices beside the values, where that is asked for.
+        // With indices beside the values, where requested.
         "MaxPool1d" | "MaxPool2d" | "MaxPool3d" | "AdaptiveMaxPool1d" | "AdaptiveMaxPool2d"
         | "AdaptiveMaxPool3d" => Behaviour::pure(),
 
@@ -58,8 +58,8 @@ pub(crate) fn behaviour(info: &ModuleInfo) -> Behaviour {
             .role(input(), when(info.inplace), when(info.inplace))
             .random(when(info.training)),
         class if is_dropout(class) => {
-            // The input itself where nothing is dropped, which in training is with `p = 0` and of an
-            // empty tensor.
+            // The input itself where nothing is dropped, which in training is with `p = 0` and for
+            // an empty tensor.
             let written = info.training && info.inplace;
             Behaviour::value()
                 .role(input(), when(written), When::Always)

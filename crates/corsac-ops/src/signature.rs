@@ -1,5 +1,5 @@
-//! The parameters of operators, in the order of their Python signatures, with defaults: so that
-//! calls which pass the same arguments in different ways are seen to be the same.
+//! The parameters of operators, in the order of their Python signatures, with defaults: calls that
+//! pass the same arguments in different ways are recognised as the same.
 
 mod python;
 
@@ -30,7 +30,7 @@ pub enum Default {
 pub struct Parameter {
     /// Its name; the first tensor is `input`, also where a schema calls it `self`.
     pub name: &'static str,
-    /// What is passed where nothing is said, if the parameter may be left out.
+    /// The default value, if the parameter may be left out.
     pub default: Option<Default>,
     /// Whether it takes all positional arguments from here on: sizes, which may also be given as
     /// one list.
@@ -59,7 +59,7 @@ impl Signature {
         SPELLINGS.get(target)
     }
 
-    /// The place of the parameter called `name`. PyTorch knows some by two names.
+    /// The place of the parameter called `name`. Some have two names in PyTorch.
     #[must_use]
     pub fn position(&self, name: &str) -> Option<usize> {
         let name = match name {
@@ -107,12 +107,12 @@ fn literal(text: &'static str) -> Default {
     }
 }
 
-/// The names of the first `count` parameters of the function `target`, by which they can be given as
-/// well: `input`, `other` for two of `torch.add`. `None` where that is not known, where overloads
-/// that take so many call them differently, and for functions that take no names.
+/// The names of the first `count` parameters of the function `target`, by which they can be given
+/// as well: `input`, `other` for two of `torch.add`. `None` where that is not known, where
+/// overloads with as many parameters name them differently, and for functions that take no names.
 ///
-/// Source: the schemas of operators, in which PyTorch's functions call `self` what takes the name
-/// `input`; the signatures of functions that are written in Python.
+/// Source: the schemas of operators, where the parameter `self` takes the name `input`; the
+/// signatures of functions that are written in Python.
 ///
 /// ```
 /// use corsac_ops::signature::parameter_names;
@@ -139,7 +139,7 @@ pub fn parameter_names(target: &str, count: usize) -> Option<Vec<String>> {
             None => common_names(Schema::overloads(operator), count),
         };
     }
-    // What is public under another name there is a builtin function.
+    // Functions of these modules that are not written in Python are builtin ones.
     let builtin = matches!(module, "torch" | "torch._C._nn" | "torch.nn.functional");
     let names = common_names(Schema::overloads(own).filter(|_| builtin), count)?;
     // Other functions take sizes one by one, which have no name each.
@@ -154,8 +154,8 @@ pub fn parameter_names(target: &str, count: usize) -> Option<Vec<String>> {
     of_tensor.then(|| renamed.collect())
 }
 
-/// Whether a function or method of PyTorch takes so many arguments by position, the tensor among them, and
-/// these keywords, as far as the schemas of operators say it: what they do not know it may take.
+/// Whether a function or method of PyTorch takes this many arguments by position, the tensor among
+/// them, and these keywords, by the schemas of operators; true for a name without a schema.
 ///
 /// ```
 /// use corsac_ir::Op;
@@ -190,7 +190,7 @@ pub fn takes<'a>(
         "keepdims" => "keepdim",
         keyword => keyword,
     });
-    // What functions take that make tensors, without an operator's seeing it.
+    // Keywords of functions that make tensors which are not passed to an operator.
     let keywords: Vec<&str> = keywords
         .filter(|keyword| !matches!(*keyword, "requires_grad" | "out"))
         .collect();
@@ -217,7 +217,7 @@ fn python_signature(name: &str) -> Option<&'static str> {
     Some(table[at].1)
 }
 
-/// The names on which all overloads agree that take so many positional arguments.
+/// The names on which all overloads with this many positional parameters agree.
 fn common_names(overloads: impl Iterator<Item = Schema>, count: usize) -> Option<Vec<String>> {
     let named = overloads.filter_map(|schema| {
         let positional = schema.params.iter().filter(|param| !param.keyword_only);
@@ -242,7 +242,7 @@ fn read(table: &[(&'static str, &'static str)]) -> FxHashMap<&'static str, Signa
 
 /// Source: the signatures in PyTorch 2.15's documentation of `torch`, `torch.Tensor` and
 /// `torch.nn.functional`. Parameters that change nothing in the result (`inplace`, `_stacklevel`)
-/// are left out where they come last, since effects say what is written to.
+/// are left out where they come last, since effects have the arguments written to.
 #[rustfmt::skip]
 const TABLE: &[(&str, &str)] = &[
     ("add", "input other alpha=1"),
@@ -322,8 +322,8 @@ const OTHER_SPELLINGS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The function of Python's `operator` that computes what a function of `torch` does when it is called
-/// with two operands and nothing else: `operator.add` for `torch.add`. Source:
+/// The function of Python's `operator` that computes the same as a function of `torch` called with
+/// two operands and nothing else: `operator.add` for `torch.add`. Source:
 /// `torch/fx/experimental/normalize.py`.
 #[must_use]
 pub fn python_operator(target: &str) -> Option<&'static str> {

@@ -3,8 +3,8 @@
 
 use corsac_ir::Op;
 
-/// The name of the operator that a call of `target` computes, whatever it is spelled with: the one
-/// of PyTorch's operator schemas, without overload. `None` for what is spelled like no operator of
+/// The name of the operator that a call of `target` computes, whatever its spelling: the one of
+/// PyTorch's operator schemas, without overload. `None` for a target that spells no operator of
 /// PyTorch, for in-place spellings of Python (`operator.iadd`) and for reflected ones
 /// (`__radd__`).
 ///

@@ -1,4 +1,4 @@
-//! Does the time per node of every pass stay the same as the graph grows?
+//! Time per node of every pass, which must not grow with the graph.
 //!
 //! Prints nanoseconds per node at 10,000, 100,000 and 1,000,000 nodes, best of several runs.
 
@@ -66,7 +66,7 @@ fn share(graph: &mut Graph) -> Result<usize, PassError> {
         .len())
 }
 
-/// A chain of sums, beside each a call that nobody uses.
+/// A chain of sums, with an unused call beside each.
 fn chain(nodes: usize, beside: &str) -> Result<Graph, Failure> {
     let mut graph = Graph::new();
     let (add, beside) = (graph.function("torch.add"), graph.function(beside));

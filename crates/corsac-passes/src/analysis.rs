@@ -1,32 +1,32 @@
-//! What the nodes of a graph do and which values share storage, found in one walk.
+//! Effects of the nodes of a graph, and values that share storage, found in one walk.
 
 use corsac_ir::{Graph, NodeId};
 use corsac_ops::{AliasClasses, Catalogue, Effects, Host};
 
 use crate::error::{PassError, check_sorted};
 
-/// What a graph does.
+/// Effects and storage of a graph.
 pub(crate) struct Analysis {
     /// The nodes, in order.
     pub(crate) nodes: Vec<NodeId>,
-    /// What the nodes do that do more than compute a value of their own, by their index in
+    /// Effects of the nodes that do more than compute a value of their own, by their index in
     /// `nodes`, ascending. Most nodes are not in it.
     special: Vec<(u32, Effects)>,
-    /// Which values share storage.
+    /// Classes of values that share storage.
     pub(crate) classes: AliasClasses,
 }
 
-/// What a node does that only computes a value of its own.
+/// Effects of a node that only computes a value of its own.
 static PLAIN: std::sync::LazyLock<Effects> = std::sync::LazyLock::new(Effects::default);
 
 impl Analysis {
-    /// Looks at every node of `graph` once.
+    /// Analyses every node of `graph` once.
     pub(crate) fn of_graph(graph: &Graph, host: &dyn Host) -> Result<Self, PassError> {
         Self::with_tensors(graph, host, |_| false)
     }
 
-    /// The same, where some values are known to be tensors: a sum of two is no list that holds
-    /// what they hold.
+    /// The same, where some values are known to be tensors: a sum of two of them is no concatenated
+    /// list that holds the items of both.
     pub(crate) fn with_tensors(
         graph: &Graph,
         host: &dyn Host,
@@ -66,7 +66,7 @@ impl Analysis {
             .map(|(place, effects)| (*place, effects))
     }
 
-    /// Every node with what it does and its index in order, from both ends.
+    /// Every node with its effects and its index in order, from both ends.
     pub(crate) fn walk(&self) -> Walk<'_> {
         Walk {
             analysis: self,
@@ -76,11 +76,11 @@ impl Analysis {
     }
 }
 
-/// The nodes of a graph with what they do.
+/// An iterator over the nodes of a graph with their effects.
 pub(crate) struct Walk<'a> {
     analysis: &'a Analysis,
     places: std::ops::Range<usize>,
-    /// Those of the special nodes that are still to come.
+    /// The special nodes not visited yet.
     special: &'a [(u32, Effects)],
 }
 

@@ -1,21 +1,21 @@
 //! Inserts the casts of automatic mixed precision.
 //!
-//! What it does: convolutions, linear layers, matrix products and attention get their tensors in a
-//! lower precision, operators that need the range get them in float32, and those that join tensors
-//! get them in the widest type among them ([`corsac_ops::autocast`] has the lists). A value is cast
-//! once, however often it is used, unless somebody writes to it or to what it shares storage with.
-//! Linear layers and convolutions become functions of their parameters first ([`crate::functional`]),
-//! so that those are cast too.
+//! Convolutions, linear layers, matrix products and attention get their tensors in a lower
+//! precision, operators that need the range of float32 get them in float32, and those that join
+//! tensors get them in the widest type among them ([`corsac_ops::autocast`] has the lists). A value
+//! is cast once, however often it is used, unless it is written to, itself or through shared
+//! storage. Linear layers and convolutions become functions of their parameters first
+//! ([`crate::functional`]), so that those are cast too.
 //!
-//! Needs: a function of the host that casts what is a floating-point tensor ([`Casts::ByHost`]), or
-//! element types ([`TensorFacts`]) that hold for every call ([`Casts::ByType`]).
+//! Needs: a function of the host that casts floating-point tensors ([`Casts::ByHost`]), or element
+//! types ([`TensorFacts`]) that hold for every call ([`Casts::ByType`]).
 //!
-//! Preserves: order and names. Results differ in precision. What is known of values that are
-//! computed from cast ones holds no more: [`Casted::stale`].
+//! Preserves: order and names. Results differ in precision. Facts about values that are computed
+//! from cast ones are outdated: [`Casted::stale`].
 //!
-//! Stays: what writes to its arguments, as with `out=`; modules and functions of which it is not
-//! known what they call. They get in float32 what was computed in a lower precision, since their
-//! weights are not cast. Each call is one change of the budget.
+//! Not cast: calls that write to their arguments, as with `out=`; modules and functions whose
+//! operators are not known. They get float32 where a value was computed in a lower precision, since
+//! their weights are not cast. Each call is one change of the budget.
 //!
 //! ```text
 //!                        cast = cast(x, torch.bfloat16)
@@ -39,45 +39,46 @@ use crate::error::PassError;
 use crate::functional::Functional;
 use crate::tensors::TensorFacts;
 
-/// How values are cast.
+/// The way in which values are cast.
 #[derive(Clone, Copy, Debug)]
 pub enum Casts<'a> {
-    /// By functions of the host, which look at what they get.
+    /// By functions of the host, which inspect their arguments when the program runs.
     ByHost {
-        /// Of a value and an element type: the value in that type, if it is a floating-point tensor
-        /// that is not float64.
+        /// Takes a value and an element type; returns the value in that type, if it is a
+        /// floating-point tensor but not float64.
         cast: FunctionId,
-        /// Of a list: its tensors in the widest floating-point type among them.
+        /// Takes a list; returns its tensors in the widest floating-point type among them.
         widest: FunctionId,
     },
-    /// By the method `to`, where the element type is known. Operators that join tensors stay: they
-    /// promote their arguments themselves.
+    /// By the method `to`, where the element type is known. Operators that join tensors are not
+    /// changed: they promote their arguments themselves.
     ByType(&'a TensorFacts),
 }
 
-/// A call that autocast casts for, or a module that it does not know, and what became of it.
+/// A call that autocast casts for, or a module unknown to it, with the outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
     /// The node.
     pub node: NodeId,
-    /// What it computes in, or why it stays.
+    /// The precision that it computes in, or why it stays.
     pub outcome: Result<Precision, Refusal>,
 }
 
-/// Why a call computes in what it gets.
+/// Why the arguments of a call are not cast.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// A module, or a function composed of several operators.
     #[error("what it calls inside is not known")]
     Inside,
-    /// It writes to an argument, which a cast would have put another tensor in the place of.
+    /// It writes to an argument, which a cast would replace by another tensor.
     #[error("it writes to its arguments")]
     Writes,
-    /// What it joins is no list in the program.
+    /// The tensors that it joins are no list in the program.
     #[error("what it joins is no list of the program")]
     NoList,
-    /// It joins tensors whose types only the run tells, and does not promote them.
+    /// It joins tensors whose types are known only when the program runs, and does not promote
+    /// them.
     #[error("it is not known what the widest type among its tensors is")]
     Widest,
     /// An element type is not known.
@@ -91,14 +92,14 @@ pub enum Refusal {
     Budget,
 }
 
-/// What was cast for.
+/// Result of [`insert`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Casted {
-    /// Every call that autocast casts for, and what it knows nothing of, in order.
+    /// Every call that autocast casts for, and every unknown one, in order.
     pub sites: Vec<Site>,
-    /// Which nodes came.
+    /// Added and erased nodes.
     pub edits: Edits,
-    /// Nodes whose values have other element types than before, or may have.
+    /// Nodes whose values have, or may have, other element types than before.
     pub stale: Vec<NodeId>,
 }
 
@@ -119,7 +120,7 @@ pub fn find_layers(graph: &Graph, types: &dyn TypeHost, budget: &mut Budget) -> 
 /// Inserts casts to `dtype`, which is bfloat16 or float16, after layers have become functions.
 ///
 /// # Errors
-/// If a node of `graph` comes before what it uses.
+/// If a node of `graph` uses one that comes after it.
 pub fn insert(
     graph: &mut Graph,
     host: &dyn Host,
@@ -161,13 +162,13 @@ pub fn insert(
     Ok(inserter.done)
 }
 
-/// What the nodes of a graph do, as far as casts mind.
+/// The effects of a graph that matter for casts.
 struct Program {
-    /// By node: what it writes to.
+    /// By node: the values that it writes to.
     mutates: FxHashMap<NodeId, Vec<NodeId>>,
-    /// Calls of which nothing is known.
+    /// Unknown calls.
     opaque: FxHashSet<NodeId>,
-    /// By node: whether its value, or what shares storage with it, is written to.
+    /// By node: whether its value is written to, itself or through shared storage.
     written: Vec<bool>,
 }
 
@@ -204,7 +205,7 @@ struct Inserter<'a> {
     casts: Casts<'a>,
     dtype: DType,
     program: Program,
-    /// What is cast already, by value and type.
+    /// Existing casts, by value and type.
     known: FxHashMap<(NodeId, DType), NodeId>,
     /// Values that may be in a lower precision than before.
     stale: FxHashSet<NodeId>,
@@ -212,7 +213,7 @@ struct Inserter<'a> {
 }
 
 impl Inserter<'_> {
-    /// What a call is to compute in; `None` where autocast has nothing to say.
+    /// The precision in which a call is to compute; `None` where autocast has no rule.
     fn wanted(
         &self,
         graph: &Graph,
@@ -223,7 +224,7 @@ impl Inserter<'_> {
         if node.op() == Op::CallModule {
             let class = types.module(node.target_name());
             let class = class.and_then(|facts| facts.torch_class());
-            // A layer that is a module still has told why it is.
+            // A layer that is still a module has been reported already.
             let told =
                 class.is_some_and(|class| NEUTRAL.contains(&class) || LAYERS.contains(&class));
             return (!told).then_some(Err(Refusal::Inside));
@@ -274,7 +275,8 @@ impl Inserter<'_> {
         Ok(Ok(precision))
     }
 
-    /// Gives what stays as it is float32 where it would get a lower precision now.
+    /// Casts arguments that now have a lower precision back to float32, for a call that is not
+    /// cast.
     fn restore(&mut self, graph: &mut Graph, node: NodeId) -> Result<(), PassError> {
         let mut inputs = inputs(graph, node);
         let written = self.program.mutates.get(&node);
@@ -315,7 +317,7 @@ impl Inserter<'_> {
         Ok(())
     }
 
-    /// `value` in `dtype`, in front of `user`; `None` where nothing is to be cast.
+    /// A cast of `value` to `dtype`, inserted before `user`; `None` where no cast is needed.
     fn cast_of(
         &mut self,
         graph: &mut Graph,
@@ -330,7 +332,8 @@ impl Inserter<'_> {
         let call = match self.casts {
             Casts::ByHost { cast, .. } => Call::function(cast, args),
             Casts::ByType(facts) => {
-                // Of what was computed from cast values only the kind is known, which is enough.
+                // For values computed from cast ones the facts have the old type: only whether it
+                // is a floating-point type matters.
                 if !is_cast(facts, value) {
                     return Ok(None);
                 }
@@ -339,7 +342,7 @@ impl Inserter<'_> {
             }
         };
         let cast = self.done.edits.add_before(graph, user, value, call)?;
-        // A value that is written to has to be cast again.
+        // A value that is written to has to be cast for each use.
         if !self.program.written[value.index()] {
             self.known.insert((value, dtype), cast);
         }
@@ -374,7 +377,7 @@ fn is_kept_layer(graph: &Graph, types: &dyn TypeHost, node: NodeId) -> bool {
     node.op() == Op::CallModule && facts.is_some_and(|facts| is_layer(&facts.class))
 }
 
-/// What a node uses, each once.
+/// The inputs of a node, each once.
 fn inputs(graph: &Graph, node: NodeId) -> Vec<NodeId> {
     let mut inputs: Vec<NodeId> = Vec::new();
     for input in graph.inputs(node) {

@@ -1,10 +1,10 @@
-//! How many changes passes may make.
+//! The number of changes that passes may make.
 
-/// How many changes passes may make, one after the other.
+/// The number of changes that passes may make, one after the other.
 ///
-/// A budget is what makes a wrong change findable: each pass asks for one unit before each change
-/// that it could make by itself, in a fixed order, and leaves the graph as it is where it gets
-/// none. Running with 0, 1, 2, … units therefore gives a sequence of graphs of which two neighbours
+/// A budget makes it possible to find a wrong change: each pass takes one unit before each change
+/// that it could make by itself, in a fixed order, and leaves the graph as it is where none is
+/// left. Running with 0, 1, 2, … units therefore gives a sequence of graphs of which two neighbours
 /// differ in one change ([`first_failing`]). Known as optimisation fuel, from D. Whalley,
 /// "Automatic isolation of compiler errors", TOPLAS 1994.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// What a report says of a place where the budget did not suffice.
+    /// The reason in a report for a place where the budget did not suffice.
     pub const EXHAUSTED: &'static str = "the budget of changes is used up";
 
     /// Any number of changes.
@@ -32,13 +32,13 @@ impl Budget {
         }
     }
 
-    /// Asks for one change.
+    /// Takes one change; returns whether one was left.
     #[must_use]
     pub fn take(&mut self) -> bool {
         self.take_up_to(1) == 1
     }
 
-    /// Asks for `wanted` changes; answers how many may be made.
+    /// Takes up to `wanted` changes; returns how many may be made.
     pub fn take_up_to(&mut self, wanted: usize) -> usize {
         let granted = match self.left() {
             Some(left) => wanted.min(usize::try_from(left).unwrap_or(usize::MAX)),
@@ -48,33 +48,32 @@ impl Budget {
         granted
     }
 
-    /// How many changes may be made; `None` where it is any number.
+    /// Maximum number of changes; `None` if unlimited.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         self.limit
     }
 
-    /// How many changes were made.
+    /// Number of changes made.
     #[must_use]
     pub fn spent(&self) -> u64 {
         self.spent
     }
 
-    /// How many more may be made; `None` where it is any number.
+    /// Number of changes left; `None` if unlimited.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
         Some(self.limit?.saturating_sub(self.spent))
     }
 }
 
-/// The smallest number of changes in `1..=changes` with which `fails`, given that it fails with all
-/// of them and does not with none; asks about `log2(changes)` times.
+/// The smallest number of changes in `1..=changes` with which `fails` returns true, given that it
+/// does with all of them and does not with none; calls it about `log2(changes)` times.
 ///
-/// Where more changes hide a failure again, some number is found that fails while one less does
-/// not.
+/// Where more changes hide a failure again, returns some number that fails while one less does not.
 ///
 /// # Errors
-/// What `fails` gives.
+/// Those of `fails`.
 pub fn first_failing<E>(
     changes: u64,
     mut fails: impl FnMut(u64) -> Result<bool, E>,

@@ -1,12 +1,12 @@
 //! One order and one hash for all graphs that compute the same in the same way.
 //!
-//! What it does: adds to [`corsac_ir::canonical`] what the operators of a graph do, so that two
-//! graphs that differ in the order of independent nodes are one, and two that differ in the order
-//! of a write and a read of what it writes to, or of two random draws, are not.
+//! Adds the effects of operators to [`corsac_ir::canonical`], so that two graphs that differ in the
+//! order of independent nodes are equal, and two that differ in the order of a write and a read of
+//! the same value, or of two calls that use random numbers, are not.
 //!
 //! Needs: a graph in which definitions come before uses.
 //!
-//! Preserves: names and everything known of the nodes.
+//! Preserves: names and metadata.
 
 use corsac_ir::canonical::{Canonical, Constraints, ExternalIdentity, canonical};
 use corsac_ir::{EntityId, Graph, NodeId, Op};
@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use crate::analysis::Analysis;
 use crate::error::PassError;
 
-/// What has to stay in order for what nodes do.
+/// Constraints on the order of nodes that come from their effects.
 #[derive(Debug, Default)]
 struct Order {
     /// The node whose effect comes right before that of the node.
@@ -50,8 +50,8 @@ impl Order {
         if !any_effect {
             return order;
         }
-        // The last effect so far that all later ones follow, and the last one that everything
-        // follows.
+        // The last effect so far, which all later effects follow, and the last barrier, which
+        // everything later follows.
         let (mut last_effect, mut last_barrier) = (None, None);
         let mut writers: FxHashMap<ClassId, NodeId> = FxHashMap::default();
         let mut readers: FxHashMap<ClassId, Vec<NodeId>> = FxHashMap::default();
@@ -118,7 +118,7 @@ impl Order {
                 last_effect = Some(node);
             }
         }
-        // The result is what it is when everything was done.
+        // The result is read after all effects.
         if let Some(output) = graph.output_node() {
             for input in graph.inputs(output) {
                 if let Some(&writer) = writers.get(&analysis.classes.class(input)) {
@@ -147,7 +147,7 @@ pub fn of_graph(
     Ok(canonical(graph, &order, identity))
 }
 
-/// Puts `graph` into its canonical order; answers the nodes that have moved.
+/// Puts `graph` into its canonical order; returns the nodes that have moved.
 ///
 /// # Errors
 /// As [`of_graph`].

@@ -1,17 +1,18 @@
-//! Computes once what is computed twice.
+//! Common subexpression elimination: merges nodes that compute the same value.
 //!
-//! What it does: where two nodes call the same thing with the same arguments and nothing between
-//! them can make a difference, users of the second use the first, and the second is removed.
-//! The order of keyword arguments makes no difference; `1`, `1.0` and `True` do, and so does the
-//! type annotation.
+//! Where two nodes call the same target with the same arguments and nothing between them can make a
+//! difference, users of the second use the first, and the second is removed. The order of keyword
+//! arguments makes no difference; `1`, `1.0` and `True` differ, and so do different type
+//! annotations.
 //!
-//! Stays: what draws random numbers, has side effects or writes to something; what is written to
-//! after the first of the two was computed; what reads a value that is written to between the two;
-//! the second of two results that the caller gets, who may write to one of them.
+//! Not merged: nodes that use random numbers, have side effects or write to something; nodes whose
+//! value is written to after the first of the two was computed; nodes that read a value that is
+//! written to between the two; two results that both reach the caller, who may write to one of
+//! them.
 //!
 //! Needs: a graph in which definitions come before uses.
 //!
-//! Preserves: order, names and everything known of the nodes that stay; the first of two stays.
+//! Preserves: order, names and metadata of the nodes that stay; the first of two stays.
 //!
 //! ```text
 //! a = torch.cos(x)              a = torch.cos(x)
@@ -36,23 +37,23 @@ use crate::error::PassError;
 use crate::pass::{Context, Pass};
 use crate::report::{Report as Done, Site};
 
-/// What was computed twice.
+/// Merged nodes, and equal nodes that were not merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Nodes removed, each with the one that took its place, in graph order.
     pub merged: Vec<(NodeId, NodeId)>,
-    /// Nodes that say the same as an earlier one and stay, with the reason.
+    /// Nodes equal to an earlier one that stay, with the reason.
     pub kept: Vec<Kept>,
 }
 
 impl Report {
-    /// Whether the graph is another one now.
+    /// Whether the graph has changed.
     #[must_use]
     pub fn changed(&self) -> bool {
         !self.merged.is_empty()
     }
 
-    /// Leaves in place what the budget does not allow to merge.
+    /// Keeps the nodes that the budget does not allow to merge.
     pub fn limit(&mut self, budget: &mut Budget) {
         // A merge depends on none that comes after it.
         let granted = budget.take_up_to(self.merged.len());
@@ -64,11 +65,10 @@ impl Report {
         }));
     }
 
-    /// Makes users use what took the places of their arguments, each user once, and removes what
-    /// was replaced.
+    /// Rewires the users of merged nodes, each user once, and erases the merged nodes.
     ///
     /// # Errors
-    /// If the graph is another one than the report was made for.
+    /// If the graph is not the one that the report was made for.
     pub fn apply(&self, graph: &mut Graph) -> Result<(), PassError> {
         let mut replaced = Replacements::default();
         for &(gone, kept) in &self.merged {
@@ -108,7 +108,7 @@ impl Pass for CommonSubexpressions {
     }
 }
 
-/// A node that says the same as an earlier one and stays.
+/// A node that equals an earlier one and stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The later node.
@@ -119,16 +119,16 @@ pub struct Kept {
     pub reason: Reason,
 }
 
-/// Why two nodes that say the same both stay.
+/// Why two equal nodes both stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// Something that they read is written to between them.
+    /// A value that they read is written to between them.
     ReadIsWritten,
     /// One of the two results is written to later.
     ResultIsWritten,
     /// The caller gets both results.
     BothReturned,
-    /// They could be one, but no more changes may be made.
+    /// They could be merged, but no more changes may be made.
     Budget,
 }
 
@@ -148,18 +148,18 @@ impl Reason {
 /// Places in the program, counted from one; zero is before it.
 type Place = u32;
 
-/// When the values of each set are written to.
+/// Places of the writes to each class of values.
 struct Writes<'a> {
     classes: &'a AliasClasses,
     /// By class: the last write in the program.
     last: Vec<Place>,
     /// By class: the last write so far.
     latest: Vec<Place>,
-    /// The last node so far after which the same call may give something else.
+    /// The last barrier so far, after which the same call may give another result.
     barrier: Place,
 }
 
-/// Computes once what is computed twice.
+/// Merges nodes that compute the same value.
 ///
 /// # Errors
 /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
@@ -169,7 +169,7 @@ pub fn eliminate(graph: &mut Graph, host: &dyn Host) -> Result<Report, PassError
     Ok(report)
 }
 
-/// What is computed twice. Nothing changes.
+/// Finds nodes that compute the same value, without changing the graph.
 ///
 /// # Errors
 /// As [`eliminate`].
@@ -177,7 +177,8 @@ pub fn find(graph: &Graph, host: &dyn Host) -> Result<Report, PassError> {
     find_among(graph, host, |_| true)
 }
 
-/// What is computed twice among the nodes that `may_go` holds for. Nothing changes.
+/// Finds nodes that compute the same value and for which `may_go` holds, without changing the
+/// graph.
 ///
 /// # Errors
 /// As [`eliminate`].
@@ -247,7 +248,7 @@ pub fn find_among(
     Ok(report)
 }
 
-/// Whether a second node that says the same could be spared.
+/// Whether a second equal node could be removed.
 fn can_be_shared(op: Op, effects: &Effects) -> bool {
     !matches!(op, Op::Placeholder | Op::Output) && effects.is_pure() && !effects.unrepeatable
 }
@@ -268,7 +269,7 @@ impl<'a> Writes<'a> {
         writes
     }
 
-    /// Takes the writes of one node into account.
+    /// Records the writes of one node.
     fn pass(&mut self, effects: &Effects, place: Place) {
         for &written in &effects.mutates {
             self.latest[self.classes.class(written).index()] = place;
@@ -281,9 +282,9 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// The last place so far after which `node` may give something else than before.
+    /// The last place so far after which `node` may give another result than before.
     fn changed_since(&self, node: Node<'_>, effects: &Effects) -> Place {
-        // An attribute is the same object whatever is written into it.
+        // An attribute stays the same object when it is written to.
         if node.op() == Op::GetAttr {
             return self.barrier;
         }
@@ -299,14 +300,14 @@ impl<'a> Writes<'a> {
             .unwrap_or(0)
     }
 
-    /// Whether the value of `node`, made at `place`, is written to afterwards.
+    /// Whether the value of `node`, computed at `place`, is written to afterwards.
     fn result_written_after(&self, node: Node<'_>, place: Place) -> bool {
         node.op() != Op::GetAttr && self.last[self.classes.class(node.id()).index()] > place
     }
 }
 
-/// By node: whether the caller gets its value, or one that may share storage with it. What
-/// `is_tensor` is known to hold no other values.
+/// By node: whether the caller gets its value, or one that may share storage with it. Values for
+/// which `is_tensor` holds contain no others.
 pub(crate) fn returned(
     graph: &Graph,
     analysis: &Analysis,
@@ -316,7 +317,7 @@ pub(crate) fn returned(
     // Plain nodes pass nothing on.
     for (index, effects) in analysis.special().rev() {
         let node = analysis.nodes[index as usize];
-        // What is put into a container goes where the container goes.
+        // Values in a container are returned if the container is.
         let stores = !effects.mutates.is_empty() && effects.aliases.len() > effects.mutates.len();
         let is_single = analysis.classes.is_single(node) || is_tensor(node);
         let holds = effects.concatenates && !is_single;
@@ -332,7 +333,7 @@ pub(crate) fn returned(
     returned
 }
 
-/// Nodes and what takes their places.
+/// Nodes with their replacements.
 #[derive(Default)]
 pub(crate) struct Replacements {
     by: SecondaryMap<NodeId, Option<NodeId>>,
@@ -351,7 +352,7 @@ impl Replacements {
         for arg in node.args() {
             self.hash_arg(arg, &mut state);
         }
-        // In any order.
+        // The sum does not depend on the order of keywords.
         let mut sum = 0_u64;
         for (key, arg) in node.kwargs() {
             let mut state = FxBuildHasher.build_hasher();
@@ -437,8 +438,7 @@ impl Replacements {
         }
     }
 
-    /// Makes users use what took the places of their arguments, each user once, and removes what
-    /// was replaced.
+    /// Rewires the users of merged nodes, each user once, and erases the merged nodes.
     fn apply(&self, graph: &mut Graph, merged: &[(NodeId, NodeId)]) -> Result<(), PassError> {
         let mut users: Vec<NodeId> = Vec::new();
         let mut seen = vec![false; graph.id_bound()];

@@ -1,17 +1,17 @@
-//! Finds what does not depend on the inputs.
+//! Finds nodes that do not depend on the inputs.
 //!
-//! What it does: marks the nodes whose values are the same in every call, so that a host can
-//! compute them once: attributes, and calls that only compute a value from such nodes. The last
-//! ones of them, which other nodes use, are what has to be kept ([`Constants::results`]).
+//! Marks the nodes whose values are the same in every call, so that a host can compute them once:
+//! attributes, and calls that only compute a value from such nodes. The last ones, which other
+//! nodes use, are the values to keep ([`Constants::results`]).
 //!
-//! Stays: what draws random numbers, has side effects or writes to something; what comes after a
-//! change of modes; everything that shares storage with something that is written to; what the
-//! caller gets, who may write to it.
+//! Not constant: calls that use random numbers, have side effects or write to something; calls
+//! after a change of modes; values that share storage with one that is written to; values that the
+//! caller gets and may write to.
 //!
-//! Needs: attributes and modules that stay as they are from now on; a graph in which definitions
-//! come before uses.
+//! Needs: attributes and modules that do not change from now on; a graph in which definitions come
+//! before uses.
 //!
-//! Preserves: it changes nothing.
+//! Preserves: the graph, which is only read.
 //!
 //! ```text
 //! w = self.w
@@ -31,29 +31,29 @@ use crate::budget::Budget;
 use crate::common_subexpressions::returned;
 use crate::error::PassError;
 
-/// What does not depend on the inputs.
+/// The nodes that do not depend on the inputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Constants {
     /// The nodes whose values are always the same, attributes among them, in graph order.
     pub nodes: Vec<NodeId>,
-    /// Those calls among them that other nodes use.
+    /// The calls among them that non-constant nodes use.
     pub results: Vec<NodeId>,
-    /// Calls of constants that are not counted as constant, with the reason.
+    /// Calls with constant arguments that do not count as constant, with the reason.
     pub kept: Vec<(NodeId, Reason)>,
 }
 
-/// Why a call of constants has to be made every time.
+/// Why a call with constant arguments has to be made every time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// It does something besides computing its value.
     Effect,
-    /// It, or what it is computed from, is written to.
+    /// Its value, or one that it is computed from, is written to.
     Written,
     /// The caller gets it, and may write to it.
     Returned,
     /// Modes are switched before it.
     Modes,
-    /// It was asked for.
+    /// The caller of [`find`] excluded it.
     Skipped,
     /// No more changes may be made.
     Budget,
@@ -74,7 +74,8 @@ impl Reason {
     }
 }
 
-/// What does not depend on the inputs of `graph`. Calls in `skipped` count as if they did.
+/// Finds the nodes of `graph` that do not depend on its inputs. Calls in `skipped` count as
+/// dependent.
 ///
 /// # Errors
 /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
@@ -141,13 +142,13 @@ pub fn find(graph: &Graph, host: &dyn Host, skipped: &[NodeId]) -> Result<Consta
     Ok(found)
 }
 
-/// Whether a call may be made once for all.
+/// Whether a call may be made once instead of every time.
 fn only_computes(effects: &Effects) -> bool {
     effects.is_pure() && !effects.unrepeatable && !effects.barrier
 }
 
 impl Constants {
-    /// Leaves to be computed every time what the budget does not allow to keep.
+    /// Leaves values that the budget does not allow to keep to be computed every time.
     pub fn limit(&mut self, budget: &mut Budget) {
         let granted = budget.take_up_to(self.results.len());
         let left = self.results.drain(granted..);
@@ -162,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// `w`, `w.t()`, `exp` of it, a sum with the input, and what `more` adds.
+    /// `w`, `w.t()`, `exp` of it, a sum with the input, and the nodes that `more` adds.
     fn program(more: impl FnOnce(&mut Graph, [NodeId; 4]) -> Arg) -> (Graph, NodeId) {
         let mut graph = Graph::new();
         let x = graph.placeholder("x").unwrap();
@@ -185,7 +186,7 @@ mod tests {
         let found = find(&graph, &Unhosted, &[]).unwrap();
         assert_eq!(found.nodes.len(), 3);
         assert_eq!(found.results, [exp]);
-        // The view before it is what is left to keep.
+        // The view before it is then the value to keep.
         let skipped = find(&graph, &Unhosted, &[exp]).unwrap();
         assert_eq!(skipped.kept, [(exp, Reason::Skipped)]);
         assert_eq!(skipped.results.len(), 1);

@@ -1,20 +1,19 @@
 //! Folds batch norms into the weights of the layers beside them.
 //!
-//! What it does: a batch norm in evaluation multiplies each channel by a number and adds another.
-//! Where nothing but the batch norm uses the result of a convolution, transposed convolution or
-//! linear layer, the layer's weights are changed so that it computes what both did, and the batch
-//! norm is removed. Where nothing but such a layer uses the result of the batch norm, likewise,
-//! unless the layer puts zeros around its input or is a transposed convolution: the number added
-//! would then be missing at the border. Layers and batch norms may be modules, or functions whose
-//! weights are attributes; a function gets new attributes, so that others may share the old ones.
+//! A batch norm in evaluation multiplies each channel by a number and adds another. Where only the
+//! batch norm uses the result of a convolution, transposed convolution or linear layer, the layer's
+//! weights are changed so that it computes both, and the batch norm is removed. Likewise where only
+//! such a layer uses the result of the batch norm, unless the layer pads its input with zeros or is
+//! a transposed convolution: the number added would then be missing at the border. Layers and batch
+//! norms may be modules, or functions whose weights are attributes; a function gets new attributes,
+//! so that others may share the old ones.
 //!
-//! Needs: weights that stay as they are from now on; inputs with a batch dimension, since an
-//! unbatched input is normalised over another dimension. Where the number of dimensions is known
+//! Needs: weights that do not change from now on; inputs with a batch dimension, since an unbatched
+//! input is normalised over another dimension. Where the number of dimensions is known
 //! ([`TensorFacts`]), it decides. A linear layer is folded where its input is known to have two
 //! dimensions, or is declared to with [`Options::linear`].
 //!
-//! Preserves: order, names and everything known of the nodes that stay. Results differ in rounding
-//! only.
+//! Preserves: order, names and metadata of the nodes that stay. Results differ in rounding only.
 //!
 //! ```text
 //! conv1 = self.conv1(x)
@@ -23,7 +22,7 @@
 //! ```
 //!
 //! Reference: `torch.fx.experimental.optimization.fuse`, which also folds where the convolution is
-//! called twice or its weight is read elsewhere, and computes something else then.
+//! called twice or its weight is read elsewhere, and then computes another result.
 
 mod modules;
 mod operand;
@@ -47,53 +46,53 @@ use crate::weights::{Fold, LayerTensors, NormTensors, Side, Weights, WeightsErro
 
 pub use refusal::Refusal;
 
-/// What to fold.
+/// Options of the fusion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Whether to fold into linear layers too whose inputs are not known to have two dimensions,
-    /// batch and features. They must have.
+    /// Whether to fold also into linear layers whose inputs are not known to have two dimensions,
+    /// batch and features. They must have them.
     pub linear: bool,
 }
 
-/// A batch norm, and what became of it.
+/// A batch norm, with the outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
-    /// The qualified name of the batch norm; of the node, where it is no module.
+    /// The qualified name of the batch norm, or the name of the node where it is no module.
     pub norm: String,
-    /// The layer it was folded into, or could have been, named likewise.
+    /// The name of the layer it was, or could have been, folded into.
     pub layer: Option<String>,
     /// The node of the batch norm, erased where it was folded.
     pub node: NodeId,
     /// The node of the layer.
     pub layer_node: Option<NodeId>,
-    /// How the weights are to be changed, where they are.
+    /// The change of the weights, where there is one.
     pub plan: Option<Plan>,
     /// Why it was not folded, if it was not.
     pub refusal: Option<Refusal>,
 }
 
 impl Site {
-    /// Whether it was to be folded into a layer before it.
+    /// Whether it is folded into a layer before it.
     fn is_after_layer(&self) -> bool {
         let plan = self.plan.as_ref();
         plan.is_some_and(|plan| plan.side == Side::After)
     }
 }
 
-/// How the weights of a layer are to be changed.
+/// The change of the weights of a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The layer's weights.
     pub layer: LayerTensors,
     /// The batch norm's.
     pub norm: NormTensors,
-    /// What the batch norm adds to the variance.
+    /// The epsilon that the batch norm adds to the variance.
     pub eps: f64,
-    /// Which of the two is applied first.
+    /// The order of the two operations.
     pub side: Side,
     /// Whether the first dimension of the weight is that of the input channels.
     pub transposed: bool,
-    /// Into how many groups the layer's channels are divided.
+    /// Number of groups of the layer's channels.
     pub groups: usize,
     /// The nodes of weight and bias, where the layer is a function.
     parameters: Option<(NodeId, Option<NodeId>)>,
@@ -108,30 +107,30 @@ pub struct Report {
     pub sites: Vec<Site>,
 }
 
-/// Which nodes came and went.
+/// Added and erased nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// New nodes, each with the one that it is in the place of, or, for a bias where there was none,
-    /// with the weight.
+    /// New nodes, each with the one that it replaces, or, for a bias where there was none, with the
+    /// weight.
     pub added: Vec<Added>,
     /// Nodes erased.
     pub erased: Vec<NodeId>,
 }
 
 impl Report {
-    /// Whether the graph is another one now.
+    /// Whether the graph has changed.
     #[must_use]
     pub fn changed(&self) -> bool {
         self.folded() > 0
     }
 
-    /// How many batch norms were folded.
+    /// Number of batch norms folded.
     #[must_use]
     pub fn folded(&self) -> usize {
         self.planned().count()
     }
 
-    /// The sites where something is to be done, with their indices.
+    /// The sites to fold, with their indices.
     pub fn planned(&self) -> impl Iterator<Item = (usize, &Site, &Plan)> {
         let sites = self.sites.iter().enumerate();
         sites.filter_map(|(index, site)| match (&site.refusal, &site.plan) {
@@ -140,7 +139,7 @@ impl Report {
         })
     }
 
-    /// Says what the weights of a planned site are called now.
+    /// Records the new names of the weights of a planned site.
     ///
     /// # Panics
     /// If there is no site `index`.
@@ -150,8 +149,8 @@ impl Report {
         }
     }
 
-    /// Says that the weights of a planned site could not be changed. Where it comes after its layer,
-    /// those that would have been folded into the same layer through it stay too.
+    /// Records that the weights of a planned site could not be changed. If it comes after its
+    /// layer, batch norms that would have been folded into the same layer through it stay too.
     ///
     /// # Panics
     /// If there is no site `index`.
@@ -170,11 +169,11 @@ impl Report {
         }
     }
 
-    /// Applies the plan to the graph: the layer takes the place of the batch norm, which is
-    /// removed. The weights have been changed by then.
+    /// Applies the plan to the graph: the layer replaces the batch norm, which is removed. The
+    /// weights must have been changed before.
     ///
     /// # Errors
-    /// If the graph is another one than the plan was made for.
+    /// If the graph is not the one that the plan was made for.
     pub fn apply(&self, graph: &mut Graph) -> Result<Applied, PassError> {
         let mut applied = Applied::default();
         let mut orphans = Vec::new();
@@ -227,7 +226,7 @@ fn is_attribute(graph: &Graph, node: NodeId) -> bool {
     graph.node(node).op() == Op::GetAttr
 }
 
-/// Makes the function that `layer` calls use new attributes.
+/// Makes the function call `layer` use new attributes.
 fn give_parameters(
     graph: &mut Graph,
     layer: NodeId,
@@ -318,7 +317,7 @@ pub fn fuse(
     budget: &mut Budget,
 ) -> Result<Report, PassError> {
     let mut report = plan(graph, host, tensors, options, budget)?;
-    // What the weights of a layer are called after earlier folds.
+    // Names of the weights of a layer after earlier folds.
     let mut current: FxHashMap<NodeId, LayerTensors> = FxHashMap::default();
     for index in 0..report.sites.len() {
         let site = &report.sites[index];
@@ -347,7 +346,8 @@ pub fn fuse(
     Ok(report)
 }
 
-/// Every batch norm of the graph, with what it could be folded into or why not. Nothing changes.
+/// Finds every batch norm of the graph, with the layer to fold it into or why there is none,
+/// without changing the graph.
 ///
 /// # Errors
 /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.

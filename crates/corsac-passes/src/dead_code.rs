@@ -1,13 +1,12 @@
-//! Removes what nobody can observe.
+//! Dead code elimination.
 //!
-//! What it does: removes nodes whose value nobody uses, unless they do something that can be
-//! observed: draw random numbers, assert, switch a mode, write to an input or an attribute of the
-//! program, or write to a value that a node which stays reads afterwards, through itself or any
-//! value that may share storage with it.
+//! Removes unused nodes, unless they have an observable effect: they use random numbers, assert,
+//! switch a mode, write to an input or an attribute of the program, or write to a value that a node
+//! which stays reads afterwards, directly or through shared storage.
 //!
 //! Needs: a graph in which definitions come before uses.
 //!
-//! Preserves: order, names and everything known of the nodes that stay.
+//! Preserves: order, names and metadata of the nodes that stay.
 //!
 //! ```text
 //! m = torch.zeros(3)            m = torch.zeros(3)
@@ -17,11 +16,11 @@
 //! return m
 //! ```
 //!
-//! torch.fx 2.15 removes every call of a method that nobody uses, `v.add_(1)` among them. On
-//! programs that write to nothing and call nothing unknown, the result is the one of torch.fx.
+//! torch.fx 2.15 removes every unused call of a method, `v.add_(1)` among them. On programs that
+//! write to nothing and call nothing unknown, the result is that of torch.fx.
 //!
 //! Reference: R. Cytron et al., "Efficiently computing static single assignment form and the
-//! control dependence graph", TOPLAS 1991, section 7.1; sets of sharing values from
+//! control dependence graph", TOPLAS 1991, section 7.1; values that share storage from
 //! [`corsac_ops::AliasClasses`].
 
 use corsac_ir::{EntityId, Graph, NodeId, Op};
@@ -33,11 +32,11 @@ use crate::error::PassError;
 use crate::pass::{Context, Pass};
 use crate::report::{Report as Done, Site};
 
-/// What counts as observable.
+/// Effects that count as observable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether operators that draw random numbers stay, so that those after them draw the same
-    /// numbers as before. Python functions that do always stay, as in torch.fx.
+    /// Whether operators that use random numbers stay, so that those after them get the same
+    /// numbers as before. Python functions that use them always stay, as in torch.fx.
     pub impure_random: bool,
 }
 
@@ -49,23 +48,23 @@ impl Default for Options {
     }
 }
 
-/// What was removed.
+/// Removed nodes, and unused ones that stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The nodes removed, in the order of their removal: users first.
     pub removed: Vec<NodeId>,
-    /// Nodes that nobody uses and that stay for what they do, in graph order.
+    /// Unused nodes that stay, with the reason, in graph order.
     pub kept: Vec<(NodeId, Reason)>,
 }
 
 impl Report {
-    /// Whether the graph is another one now.
+    /// Whether the graph has changed.
     #[must_use]
     pub fn changed(&self) -> bool {
         !self.removed.is_empty()
     }
 
-    /// Leaves in place what the budget does not allow to remove.
+    /// Keeps the nodes that the budget does not allow to remove.
     pub fn limit(&mut self, budget: &mut Budget) {
         let granted = budget.take_up_to(self.removed.len());
         let left = self.removed.drain(granted..);
@@ -104,20 +103,20 @@ impl Pass for DeadCode {
     }
 }
 
-/// Why a node that nobody uses stays.
+/// Why an unused node stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// It does something that is not seen in any value.
+    /// It has an effect that no value shows.
     SideEffect,
-    /// It draws random numbers.
+    /// It uses random numbers.
     Random,
     /// It writes to an input, an attribute, or state of a module.
     WritesOutside,
-    /// It writes to what is read later.
+    /// It writes to a value that is read later.
     WrittenIsRead,
-    /// Nothing is known of what it calls.
+    /// Its target is unknown.
     Unknown,
-    /// It could go, but no more changes may be made.
+    /// It could be removed, but no more changes may be made.
     Budget,
 }
 
@@ -136,7 +135,7 @@ impl Reason {
     }
 }
 
-/// Removes what nobody can observe.
+/// Removes dead code.
 ///
 /// # Errors
 /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
@@ -152,7 +151,7 @@ pub fn eliminate(
     Ok(report)
 }
 
-/// What nobody can observe. Nothing changes.
+/// Finds dead code, without changing the graph.
 ///
 /// # Errors
 /// As [`eliminate`].
@@ -197,7 +196,7 @@ pub fn find(graph: &Graph, host: &dyn Host, options: Options) -> Result<Report, 
     Ok(report)
 }
 
-/// Why a node stays whoever uses it.
+/// Why a node stays even if it is unused.
 fn reason_to_stay(effects: &Effects, options: Options) -> Option<Reason> {
     if effects.opaque && !effects.side_effect {
         Some(Reason::Unknown)

@@ -1,13 +1,12 @@
-//! Takes calls apart: each call that has a rule is replaced by what the rule records.
+//! Decomposes calls: each call that has a rule is replaced by the nodes that the rule records.
 //!
-//! What it does: records the program again; a call of a function, a method or a module of some class
-//! that has a rule is recorded as the rule says, with proxies. Rules are not applied to what rules
-//! record.
+//! Retraces the program; a call of a function, a method or a module of a class that has a rule is
+//! recorded by the rule, with proxies. Rules are not applied to nodes that rules record.
 //!
-//! Needs: rules that compute what the calls do. A rule may decline.
+//! Needs: rules that compute the same as the calls. A rule may decline.
 //!
-//! Preserves: where the calls come from: what a rule records says that it comes from there, and the
-//! value has the call's name. Each call is one change of the budget.
+//! Preserves: origins: nodes that a rule records have the origin of the call, and the value has the
+//! call's name. Each call is one change of the budget.
 //!
 //! ```text
 //! relu = relu(x)      →      gt = x > 0
@@ -51,7 +50,7 @@ use crate::report::{Report, Site};
 
 type Rule<'r> = Rc<dyn Fn(&Tracer, &Call<'_>) -> Option<Value> + 'r>;
 
-/// Rules for taking calls apart. A rule answers the value, or `None` to leave the call as it is.
+/// Rules for decomposing calls. A rule returns the value, or `None` to leave the call as it is.
 #[derive(Clone, Default)]
 pub struct Decomposition<'r> {
     calls: Vec<(Op, String, Rule<'r>)>,
@@ -65,7 +64,7 @@ impl<'r> Decomposition<'r> {
         Self::default()
     }
 
-    /// Says what becomes of calls of the function with this qualified name.
+    /// Adds a rule for calls of the function with this qualified name.
     #[must_use]
     pub fn function(
         mut self,
@@ -77,7 +76,7 @@ impl<'r> Decomposition<'r> {
         self
     }
 
-    /// Says what becomes of calls of the method called `name`; the object is the first argument.
+    /// Adds a rule for calls of the method called `name`; the object is the first argument.
     #[must_use]
     pub fn method(
         mut self,
@@ -89,7 +88,7 @@ impl<'r> Decomposition<'r> {
         self
     }
 
-    /// Says what becomes of calls of modules of this class, by qualified name
+    /// Adds a rule for calls of modules of this class, by qualified name
     /// (`torch.nn.modules.linear.Linear`); their path is [`Call::target`].
     #[must_use]
     pub fn class(
@@ -101,7 +100,7 @@ impl<'r> Decomposition<'r> {
         self
     }
 
-    /// The rules for the calls of one graph; `made` counts what they record.
+    /// The rules for the calls of one graph; `made` counts the calls that they replace.
     fn of_graph(&self, graph: &Graph, host: &dyn Host, made: &Rc<Cell<u64>>) -> Rules<'r> {
         let counted = |rule: &Rule<'r>| {
             let (rule, made) = (Rc::clone(rule), Rc::clone(made));
@@ -129,18 +128,18 @@ impl<'r> Decomposition<'r> {
     }
 }
 
-/// A program with calls taken apart.
+/// A program with decomposed calls.
 #[derive(Debug)]
 pub struct Decomposed {
     /// The program.
     pub graph: Graph,
-    /// Its nodes, each with the one of the original that it is there because of.
+    /// Its nodes, each with the node of the original that it comes from.
     pub added: Vec<Added>,
-    /// Every call of what there is a rule for.
+    /// Every call for which there is a rule.
     pub report: Report,
 }
 
-/// Takes the calls of `graph` apart that have a rule.
+/// Decomposes the calls of `graph` that have a rule.
 ///
 /// # Errors
 /// [`TraceError`] lists everything that the rules could not record.
@@ -152,13 +151,13 @@ pub fn decompose(
 ) -> Result<Decomposed, TraceError> {
     let made = Rc::new(Cell::new(0));
     let rules = rules.of_graph(graph, host, &made);
-    // What declines costs nothing.
+    // A rule that declines costs nothing.
     let left = budget.left();
     let wanted = |_: NodeId| left.is_none_or(|left| made.get() < left);
     let mut retraced = retrace_where(graph, &rules, wanted)?;
     let origins: FxHashMap<NodeId, NodeId> = retraced.origins.iter().copied().collect();
     for (node, outcome) in &retraced.calls {
-        // What a rule returns may have been there before, and has a name of its own then.
+        // The value that a rule returns may be an existing node, which keeps its own name.
         if let Retraced::Replaced(Arg::Node(value)) = outcome
             && origins.get(value) == Some(node)
         {

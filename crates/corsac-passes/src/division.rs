@@ -1,19 +1,19 @@
-//! Multiplies by the inverse of a number in the place of dividing by it.
+//! Replaces division by a number by multiplication with its inverse.
 //!
-//! What it does: `x / 8.0` becomes `x * 0.125`, where the divisor is a number in the program.
+//! `x / 8.0` becomes `x * 0.125`, where the divisor is a literal in the program.
 //!
 //! Needs: nothing.
 //!
-//! Preserves: order, names and everything known of the nodes. Results differ in rounding, unless the
-//! divisor is a power of two. Quotients of numbers, such as sizes, stay unless the result is exact:
+//! Preserves: order, names and metadata. Results differ in rounding, unless the divisor is a power
+//! of two. Quotients of numbers, such as sizes, stay unless the result is exact:
 //! `int(49 * (1 / 49))` is 0. Each division is one change of the budget.
 //!
 //! ```text
 //! truediv = matmul / 8.0   →   truediv = matmul * 0.125
 //! ```
 //!
-//! Reference: optimum, `ChangeTrueDivToMulByInverse`, which does it for sizes too and raises where
-//! the divisor is zero.
+//! Reference: optimum, `ChangeTrueDivToMulByInverse`, which changes divisions of sizes too and
+//! raises where the divisor is zero.
 
 use corsac_ir::{Arg, EntityId, FunctionId, Graph, Node, NodeId, Op, Target};
 use thiserror::Error;
@@ -53,12 +53,12 @@ impl Pass for MultiplyByInverses {
     }
 }
 
-/// A division by a number in the program, and what became of it.
+/// A division by a literal number, with the outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
     /// The node.
     pub node: NodeId,
-    /// The divisor, as it was.
+    /// The original divisor.
     pub divisor: Arg,
     /// Why it stays, if it does.
     pub refusal: Option<Refusal>,
@@ -71,7 +71,7 @@ pub enum Refusal {
     /// The divisor is zero, not finite, or so large or small that float32 has no inverse of it.
     #[error("the inverse of its divisor is no ordinary number")]
     Divisor,
-    /// What is divided may be a number, for which rounding may matter.
+    /// The dividend may be a Python number, for which rounding may matter.
     #[error("what it divides may be a number, and the result would be rounded twice")]
     Number,
     /// It could be a multiplication, but no more changes may be made.
@@ -79,7 +79,7 @@ pub enum Refusal {
     Budget,
 }
 
-/// Divisors between these and their inverses are ordinary numbers of float32 and bfloat16.
+/// Divisors in this range and their inverses are normal numbers of float32 and bfloat16.
 const ORDINARY: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
 
 /// Replaces divisions by numbers; `multiply` is the function that multiplies.
@@ -110,7 +110,7 @@ pub fn to_multiplication(
     Ok(sites)
 }
 
-/// Every division by a number in the program. Nothing changes.
+/// Finds every division by a literal number, without changing the graph.
 #[must_use]
 pub fn plan(graph: &Graph) -> Vec<Site> {
     let mut numbers = vec![false; graph.id_bound()];
@@ -152,13 +152,13 @@ fn number(arg: &Arg) -> Option<f64> {
     }
 }
 
-/// Whether the fraction of its binary form is 1, so that the inverse is exact.
+/// Whether the fraction bits of `value` are zero, so that the inverse is exact.
 fn is_power_of_two(value: f64) -> bool {
     const FRACTION_BITS: u32 = f64::MANTISSA_DIGITS - 1;
     value.is_normal() && value.to_bits() & ((1 << FRACTION_BITS) - 1) == 0
 }
 
-/// Whether a value is, or holds, numbers of Python: sizes and what is computed from nothing else.
+/// Whether a value is, or holds, Python numbers: sizes and results computed only from them.
 fn may_be_number(node: Node<'_>, numbers: &[bool]) -> bool {
     let from_numbers = || {
         let mut inputs = node.inputs().peekable();
@@ -193,7 +193,7 @@ fn may_be_number(node: Node<'_>, numbers: &[bool]) -> bool {
 mod tests {
     use super::*;
 
-    /// Divides `x`, or its size, by `divisor`; answers why the division stays and what it became.
+    /// Divides `x`, or its size, by `divisor`; returns why the division stays and the new operand.
     fn divided(of_size: bool, divisor: Arg) -> (Option<Refusal>, Arg) {
         let mut graph = Graph::new();
         let mut x = graph.placeholder("x").unwrap();

@@ -1,14 +1,14 @@
 //! Removes dropouts that are the identity.
 //!
-//! What it does: a dropout in evaluation returns its input; its users use the input instead, and
-//! it is removed: modules (`nn.Dropout`, `nn.Dropout1d` to `3d`, `nn.AlphaDropout`,
-//! `nn.FeatureAlphaDropout`) and functions with `training=False`. With [`Options::in_training`],
-//! modules in training mode too, as torch.fx's `remove_dropout` does; the program then computes
-//! what it computes in evaluation.
+//! A dropout in evaluation returns its input; its users use the input instead, and it is removed:
+//! modules (`nn.Dropout`, `nn.Dropout1d` to `3d`, `nn.AlphaDropout`, `nn.FeatureAlphaDropout`) and
+//! functions with `training=False`. With [`Options::in_training`], modules in training mode are
+//! removed too, as by torch.fx's `remove_dropout`; the program then computes the results of
+//! evaluation.
 //!
 //! Needs: nothing.
 //!
-//! Preserves: order, names and everything known of the nodes that stay.
+//! Preserves: order, names and metadata of the nodes that stay.
 //!
 //! ```text
 //! linear = self.linear(x)
@@ -28,19 +28,19 @@ use crate::error::PassError;
 use crate::pass::{Context, Pass};
 use crate::report::{Report as Done, Site as Place};
 
-/// Which dropouts to remove.
+/// Options of the removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Whether modules in training mode are removed too.
     pub in_training: bool,
 }
 
-/// A dropout, and what became of it.
+/// A dropout, with the outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The node, erased where it was removed.
     pub node: NodeId,
-    /// What it calls.
+    /// The target that it calls.
     pub target: String,
     /// Why it stays, if it does.
     pub refusal: Option<Refusal>,
@@ -54,13 +54,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether the graph is another one now.
+    /// Whether the graph has changed.
     #[must_use]
     pub fn changed(&self) -> bool {
         self.removed() > 0
     }
 
-    /// How many dropouts were removed.
+    /// Number of dropouts removed.
     #[must_use]
     pub fn removed(&self) -> usize {
         self.sites.iter().filter(|s| s.refusal.is_none()).count()
@@ -102,10 +102,10 @@ pub enum Refusal {
     /// It has hooks, or declares side effects.
     #[error("it has hooks or declares side effects")]
     Hooks,
-    /// It is called with something else than one tensor.
+    /// It is called with other arguments than a tensor, a probability and modes.
     #[error("it is called with other arguments than a tensor, a probability and modes")]
     Arguments,
-    /// It could go, but no more changes may be made.
+    /// It could be removed, but no more changes may be made.
     #[error("{}", Budget::EXHAUSTED)]
     Budget,
     /// It makes a copy in training mode, which is written to or whose source is.
@@ -158,7 +158,7 @@ pub fn remove(
     Ok(report)
 }
 
-/// `None` if the module is no dropout; else what its result is, or why it stays.
+/// The input that a dropout module returns, or why it stays; `None` if it is no dropout.
 fn decide_module(
     node: Node<'_>,
     host: &dyn Host,
@@ -178,8 +178,8 @@ fn decide_module(
         _ if info.training && !options.in_training => Err(Refusal::Training),
         _ if info.hooks || info.impure == Some(true) => Err(Refusal::Hooks),
         None => Err(Refusal::Arguments),
-        // In evaluation the result is the input itself, so that writes to one are seen in the
-        // other before as after.
+        // In evaluation the result is the input itself, so that writes to one change the other
+        // before the pass as after it.
         Some(_) if info.training && !info.inplace && is_written() => Err(Refusal::Written),
         Some(input) => Ok(input),
     })
@@ -205,7 +205,7 @@ fn is_dropout_function(name: &str) -> bool {
     )
 }
 
-/// A function is the identity where its training flag is known to be false.
+/// The input that a dropout function returns where its training flag is known to be false.
 fn decide_function(
     graph: &Graph,
     catalogue: &mut Catalogue<'_>,
@@ -217,7 +217,7 @@ fn decide_function(
     let evaluation = match view.args().get(2).or(flag) {
         Some(Arg::Bool(training)) => !training,
         Some(_) => false,
-        // Without one, the default decides: an operator demands it.
+        // Without a flag, the default decides; for an operator it is required.
         None => {
             let by_default = catalogue.behaviour(graph, node).map(|b| b.random.clone());
             matches!(by_default, Some(When::If(_, false)))
@@ -239,7 +239,7 @@ fn makes_a_copy(node: Node<'_>, host: &dyn Host) -> bool {
         })
 }
 
-/// Which values are written to.
+/// The values that are written to.
 struct Written {
     classes: AliasClasses,
     by_class: Vec<bool>,
@@ -250,7 +250,7 @@ impl Written {
         let mut classes = AliasClasses::new(graph);
         for node in graph.nodes() {
             let mut effects = catalogue.effects(graph, node);
-            // Of an empty tensor, a dropout is that tensor: then there is nothing to write to.
+            // Only the dropout of an empty tensor is that tensor, with nothing to write to.
             if makes_a_copy(graph.node(node), catalogue.host()) {
                 effects.aliases.clear();
             }
@@ -267,7 +267,7 @@ impl Written {
         Self { classes, by_class }
     }
 
-    /// Whether the value of `node` or something it is made from is written to.
+    /// Whether the value of `node` or one of its inputs is written to.
     fn touches(&self, graph: &Graph, node: NodeId) -> bool {
         let written = |n| self.by_class[self.classes.class(n).index()];
         written(node) || graph.inputs(node).any(written)

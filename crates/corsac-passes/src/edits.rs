@@ -1,4 +1,4 @@
-//! Nodes that a pass adds because of others.
+//! Nodes that a pass adds and erases, with their origins.
 
 use corsac_ir::{Arg, Graph, InsertPoint, NodeId, NodeSpec, Op, Symbol, Target, ThinVec};
 
@@ -9,14 +9,14 @@ use crate::error::PassError;
 pub struct Added {
     /// The node; it may have been removed again.
     pub node: NodeId,
-    /// The node that it is there because of, which may be erased by now: what the new one has of
-    /// source line, scope and metadata comes from it.
+    /// The node that it comes from, which may be erased by now: source line, scope and metadata are
+    /// taken from it.
     pub root: NodeId,
-    /// Whether it has the value of `root`, and is not only on the way to it or from it.
+    /// Whether it has the value of `root`, rather than an intermediate one.
     pub has_its_value: bool,
 }
 
-/// Which nodes came and went.
+/// Added and erased nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edits {
     /// The new nodes, in the order in which they were made.
@@ -25,7 +25,7 @@ pub struct Edits {
     pub erased: Vec<NodeId>,
 }
 
-/// What a new node calls.
+/// The call that a new node makes.
 pub(crate) struct Call {
     op: Op,
     target: Target,
@@ -49,7 +49,7 @@ impl Call {
 }
 
 impl Edits {
-    /// Makes `call` in front of `place`, as something that is there because of `from`.
+    /// Adds a node for `call` before `place`, with `from` as its root.
     pub(crate) fn add_before(
         &mut self,
         graph: &mut Graph,
@@ -77,8 +77,8 @@ impl Edits {
         Ok(node)
     }
 
-    /// Makes the users of `old` use `new`, a node of this change that has its value; `new` gets
-    /// its name and type, and `old` is erased.
+    /// Makes the users of `old` use `new`, a node of this change with the same value; `new` gets
+    /// the name and type, and `old` is erased.
     pub(crate) fn take_place(
         &mut self,
         graph: &mut Graph,

@@ -1,15 +1,15 @@
-//! Which nodes have to run after others that they do not use.
+//! Finds nodes that have to run after others that they do not use.
 //!
-//! What it does: finds for each node that writes to a value the nodes before it that use the value,
-//! through any name, and for each node that uses a value the last one before it that writes to it.
-//! What splits a graph into parts, or moves nodes, has to keep these pairs in order, besides the uses
-//! that the graph shows.
+//! For each node that writes to a value, finds the nodes before it that use the value, through any
+//! name, and for each node that uses a value, the last one before it that writes to it. A transform
+//! that splits a graph into parts, or moves nodes, has to keep these pairs in order, besides the
+//! uses that the graph shows.
 //!
-//! Needs: a graph in which definitions come before uses. Two inputs of the program, and two
-//! attributes with different names, are taken to share nothing. Of functions that nothing is known
-//! of it is taken that they write to nothing, and of inputs that they are no lists.
+//! Needs: a graph in which definitions come before uses. Assumes that two inputs of the program,
+//! and two attributes with different names, share no storage, that unknown functions write to
+//! nothing, and that inputs are no lists.
 //!
-//! Preserves: it changes nothing.
+//! Preserves: the graph, which is only read.
 //!
 //! ```text
 //! y = x * 2
@@ -26,8 +26,8 @@ use rustc_hash::FxHashMap;
 use crate::analysis::Analysis;
 use crate::error::PassError;
 
-/// What is written to: values that may share storage, an attribute, an input or another value that
-/// comes from outside.
+/// A place that can be written to: values that may share storage, an attribute, an input or another
+/// value that comes from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
     Class(ClassId),
@@ -35,23 +35,24 @@ enum Place {
     Attribute(Target),
 }
 
-/// Who used a place since it was written to.
+/// The last writer of a place, and its readers since.
 #[derive(Default)]
 struct Uses {
     writer: Option<NodeId>,
     readers: Vec<NodeId>,
 }
 
-/// What has to stay in order.
+/// Constraints on the order of nodes, besides uses.
 #[derive(Clone, Debug, Default)]
 pub struct EffectOrder {
-    /// The nodes that wait for others that they do not use; none where nothing is written to.
+    /// Nodes with those that they have to wait for without using them; empty where nothing is
+    /// written to.
     pub waits: Waits,
     /// The nodes that write to a value, in graph order.
     pub writers: Vec<NodeId>,
 }
 
-/// What has to stay in order in `graph`.
+/// Finds the constraints on the order of nodes of `graph`.
 ///
 /// # Errors
 /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
@@ -62,7 +63,7 @@ pub fn find(graph: &Graph, host: &dyn Host) -> Result<EffectOrder, PassError> {
     if !analysis.special().any(|(_, effects)| writes(effects)) {
         return Ok(found);
     }
-    // Of values from outside: the inputs and attributes that they may be.
+    // For values from outside: the inputs and attributes that they may be.
     let mut origins: Vec<Vec<Place>> = vec![Vec::new(); graph.id_bound()];
     let mut uses: FxHashMap<Place, Uses> = FxHashMap::default();
     for (_, node, effects) in analysis.walk() {
@@ -91,7 +92,7 @@ pub fn find(graph: &Graph, host: &dyn Host) -> Result<EffectOrder, PassError> {
             let mut own: Vec<Place> = aliases.flat_map(|&a| places(a, &origins)).collect();
             own.dedup();
             if own.is_empty() {
-                // A sum of inputs, which would hold what they hold if they were lists.
+                // A sum of inputs, which would hold their items if they were lists.
                 own.push(Place::Input(node));
             }
             origins[node.index()] = own;

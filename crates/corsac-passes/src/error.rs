@@ -13,7 +13,7 @@ pub enum PassError {
     UsedBeforeDefined {
         /// The name of the user.
         user: String,
-        /// The name of what it uses.
+        /// The name of the node that it uses.
         used: String,
     },
     /// The graph refused a change.
@@ -24,7 +24,7 @@ pub enum PassError {
     Rewrite(#[from] RewriteError),
 }
 
-/// That every node of `graph` comes after what it uses.
+/// Checks that `user` comes after the nodes that it uses.
 pub(crate) fn check_sorted(graph: &Graph, user: NodeId) -> Result<(), PassError> {
     for used in graph.inputs(user) {
         if !graph.contains(used) || !graph.is_before(used, user) {

@@ -1,15 +1,15 @@
-//! Calls functions in the place of modules of `torch.nn`, and back.
+//! Replaces modules of `torch.nn` by function calls, and back.
 //!
-//! What it does: [`find`] and [`Functional::apply`] call the function that a module calls, on the
-//! module's parameters, which become attributes of the program; [`find_layers`] and [`call_layers`]
-//! call modules where functions are called on parameters, or are activations.
+//! [`find`] and [`Functional::apply`] replace the call of a module by the function that the module
+//! calls, on the module's parameters, which become attributes of the program; [`find_layers`] and
+//! [`call_layers`] replace functions that are called on parameters, or are activations, by modules.
 //!
-//! Needs: modes and settings that stay as they are from now on. For the way back, a host that makes
-//! the modules.
+//! Needs: modes and settings that do not change from now on. For the reverse, a host that makes the
+//! modules.
 //!
-//! Preserves: order, names and everything known of the calls; results are the same to the last bit.
-//! Modules with hooks, of other classes, and those that compute something that no single function
-//! does stay. Each call is one change of the budget.
+//! Preserves: order, names and metadata of the calls; results are the same to the last bit. Modules
+//! with hooks, of other classes, and those that no single function computes stay. Each call is one
+//! change of the budget.
 //!
 //! ```text
 //!                            fc_weight = self.fc.weight
@@ -48,7 +48,7 @@ impl Pass for ModulesToFunctions {
     ) -> Result<report::Report, PassError> {
         let nodes_before = graph.len();
         let found = find(graph, context.types, &|_| true, &mut context.budget);
-        // Afterwards the nodes call something else.
+        // The targets of the nodes are those before the change.
         let sites = found.report_sites(graph);
         found.apply(graph, Graph::function)?;
         Ok(report::Report {
@@ -60,7 +60,7 @@ impl Pass for ModulesToFunctions {
     }
 }
 
-/// A call of a module, and what became of it.
+/// A call of a module, with the outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
     /// The node.
@@ -79,7 +79,7 @@ pub enum Refusal {
         /// The path.
         path: String,
     },
-    /// It is not known what modules of its class call.
+    /// No function is known for modules of its class.
     #[error("no function is known for {class}")]
     Class {
         /// The class.
@@ -91,7 +91,7 @@ pub enum Refusal {
     /// It pads in another way than with zeros.
     #[error("it pads by {mode}")]
     Padding {
-        /// How.
+        /// The padding mode.
         mode: String,
     },
     /// It is in training mode.
@@ -100,16 +100,16 @@ pub enum Refusal {
     /// It has no running statistics.
     #[error("it normalises with the statistics of each batch")]
     Statistics,
-    /// It does not say which dimension it works on.
+    /// Its dimension is not given, and depends on the shape.
     #[error("its dimension depends on the shape")]
     Dimension,
-    /// It is called with something else than one tensor.
+    /// It is called with other arguments than one tensor.
     #[error("it is called with other arguments than one tensor")]
     Arguments,
-    /// It lacks what its class has, or has something else there.
+    /// It lacks an attribute of its class, or has one that cannot be written into a program.
     #[error("its {attribute} is nothing that can be written into a program")]
     Attribute {
-        /// What.
+        /// The name of the attribute.
         attribute: String,
     },
     /// No more changes may be made.
@@ -117,10 +117,10 @@ pub enum Refusal {
     Budget,
 }
 
-/// The calls of modules, in order, and what is to be called instead.
+/// The calls of modules, in order, with their replacements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Functional {
-    /// All calls of modules that were asked for.
+    /// All calls of modules of the requested classes.
     pub sites: Vec<Site>,
     planned: Vec<Planned>,
 }
@@ -130,12 +130,12 @@ pub struct Functional {
 struct Planned {
     node: NodeId,
     call: &'static ModuleCall,
-    /// What the module has for the arguments, in the order of the call.
+    /// Attributes of the module for the arguments, in the order of the call.
     values: Vec<Value>,
 }
 
-/// Finds the calls of modules of those classes, by qualified name, that are `wanted`, within the
-/// budget. Nothing changes.
+/// Finds the calls of modules whose classes, by qualified name, are `wanted`, within the budget,
+/// without changing the graph.
 #[must_use]
 pub fn find(
     graph: &Graph,
@@ -174,7 +174,7 @@ pub fn find(
     found
 }
 
-/// The function that a module calls, and what it passes besides its input.
+/// The function that a module calls, and the arguments besides its input.
 fn function_of(facts: &ModuleFacts) -> Result<(&'static ModuleCall, Vec<Value>), Refusal> {
     let Some(call) = facts.torch_class().and_then(ModuleCall::of) else {
         let class = facts.class.rsplit('.').next().unwrap_or(&facts.class);
@@ -234,7 +234,7 @@ fn check(facts: &ModuleFacts, requirement: Requirement) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a setting can stand in a program.
+/// Whether a setting can be written into a program as a literal.
 fn is_literal(value: &Value) -> bool {
     match value {
         Value::None | Value::Bool(_) | Value::Float(_) | Value::Str(_) => true,
@@ -259,13 +259,13 @@ fn literal(graph: &mut Graph, value: &Value) -> Result<Arg, PassError> {
                 _ => Arg::tuple(items)?,
             }
         }
-        // Everything else was refused.
+        // Other values were refused before.
         _ => Arg::None,
     })
 }
 
 impl Functional {
-    /// Whether something is to be done.
+    /// Whether there is a call to replace.
     #[must_use]
     pub fn changed(&self) -> bool {
         !self.planned.is_empty()
@@ -279,7 +279,7 @@ impl Functional {
         names.into_iter()
     }
 
-    /// The sites as anybody can show them.
+    /// The sites in the form of a report.
     #[must_use]
     pub fn report_sites(&self, graph: &Graph) -> Vec<report::Site> {
         let sites = self.sites.iter().map(|site| match &site.outcome {
@@ -292,10 +292,10 @@ impl Functional {
         sites.collect()
     }
 
-    /// Calls the functions; `function` gives one of the graph by its qualified name.
+    /// Replaces the calls; `function` returns a function of the graph by its qualified name.
     ///
     /// # Errors
-    /// If the graph is another one than the calls were found in.
+    /// If the graph is not the one that the calls were found in.
     pub fn apply(
         &self,
         graph: &mut Graph,
@@ -318,7 +318,7 @@ impl Functional {
 type Arguments = (ThinVec<Arg>, ThinVec<(Symbol, Arg)>);
 
 impl Planned {
-    /// The arguments of the function; makes the attributes among them.
+    /// The arguments of the function; adds the attributes among them to the graph.
     fn arguments(&self, graph: &mut Graph, edits: &mut Edits) -> Result<Arguments, PassError> {
         let path = graph.node(self.node).target_name().to_owned();
         let mut args: ThinVec<Arg> = graph.node(self.node).args().into();

@@ -1,16 +1,18 @@
-//! The program that computes the input of another one from its result.
+//! Inversion: the program that computes the input of another one from its result.
 //!
-//! What it does: walks from the result to the input, and undoes each step: sums, differences,
-//! products and quotients with what does not depend on the input, functions of one tensor that have
-//! an inverse ([`corsac_ops::inverse_of_unary`]), transpositions, permutations, flips. What does not
-//! depend on the input is computed as before.
+//! Walks from the result to the input, and undoes each step: sums, differences, products and
+//! quotients with values that do not depend on the input, functions of one tensor that have an
+//! inverse ([`corsac_ops::inverse_of_unary`]), transpositions, permutations, flips. Values that do
+//! not depend on the input are computed as before.
 //!
-//! Needs: one input and one result, with every value on the way used once; nothing written to, and
-//! nothing unknown, since that may write too. What does not depend on the input must not be random.
+//! Needs: one input and one result, with every value on the way used once; no writes, and no
+//! unknown calls, since they may write too. Values that do not depend on the input must not be
+//! random.
 //!
-//! Where something is in the way, every step says whether it could be undone, and if not, why not.
+//! Where there is an obstacle, the error lists every step, and why those that cannot be undone
+//! cannot.
 //!
-//! Preserves: where steps come from. Exact up to rounding where the functions are.
+//! Preserves: origins of the steps. Exact up to rounding where the functions are.
 //!
 //! ```text
 //! y = exp(x) * w     →     div = y / w
@@ -44,20 +46,20 @@ pub struct Inverse {
     pub graph: Graph,
     /// Its nodes, each with the one of the original that it is there because of.
     pub added: Vec<Added>,
-    /// Host values of the original with what they are here.
+    /// Host values of the original with those of the inverse.
     pub externals: Vec<(ExternalId, ExternalId)>,
-    /// Functions of the original with what they are here. Further functions are known by name.
+    /// Functions of the original with those of the inverse. Further functions are known by name.
     pub functions: Vec<(FunctionId, FunctionId)>,
     /// The steps that were undone.
     pub sites: Vec<Site>,
 }
 
-/// A step of a program, and what became of it.
+/// A step of a program, with the outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The node of the program.
     pub node: NodeId,
-    /// What is in the way of undoing it, if something is.
+    /// Why it cannot be undone, if it cannot.
     pub obstacle: Option<Obstacle>,
 }
 
@@ -65,14 +67,14 @@ pub struct Site {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InversionError {
-    /// Something is in the way.
+    /// There is an obstacle.
     #[error("the program cannot be inverted at {place}: {obstacle}")]
     NotInvertible {
-        /// The name of the node, or which part of the program: the first thing that is in the way.
+        /// The name of the node, or the part of the program, with the first obstacle.
         place: String,
-        /// What is the matter with it.
+        /// The obstacle there.
         obstacle: Obstacle,
-        /// Every step, in order of the program, and what is in its way.
+        /// Every step with its obstacle, in order of the program.
         sites: Vec<Site>,
     },
     /// The graph is not well formed.
@@ -86,7 +88,7 @@ impl From<GraphError> for InversionError {
     }
 }
 
-/// What became of each step, in words.
+/// The outcome of each step, as a report.
 #[must_use]
 pub fn report(graph: &Graph, sites: &[Site], nodes_after: usize) -> report::Report {
     let sites = sites.iter().map(|site| {
@@ -104,7 +106,7 @@ pub fn report(graph: &Graph, sites: &[Site], nodes_after: usize) -> report::Repo
 /// The program that computes the input of `graph` from its result.
 ///
 /// # Errors
-/// [`InversionError::NotInvertible`] with everything that is in the way.
+/// [`InversionError::NotInvertible`] with all obstacles.
 pub fn invert(graph: &Graph, host: &dyn Host) -> Result<Inverse, InversionError> {
     let part = |place: &str, obstacle: Obstacle, nodes: &[NodeId]| {
         let sites = nodes.iter().map(|&node| Site {
@@ -162,9 +164,9 @@ pub fn invert(graph: &Graph, host: &dyn Host) -> Result<Inverse, InversionError>
 struct Program<'g> {
     graph: &'g Graph,
     analysis: Analysis,
-    /// What depends on the input.
+    /// By node: whether it depends on the input.
     dependent: SecondaryMap<NodeId, bool>,
-    /// What the result depends on.
+    /// By node: whether the result depends on it.
     needed: SecondaryMap<NodeId, bool>,
 }
 
@@ -197,16 +199,16 @@ impl<'g> Program<'g> {
         })
     }
 
-    /// The steps from the input to the result, where nothing is in the way of undoing them.
+    /// The steps from the input to the result, if all can be undone.
     fn sites(&self) -> Result<Vec<Site>, InversionError> {
         let mut sites = Vec::new();
-        // What is written anywhere comes first; then what is nearest to the result.
+        // A write anywhere is reported first; then the obstacle nearest to the result.
         let (mut first, mut writes) = (None, false);
         for (_, node, effects) in self.analysis.walk() {
             let op = self.graph.node(node).op();
             let does_more = !effects.mutates.is_empty() || effects.writes_state || effects.opaque;
             let obstacle = if does_more {
-                // Something of which nothing is known has no known inverse either, which says more.
+                // An unknown call has no known inverse either, which is the better message.
                 Some(match (effects.opaque, op) {
                     (true, Op::CallModule) => Obstacle::Opcode { op },
                     (true, _) => Obstacle::unknown(self.graph, node),
@@ -249,7 +251,7 @@ impl<'g> Program<'g> {
         })
     }
 
-    /// Whether there are two ways from `node` to the result.
+    /// The obstacle that there are two ways from `node` to the result, if there are.
     fn used_twice(&self, node: NodeId) -> Option<Obstacle> {
         let users = self.graph.users(node);
         let ways = users.filter(|&user| self.needed[user]).count();
@@ -260,14 +262,15 @@ impl<'g> Program<'g> {
 struct Inverter<'g> {
     graph: &'g Graph,
     translation: Translation,
-    /// What does not depend on the input, as it is called in the inverse.
+    /// Nodes that do not depend on the input, with their copies in the inverse.
     known: FxHashMap<NodeId, NodeId>,
     inverse: Graph,
     added: Vec<Added>,
 }
 
 impl Inverter<'_> {
-    /// Undoes `node`, whose value is `value` in the inverse. Answers what its operand is there.
+    /// Undoes `node`, whose value is `value` in the inverse. Returns the value of its operand
+    /// there.
     fn undo(
         &mut self,
         node: NodeId,
@@ -343,8 +346,8 @@ impl Inverter<'_> {
         Ok(self.translation.arg(from, to, arg, &mut value)?)
     }
 
-    /// Computes in the inverse what does not depend on the input; without recursion, since programs
-    /// may be deep.
+    /// Copies a node that does not depend on the input to the inverse, with its inputs; without
+    /// recursion, since programs may be deep.
     fn know(&mut self, node: NodeId) -> Result<(), InversionError> {
         let mut open = vec![(node, false)];
         while let Some((node, ready)) = open.pop() {

@@ -1,34 +1,38 @@
-//! A joint graph, of the way forward and the way back, in two.
+//! Splits a joint graph into a forward and a backward graph.
 //!
-//! What it does: says which nodes of a graph that computes results and their gradients belong to the way
-//! forward and which to the way back, which values the first hands to the second (it *saves* them), and
-//! which the second computes again. The values saved are those that take the fewest bytes, and of several
-//! such sets the one for which the least is computed again.
+//! A joint graph computes results and their gradients. The partition decides which of its nodes
+//! belong to the forward pass and which to the backward pass, which values the first *saves* for
+//! the second, and which ones the second recomputes. The values saved are those that take the
+//! fewest bytes, and of several such sets the one for which recomputation takes the least work.
 //!
-//! How: what depends on tangents, the gradients that come in, is the way back; what it reads of the rest is
-//! *demanded*. Everything that a demanded value is computed from is a part of a [network](crate::min_cut): a
-//! value has a vertex where its operands are there and one where it is there, with an arc between them that
-//! costs its bytes; to cut it is to save the value. What is computed again is wholly on the side of the sink,
-//! and its operands have to be there too. What cannot or should not be computed again hangs on the source.
-//! Then the cheapest cut is the cheapest set.
+//! Method: nodes that depend on tangents, the incoming gradients, belong to the backward pass; the
+//! other values that these read are *demanded*. Everything that a demanded value is computed from
+//! is part of a [network](crate::min_cut): a value has a vertex for its operands being available
+//! and one for the value being available, with an arc between them that costs its bytes; to cut the
+//! arc is to save the value. A recomputed node is wholly on the side of the sink, and its operands
+//! have to be available too. Nodes that cannot or should not be recomputed are connected to the
+//! source. The cheapest cut is then the cheapest set.
 //!
-//! Computed again is what is cheap ([`again`]): views, elementwise functions, fills, indexing and
-//! reductions, unless their results take less than a fourth of what they are computed from. Random numbers
-//! are drawn once, writes are done once, and products, convolutions, attention, norms and all that is not
-//! known are computed once. Of a checkpointed region ([`Policy::Recompute`]) nothing but its random numbers'
-//! generator state is saved.
+//! Cheap nodes are recomputed ([`again`]): views, elementwise functions, fills, indexing and
+//! reductions, unless their results take less than a fourth of the bytes they are computed from.
+//! Calls that use random numbers, writes, products, convolutions, attention, norms and unknown
+//! calls run once. Of a checkpointed region ([`Policy::Recompute`]) only the generator state of its
+//! random numbers is saved.
 //!
-//! What is computed twice is computed once, so that it is not saved twice ([`Partition::merged`]); no value
+//! Equal nodes are merged, so that their value is not saved twice ([`Partition::merged`]); no value
 //! that only results need is merged with one that gradients need.
 //!
-//! Not more is saved than by partitioners that take the bounds of what may be computed again as here or
-//! narrower: theirs are cuts of the same network. That is so for `torch._functorch.partitioners`, whose
-//! `default_partition` computes nothing again, and whose `min_cut_rematerialization_partition` has the list
-//! of [`again`] with bounds for what is far apart, in long chains, or written to memory on the way back, and
-//! prices that grow with the distance. Reference for the cut: the docstrings there, and H. Horace, "Min-cut
-//! optimal(*) recomputation (i.e. activation checkpointing) with AOTAutograd", dev-discuss.pytorch.org, 2022.
+//! No more bytes are saved than by partitioners that may recompute the same nodes or fewer: theirs
+//! are cuts of the same network. That holds for `torch._functorch.partitioners`, whose
+//! `default_partition` recomputes nothing, and whose `min_cut_rematerialization_partition` has the
+//! list of [`again`] with bounds for nodes that are far apart, in long chains, or written to memory
+//! in the backward pass, and prices that grow with the distance. Reference for the cut: the
+//! docstrings there, and H. Horace, "Min-cut optimal(*) recomputation (i.e. activation
+//! checkpointing) with AOTAutograd", dev-discuss.pytorch.org, 2022.
 //!
-//! Needs: a graph in which definitions come before uses, sizes of values, and the ways of its inputs.
+//! Needs: a graph in which definitions come before uses, sizes of values, and the roles of its
+//! inputs.
+//!
 //! Preserves: the graph, which is only read.
 //!
 //! ```
@@ -78,7 +82,7 @@ use crate::min_cut::{Capacity, Network, Vertex};
 
 use again::{Again, Class};
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// A tensor.
@@ -88,70 +92,71 @@ pub enum Kind {
     Size,
     /// Another number or truth value that is known when the program runs.
     Number,
-    /// Something that cannot be handed over: several values in one, or none.
+    /// Anything else, which cannot be saved: several values in one, or none.
     Other,
 }
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// It is computed, or an input of the way forward.
+    /// It is computed, or an input of the forward pass.
     #[default]
     Value,
-    /// It is an input of the way forward that stays in memory anyway: saving it costs nothing.
+    /// It is an input of the forward pass that stays in memory anyway: saving it costs nothing.
     Parameter,
-    /// It is an input that there is on the way back only: a gradient that comes in.
+    /// It is an input of the backward pass only: an incoming gradient.
     Tangent,
 }
 
-/// What the host says about when a node runs.
+/// The pass in which a node has to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Time {
-    /// Whenever its value is used.
+    /// The one in which its value is used.
     #[default]
     ByUse,
-    /// It was traced on the way back. What draws random numbers or has effects runs there.
+    /// It was traced in the backward pass, and runs there if it uses random numbers or has effects.
     Backward,
-    /// It runs on the way forward and nowhere else.
+    /// It runs only in the forward pass.
     OnlyForward,
-    /// It runs on the way back and nowhere else.
+    /// It runs only in the backward pass.
     OnlyBackward,
 }
 
-/// What the user says about saving.
+/// The choice of the user about saving a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Nothing.
+    /// No choice: the partition decides.
     #[default]
     Free,
-    /// It is not computed again.
+    /// It is saved, not recomputed.
     Save,
-    /// It is computed again, whatever that takes, and not saved.
+    /// It is recomputed, whatever the cost, and not saved.
     Recompute,
 }
 
-/// What has to be known of a value.
+/// Properties of a value that a partition depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Value {
-    /// What its elements take; of several values in one, all together.
+    /// Size of its elements; of several values in one, the sum.
     pub bytes: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Where it comes from.
+    /// Its origin.
     pub role: Role,
-    /// When it is computed.
+    /// The pass that computes it.
     pub time: Time,
-    /// What the user says.
+    /// The choice of the user.
     pub policy: Policy,
-    /// The number of the checkpointed region that it is computed in. What a later region reads is saved.
+    /// The number of the checkpointed region that it is computed in. Values that a later region
+    /// reads are saved.
     pub region: Option<u32>,
-    /// Whether somebody wants to see its gradient, which may be needed before it could be computed again.
+    /// Whether its gradient has a hook, which may need the value before it could be recomputed.
     pub hooked: bool,
-    /// Whether it is an input that somebody writes to when the way forward has run.
+    /// Whether it is an input that is written to after the forward pass.
     pub overwritten: bool,
 }
 
-/// Why a graph cannot be taken in two.
+/// Why a graph cannot be split.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum JointError {
@@ -161,74 +166,74 @@ pub enum JointError {
     /// There is no output, or it is no flat sequence of values.
     #[error("the graph returns no flat sequence of values")]
     NoOutputs,
-    /// There are fewer outputs than those of the way forward.
+    /// There are fewer outputs than those of the forward pass.
     #[error("the graph has {given} outputs, and {expected} are said to be of the way forward")]
     TooFewOutputs {
-        /// How many there are.
+        /// Number of outputs.
         given: usize,
-        /// How many there should be at least.
+        /// Number of outputs of the forward pass.
         expected: usize,
     },
-    /// The way forward needs something that there is on the way back only.
+    /// The forward pass needs a value that exists only in the backward pass.
     #[error("{node} is needed on the way forward and depends on a tangent")]
     NeedsTangent {
         /// The name of the node.
         node: String,
     },
-    /// The way back writes to what the way forward has made.
+    /// The backward pass writes to a value of the forward pass.
     #[error("{node} runs on the way back and writes to {written}, which is not made there")]
     WritesBack {
         /// The name of the node.
         node: String,
-        /// The name of what it writes to.
+        /// The name of the node that it writes to.
         written: String,
     },
-    /// Something is needed on the way back that can neither be saved nor be computed again.
+    /// The backward pass needs a value that can be neither saved nor recomputed.
     #[error("a value that the way back needs can neither be saved nor be computed again")]
     NotSaved,
 }
 
-/// A joint graph in two.
+/// A joint graph split in two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Partition {
-    /// Nodes that say the same as an earlier one, with that one, which is used instead.
+    /// Nodes equal to an earlier one, with that one, which is used instead.
     pub merged: Vec<(NodeId, NodeId)>,
-    /// Tensors that the way forward hands over, in the order of the graph; inputs may be among them.
+    /// Tensors that the forward pass saves, in the order of the graph; inputs may be among them.
     pub saved: Vec<NodeId>,
-    /// Numbers that it hands over.
+    /// Numbers that it saves.
     pub saved_numbers: Vec<NodeId>,
-    /// What `saved` takes, but for parameters.
+    /// Size of `saved`, without parameters.
     pub saved_bytes: u64,
-    /// Calls and attributes of the way forward, in the order in which they run.
+    /// Calls and attributes of the forward pass, in the order in which they run.
     pub forward: Vec<NodeId>,
-    /// Calls and attributes of the way back, in the order in which they run.
+    /// Calls and attributes of the backward pass, in the order in which they run.
     pub backward: Vec<NodeId>,
     /// Calls that are in both, in the order of the graph.
     pub recomputed: Vec<NodeId>,
-    /// Those of `recomputed` that draw random numbers: the second draw has to begin with the state of the
-    /// generator that the first began with, which is saved besides.
+    /// Those of `recomputed` that use random numbers: the second call has to start from the same
+    /// generator state as the first, which is saved besides.
     pub redrawn: Vec<NodeId>,
 }
 
-/// What is computed again.
+/// The nodes that may be recomputed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effort {
-    /// What is cheap, but no function such as an exponential whose result the way back has to have in memory,
-    /// since a product or the like reads it: that would take the time of another pass.
+    /// Cheap nodes, but no function such as an exponential whose result the backward pass needs in
+    /// memory, since a product or the like reads it: it would take another pass over memory.
     #[default]
     Balanced,
-    /// All that is cheap.
+    /// All cheap nodes.
     FewestBytes,
 }
 
-/// The value of an output: a node, or something that is known.
+/// The value of an output: a node, or `None` for a constant.
 type Leaf = Option<NodeId>;
 
-/// Takes a joint graph in two. The graph returns a flat tuple or list, of which the first
-/// `forward_outputs` are results of the way forward, and the rest of the way back.
+/// Splits a joint graph. The graph returns a flat tuple or list, of which the first
+/// `forward_outputs` are results of the forward pass, and the rest of the backward pass.
 ///
 /// # Errors
-/// [`JointError`], if that cannot be done.
+/// [`JointError`], if the graph cannot be split.
 pub fn partition(
     graph: &Graph,
     host: &dyn Host,
@@ -250,42 +255,44 @@ struct Joint<'g> {
     nodes: Vec<NodeId>,
     number: SecondaryMap<NodeId, u32>,
     values: Vec<Value>,
-    /// What each node uses, after merging.
+    /// The inputs of each node, after merging.
     inputs: Vec<SmallVec<[u32; 4]>>,
-    /// By node: the earlier one that says the same.
+    /// By node: the earlier node that it equals.
     merged: Vec<Option<u32>>,
-    /// By node: what it takes to compute it again.
+    /// By node: the cost of recomputing it.
     again: Vec<Again>,
-    /// By node: how long its target takes.
+    /// By node: the cost class of its target.
     classes: Vec<Class>,
     /// Nodes with effects, which have to run.
     impure: FixedBitSet,
-    /// Nodes of the way back alone.
+    /// Nodes that belong to the backward pass.
     back: FixedBitSet,
-    /// Nodes that results or effects of the way forward need.
+    /// Nodes that results or effects of the forward pass need.
     ahead: FixedBitSet,
-    /// Nodes that gradients or effects of the way back need.
+    /// Nodes that gradients or effects of the backward pass need.
     behind: FixedBitSet,
-    /// Values whose memory the way forward writes to.
+    /// Values whose memory the forward pass writes to.
     stale: FixedBitSet,
-    /// What the way forward has to compute, and what the way back has to.
+    /// Nodes that the forward pass has to compute, and those that the backward pass has to.
     forward_roots: Vec<u32>,
     backward_roots: Vec<u32>,
 }
 
-/// What becomes of each node that the way back needs and that does not depend on tangents.
+/// The values to save.
 struct Chosen {
     saved: FixedBitSet,
 }
 
-/// A price beyond those of all values together, for what should not be saved if there is another way.
+/// A price above those of all values together, for values that should be saved only as a last
+/// resort.
 const STALE: u64 = 1 << 46;
 /// No value costs more than this, so that prices can be summed up.
 const DEAREST: u64 = 1 << 45;
-/// What numbers cost: a size next to nothing, others more than computing them again is likely to.
+/// Prices of numbers: of a size next to nothing, of others more than recomputing them is likely to
+/// cost.
 const SIZE: u64 = 1;
 const NUMBER: u64 = 1_000_000;
-/// A byte costs more than all the work there is: work decides between sets of the same bytes.
+/// A byte costs more than all work together: work decides only between sets of the same bytes.
 const WORK_BITS: u32 = 48;
 
 fn price(bytes: u64, work: u64) -> Capacity {
@@ -345,7 +352,7 @@ impl<'g> Joint<'g> {
         Ok(joint)
     }
 
-    /// Which nodes have effects, and which depend on tangents.
+    /// Finds the nodes that have effects, and those that belong to the backward pass.
     fn place(
         &mut self,
         analysis: &Analysis,
@@ -371,7 +378,8 @@ impl<'g> Joint<'g> {
             self.back.set(index, back);
         }
         for (at, _, effects) in analysis.walk() {
-            // Random numbers are drawn even if nobody reads them, so that the next ones are the same.
+            // Unused random numbers are generated all the same, so that the next ones do not
+            // change.
             let runs = self.impure.contains(at as usize) || effects.random;
             if runs && self.back.contains(at as usize) {
                 self.backward_roots.push(at);
@@ -389,7 +397,7 @@ impl<'g> Joint<'g> {
         self.find_needed()
     }
 
-    /// Sets what the way forward and the way back need.
+    /// Finds the nodes that the forward pass and the backward pass need.
     fn find_needed(&mut self) -> Result<(), JointError> {
         self.ahead = self.ancestors(&self.forward_roots, |_| true);
         self.behind = self.ancestors(&self.backward_roots, |_| true);
@@ -401,7 +409,7 @@ impl<'g> Joint<'g> {
         }
     }
 
-    /// `roots` and what they are computed from, as far as `enters` says.
+    /// `roots` and the nodes that they are computed from, through nodes for which `enters` holds.
     fn ancestors(&self, roots: &[u32], enters: impl Fn(usize) -> bool) -> FixedBitSet {
         let mut found = FixedBitSet::with_capacity(self.nodes.len());
         let mut open: Vec<u32> = Vec::new();
@@ -423,7 +431,7 @@ impl<'g> Joint<'g> {
         found
     }
 
-    /// Computes once what is computed twice.
+    /// Merges equal nodes.
     fn merge(&mut self, host: &dyn Host) -> Result<(), JointError> {
         let report = cse::find(self.graph, host)?;
         for (gone, kept) in report.merged {
@@ -450,7 +458,7 @@ impl<'g> Joint<'g> {
             }
         }
         self.find_needed()?;
-        // What the program computes anew on the way back may be computed there.
+        // Values that the program itself computes again in the backward pass may be computed there.
         self.again = vec![Again::Never; self.nodes.len()];
         for at in is_late {
             if let Some(kept) = self.merged[at as usize] {
@@ -460,7 +468,7 @@ impl<'g> Joint<'g> {
         Ok(())
     }
 
-    /// What it takes to compute each node again.
+    /// Finds the cost of recomputing each node.
     fn classify(&mut self, analysis: &Analysis) {
         let mut classes = again::Classes::default();
         for (at, node, effects) in analysis.walk() {
@@ -485,7 +493,7 @@ impl<'g> Joint<'g> {
             } else if drawn || only_ahead || effects.opaque {
                 Again::Never
             } else if !self.ahead.contains(index) || self.again[index] == Again::Anyway {
-                // It was not computed before.
+                // The forward pass does not compute it.
                 if value.policy == Policy::Save {
                     Again::Never
                 } else {
@@ -505,8 +513,9 @@ impl<'g> Joint<'g> {
         }
     }
 
-    /// Has functions computed once whose results calls of the way back read that take long. PyTorch's
-    /// partitioner does that with all that such calls read, so that not more is saved than by it.
+    /// Excludes from recomputation functions whose results are read by expensive calls of the
+    /// backward pass. PyTorch's partitioner excludes everything that such calls read, so that no
+    /// more is saved than by it.
     fn keep_functions(&mut self) {
         for user in 0..self.nodes.len() {
             let view = self.graph.node(self.nodes[user]);
@@ -534,8 +543,8 @@ impl<'g> Joint<'g> {
         }
     }
 
-    /// What a later checkpointed region reads of an earlier one is saved, so that one region is computed
-    /// again without the other.
+    /// Saves values that a later checkpointed region reads from an earlier one, so that one region
+    /// can be recomputed without the other.
     fn mark_boundaries(&mut self) {
         for user in 0..self.nodes.len() {
             let reader = self.values[user];
@@ -544,7 +553,7 @@ impl<'g> Joint<'g> {
                 let own = self.values[read];
                 let later = matches!((own.region, reader.region), (Some(a), Some(b)) if a < b);
                 let both = reader.policy == Policy::Recompute && own.policy == Policy::Recompute;
-                // PyTorch's partitioner does not look at what is taken out of several results, and saves less.
+                // PyTorch's partitioner ignores items taken out of several results, and saves less.
                 let is_item = self.graph.node(self.nodes[read]).calls("operator.getitem");
                 if later && both && !is_item {
                     self.keep(read);
@@ -572,8 +581,8 @@ impl<'g> Joint<'g> {
         }
     }
 
-    /// Finds values whose memory is written to on the way forward: what is there later is something else.
-    /// Inputs are taken for tensors apart from each other.
+    /// Finds values whose memory the forward pass overwrites, so that they cannot be read later.
+    /// Inputs are assumed to share no memory.
     fn mark_stale(&mut self, analysis: &Analysis) -> Result<(), JointError> {
         let inputs = (0..)
             .zip(&self.values)
@@ -595,7 +604,7 @@ impl<'g> Joint<'g> {
         if written.is_empty() {
             return Ok(());
         }
-        // Values that share memory, each with one that stands for all of them.
+        // Values that share memory, each with the representative of its set.
         let mut shares: Vec<u32> = (0..self.nodes.len() as u32).collect();
         let first = |shares: &mut Vec<u32>, mut at: u32| {
             while shares[at as usize] != at {
@@ -625,7 +634,7 @@ impl<'g> Joint<'g> {
         let list: Vec<u32> = demanded.ones().map(|at| at as u32).collect();
         let wanted = self.ancestors(&list, |_| true);
         let mut network = Network::new();
-        // Where a value's operands are there, and where it is.
+        // Vertices of a value: before and after its computation.
         let mut ends: Vec<Option<(Vertex, Vertex)>> = vec![None; len];
         for at in wanted.ones() {
             let price = self.price(at);
@@ -641,7 +650,7 @@ impl<'g> Joint<'g> {
             let computed = match self.again[at] {
                 Again::Never => Capacity::UNLIMITED,
                 Again::Anyway => Capacity::of(0),
-                // The state of a generator is saved in the place of what it gave.
+                // The state of the generator is saved instead of the random numbers.
                 Again::Redrawn => self::price(GENERATOR_BYTES, 1),
                 Again::Work(work) => self::price(0, work),
             };
@@ -666,7 +675,7 @@ impl<'g> Joint<'g> {
         Ok(Chosen { saved })
     }
 
-    /// What the way back reads and is not of it.
+    /// Values that the backward pass reads and that do not belong to it.
     fn demanded(&self) -> FixedBitSet {
         let mut demanded = FixedBitSet::with_capacity(self.nodes.len());
         for &root in &self.backward_roots {
@@ -682,10 +691,10 @@ impl<'g> Joint<'g> {
         demanded
     }
 
-    /// What saving a value costs; `None` for what cannot be saved.
+    /// The price of saving a value; `None` if it cannot be saved.
     fn price(&self, at: usize) -> Option<Capacity> {
         let value = self.values[at];
-        // What is not computed again although the user says so has to be saved.
+        // A value that cannot be recomputed, though the user chose so, has to be saved.
         if value.policy == Policy::Recompute && self.again[at] != Again::Never {
             return None;
         }
@@ -711,7 +720,7 @@ impl<'g> Joint<'g> {
     }
 }
 
-/// The state of PyTorch's generator of the processor (a Mersenne twister and what goes with it), in bytes.
+/// State of PyTorch's CPU generator (a Mersenne twister with its settings), in bytes.
 const GENERATOR_BYTES: u64 = 5056;
 
 /// Whether a node does something besides computing its value.
@@ -723,7 +732,7 @@ fn is_impure(effects: &Effects) -> bool {
         || effects.opaque
 }
 
-/// What a graph returns.
+/// The values that a graph returns.
 fn outputs_of(graph: &Graph) -> Result<Vec<Leaf>, JointError> {
     let output = graph.output_node().ok_or(JointError::NoOutputs)?;
     let items = graph.node(output).args().first().and_then(Arg::as_items);

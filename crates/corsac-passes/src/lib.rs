@@ -1,40 +1,39 @@
 //! Graph-to-graph passes.
 //!
-//! A pass says what it needs and what it preserves, and answers with a report: what it changed,
-//! and where it could have and did not, with the reason. None of them changes what a program
-//! computes, what it writes to or in which order it draws random numbers; what a node does is
-//! known from [`corsac_ops`].
+//! A pass states what it needs and what it preserves, and returns a report: the changes it made,
+//! and the places where it made none, with the reason. No pass changes the results of a program,
+//! its writes or the order in which it uses random numbers; the effects of nodes come from
+//! [`corsac_ops`].
 //!
 //! | pass | does |
 //! |---|---|
-//! | [`dead_code`] | removes what nobody can observe |
-//! | [`common_subexpressions`] | computes once what is computed twice |
-//! | [`constants`] | finds what is the same in every call |
+//! | [`dead_code`] | removes nodes without observable effect |
+//! | [`common_subexpressions`] | merges nodes that compute the same value |
+//! | [`constants`] | finds values that are the same in every call |
 //! | [`conv_bn`] | folds a batch norm into the weights of the layer beside it |
 //! | [`dropout`] | removes dropouts that are the identity |
-//! | [`joint`] | takes a graph of the way forward and the way back in two, saving few bytes |
-//! | [`linears`] | merges linear layers with one input, makes biases columns of weights |
-//! | [`division`] | multiplies by the inverse of a number |
-//! | [`functional`] | calls functions in the place of modules, and back |
-//! | [`products`] | makes one matrix product of several with one right-hand side |
+//! | [`joint`] | splits a joint graph into forward and backward, saving few bytes |
+//! | [`linears`] | merges linear layers with the same input, makes biases columns of weights |
+//! | [`division`] | replaces division by a number by multiplication |
+//! | [`functional`] | replaces modules by function calls, and back |
+//! | [`products`] | merges matrix products with the same right-hand side |
 //! | [`normal_form`] | gives arguments by keyword, writes functions as operators |
 //! | [`autocast`] | inserts the casts of automatic mixed precision |
-//! | [`decompose`] | takes calls apart by rules |
-//! | [`effect_order`] | finds which nodes wait for others since one of the two writes |
-//! | [`inversion`] | finds the input of a program from its result |
+//! | [`decompose`] | decomposes calls by rules |
+//! | [`effect_order`] | finds nodes that must run after others because one of the two writes |
+//! | [`inversion`] | inverts a program: computes its input from its result |
 //! | [`min_cut`] | finds the cheapest cut of a network, for [`joint`] |
-//! | [`mkldnn`] | finds subgraphs for oneDNN's layout, and one call for a layer and what follows |
+//! | [`mkldnn`] | finds subgraphs for oneDNN's layout, and fuses layers with what follows |
 //! | [`placement`] | puts parts on devices, by memory and by cost |
-//! | [`no_ops`] | removes what computes what is there already |
-//! | [`reinplace`] | computes into the input what may overwrite it |
+//! | [`no_ops`] | removes nodes that return their input |
+//! | [`reinplace`] | lets operators overwrite their input |
 //! | [`rules`] | applies rewrite rules that are data |
 //! | [`simplify`] | applies the laws of algebra, as rules |
 //! | [`saturate`] | finds the cheapest of all programs that rules make of one |
 //!
-//! Each is a [`Pass`] of the [`registry`] too: it runs within a [`Budget`], so that a wrong change
-//! is found by bisection ([`first_failing`]), and answers with a [`Report`] that anybody can show.
-//! [`canonical`] puts a graph into an order, and gives it a hash, that depend on nothing but what
-//! it computes.
+//! Passes of the [`registry`] implement [`Pass`]: they run within a [`Budget`], so that a wrong
+//! change is found by bisection ([`first_failing`]), and return a [`Report`] that any caller can
+//! show. [`canonical`] gives a graph an order and a hash that depend only on what it computes.
 //!
 //! ```
 //! use corsac_ir::Graph;

@@ -1,16 +1,15 @@
-//! Linear layers as others want them: several merged into one, or without a bias.
+//! Other forms of linear layers: several merged into one, or without a bias.
 //!
-//! What it does: [`merge`] makes one call of the linear layers that are called with one value, and
-//! takes their results out of its result; [`pad_input`] puts a column of ones behind the inputs of
-//! linear layers with a bias, so that the bias can be a column of their weights.
+//! [`merge`] makes one call of several linear layers with the same input, and slices their results
+//! out of its result; [`pad_input`] appends a column of ones to the inputs of linear layers with a
+//! bias, so that the bias can be a column of their weights.
 //!
 //! Needs: a host that changes the weights as planned. Results of merged layers are views of one
-//! tensor, with other strides than they had: `view(-1)` of one of them, or another form that joins
-//! its last dimension with others, fails, so that the host makes `reshape` of it, and what reads
-//! strides or storage gets a copy, `merged[..., 0:64].contiguous()`.
+//! tensor, with other strides than before: `view(-1)` of one of them, or another view that joins
+//! its last dimension with others, fails, so that the host makes it a `reshape`, and users that
+//! read strides or storage get a copy, `merged[..., 0:64].contiguous()`.
 //!
-//! Preserves: order, and names and everything known of the nodes that are there before. Results
-//! differ in rounding.
+//! Preserves: order, and names and metadata of the existing nodes. Results differ in rounding.
 //!
 //! ```text
 //! query = self.query(x)          merged = self.merged(x)
@@ -21,7 +20,7 @@
 //!                                fc = self.fc(pad)
 //! ```
 //!
-//! Reference: optimum, `MergeLinears` and `FuseBiasInLinear`, which take no heed of layers that are
+//! Reference: optimum, `MergeLinears` and `FuseBiasInLinear`, which ignore that layers may be
 //! called twice or read elsewhere, and change the modules of the model that was traced.
 
 use corsac_ir::{Arg, EntityId, FunctionId, Graph, InsertPoint, Node, NodeId, Op, Target, ThinVec};
@@ -40,7 +39,7 @@ pub struct Site {
     pub node: NodeId,
     /// The qualified name of the layer.
     pub layer: String,
-    /// The value that it is called with, if it is called with nothing else.
+    /// The value that it is called with, if that is its only argument.
     pub input: Option<NodeId>,
     /// Why it stays as it is, if it does.
     pub refusal: Option<Refusal>,
@@ -50,7 +49,7 @@ pub struct Site {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It is called with something else than one tensor.
+    /// It is called with other arguments than one tensor.
     #[error("it is called with other arguments than one tensor")]
     Arguments,
     /// It is called several times, and the other calls need its weights as they are.
@@ -58,7 +57,7 @@ pub enum Refusal {
     Shared {
         /// The layer.
         layer: String,
-        /// How often.
+        /// Number of calls.
         calls: usize,
     },
     /// It has hooks, or declares side effects.
@@ -67,18 +66,18 @@ pub enum Refusal {
         /// The layer.
         layer: String,
     },
-    /// The graph reads an attribute of the layer, or calls a module that has it.
+    /// The graph reads an attribute of the layer, or calls a module that contains it.
     #[error("the graph uses {path} besides {layer}")]
     Used {
         /// The layer.
         layer: String,
-        /// What the graph uses.
+        /// The attribute or module that the graph uses.
         path: String,
     },
-    /// The host says that it cannot be changed.
+    /// The host cannot change it.
     #[error("{reason}")]
     Unfit {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// No other layer of its kind is called with the value.
@@ -92,7 +91,7 @@ pub enum Refusal {
     Budget,
 }
 
-/// Leaves layers as they are that the budget does not allow to change one by one.
+/// Refuses the layers that the budget does not allow to change; each takes one change.
 pub fn limit(sites: &mut [Site], budget: &mut Budget) {
     for site in sites.iter_mut().filter(|site| site.refusal.is_none()) {
         if !budget.take() {
@@ -101,8 +100,7 @@ pub fn limit(sites: &mut [Site], budget: &mut Budget) {
     }
 }
 
-/// Leaves groups as they are that the budget, of which each takes one change, does not allow to
-/// merge.
+/// Refuses the groups that the budget does not allow to merge; each takes one change.
 pub fn limit_groups(groups: &mut Vec<Group>, sites: &mut [Site], budget: &mut Budget) {
     let granted = budget.take_up_to(groups.len());
     for group in groups.drain(granted..) {
@@ -112,8 +110,8 @@ pub fn limit_groups(groups: &mut Vec<Group>, sites: &mut [Site], budget: &mut Bu
     }
 }
 
-/// The calls of `nn.Linear` in `graph`, in order. `unfit` says of layers, by path, why they cannot
-/// be changed. Nothing changes.
+/// Finds the calls of `nn.Linear` in `graph`, in order, without changing the graph. `unfit` has the
+/// reasons why layers, by path, cannot be changed.
 #[must_use]
 pub fn find(graph: &Graph, host: &dyn Host, unfit: &FxHashMap<String, String>) -> Vec<Site> {
     let calls = Calls::of_graph(graph, host);
@@ -143,15 +141,15 @@ pub fn find(graph: &Graph, host: &dyn Host, unfit: &FxHashMap<String, String>) -
     nodes.into_iter().filter_map(site).collect()
 }
 
-/// What a graph calls and reads.
+/// Modules that a graph calls and reads.
 struct Calls {
     /// The linear layers that are called, by path.
     linears: FxHashMap<String, ModuleInfo>,
-    /// How often each module is called, whatever its path.
+    /// Number of calls of each module, whatever its path.
     count: FxHashMap<u64, usize>,
     /// Paths that are called or read.
     used: FxHashSet<String>,
-    /// Modules with an attribute that is read.
+    /// Modules of which an attribute is read, with its path.
     read: FxHashMap<u64, String>,
 }
 
@@ -204,7 +202,7 @@ impl Calls {
     }
 }
 
-/// `a.b` and `a` for `a.b.c`.
+/// The parents of a path: `a.b` and `a` for `a.b.c`.
 fn parents(path: &str) -> impl Iterator<Item = &str> {
     let mut rest = path;
     std::iter::from_fn(move || {
@@ -213,7 +211,7 @@ fn parents(path: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Layers that become one.
+/// Layers to merge into one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// The value that they are called with.
@@ -222,12 +220,12 @@ pub struct Group {
     pub members: Vec<usize>,
 }
 
-/// Groups those layers of `sites` that can be merged: called with one value, to which nothing is
-/// written between the calls, and of one `kind`, a number that the host gives each layer. Sites
-/// that are in no group get a reason.
+/// Groups those layers of `sites` that can be merged: they are called with the same value, which is
+/// not written to between the calls, and are of one `kind`, a number that the host gives each
+/// layer. Sites that are in no group get a reason.
 ///
 /// # Errors
-/// If a node of `graph` comes before what it uses.
+/// If a node of `graph` uses one that comes after it.
 pub fn group(
     graph: &Graph,
     host: &dyn Host,
@@ -273,14 +271,14 @@ pub fn group(
 pub struct Member {
     /// Its call.
     pub call: NodeId,
-    /// The features that it gives.
+    /// Number of its output features.
     pub width: i64,
-    /// Whether its result is to lie as it did, in storage of its own.
+    /// Whether its result is copied, to keep its strides and storage of its own.
     pub copied: bool,
 }
 
-/// Makes the calls of a group one call of `merged`, a module that the host has made of them.
-/// Answers the new node.
+/// Replaces the calls of a group by one call of `merged`, a module that the host has made of them.
+/// Returns the new node.
 ///
 /// # Errors
 /// If the graph refuses a change.
@@ -327,8 +325,8 @@ pub fn merge(
     Ok(node)
 }
 
-/// Puts a column of ones behind the input of a layer's call; `pad` is
-/// `torch.nn.functional.pad`. Answers the new node.
+/// Appends a column of ones to the input of a layer's call; `pad` is `torch.nn.functional.pad`.
+/// Returns the new node.
 ///
 /// # Errors
 /// If the graph refuses a change.

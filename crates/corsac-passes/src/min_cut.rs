@@ -1,18 +1,18 @@
-//! The cheapest set of arcs without which nothing flows from a source to a sink.
+//! Minimum cuts: the cheapest set of arcs without which nothing flows from a source to a sink.
 //!
-//! A [`Network`] is a directed graph with a source, a sink and a [`Capacity`] on each arc. A cut divides
-//! its vertices into those on the side of the source and those on the side of the sink, and costs what the
-//! arcs from the first to the second have of capacity. Of all the cheapest cuts, [`Network::min_cut`] answers
-//! the one with the fewest vertices on the side of the sink.
+//! A [`Network`] is a directed graph with a source, a sink and a [`Capacity`] on each arc. A cut
+//! divides its vertices into those on the side of the source and those on the side of the sink, and
+//! costs the sum of the capacities of the arcs from the first to the second. Of all the cheapest
+//! cuts, [`Network::min_cut`] returns the one with the fewest vertices on the side of the sink.
 //!
-//! The maximum flow, which costs as much, is found by pushing from the highest vertex first, with exact
-//! distances to the sink from time to time and with gaps; the way back of what does not arrive is not
-//! computed, since no cut needs it. In the worst case that takes `V² √E` steps; on networks of programs,
-//! which are long and narrow, it is about linear in `E`.
+//! The maximum flow, which equals the cost, is found by push-relabel with the highest vertex first,
+//! global relabelling from time to time, and the gap heuristic; excess that does not reach the sink
+//! is not pushed back, since no cut needs it. In the worst case that takes `V² √E` steps; on
+//! networks of programs, which are long and narrow, it is about linear in `E`.
 //!
-//! Sources: A. V. Goldberg and R. E. Tarjan, "A new approach to the maximum-flow problem", Journal of the
-//! ACM 35, 1988; B. V. Cherkassky and A. V. Goldberg, "On implementing the push-relabel method for the
-//! maximum flow problem", Algorithmica 19, 1997.
+//! Sources: A. V. Goldberg and R. E. Tarjan, "A new approach to the maximum-flow problem", Journal
+//! of the ACM 35, 1988; B. V. Cherkassky and A. V. Goldberg, "On implementing the push-relabel
+//! method for the maximum flow problem", Algorithmica 19, 1997.
 //!
 //! ```
 //! use corsac_passes::min_cut::{Capacity, Network};
@@ -32,22 +32,23 @@ mod tests;
 
 use fixedbitset::FixedBitSet;
 
-/// How much may flow along an arc: a number, or as much as there is.
+/// The maximum flow along an arc: a number, or unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity(Option<u128>);
 
 impl Capacity {
-    /// An arc that no cut may go through.
+    /// The capacity of an arc that no cut may contain.
     pub const UNLIMITED: Self = Self(None);
 
-    /// An arc that costs `amount` to cut. The capacities of a network sum up to less than 2¹²⁷.
+    /// The capacity of an arc that costs `amount` to cut. The capacities of a network must sum up
+    /// to less than 2¹²⁷.
     #[must_use]
     pub const fn of(amount: u128) -> Self {
         Self(Some(amount))
     }
 }
 
-/// A place that flows meet at.
+/// A vertex of a [`Network`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Vertex(u32);
 
@@ -72,13 +73,13 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// The capacities of the arcs that it cuts.
+    /// The sum of the capacities of the arcs that it cuts.
     #[must_use]
     pub fn cost(&self) -> u128 {
         self.cost
     }
 
-    /// On which side a vertex is.
+    /// Whether a vertex is on the side of the sink.
     #[must_use]
     pub fn is_with_sink(&self, vertex: Vertex) -> bool {
         self.with_sink.contains(vertex.index())
@@ -92,9 +93,9 @@ impl Default for Network {
 }
 
 impl Network {
-    /// Where everything comes from.
+    /// The vertex from which everything flows.
     pub const SOURCE: Vertex = Vertex(0);
-    /// Where everything goes.
+    /// The vertex to which everything flows.
     pub const SINK: Vertex = Vertex(1);
 
     /// The source and the sink, with nothing between them.
@@ -106,7 +107,7 @@ impl Network {
         }
     }
 
-    /// A new vertex.
+    /// Adds a vertex.
     ///
     /// # Panics
     /// If there are 2³² of them.
@@ -116,15 +117,16 @@ impl Network {
         vertex
     }
 
-    /// A new arc. Several arcs between two vertices are as good as one with the sum of their capacities.
+    /// Adds an arc. Several arcs between two vertices are equivalent to one with the sum of their
+    /// capacities.
     pub fn arc(&mut self, from: Vertex, to: Vertex, capacity: Capacity) {
         if from != to && capacity != Capacity::of(0) {
             self.arcs.push((from, to, capacity));
         }
     }
 
-    /// The cheapest cut, and of several the one with the fewest vertices on the side of the sink; `None` if
-    /// all go through arcs that may not be cut.
+    /// The cheapest cut, and of several the one with the fewest vertices on the side of the sink;
+    /// `None` if all contain arcs that may not be cut.
     #[must_use]
     pub fn min_cut(&self) -> Option<Cut> {
         let sides = self.sides()?;
@@ -146,7 +148,8 @@ impl Network {
         })
     }
 
-    /// On which sides vertices have to be, since no arc between may be cut; the others are numbered.
+    /// The sides that vertices must be on because of unlimited arcs; the other vertices are
+    /// numbered. `None` if such arcs lead from the source to the sink.
     fn sides(&self) -> Option<Vec<Side>> {
         let mut sides = vec![Side::Free(0); self.vertices as usize];
         for (end, side) in [(Self::SOURCE, Side::Source), (Self::SINK, Side::Sink)] {
@@ -181,7 +184,7 @@ impl Network {
     }
 }
 
-/// Where a vertex is before anything flows.
+/// The side that a vertex must be on, or its number if it is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Source,
@@ -189,14 +192,14 @@ enum Side {
     Free(u32),
 }
 
-/// Lists of numbers, by number.
+/// Lists of numbers, indexed by number, in one allocation.
 struct Lists {
     starts: Vec<u32>,
     items: Vec<u32>,
 }
 
 impl Lists {
-    /// What is second in `pairs`, by what is first, in order.
+    /// Groups the second numbers of `pairs` by the first ones, in order.
     fn new(len: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         let mut starts = vec![0; len + 1];
         for (at, _) in pairs.clone() {
@@ -223,24 +226,24 @@ impl Lists {
     }
 }
 
-/// The vertices that may be on either side, and how much more may flow between them.
+/// The free vertices and the residual capacities between them.
 struct Residual {
-    /// What is left of each arc; the arc the other way is the next one or the one before.
+    /// Residual capacity of each arc; arcs `2 * k` and `2 * k + 1` are the reverse of each other.
     left: Vec<u128>,
-    /// Where each arc goes.
+    /// The vertex to which each arc leads.
     head: Vec<u32>,
     /// The arcs out of each vertex.
     out: Lists,
-    /// What is left of the arc from each vertex to the sink.
+    /// Residual capacity of the arc from each vertex to the sink.
     to_sink: Vec<u128>,
-    /// What has come to each vertex and did not leave it.
+    /// Flow that has come to each vertex and not left it.
     excess: Vec<u128>,
-    /// A lower bound for how many arcs there are from each vertex to the sink; as many as vertices and one
-    /// more if there is no way.
+    /// Lower bound of the distance from each vertex to the sink, in arcs; the number of vertices
+    /// plus one if there is no path.
     height: Vec<u32>,
-    /// The first arc out of each vertex that was not tried at its height.
+    /// The first arc out of each vertex that has not been tried at its height.
     current: Vec<u32>,
-    /// What has come to the sink.
+    /// Flow that has come to the sink.
     arrived: u128,
 }
 
@@ -249,7 +252,7 @@ impl Residual {
         let free = sides.iter().filter(|side| matches!(side, Side::Free(_)));
         let len = free.count();
         let finite = network.arcs.iter().filter_map(|arc| arc.2.0);
-        // Nothing more than this flows along any arc.
+        // No arc can carry more than this.
         let unlimited = finite.sum::<u128>() + 1;
         let mut residual = Self {
             left: Vec::new(),
@@ -273,7 +276,7 @@ impl Residual {
                     residual.head.extend([to, from]);
                     tails.extend([from, to]);
                 }
-                // Nothing has to flow into the source, or out of the sink.
+                // Flow into the source or out of the sink is never needed.
                 (_, Side::Source) | (Side::Sink, _) => {}
             }
         }
@@ -285,16 +288,17 @@ impl Residual {
         self.height.len() as u32
     }
 
-    /// The height of what nothing flows from to the sink.
+    /// The height of vertices without a path to the sink.
     fn beyond(&self) -> u32 {
         self.len() + 1
     }
 
-    /// Lets as much flow as there can.
+    /// Computes the maximum flow to the sink.
     fn push_all(&mut self) {
         let mut layers = Layers::default();
         self.measure(&mut layers);
-        // As often as Cherkassky and Goldberg found best: after work for about four times all vertices.
+        // The frequency that Cherkassky and Goldberg found best: after work for about four times
+        // all vertices.
         let often = 6 * u64::from(self.len()) + self.left.len() as u64 / 2;
         let mut work = 0;
         while let Some(vertex) = layers.take_highest(&self.height, &self.excess) {
@@ -306,7 +310,7 @@ impl Residual {
         }
     }
 
-    /// Sets heights to distances to the sink.
+    /// Sets heights to exact distances to the sink.
     fn measure(&mut self, layers: &mut Layers) {
         let beyond = self.beyond();
         self.height.fill(beyond);
@@ -337,8 +341,8 @@ impl Residual {
         }
     }
 
-    /// Pushes what has come to `vertex` on, and lifts it as long as something is left that can go anywhere.
-    /// Answers how much work that was.
+    /// Pushes the excess of `vertex` on, and lifts the vertex as long as excess is left and the
+    /// sink may be reached. Returns the work done.
     fn discharge(&mut self, vertex: u32, layers: &mut Layers) -> u64 {
         let own = vertex as usize;
         let beyond = self.beyond();
@@ -386,7 +390,7 @@ impl Residual {
             self.height[own] = lifted;
             self.current[own] = arcs.start as u32;
             if layers.leave(height) {
-                // Nobody is left at its height, so that nothing above can reach the sink.
+                // A gap: no vertex is left at its height, so that none above can reach the sink.
                 layers.lose_above(height, &mut self.height, beyond);
                 self.height[own] = beyond;
             }
@@ -397,7 +401,7 @@ impl Residual {
         }
     }
 
-    /// From which vertices more could flow to the sink.
+    /// The vertices from which more could flow to the sink.
     fn reaching_the_sink(&mut self) -> FixedBitSet {
         self.measure(&mut Layers::default());
         let beyond = self.beyond();
@@ -410,13 +414,13 @@ impl Residual {
 /// Vertices by height.
 #[derive(Default)]
 struct Layers {
-    /// Vertices that something has come to, by height when they were added; some are higher by now.
+    /// Vertices with excess, by their height when added; some may be higher by now.
     active: Vec<Vec<u32>>,
-    /// All vertices, by height when they were added.
+    /// All vertices, by their height when added.
     all: Vec<Vec<u32>>,
-    /// How many there are of each height.
+    /// Number of vertices of each height.
     count: Vec<u32>,
-    /// No vertex that something has come to is higher.
+    /// Upper bound of the heights of vertices with excess.
     highest: usize,
 }
 
@@ -455,14 +459,14 @@ impl Layers {
         self.count[height] += 1;
     }
 
-    /// Counts a vertex out; whether it was the last one.
+    /// Removes a vertex from the count of its height; returns whether it was the last one.
     fn leave(&mut self, height: u32) -> bool {
         let count = &mut self.count[height as usize];
         *count -= 1;
         *count == 0
     }
 
-    /// Lifts what is above `height` out of reach.
+    /// Lifts the vertices above `height` out of reach.
     fn lose_above(&mut self, height: u32, heights: &mut [u32], beyond: u32) {
         let above = height as usize + 1;
         for (layer, at) in self.all.drain(above..).zip(above..) {
@@ -476,7 +480,7 @@ impl Layers {
         self.count.truncate(above);
     }
 
-    /// The highest vertex that something has come to.
+    /// Takes the highest vertex with excess.
     fn take_highest(&mut self, heights: &[u32], excess: &[u128]) -> Option<u32> {
         loop {
             let Some(layer) = self.active.get_mut(self.highest) else {

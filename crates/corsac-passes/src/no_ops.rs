@@ -1,7 +1,7 @@
-//! Removes what computes what is there already.
+//! Removes nodes that return their input.
 //!
-//! What it does: users of a node that is known to give its input use the input instead, and the
-//! node is removed. See [`Kind`] for what is known of the result, and the table below.
+//! Users of a node that is known to return its input use the input instead, and the node is
+//! removed. [`Kind`] is the relation between the two; the table lists the nodes.
 //!
 //! | node | condition |
 //! |---|---|
@@ -12,21 +12,21 @@
 //! | `flatten` | the dimensions to be flattened are one |
 //! | `view`, `reshape`, `expand` | to the shape of the input |
 //! | `transpose`, `t`, `permute`, `unsqueeze` and back | the second undoes the first |
-//! | `clone`, `cat` of one tensor | nothing tells the copy from the original |
+//! | `clone`, `cat` of one tensor | the copy cannot be told from the original |
 //! | `x + 0`, `x - 0`, `x * 1`, `x / 1`, `x ** 1` | exact, and the dtype stays |
 //!
 //! `x + 0` is removed for integers only: for floating-point numbers it turns -0 into 0. `x * 1` and
-//! the others need a known dtype, since they make numbers of truth values and `x / 1` makes
-//! floating-point numbers of integers.
+//! the others need a known dtype, since they turn truth values into numbers, and `x / 1` turns
+//! integers into floating-point numbers.
 //!
-//! Stays: a view or `contiguous` where one of its own or its input's shape is changed in place
-//! (`unsqueeze_`); a copy that is written to, or of which the original is, or that the caller gets in
-//! the place of something it can reach otherwise; a copy of a view, which may have other strides.
+//! Not removed: a view or `contiguous` where its own or its input's shape is changed in place
+//! (`unsqueeze_`); a copy where it or the original is written to, or where it is returned and the
+//! caller can reach the original otherwise; a copy of a view, which may have other strides.
 //!
 //! Needs: shapes and dtypes that hold for every call, where any are given ([`TensorFacts`]); a
 //! graph in which definitions come before uses.
 //!
-//! Preserves: order, names and everything known of the nodes that stay.
+//! Preserves: order, names and metadata of the nodes that stay.
 //!
 //! ```text
 //! relu = self.relu(x)           relu = self.relu(x)
@@ -46,25 +46,25 @@ use crate::pass::{Context, Pass};
 use crate::report;
 use crate::tensors::{TensorFacts, changes_shape};
 
-/// What the result of a node has in common with its input.
+/// The relation between the result of a node and its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It is the very same object.
+    /// It is the same object.
     Same,
-    /// It shares storage with it, and has its shape.
+    /// It shares storage with the input, and has its shape.
     View,
     /// It is a tensor of its own, of the same shape, strides and elements.
     Copy,
 }
 
-/// Why a node that gives its input stays.
+/// Why a node that returns its input stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// It has hooks, or declares side effects.
     #[error("it has hooks or declares side effects")]
     Hooks,
-    /// The shape of one of the two is changed in place, or something unknown may do it.
+    /// The shape of one of the two is changed in place, or may be by an unknown call.
     #[error("its shape or its input's may be changed in place")]
     Reshaped,
     /// The copy or the original is written to.
@@ -73,28 +73,28 @@ pub enum Refusal {
     /// The caller would get one tensor where it got two.
     #[error("it is a copy that the caller gets, and it could reach the original otherwise")]
     Returned,
-    /// What is copied is a view or an input, whose strides the copy may not have.
+    /// The original is a view or an input, whose strides the copy may not have.
     #[error("it is a copy of a view or an input, whose strides may be others")]
     Strides,
-    /// It could go, but no more changes may be made.
+    /// It could be removed, but no more changes may be made.
     #[error("{}", Budget::EXHAUSTED)]
     Budget,
 }
 
-/// A node that gives its input, and what became of it.
+/// A node that returns its input, with the outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The node, erased where it was removed.
     pub node: NodeId,
-    /// What it gives.
+    /// The input that it returns.
     pub input: NodeId,
-    /// What the two have in common.
+    /// The relation between the two.
     pub kind: Kind,
     /// Why it stays, if it does.
     pub refusal: Option<Refusal>,
 }
 
-/// Every node that is known to give its input, in order.
+/// Every node that is known to return its input, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The sites.
@@ -102,16 +102,16 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether the graph is another one now.
+    /// Whether the graph has changed.
     #[must_use]
     pub fn changed(&self) -> bool {
         self.sites.iter().any(|site| site.refusal.is_none())
     }
 
-    /// Makes users of the nodes that go use their inputs, and removes them.
+    /// Makes users of the nodes to remove use their inputs, and removes the nodes.
     ///
     /// # Errors
-    /// If the graph is another one than the report was made for.
+    /// If the graph is not the one that the report was made for.
     pub fn apply(&self, graph: &mut Graph) -> Result<(), PassError> {
         let removed = self.sites.iter().filter(|site| site.refusal.is_none());
         for site in removed {
@@ -153,7 +153,7 @@ impl Pass for RemoveNoOps {
     }
 }
 
-/// Which nodes give their inputs. Nothing changes.
+/// Finds the nodes that return their inputs, without changing the graph.
 ///
 /// # Errors
 /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
@@ -165,7 +165,7 @@ pub fn find(
 ) -> Result<Report, PassError> {
     let mut report = Report::default();
     let mut sharing: Option<Sharing> = None;
-    // What nodes that go give, seen through.
+    // By node to remove: the input that is left in its place.
     let mut given: Vec<Option<NodeId>> = vec![None; graph.id_bound()];
     for node in graph.nodes() {
         let Some((input, kind)) = gives(graph, host, tensors, node) else {
@@ -178,7 +178,7 @@ pub fn find(
                 .is_none_or(|info| info.hooks || info.impure == Some(true));
         let mut refusal = match kind {
             _ if hooked => Some(Refusal::Hooks),
-            // What was contiguous may not be any more, and is copied then.
+            // A value that was contiguous may not be any more, and is copied then.
             Kind::Same if !calls_contiguous(graph.node(node)) => None,
             Kind::Same | Kind::View | Kind::Copy => {
                 let sharing = match &mut sharing {
@@ -204,7 +204,7 @@ pub fn find(
     Ok(report)
 }
 
-/// What tells a view or a copy from what it was made from.
+/// Conditions under which a view or a copy can be told from its original.
 struct Sharing {
     analysis: Analysis,
     /// By class: whether something writes to a value in it.
@@ -265,7 +265,7 @@ impl Sharing {
         if self.returned[node.index()] && self.returned_classes[class(input)] {
             return Some(Refusal::Returned);
         }
-        // From now on the caller gets the original instead.
+        // The caller gets the original instead.
         let returned = self.returned_classes[class(node)];
         self.returned_classes[class(input)] |= returned;
         None
@@ -276,7 +276,7 @@ fn calls_contiguous(node: Node<'_>) -> bool {
     called(node) == Some("contiguous")
 }
 
-/// The name of what `node` calls, if it is PyTorch's or an operator: `view` of a method or of
+/// The name of the target of `node`, if it is PyTorch's or an operator: `view` of a method or of
 /// `torch.ops.aten.view.default`, `operator.add`.
 pub(crate) fn called(node: Node<'_>) -> Option<&str> {
     let name = node.target_name();
@@ -299,7 +299,7 @@ pub(crate) fn called(node: Node<'_>) -> Option<&str> {
     }
 }
 
-/// The argument at `position`, called `name`.
+/// The argument at `position`, or with the keyword `name`.
 fn argument<'g>(node: Node<'g>, position: usize, name: &str) -> Option<&'g Arg> {
     node.args().get(position).or_else(|| node.kwarg(name))
 }
@@ -311,8 +311,8 @@ fn integer(arg: &Arg) -> Option<i64> {
     }
 }
 
-/// The integers from `position` on: one by one, or as a tuple or list. `None` if they are not all
-/// literals or there is something else.
+/// The integers from `position` on: one by one, or as a tuple or list. `None` if not all are
+/// literals or there are other arguments.
 fn integers(node: Node<'_>, position: usize) -> Option<Vec<i64>> {
     if !node.kwargs().is_empty() {
         return None;
@@ -325,7 +325,7 @@ fn integers(node: Node<'_>, position: usize) -> Option<Vec<i64>> {
     items.iter().map(integer).collect()
 }
 
-/// The node that `node` is known to give, and how; `None` if it is not known to give one.
+/// The input that a node is known to return, and the relation; `None` if there is none.
 fn gives(
     graph: &Graph,
     host: &dyn Host,
@@ -402,14 +402,14 @@ fn of_module(
     let input = arg.as_node()?;
     let gives_input = match host.module(node.target_name())?.torch_class()? {
         "Identity" => true,
-        // Every dimension that is flattened into another one is missing afterwards.
+        // Flattening dimensions reduces their number.
         "Flatten" => tensors.rank(input)? == tensors.rank(id)? && tensors.rank(id)? > 0,
         _ => false,
     };
     gives_input.then_some((input, Kind::Same))
 }
 
-/// Whether a view to `wanted` leaves a tensor of this shape as it is.
+/// Whether a view to the sizes `wanted` does not change a tensor of this shape.
 fn same_shape(wanted: &[i64], shape: &[i64]) -> bool {
     let unknown = wanted.iter().filter(|&&size| size == -1).count();
     wanted.len() == shape.len()
@@ -420,7 +420,7 @@ fn same_shape(wanted: &[i64], shape: &[i64]) -> bool {
             .all(|(&w, &s)| w == s || (w == -1 && s > 0))
 }
 
-/// The dtype that a conversion gives, if it converts to nothing else than a dtype.
+/// The dtype that a conversion returns, if it converts only the dtype.
 fn wanted_dtype(node: Node<'_>, name: &str, tensors: &TensorFacts) -> Option<DType> {
     let alone = node.args().len() == 1 && node.kwargs().is_empty();
     match name {
@@ -444,7 +444,7 @@ fn wanted_dtype(node: Node<'_>, name: &str, tensors: &TensorFacts) -> Option<DTy
     }
 }
 
-/// The dtype of a value: as it was found, or as a conversion says.
+/// The dtype of a value, from the facts or from a conversion.
 fn known_dtype(graph: &Graph, tensors: &TensorFacts, value: NodeId) -> Option<DType> {
     tensors.dtype(value).or_else(|| {
         let node = graph.node(value);
@@ -459,7 +459,7 @@ fn known_dtype(graph: &Graph, tensors: &TensorFacts, value: NodeId) -> Option<DT
     })
 }
 
-/// Whether `outer`, applied to the result of `inner`, gives what `inner` was applied to.
+/// Whether `outer`, applied to the result of `inner`, returns the input of `inner`.
 fn undoes(inner: Node<'_>, outer: Node<'_>) -> bool {
     let (Some(first), Some(second)) = (called(inner), called(outer)) else {
         return false;
@@ -480,7 +480,7 @@ fn undoes(inner: Node<'_>, outer: Node<'_>) -> bool {
     }
 }
 
-/// Whether one permutation undoes the other.
+/// Whether one permutation is the inverse of the other.
 fn is_inverse(first: &[i64], second: &[i64]) -> bool {
     let len = first.len() as i64;
     first.len() == second.len()
@@ -504,7 +504,7 @@ fn is_neutral(node: Node<'_>, name: &str, dtype: DType) -> bool {
         dtype,
         DType::UInt8 | DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64
     );
-    // A floating-point literal makes integers floating-point numbers.
+    // A floating-point literal turns integers into floating-point numbers.
     let is = |value: i64| match literal {
         Arg::Int(x) => *x == value,
         Arg::Float(x) => floating && *x == value as f64 && x.is_sign_positive(),

@@ -1,21 +1,21 @@
-//! Writes calls in one of several forms that mean the same.
+//! Writes calls in one of several equivalent forms.
 //!
-//! What it does: [`keywords`] gives the arguments of PyTorch's functions by keyword;
-//! [`operators`] writes functions of `torch` that Python has an operator for as that operator.
+//! [`keywords`] passes the arguments of PyTorch's functions by keyword; [`operators`] writes
+//! functions of `torch` for which Python has an operator as that operator.
 //!
-//! Needs: nothing. Where the overloads of a function call its arguments differently, which of them is
-//! called depends on types, and the call stays; so does one with further arguments (`alpha=`, `out=`)
-//! that an operator does not take.
+//! Needs: nothing. Where the overloads of a function have different parameter names, the choice
+//! depends on types, and the call stays; so does one with further arguments (`alpha=`, `out=`) that
+//! an operator does not take.
 //!
-//! Preserves: everything but how the call is written. Each call is one change of the budget.
+//! Preserves: everything but the form of the call. Each call is one change of the budget.
 //!
 //! ```text
 //! relu = F.relu(x)        →   relu = F.relu(input=x)
 //! add = torch.add(x, y)   →   add = x + y
 //! ```
 //!
-//! Reference: `torch.fx.experimental.normalize`, which adds defaults too, drops further arguments of
-//! functions that become operators, and asks PyTorch for its signatures.
+//! Reference: `torch.fx.experimental.normalize`, which adds defaults too, drops further arguments
+//! of functions that become operators, and gets the signatures from PyTorch.
 
 use corsac_ir::{FunctionId, Graph, NodeId, Op, Target, ThinVec};
 use corsac_ops::signature::{parameter_names, python_operator};
@@ -26,16 +26,16 @@ use crate::error::PassError;
 use crate::pass::{Context, Pass};
 use crate::report;
 
-/// A call, and what became of it.
+/// A call, with the outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The node.
     pub node: NodeId,
-    /// Why it is written as before, if it is.
+    /// Why it is not rewritten, if it is not.
     pub refusal: Option<Refusal>,
 }
 
-/// Why a call is written as before.
+/// Why a call is not rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -104,8 +104,8 @@ fn reported(pass: &str, graph: &Graph, sites: &[Site]) -> report::Report {
     }
 }
 
-/// Gives the arguments of PyTorch's functions by keyword. Answers every call of one that has
-/// arguments by position.
+/// Passes the arguments of PyTorch's functions by keyword. Returns every call of such a function
+/// with positional arguments.
 ///
 /// # Errors
 /// If the graph refuses a change, which it does not for a graph that is well formed.
@@ -138,8 +138,8 @@ pub fn keywords(graph: &mut Graph, budget: &mut Budget) -> Result<Vec<Site>, Pas
     Ok(sites)
 }
 
-/// Writes calls of `torch` as operators of Python; `function` gives one of the graph by its qualified
-/// name. Answers every call of a function that Python has an operator for.
+/// Writes calls of `torch` as operators of Python; `function` returns a function of the graph by
+/// its qualified name. Returns every call of a function for which Python has an operator.
 ///
 /// # Errors
 /// If the graph refuses a change, which it does not for a graph that is well formed.

@@ -23,34 +23,34 @@ use crate::simplify;
 use crate::tensors::TensorFacts;
 use crate::weights::Weights;
 
-/// What passes know besides the graph, and how much they may change.
+/// The inputs of passes besides the graph, and their budget.
 pub struct Context<'a> {
-    /// What only the host knows.
+    /// Facts that only the host has: modules, functions, effects.
     pub host: &'a dyn Host,
     /// The attributes of modules, for passes that write them into the program.
     pub types: &'a dyn TypeHost,
     /// Shapes and element types, where they are known.
     pub tensors: &'a TensorFacts,
-    /// The weights, for passes that change them; those do nothing without.
+    /// The weights, for passes that change them; without weights, these do nothing.
     pub weights: Option<&'a mut dyn Weights>,
-    /// How much may still be changed.
+    /// The changes that may still be made.
     pub budget: Budget,
 }
 
-/// A transform that keeps what a program computes.
+/// A transform that preserves the results of a program.
 pub trait Pass {
-    /// What reports call it.
+    /// Its name in reports.
     fn name(&self) -> &str;
 
-    /// Changes `graph`, within the budget, and says where.
+    /// Changes `graph`, within the budget, and reports the places.
     ///
     /// # Errors
-    /// If the graph is not what the pass needs; it is then as it was.
+    /// If the graph does not meet the needs of the pass; it is then unchanged.
     fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> Result<Report, PassError>;
 }
 
-/// The passes of this crate, by the names under which a command line or a configuration asks for
-/// them. A pass that is missing here is missing from the tests that go over all passes.
+/// The passes of this crate, for selection by name on a command line or in a configuration. A pass
+/// that is missing here is missing from the tests that run over all passes.
 #[must_use]
 pub fn registry() -> Vec<Box<dyn Pass>> {
     vec![
@@ -79,7 +79,7 @@ pub enum RunError {
     Refused {
         /// The pass.
         pass: String,
-        /// Why.
+        /// The reason.
         error: PassError,
     },
     /// A pass left a graph that is not well formed.
@@ -87,7 +87,7 @@ pub enum RunError {
     Malformed {
         /// The pass.
         pass: String,
-        /// What the verifier found.
+        /// The faults that the verifier found.
         faults: LintReport,
     },
 }

@@ -1,17 +1,20 @@
-//! Parts of a program on devices, by memory and by cost.
+//! Placement of the parts of a program on devices, by memory and by cost.
 //!
-//! What it does: puts the calls of a graph into parts that run on one device each, so that every device
-//! has the memory for its parts; the inputs and attributes that a call uses are in its part, also where
-//! others have them too. Which parts there are is found in one of four ways:
+//! Puts the calls of a graph into parts that run on one device each, so that every device has the
+//! memory for its parts; the inputs and attributes that a call uses are in its part, even if they
+//! are in others too. There are four methods:
 //! - [`by_size`] fills one device after the other, in the order of the graph;
 //! - [`by_cost`] begins with a part for each call and combines two as long as that saves time;
 //! - [`by_exchange`] begins with [`by_size`] and moves or swaps calls as long as that saves time;
-//! - [`with_embeddings`] gives embeddings devices of their own, and all of these a copy of the rest.
+//! - [`with_embeddings`] gives embeddings devices of their own, and all of these a copy of the
+//!   rest.
 //!
-//! Needs: the sizes of values, and how long calls take where time decides. Preserves: the graph, which is
-//! only read; no part needs its own values by way of others. Sources: B. W. Kernighan, S. Lin, *An
-//! efficient heuristic procedure for partitioning graphs*, 1970, for the exchange; the rules are those of
-//! `torch.fx.experimental.accelerator_partitioner`.
+//! Needs: the sizes of values, and the durations of calls where time decides.
+//!
+//! Preserves: the graph, which is only read. There are no cycles between parts.
+//!
+//! Reference: B. W. Kernighan, S. Lin, *An efficient heuristic procedure for partitioning graphs*,
+//! 1970, for the exchange; the rules are those of `torch.fx.experimental.accelerator_partitioner`.
 //!
 //! ```
 //! use corsac_ir::Graph;
@@ -49,16 +52,16 @@ pub use search::Times;
 /// The memory that a node needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bytes {
-    /// For its value.
+    /// Memory of its value.
     pub output: i64,
-    /// For its value and the parameters of what it calls.
+    /// Memory of its value and of the parameters of the module that it calls.
     pub total: i64,
 }
 
 /// A device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Its memory.
+    /// Its memory, in bytes.
     pub bytes: i64,
     /// Its number.
     pub id: i64,
@@ -86,7 +89,7 @@ pub enum PlacementError {
     /// A call needs more memory than one device has.
     #[error("{target} is too large to fit into a device")]
     TooLargeForOne {
-        /// What it calls.
+        /// The target of the call.
         target: String,
     },
     /// Parts are left that fit on no device.
@@ -95,12 +98,12 @@ pub enum PlacementError {
     /// There are more parts with embeddings than devices.
     #[error("Need {needed} devices, but only {given} provided")]
     TooFewDevices {
-        /// One for each part with embeddings.
+        /// Number of devices needed: one for each part with embeddings.
         needed: usize,
-        /// As many there are.
+        /// Number of devices given.
         given: usize,
     },
-    /// Embeddings do not fit on a device with all the rest.
+    /// Embeddings do not fit on one device together with everything else.
     #[error(
         "partition_{part}(embedding partition) and non embedding partitions can not fit into one \
          device"
@@ -111,19 +114,19 @@ pub enum PlacementError {
     },
 }
 
-/// What placement has to know of a graph. Nodes are numbered in the order of the graph.
+/// A graph with memory sizes, as placement needs it. Nodes are numbered in the order of the graph.
 #[derive(Clone, Debug)]
 pub struct Program<'g> {
     graph: &'g Graph,
     ids: Vec<NodeId>,
     bytes: Vec<Bytes>,
-    /// What a node uses, each once.
+    /// The inputs of each node, each once.
     inputs: Vec<Vec<usize>>,
     users: Vec<Vec<usize>>,
 }
 
 impl<'g> Program<'g> {
-    /// Reads a graph. `bytes` says how much memory nodes need.
+    /// Reads a graph. `bytes` returns the memory that a node needs.
     #[must_use]
     pub fn of(graph: &'g Graph, bytes: impl Fn(NodeId) -> Bytes) -> Self {
         let ids: Vec<NodeId> = graph.nodes().collect();
@@ -173,7 +176,7 @@ impl<'g> Program<'g> {
         (0..self.ids.len()).filter(|&node| self.is_call(node))
     }
 
-    /// How many bytes a set of nodes needs more if it is to have this one: its own, and those of the
+    /// The additional bytes that a set of nodes needs for this one: its own, and those of the
     /// values that it uses and that are not in the set.
     fn extra_bytes(&self, node: usize, nodes: &FixedBitSet) -> i64 {
         let outside = self.inputs[node].iter();
@@ -190,11 +193,12 @@ impl<'g> Program<'g> {
     }
 }
 
-/// Fills one device after the other with calls in the order of the graph. When all have a part, calls
-/// that are left become parts of their own, which go where there is room.
+/// Fills one device after the other with calls in the order of the graph. When all devices have a
+/// part, the remaining calls become parts of their own, which go where there is room.
 ///
 /// # Errors
-/// [`PlacementError::TooLarge`] and [`PlacementError::NoDevice`], if something fits nowhere.
+/// [`PlacementError::TooLarge`] if a call fits nowhere, [`PlacementError::NoDevice`] if a part
+/// does.
 pub fn by_size(
     program: &Program<'_>,
     devices: &[Device],
@@ -203,15 +207,15 @@ pub fn by_size(
     Ok(program.placed(&parts))
 }
 
-/// Begins with a part for each call, and combines the two for which the program then takes the least
-/// time, as long as it does not take more than before.
+/// Begins with a part for each call, and repeatedly combines the two with which the program then
+/// takes the least time, as long as that is no more than before.
 #[must_use]
 pub fn by_cost(program: &Program<'_>, devices: &[Device], times: &Times) -> Vec<PlacedPart> {
     program.placed(&search::by_cost(program, devices, times))
 }
 
-/// Begins with [`by_size`]; then one call after the other is swapped with that of another part, or
-/// moved there, for which the program takes the least time, if that is less than before.
+/// Begins with [`by_size`]; then swaps one call after the other with a call of another part, or
+/// moves it there, wherever the program then takes the least time, if that is less than before.
 ///
 /// # Errors
 /// Those of [`by_size`].
@@ -224,9 +228,10 @@ pub fn by_exchange(
     Ok(program.placed(&parts))
 }
 
-/// Puts embeddings on devices, one part each, and copies of everything else on all of these. Calls are
-/// put into parts in the order of the graph; parts of one sort are then combined, smallest first, as
-/// long as they fit on a device and are near each other. `bytes` is the memory of each device.
+/// Puts embeddings on devices, one part each, and copies of everything else on all of these. Calls
+/// are put into parts in the order of the graph; parts of one kind are then combined, smallest
+/// first, as long as they fit on a device and are close to each other. `bytes` is the memory of
+/// each device.
 ///
 /// # Errors
 /// All but [`PlacementError::TooLarge`].

@@ -1,16 +1,16 @@
-//! Makes one matrix product of several with one right-hand side.
+//! Merges matrix products with the same right-hand side.
 //!
-//! What it does: `x @ w` and `y @ w` become one product of the rows of `x` and of `y`, which is taken
-//! apart again. What uses one of the results and comes before the last of the products moves behind
-//! it.
+//! `x @ w` and `y @ w` become one product of the rows of `x` and of `y`, which is split again.
+//! Users of a result that come before the last of the products move behind it.
 //!
-//! Needs: left-hand sides that agree in all dimensions but the first, of two or more, and a right-hand
-//! side of two dimensions or one, as [`TensorFacts`] say; where shapes are not known, the products
-//! stay. Nothing may be written to, drawn or otherwise done between the first and the last product, and
-//! nobody may write to a result, which is a view of all of them afterwards.
+//! Needs: left-hand sides that agree in all dimensions but the first, of two or more, and a
+//! right-hand side of two dimensions or one, according to [`TensorFacts`]; where shapes are not
+//! known, the products stay. No node between the first and the last product may have an effect or
+//! use random numbers, and no result may be written to, since it is a view of all of them
+//! afterwards.
 //!
-//! Preserves: names and everything known of the results. Results differ in rounding, since a product
-//! of more rows may be summed in another order.
+//! Preserves: names and metadata of the results. Results differ in rounding, since a product of
+//! more rows may be summed in another order.
 //!
 //! ```text
 //! a = x @ w          cat = torch.cat([x, y])
@@ -20,8 +20,8 @@
 //!                    b = split[1]
 //! ```
 //!
-//! Reference: `torch.fx.experimental.merge_matmul`, which looks neither at shapes of the right-hand
-//! side nor at what is done in between, and computes something else then, or fails.
+//! Reference: `torch.fx.experimental.merge_matmul`, which checks neither the shape of the
+//! right-hand side nor effects in between, and then computes another result, or fails.
 
 use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, Op, Target, ThinVec};
 use corsac_ops::Host;
@@ -68,7 +68,7 @@ impl Pass for MergeProducts {
     }
 }
 
-/// A matrix product, and what became of it.
+/// A matrix product, with the outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The node.
@@ -104,13 +104,13 @@ pub enum Refusal {
     Batched {
         /// The right-hand side.
         operand: String,
-        /// How many.
+        /// Number of its dimensions.
         rank: usize,
     },
-    /// Something between the products writes, draws random numbers, or is unknown.
+    /// A node between the products writes, uses random numbers, or is unknown.
     #[error("{node} comes in between and does more than compute a value")]
     Between {
-        /// What does.
+        /// The name of that node.
         node: String,
     },
     /// One of the results is written to.
@@ -121,32 +121,32 @@ pub enum Refusal {
     Budget,
 }
 
-/// Products that become one.
+/// Products to merge into one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// The products, in order of the graph.
     pub members: Vec<Member>,
 }
 
-/// One of several products that become one.
+/// One of several products to merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Its place among the sites.
     pub site: usize,
-    /// How many rows its left-hand side has.
+    /// Rows of its left-hand side.
     pub rows: i64,
 }
 
-/// Every product of two values, and which of them become one.
+/// Every product of two values, and the groups to merge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Products {
     /// The products, in order of the graph.
     pub sites: Vec<Site>,
-    /// Those that become one.
+    /// Groups of products to merge.
     pub groups: Vec<Group>,
 }
 
-/// The functions of which merged products are made.
+/// The functions that merged products consist of.
 #[derive(Clone, Copy, Debug)]
 pub struct Functions {
     /// `torch.cat`
@@ -155,16 +155,16 @@ pub struct Functions {
     pub matmul: FunctionId,
     /// `operator.getitem`
     pub getitem: FunctionId,
-    /// How the product is taken apart.
+    /// The function that splits the product.
     pub split: Split,
 }
 
-/// How a product is taken apart.
+/// A function that splits a product.
 #[derive(Clone, Copy, Debug)]
 pub enum Split {
-    /// By `torch.split`, with the sizes of the left-hand sides.
+    /// `torch.split`, with the sizes of the left-hand sides.
     Sizes(FunctionId),
-    /// By a function of the host, which gets the product and the list of left-hand sides.
+    /// A function of the host, which gets the product and the list of left-hand sides.
     ByInputs(FunctionId),
 }
 
@@ -194,17 +194,17 @@ fn operands(graph: &Graph, node: NodeId) -> Option<(NodeId, NodeId)> {
     }
 }
 
-/// What tells right-hand sides apart: two nodes may read one attribute.
+/// The identity of a right-hand side: two nodes may read the same attribute.
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
     Attribute(Target),
     Node(NodeId),
 }
 
-/// Finds the products that can be merged. Nothing changes.
+/// Finds the products that can be merged, without changing the graph.
 ///
 /// # Errors
-/// If a node of `graph` comes before what it uses.
+/// If a node of `graph` uses one that comes after it.
 pub fn find(graph: &Graph, host: &dyn Host, tensors: &TensorFacts) -> Result<Products, PassError> {
     let mut found = Products::default();
     let mut groups: Vec<Group> = Vec::new();
@@ -223,7 +223,7 @@ pub fn find(graph: &Graph, host: &dyn Host, tensors: &TensorFacts) -> Result<Pro
             });
             groups.len() - 1
         });
-        // Groups with a shape that is not known do not come to use the zero.
+        // The zero is not used: groups with an unknown shape are refused.
         let rows = tensors.shape(left).and_then(|shape| shape.first().copied());
         groups[group].members.push(Member {
             site: found.sites.len(),
@@ -254,9 +254,9 @@ pub fn find(graph: &Graph, host: &dyn Host, tensors: &TensorFacts) -> Result<Pro
     Ok(found)
 }
 
-/// What the nodes of a graph do, as far as products mind.
+/// The effects of a graph that matter for products.
 struct Program {
-    /// Nodes that do more than compute a value, in order.
+    /// Nodes with effects, in order.
     busy: Vec<NodeId>,
     /// By node: whether its value is written to.
     written: Vec<bool>,
@@ -366,8 +366,7 @@ impl Products {
         }
     }
 
-    /// Leaves groups as they are that the budget, of which each takes one change, does not allow
-    /// to merge.
+    /// Refuses the groups that the budget does not allow to merge; each takes one change.
     pub fn limit(&mut self, budget: &mut Budget) {
         let granted = budget.take_up_to(self.groups.len());
         for group in self.groups.split_off(granted) {
@@ -375,15 +374,15 @@ impl Products {
         }
     }
 
-    /// Makes one product of each group. A group that a merge before it has made depend on itself
-    /// stays, which its sites then say.
+    /// Merges each group into one product. A group that depends on itself because of an earlier
+    /// merge stays, with a refusal at its sites.
     ///
     /// # Errors
-    /// If the graph is another one than the products were found in.
+    /// If the graph is not the one that the products were found in.
     pub fn merge(&mut self, graph: &mut Graph, functions: &Functions) -> Result<Edits, PassError> {
         let mut edits = Edits::default();
         for mut group in std::mem::take(&mut self.groups) {
-            // Users have moved behind the groups before.
+            // Earlier merges have moved users, and so the order may have changed.
             group
                 .members
                 .sort_by_key(|member| graph.node(self.sites[member.site].node).order());
@@ -410,7 +409,7 @@ fn merge_group(
     let (Some(&first), Some(&last)) = (nodes.first(), nodes.last()) else {
         return Ok(());
     };
-    // Everything is there at the place of the last; the users of the others move behind it.
+    // All operands are available at the last product; users of the others move behind it.
     sink_users(graph, nodes)?;
     let Some((_, right)) = operands(graph, first) else {
         return Ok(());
@@ -444,7 +443,7 @@ fn list(items: impl Iterator<Item = Arg>) -> Result<Arg, PassError> {
     Ok(Arg::list(items.collect::<ThinVec<_>>())?)
 }
 
-/// Moves what depends on one of `nodes` and comes before the last of them behind it.
+/// Moves nodes that depend on one of `nodes` and come before the last of them behind it.
 fn sink_users(graph: &mut Graph, nodes: &[NodeId]) -> Result<(), PassError> {
     let (Some(&first), Some(&last)) = (nodes.first(), nodes.last()) else {
         return Ok(());

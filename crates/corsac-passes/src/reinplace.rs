@@ -1,8 +1,8 @@
-//! Computes into the input what may overwrite it.
+//! Lets operators overwrite their input.
 //!
-//! What it does: an operator with a form that writes its result into its first argument takes that
-//! form where nobody looks at the argument afterwards, so that no memory is allocated for the
-//! result. [`corsac_ops::in_place`] lists the operators.
+//! An operator with a form that writes its result into its first argument takes that form where the
+//! argument is not used afterwards, so that no memory is allocated for the result.
+//! [`corsac_ops::in_place`] lists the operators.
 //!
 //! | node | becomes |
 //! |---|---|
@@ -13,17 +13,17 @@
 //! | `torch.ops.aten.select_scatter(x, y, 0, 1)` | `copy_` of `y` into `torch.ops.aten.select.int(x, 0, 1)` |
 //! | `nn.ReLU()(x)` and others without settings | `torch.nn.functional.relu(x, inplace=True)` |
 //!
-//! Stays: what would write to an input, a parameter, or anything that something outside may have
-//! seen; to a value that is used or returned later, itself or through what may share storage with
-//! it; to a value whose strides are not those of the result (an expanded tensor has several elements
-//! in one place); where another argument may overlap with it; where the result is of another element
-//! type or shape, or may be. With [`Options::gradients`] also what overwrites a value that a gradient
-//! is computed from.
+//! Not changed: operators that would write to an input, a parameter, or a value that may be
+//! reachable from outside; to a value that is used or returned later, directly or through shared
+//! storage; to a value whose strides are not those of the result (an expanded tensor has several
+//! elements in one place); where another argument may overlap with it; where the result has, or may
+//! have, another element type or shape. With [`Options::gradients`] also those that would overwrite
+//! a value that a gradient is computed from.
 //!
 //! Needs: shapes and element types that hold for every call, where any are given ([`TensorFacts`]):
 //! most operators promote and broadcast. A graph in which definitions come before uses.
 //!
-//! Preserves: nodes, their order, names, and everything known of them.
+//! Preserves: nodes, their order, names and metadata.
 //!
 //! ```text
 //! conv = self.conv(x)                 conv = self.conv(x)
@@ -31,7 +31,7 @@
 //! relu = torch.relu(add)              relu = add.relu_()
 //! ```
 //!
-//! Reference: `torch.fx.passes.reinplace`, which does it for functional ATen graphs.
+//! Reference: `torch.fx.passes.reinplace`, for functional ATen graphs.
 
 mod form;
 mod lifetimes;
@@ -50,11 +50,11 @@ use crate::pass::{Context, Pass};
 use crate::report;
 use crate::tensors::TensorFacts;
 
-/// What to take care of.
+/// Options of the pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether gradients may be computed through the program: what they are computed from must not
-    /// be overwritten.
+    /// Whether gradients may be computed through the program: values that they need must not be
+    /// overwritten.
     pub gradients: bool,
 }
 
@@ -71,10 +71,10 @@ pub enum Refusal {
     /// The input is not the program's own.
     #[error("its input comes from outside the program, or may have been seen there")]
     Outside,
-    /// Something looks at the input afterwards.
+    /// The input is used afterwards.
     #[error("its input, or what may share storage with it, is used later, by {user}")]
     UsedLater {
-        /// The name of the last node that does.
+        /// The name of the last node that uses it.
         user: String,
     },
     /// The caller gets the input in a container.
@@ -83,15 +83,15 @@ pub enum Refusal {
     /// Another argument may lie in the same memory.
     #[error("its input, or what may share storage with it, is another argument too")]
     Overlap,
-    /// What is computed into what is not known.
+    /// Element types or shapes are not known.
     #[error("element types and shapes are not known: propagate them first")]
     Unknown,
-    /// The result has other elements.
+    /// The result has another element type.
     #[error("its input is {input}, the result {result}")]
     DType {
         /// The element type of the input.
         input: DType,
-        /// That of the result.
+        /// The element type of the result.
         result: DType,
     },
     /// The result has another shape.
@@ -99,30 +99,30 @@ pub enum Refusal {
     Shape {
         /// The sizes of the input.
         input: Vec<i64>,
-        /// Those of the result.
+        /// The sizes of the result.
         result: Vec<i64>,
     },
-    /// The result lies in memory in another way.
+    /// The result has, or may have, other strides.
     #[error("its input is not known to have the strides of the result")]
     Strides,
     /// The input is one number, which may be on another device.
     #[error("its input has no dimensions, and may be on another device than the result")]
     Scalar,
-    /// A gradient needs what would be overwritten.
+    /// A gradient needs the value that would be overwritten.
     #[error("gradients may be computed from what would be overwritten")]
     Gradients,
-    /// The module has settings, which the function has to be given.
+    /// The module has settings, which would have to be passed to the function.
     #[error("the module has settings: make a function call of it first")]
     Settings,
     /// The in-place form does not take the arguments.
     #[error("the in-place form does not take these arguments")]
     Arguments,
-    /// It could be done, but no more changes may be made.
+    /// It could be changed, but no more changes may be made.
     #[error("{}", Budget::EXHAUSTED)]
     Budget,
 }
 
-/// A call of an operator with an in-place form, and what became of it.
+/// A call of an operator with an in-place form, with the outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The node.
@@ -133,13 +133,13 @@ pub struct Site {
 }
 
 impl Site {
-    /// What it overwrites, if it does.
+    /// The value that it overwrites, if any.
     #[must_use]
     pub fn input(&self) -> Option<NodeId> {
         self.change.as_ref().map(|change| change.input)
     }
 
-    /// What is called instead, where something is.
+    /// The name of the method or function called instead, if any.
     #[must_use]
     pub fn becomes(&self) -> Option<&str> {
         let change = self.change.as_ref()?;
@@ -170,7 +170,7 @@ impl Report {
         sites.filter_map(|site| Some((site.node, site.change.as_ref()?)))
     }
 
-    /// The names of functions that are called from now on.
+    /// The names of the functions in new calls.
     pub fn functions(&self) -> impl Iterator<Item = &str> {
         self.changes()
             .flat_map(|(_, change)| match &change.form {
@@ -184,7 +184,7 @@ impl Report {
     /// Changes the graph; `function` finds functions by name.
     ///
     /// # Errors
-    /// If the graph is another one than the report was made for.
+    /// If the graph is not the one that the report was made for.
     pub fn apply(
         &self,
         graph: &mut Graph,
@@ -203,7 +203,7 @@ impl Report {
                 graph.set_arguments(node, args, kwargs)?;
             }
         }
-        // Arguments above speak of the nodes that go now.
+        // Only now, since the arguments above refer to the nodes that are erased here.
         for (node, change) in self.changes() {
             if let (Form::IntoView { view }, Some(arguments)) = (&change.form, &change.arguments) {
                 let functions = (function(graph, view), function(graph, COPY));
@@ -214,10 +214,10 @@ impl Report {
     }
 }
 
-/// What came and went.
+/// Added and erased nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// New nodes, each with the one that it is there for.
+    /// New nodes, each with the node that it comes from.
     pub added: Vec<(NodeId, NodeId)>,
     /// Nodes removed.
     pub erased: Vec<NodeId>,
@@ -235,7 +235,7 @@ impl Applied {
         let Some(source) = graph.node(node).args().get(1).cloned() else {
             return Ok(());
         };
-        // The input may have gone, in favour of its own.
+        // The input may have been replaced by its own input.
         let input = graph
             .node(node)
             .args()
@@ -300,7 +300,7 @@ impl Pass for Reinplace {
     }
 }
 
-/// Which operators may overwrite their inputs. Nothing changes.
+/// Finds the operators that may overwrite their inputs, without changing the graph.
 ///
 /// # Errors
 /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
@@ -353,7 +353,7 @@ pub fn find(
     Ok(report)
 }
 
-/// Whether the value of a node was allocated for it: dense, and nobody else's.
+/// Whether the value of a node was allocated by it: dense, and shared with no other.
 fn is_fresh(graph: &Graph, node: NodeId, effects: &Effects) -> bool {
     let node = graph.node(node);
     let chosen_strides = matches!(called(node), Some("empty_strided" | "new_empty_strided"));
@@ -372,12 +372,12 @@ struct Search<'a> {
     tensors: &'a TensorFacts,
     options: Options,
     lifetimes: Lifetimes,
-    /// By node: whether its value was allocated for it.
+    /// By node: whether its value was allocated by it.
     fresh: Vec<bool>,
 }
 
 impl Search<'_> {
-    /// What is overwritten: the first argument, or else the second, if the two may change places.
+    /// Chooses the argument to overwrite: the first, or else the second, if the two may be swapped.
     fn choose(&mut self, node: NodeId, place: u32, change: Change) -> Result<Change, Refusal> {
         let Err(refusal) = self.check(node, place, &change) else {
             return Ok(change);
@@ -413,8 +413,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// That no other argument lies in the memory of the input, unless it is the input itself and
-    /// each element is read before it is written.
+    /// Checks that no other argument shares memory with the input, unless it is the input itself
+    /// and each element is read before it is written.
     fn check_overlap(&mut self, node: NodeId, change: &Change) -> Result<(), Refusal> {
         let view = self.graph.node(node);
         let mut uses = 0;
@@ -467,20 +467,20 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// That the result lies in memory as it would if it were computed anew.
+    /// Checks that the result has the same strides as when it is computed into new memory.
     fn check_layout(&self, node: NodeId, change: &Change) -> Result<(), Refusal> {
         let input = change.input;
         let (of_input, of_result) = (self.tensors.strides(input), self.tensors.strides(node));
         let same = of_input.zip(of_result).map(|(a, b)| a == b);
         match same {
             Some(true) => Ok(()),
-            // Of several layouts, the result has that of the first argument.
+            // The result has the layout of the first argument.
             None if self.fresh[input.index()] && !change.swapped => Ok(()),
             Some(false) | None => Err(Refusal::Strides),
         }
     }
 
-    /// Whether gradients are computed without the value of `input`.
+    /// Whether gradients do not need the value of `input`.
     fn may_lose(&self, input: NodeId) -> bool {
         let view = self.graph.node(input);
         let free = match view.op() {
@@ -495,7 +495,7 @@ impl Search<'_> {
     }
 }
 
-/// The first argument: by position, or under one of its names.
+/// The first argument: by position, or else `keyword`.
 fn first_argument<'g>(args: &'g [Arg], keyword: Option<&'g Arg>) -> Option<NodeId> {
     args.first().or(keyword)?.as_node()
 }

@@ -1,19 +1,19 @@
-//! What a pass did, in words that any caller can show.
+//! Reports of passes, as text for any caller to show.
 
 use std::fmt;
 
 use corsac_ir::{Graph, NodeId};
 
-/// A place where a pass did something, or could have.
+/// A place where a pass made a change, or could have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The name of the node.
     pub node: String,
-    /// What it calls.
+    /// The target of the node.
     pub target: String,
-    /// The node or module that took its place, or would have.
+    /// The node or module that replaced it, or would have.
     pub other: Option<String>,
-    /// Why nothing was done; `None` where something was.
+    /// The reason why no change was made; `None` where one was.
     pub reason: Option<String>,
 }
 
@@ -30,34 +30,34 @@ impl Site {
         }
     }
 
-    /// Whether something was done.
+    /// Whether a change was made.
     #[must_use]
     pub fn is_applied(&self) -> bool {
         self.reason.is_none()
     }
 }
 
-/// What a pass did, and where it did nothing, why.
+/// The changes of a pass, and the places where it made none, with reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The pass.
     pub pass: String,
-    /// Every place that it looked at more closely.
+    /// Every place that the pass considered.
     pub sites: Vec<Site>,
-    /// How many nodes the graph had.
+    /// Number of nodes before the pass.
     pub nodes_before: usize,
-    /// How many it has.
+    /// Number of nodes after it.
     pub nodes_after: usize,
 }
 
 impl Report {
-    /// Whether the graph is another one now.
+    /// Whether the graph has changed.
     #[must_use]
     pub fn changed(&self) -> bool {
         self.sites.iter().any(Site::is_applied)
     }
 
-    /// The sites where something was done.
+    /// The sites where a change was made.
     pub fn applied(&self) -> impl Iterator<Item = &Site> {
         self.sites.iter().filter(|site| site.is_applied())
     }

@@ -1,14 +1,13 @@
 //! Algebraic simplification: two tables of laws, applied as rewrite rules.
 //!
-//! What it does: applies the laws of `rules/tables/exact.rules`, which hold to the last bit, and
-//! with `fast_math` those of `rules/tables/fast_math.rules`, which hold up to rounding.
+//! Applies the laws of `rules/tables/exact.rules`, which hold to the last bit, and with `fast_math`
+//! those of `rules/tables/fast_math.rules`, which hold up to rounding.
 //!
 //! Needs: a graph in which definitions come before uses. Laws that depend on types or shapes need
 //! them to be known ([`TensorFacts`](crate::TensorFacts)), and are not applied otherwise.
 //!
-//! Preserves: what the program computes, what it writes to and what shares storage where somebody
-//! could see it; names, order and everything known of the nodes that stay. A new node gets the
-//! origin of the one whose place it takes.
+//! Preserves: results, writes, and shared storage where it is observable; names, order and metadata
+//! of the nodes that stay. A new node gets the origin of the one that it replaces.
 //!
 //! ```text
 //! a = x.neg()                   y = torch.abs(x)

@@ -1,4 +1,4 @@
-//! What is known of the tensors of a graph: shapes and element types, where somebody found them.
+//! Facts about the tensors of a graph: shapes, element types and strides, as far as they are known.
 
 use corsac_ir::{DType, Graph, Node, NodeId, Op, SecondaryMap};
 use corsac_ops::Host;
@@ -6,7 +6,7 @@ use corsac_ops::Host;
 use crate::analysis::Analysis;
 use crate::error::PassError;
 
-/// What is known of one tensor.
+/// Facts about one tensor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorFact {
     /// Its sizes, in elements.
@@ -17,33 +17,33 @@ pub struct TensorFact {
     pub strides: Option<Vec<i64>>,
 }
 
-/// What is known of the tensors of one graph, by node.
+/// Facts about the tensors of one graph, by node.
 #[derive(Clone, Debug, Default)]
 pub struct TensorFacts {
     by_node: SecondaryMap<NodeId, Option<Box<TensorFact>>>,
 }
 
 impl TensorFacts {
-    /// Nothing is known.
+    /// No facts.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Says what the value of `node` is.
+    /// Sets the facts about the value of `node`.
     pub fn set(&mut self, node: NodeId, fact: TensorFact) {
         self.by_node.set(node, Some(Box::new(fact)));
     }
 
-    /// What is known of the value of `node`.
+    /// The facts about the value of `node`.
     #[must_use]
     pub fn get(&self, node: NodeId) -> Option<&TensorFact> {
         self.by_node.get(node).as_deref()
     }
 
-    /// Forgets sizes and strides of what may be another shape where it is used than where it was
-    /// made: tensors on which `unsqueeze_` or its like is called, and what shares storage with them.
-    /// Element types stay.
+    /// Forgets sizes and strides of tensors whose shape may change after they are computed: those
+    /// on which `unsqueeze_` or the like is called, and those that share storage with them. Element
+    /// types stay.
     ///
     /// # Errors
     /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
@@ -86,7 +86,7 @@ impl TensorFacts {
         graph.nodes().any(|node| changes_shape(graph.node(node)))
     }
 
-    /// Says that `new` is what `old` was, where nothing is known of it yet.
+    /// Gives `new` the facts about `old`, if it has none yet.
     pub fn inherit(&mut self, new: NodeId, old: NodeId) {
         if self.get(new).is_none()
             && let Some(fact) = self.get(old).cloned()
@@ -107,7 +107,7 @@ impl TensorFacts {
         self.by_node.get(node).as_ref()?.strides.as_deref()
     }
 
-    /// How many dimensions the value of `node` has.
+    /// Number of dimensions of the value of `node`.
     #[must_use]
     pub fn rank(&self, node: NodeId) -> Option<usize> {
         Some(self.shape(node)?.len())
@@ -120,7 +120,7 @@ impl TensorFacts {
     }
 }
 
-/// Methods that change what shape, strides or storage a tensor has.
+/// Whether a node changes the shape, strides or storage of a tensor in place.
 pub(crate) fn changes_shape(node: Node<'_>) -> bool {
     let name = node.target_name();
     let own = match node.op() {

@@ -1,14 +1,14 @@
 //! The weights that a graph names, and folding a batch norm into them.
 //!
-//! Weights are not in the graph. A pass that changes them does it through [`Weights`], which is
-//! implemented for PyTorch modules by the Python package and for memory here.
+//! Weights are not in the graph. A pass changes them through [`Weights`], which is implemented for
+//! PyTorch modules by the Python package, and for tensors in memory here.
 
 use std::collections::BTreeMap;
 
 use half::{bf16, f16};
 use thiserror::Error;
 
-/// Which of two operations is applied first.
+/// The order of two operations, seen from the layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The batch norm comes after the layer: it scales output channels.
@@ -20,7 +20,7 @@ pub enum Side {
 /// The tensors of a convolution or linear layer, by qualified name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerTensors {
-    /// The module that they are in, which may lack the bias; `None` where a function is called.
+    /// The module that has them, possibly without the bias; `None` where a function is called.
     pub module: Option<String>,
     /// The weight.
     pub weight: String,
@@ -29,7 +29,7 @@ pub struct LayerTensors {
 }
 
 impl LayerTensors {
-    /// Those of the module at `path`.
+    /// The tensors of the module at `path`.
     #[must_use]
     pub fn of_module(path: &str) -> Self {
         Self {
@@ -43,21 +43,21 @@ impl LayerTensors {
 /// The tensors of a batch norm, by qualified name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NormTensors {
-    /// The module that they are in, which may lack gamma and beta; `None` where a function is
+    /// The module that has them, possibly without gamma and beta; `None` where a function is
     /// called.
     pub module: Option<String>,
     /// The running mean.
     pub mean: String,
     /// The running variance.
     pub variance: String,
-    /// What the result is multiplied by, if it is.
+    /// The factor of the result, if there is one.
     pub gamma: Option<String>,
-    /// What is added to the result, if something is.
+    /// The summand of the result, if there is one.
     pub beta: Option<String>,
 }
 
 impl NormTensors {
-    /// Those of the module at `path`.
+    /// The tensors of the module at `path`.
     #[must_use]
     pub fn of_module(path: &str) -> Self {
         Self {
@@ -70,28 +70,28 @@ impl NormTensors {
     }
 }
 
-/// Which weights to change, and how.
+/// The weights to change, and the batch norm to fold into them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fold<'a> {
-    /// What messages call the layer whose weights change.
+    /// Name in messages of the layer whose weights change.
     pub layer: &'a str,
-    /// What messages call the batch norm that is folded into them.
+    /// Name in messages of the batch norm that is folded into them.
     pub norm: &'a str,
     /// The layer's weights.
     pub layer_tensors: &'a LayerTensors,
     /// The batch norm's.
     pub norm_tensors: &'a NormTensors,
-    /// What the batch norm adds to the variance.
+    /// The epsilon that the batch norm adds to the variance.
     pub eps: f64,
-    /// Which of the two is applied first.
+    /// The order of the two operations.
     pub side: Side,
     /// Whether the first dimension of the weight is that of the input channels.
     pub transposed: bool,
-    /// Into how many groups the channels are divided.
+    /// Number of groups of channels.
     pub groups: usize,
 }
 
-/// Why weights could not be changed. They are then as they were before.
+/// Why weights could not be changed. They are then unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum WeightsError {
@@ -116,15 +116,15 @@ pub enum WeightsError {
     /// The host refused, with its reason.
     #[error("{reason}")]
     Host {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// Something that has the weights of a model.
+/// Access to the weights of a model.
 pub trait Weights {
-    /// Makes weight and bias with which the layer alone computes what it and the batch norm in
-    /// evaluation did, one after the other:
+    /// Makes weight and bias with which the layer alone computes the same as it and the batch norm
+    /// in evaluation, one after the other:
     ///
     /// ```text
     /// scale = gamma / sqrt(var + eps)
@@ -136,8 +136,8 @@ pub trait Weights {
     /// ```
     ///
     /// A missing bias counts as zero, a missing gamma as one, a missing beta as zero. The tensors
-    /// of a module are replaced; a function gets new ones, which are called something else.
-    /// Answers what they are called. Source: `torch/nn/utils/fusion.py`; Jacob et al.,
+    /// of a module are replaced; a function gets new ones, with other names. Returns the names.
+    /// Source: `torch/nn/utils/fusion.py`; Jacob et al.,
     /// "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     /// Inference", CVPR 2018, section 3.2.
     ///
@@ -161,7 +161,7 @@ pub enum Elements {
 }
 
 impl Elements {
-    /// How many there are.
+    /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -172,13 +172,13 @@ impl Elements {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Their values; exact.
+    /// The values as `f64`, exactly.
     #[must_use]
     pub fn to_f64(&self) -> Vec<f64> {
         match self {
@@ -231,7 +231,7 @@ impl MemoryWeights {
         self.values(Some(name)).ok_or_else(missing)
     }
 
-    /// The first name that is free.
+    /// The first free name: `wish`, or `wish` with a number.
     fn fresh(&self, wish: &str) -> String {
         let candidates = (1..).map(|n| format!("{wish}_{n}"));
         std::iter::once(wish.to_owned())
@@ -241,7 +241,7 @@ impl MemoryWeights {
     }
 }
 
-/// How the elements of a weight belong to channels.
+/// The channels of the elements of a weight.
 struct ChannelMap {
     transposed: bool,
     /// The first two dimensions.
@@ -262,17 +262,17 @@ impl ChannelMap {
         }
     }
 
-    /// How many output channels there are.
+    /// Number of output channels.
     fn outputs(&self) -> usize {
         self.count(self.transposed)
     }
 
-    /// How many input channels there are.
+    /// Number of input channels.
     fn inputs(&self) -> usize {
         self.count(!self.transposed)
     }
 
-    /// The second dimension is that of one group.
+    /// Channels of the first or the second dimension; the second has those of one group.
     fn count(&self, second: bool) -> usize {
         if second {
             self.sizes[1] * self.groups

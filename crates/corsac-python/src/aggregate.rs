@@ -10,7 +10,7 @@ use crate::node::PyNode;
 use crate::runtime::{immutable_dict, immutable_list};
 
 /// Applies `fn` to each node in `a`, which may be nested tuples, lists, dictionaries and slices.
-/// The result has the same structure; its lists and dictionaries cannot be changed.
+/// The result has the same structure, with immutable lists and dictionaries.
 #[pyfunction]
 pub(crate) fn map_arg<'py>(
     a: &Bound<'py, PyAny>,
@@ -28,8 +28,8 @@ pub(crate) fn map_arg<'py>(
     map_leaves(a, &apply, 0)
 }
 
-/// Applies `fn` to each value in `a` that is no tuple, list, dictionary or slice itself. The
-/// result has the same structure; its lists and dictionaries cannot be changed.
+/// Applies `fn` to each value in `a` that is not itself a tuple, list, dictionary or slice. The
+/// result has the same structure, with immutable lists and dictionaries.
 #[pyfunction]
 pub(crate) fn map_aggregate<'py>(
     a: &Bound<'py, PyAny>,

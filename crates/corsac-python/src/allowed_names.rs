@@ -1,4 +1,4 @@
-//! Which names a text may use, as the caller says it: a predicate or a collection of names.
+//! Names that a text may use, given by the caller as a predicate or a collection of names.
 
 use std::cell::RefCell;
 
@@ -7,22 +7,22 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// Who decides.
+/// A predicate or a collection of names.
 enum Rule<'py> {
-    /// A Python callable, by the truth of what it answers.
+    /// A Python callable: names are allowed for which its result is true.
     Predicate(Bound<'py, PyAny>),
-    /// These names and what is in them.
+    /// These names, and the names within them.
     Within(Vec<String>),
 }
 
-/// A rule for names, and what asking a predicate raised.
+/// A rule for names, and the exception that its predicate raised.
 pub(crate) struct AllowedNames<'py> {
     rule: Rule<'py>,
     raised: RefCell<Option<PyErr>>,
 }
 
 impl<'py> AllowedNames<'py> {
-    /// What `allow` means: a callable, or an iterable of names.
+    /// Reads `allow`: a callable, or an iterable of names.
     pub(crate) fn of(allow: &Bound<'py, PyAny>) -> PyResult<Self> {
         let rule = if allow.is_callable() {
             Rule::Predicate(allow.clone())
@@ -40,7 +40,8 @@ impl<'py> AllowedNames<'py> {
         })
     }
 
-    /// Whether `name` may be used. What a predicate raises is no, and kept for [`Self::raised`].
+    /// Whether `name` may be used. If the predicate raises, it may not, and the exception is kept
+    /// for [`Self::raised`].
     pub(crate) fn allows(&self, name: &str) -> bool {
         let predicate = match &self.rule {
             Rule::Within(names) => return names.iter().any(|prefix| is_name_within(name, prefix)),
@@ -55,7 +56,7 @@ impl<'py> AllowedNames<'py> {
         })
     }
 
-    /// What the predicate raised, once.
+    /// Fails with the exception that the predicate raised, once.
     pub(crate) fn raised(&self) -> PyResult<()> {
         self.raised.take().map_or(Ok(()), Err)
     }

@@ -1,14 +1,14 @@
-//! `Budget`: how many changes passes may make.
+//! `Budget`: a limit on the changes that passes make.
 
 use corsac_passes::{Budget, first_failing};
 use pyo3::prelude::*;
 
-/// How many changes passes may make, one after the other.
+/// Limit on the number of changes that passes make, one after the other.
 ///
 /// Each pass asks for one unit before each change that it could make by itself, in a fixed order,
 /// and leaves the graph as it is where it gets none; its report then says so. Running with 0, 1, 2,
 /// ... units gives graphs of which two neighbours differ in one change, so that a wrong one is
-/// found by bisection. Without a limit any number is granted, and counted.
+/// found by bisection. Without a limit every change is granted, and counted.
 #[pyclass(name = "Budget", module = "corsac._core")]
 pub(crate) struct PyBudget {
     budget: Budget,
@@ -23,25 +23,25 @@ impl PyBudget {
         Self { budget }
     }
 
-    /// How many changes may be made in all; None where it is any number.
+    /// Number of changes that may be made in all; None without a limit.
     #[getter]
     fn limit(&self) -> Option<u64> {
         self.budget.limit()
     }
 
-    /// How many changes were made.
+    /// Number of changes made so far.
     #[getter]
     fn spent(&self) -> u64 {
         self.budget.spent()
     }
 
-    /// How many more may be made; None where it is any number.
+    /// Number of changes that may still be made; None without a limit.
     #[getter]
     fn left(&self) -> Option<u64> {
         self.budget.left()
     }
 
-    /// Ask for one change; answers whether it may be made.
+    /// Ask for one change; returns whether it may be made.
     fn take(&mut self) -> bool {
         self.budget.take()
     }
@@ -54,7 +54,7 @@ impl PyBudget {
     }
 }
 
-/// Runs `pass` with what is left of `budget`, with any number of changes where there is none.
+/// Runs `pass` with the rest of `budget`, or without a limit if there is none.
 pub(crate) fn within<T>(
     budget: Option<&Bound<'_, PyBudget>>,
     pass: impl FnOnce(&mut Budget) -> PyResult<T>,
@@ -65,8 +65,8 @@ pub(crate) fn within<T>(
     }
 }
 
-/// The smallest number of changes in 1..=changes with which `fails(number)` is true, given that it
-/// is with all of them and is not with none.
+/// Smallest number of changes in 1..=changes for which `fails(number)` is true, given that it is
+/// true for `changes` and false for 0.
 #[pyfunction]
 #[pyo3(name = "first_failing", signature = (changes, fails))]
 pub(crate) fn first_failing_change(changes: u64, fails: &Bound<'_, PyAny>) -> PyResult<u64> {

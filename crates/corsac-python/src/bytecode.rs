@@ -12,8 +12,8 @@ pyo3::create_exception!(
     corsac._core,
     BytecodeError,
     PyValueError,
-    "Bytes that are no code, instructions that cannot be written, or code that the interpreter \
-     cannot run.\n\nHas the attribute `offset`: where, in bytes, or None."
+    "Invalid bytes of code, instructions that cannot be encoded, or code that the interpreter \
+     cannot run.\n\nHas the attribute `offset`, in bytes, or None."
 );
 
 /// A place in the source: line, last line, column, last column.
@@ -22,10 +22,11 @@ type Place = (Option<i32>, Option<i32>, Option<u32>, Option<u32>);
 /// An instruction: opcode, argument, label, place.
 type PyInstruction = (String, Option<i64>, Option<u32>, Option<Place>);
 
-/// A row of the exception table: labels of start, end and target; depth; whether the place is pushed.
+/// A row of the exception table: labels of start, end and target; depth; whether the place is
+/// pushed.
 type PyHandler = (u32, u32, u32, u32, bool);
 
-/// A line of the listing: opcode, number, argument, what it stands for, offset, offset of its first
+/// A line of the listing: opcode, number, argument, argument as text, offset, offset of its first
 /// `EXTENDED_ARG`, target, whether it starts a line, label, place.
 type PyRow = (
     &'static str,
@@ -40,11 +41,12 @@ type PyRow = (
     Place,
 );
 
-/// A row of the exception table: start, end and target in bytes, depth, whether the place is pushed.
+/// A row of the exception table: start, end and target in bytes, depth, whether the place is
+/// pushed.
 type PyEntry = (usize, usize, usize, u32, bool);
 
-/// A basic block: first instruction, behind the last one, blocks that may run next, blocks that handle its
-/// exceptions.
+/// A basic block: first instruction, end (exclusive), blocks that may run next, blocks that handle
+/// its exceptions.
 type PyBlock = (usize, usize, Vec<usize>, Vec<usize>);
 
 fn bytecode_error(py: Python<'_>, error: &CodeError) -> PyErr {
@@ -238,10 +240,10 @@ impl PyInstructions {
     ///
     /// Args:
     ///     flags: ``co_flags``.
-    ///     parameters: how many local variables are parameters.
+    ///     parameters: the number of local variables that are parameters.
     ///     consts, names: ``co_consts`` and ``co_names``.
     ///     locals: the local variables, cells and free variables, by slot.
-    ///     free: how many of them, the last ones, are free variables.
+    ///     free: the number of free variables, which come last.
     #[allow(clippy::too_many_arguments)] // the fields of a code object
     fn verify(
         &self,
@@ -287,8 +289,8 @@ impl PyInstructions {
         Ok(self.shown(py, &(consts, names, locals))?.text())
     }
 
-    /// The lines of ``text``: opcode, number, argument, what it stands for, offset, offset of its first
-    /// ``EXTENDED_ARG``, target or None, whether it starts a line, label or None, place.
+    /// The lines of ``text``: opcode, number, argument, argument as text, offset, offset of its
+    /// first ``EXTENDED_ARG``, target or None, whether it starts a line, label or None, place.
     fn rows(
         &self,
         py: Python<'_>,
@@ -320,7 +322,7 @@ impl PyInstructions {
         Ok(self.shown(py, &ShownNames::default())?.handlers)
     }
 
-    /// The basic blocks: first instruction, behind the last one, blocks that may run next, blocks that
+    /// The basic blocks: first instruction, end (exclusive), blocks that may run next, blocks that
     /// handle its exceptions.
     fn blocks(&self, py: Python<'_>) -> PyResult<Vec<PyBlock>> {
         let blocks = self.code.blocks();
@@ -333,7 +335,7 @@ impl PyInstructions {
     }
 }
 
-/// What a constant is, as far as code depends on it.
+/// Kind of a constant, as far as the verification of code depends on it.
 fn const_kind(minor: u8, value: &Bound<'_, PyAny>) -> PyResult<ConstKind> {
     if value.is_none() {
         return Ok(ConstKind::None);
@@ -356,7 +358,7 @@ fn const_kind(minor: u8, value: &Bound<'_, PyAny>) -> PyResult<ConstKind> {
     Ok(ConstKind::Other)
 }
 
-/// What the first two parameters of a code object have to be.
+/// Required kinds of the first two parameters of a code object.
 fn parameters(minor: u8, code: &Bound<'_, PyAny>) -> PyResult<[Slot; 2]> {
     let mut slots = [Slot::Argument; 2];
     let names: Vec<String> = code.getattr("co_varnames")?.extract()?;
@@ -379,9 +381,9 @@ fn parameters(minor: u8, code: &Bound<'_, PyAny>) -> PyResult<[Slot; 2]> {
     Ok(slots)
 }
 
-/// The opcodes of CPython 3.``minor``: number, name, what the argument means, cache units.
+/// The opcodes of CPython 3.``minor``: number, name, kind of argument, cache units.
 ///
-/// What the argument means is a word: "none", "count", "const", "name", "local", "free", "jump", ...
+/// The kind of argument is a word: "none", "count", "const", "name", "local", "free", "jump", ...
 #[pyfunction]
 pub(crate) fn opcode_table(
     py: Python<'_>,
@@ -395,7 +397,7 @@ pub(crate) fn opcode_table(
     Ok(rows.collect())
 }
 
-/// By how much an instruction of CPython 3.``minor`` makes the stack higher, as ``dis.stack_effect``.
+/// Stack effect of an instruction of CPython 3.``minor``, as ``dis.stack_effect``.
 #[pyfunction]
 pub(crate) fn opcode_effect(
     py: Python<'_>,
@@ -409,8 +411,8 @@ pub(crate) fn opcode_effect(
     Ok(op.stack_effect(arg, jump))
 }
 
-/// The argument of an opcode of CPython 3.``minor`` for a word that listings show: ``+`` of
-/// ``BINARY_OP``; for an index of a name, with the bits below it.
+/// Argument of an opcode of CPython 3.``minor`` that listings show as ``word``: ``+`` of
+/// ``BINARY_OP``; for an index of a name, that index with the flag bits below it.
 ///
 /// Returns None where the opcode has no such word.
 #[pyfunction]
@@ -432,7 +434,7 @@ pub(crate) fn opcode_operand(
     }
 }
 
-/// Adds the classes and functions to the module.
+/// Adds the module's classes and functions to `m`.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyInstructions>()?;
     m.add("BytecodeError", m.py().get_type::<BytecodeError>())?;

@@ -1,4 +1,4 @@
-//! What callables are called: in print, and as the root of node names.
+//! Names of callables: as printed, and as the root of node names.
 
 use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
@@ -7,7 +7,7 @@ use pyo3::types::PyString;
 
 /// The names of a callable.
 pub(crate) struct CallableNames {
-    /// What `print(graph)` shows: `torch.nn.functional.relu`, `operator.add`, `builtins.getattr`.
+    /// The name in `print(graph)`: `torch.nn.functional.relu`, `operator.add`, `builtins.getattr`.
     pub(crate) printed: String,
     /// Its `__name__`.
     pub(crate) own: String,
@@ -123,7 +123,7 @@ fn is_tensor_method(
         .is_some_and(|found| found.is(callable)))
 }
 
-/// The module of a builtin function that does not say it.
+/// Module of a builtin function without `__module__`, if it is one of PyTorch's.
 fn guess_module(callable: &Bound<'_, PyAny>, own: &str) -> PyResult<Option<&'static str>> {
     let py = callable.py();
     for guess in ["torch", "torch.nn.functional"] {

@@ -15,11 +15,11 @@ use crate::error::pass_error;
 use crate::graph::PyGraph;
 use crate::passes::{Site, site};
 
-/// What Python says of opaque values and callables, found before the graph is walked.
+/// Texts of opaque values and callables, found before the graph is walked.
 struct Texts {
-    /// The texts, and whether they are the same in every process.
+    /// The texts, and whether each is the same in every process.
     texts: FxHashMap<ExternalId, (String, bool)>,
-    /// Whether all that was asked for is.
+    /// Whether all texts that were used are.
     portable: Cell<bool>,
 }
 
@@ -38,7 +38,7 @@ impl Texts {
         };
         for (id, object) in objects {
             let text: String = describe.call1((&object,))?.extract()?;
-            // What is known by identity is told by where it is.
+            // The text of an object that is identified by identity ends with its address.
             let portable = !text.ends_with(&format!(" at {}", object.as_ptr().addr()));
             all.texts.insert(id, (text, portable));
         }
@@ -56,7 +56,7 @@ impl ExternalIdentity for Texts {
     }
 }
 
-/// Puts the nodes of `graph` into canonical order. Answers the nodes that have moved.
+/// Puts the nodes of `graph` into canonical order. Returns the nodes that have moved.
 #[pyfunction]
 #[pyo3(name = "canonicalize", signature = (graph, *, budget = None))]
 pub(crate) fn reorder(
@@ -82,12 +82,12 @@ pub(crate) fn reorder(
 
 #[pymethods]
 impl PyGraph {
-    /// A hash, as 32 hexadecimal digits, that is equal for graphs that compute the same in the
-    /// same way: it does not depend on the names of values nor on the order of independent nodes.
-    /// It does on opcodes, targets, arguments, the names and order of inputs, and on the order of
-    /// writes, random draws and other effects. Weights are not in the graph: their names count.
-    /// Constants that are tensors or objects count by identity, so that hashes of graphs with such
-    /// constants mean something in one process only.
+    /// A hash, as 32 hexadecimal digits, that is equal for graphs that compute the same in the same
+    /// way: it does not depend on the names of values nor on the order of independent nodes. It
+    /// does depend on opcodes, targets, arguments, the names and order of inputs, and on the order
+    /// of writes, uses of random numbers and other effects. Weights are not in the graph: their
+    /// names count. Constants that are tensors or objects count by identity, so that hashes of
+    /// graphs with such constants are comparable within one process only.
     fn canonical_hash(slf: &Bound<'_, Self>) -> PyResult<String> {
         let (facts, texts) = (Facts::of_graph(slf)?, Texts::of_graph(slf)?);
         let borrowed = slf.try_borrow()?;
@@ -95,7 +95,7 @@ impl PyGraph {
         Ok(format!("{:032x}", form.hash))
     }
 
-    /// The hash of `canonical_hash`, which every process gives an equal graph; None if there are
+    /// The hash of `canonical_hash`, which is the same in every process; None if there are
     /// constants that count by identity.
     fn portable_hash(slf: &Bound<'_, Self>) -> PyResult<Option<String>> {
         let (facts, texts) = (Facts::of_graph(slf)?, Texts::of_graph(slf)?);

@@ -1,8 +1,8 @@
-//! Python source of a graph: what `corsac.fx._codegen` is built on.
+//! Python source of a graph, the base of `corsac.fx._codegen`.
 //!
-//! Asking Python (how a value is written, what the metadata says) and generating alternate: what
-//! the graph mentions is collected while it is borrowed, Python is asked when it is not, and the
-//! code is written while it is borrowed again, from the answers alone.
+//! Queries to Python (how a value is written, the metadata) and generation alternate: the values
+//! that the graph mentions are collected while it is borrowed, Python is asked when it is not, and
+//! the code is written while it is borrowed again, from the answers alone.
 
 use std::sync::Mutex;
 
@@ -20,7 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::graph::PyGraph;
 use crate::node::PyNode;
 
-/// What Python says about the values in a graph.
+/// Python's answers about the values in a graph.
 #[derive(Default)]
 struct Answers {
     callees: Vec<Option<Callee>>,
@@ -83,8 +83,8 @@ impl Host for Answers {
     }
 }
 
-/// The objects that generated code finds among its globals, numbered. Equal objects have one
-/// number, as in torch.fx.
+/// Objects among the globals of generated code, numbered. Equal objects share a number, as in
+/// torch.fx.
 struct Objects<'py> {
     objects: Vec<Bound<'py, PyAny>>,
     numbers: Bound<'py, PyDict>,
@@ -129,8 +129,8 @@ impl<'py> Objects<'py> {
         })
     }
 
-    /// Reads an expression that Python describes: strings, and tuples (name, object, whether it is
-    /// the builtin of that name, whether only the global is wanted).
+    /// Reads an expression from Python: strings, and tuples (name, object, whether it is the
+    /// builtin of that name, whether only the global is wanted).
     fn expr(&mut self, pieces: &Bound<'py, PyAny>) -> PyResult<Expr> {
         let mut expr = Expr::default();
         for piece in pieces.try_iter()? {
@@ -169,8 +169,8 @@ impl<'py> Objects<'py> {
     }
 }
 
-/// Functions that live as long as the process, with how they are written: most graphs call nothing
-/// else. The objects are kept, so that an address stands for one function.
+/// Functions that live as long as the process, with their expressions: most graphs call no others.
+/// The objects are kept, so that an address stands for one function.
 static KNOWN_CALLEES: Mutex<Option<KnownCallees>> = Mutex::new(None);
 
 type KnownCallees = FxHashMap<usize, (Py<PyAny>, Callee)>;
@@ -200,7 +200,7 @@ fn known_callee<'py>(
     Ok(Some(callee))
 }
 
-/// Remembers how `function` is written: as text, or as a global that is the function itself.
+/// Remembers the expression of `function`: text, or a global that is the function itself.
 fn remember_callee(function: &Bound<'_, PyAny>, callee: &Callee) {
     if let Ok(mut known) = KNOWN_CALLEES.lock() {
         let known = known.get_or_insert_default();
@@ -211,7 +211,7 @@ fn remember_callee(function: &Bound<'_, PyAny>, callee: &Callee) {
     }
 }
 
-/// What a graph mentions that Python has to be asked about.
+/// Objects of a graph that Python has to be asked about.
 struct Questions<'py> {
     functions: Vec<(FunctionId, Option<Bound<'py, PyAny>>)>,
     values: Vec<(ExternalId, Bound<'py, PyAny>)>,
@@ -246,7 +246,7 @@ impl<'py> Questions<'py> {
     }
 }
 
-/// How the code is to look, as Python says it.
+/// Options of code generation, from Python.
 #[derive(FromPyObject)]
 pub(crate) struct Request<'py> {
     graph: Bound<'py, PyGraph>,
@@ -289,7 +289,7 @@ impl<'py> Request<'py> {
         })
     }
 
-    /// Asks Python. Nothing is borrowed meanwhile.
+    /// Collects Python's answers. Nothing is borrowed meanwhile.
     fn answers(&self, objects: &mut Objects<'py>) -> PyResult<Answers> {
         let py = self.graph.py();
         let questions = Questions::of(&self.graph)?;
@@ -381,7 +381,7 @@ impl<'py> Request<'py> {
         Ok(callee)
     }
 
-    /// Finds out which nodes call wrapped functions, or functions that empty their arguments.
+    /// Finds the nodes that call wrapped functions, or functions that empty their arguments.
     fn read_metas(
         &self,
         metas: &[(NodeId, Py<PyAny>)],
@@ -425,13 +425,14 @@ impl<'py> Request<'py> {
     }
 }
 
-/// The node of each line of a generated function, made a dictionary when somebody asks.
+/// The node of each line of a generated function, converted to a dictionary on demand.
 #[pyclass(name = "LineMap", module = "corsac._core", frozen)]
 pub(crate) struct PyLineMap(LineMap);
 
 #[pymethods]
 impl PyLineMap {
-    /// From line (the `def` line being 0) to the index of the node, None before the first.
+    /// A dictionary from line (the `def` line being 0) to the index of the node, None before the
+    /// first.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         for (line, node) in self.0.iter() {
@@ -453,7 +454,7 @@ impl PyLineMap {
 fn codegen_error(error: CodegenError) -> PyErr {
     let message = error.to_string();
     match error {
-        // What torch.fx raises when it looks for the argument.
+        // The exception that torch.fx raises when it looks for the argument.
         CodegenError::MissingArgument { .. } => PyIndexError::new_err(message),
         _ => PyRuntimeError::new_err(message),
     }
@@ -483,11 +484,11 @@ pub(crate) fn generate_code<'py>(
 /// The parts of the code of a graph, for a code generator that overrides some of them.
 #[pyclass(name = "CodeDraft", module = "corsac._core", frozen, get_all)]
 pub(crate) struct PyCodeDraft {
-    /// The body, in the pieces that transformers of bodies see.
+    /// The body, in the pieces that transformers of bodies get.
     pieces: Py<PyList>,
-    /// Pieces left out, each with the output node that it is for.
+    /// Indices of pieces that are left out, each with its output node.
     outputs: Vec<(usize, Py<PyNode>)>,
-    /// The inputs, as they stand between the parentheses of a definition.
+    /// The inputs, as written between the parentheses of a definition.
     free_vars: Vec<String>,
     /// The type of the result, with its arrow.
     return_annotation: String,
@@ -495,13 +496,13 @@ pub(crate) struct PyCodeDraft {
     wraps: String,
     /// The globals of the code.
     globals: Py<PyDict>,
-    /// Nodes that are not called by their names.
+    /// Nodes whose variables are not named after them.
     renamed: Vec<(Py<PyNode>, String)>,
-    /// Objects that arguments hold, with how they are written.
+    /// Objects in arguments, with their expressions.
     texts: Vec<(Py<PyAny>, String)>,
 }
 
-/// The parts of the code of a graph. With `own_output`, what returns is left out.
+/// The parts of the code of a graph. With `own_output`, the return statement is left out.
 #[pyfunction]
 pub(crate) fn draft_code(request: Request<'_>, own_output: bool) -> PyResult<PyCodeDraft> {
     let graph = &request.graph;
@@ -538,7 +539,7 @@ pub(crate) fn draft_code(request: Request<'_>, own_output: bool) -> PyResult<PyC
     })
 }
 
-/// Puts code together from its parts: source, line map, line that the function starts on.
+/// Joins the parts of code: returns source, line map, line that the function starts on.
 #[pyfunction]
 pub(crate) fn assemble_code(wraps: &str, prologue: &str, body: &str) -> (String, PyLineMap, u32) {
     let (src, lines, start) = corsac_codegen::assemble(wraps, prologue, body);

@@ -1,10 +1,10 @@
-//! Python's garbage collector, put off while many objects are made that are all kept.
+//! Pauses of Python's garbage collector, while many objects are made that are all kept.
 
 use pyo3::intern;
 use pyo3::prelude::*;
 
-/// While this lives, automatic collections do not run. Made and dropped in one stretch of native
-/// code that never lets another thread in, so that nobody else notices.
+/// Stops automatic collections while it lives. It is made and dropped within native code that lets
+/// no other thread run, so that nobody else notices.
 pub(crate) struct PausedCollector<'py> {
     collector: Option<Bound<'py, PyModule>>,
 }

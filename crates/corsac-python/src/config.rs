@@ -20,7 +20,7 @@ pyo3::create_exception!(
     corsac._core,
     ConfigError,
     PyValueError,
-    "A configuration is none, or a model cannot be described by one.\n\n\
+    "An invalid configuration, or a model that cannot be described by one.\n\n\
      Has the attributes `line` and `column`, counted from 1; both are None where a model cannot be \
      described."
 );
@@ -61,15 +61,15 @@ fn format_named(name: &str) -> PyResult<Format> {
     }
 }
 
-/// Reads a configuration and fills the empty `graph` with what it computes.
+/// Reads a configuration and builds its computation in the empty `graph`.
 ///
 /// Args:
 ///     graph: an empty graph.
 ///     text: the configuration.
 ///     format: "graph", "toml" or "json".
-///     allowed: what it may name besides operators of torch: qualified names, with the functions
-///         or classes behind them.
-///     max_nodes: how many nodes the graph may have.
+///     allowed: names that it may use besides operators of torch: qualified names, with the
+///         functions or classes behind them.
+///     max_nodes: the largest number of nodes of the graph.
 ///
 /// Returns the model's name or None; the modules as (path, class, args, kwargs, line); the tensors
 /// as (path, is a parameter, dtype, shape, initial value, line), where the initial value is a word
@@ -138,7 +138,7 @@ pub(crate) fn read_config<'py>(
     (config.name, modules, tensors, inputs).into_pyobject(py)
 }
 
-/// Writes a configuration: what `read_config` returns, as lists, and the graph.
+/// Writes a configuration from the parts that `read_config` returns, as lists, and the graph.
 #[pyfunction]
 #[pyo3(signature = (graph, name, modules, tensors, inputs, format))]
 pub(crate) fn write_config(

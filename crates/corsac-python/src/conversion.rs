@@ -1,5 +1,5 @@
-//! Modules as functions and back, casts of mixed precision, and merged matrix products, in graphs of
-//! Python.
+//! Modules as functions and back, casts of mixed precision, and merged matrix products, in graphs
+//! of Python.
 
 use std::collections::HashSet;
 
@@ -35,14 +35,14 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// The function that `graph` has for the callable with this qualified name.
+/// The function of `graph` for the callable with this qualified name.
 pub(crate) fn function_named(graph: &Bound<'_, PyGraph>, name: &str) -> PyResult<FunctionId> {
     let callable = resolve(graph.py(), name, None)?
         .ok_or_else(|| PyRuntimeError::new_err(format!("there is no {name}")))?;
     PyGraph::function(graph, &callable)
 }
 
-/// The functions with these qualified names, entered where they are new.
+/// The functions with these qualified names, added where they are new.
 pub(crate) fn functions_named<'n>(
     graph: &Bound<'_, PyGraph>,
     names: impl Iterator<Item = &'n str>,
@@ -52,7 +52,7 @@ pub(crate) fn functions_named<'n>(
         .collect()
 }
 
-/// Changes `graph`, and does what goes with new and erased nodes.
+/// Changes `graph`, and completes its records of new and erased nodes.
 fn change(
     graph: &Bound<'_, PyGraph>,
     change: impl FnOnce(&mut Graph) -> Result<Edits, PassError>,
@@ -81,8 +81,8 @@ fn apply_functional(graph: &Bound<'_, PyGraph>, found: &Functional) -> PyResult<
     Ok(sites)
 }
 
-/// Calls functions in the place of modules of `graph`; with `classes`, qualified names, only of
-/// modules of those. Answers every call of such a module.
+/// Replaces calls of modules in `graph` by calls of functions; with `classes`, qualified names,
+/// only of modules of these. Returns every call of such a module.
 #[pyfunction]
 #[pyo3(signature = (graph, classes = None, *, budget = None))]
 pub(crate) fn modules_to_functions(
@@ -132,7 +132,7 @@ pub(crate) fn find_layers(
     Ok((layers, sites))
 }
 
-/// Calls modules, by path, in the place of what the nodes of `graph` call.
+/// Replaces the calls of these nodes of `graph` by calls of modules, by path.
 #[pyfunction]
 pub(crate) fn call_layers(
     graph: &Bound<'_, PyGraph>,
@@ -146,7 +146,7 @@ pub(crate) fn call_layers(
     change(graph, |ir| functional::call_layers(ir, &own))
 }
 
-/// Calls functions in the place of the modules whose weights autocast casts. Answers every call of
+/// Replaces the modules whose weights autocast casts by calls of functions. Returns every call of
 /// such a module.
 #[pyfunction]
 #[pyo3(signature = (graph, *, budget = None))]
@@ -162,8 +162,8 @@ pub(crate) fn cast_layers(
     apply_functional(graph, &found)
 }
 
-/// Inserts the casts of autocast: `cast(value, dtype)`, `widest(list)`. Answers every call that it
-/// casts for, with the type, and what it knows nothing of.
+/// Inserts the casts of autocast: `cast(value, dtype)`, `widest(list)`. Returns every call that it
+/// casts for, with the type, and every call that is unknown to it.
 #[pyfunction]
 #[pyo3(signature = (graph, dtype, cast, widest, *, budget = None))]
 pub(crate) fn insert_casts(
@@ -209,7 +209,7 @@ fn shown(precision: Precision, lower: DType) -> String {
     }
 }
 
-/// Adds the shapes of attributes that nothing is known of yet.
+/// Adds the shapes of attributes that are not known yet.
 fn add_attributes(graph: &Bound<'_, PyGraph>, tensors: &mut TensorFacts) -> PyResult<()> {
     let types = TypeFacts::of_graph(graph)?;
     let borrowed = graph.try_borrow()?;
@@ -230,8 +230,8 @@ fn add_attributes(graph: &Bound<'_, PyGraph>, tensors: &mut TensorFacts) -> PyRe
     Ok(())
 }
 
-/// Makes one matrix product of several in `graph` with one right-hand side. `split(product,
-/// inputs)` takes the product apart, by default `torch.split` with the sizes. Answers every product.
+/// Merges matrix products in `graph` with the same right-hand side into one. `split(product,
+/// inputs)` splits the product, by default with `torch.split` and the sizes. Returns every product.
 #[pyfunction]
 #[pyo3(signature = (graph, split = None, *, budget = None))]
 pub(crate) fn merge_products(

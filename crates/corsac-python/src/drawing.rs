@@ -12,7 +12,7 @@ use crate::graph::PyGraph;
 use crate::host_text::{with_objects, with_objects_of_both};
 use crate::node::PyNode;
 
-/// What Python knows of a node: `corsac._drawing_notes.Note`.
+/// Facts from Python about a node: `corsac._drawing_notes.Note`.
 #[derive(FromPyObject)]
 pub(crate) struct NoteObject {
     class_name: Option<String>,
@@ -57,7 +57,7 @@ fn notes_of(list: NoteList<'_>) -> Notes {
     list.into_iter().map(note).collect()
 }
 
-/// What a picture is written as, and how.
+/// Format and options of a picture.
 #[derive(FromPyObject)]
 pub(crate) struct Style {
     format: String,
@@ -92,8 +92,8 @@ fn written(py: Python<'_>, mut scene: Scene, style: Style) -> PyResult<String> {
     })
 }
 
-/// Writes a picture of `graph`. `notes` are pairs of a node and what is known of it; `style` says
-/// format (`svg`, `dot`, `html`), title, overlay, how deep modules are open, and whether nodes that
+/// Draws `graph`. `notes` are pairs of a node and the facts about it; `style` has the format
+/// (`svg`, `dot`, `html`), title, overlay, depth to which modules are open, and whether nodes that
 /// compute sizes are left out.
 #[pyfunction]
 #[pyo3(signature = (graph, notes, style))]
@@ -110,10 +110,10 @@ pub(crate) fn draw_graph(
     written(graph.py(), scene, style)
 }
 
-/// A box of text: title, lines, opcode, what is called, whether it stands out.
+/// A box of text: title, lines, opcode, operator, whether it stands out.
 type RecordFields = (String, Vec<String>, String, String, bool);
 
-/// Writes an SVG of boxes of text, joined by lines from the first to the second of each pair.
+/// Draws boxes of text as SVG, joined by lines from the first to the second of each pair.
 #[pyfunction]
 #[pyo3(signature = (title, records, edges))]
 pub(crate) fn draw_records(
@@ -136,7 +136,7 @@ pub(crate) fn draw_records(
     })
 }
 
-/// Writes a picture of what has to change in `before` to become `after`, as [`draw_graph`] does.
+/// Draws the changes that turn `before` into `after`, as [`draw_graph`] does.
 #[pyfunction]
 #[pyo3(signature = (before, before_notes, after, after_notes, style))]
 pub(crate) fn draw_difference(

@@ -1,4 +1,4 @@
-//! What Python knows of the modules and functions of a graph, for the passes.
+//! Facts from Python about the modules and functions of a graph, for the passes.
 
 use corsac_ir::{EntityId, FunctionId, Graph, NodeId, Op};
 use corsac_ops::schema::Schema;
@@ -13,14 +13,14 @@ use crate::error::pass_error;
 use crate::graph::PyGraph;
 use crate::runtime::{TorchValue, TorchValues};
 
-/// What Python knows, found before a pass runs: a pass calls no Python.
+/// Facts from Python, collected before a pass runs: a pass calls no Python.
 pub(crate) struct Facts {
     modules: FxHashMap<String, ModuleInfo>,
     functions: FxHashMap<FunctionId, FunctionInfo>,
     tensors: FxHashSet<String>,
 }
 
-/// What `corsac.fx._effects.describe_modules` says of a module: the fields of [`ModuleInfo`], in
+/// A description from `corsac.fx._effects.describe_modules`: the fields of [`ModuleInfo`], in
 /// order.
 type Description = (
     String,
@@ -38,7 +38,7 @@ type Description = (
 );
 
 impl Facts {
-    /// Asks Python about everything that `graph` calls.
+    /// Collects the facts about everything that `graph` calls.
     pub(crate) fn of_graph(graph: &Bound<'_, PyGraph>) -> PyResult<Self> {
         let (paths, attributes, functions) = {
             let borrowed = graph.try_borrow()?;
@@ -70,7 +70,7 @@ impl Facts {
         })
     }
 
-    /// Asks Python about modules that the graph does not call yet.
+    /// Adds the facts about modules that the graph does not call yet.
     pub(crate) fn learn(&mut self, graph: &Bound<'_, PyGraph>, paths: &[String]) -> PyResult<()> {
         let mut new = FxHashSet::default();
         for mut path in paths.iter().map(String::as_str) {
@@ -104,7 +104,7 @@ impl Host for Facts {
     }
 }
 
-/// Those of the attributes that are tensors.
+/// The attributes that are tensors.
 fn tensors(
     graph: &Bound<'_, PyGraph>,
     attributes: FxHashSet<String>,
@@ -120,7 +120,7 @@ fn tensors(
         .extract()
 }
 
-/// What Python knows of the modules with these paths.
+/// Descriptions of the modules at these paths.
 fn modules(
     graph: &Bound<'_, PyGraph>,
     paths: Vec<String>,
@@ -171,7 +171,7 @@ fn modules(
     Ok(modules)
 }
 
-/// Those of the functions of which more is known than their names say.
+/// Facts about those of the functions that need more than their names.
 fn describe_functions(
     graph: &Bound<'_, PyGraph>,
     functions: &[FunctionId],
@@ -193,7 +193,7 @@ fn describe_functions(
     let mut found = FxHashMap::default();
     for (id, name, object) in named {
         let object = object.bind(py);
-        // What cannot be hashed cannot have been registered.
+        // A function that cannot be hashed cannot have been registered.
         let registered = |set: &Bound<'_, PyAny>| set.contains(object).unwrap_or(false);
         if registered(side_effects.as_any()) {
             found.insert(id, FunctionInfo::SideEffect);
@@ -218,8 +218,8 @@ fn describe_functions(
     Ok(found)
 }
 
-/// The shapes and dtypes that the metadata of nodes says: `meta["tensor_meta"]` as shape
-/// propagation leaves it, else `meta["val"]`.
+/// Shapes, dtypes and strides from the metadata of nodes: from `meta["tensor_meta"]` as shape
+/// propagation writes it, else from `meta["val"]`.
 pub(crate) fn tensor_facts(graph: &Bound<'_, PyGraph>) -> PyResult<TensorFacts> {
     let py = graph.py();
     let metas: Vec<(NodeId, Py<PyAny>)> = {
@@ -238,14 +238,14 @@ pub(crate) fn tensor_facts(graph: &Bound<'_, PyGraph>) -> PyResult<TensorFacts> 
             None => meta.get_item(intern!(py, "val"))?,
         };
         let Some(found) = found else { continue };
-        // What several tensors are described by has neither.
+        // A description of several tensors has neither.
         let shape = found.getattr_opt(intern!(py, "shape"))?;
         let dtype = found.getattr_opt(intern!(py, "dtype"))?;
         let dtype = dtype.and_then(|dtype| match torch.of(&dtype) {
             Some(TorchValue::DType(dtype)) => Some(dtype),
             Some(_) | None => None,
         });
-        // Sizes that are symbols are not known.
+        // Sizes that are symbols are unknown.
         let integers = |found: Bound<'_, PyAny>| {
             let sizes = found.try_iter().ok()?.map(|size| {
                 let size = size?;
@@ -270,7 +270,7 @@ pub(crate) fn tensor_facts(graph: &Bound<'_, PyGraph>) -> PyResult<TensorFacts> 
     }
     let is_reshaped = TensorFacts::may_be_reshaped(graph.try_borrow()?.ir());
     if is_reshaped {
-        // Metadata is of the time at which a value was made.
+        // Metadata describes a value when it was made.
         let host = Facts::of_graph(graph)?;
         let borrowed = graph.try_borrow()?;
         facts

@@ -1,4 +1,4 @@
-//! From the errors of the Rust crates to Python exceptions, in one place.
+//! Conversion of the errors of the Rust crates to Python exceptions, in one place.
 
 use corsac_ir::GraphError;
 use corsac_ir::matching::MatchError;

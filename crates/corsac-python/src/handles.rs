@@ -38,7 +38,7 @@ impl Handles {
         self.chunks[chunk].get()?[offset].get(py)
     }
 
-    /// Keeps `handle` as the handle of `id`, unless there is one by now; answers the one kept.
+    /// Keeps `handle` as the handle of `id`, unless there is one by now; returns the one kept.
     pub(crate) fn keep(&self, py: Python<'_>, id: NodeId, handle: Py<PyNode>) -> Py<PyNode> {
         let (chunk, offset) = place(id.index());
         let chunk_len = 1 << (FIRST_CHUNK_BITS as usize + chunk.saturating_sub(1));
@@ -56,13 +56,13 @@ impl Handles {
         })
     }
 
-    /// Lets go of the handle of a node.
+    /// Releases the handle of a node.
     pub(crate) fn take(&self, py: Python<'_>, id: NodeId) -> Option<Py<PyNode>> {
         let (chunk, offset) = place(id.index());
         self.chunks[chunk].get()?[offset].take(py)
     }
 
-    /// For the garbage collector.
+    /// Visits all handles, for the garbage collector.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let slots = self.chunks.iter().filter_map(OnceLock::get).flatten();
         slots.into_iter().try_for_each(|slot| slot.visit(visit))

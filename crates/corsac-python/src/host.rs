@@ -1,4 +1,4 @@
-//! The Python objects behind a graph: what stands behind external ids, functions and nodes.
+//! The Python objects behind a graph: those of external ids, functions and nodes.
 
 use corsac_ir::{EntityId, ExternalId, FunctionId, Graph, NodeId};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -9,8 +9,8 @@ use crate::callable::CallableNames;
 use crate::handles::Handles;
 use crate::node::PyNode;
 
-/// Objects by id, and ids by object identity. Whatever is in the tables is kept alive by them, so
-/// that an address stands for one object.
+/// Objects by id, and ids by object identity. The tables keep their objects alive, so that an
+/// address stands for one object.
 #[derive(Default)]
 pub(crate) struct Host {
     externals: Vec<Option<Py<PyAny>>>,
@@ -22,7 +22,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// The id of `object` in `graph`, which is entered if it is new.
+    /// The id of `object` in `graph`, added if it is new.
     pub(crate) fn external(&mut self, graph: &mut Graph, object: &Bound<'_, PyAny>) -> ExternalId {
         if let Some(known) = self.known_external(object.as_unbound()) {
             return known;
@@ -41,12 +41,12 @@ impl Host {
         self.external_ids.insert(object.as_ptr() as usize, id);
     }
 
-    /// The id of an object that was entered before.
+    /// The id of an object that was added before.
     pub(crate) fn known_external(&self, object: &Py<PyAny>) -> Option<ExternalId> {
         self.external_ids.get(&(object.as_ptr() as usize)).copied()
     }
 
-    /// The object behind an external id; None in a graph that the collector has taken apart.
+    /// The object behind an external id; None in a graph that the garbage collector has cleared.
     pub(crate) fn external_object<'py>(
         &self,
         py: Python<'py>,
@@ -64,14 +64,14 @@ impl Host {
         all.filter_map(|(i, object)| Some((ExternalId::from_index(i), object.as_ref()?)))
     }
 
-    /// The id of a callable that was entered before.
+    /// The id of a callable that was added before.
     pub(crate) fn known_function(&self, callable: &Py<PyAny>) -> Option<FunctionId> {
         self.function_ids
             .get(&(callable.as_ptr() as usize))
             .copied()
     }
 
-    /// Enters a callable under the names found for it.
+    /// Adds a callable under its names.
     pub(crate) fn add_function(
         &mut self,
         graph: &mut Graph,
@@ -84,7 +84,7 @@ impl Host {
         id
     }
 
-    /// Says which callable stands behind a function of the graph.
+    /// Attaches a callable to a function of the graph.
     pub(crate) fn attach_function(&mut self, id: FunctionId, callable: &Bound<'_, PyAny>) {
         if id.index() >= self.functions.len() {
             self.functions.resize_with(id.index() + 1, || None);
@@ -98,18 +98,18 @@ impl Host {
         self.functions.get(id.index())?.as_ref()
     }
 
-    /// The metadata of a node, if somebody looked at it or set it.
+    /// The metadata of a node, if it was accessed or set.
     pub(crate) fn meta(&self, id: NodeId) -> Option<&Py<PyAny>> {
         self.metas.get(&id)
     }
 
-    /// Sets the metadata of a node; answers what it replaces, to be dropped when nothing is
-    /// borrowed.
+    /// Sets the metadata of a node; returns the metadata that it replaces, to be dropped when
+    /// nothing is borrowed.
     pub(crate) fn set_meta(&mut self, id: NodeId, meta: Py<PyAny>) -> Option<Py<PyAny>> {
         self.metas.insert(id, meta)
     }
 
-    /// All metadata there is.
+    /// All existing metadata.
     pub(crate) fn metas(&self) -> impl Iterator<Item = (NodeId, &Py<PyAny>)> {
         self.metas.iter().map(|(&id, meta)| (id, meta))
     }
@@ -119,17 +119,17 @@ impl Host {
         &self.handles
     }
 
-    /// Lets go of the handle of an erased node, which lives as long as somebody else holds it.
+    /// Releases the handle of an erased node, which lives as long as somebody else holds it.
     pub(crate) fn release_handle(&self, py: Python<'_>, id: NodeId) -> Option<Py<PyNode>> {
         self.handles.take(py, id)
     }
 
-    /// Lets go of all objects, for the garbage collector.
+    /// Releases all objects, for the garbage collector.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// For the garbage collector.
+    /// Visits all objects, for the garbage collector.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.externals
             .iter()

@@ -1,8 +1,8 @@
-//! How Python objects look in the text of a graph.
+//! Texts of Python objects in the text of a graph.
 //!
-//! Asking an object for its text may run any code, and so may not happen while the graph is
-//! borrowed. So a graph with such objects is printed twice: once to hear what is asked for, and
-//! once with the answers.
+//! Asking an object for its text may run any code, and so must not happen while the graph is
+//! borrowed. So a graph with such objects is printed twice: once to collect the questions, and once
+//! with the answers.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -17,7 +17,7 @@ use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use crate::graph::PyGraph;
 use crate::resolve::{is_made_anew, name_of};
 
-/// What printing wants to know of an object.
+/// Property of an object that printing asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Question {
     Shown,
@@ -35,7 +35,7 @@ enum Answer {
     SourceLine(SourceLine),
 }
 
-/// Notes the questions, or answers them.
+/// Collects the questions, or answers them.
 #[derive(Default)]
 pub(crate) struct ObjectText {
     asked: RefCell<FxHashSet<(Question, ExternalId)>>,
@@ -59,7 +59,7 @@ impl ObjectText {
         }
     }
 
-    /// Finds the answers to what was asked; false if nothing was.
+    /// Finds the answers to the questions; returns false if there are none.
     fn find_answers(&mut self, graph: &Bound<'_, PyGraph>) -> PyResult<bool> {
         let py = graph.py();
         let asked = self.asked.take();
@@ -77,8 +77,8 @@ impl ObjectText {
         Ok(!objects.is_empty())
     }
 
-    /// Finds out which objects are the same. Types with parameters, and strings, are made anew each
-    /// time, and so are the same if they look the same.
+    /// Finds identities of objects. Types with parameters, and strings, are made anew each time,
+    /// and so are the same if their texts are.
     fn find_identities(&mut self, graph: &Bound<'_, PyGraph>) -> PyResult<()> {
         let py = graph.py();
         let objects: Vec<_> = {
@@ -166,7 +166,7 @@ fn find_answer(question: Question, object: &Bound<'_, PyAny>) -> PyResult<Option
     })
 }
 
-/// The line that the instruction at `offset` of a code object is on; for a negative offset, the line
+/// Source line of the instruction at `offset` of a code object; for a negative offset, the line
 /// that the function begins in, which is where its parameters are.
 fn source_line(code: &Bound<'_, PyAny>, offset: i32) -> PyResult<Option<SourceLine>> {
     let py = code.py();
@@ -197,10 +197,10 @@ fn source_line(code: &Bound<'_, PyAny>, offset: i32) -> PyResult<Option<SourceLi
     }))
 }
 
-/// What `print` makes of a graph, with Python's objects as they describe themselves.
+/// Result of `print` for a graph, with Python's objects as they describe themselves.
 ///
 /// # Errors
-/// What an object raised when it was asked.
+/// The exception that an object raised when it was asked.
 pub(crate) fn with_objects<T>(
     graph: &Bound<'_, PyGraph>,
     print: impl Fn(&Graph, &ObjectText) -> T,
@@ -214,7 +214,7 @@ pub(crate) fn with_objects<T>(
     Ok(printed)
 }
 
-/// As [`with_objects`], of two graphs.
+/// As [`with_objects`], for two graphs.
 pub(crate) fn with_objects_of_both<T>(
     left: &Bound<'_, PyGraph>,
     right: &Bound<'_, PyGraph>,

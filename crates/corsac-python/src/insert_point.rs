@@ -1,4 +1,4 @@
-//! What `inserting_before` and `inserting_after` answer.
+//! Results of `inserting_before` and `inserting_after`.
 
 use corsac_ir::InsertPoint;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use crate::error::graph_error;
 use crate::graph::PyGraph;
 
-/// Puts the insertion point of a graph back where it was, at the end of a `with` block.
+/// Restores the insertion point of a graph at the end of a `with` block.
 #[pyclass(name = "InsertPoint", module = "corsac.fx.graph", frozen)]
 pub(crate) struct PyInsertPoint {
     graph: Py<PyGraph>,
@@ -15,7 +15,7 @@ pub(crate) struct PyInsertPoint {
 }
 
 impl PyInsertPoint {
-    /// Moves the insertion point of `graph`, and remembers where it was.
+    /// Moves the insertion point of `graph`, and remembers the old one.
     pub(crate) fn set(graph: &Bound<'_, PyGraph>, point: InsertPoint) -> PyResult<Self> {
         let before = graph
             .try_borrow_mut()?

@@ -11,15 +11,15 @@ use crate::graph::PyGraph;
 use crate::passes::{Site, site};
 use crate::resolve::resolve;
 
-/// A graph, or what is in the way of it: where, and what; and what became of each step.
+/// A graph, or the obstacle to it, a place and a description; and the outcome of each step.
 type Inverted<'py> = (
     Option<Bound<'py, PyGraph>>,
     Option<(String, String)>,
     Vec<Site>,
 );
 
-/// The graph that computes the input of `graph` from its result; or the node that is in the way, and
-/// why. And every step, undone or not.
+/// The graph that computes the input of `graph` from its result; or the node that prevents it, and
+/// the reason. And every step, undone or not.
 #[pyfunction]
 pub(crate) fn invert<'py>(graph: &Bound<'py, PyGraph>) -> PyResult<Inverted<'py>> {
     let facts = Facts::of_graph(graph)?;
@@ -54,7 +54,7 @@ fn named(graph: &Bound<'_, PyGraph>, sites: &[inversion::Site]) -> PyResult<Vec<
     Ok(sites.collect())
 }
 
-/// A new `corsac.fx.Graph` with what `inverse` was made of, and the metadata of the nodes.
+/// A new `corsac.fx.Graph` with the nodes of `inverse`, and their Python objects and metadata.
 fn adopt<'py>(from: &Bound<'py, PyGraph>, inverse: Inverse) -> PyResult<Bound<'py, PyGraph>> {
     let py = from.py();
     let class = py

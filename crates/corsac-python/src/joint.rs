@@ -1,4 +1,4 @@
-//! Joint graphs of Python in two.
+//! Partitioning of Python's joint graphs into forward and backward.
 
 use corsac_ir::{EntityId, NodeId, SecondaryMap};
 use corsac_passes::joint::again::{Class, class_of};
@@ -16,11 +16,11 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Of each node, in order: what its value takes, what is said of it as bits, and the checkpointed region
-/// that it is in, or -1.
+/// Of each node, in order: the bytes of its value, properties of the value as bits, and the
+/// checkpointed region that it is in, or -1.
 type Values = Vec<(u64, u32, i64)>;
-/// Merged nodes with what is used instead; saved tensors; saved numbers; what these take in bytes; calls of
-/// the way forward; of the way back; those of both; those of them that draw random numbers.
+/// Merged nodes with their replacements; saved tensors; saved numbers; bytes of these; calls of the
+/// forward; of the backward; of both; those of both that use random numbers.
 type Parts = (
     Vec<(usize, usize)>,
     Vec<usize>,
@@ -32,8 +32,8 @@ type Parts = (
     Vec<usize>,
 );
 
-/// What bits say of a value: two each for its kind, its role, its time and the user's policy, and one for
-/// each of the rest, in the order of `Value`.
+/// Reads the bits of a value: two each for its kind, its role, its time and the user's policy, and
+/// one for each of the other fields, in the order of `Value`.
 fn value_of(&(bytes, bits, region): &(u64, u32, i64)) -> PyResult<Value> {
     let two = |at: u32| bits >> at & 3;
     let unknown = || PyValueError::new_err(format!("no value is said to be {bits:#b}"));
@@ -76,8 +76,8 @@ fn joint_error(error: JointError) -> PyErr {
     }
 }
 
-/// A joint graph in two, of which the first `forward_outputs` outputs are those of the way forward. Nodes
-/// are numbered in the order of the graph. `fewest_bytes` computes again all that is cheap.
+/// Partitions a joint graph, whose first `forward_outputs` outputs are those of the forward. Nodes
+/// are numbered in the order of the graph. `fewest_bytes` recomputes everything that is cheap.
 #[pyfunction]
 pub(crate) fn partition_joint(
     graph: &Bound<'_, PyGraph>,
@@ -121,7 +121,7 @@ pub(crate) fn partition_joint(
     ))
 }
 
-/// How long computing the elements of what an operator gives takes: "long", "none", "copied" (as long as
+/// Time to recompute the elements of an operator's result: "long", "none", "copied" (as long as
 /// reading and writing them) or "function".
 #[pyfunction]
 pub(crate) fn computing_again(target: &str) -> &'static str {

@@ -1,19 +1,19 @@
 //! The Python extension module `corsac._core`: handles on the Rust graph.
 //!
 //! There is one graph, in Rust. A Python `Graph` holds it together with the Python objects that it
-//! speaks of ([`host`]); a Python `Node` is a graph and an id. Values cross in [`value`].
+//! refers to ([`host`]); a Python `Node` is a graph and an id. Values are converted in [`value`].
 //!
 //! Two rules keep this sound: no Python code runs while a graph is borrowed to be changed, and
-//! what is taken out of a graph is dropped after the borrow has ended, since dropping a Python
-//! object may run any code.
+//! objects that are taken out of a graph are dropped after the borrow has ended, since dropping a
+//! Python object may run any code.
 //!
 //! No class here asks PyO3 for a `dict`: CPython 3.11 allocates it, and so may run the garbage
-//! collector, before the Rust half of a new object is filled in, and the collector then walks
-//! uninitialised fields. Attributes that people set are kept by a subclass, of Python or, for
-//! nodes, of [`node_class`].
+//! collector, before the Rust half of a new object is filled in, and the collector then visits
+//! uninitialised fields. Attributes that users set are kept by a subclass, of Python or, for nodes,
+//! of [`node_class`].
 //!
 //! This is the only crate that names `pyo3`. All unsafe code is in [`node_class`], [`next_slot`],
-//! `engine::tensors` and `capture`.
+//! `engine` and `capture`.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! Linear layers merged and without bias, and divisions as multiplications, in graphs of Python.
+//! Merged linear layers, linear layers without bias, and divisions as multiplications, in graphs of
+//! Python.
 
 use std::collections::HashMap;
 
@@ -34,9 +35,10 @@ fn sites(graph: &PyGraph, calls: &[Call]) -> Vec<Site> {
     calls.iter().map(one).collect()
 }
 
-/// The calls of `nn.Linear` in `graph` that can be changed, and all of them with the reason why they
-/// cannot. `unfit` says of layers, by path, why the host cannot change them. With `kinds`, a number
-/// by path, the calls come in groups that can be merged; otherwise each is a group.
+/// The calls of `nn.Linear` in `graph` that can be changed, and all of them with the reason why
+/// they cannot. `unfit` has the layers, by path, that the host cannot change, with the reason. With
+/// `kinds`, a number by path, the calls come in groups that can be merged; otherwise each is a
+/// group.
 #[pyfunction]
 #[pyo3(signature = (graph, unfit, kinds = None, *, budget = None))]
 pub(crate) fn find_linears(
@@ -76,7 +78,7 @@ pub(crate) fn find_linears(
     Ok((groups.collect::<PyResult<_>>()?, sites(&borrowed, &calls)))
 }
 
-/// The one value that a call is made with.
+/// The input of a call with one argument.
 fn input_of(graph: &PyGraph, node: NodeId) -> PyResult<NodeId> {
     let view = graph.ir().node(node);
     let input = match view.args() {
@@ -86,9 +88,9 @@ fn input_of(graph: &PyGraph, node: NodeId) -> PyResult<NodeId> {
     input.ok_or_else(|| PyValueError::new_err(format!("{} is no call with one value", view.name())))
 }
 
-/// Makes one call of `merged`, the path of a module, out of calls of linear layers with the same
-/// input: `members` are the calls, each with the features that it gives, and whether its result is
-/// copied out of the merged one. Answers the new node.
+/// Replaces calls of linear layers with the same input by one call of `merged`, the path of a
+/// module: `members` are the calls, each with the number of features of its result, and whether its
+/// result is copied out of the merged one. Returns the new node.
 #[pyfunction]
 pub(crate) fn merge_linears(
     graph: &Bound<'_, PyGraph>,
@@ -124,8 +126,8 @@ pub(crate) fn merge_linears(
     PyNode::handle(graph, graph.try_borrow()?.host(), node)
 }
 
-/// Puts a column of ones behind the input of `call`, a call of a linear layer; `pad` is
-/// `torch.nn.functional.pad`. Answers the new node.
+/// Appends a column of ones to the input of `call`, a call of a linear layer; `pad` is
+/// `torch.nn.functional.pad`. Returns the new node.
 #[pyfunction]
 pub(crate) fn pad_input_of_linear(
     graph: &Bound<'_, PyGraph>,
@@ -142,11 +144,12 @@ pub(crate) fn pad_input_of_linear(
     PyNode::handle(graph, graph.try_borrow()?.host(), new)
 }
 
-/// A node that divided, and the number by which it did.
+/// A node that was a division, and the divisor.
 type Divided = (Py<PyNode>, Py<PyAny>);
 
-/// Multiplies by the inverse where `graph` divides by a number; `multiply` is `operator.mul`. Answers
-/// the nodes that were changed, each with the divisor it had, and all divisions by numbers.
+/// Replaces divisions by numbers in `graph` by multiplications with the inverse; `multiply` is
+/// `operator.mul`. Returns the nodes that were changed, each with its old divisor, and all
+/// divisions by numbers.
 #[pyfunction]
 #[pyo3(signature = (graph, multiply, *, budget = None))]
 pub(crate) fn divisions_to_multiplications(

@@ -1,4 +1,4 @@
-//! Where values are used last.
+//! Last uses of values.
 
 use corsac_ir::{NodeId, SecondaryMap};
 use pyo3::prelude::*;

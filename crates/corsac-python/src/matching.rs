@@ -1,4 +1,4 @@
-//! Finding the places where a pattern occurs, and replacing them.
+//! Search for matches of a pattern, and their replacement.
 
 use corsac_ir::matching::{
     Match, MatchError, MatchHost, MatchOptions, Parameter, Query, Schema, SubgraphMatcher,
@@ -19,10 +19,11 @@ use crate::rewriting::{check_distinct, replace_all};
 /// An operator, and its parameters: name, whether by keyword only, default value.
 type OperatorSchema<'py> = (Bound<'py, PyAny>, Vec<(String, bool, Bound<'py, PyAny>)>);
 
-/// What a match maps nodes of the pattern to, what its placeholders stand for, what it returns.
+/// Parts of a match: a map from nodes of the pattern to values, the values of its placeholders, the
+/// values that it returns.
 type MatchedNodes<'py> = (Bound<'py, PyDict>, Bound<'py, PyList>, Bound<'py, PyList>);
 
-/// The places in a graph where a pattern was found.
+/// The matches of a pattern in a graph.
 #[pyclass(name = "Matches", module = "corsac._core", frozen)]
 pub(crate) struct PyMatches {
     pattern: Py<PyGraph>,
@@ -30,10 +31,10 @@ pub(crate) struct PyMatches {
     found: Vec<Match>,
 }
 
-/// Finds all places in `graph` where `pattern` occurs.
+/// Finds all matches of `pattern` in `graph`.
 ///
 /// `schemas` has the operators in the pattern whose calls may pass the same arguments in different
-/// ways. `same_attribute(wanted, found)` says whether an attribute that the pattern reads may
+/// ways. `same_attribute(wanted, found)` returns whether an attribute that the pattern reads may
 /// stand for one that the graph reads.
 #[pyfunction]
 #[pyo3(signature = (
@@ -63,7 +64,7 @@ pub(crate) fn match_subgraph<'py>(
     };
     let schemas = read_schemas(pattern, graph, schemas)?;
     let (wanted, searched) = (pattern.try_borrow()?, graph.try_borrow()?);
-    // Which nodes may be without users is Python's to say, and has been checked there.
+    // Python decides which nodes may be without users, and has checked that.
     let matcher = SubgraphMatcher::with_effects(wanted.ir(), options, |_| true);
     let mut host = Objects {
         pattern: &wanted,
@@ -116,12 +117,12 @@ fn read_schemas<'py>(
     Ok(read)
 }
 
-/// Answers the search by comparing Python objects.
+/// Compares Python objects for the search.
 struct Objects<'a, 'py> {
     pattern: &'a PyRef<'py, PyGraph>,
     graph: &'a PyRef<'py, PyGraph>,
     same_attribute: Bound<'py, PyAny>,
-    /// What comparing two functions raised.
+    /// Exception raised by the comparison of two functions.
     failure: Option<PyErr>,
 }
 
@@ -187,7 +188,7 @@ impl PyMatches {
             .ok_or_else(|| PyIndexError::new_err(format!("there is no match {index}")))
     }
 
-    /// What a match maps nodes of the pattern to.
+    /// The values of a match for nodes of the pattern.
     fn nodes_map<'py>(&self, py: Python<'py>, matched: &Match) -> PyResult<Bound<'py, PyDict>> {
         let (pattern, graph) = (self.pattern.bind(py), self.graph.bind(py));
         let (wanted, searched) = (pattern.try_borrow()?, graph.try_borrow()?);
@@ -209,8 +210,8 @@ impl PyMatches {
         self.found.len()
     }
 
-    /// What match number `index` maps nodes of the pattern to, what the placeholders of the
-    /// pattern stand for, and what it returns.
+    /// Parts of match number `index`: a map from nodes of the pattern to values, the values of the
+    /// pattern's placeholders, and the values that it returns.
     fn nodes<'py>(&self, py: Python<'py>, index: usize) -> PyResult<MatchedNodes<'py>> {
         let matched = self.at(index)?;
         let map = self.nodes_map(py, matched)?;
@@ -227,9 +228,9 @@ impl PyMatches {
         Ok((map, placeholders, returning))
     }
 
-    /// Puts `replacement` in the place of all matches. Answers for each
-    /// `result(anchor, nodes_map)`, or with `list_added` `result(anchor, nodes_map, added)`, where
-    /// `nodes_map` says what it mapped nodes of the pattern to. No hooks are called.
+    /// Replaces all matches by `replacement`. Returns for each `result(anchor, nodes_map)`, or with
+    /// `list_added` `result(anchor, nodes_map, added)`, where `nodes_map` maps nodes of the pattern
+    /// to values. No hooks are called.
     fn replace<'py>(
         &self,
         py: Python<'py>,
@@ -242,7 +243,7 @@ impl PyMatches {
         check_distinct(graph, pattern, "pattern")?;
         check_distinct(graph, replacement, "replacement")?;
         let _paused = PausedCollector::new(py)?;
-        // Nodes keep their handles when they are taken out of the graph, if they have one by then.
+        // Nodes keep their handles when they are removed from the graph, if they have one by then.
         let maps = self.found.iter().map(|matched| self.nodes_map(py, matched));
         let maps = maps.collect::<PyResult<Vec<_>>>()?;
         let (replaced, outcome) = replace_all(graph, pattern, &self.found, replacement)?;

@@ -1,4 +1,4 @@
-//! Subgraphs that run on oneDNN's layout, in graphs of Python.
+//! Subgraphs in oneDNN's layout, in graphs of Python.
 
 use corsac_ir::{EntityId, FunctionId, NodeId};
 use corsac_passes::mkldnn::{self, Conversions, Subgraph, Supported, Writes};
@@ -20,11 +20,11 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// The nodes of a subgraph, and the conversions in front of it and behind it.
+/// The nodes of a subgraph, the conversions before it and those after it.
 type ConvertedSubgraph = (Vec<Py<PyNode>>, Vec<Py<PyNode>>, Vec<Py<PyNode>>);
 
-/// The names of what is supported: classes of modules, functions, and functions that are supported
-/// with an operand that is.
+/// Names that are supported: classes of modules, functions, and functions that need a supported
+/// operand.
 #[pyfunction]
 pub(crate) fn mkldnn_table() -> (Vec<&'static str>, Vec<&'static str>, Vec<&'static str>) {
     (
@@ -38,9 +38,9 @@ pub(crate) fn mkldnn_table() -> (Vec<&'static str>, Vec<&'static str>, Vec<&'sta
 /// and `leave` around them.
 ///
 /// `supported` has classes of modules and functions, `with_operand` functions that belong to a
-/// subgraph if one of their operands does; `unfit` says of modules, by path, why they do not.
-/// Answers for each subgraph its nodes and its conversions, and the supported nodes that are in
-/// none, with the reason.
+/// subgraph if one of their operands does; `unfit` has the modules, by path, that do not, with the
+/// reason. Returns for each subgraph its nodes and its conversions, and the supported nodes that
+/// are in none, with the reason.
 #[pyfunction]
 pub(crate) fn convert_mkldnn(
     graph: &Bound<'_, PyGraph>,
@@ -91,8 +91,8 @@ pub(crate) fn convert_mkldnn(
     Ok((subgraphs.collect::<PyResult<_>>()?, refused.collect()))
 }
 
-/// Gives conversions the metadata of the nodes that they are made for: of the first that uses what
-/// enters, and of the one whose value leaves.
+/// Gives conversions the metadata of the nodes that they are made for: of the first user of a value
+/// that enters, and of the node whose value leaves.
 fn inherit_metas(
     graph: &Bound<'_, PyGraph>,
     subgraph: &Subgraph,
@@ -117,7 +117,7 @@ fn inherit_metas(
     PyGraph::inherit_metas(graph, &pairs.1)
 }
 
-/// Takes conversions away again that `convert_mkldnn` put into `graph`.
+/// Removes conversions that `convert_mkldnn` put into `graph`.
 #[pyfunction]
 pub(crate) fn unconvert_mkldnn(
     graph: &Bound<'_, PyGraph>,
@@ -136,8 +136,8 @@ pub(crate) fn unconvert_mkldnn(
     erased(graph, &gone)
 }
 
-/// A fused call: the node, the path of the layer, how the result is combined with the second
-/// argument, the activation, and the path of the module that it was.
+/// A fused call: the node, the path of the layer, the operator that combines the result with the
+/// second argument, the activation, and the path of the module that it was.
 type FusedCall = (
     Py<PyNode>,
     String,
@@ -146,8 +146,8 @@ type FusedCall = (
     Option<String>,
 );
 
-/// Makes the calls of convolutions and linear layers among `nodes`, a subgraph of `graph`, do what
-/// is done with their results at once. Answers all calls of such layers.
+/// Fuses the operations on the results of convolutions and linear layers among `nodes`, a subgraph
+/// of `graph`, into the calls of these layers. Returns all calls of such layers.
 #[pyfunction]
 pub(crate) fn fuse_mkldnn(
     graph: &Bound<'_, PyGraph>,
@@ -216,7 +216,7 @@ fn class_names(objects: &[Bound<'_, PyAny>]) -> PyResult<FxHashSet<String>> {
     Ok(names)
 }
 
-/// Those of `objects` that are functions, as `graph` knows them.
+/// The functions of `graph` for those of `objects` that are functions.
 fn functions(
     graph: &Bound<'_, PyGraph>,
     objects: &[Bound<'_, PyAny>],

@@ -18,10 +18,10 @@ create_exception!(
     corsac._core,
     ModelFileError,
     PyValueError,
-    "A file is no model file, is damaged, or asks for more than it may."
+    "A file that is no model file, is damaged, or exceeds a limit."
 );
 
-/// A tensor as Python gives and takes it: name, element type without the `torch.`, sizes.
+/// A tensor in Python: name, element type without the `torch.`, sizes.
 type Spec = (String, String, Vec<usize>);
 
 fn model_error(error: &ModelError) -> PyErr {
@@ -29,7 +29,7 @@ fn model_error(error: &ModelError) -> PyErr {
         let number = source.raw_os_error();
         let text = source.to_string();
         return match number {
-            // Of the class that the number stands for: FileNotFoundError, PermissionError.
+            // Of the class for the number: FileNotFoundError, PermissionError.
             Some(number) => PyOSError::new_err((number, text, path.clone())),
             None => std::io::Error::new(source.kind(), error.to_string()).into(),
         };
@@ -53,8 +53,8 @@ fn spec_of(spec: &TensorSpec) -> Spec {
     (spec.name.clone(), dtype, spec.shape.clone())
 }
 
-/// Writes a model file: the graph that `text` says, in the lossless form, what it takes, and the
-/// tensors that it names, with their bytes.
+/// Writes a model file: the graph of `text`, in the lossless form, its inputs, and the tensors that
+/// it names, with their bytes.
 #[pyfunction]
 fn write_model_file(
     py: Python<'_>,
@@ -98,13 +98,13 @@ impl PyModelFile {
         self.0.graph().to_lossless()
     }
 
-    /// What it takes: names, element types, sizes.
+    /// Its inputs: names, element types, sizes.
     #[getter]
     fn inputs(&self) -> Vec<Spec> {
         self.0.inputs().iter().map(spec_of).collect()
     }
 
-    /// What it gives: places in the result, element types, sizes.
+    /// Its outputs: places in the result, element types, sizes.
     #[getter]
     fn outputs(&self) -> Vec<Spec> {
         self.0.outputs().iter().map(spec_of).collect()
@@ -116,7 +116,7 @@ impl PyModelFile {
         self.0.weights().map(spec_of).collect()
     }
 
-    /// The bytes of the weight with this number, in little-endian order, row by row.
+    /// The bytes of the weight with this number, in little-endian and row-major order.
     fn weight_bytes<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = py.detach(|| self.0.weight_bytes(number));
         let bytes = bytes.map_err(|error| model_error(&error))?;
@@ -124,7 +124,7 @@ impl PyModelFile {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// The program that it is, with its weights packed.
+    /// Its program, with packed weights.
     fn program(&self, py: Python<'_>) -> PyResult<PyProgram> {
         let executable = py.detach(|| self.0.executable());
         let executable: Executable = executable.map_err(|error| model_error(&error))?;
@@ -132,8 +132,7 @@ impl PyModelFile {
     }
 }
 
-/// Does what the native program does with this command line, the program's name first, and answers its
-/// exit code.
+/// Runs the native program with this command line, the program's name first; returns its exit code.
 #[pyfunction]
 fn run_program(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> u8 {
     py.detach(|| {

@@ -1,10 +1,10 @@
-//! torch.fx's naming rules, for Python code that names things itself.
+//! torch.fx's naming rules, for Python code that makes names itself.
 
 use corsac_ir::namespace::Namespace;
 use corsac_ir::{EntityId, Interner, Symbol};
 use pyo3::prelude::*;
 
-/// Hands out names of which no two are the same.
+/// Creates names of which no two are the same.
 #[pyclass(name = "Namespace", module = "corsac._core")]
 #[derive(Default)]
 pub(crate) struct PyNamespace {
@@ -19,19 +19,19 @@ impl PyNamespace {
         Self::default()
     }
 
-    /// A fresh name after `candidate`, which may be that of a builtin if `may_shadow`.
+    /// A new name based on `candidate`, which may be that of a builtin if `may_shadow`.
     fn create(&mut self, candidate: &str, may_shadow: bool) -> String {
         let name = self.names.create(&mut self.strings, candidate, may_shadow);
         self.strings.resolve(name).to_owned()
     }
 
-    /// Takes `name` as it is.
+    /// Marks `name` as used.
     fn mark_used(&mut self, name: &str) {
         let name = self.strings.intern(name);
         self.names.mark_used(name);
     }
 
-    /// All names taken.
+    /// All names that are used.
     fn used(&self) -> Vec<&str> {
         let symbols = (0..self.strings.len()).map(Symbol::from_index);
         let used = symbols.filter(|&symbol| self.names.is_used(symbol));

@@ -1,8 +1,8 @@
 //! The function that the interpreter calls for each node of a loop over `graph.nodes`.
 //!
-//! PyO3 counts calls into Rust and catches panics around them, which takes longer than it takes to
-//! answer a node that has been looked up already. So such nodes are answered by a function without
-//! that, which can neither panic nor drop an object; all else is left to the function of PyO3.
+//! PyO3 counts calls into Rust and catches panics around them, which takes longer than returning a
+//! node that has been looked up already. So such nodes are returned by a function without that,
+//! which can neither panic nor drop an object; all else is left to the function of PyO3.
 
 #![expect(
     unsafe_code,
@@ -17,10 +17,10 @@ use pyo3::prelude::*;
 
 use crate::nodes::PyNodeIterator;
 
-/// The function that PyO3 has made of `__next__`.
+/// PyO3's function for `__next__`.
 static COMPLETE: OnceLock<ffi::iternextfunc> = OnceLock::new();
 
-/// Lets loops take the short way.
+/// Installs the shorter function for loops.
 pub(crate) fn shorten(py: Python<'_>) {
     let class = py.get_type::<PyNodeIterator>().as_type_ptr();
     // SAFETY: the class is complete and lives as long as the process, no class derives from it, and
@@ -35,8 +35,8 @@ pub(crate) fn shorten(py: Python<'_>) {
 }
 
 unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls the slot of a class with the lock held, and with an object of that
-    // class, which it keeps alive.
+    // SAFETY: the interpreter calls the slot of a class with the lock held, and with an object of
+    // that class, which it keeps alive.
     let known = unsafe {
         let py = Python::assume_attached();
         let iterator = Borrowed::from_ptr(py, object).cast_unchecked::<PyNodeIterator>();

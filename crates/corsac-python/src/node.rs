@@ -16,12 +16,12 @@ use crate::node_class::{Slot, Slots, become_node, set_attribute};
 use crate::trace::node_source;
 use crate::users::PyUsers;
 
-/// One step of a program: what it does (`op`), what it calls or names (`target`), and what with
-/// (`args`, `kwargs`).
+/// One step of a program: its operation (`op`), the function, module or name that it applies to
+/// (`target`), and its arguments (`args`, `kwargs`).
 ///
 /// A node is made by the methods of `Graph` and is the same object (`is`) for as long as it is in
-/// its graph. `meta` is a dictionary for whoever wants to note something about the node, and
-/// other attributes may be set freely.
+/// its graph. `meta` is a dictionary for notes about the node, and other attributes may be set
+/// freely.
 ///
 /// The opcodes are `placeholder` (an input; `args` is empty or holds its default value), `get_attr`
 /// (a parameter or another attribute, by qualified name), `call_function`, `call_method` (on
@@ -32,14 +32,14 @@ pub(crate) struct PyNode {
     graph: Py<PyGraph>,
     id: NodeId,
     users: Slot<PyUsers>,
-    /// What was made from the node's arguments is good while the graph is at this version.
+    /// Version of the graph for which the cached arguments are valid.
     version: AtomicU64,
     args: Slot<PyTuple>,
     kwargs: Slot,
 }
 
 impl PyNode {
-    /// The handle of `id`: the one there is, or a new one.
+    /// The handle of `id`: the existing one, or a new one.
     pub(crate) fn handle(
         graph: &Bound<'_, PyGraph>,
         host: &Host,
@@ -64,7 +64,7 @@ impl PyNode {
         Ok(host.handles().keep(py, id, handle.unbind()))
     }
 
-    /// The handle of no node, to see how handles are laid out.
+    /// A handle of no node, which shows the layout of handles.
     pub(crate) fn example(py: Python<'_>) -> PyResult<Self> {
         Ok(Self {
             slots: Slots::default(),
@@ -81,8 +81,8 @@ impl PyNode {
         &self.slots
     }
 
-    /// Copies opcode and target, as the graph has them now, to where Python reads them. Answers
-    /// what they were, to be dropped when nothing is borrowed.
+    /// Copies opcode and target from the graph to the slots that Python reads. Returns the old
+    /// ones, to be dropped when nothing is borrowed.
     fn fill_slots(&self, py: Python<'_>, graph: &PyGraph) -> impl Sized + use<> {
         let op = graph.op_text(py, self.id).clone().unbind();
         // Without a callable behind it there is no target to read.
@@ -93,7 +93,7 @@ impl PyNode {
         )
     }
 
-    /// To be called when opcodes or targets of `nodes` have changed.
+    /// Renews the slots of `nodes`, whose opcodes or targets have changed.
     pub(crate) fn renew(
         graph: &Bound<'_, PyGraph>,
         nodes: impl Iterator<Item = NodeId>,
@@ -134,7 +134,7 @@ impl PyNode {
         )
     }
 
-    /// The node that `other` is, if it is in the same graph.
+    /// Id of `other`, which has to be in the same graph.
     fn sibling(&self, py: Python<'_>, other: &Bound<'_, PyNode>) -> PyResult<NodeId> {
         let other = other.get();
         if !other.graph_is(self.graph.bind(py)) {
@@ -147,8 +147,8 @@ impl PyNode {
         Ok(other.id)
     }
 
-    /// The node that `x` is, to be placed next to this one; None if it is this one, which stays
-    /// where it is.
+    /// Id of `x`, which is moved next to this node; None if it is this node, which stays where it
+    /// is.
     fn moved_node(&self, py: Python<'_>, x: &Bound<'_, PyNode>) -> PyResult<Option<NodeId>> {
         if !x.get().graph_is(self.graph.bind(py)) {
             return Err(PyAssertionError::new_err(format!(
@@ -207,7 +207,7 @@ impl PyNode {
 #[pymethods]
 impl PyNode {
     /// Makes a node at the insertion point of `graph`, as the graph's own methods do. `name` is a
-    /// wish: the node gets the first free name after it.
+    /// preference: the node gets the first free name based on it.
     #[new]
     #[pyo3(signature = (graph, name, op, target, args, kwargs, return_type = None))]
     fn new<'py>(
@@ -337,7 +337,7 @@ impl PyNode {
             return Ok(users);
         }
         let users = Py::new(py, PyUsers::of(slf))?;
-        // Making an object may run the collector, and that anything.
+        // Making an object may run the garbage collector, and so any code.
         if let Some(users) = me.users.get(py) {
             return Ok(users);
         }
@@ -385,7 +385,7 @@ impl PyNode {
         })
     }
 
-    /// A dictionary for whoever wants to note something about the node. Copied with the node.
+    /// A dictionary for notes about the node. Copied with the node.
     #[getter]
     fn meta(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         PyGraph::meta(self.graph.bind(py), self.id)
@@ -416,8 +416,8 @@ impl PyNode {
         self.meta(py)?.bind(py).set_item("stack_trace", trace)
     }
 
-    /// Where in the user's program the node was made: file, line, function and module path, or
-    /// None where no program made it.
+    /// Location in the user's program where the node was made: file, line, function and module
+    /// path, or None where no program made it.
     #[getter]
     fn source<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         node_source(self.graph.bind(py), self.id)
@@ -449,13 +449,13 @@ impl PyNode {
         self.prev(py)
     }
 
-    /// Whether the node was taken out of its graph.
+    /// Whether the node was removed from its graph.
     #[getter]
     fn _erased(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.read(py)?.ir().node(self.id).is_erased())
     }
 
-    /// A key that grows along the graph.
+    /// A key that increases along the graph.
     #[getter]
     fn _sort_key(&self, py: Python<'_>) -> PyResult<(u64,)> {
         Ok((self.read(py)?.ir().node(self.id).order(),))
@@ -519,10 +519,10 @@ impl PyNode {
         self.set_arguments(py, None, Some(&kwargs))
     }
 
-    /// Makes all users of this node use `replace_with` instead, and answers which they are.
+    /// Makes all users of this node use `replace_with` instead, and returns these users.
     ///
-    /// `delete_user_cb(user)` may say for each user whether it shall change. With
-    /// `propagate_meta`, the replacement, which must have none yet, gets this node's meta.
+    /// `delete_user_cb(user)` may decide for each user whether it changes. With `propagate_meta`,
+    /// the replacement, which must have none yet, gets this node's meta.
     #[pyo3(signature = (replace_with, delete_user_cb = None, *, propagate_meta = false))]
     fn replace_all_uses_with(
         slf: &Bound<'_, Self>,
@@ -596,8 +596,8 @@ impl PyNode {
     }
 
     /// Whether torch.fx's dead-code elimination would keep this node if nothing used it: inputs and
-    /// outputs, modules marked `_is_impure`, functions with side effects, and random functions
-    /// unless `impure_random` says that they may go.
+    /// outputs, modules marked `_is_impure`, functions with side effects, and, with
+    /// `impure_random`, functions that use random numbers.
     #[pyo3(signature = (impure_random = true))]
     fn is_impure(slf: &Bound<'_, Self>, impure_random: bool) -> PyResult<bool> {
         let module = slf.py().import(intern!(slf.py(), "corsac.fx.node"))?;
@@ -606,16 +606,16 @@ impl PyNode {
             .is_truthy()
     }
 
-    /// What is known of the node, as a notebook shows it.
+    /// Properties of the node, as HTML for notebooks.
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let module = slf.py().import(intern!(slf.py(), "corsac._drawing"))?;
         module.call_method1(intern!(slf.py(), "node_table"), (slf,))
     }
 
     /// The arguments matched to the parameters of the function or module called, with default
-    /// values filled in: a pair of args and kwargs, or None where they cannot be told.
+    /// values filled in: a pair of args and kwargs, or None where they are unknown.
     ///
-    /// `root` is the module that call_module targets are looked up in; types tell overloads apart.
+    /// `root` is the module that call_module targets are looked up in; types select overloads.
     #[pyo3(signature = (root, arg_types = None, kwarg_types = None, normalize_to_only_use_kwargs = false))]
     fn normalized_arguments<'py>(
         slf: &Bound<'py, Self>,
@@ -635,7 +635,7 @@ impl PyNode {
         module.call_method1(intern!(slf.py(), "_normalized_arguments"), args)
     }
 
-    /// Gives the value the first free name after `candidate`.
+    /// Gives the value the first free name based on `candidate`.
     fn _rename(&self, py: Python<'_>, candidate: &str) -> PyResult<()> {
         let mut graph = self.graph.bind(py).try_borrow_mut()?;
         graph
@@ -666,7 +666,7 @@ impl PyNode {
         Ok(self._sort_key(py)? >= other.get()._sort_key(py)?)
     }
 
-    /// What people have set to print the node with, or None.
+    /// The function that users have set to print the node with, or None.
     #[getter]
     fn _repr_fn<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         match self.slots.dict.get(py) {
@@ -728,14 +728,14 @@ impl PyNode {
 }
 
 impl PyNode {
-    /// What was made from the arguments when the graph was at `version`.
+    /// The value that was cached when the graph was at `version`.
     #[inline]
     fn remembered<T>(&self, py: Python<'_>, slot: &Slot<T>, version: u64) -> Option<Py<T>> {
         let is_good = self.version.load(Ordering::Relaxed) == version;
         is_good.then(|| slot.get(py)).flatten()
     }
 
-    /// Keeps a Python value made from the arguments.
+    /// Caches a Python value made from the arguments.
     fn remember<T>(&self, py: Python<'_>, slot: &Slot<T>, value: Py<T>, version: u64) {
         let mut stale = None;
         if self.version.swap(version, Ordering::Relaxed) != version {

@@ -1,16 +1,17 @@
-//! The class of nodes that Python sees, which PyO3 has no words for.
+//! The Python class of nodes, which PyO3 cannot express.
 //!
 //! `node.op` and `node.target` are read more often than anything else of a graph. torch.fx keeps
 //! them in slots of the object, which the interpreter reads by itself once a loop is warm; a
 //! property written in Rust costs a call each time, three times as much. So here they are slots
-//! too: copies of what the graph says, renewed whenever that changes ([`PyNode::renew`]).
+//! too: copies of data of the graph, renewed whenever that changes ([`PyNode::renew`]).
 //!
-//! Attributes that people set are in an ordinary `__dict__`, since the interpreter reads slots
-//! without a call only in classes that have no `__getattr__`. CPython 3.11 makes the dictionary of a
-//! class that declares one together with the object, and so may run the collector before the Rust
-//! half of the object is filled in. Therefore there are two classes: [`PyNode`] without a
-//! dictionary, which PyO3 makes objects of, and `Node`, which derives from it, is laid out alike and
-//! says where the dictionary is. An object is turned into a `Node` as soon as it is complete.
+//! Attributes that users set are in an ordinary `__dict__`, since the interpreter reads slots
+//! without a call only in classes that have no `__getattr__`. CPython 3.11 makes the dictionary of
+//! a class that declares one together with the object, and so may run the garbage collector before
+//! the Rust half of the object is filled in. Therefore there are two classes: [`PyNode`] without a
+//! dictionary, which PyO3 makes objects of, and `Node`, which derives from it, has the same layout
+//! and declares where the dictionary is. An object is turned into a `Node` as soon as it is
+//! complete.
 
 #![expect(
     unsafe_code,
@@ -30,11 +31,11 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use crate::node::PyNode;
 
-/// A reference to a Python object, or none, which the interpreter can read by itself where it lies:
-/// a pointer that may be null.
+/// A reference to a Python object, or none, which the interpreter can read in place: a pointer that
+/// may be null.
 ///
-/// Whoever touches it holds the interpreter's lock, which the module asks for (`gil_used`); so it
-/// needs no lock of its own.
+/// Every access holds the interpreter's lock, which the module asks for (`gil_used`); so it needs
+/// no lock of its own.
 #[repr(transparent)]
 pub(crate) struct Slot<T = PyAny>(UnsafeCell<Option<Py<T>>>);
 
@@ -46,8 +47,8 @@ impl<T> Default for Slot<T> {
     }
 }
 
-// SAFETY: all access is serialised by the interpreter's lock: `get` and `replace` take the proof that
-// it is held, `visit` runs within the collector, and the interpreter's own access is under it.
+// SAFETY: all access is serialised by the interpreter's lock: `get` and `replace` take the proof
+// that it is held, `visit` runs within the collector, and the interpreter's own access is under it.
 unsafe impl<T> Sync for Slot<T> {}
 
 impl<T> Slot<T> {
@@ -64,25 +65,25 @@ impl<T> Slot<T> {
         self.replace(py, None)
     }
 
-    /// Puts another object there; answers what was there, to be dropped when nothing is borrowed.
+    /// Replaces the object; returns the old one, to be dropped when nothing is borrowed.
     pub(crate) fn replace(&self, _py: Python<'_>, value: Option<Py<T>>) -> Option<Py<T>> {
         // SAFETY: as in `get`; nobody keeps a reference into the slot.
         unsafe { ptr::replace(self.0.get(), value) }
     }
 
-    /// For the garbage collector.
+    /// Visits the object, for the garbage collector.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         // SAFETY: the collector runs under the lock and does not write while it visits.
         visit.call(unsafe { &*self.0.get() })
     }
 }
 
-/// What the interpreter reads of a node.
+/// Fields of a node that the interpreter reads.
 #[derive(Default)]
 pub(crate) struct Slots {
     pub(crate) op: Slot<PyString>,
     pub(crate) target: Slot,
-    /// The attributes that people have set, once there are any.
+    /// Attributes set by users, once there are any.
     pub(crate) dict: Slot<PyDict>,
 }
 
@@ -92,7 +93,7 @@ pub(crate) fn node_class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     Ok(CLASS.get_or_try_init(py, || declare(py))?.bind(py))
 }
 
-/// Makes `object`, which PyO3 has just made, a `Node`.
+/// Turns `object`, which PyO3 has just made, into a `Node`.
 pub(crate) fn become_node(object: &Bound<'_, PyNode>) -> PyResult<()> {
     let class = node_class(object.py())?;
     if object.get_type().is(class) {
@@ -184,7 +185,7 @@ fn declare(py: Python<'_>) -> PyResult<Py<PyType>> {
         name: c"__dict__".as_ptr(),
         get: Some(ffi::PyObject_GenericGetDict),
         set: Some(ffi::PyObject_GenericSetDict),
-        doc: c"The attributes that people have set.".as_ptr(),
+        doc: c"Attributes set by users.".as_ptr(),
         closure: ptr::null_mut(),
     };
     // SAFETY: as above.
@@ -213,7 +214,7 @@ fn declare(py: Python<'_>) -> PyResult<Py<PyType>> {
         let class = ffi::PyType_FromSpecWithBases(&raw mut spec, bases.as_ptr());
         Bound::from_owned_ptr_or_err(py, class)?
     };
-    // What messages call objects of the class: `Node`, without the module.
+    // Messages call objects of the class `Node`, without the module.
     class.setattr("__name__", "Node")?;
     Ok(class.cast_into::<PyType>()?.unbind())
 }

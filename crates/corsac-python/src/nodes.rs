@@ -10,8 +10,8 @@ use crate::graph::{Changes, PyGraph};
 use crate::node::PyNode;
 use crate::node_class::Slot;
 
-/// The nodes of a graph in order, or in reverse. Nodes may come and go while it is iterated:
-/// what is inserted ahead is seen, what is erased is not.
+/// The nodes of a graph in order, or in reverse. Nodes may come and go during an iteration: those
+/// inserted ahead are seen, erased ones are not.
 #[pyclass(name = "Nodes", module = "corsac.fx.graph", frozen, sequence)]
 pub(crate) struct PyNodes {
     graph: Py<PyGraph>,
@@ -60,18 +60,18 @@ impl PyNodes {
     }
 }
 
-/// How many nodes are looked up at once, at most.
+/// Largest number of nodes that are looked up at once.
 const AHEAD: usize = 16;
 
-/// A place in the list of nodes.
+/// A position in the list of nodes.
 ///
-/// The next few nodes are looked up together and kept, which is good for as long as the graph does
-/// not change.
+/// The next few nodes are looked up together and cached, for as long as the graph does not change.
 #[pyclass(name = "NodeIterator", module = "corsac.fx.graph", frozen)]
 pub(crate) struct PyNodeIterator {
     graph: Py<PyGraph>,
     reversed: bool,
-    /// Index of the node before the first one in `ahead`, the root's at first; `DONE` after the last one.
+    /// Index of the node before the first one in `ahead`, the root's at first; `DONE` after the
+    /// last one.
     before: AtomicUsize,
     changes: Changes,
     /// The count of changes when `ahead` was filled.
@@ -79,7 +79,7 @@ pub(crate) struct PyNodeIterator {
     ahead: [Slot<PyNode>; AHEAD],
     /// Their indices: a loop that only counts need not read its nodes.
     indices: [AtomicUsize; AHEAD],
-    /// The part of `ahead` that is to be answered.
+    /// The range of `ahead` that is still to be returned.
     begin: AtomicUsize,
     end: AtomicUsize,
 }
@@ -110,8 +110,8 @@ impl PyNodeIterator {
         })
     }
 
-    /// The next of the nodes that were looked up, if it is still the next one. Neither panics nor drops
-    /// an object.
+    /// The next of the nodes that were looked up, if it is still the next one. Neither panics nor
+    /// drops an object.
     #[inline]
     pub(crate) fn known(&self, py: Python<'_>) -> Option<Py<PyNode>> {
         let begin = get(&self.begin);
@@ -123,13 +123,13 @@ impl PyNodeIterator {
         Some(node)
     }
 
-    /// Index of the node answered last, or what else `before` says.
+    /// Index of the node returned last, or else the value of `before`.
     fn at(&self) -> usize {
         let answered = get(&self.begin).checked_sub(1);
         get(answered.map_or(&self.before, |last| &self.indices[last]))
     }
 
-    /// Looks up the nodes after the one answered last: one at first and where the graph has changed
+    /// Looks up the nodes after the one returned last: one at first and where the graph has changed
     /// in between, otherwise twice as many as before.
     #[inline(never)]
     fn look_ahead(&self, py: Python<'_>) -> PyResult<()> {

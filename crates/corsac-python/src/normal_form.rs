@@ -1,4 +1,4 @@
-//! Calls in another form, in graphs of Python.
+//! Normal forms of calls, in graphs of Python.
 
 use corsac_ir::Op;
 use corsac_ops::signature::python_operator;
@@ -18,8 +18,8 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Gives the arguments of PyTorch's functions in `graph` by keyword. Answers every call of one that
-/// had arguments by position.
+/// Passes the arguments of PyTorch's functions in `graph` by keyword. Returns every call of one
+/// that had arguments by position.
 #[pyfunction]
 #[pyo3(signature = (graph, *, budget = None))]
 pub(crate) fn keyword_arguments(
@@ -34,7 +34,7 @@ pub(crate) fn keyword_arguments(
     sites(graph, &found)
 }
 
-/// Writes functions of `torch` in `graph` as operators of Python. Answers every call of one that
+/// Replaces functions of `torch` in `graph` by operators of Python. Returns every call of one that
 /// Python has an operator for.
 #[pyfunction]
 #[pyo3(signature = (graph, *, budget = None))]

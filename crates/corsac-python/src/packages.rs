@@ -1,5 +1,5 @@
-//! Graphs of torch.fx where those of corsac.fx are expected, and the other way round: `corsac.fx._packages` says which
-//! is an error.
+//! Checks for graphs of torch.fx where those of corsac.fx are expected, and the other way round:
+//! `corsac.fx._packages` decides which are errors.
 
 use pyo3::PyTypeCheck;
 use pyo3::intern;
@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyString};
 
-/// A graph or node of corsac.fx, for `taker`; what is of torch.fx is an error that says how to convert it.
+/// Casts a graph or node of corsac.fx, for `taker`; one of torch.fx is an error that says how to
+/// convert it.
 pub(crate) fn ours<'a, 'py, T: PyTypeCheck>(
     value: &'a Bound<'py, PyAny>,
     taker: &str,
@@ -20,7 +21,7 @@ pub(crate) fn ours<'a, 'py, T: PyTypeCheck>(
     Ok(found?)
 }
 
-/// Raises if the function that asks for nodes is a part of torch.fx that only works on its own.
+/// Raises if the calling function is a part of torch.fx that only works on graphs of torch.fx.
 pub(crate) fn refuse_torch_reader(py: Python<'_>) -> PyResult<()> {
     static GETFRAME: PyOnceLock<Py<PyCFunction>> = PyOnceLock::new();
     let frame = GETFRAME.import(py, "sys", "_getframe")?.call0()?;

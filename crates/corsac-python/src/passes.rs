@@ -16,8 +16,8 @@ use crate::graph::PyGraph;
 use crate::node::PyNode;
 use crate::rules::finish;
 
-/// A place where a pass did something, or did not: name of the node, what it calls, another node
-/// or module that is concerned, and the reason where nothing was done.
+/// A site of a pass: name of the node, its target, another node or module that is concerned, and
+/// the reason where nothing was done.
 pub(crate) type Site = (String, String, Option<String>, Option<String>);
 
 pub(crate) fn site(
@@ -31,7 +31,7 @@ pub(crate) fn site(
     (name, target, other, reason)
 }
 
-/// Removes nodes in this order, calling the owning module's hooks where it has any.
+/// Removes nodes in this order, calling the owning module's hooks if it has any.
 fn erase(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<()> {
     let py = graph.py();
     if nodes.is_empty() {
@@ -62,7 +62,7 @@ fn erase(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<()> {
     Ok(())
 }
 
-/// After nodes were removed in Rust: lets Python know.
+/// Updates Python's side after nodes were removed in Rust.
 pub(crate) fn erased(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<()> {
     let py = graph.py();
     let hooks = graph
@@ -103,8 +103,8 @@ fn dead_code_of(
     Ok(report)
 }
 
-/// Removes what nobody can observe from `graph`. Answers the nodes that were removed and those
-/// that nobody uses and that stay, with the reason.
+/// Removes nodes of `graph` that have no observable effect. Returns the nodes that were removed,
+/// and the unused ones that stay, with the reason.
 #[pyfunction]
 #[pyo3(signature = (graph, *, impure_random = true, budget = None))]
 pub(crate) fn eliminate_dead_code(
@@ -123,8 +123,9 @@ pub(crate) fn eliminate_dead_code(
     Ok(removed.chain(kept).collect())
 }
 
-/// Computes once what `graph` computes twice; nodes in `keep` stay and take nobody's place. Answers the
-/// nodes that were removed, each with the one that took its place, and those that stay, with the reason.
+/// Computes values once that `graph` computes twice; nodes in `keep` stay and replace no others.
+/// Returns the nodes that were removed, each with its replacement, and those that stay, with the
+/// reason.
 #[pyfunction]
 #[pyo3(signature = (graph, *, keep = Vec::new(), budget = None))]
 pub(crate) fn common_subexpressions(
@@ -175,8 +176,8 @@ pub(crate) fn common_subexpressions(
 }
 
 /// Folds batch norms into the layers beside them. `fold(plans)` gets a dictionary for each; it
-/// makes the new weights, in order, and answers for each the names of weight and bias, or why it
-/// cannot be done. Answers every batch norm, with the layer.
+/// makes the new weights, in order, and returns for each the names of weight and bias, or the
+/// reason why it is impossible. Returns every batch norm, with the layer.
 #[pyfunction]
 #[pyo3(signature = (graph, fold, *, linear = false, budget = None))]
 pub(crate) fn fold_batch_norms(
@@ -230,7 +231,7 @@ pub(crate) fn fold_batch_norms(
     Ok(sites.collect())
 }
 
-/// What Python has to know to make the weights.
+/// Describes a plan to Python, which makes the weights.
 fn describe_plan<'py>(
     py: Python<'py>,
     site: &conv_bn::Site,
@@ -255,8 +256,8 @@ fn describe_plan<'py>(
     Ok(described)
 }
 
-/// Removes what computes what is there already. Answers every such node, with what takes its
-/// place.
+/// Removes nodes that compute a value which exists already. Returns every such node, with its
+/// replacement.
 #[pyfunction]
 #[pyo3(signature = (graph, *, budget = None))]
 pub(crate) fn remove_no_ops(
@@ -285,7 +286,7 @@ pub(crate) fn remove_no_ops(
 }
 
 /// Removes dropouts that are the identity, with `in_training` also modules in training mode.
-/// Answers every dropout.
+/// Returns every dropout.
 #[pyfunction]
 #[pyo3(signature = (graph, *, in_training = false, budget = None))]
 pub(crate) fn remove_dropout(
@@ -314,11 +315,11 @@ pub(crate) fn remove_dropout(
     Ok(sites.collect())
 }
 
-/// Nodes whose values are the same in every call, those of them that are to be kept, and sites.
+/// Nodes whose values are the same in every call, those of them that have to be kept, and sites.
 type Constants = (Vec<Py<PyNode>>, Vec<Py<PyNode>>, Vec<Site>);
 
-/// Finds what does not depend on the inputs of `graph`; calls in `skipped` count as if they did.
-/// Answers the constant nodes, those calls among them that other nodes use, and as sites those
+/// Finds the nodes that do not depend on the inputs of `graph`; calls in `skipped` count as if they
+/// did. Returns the constant nodes, those calls among them that other nodes use, and as sites those
 /// calls of constants that have to be made every time, with the reason. Changes nothing.
 #[pyfunction]
 #[pyo3(signature = (graph, skipped, *, budget = None))]
@@ -352,9 +353,9 @@ pub(crate) fn find_constants(
     ))
 }
 
-/// What a node does besides computing its value: the nodes that it writes to, those that its value
-/// may share storage with, whether it draws random numbers, has a side effect, reads and writes
-/// state that is no argument, is unknown.
+/// Effects of a node besides its value: the nodes that it writes to, those that its value may share
+/// storage with, whether it uses random numbers, has a side effect, reads and writes state that is
+/// no argument, is unknown.
 type NodeEffects = (
     Vec<Py<PyNode>>,
     Vec<Py<PyNode>>,
@@ -365,11 +366,11 @@ type NodeEffects = (
     bool,
 );
 
-/// The same of a node in its graph: whether it is a barrier, whether how tensors lie in memory decides if it
-/// shares storage with them, and the number of what it may share storage with.
+/// The same for a node in its graph: whether it is a barrier, whether the layout of tensors in
+/// memory decides if it shares storage with them, and the number of its alias class.
 type PlacedEffects = (NodeEffects, bool, bool, usize);
 
-/// What `node` does besides computing its value.
+/// Effects of `node` besides its value.
 #[pyfunction]
 pub(crate) fn node_effects(node: &Bound<'_, PyNode>) -> PyResult<NodeEffects> {
     let graph = node.get().graph(node.py());
@@ -379,9 +380,9 @@ pub(crate) fn node_effects(node: &Bound<'_, PyNode>) -> PyResult<NodeEffects> {
     handed_out(graph, &borrowed, &effects)
 }
 
-/// What each node of `graph` does besides computing its value, in order: the same as
-/// `node_effects`, whether nodes after it may compute something else than nodes before, whether it
-/// depends on how arguments lie in memory if it shares storage with them, and the number of the values
+/// Effects of each node of `graph` besides its value, in order: the same as `node_effects`, whether
+/// nodes after it may compute something else than nodes before, whether the layout of arguments in
+/// memory decides if it shares storage with them, and the number of its alias class, the values
 /// that it may share storage with: 0 for inputs and attributes.
 #[pyfunction]
 pub(crate) fn graph_effects(graph: &Bound<'_, PyGraph>) -> PyResult<Vec<PlacedEffects>> {
@@ -420,7 +421,7 @@ fn handed_out(
     ))
 }
 
-/// Whether a call of the program that `graph` is does anything besides computing its result.
+/// Whether a call of the program `graph` does anything besides computing its result.
 #[pyfunction]
 pub(crate) fn has_effects(graph: &Bound<'_, PyGraph>) -> PyResult<bool> {
     let facts = Facts::of_graph(graph)?;
@@ -437,13 +438,12 @@ pub(crate) fn has_effects(graph: &Bound<'_, PyGraph>) -> PyResult<bool> {
 
 #[pymethods]
 impl PyGraph {
-    /// Removes nodes whose value nobody uses, unless they do something that can be observed:
-    /// write to an input, an attribute or a value that is used later (or that shares storage with
-    /// it), draw random numbers, have a registered side effect, or call something of which nothing
-    /// is known. Answers whether the graph has changed; graph modules that it names as attributes
-    /// are cleaned too.
+    /// Removes nodes whose value is unused, unless they do something that can be observed: write
+    /// to an input, an attribute or a value that is used later (or that shares storage with it),
+    /// use random numbers, have a registered side effect, or call something unknown. Returns
+    /// whether the graph has changed; graph modules that it names as attributes are cleaned too.
     ///
-    /// With `is_impure_node`, that function alone says which unused nodes stay, as in torch.fx.
+    /// With `is_impure_node`, that function alone decides which unused nodes stay, as in torch.fx.
     #[pyo3(signature = (is_impure_node = None))]
     fn eliminate_dead_code(
         slf: &Bound<'_, Self>,
@@ -463,8 +463,8 @@ impl PyGraph {
     }
 }
 
-/// From the last node to the first, removes those that nobody uses by then and that are not
-/// impure, as Python says.
+/// Removes nodes, from the last to the first, that are unused by then and for which `is_impure`
+/// returns false.
 fn erase_where_told(graph: &Bound<'_, PyGraph>, is_impure: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = graph.py();
     let nodes: Vec<NodeId> = graph.try_borrow()?.ir().nodes().rev().collect();

@@ -1,4 +1,4 @@
-//! Parts of graphs of Python on devices.
+//! Placement of parts of graphs of Python on devices.
 
 use corsac_ir::{NodeId, SecondaryMap};
 use corsac_passes::placement::{
@@ -26,7 +26,7 @@ type Devices = Vec<(i64, i64)>;
 /// The nodes of each part, and the numbers of its devices.
 type Parts = Vec<(Vec<Py<PyNode>>, Vec<i64>)>;
 
-/// What a list says of each node of a graph, in order.
+/// A map from the nodes of a graph to the entries of `list`, which are in their order.
 fn by_node<T: Clone + Default>(graph: &PyGraph, list: &[T]) -> PyResult<SecondaryMap<NodeId, T>> {
     let ir = graph.ir();
     let mut map = SecondaryMap::with_capacity(ir.id_bound());
@@ -49,7 +49,7 @@ fn refused(error: PlacementError) -> PyErr {
     PyRuntimeError::new_err(error.to_string())
 }
 
-/// Reads the graph, and has `place` find the parts.
+/// Reads the graph, and calls `place` to find the parts.
 fn placed(
     graph: &Bound<'_, PyGraph>,
     sizes: &Sizes,
@@ -74,8 +74,8 @@ fn times_of(graph: &PyGraph, program: &Program<'_>, seconds: &[f64], rate: f64) 
     Ok(Times::of(program, rate, |node| *seconds.get(node)))
 }
 
-/// Parts of `graph` that fill one device after the other. `sizes` has the bytes of each node, of its
-/// value and with its parameters; `devices` the bytes and the number of each device.
+/// Parts of `graph` that fill one device after the other. `sizes` has the bytes of each node, of
+/// its value and with its parameters; `devices` the bytes and the number of each device.
 #[pyfunction]
 pub(crate) fn place_by_size(
     graph: &Bound<'_, PyGraph>,
@@ -87,8 +87,8 @@ pub(crate) fn place_by_size(
     })
 }
 
-/// Parts of `graph` that were combined as long as that saves time. `seconds` says how long each node
-/// takes, `rate` how many bytes a second move between devices.
+/// Parts of `graph`, combined as long as that saves time. `seconds` has the time of each node,
+/// `rate` is in bytes a second between devices.
 #[pyfunction]
 pub(crate) fn place_by_cost(
     graph: &Bound<'_, PyGraph>,
@@ -118,8 +118,8 @@ pub(crate) fn place_by_exchange(
     })
 }
 
-/// Parts of `graph` with embeddings on devices of their own, `bytes` large each, and copies of the rest
-/// on all of these. `embeddings` says of each node whether it is one.
+/// Parts of `graph` with embeddings on devices of their own, `bytes` large each, and copies of the
+/// rest on all of these. `embeddings` has for each node whether it is one.
 #[pyfunction]
 pub(crate) fn place_with_embeddings(
     graph: &Bound<'_, PyGraph>,

@@ -1,4 +1,4 @@
-//! Operators that overwrite their inputs, on graphs of Python.
+//! In-place operators, in graphs of Python.
 
 use corsac_passes::reinplace::{Options, find};
 use pyo3::exceptions::PyRuntimeError;
@@ -12,9 +12,9 @@ use crate::graph::PyGraph;
 use crate::passes::{Site, erased, site};
 use crate::resolve::resolve;
 
-/// Makes operators of `graph` overwrite their inputs where nobody can tell; with `gradients` only
-/// where gradients are computed without what is overwritten. Answers every call of an operator with
-/// an in-place form: what is called instead, or why it stays.
+/// Replaces operators of `graph` by in-place forms where that cannot be observed; with `gradients`,
+/// only where gradients are computed without the overwritten values. Returns every call of an
+/// operator with an in-place form: its replacement, or the reason why it stays.
 #[pyfunction]
 #[pyo3(signature = (graph, *, gradients, budget = None))]
 pub(crate) fn reinplace(
@@ -36,7 +36,7 @@ pub(crate) fn reinplace(
         )
         .map_err(pass_error)
     })?;
-    // Sites show what was called.
+    // Sites show the old targets.
     let sites = {
         let borrowed = graph.try_borrow()?;
         let sites = report.sites.iter().map(|s| {

@@ -1,4 +1,4 @@
-//! From qualified names to Python objects and back, without running what a text says.
+//! Conversion of qualified names to Python objects and back, without running any code of a text.
 
 use pyo3::exceptions::{PyAttributeError, PyKeyError, PyTypeError};
 use pyo3::intern;
@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyEllipsis, PyList, PyModule, PyString, PyTuple, PyTyp
 use crate::allowed_names::AllowedNames;
 use crate::callable::CallableNames;
 
-/// How deep `a[b[...]]` may nest in the name of a type.
+/// Deepest nesting of `a[b[...]]` in the name of a type.
 const MAX_DEPTH: usize = 32;
 
 /// Modules that are imported to look a name up in them; others have to be imported already.
@@ -20,8 +20,8 @@ const IMPORTED: [&str; 4] = ["torch", "operator", "builtins", "math"];
 /// Looks into torch, operator, builtins, math and modules that are imported already, imports
 /// nothing else, and calls nothing but the subscription of a type.
 ///
-/// With `allowed`, what the name leads to must be allowed under its own name too: `torch.os.system`
-/// is `os.system`. It is not found otherwise.
+/// With `allowed`, the object must be allowed under its own name too: `torch.os.system` is
+/// `os.system`. It is not found otherwise.
 pub(crate) fn resolve<'py>(
     py: Python<'py>,
     name: &str,
@@ -72,8 +72,7 @@ pub(crate) fn name_of(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     Ok(same.then_some(name))
 }
 
-/// Whether `object` is a type with parameters, or a string: what stands for the same thing without
-/// being the same object.
+/// Whether `object` is a type with parameters, or a string: equal ones are not the same object.
 pub(crate) fn is_made_anew(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(object.is_exact_instance_of::<PyString>() || is_generic(object)?)
 }
@@ -193,7 +192,7 @@ impl<'py> Types<'py, '_> {
     }
 }
 
-/// The object called `name` in the module that the longest prefix of the name names.
+/// The object called `name`, in the module that the longest possible prefix names.
 fn dotted<'py>(
     py: Python<'py>,
     name: &str,
@@ -244,8 +243,8 @@ fn dotted<'py>(
     Ok(None)
 }
 
-/// The name that `object` has itself, where `path`, by which it was reached, says something else:
-/// of a module that is an attribute of another one, and of what was defined in another package.
+/// The object's own name, if it differs from `path`, by which it was reached: for a module that is
+/// an attribute of another one, and for an object that was defined in another package.
 fn foreign_name(object: &Bound<'_, PyAny>, path: &str) -> PyResult<Option<String>> {
     let text = |name: &str| -> PyResult<Option<String>> {
         let value = object.getattr_opt(name)?;
@@ -257,7 +256,7 @@ fn foreign_name(object: &Bound<'_, PyAny>, path: &str) -> PyResult<Option<String
     let Some(module) = text("__module__")? else {
         return Ok(None);
     };
-    // What is public in `operator` is defined in `_operator`.
+    // Public names of `operator` are defined in `_operator`.
     let package = |name: &str| {
         name.split('.')
             .next()
@@ -270,8 +269,8 @@ fn foreign_name(object: &Bound<'_, PyAny>, path: &str) -> PyResult<Option<String
     Ok(own.map(|own| format!("{module}.{own}")))
 }
 
-/// What `object` has under this name. Modules other than torch's are not asked to make it up, and
-/// instances of classes are not asked at all, since either may run any code.
+/// The attribute of `object` with this name. Modules other than torch's are not asked to compute
+/// it, and instances of classes are not asked at all, since either may run any code.
 fn attribute<'py>(
     object: &Bound<'py, PyAny>,
     name: &str,
@@ -289,7 +288,7 @@ fn attribute<'py>(
     };
     match found {
         Ok(found) => Ok(Some(found)),
-        // What torch.ops raises for an operator that does not exist varies.
+        // The exception of torch.ops for a missing operator varies.
         Err(error)
             if error.is_instance_of::<PyAttributeError>(py)
                 || error.is_instance_of::<PyKeyError>(py)

@@ -1,4 +1,4 @@
-//! Subgraph replacement: what `corsac.fx.subgraph_rewriter` is made of.
+//! Subgraph replacement, the base of `corsac.fx.subgraph_rewriter`.
 
 use corsac_ir::matching::{Match, MatchOptions, SubgraphMatcher};
 use corsac_ir::rewrite::{
@@ -15,8 +15,8 @@ use crate::error::{graph_error, match_error, rewrite_error};
 use crate::graph::PyGraph;
 use crate::node::PyNode;
 
-/// Rewrites matches, as far as that goes, and says what stopped it. Calls no hooks; handles of
-/// nodes that are gone live as long as somebody else holds them.
+/// Rewrites matches until an error, and returns it with those that were rewritten. Calls no hooks;
+/// handles of nodes that are gone live as long as somebody else holds them.
 pub(crate) fn replace_all(
     graph: &Bound<'_, PyGraph>,
     pattern: &Bound<'_, PyGraph>,
@@ -56,7 +56,7 @@ pub(crate) fn replace_all(
     Ok((done, outcome))
 }
 
-/// That a graph which is to be read is not the one that is to be changed.
+/// Checks that a graph which is to be read is not the one that is to be changed.
 pub(crate) fn check_distinct(
     graph: &Bound<'_, PyGraph>,
     other: &Bound<'_, PyGraph>,
@@ -70,7 +70,7 @@ pub(crate) fn check_distinct(
     Ok(())
 }
 
-/// What is at hand while a graph is rewritten.
+/// State of a rewrite.
 struct Step<'s, 'm> {
     ir: &'s mut corsac_ir::Graph,
     rewriter: &'s mut Rewriter<'m>,
@@ -79,7 +79,7 @@ struct Step<'s, 'm> {
 }
 
 /// Runs `change` while `graph` is borrowed to be changed and the others to be read, and attaches
-/// the Python objects that come with the new nodes.
+/// the Python objects of the new nodes.
 fn rewrite<T>(
     graph: &Bound<'_, PyGraph>,
     pattern: &Bound<'_, PyGraph>,
@@ -89,7 +89,7 @@ fn rewrite<T>(
 ) -> PyResult<T> {
     let (pattern, from) = (pattern.try_borrow()?, replacement.try_borrow()?);
     let mut translation = graph.try_borrow()?.translation(&from);
-    // Whether nodes may be without users has been decided before the search.
+    // Nodes without users have been allowed or refused before the search.
     let matcher = SubgraphMatcher::with_effects(pattern.ir(), MatchOptions::default(), |_| true)
         .map_err(match_error)?;
     let mut rewriter = Rewriter::resume(&matcher, std::mem::take(changed));
@@ -107,8 +107,9 @@ fn rewrite<T>(
     answer
 }
 
-/// Gives each batch of new nodes the metadata of what the match returned, and over it that of the
-/// replacement's nodes. What describes a value goes to the node only that now has that value.
+/// Gives each batch of new nodes the metadata of the nodes that the match returned, overridden by
+/// that of the replacement's nodes. Metadata that describes a value goes only to the node that now
+/// has that value.
 fn carry_metas<'r>(
     graph: &Bound<'_, PyGraph>,
     replacement: &Bound<'_, PyGraph>,
@@ -141,8 +142,8 @@ fn carry_metas<'r>(
     Ok(())
 }
 
-/// Replaces matches one by one, with what Python code may have made of them in between, and calls
-/// the hooks of the graph's owning module.
+/// Replaces matches one by one, whose values Python code may change in between, and calls the hooks
+/// of the graph's owning module.
 #[pyclass(name = "Rewriter", module = "corsac._core")]
 pub(crate) struct PyRewriter {
     graph: Py<PyGraph>,
@@ -163,7 +164,7 @@ impl PyRewriter {
     }
 
     /// Replaces one match, given by its `nodes_map` and `placeholder_nodes`, in which the
-    /// placeholders stand for what the new nodes use afterwards. Answers the new nodes.
+    /// placeholders' values become those that the new nodes use. Returns the new nodes.
     fn replace<'py>(
         slf: &Bound<'py, Self>,
         nodes_map: &Bound<'py, PyDict>,
@@ -223,7 +224,7 @@ fn handles(graph: &Bound<'_, PyGraph>, ids: &[NodeId]) -> PyResult<Vec<Py<PyNode
         .collect()
 }
 
-/// Reads what pattern nodes stand for.
+/// Reads the values of pattern nodes.
 fn read_bindings(
     graph: &Bound<'_, PyGraph>,
     pattern: &Bound<'_, PyGraph>,
@@ -250,7 +251,7 @@ fn read_bindings(
     })
 }
 
-/// Writes back what placeholders stand for.
+/// Writes the values of placeholders back.
 fn write_placeholders(
     graph: &Bound<'_, PyGraph>,
     pattern: &Bound<'_, PyGraph>,
@@ -291,7 +292,7 @@ pub(crate) fn call_create_hooks(graph: &Bound<'_, PyGraph>, added: &[Py<PyNode>]
     Ok(())
 }
 
-/// Redirects the uses of what the match returned, with the replace hooks called before.
+/// Redirects the uses of the nodes that the match returned, after the replace hooks.
 fn redirect(graph: &Bound<'_, PyGraph>, patch: &Patch) -> PyResult<()> {
     let py = graph.py();
     for (old, new) in patch.redirections() {

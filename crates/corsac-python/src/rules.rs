@@ -1,4 +1,4 @@
-//! Rewrite rules: made of text or of two traced functions, and applied to graphs of Python.
+//! Rewrite rules, from text or from two traced functions, applied to graphs of Python.
 
 use std::collections::HashMap;
 
@@ -29,24 +29,24 @@ use crate::passes::erased;
 use crate::resolve::resolve;
 use crate::rewriting::call_create_hooks;
 
-/// A place where a rule matched: name of the node, what it calls, what took its place, why nothing
-/// did, the rule.
+/// A site of a rule: name of the node, its target, its replacement, the reason if there is none,
+/// the rule.
 type RuleSite = (String, String, Option<String>, Option<String>, String);
 
 /// One rewrite rule.
 #[pyclass(name = "RewriteRule", module = "corsac._core", frozen)]
 pub(crate) struct PyRewriteRule {
     rule: Rule,
-    /// Callables by the names that the rule has for them, where their own would not do.
+    /// Callables by their names in the rule, where their own would not do.
     callables: Vec<(String, Py<PyAny>)>,
     condition: Option<Py<PyAny>>,
     build: Option<Build>,
 }
 
-/// Makes what takes the place of each match.
+/// Builds the replacement of each match.
 struct Build {
     build: Py<PyAny>,
-    /// How many inputs the pattern has.
+    /// Number of inputs of the pattern.
     inputs: usize,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn parse_rules(text: &str) -> PyResult<Vec<PyRewriteRule>> {
 /// The class of a module, and its settings by name.
 type ModuleSettings<'py> = (String, Vec<(String, Bound<'py, PyAny>)>);
 
-/// What modules in a pattern stand for; settings that are no literals do not count.
+/// Patterns of the modules in a pattern; settings that are no literals do not count.
 fn module_patterns(
     py: Python<'_>,
     modules: HashMap<String, ModuleSettings<'_>>,
@@ -126,14 +126,14 @@ fn literal_pattern(value: &Known) -> Option<Pattern> {
     }))
 }
 
-/// What Python knows of modules, with their settings.
+/// Facts from Python about modules, with their settings.
 struct RuleFacts {
     facts: Facts,
     types: TypeFacts,
 }
 
 impl RuleFacts {
-    /// Asks Python about modules that the graph does not call yet.
+    /// Adds the facts about modules that the graph does not call yet.
     fn learn<'p>(
         &mut self,
         graph: &Bound<'_, PyGraph>,
@@ -170,10 +170,11 @@ impl Host for RuleFacts {
     }
 }
 
-/// The rule that replaces what the graph `pattern` computes by what `replacement` computes.
-/// `condition(match)` says at each match whether it may. Without `replacement`, `build(match)`
-/// answers the graph that takes the place of a match, or None or a string, why nothing does. `modules`
-/// has, for the modules that the pattern calls, the class of `torch.nn` and the settings that count.
+/// The rule that replaces the computation of the graph `pattern` by that of `replacement`.
+/// `condition(match)` decides at each match whether it may. Without `replacement`, `build(match)`
+/// returns the graph that replaces a match, or None, or a string with the reason why none does.
+/// `modules` has, for the modules that the pattern calls, the class of `torch.nn` and the settings
+/// that count.
 #[pyfunction]
 #[pyo3(signature = (name, pattern, replacement, condition = None, build = None, modules = None))]
 pub(crate) fn rule_from_graphs(
@@ -227,8 +228,8 @@ pub(crate) fn rule_from_graphs(
     })
 }
 
-/// The name by which rules know a function: the qualified one for those of PyTorch and Python; for
-/// others also which object it is, since names may be shared.
+/// Name of a function in rules: the qualified one for those of PyTorch and Python; for others with
+/// the address of the object, since names may be shared.
 fn rule_name(graph: &PyGraph, id: FunctionId) -> String {
     let name = graph.ir().function_name(id);
     let known = ["torch.", "operator.", "_operator.", "builtins.", "math."];
@@ -248,7 +249,7 @@ pub(crate) struct PyRuleSet {
     conditions: Vec<Question>,
 }
 
-/// What Python is asked at the matches of a rule.
+/// Callbacks of a rule for its matches.
 struct Question {
     condition: Option<Py<PyAny>>,
     build: Option<Build>,
@@ -287,8 +288,8 @@ impl PyRuleSet {
     }
 
     /// Applies the rules to `graph` until none matches any more, or `limit` rewrites were made.
-    /// `make_match(values, roots)` makes what conditions are asked about. Answers every place where
-    /// a pattern matched.
+    /// `make_match(values, roots)` makes the argument of conditions. Returns every place where a
+    /// pattern matched.
     #[pyo3(signature = (graph, make_match, limit = None, budget = None))]
     fn apply(
         &self,
@@ -308,8 +309,8 @@ impl PyRuleSet {
         apply(graph, &self.set, &self.callables, host, limit, budget)
     }
 
-    /// The modules and attributes that results name by their paths in the module with the graph, each
-    /// with the rule.
+    /// Paths of the modules and attributes that results name, in the module with the graph, each
+    /// after the name of its rule.
     fn places(&self) -> Vec<(String, String)> {
         let rules = self.set.rules().iter();
         let places = rules.flat_map(|rule| rule.places().map(move |place| (rule, place)));
@@ -333,7 +334,7 @@ impl PyRuleSet {
 }
 
 /// Simplifies `graph` by the laws of algebra: those that hold to the last bit, or with `fast_math`
-/// also those that hold up to rounding. Answers every place where a law matched.
+/// also those that hold up to rounding. Returns every place where a law matched.
 #[pyfunction]
 #[pyo3(signature = (graph, *, fast_math = false, limit = None, budget = None))]
 pub(crate) fn simplify(
@@ -419,7 +420,8 @@ fn apply(
     Ok(sites.collect())
 }
 
-/// Python is asked while the graph can be read, and the graph is changed while Python is not asked.
+/// Runs a session: Python is called while the graph can be read, and the graph is changed in
+/// between.
 fn run_with_conditions(
     graph: &Bound<'_, PyGraph>,
     session: &mut Session<'_>,
@@ -459,7 +461,7 @@ fn run_with_conditions(
     }
 }
 
-/// Carries metadata over, calls hooks and lets go of the handles of nodes that are gone.
+/// Copies metadata, calls hooks and releases the handles of nodes that are gone.
 pub(crate) fn finish(graph: &Bound<'_, PyGraph>, added: &[Added], gone: &[NodeId]) -> PyResult<()> {
     let py = graph.py();
     for added in added {
@@ -490,7 +492,7 @@ pub(crate) fn finish(graph: &Bound<'_, PyGraph>, added: &[Added], gone: &[NodeId
     erased(graph, gone)
 }
 
-/// The functions of the graph that results call, entered where they are new.
+/// The functions of the graph that results call, added where they are new.
 pub(crate) fn result_functions(
     graph: &Bound<'_, PyGraph>,
     set: &RuleSet,
@@ -517,7 +519,7 @@ pub(crate) fn result_functions(
     Ok(functions)
 }
 
-/// The functions of the graph that rules know by a name of their own.
+/// The functions of the graph that rules have a special name for.
 pub(crate) fn names_of(
     graph: &Bound<'_, PyGraph>,
     callables: &FxHashMap<String, Py<PyAny>>,
@@ -531,27 +533,27 @@ pub(crate) fn names_of(
     Ok(named.collect())
 }
 
-/// Asks Python whether conditions hold.
+/// Evaluates conditions in Python.
 struct Conditions<'a, 'py> {
     graph: &'a Bound<'py, PyGraph>,
     make_match: &'a Bound<'py, PyAny>,
     conditions: &'a [Question],
-    /// What a condition raised.
+    /// Exception raised by a condition.
     failure: Option<PyErr>,
-    /// What was built for a match, which the session does not know of yet.
+    /// Replacement of a match that the session does not have yet.
     pending: Option<Pending>,
-    /// The match for which the session has what was built.
+    /// The match whose replacement the session has.
     built: Option<((usize, NodeId), String)>,
 }
 
-/// What takes the place of one match.
+/// Replacement of one match.
 struct Pending {
     rule: usize,
     node: NodeId,
-    /// What the variables stand for.
+    /// Values of the variables, as text.
     values: String,
     replacement: Replacement,
-    /// Callables by the names that the replacement has for them.
+    /// Callables by their names in the replacement.
     callables: Vec<(String, Py<PyAny>)>,
 }
 
@@ -570,7 +572,7 @@ impl Conditions<'_, '_> {
             .as_ref()
             .is_some_and(|own| own.0 == at && own.1 == shown)
         {
-            // It was asked when it was built.
+            // The condition was checked when the replacement was built.
             return Ok(Answer::Yes);
         }
         let borrowed = self.graph.try_borrow()?;

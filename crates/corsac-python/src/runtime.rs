@@ -1,4 +1,4 @@
-//! Python objects that the bindings need over and over, looked up once.
+//! Python objects that the bindings use often, looked up once.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use corsac_ir::{DType, Layout, MemoryFormat, Op};
 
-/// The closed sets of PyTorch, from object to value and back.
+/// Members of PyTorch's closed sets, from object to value and back.
 pub(crate) struct TorchValues {
     by_object: FxHashMap<usize, TorchValue>,
     dtypes: FxHashMap<DType, Py<PyAny>>,
@@ -69,7 +69,7 @@ impl TorchValues {
         VALUES.get_or_try_init(py, || Self::load(py))
     }
 
-    /// What `object` is, if it is a member of a closed set.
+    /// The value for `object`, if it is a member of a closed set.
     pub(crate) fn of(&self, object: &Bound<'_, PyAny>) -> Option<TorchValue> {
         self.by_object.get(&(object.as_ptr() as usize)).copied()
     }
@@ -103,7 +103,7 @@ pub(crate) fn op_name(py: Python<'_>, op: Op) -> &Bound<'_, PyString> {
     }
 }
 
-/// A list that refuses to be changed: `corsac.fx.immutable_collections.immutable_list`.
+/// An immutable list: `corsac.fx.immutable_collections.immutable_list`.
 pub(crate) fn immutable_list<'py>(
     py: Python<'py>,
     items: Bound<'py, PyList>,
@@ -114,7 +114,7 @@ pub(crate) fn immutable_list<'py>(
         .call1((items,))
 }
 
-/// A dictionary that refuses to be changed: `corsac.fx.immutable_collections.immutable_dict`.
+/// An immutable dictionary: `corsac.fx.immutable_collections.immutable_dict`.
 pub(crate) fn immutable_dict<'py>(
     py: Python<'py>,
     entries: Bound<'py, PyDict>,

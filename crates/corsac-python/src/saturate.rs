@@ -21,10 +21,11 @@ use crate::error::{graph_error, pass_error};
 use crate::graph::PyGraph;
 use crate::rules::{PyRuleSet, finish, names_of, result_functions};
 
-/// A node that went or could have: name, what it called, what took its place, why nothing did.
+/// A node that was or could have been replaced: name, target, replacement, the reason if there is
+/// none.
 type Site = (String, String, Option<String>, Option<String>);
 
-/// What was found: sites, numbers by name, merges by rule, rules left out with the reason.
+/// Outcome: sites, statistics, merges by rule, rules left out with the reason.
 type Found = (
     Vec<Site>,
     (usize, usize, usize, &'static str, f64, f64),
@@ -32,9 +33,9 @@ type Found = (
     Vec<(String, &'static str)>,
 );
 
-/// Finds the cheapest program that rules make of `graph`, and changes the graph. Without `rules`,
-/// the laws of algebra. `cost` is a dictionary from operators or targets to numbers, or
-/// `cost(target, types)`, where `make_types(operands, result)` makes `types`.
+/// Finds the cheapest equivalent of `graph` by the rules, and changes the graph to it. Without
+/// `rules`, the laws of algebra apply. `cost` is a dictionary from operators or targets to numbers,
+/// or `cost(target, types)`, where `make_types(operands, result)` makes `types`.
 #[pyfunction]
 #[pyo3(signature = (
     graph, rules, cost, make_types, *, max_nodes, max_seconds, iterations, fast_math = false,
@@ -81,7 +82,7 @@ pub(crate) fn saturate(
     let facts = Facts::of_graph(graph)?;
     let tensors = tensor_facts(graph)?;
     let ready = PyGraph::edit(graph, |ir| Ok(Ready::new(ir, &directions, &names)))?;
-    // Python may be asked for costs: the budget is not held meanwhile.
+    // Costs may come from Python: the budget is not held meanwhile.
     let left = within(budget, |budget| Ok(budget.left()))?;
     let mut own = left.map_or_else(Budget::unlimited, Budget::of);
     let found = {
@@ -154,7 +155,7 @@ fn saturate_error(error: SaturateError) -> PyErr {
     }
 }
 
-/// Where costs come from.
+/// Source of costs.
 enum Model<'a, 'py> {
     Estimated(Roofline),
     Table(CostTable),
@@ -198,7 +199,7 @@ impl<'a, 'py> Model<'a, 'py> {
         }
     }
 
-    /// What Python raised.
+    /// The exception that Python raised, if any.
     fn failure(&mut self) -> Option<PyErr> {
         match self {
             Self::Asked(asked) => asked.failure.take(),
@@ -207,7 +208,7 @@ impl<'a, 'py> Model<'a, 'py> {
     }
 }
 
-/// Costs that a function of Python says.
+/// Costs from a function of Python.
 struct Asked<'a, 'py> {
     graph: &'a Bound<'py, PyGraph>,
     cost: Bound<'py, PyAny>,
@@ -227,7 +228,7 @@ impl<'py> Asked<'_, 'py> {
         self.cost.call1((call.target, types))?.extract()
     }
 
-    /// Element type and shape, each `None` where it is not known.
+    /// Element type and shape, each `None` where it is unknown.
     fn describe(&self, fact: &TensorFact) -> PyResult<Bound<'py, PyAny>> {
         let py = self.graph.py();
         let dtype = match fact.dtype {

@@ -1,4 +1,4 @@
-//! Splitting graphs, and sorting nodes.
+//! Splitting of graphs, and sorting of nodes.
 
 use corsac_ir::split::{
     Alternation, AttributePlace, Grown, InputNames, Inputs, Kind, Options, Order, ParentStyle,
@@ -33,7 +33,8 @@ fn split_error(error: SplitError) -> PyErr {
     }
 }
 
-/// A new `corsac.fx.Graph` with what `part` was made of, and the metadata of the nodes copied.
+/// A new `corsac.fx.Graph` with the nodes of `part`, their Python objects, and copies of their
+/// metadata.
 fn adopt<'py>(
     from: &Bound<'py, PyGraph>,
     class: &Bound<'py, PyAny>,
@@ -67,7 +68,8 @@ fn adopt<'py>(
     Ok(graph)
 }
 
-/// Attaches Python's `operator.getitem` to the calling graph, which uses it without knowing it.
+/// Attaches Python's `operator.getitem` to the function of the calling graph that has no object
+/// yet.
 fn attach_getitem(graph: &Bound<'_, PyGraph>) -> PyResult<()> {
     let py = graph.py();
     let getitem = py
@@ -129,7 +131,7 @@ pub(crate) fn effect_pairs(graph: &Bound<'_, PyGraph>) -> PyResult<Vec<(Py<PyNod
     Ok(found)
 }
 
-/// The parts that the numbers of nodes, in graph order, say.
+/// The parts given by numbers of nodes, in graph order.
 fn read_parts(graph: &PyGraph, numbers: &[Option<usize>], len: usize) -> PyResult<Parts> {
     let mut parts = Parts::new(len);
     if numbers.len() != graph.ir().len() {
@@ -154,20 +156,20 @@ fn read_parts(graph: &PyGraph, numbers: &[Option<usize>], len: usize) -> PyResul
     Ok(parts)
 }
 
-/// A graph that was made of a part, and the targets in it: name here, name in the original.
+/// A graph made of a part, and its targets: name here, name in the original.
 type MadePart = (Py<PyGraph>, Vec<(String, String)>);
 
 /// Splits `graph` into parts.
 ///
-/// `part_of` has the number of the part of each node, in graph order, or None; `names` what the
-/// calling graph calls each part. `tagged` writes the graphs as `split_by_tags` does, otherwise
-/// they are as `split_module` writes them. `local` are attributes that parts read themselves,
+/// `part_of` has the number of the part of each node, in graph order, or None; `names` the name of
+/// each part in the calling graph. With `tagged` the graphs are as `split_by_tags` writes them,
+/// otherwise as `split_module` does. `local` are attributes that parts read themselves,
 /// `companions` maps nodes to those that have to be passed along with them, and each of `regions`
 /// is a node that turns a mode on, one that turns it off or None, and the numbers of the parts in
 /// between.
 ///
-/// Answers the calling graph with the targets in it, the same for each part, and the order in
-/// which the parts are called.
+/// Returns the calling graph with its targets, the same for each part, and the order in which the
+/// parts are called.
 ///
 /// Raises RuntimeError if parts need each other in a cycle, KeyError if a value is used before it
 /// is defined, AssertionError if `tagged` and a part uses values of a later one.
@@ -286,9 +288,9 @@ pub(crate) fn split_graph<'py>(
     Ok(((parent, targets), parts, order))
 }
 
-/// Makes a graph of `nodes`, in this order: their inputs from elsewhere become its inputs, and
-/// what others use of them is what it gives. Answers the graph, and what its inputs and outputs
-/// are in the original.
+/// Makes a graph of `nodes`, in this order: values from elsewhere that they use become its inputs,
+/// and their values that are used elsewhere its outputs. Returns the graph, and the originals of
+/// its inputs and outputs.
 ///
 /// Inputs come in the order of their first use, but in graph order if all are inputs of the
 /// program. Raises KeyError if one of the nodes uses a later one.
@@ -333,9 +335,11 @@ pub(crate) fn extract_nodes<'py>(
     Ok((extracted.unbind(), inputs, outputs))
 }
 
-/// Makes a graph that computes `nodes`, in this order, from `inputs` and gives a list of `outputs`.
+/// Makes a graph that computes `nodes`, in this order, from `inputs` and returns a list of
+/// `outputs`.
 ///
-/// Raises KeyError if a node uses, or the result has, what is neither an input nor computed before.
+/// Raises KeyError if a node uses, or the result has, a value that is neither an input nor computed
+/// before.
 #[pyfunction]
 pub(crate) fn extract_subgraph<'py>(
     graph: &Bound<'py, PyGraph>,
@@ -367,9 +371,10 @@ fn returns(tuple: bool) -> Returns {
     }
 }
 
-/// Whether each of `parts`, lists of nodes of `graph`, can run at once: no way leads out of one
-/// and back into it. Answers None if so, otherwise a message that names a cycle. What is written to
-/// is used in the order of the program, unless `writes` says that the caller sees to that.
+/// Checks that each of `parts`, lists of nodes of `graph`, can run at once: no path leads out of
+/// one and back into it. Returns None if so, otherwise a message that names a cycle. With `writes`,
+/// uses of a value that is written to keep the order of the program; otherwise the caller sees to
+/// that.
 #[pyfunction]
 #[pyo3(signature = (graph, parts, *, writes = true))]
 pub(crate) fn find_part_cycle<'py>(
@@ -395,9 +400,9 @@ pub(crate) fn find_part_cycle<'py>(
     })
 }
 
-/// Puts nodes of each of `parts`, lists of nodes of `graph`, side by side, where some nodes have to
+/// Makes nodes of each of `parts`, lists of nodes of `graph`, adjacent, where some nodes have to
 /// run after others that they do not use; changes nothing where none have to. Parts are called
-/// without seeing who writes to what, so that their places have to be right.
+/// without regard to writes, so that their positions have to be right.
 ///
 /// Raises RuntimeError if the parts cannot run at once.
 #[pyfunction]
@@ -416,7 +421,7 @@ pub(crate) fn gather_parts<'py>(
     let order = {
         let borrowed = graph.try_borrow()?;
         let ir = borrowed.ir();
-        // What is in no part is a part of its own.
+        // A node in no part is a part of its own.
         let assigned = Parts::by_key(ir, |node| {
             Some(number.get(&node).map_or(Err(node), |&part| Ok(part)))
         });
@@ -440,14 +445,14 @@ pub(crate) fn gather_parts<'py>(
     borrowed.ir_mut().reorder(&order).map_err(graph_error)
 }
 
-/// Puts supported nodes together into as large parts as make no cycle.
+/// Combines supported nodes into parts that are as large as possible without cycles.
 ///
-/// `supported` says of each node, in graph order, whether it is. With `horizontal`, nodes without
-/// connection may be in one part. Answers for each part its number, counting supported nodes from
-/// the end, its nodes in graph order, and those that joined it since what they take an item from
-/// is in it; without `items`, none do, and none leave a part for that. What is written to is used in
-/// the order of the program, unless `writes` says that the caller sees to that. `sections`, a number for
-/// each node that never falls, is for parts that do not reach from one section to the next; it needs
+/// `supported` has for each node, in graph order, whether it is. With `horizontal`, nodes without
+/// connection may be in one part. Returns for each part its number, counting supported nodes from
+/// the end, its nodes in graph order, and those that joined it since it has the value that they
+/// take an item from; without `items`, none do, and none leave a part for that. With `writes`, uses
+/// of a value that is written to keep the order of the program; otherwise the caller sees to that.
+/// `sections`, a number for each node that never falls, limits each part to one section; it needs
 /// `horizontal`.
 ///
 /// Raises `ValueError` if lists are not as long as the graph.
@@ -491,7 +496,7 @@ pub(crate) fn propose_parts(
         let mut grown = grow(&|node| is_supported[node].then_some(0));
         let waits = &effects.waits;
         if !waits.is_empty() && grown.parts.check_waiting(ir, waits).is_err() {
-            // Nothing is put together then with what is on the other side of a write.
+            // Nothing is combined then across a write.
             grown = between_writes(ir, &effects.writers, |supported| {
                 grow(&|node| (is_supported[node] && supported(node)).then_some(0))
             });
@@ -524,7 +529,7 @@ pub(crate) fn propose_parts(
     Ok(proposed)
 }
 
-/// That a list has one entry for each node.
+/// Checks that a list has one entry for each node.
 fn check_length(name: &str, len: usize, nodes: usize) -> PyResult<()> {
     if len == nodes {
         return Ok(());
@@ -533,7 +538,8 @@ fn check_length(name: &str, len: usize, nodes: usize) -> PyResult<()> {
     Err(PyValueError::new_err(text))
 }
 
-/// What `grow` finds between one writer and the next, and in each writer alone, together.
+/// Joins the results of `grow` for the nodes between one writer and the next, and for each writer
+/// alone.
 fn between_writes(
     ir: &Graph,
     writers: &[NodeId],
@@ -569,9 +575,9 @@ fn between_writes(
     all
 }
 
-/// Groups that take turns on host and device. `on_device` says of each of a number of things where
-/// it runs, `before` has pairs of which the first has to run before the second, `together` lists of
-/// those that have to run at once. Answers for each group whether it is the device's, and its
+/// Groups that alternate between host and device. `on_device` has for each of a number of things
+/// where it runs, `before` pairs of which the first has to run before the second, `together` lists
+/// of those that have to run at once. Returns for each group whether it runs on the device, and its
 /// things.
 #[pyfunction]
 #[pyo3(signature = (on_device, before, together, *, host_first))]
@@ -598,8 +604,8 @@ pub(crate) fn alternate_groups(
         .collect())
 }
 
-/// `nodes` in an order in which each comes after those of them that it uses; among those that
-/// could come next, the one that comes first in `nodes` does.
+/// Sorts `nodes` so that each comes after those of them that it uses; of those that could come
+/// next, the first one in `nodes` does.
 ///
 /// Raises AssertionError if they use each other in a cycle.
 #[pyfunction]
@@ -615,7 +621,7 @@ pub(crate) fn sort_nodes<'py>(
     )
 }
 
-/// Puts the nodes of `graph` in the order in which they can run, breadth first; calls of one of
+/// Sorts the nodes of `graph` into an order in which they can run, breadth first; calls of one of
 /// `first` come as soon as they can.
 ///
 /// Raises RuntimeError if nodes use each other in a cycle.

@@ -1,7 +1,7 @@
 //! Copying submodules from one module hierarchy into another, by qualified name.
 //!
-//! What a graph module takes from its root is nearly always a submodule of a plain module. Such a
-//! name is copied here; any other is left to Python (`corsac.fx._module_attributes`).
+//! Graph modules nearly always take submodules of plain modules from their root. Such a name is
+//! copied here; any other is left to Python (`corsac.fx._module_attributes`).
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyString, PyType};
 use rustc_hash::FxHashMap;
 
-/// What is needed of `torch.nn`.
+/// Parts of `torch.nn` that are needed.
 struct Modules {
     class: Py<PyType>,
     set_attribute: Py<PyAny>,
@@ -65,11 +65,11 @@ fn own_attributes<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict
     Ok(attributes.cast_into::<PyDict>()?)
 }
 
-/// What a class says of setting attributes.
+/// Attributes of a class, and its way of setting them on instances.
 struct Class<'py> {
-    /// Whether that is what `torch.nn.Module` does.
+    /// Whether that is the one of `torch.nn.Module`.
     plain: bool,
-    /// The attributes of the class and of those that it inherits from.
+    /// The attributes of the class and of its bases.
     attributes: Vec<Bound<'py, PyAny>>,
 }
 
@@ -88,7 +88,7 @@ impl<'py> Class<'py> {
         })
     }
 
-    /// Whether it has an attribute. Asking Python for one that is missing makes an exception, with a
+    /// Whether it has an attribute. Asking Python for a missing one makes an exception, with a
     /// text, each time.
     fn has(&self, name: &Bound<'py, PyString>) -> PyResult<bool> {
         for attributes in &self.attributes {
@@ -100,7 +100,7 @@ impl<'py> Class<'py> {
     }
 }
 
-/// A module, by what it is made of.
+/// A module, as its parts.
 struct Owner<'py> {
     object: Bound<'py, PyAny>,
     attributes: Bound<'py, PyDict>,
@@ -109,7 +109,7 @@ struct Owner<'py> {
 }
 
 impl<'py> Owner<'py> {
-    /// None for what is no module, or keeps its members elsewhere.
+    /// None if it is no module, or keeps its members elsewhere.
     fn of(object: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
         let py = object.py();
         let Some(attributes) = object.getattr_opt(intern!(py, "__dict__"))? else {
@@ -132,7 +132,7 @@ impl<'py> Owner<'py> {
         }))
     }
 
-    /// The submodule called `name`, where looking for the attribute would come to that.
+    /// The submodule called `name`, if a lookup of the attribute would find it.
     fn submodule(&self, name: &Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>>> {
         match self.modules.get_item(name)? {
             Some(module) if !module.is_none() && !self.attributes.contains(name)? => {
@@ -150,7 +150,7 @@ impl<'py> Owner<'py> {
         Ok(self.class.get_or_init(|| found))
     }
 
-    /// Whether setting the attribute `name` to a module does nothing but register it.
+    /// Whether setting the attribute `name` to a module only registers it.
     fn registers(&self, modules: &Modules, name: &Bound<'py, PyString>) -> PyResult<bool> {
         let py = name.py();
         let class = self.class(modules)?;
@@ -170,14 +170,14 @@ impl<'py> Owner<'py> {
     }
 }
 
-/// What is known of the containers with some prefix.
+/// State of the containers with some prefix.
 #[derive(Clone)]
 enum Containers<'py> {
-    /// Both hierarchies have the same: everything below is there.
+    /// Both hierarchies share it, with everything below.
     Shared,
     /// Source and destination.
     Pair(Rc<(Owner<'py>, Owner<'py>)>),
-    /// To be dealt with in Python.
+    /// Left to Python.
     Unusual,
 }
 
@@ -213,7 +213,7 @@ impl<'py> Copier<'py> {
             Some(existing) => existing,
             None if destination.registers(self.modules, item)? => {
                 let new = self.modules.make(item.py())?;
-                // Whether it trains is what the original says.
+                // The training mode is that of the original.
                 let training = intern!(item.py(), "training");
                 own_attributes(&new)?.set_item(training, from.getattr(training)?)?;
                 destination.modules.set_item(item, &new)?;
@@ -227,7 +227,7 @@ impl<'py> Copier<'py> {
         })
     }
 
-    /// Whether `target` could be copied here.
+    /// Copies `target` if that is possible here; returns whether it was.
     fn copy(&mut self, target: &Bound<'py, PyString>) -> PyResult<bool> {
         let text = target.to_str()?;
         let (prefix, field) = text.rsplit_once('.').unwrap_or(("", text));

@@ -1,4 +1,4 @@
-//! Graphs as text: printing, the tabular and the lossless form, lint, reading, and differences.
+//! Graphs as text: printing, the tabular and the lossless form, lint, parsing, and differences.
 
 use corsac_ir::{
     Arg, Aspect, Change, ExternalId, Fault, FaultKind, FunctionId, Graph, GraphDiff, NodeId, Op,
@@ -22,7 +22,7 @@ pyo3::create_exception!(
     corsac._core,
     GraphTextError,
     PyValueError,
-    "A text that should be a graph is none, or names something that is not there.\n\n\
+    "Invalid text of a graph, or a name in it that cannot be found.\n\n\
      Has the attributes `line` and `column`, counted from 1, `expected` and `found`; all are None \
      where a name was not found."
 );
@@ -34,22 +34,22 @@ impl PyGraph {
         with_objects(slf, |graph, text| graph.to_text(text))
     }
 
-    /// The table that `print_tabular` prints.
+    /// The table of `print_tabular`.
     fn _table(slf: &Bound<'_, Self>) -> PyResult<String> {
         with_objects(slf, |graph, text| graph.to_table(text))
     }
 
     /// The graph as text that `Graph.parse` reads back without loss.
     ///
-    /// Functions, classes and types are named; they are found again under those names when the
-    /// text is read. A value that no name leads to, such as a tensor, is written without one, and
+    /// Functions, classes and types are written by name, and are found again under those names when
+    /// the text is read. A value without such a name, such as a tensor, is written without one, and
     /// reading such a text is an error. Metadata and attributes are left out.
     fn to_lossless(slf: &Bound<'_, Self>) -> PyResult<String> {
         with_objects(slf, |graph, text| graph.to_lossless_with(text))
     }
 
-    /// Checks that the graph is a program; that its attributes and submodules exist is for
-    /// `_check_targets`.
+    /// Checks that the graph is valid; `_check_targets` checks that its attributes and submodules
+    /// exist.
     fn _lint(slf: &Bound<'_, Self>) -> PyResult<()> {
         let Err(report) = slf.try_borrow()?.ir().lint() else {
             return Ok(());
@@ -116,8 +116,8 @@ impl PyGraph {
         Ok(())
     }
 
-    /// Fills this empty graph with what `text` says. What it names must be allowed by `allow`, a
-    /// predicate or a collection of names.
+    /// Fills this empty graph from `text`, whose names must be allowed by `allow`, a predicate or a
+    /// collection of names.
     #[pyo3(signature = (text, allow=None))]
     fn _parse(slf: &Bound<'_, Self>, text: &str, allow: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let py = slf.py();
@@ -150,10 +150,10 @@ impl PyGraph {
         Ok(())
     }
 
-    /// What has to change in this graph for it to become `other`.
+    /// The changes that turn this graph into `other`.
     ///
-    /// Nodes are matched by what they compute before they are matched by name, so that a renamed
-    /// node does not make the nodes that use it differ. Print the answer to see it.
+    /// Nodes are matched by their computation before they are matched by name, so that a renamed
+    /// node does not make the nodes that use it differ. Print the result to see it.
     fn diff(slf: &Bound<'_, Self>, other: &Bound<'_, Self>) -> PyResult<PyGraphDiff> {
         let diff = with_objects_of_both(slf, other, |left, right| {
             left.0.diff_with(right.0, left.1, right.1)
@@ -165,10 +165,12 @@ impl PyGraph {
         })
     }
 
-    /// Orders the nodes so that each comes after all it uses; answers how many had to move.
+    /// Orders the nodes so that each comes after all it uses; returns the number of nodes that
+    /// moved.
     ///
-    /// Nodes that come too early move to just behind what they wait for, and all others keep their
-    /// order. Effects that no argument expresses, such as changes in place, are not looked at.
+    /// Nodes that come too early move to just behind the nodes that they wait for, and all others
+    /// keep their order. Effects that no argument expresses, such as changes in place, are not
+    /// considered.
     ///
     /// Raises `RuntimeError` if nodes use each other in a cycle; the graph is then as it was.
     fn topological_sort(slf: &Bound<'_, Self>) -> PyResult<usize> {
@@ -182,7 +184,7 @@ impl PyGraph {
 
 #[pymethods]
 impl PyNode {
-    /// What the printed graph shows for a target: a name as it is, a callable by where it is found.
+    /// A target as the printed graph shows it: a name as it is, a callable by its qualified name.
     #[staticmethod]
     fn _pretty_print_target(target: &Bound<'_, PyAny>) -> PyResult<String> {
         match target.cast::<PyString>() {
@@ -191,7 +193,7 @@ impl PyNode {
         }
     }
 
-    /// The line that stands for the node in the printed graph.
+    /// The line of the node in the printed graph.
     ///
     /// With a list that is not empty as `placeholder_names`, the description of a placeholder is
     /// appended to it instead, and None returned. `maybe_return_typename[0]` becomes the type of
@@ -270,8 +272,8 @@ fn tensor_annotation(node: &Bound<'_, PyNode>) -> PyResult<Option<String>> {
     describe.call1((value,))?.extract()
 }
 
-/// What changed between two graphs. Prints like a unified diff of the two, without the numbers of
-/// users; is false if nothing changed.
+/// The differences between two graphs. Prints like a unified diff of the two, without the numbers
+/// of users; is false if there are none.
 #[pyclass(name = "GraphDiff", module = "corsac._core", frozen)]
 pub(crate) struct PyGraphDiff {
     before: Py<PyGraph>,
@@ -292,7 +294,7 @@ impl PyGraphDiff {
     }
 }
 
-/// A node before, the node after, and in what they differ.
+/// A node before, the node after, and the aspects in which they differ.
 type ChangedNode = (Py<PyNode>, Py<PyNode>, Vec<&'static str>);
 
 #[pymethods]
@@ -309,8 +311,8 @@ impl PyGraphDiff {
         Self::list(self.before.bind(py), self.diff.removed().map(|e| e.before))
     }
 
-    /// Nodes in both that differ: the node before, the node after, and which of "name", "target",
-    /// "args", "kwargs" and "type" differ.
+    /// Nodes in both that differ: the node before, the node after, and those of "name", "target",
+    /// "args", "kwargs" and "type" that differ.
     #[getter]
     fn changed(&self, py: Python<'_>) -> PyResult<Vec<ChangedNode>> {
         let mut changed = Vec::new();
@@ -328,7 +330,7 @@ impl PyGraphDiff {
         Ok(changed)
     }
 
-    /// Nodes of the second graph that stand elsewhere than in the first.
+    /// Nodes of the second graph that have another position than in the first.
     #[getter]
     fn moved(&self, py: Python<'_>) -> PyResult<Vec<Py<PyNode>>> {
         Self::list(self.after.bind(py), self.diff.moved().map(|e| e.after))
@@ -379,7 +381,7 @@ fn text_error(py: Python<'_>, error: &ParseError) -> PyErr {
     exception
 }
 
-/// Gives functions that are known by name a place for the callable behind them.
+/// Gives functions that are known by name an external id for the callable behind them.
 pub(crate) fn attach_functions<'py>(
     graph: &mut Graph,
     functions: Vec<(FunctionId, Bound<'py, PyAny>)>,
@@ -396,7 +398,7 @@ pub(crate) fn attach_functions<'py>(
     functions.into_iter().map(attach).collect()
 }
 
-/// The Python objects that a graph read from text speaks of.
+/// The Python objects that a graph read from text refers to.
 struct Objects<'py> {
     functions: Vec<(FunctionId, Bound<'py, PyAny>)>,
     externals: FxHashMap<ExternalId, Bound<'py, PyAny>>,
@@ -433,7 +435,7 @@ impl<'py> Objects<'py> {
             for arg in node.args().iter().chain(kwargs) {
                 search.arg(id, arg)?;
             }
-            // Where a node comes from is a note; what is not found there is left out.
+            // The origin of a node is a note; names in it that are not found are left out.
             for scope in graph.scope_chain(node.origin().scope) {
                 if search.seen.insert(scope.class)
                     && let Some(name) = graph.external_name(scope.class)
@@ -522,7 +524,8 @@ impl Search<'_, '_> {
     }
 }
 
-/// What torch.fx's `lint` says of a fault, as a line of its own; programs look for it in messages.
+/// Message of torch.fx's `lint` for a fault, as a line of its own; programs look for it in
+/// messages.
 fn headline_of(fault: &Fault) -> Option<String> {
     let node = &fault.name;
     Some(match &fault.kind {

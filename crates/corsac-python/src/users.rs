@@ -1,4 +1,4 @@
-//! `node.users`: who uses a node, as a live view that reads like a dictionary.
+//! `node.users`: the users of a node, as a live view that reads like a dictionary.
 
 use corsac_ir::NodeId;
 use pyo3::exceptions::PyKeyError;
@@ -90,7 +90,7 @@ impl PyUsers {
         self.list(py)?.call_method0("__reversed__")
     }
 
-    /// The users as a dictionary, apart from the graph.
+    /// The users as a dictionary, independent of the graph.
     fn copy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         for user in self.list(py)? {

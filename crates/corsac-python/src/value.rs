@@ -1,4 +1,4 @@
-//! Python values as arguments, and arguments as Python values.
+//! Conversion of Python values to arguments, and of arguments to Python values.
 
 use corsac_ir::{
     Arg, Device, DeviceKind, Dict, ExternalId, Graph, MAX_DEPTH, NodeId, Seq, Symbol, ThinVec,
@@ -19,15 +19,15 @@ use crate::host::Host;
 use crate::node::PyNode;
 use crate::runtime::{TorchValue, TorchValues, immutable_dict, immutable_list};
 
-/// Turns Python values into arguments of one graph.
+/// Converts Python values to arguments of one graph.
 ///
-/// Only what a value is made of is read, by exact type where it matters, so that no code of the
+/// Only the contents of a value are read, by exact type where it matters, so that no code of the
 /// value's class runs while the graph is borrowed. A value of any other type becomes an opaque
 /// argument that stands for that very object.
 pub(crate) struct Reader<'a, 'py> {
     pub(crate) ir: &'a mut Graph,
     pub(crate) host: &'a mut Host,
-    /// The graph's own address, to know its nodes.
+    /// The graph itself, to recognise its nodes.
     pub(crate) owner: &'a Bound<'py, PyGraph>,
     pub(crate) torch: &'py TorchValues,
 }
@@ -58,7 +58,7 @@ impl<'py> Reader<'_, 'py> {
         Ok(read)
     }
 
-    /// One argument. `depth` is how many containers it is in.
+    /// One argument. `depth` is the number of containers that it is in.
     pub(crate) fn arg(&mut self, value: &Bound<'py, PyAny>, depth: u16) -> PyResult<Arg> {
         if let Ok(node) = value.cast::<PyNode>() {
             return self.node(node).map(Arg::Node);
@@ -202,7 +202,7 @@ impl<'py> Reader<'_, 'py> {
     }
 }
 
-/// Whether it is a node of torch.fx: taken for a constant, it would be used by nobody.
+/// Whether a value is a node of torch.fx: as a constant, it would have no users.
 fn is_node_of_torch(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     static NODE: PyOnceLock<Py<pyo3::types::PyType>> = PyOnceLock::new();
     let class = NODE.import(value.py(), "torch.fx.node", "Node")?;
@@ -229,12 +229,12 @@ fn read_device(value: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
     Ok(index.ok().map(|index| Device { kind, index }))
 }
 
-/// Turns arguments of a graph into Python values.
+/// Converts arguments of a graph to Python values.
 pub(crate) struct Writer<'a, 'py> {
     pub(crate) graph: &'a Bound<'py, PyGraph>,
     pub(crate) ir: &'a Graph,
     pub(crate) host: &'a Host,
-    /// Whether lists and dictionaries refuse to be changed, as those of nodes do.
+    /// Whether lists and dictionaries are immutable, as those of nodes are.
     pub(crate) immutable: bool,
 }
 
@@ -252,7 +252,7 @@ impl<'py> Writer<'_, 'py> {
         PyTuple::new(self.py(), items)
     }
 
-    /// Keyword arguments as a dictionary that refuses to be changed.
+    /// Keyword arguments as an immutable dictionary.
     pub(crate) fn kwargs(&self, kwargs: &[(Symbol, Arg)]) -> PyResult<Bound<'py, PyAny>> {
         let dict = PyDict::new(self.py());
         for (key, arg) in kwargs {

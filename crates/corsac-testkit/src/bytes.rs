@@ -1,25 +1,25 @@
 //! Recipes and edits from bytes: for fuzzers, which change bytes to reach new code.
 //!
-//! Every byte string makes something; when it is used up, the smallest choice is taken, so that
-//! making always ends.
+//! Every byte string gives something; when it is used up, the smallest choice is taken, so that
+//! generation always ends.
 
 use crate::edit::Edit;
 use crate::recipe::{ArgRecipe, GraphRecipe, KeyRecipe, Leaf, NodeRecipe};
 
-/// How deep containers nest.
+/// Maximum nesting of containers.
 const MAX_DEPTH: usize = 6;
 
-/// Bytes that choices are made of.
+/// A source of choices, read from bytes.
 pub struct Bytes<'b>(&'b [u8]);
 
 impl<'b> Bytes<'b> {
-    /// Choices made of `bytes`.
+    /// Choices read from `bytes`.
     #[must_use]
     pub fn new(bytes: &'b [u8]) -> Self {
         Self(bytes)
     }
 
-    /// Whether all are used up.
+    /// Whether all bytes are used up.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -4,36 +4,36 @@ use corsac_ir::{Graph, InsertPoint, NodeId, SecondaryMap, Translation};
 
 use crate::recipe::{ArgRecipe, HostValues, NodeRecipe};
 
-/// One change. Nodes are given by position, modulo how many there are.
+/// One change. Nodes are given by position, modulo the number of nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Edit {
-    /// A new node, before this one or after it.
+    /// Inserts a new node before this one, or (`true`) after it.
     Insert(u16, bool, NodeRecipe),
-    /// The node goes, if nobody uses it.
+    /// Erases the node, if nothing uses it.
     Erase(u16),
-    /// The first node goes to just before the second.
+    /// Moves the first node to just before the second.
     MoveBefore(u16, u16),
-    /// The first node goes to just after the second.
+    /// Moves the first node to just after the second.
     MoveAfter(u16, u16),
-    /// All users of the first node use the second.
+    /// Makes all users of the first node use the second.
     ReplaceAllUses(u16, u16),
-    /// The first node uses the third where it uses the second.
+    /// Makes the first node use the third in place of the second.
     ReplaceInput(u16, u16, u16),
-    /// New positional arguments.
+    /// Sets the positional arguments.
     SetArgs(u16, Vec<ArgRecipe>),
-    /// One more or one other keyword argument.
+    /// Adds or replaces a keyword argument.
     SetKwarg(u16, u8, ArgRecipe),
-    /// Opcode and target of the recipe.
+    /// Sets the opcode and target of the recipe.
     SetTarget(u16, NodeRecipe),
-    /// The first free name after this one.
+    /// Renames the node to the first free name after this one.
     Rename(u16, String),
-    /// This very name.
+    /// Sets exactly this name.
     SetName(u16, String),
-    /// A type annotation, or none.
+    /// Sets the type annotation, or removes it.
     SetType(u16, Option<u8>),
-    /// A topological sort.
+    /// Sorts the graph topologically.
     Sort,
-    /// A copy without what was erased takes the graph's place.
+    /// Replaces the graph by a copy without erased nodes.
     Compact,
 }
 
@@ -52,8 +52,8 @@ impl Editor {
         Self { graph, host }
     }
 
-    /// Makes the change; the graph may refuse it, and then it must be as it was, which the caller
-    /// cannot tell apart from a change without effect.
+    /// Makes the change. The graph may refuse it, and must then be unchanged: to the caller this
+    /// looks like a change without effect.
     ///
     /// # Panics
     /// If a refused change left a trace.
@@ -75,7 +75,7 @@ impl Editor {
         }
     }
 
-    /// Nothing if the graph refused.
+    /// Makes the change; `None` if the graph refused it.
     fn try_apply(
         &mut self,
         edit: &Edit,

@@ -30,7 +30,7 @@ const ARROW: &str = "-----";
 /// Runs all files in `filetests/PASS` of this workspace through `pass`.
 ///
 /// # Panics
-/// If an outcome is not the expected one (with all that are not), or a file cannot be read.
+/// If outcomes are not the expected ones (the message lists them all), or a file cannot be read.
 pub fn run(pass: &str, transform: impl Fn(&str) -> String) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../filetests/{pass}"));
     let bless = env::var_os("CORSAC_BLESS").is_some_and(|value| value == "1");
@@ -68,7 +68,7 @@ pub fn run(pass: &str, transform: impl Fn(&str) -> String) {
 }
 
 /// A pass over graphs, for [`run`]: reads the input, changes the graph, and prints it without
-/// loss; what `pass` answers stands in front, as a comment.
+/// loss; the text that `pass` returns stands in front, as a comment.
 ///
 /// # Panics
 /// If the input is no graph, or `pass` leaves an unsound one.
@@ -83,7 +83,7 @@ pub fn on_graph(pass: impl Fn(&mut Graph) -> String) -> impl Fn(&str) -> String 
 }
 
 struct Case<'t> {
-    /// Of its first line in the file, counted from 1.
+    /// Number of its first line in the file, counted from 1.
     line: usize,
     input: &'t str,
     expected: &'t str,
@@ -113,7 +113,7 @@ fn parse(text: &str) -> Vec<Case<'_>> {
     cases
 }
 
-/// The parts of `text` between lines that begin with `separator` and are nothing else.
+/// The parts of `text` between lines that consist of `separator`.
 fn split_at_line<'t>(text: &'t str, separator: &str) -> Vec<&'t str> {
     let mut parts = Vec::new();
     let (mut start, mut at) = (0, 0);

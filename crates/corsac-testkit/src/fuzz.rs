@@ -1,7 +1,7 @@
-//! The bodies of the fuzz targets: what must hold for any bytes.
+//! The bodies of the fuzz targets: properties that hold for any bytes.
 //!
-//! `fuzz/` runs them under libFuzzer; the `corsac-fuzz` program runs them on bytes that it makes up
-//! itself, for machines without it.
+//! `fuzz/` runs them under libFuzzer; the `corsac-fuzz` program runs them on bytes that it
+//! generates itself, for machines without libFuzzer.
 
 use corsac_ir::Graph;
 
@@ -14,7 +14,8 @@ use crate::assert_sound;
 use crate::bytes::Bytes;
 use crate::edit::Editor;
 
-/// Reads `bytes` as the text of a graph. What is read must print as a text that reads the same.
+/// Reads `bytes` as the text of a graph. A graph that is read must print as text that reads back as
+/// the same graph.
 ///
 /// # Panics
 /// If it does not, or the graph is unsound.
@@ -70,7 +71,7 @@ pub fn assert_round_trip(graph: &Graph) {
         }
     }
     let shown = graph.to_string();
-    // Line breaks in strings make lines of their own, which may read as comments or as nothing.
+    // Line breaks in strings make lines of their own, which may read as comments or blank lines.
     let one_line_each = shown.matches(['\n', '\r']).count() == graph.len();
     if one_line_each && let Ok(again) = Graph::parse(&shown) {
         assert_eq!(again.to_string(), shown, "prints as another text");

@@ -5,11 +5,11 @@ use corsac_engine::{
 };
 use corsac_ir::Graph;
 
-/// Loads `bytes` as a model file, within small limits, and runs what loads: results are as large as
-/// the file says, or an error says what is wrong.
+/// Loads `bytes` as a model file, within small limits, and runs the model: results have the shapes
+/// that the file declares, or an error is returned.
 ///
 /// # Panics
-/// If the engine fails inside, or an error has more than one line.
+/// If the engine fails internally, or an error has more than one line.
 pub fn model_file(bytes: &[u8]) {
     let limits = Limits {
         value_bytes: 1 << 22,
@@ -35,7 +35,7 @@ pub fn model_file(bytes: &[u8]) {
                 assert_eq!(spec.shape, tensor.shape());
             }
         }
-        // An index that is out of range, a division by zero.
+        // An index out of range, or a division by zero.
         Err(error) => assert_eq!(error.kind(), ModelErrorKind::Call, "{error}"),
     }
 }
@@ -43,7 +43,7 @@ pub fn model_file(bytes: &[u8]) {
 /// A small model file, for fuzzers to change.
 ///
 /// # Panics
-/// Never: the model is right.
+/// Never: the model is valid.
 #[must_use]
 pub fn small_model() -> Vec<u8> {
     let graph = Graph::parse(

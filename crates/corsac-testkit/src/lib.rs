@@ -1,5 +1,5 @@
-//! What tests of the other crates build on (unpublished): programs as text or expressions, random
-//! graphs and edits for property tests, the filetest runner, and the bodies of the fuzz targets.
+//! Test support for the other crates (unpublished): programs as text or expressions, random graphs
+//! and edits for property tests, the filetest runner, and the bodies of the fuzz targets.
 //!
 //! ```
 //! use corsac_testkit::{chain, parse};
@@ -26,10 +26,10 @@ pub mod strategy;
 
 use corsac_ir::{Arg, Fault, Graph};
 
-/// The graph that `text` says.
+/// Parses a graph.
 ///
 /// # Panics
-/// With the error, if the text is no graph.
+/// With the error, if `text` is no graph.
 #[must_use]
 pub fn parse(text: &str) -> Graph {
     Graph::parse(text).unwrap_or_else(|error| panic!("{error}"))
@@ -38,7 +38,7 @@ pub fn parse(text: &str) -> Graph {
 /// `x + 1 + 1 + ...`, `len` times, with input and output.
 ///
 /// # Panics
-/// Never: the graph is right.
+/// Never: the graph is valid.
 #[must_use]
 pub fn chain(len: usize) -> Graph {
     let mut graph = Graph::new();
@@ -53,10 +53,10 @@ pub fn chain(len: usize) -> Graph {
     graph
 }
 
-/// Checks everything about a graph that holds whatever was done to it.
+/// Checks the invariants that a graph keeps whatever was done to it.
 ///
 /// # Panics
-/// With the faults, if something is wrong that only a bug of the graph can cause.
+/// With the faults, if there is one that only a bug of the graph can cause.
 pub fn assert_sound(graph: &Graph) {
     let Err(report) = graph.verify() else { return };
     assert!(!report.faults.iter().any(Fault::is_internal), "{report}");

@@ -1,7 +1,7 @@
-//! Graphs as plain data, to be made up at random and made smaller when a test fails.
+//! Graphs as plain data, generated at random and shrunk when a test fails.
 //!
-//! A recipe refers to nodes by position, modulo how many there are, so that every recipe makes a
-//! valid graph, also after parts of it were taken away.
+//! A recipe refers to nodes by position, modulo the number of nodes, so that every recipe gives a
+//! valid graph, also after parts of it were removed.
 
 use corsac_ir::{
     Arg, DType, Device, DeviceKind, Dict, ExternalId, Graph, Layout, MemoryFormat, NodeId,
@@ -12,19 +12,19 @@ use num_bigint::{BigInt, Sign};
 /// A node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeRecipe {
-    /// Opcode, but for output, by position.
+    /// Opcode, by position among all but output.
     pub op: u8,
-    /// Which of the targets of that opcode.
+    /// Target, by position among those of the opcode.
     pub target: u8,
     /// Positional arguments.
     pub args: Vec<ArgRecipe>,
     /// Keyword arguments; of those with one keyword the first counts.
     pub kwargs: Vec<(u8, ArgRecipe)>,
-    /// Which annotation, if any.
+    /// Type annotation, by position, if there is one.
     pub ty: Option<u8>,
-    /// Where it comes from: a line of a file, or a position in a code object.
+    /// Source: a line of a file (`true`), or a position in a code object.
     pub source: Option<(bool, u8)>,
-    /// Through which module call it was reached.
+    /// Scope, the module call that reached it, by position.
     pub scope: Option<u8>,
 }
 
@@ -96,7 +96,7 @@ pub struct GraphRecipe {
     pub output: Option<ArgRecipe>,
 }
 
-/// How many of each kind of thing there are to choose from.
+/// Number of host values and of scopes to choose from.
 const CHOICES: u8 = 4;
 
 /// Names of functions; those at odd places have a host object.
@@ -301,7 +301,7 @@ impl Leaf {
             Self::Big(negative, bytes) => {
                 let sign = if *negative { Sign::Minus } else { Sign::Plus };
                 let value = BigInt::from_bytes_be(sign, bytes);
-                // What fits 64 bits is no big one.
+                // An integer that fits 64 bits is no big one.
                 match i64::try_from(&value) {
                     Ok(small) => Arg::Int(small),
                     Err(_) => Arg::BigInt(Box::new(value)),

@@ -1,4 +1,4 @@
-//! The canonical form of random graphs: equal for what is the same, different for what is not.
+//! The canonical form of random graphs: equal for equal programs, different for different ones.
 
 #![expect(
     clippy::unwrap_used,
@@ -57,8 +57,8 @@ fn text(graph: &Graph) -> String {
     text
 }
 
-/// An argument, keys included: nodes by their place, strings by what they say, numbers by their
-/// bits.
+/// An argument as text, keys included: nodes by their place, strings by their content, numbers by
+/// their bits.
 fn spelled(graph: &Graph, arg: &Arg, place: &dyn Fn(NodeId) -> usize) -> String {
     let spell =
         |items: &[Arg]| -> Vec<String> { items.iter().map(|a| spelled(graph, a, place)).collect() };
@@ -83,7 +83,7 @@ fn spelled(graph: &Graph, arg: &Arg, place: &dyn Fn(NodeId) -> usize) -> String 
     }
 }
 
-/// The same graph with its nodes in another order, as `choices` say.
+/// The same graph with its nodes in another order, chosen by `choices`.
 fn shuffled(graph: &Graph, choices: &[u16]) -> Graph {
     let mut shuffled = graph.clone();
     let mut left: Vec<NodeId> = graph.nodes().collect();

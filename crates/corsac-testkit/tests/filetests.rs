@@ -1,4 +1,4 @@
-//! The filetests of what `corsac-ir` does to graphs. Other crates run their own passes.
+//! The filetests of transforms in `corsac-ir`. Other crates run their own passes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -64,7 +64,7 @@ fn diff() {
     });
 }
 
-/// After the comment a line `parts node=number …`, or `tags` for the other style.
+/// After the comment comes a line `parts node=number …`, or `tags …` for splitting by tags.
 #[test]
 fn splitting() {
     run("split", |input| {

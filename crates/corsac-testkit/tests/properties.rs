@@ -1,4 +1,4 @@
-//! What holds for random graphs and random changes of them.
+//! Properties of random graphs and random changes of them.
 
 use corsac_ir::{Graph, SecondaryMap, Translation};
 use corsac_testkit::edit::Editor;

@@ -1,4 +1,4 @@
-//! What holds for random graphs split in random ways.
+//! Properties of random graphs split in random ways.
 
 use corsac_ir::split::{
     Interface, Options, Order, Parts, Returns, Sequence, SplitError, ValueNames, inline, split,
@@ -19,7 +19,7 @@ fn is_call(graph: &Graph, node: NodeId) -> bool {
     )
 }
 
-/// Each node with what was thrown for it.
+/// A function from nodes to numbers of `dice`.
 fn thrown(graph: &Graph, dice: &[u8]) -> impl Fn(NodeId) -> u8 + use<> {
     let nodes: Vec<NodeId> = graph.nodes().collect();
     let dice = dice.to_vec();
@@ -29,7 +29,7 @@ fn thrown(graph: &Graph, dice: &[u8]) -> impl Fn(NodeId) -> u8 + use<> {
     }
 }
 
-/// Whether the nodes can run at once: by looking at every way out of them.
+/// Whether the nodes can run as one part: no path that leaves them leads back.
 fn is_convex(graph: &Graph, nodes: &[NodeId]) -> bool {
     let inside: FxHashSet<NodeId> = nodes.iter().copied().collect();
     let out = |n: &NodeId| {
@@ -51,7 +51,8 @@ fn is_convex(graph: &Graph, nodes: &[NodeId]) -> bool {
     true
 }
 
-/// Each wanted node is in one part, no other is in any, parts are as large as they can be.
+/// Checks that each wanted node is in one part, no other node is in any, and parts are as large as
+/// possible.
 fn check_grown(
     graph: &Graph,
     parts: &Parts,
@@ -77,8 +78,8 @@ fn check_grown(
     Ok(())
 }
 
-/// The lines of a graph, sorted: what it says but for the order. `number` says which host value
-/// each one is.
+/// The lines of a graph, sorted, so that order makes no difference. `number` maps host values to
+/// numbers.
 fn lines(graph: &Graph, number: impl Fn(usize) -> usize) -> Vec<String> {
     let renumber = |line: &str| -> String {
         let mut pieces = line.split("<x");
@@ -233,7 +234,7 @@ proptest! {
         prop_assert_eq!(split.parent.graph.lint(), Ok(()));
 
         let mut whole = split.parent.graph.clone();
-        // What each host value of the original is in the whole.
+        // Host values of the original, with those of the whole.
         let mut values: FxHashMap<ExternalId, ExternalId> =
             split.parent.externals.iter().copied().collect();
         for id in &split.order {
@@ -251,7 +252,7 @@ proptest! {
             }
         }
         assert_sound(&whole);
-        // Names may have been taken by calls meanwhile: give them back.
+        // Calls may have taken names meanwhile: restore them.
         let mut renamed = whole.clone();
         for (old, new) in graph.nodes().zip(same_nodes(&graph, &whole)) {
             if let Some(new) = new {

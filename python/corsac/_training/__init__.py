@@ -1,4 +1,4 @@
-"""Models in training: forward and backward graphs of ATen operators, native where that is faster."""
+"""Training: forward and backward graphs of ATen operators, native where that is faster."""
 
 from corsac._training._backend import TrainedGraph, train
 from corsac._training._captures import Captures, TrainedModel

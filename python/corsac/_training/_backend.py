@@ -1,4 +1,4 @@
-"""Graphs that autograd records, and the graphs of ATen operators that are made of them."""
+"""Compilation of graphs for training: forward and backward graphs of ATen operators."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch, to_torch
 from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule
 
-#: What AOTAutograd's functions take for themselves in a step, in seconds, and PyTorch's own autograd does not.
+#: Overhead of AOTAutograd's functions in a step over PyTorch's own autograd, in seconds.
 OVERHEAD = 1e-4
 #: A step takes less than about a millisecond if its graphs compute no more elements, and multiply no more numbers.
 ELEMENTS, PRODUCTS = 2**20, 2**24
-#: What takes joint graphs in two, by what the option ``partition`` says.
+#: Functions that split a joint graph into forward and backward, by the option ``partition``.
 _FEWEST = functools.partial(min_cut_partition, fewest_bytes=True)
 PARTITIONERS = {
     "min_cut": min_cut_partition,
@@ -45,8 +45,8 @@ PARTITIONERS = {
 
 
 class TrainedGraph:
-    """A graph that Dynamo or corsac captured, and the graphs of ATen operators that were made of it: by
-    AOTAutograd, or without it where that can be done.
+    """A captured graph, from Dynamo or corsac, and the graphs of ATen operators made from it: by AOTAutograd,
+    or without it where possible.
 
     Attributes:
         graphs: forward and backward graph.
@@ -57,7 +57,7 @@ class TrainedGraph:
         self._precision, self._placement = precision, placement
         self._partitioner = PARTITIONERS[partition]
         self._run: Callable[..., Any] | None = None
-        #: The graph as it was captured, where PyTorch's own autograd may turn out to be faster.
+        #: The captured graph, if PyTorch's own autograd may turn out to be faster.
         self._plain: Any = None
         self._is_left = False
 
@@ -68,15 +68,15 @@ class TrainedGraph:
     def capture(
         self, module: Any, example_inputs: Sequence[Any], *, weights: int | None = None
     ) -> None:
-        """Make the graphs of ``module``, of torch.fx or corsac.fx.
+        """Make the forward and backward graphs of ``module``.
 
         Args:
-            module: the graph.
+            module: a graph module of torch.fx or corsac.fx.
             example_inputs: its inputs.
-            weights: how many inputs, the first ones, are weights; given where ``module`` is what corsac has
-                captured, and may do without AOTAutograd.
+            weights: number of leading inputs that are weights; set if corsac captured ``module``, which may then
+                do without AOTAutograd.
         """
-        # Who wants the fewest bytes has his reasons.
+        # Option "fewest_bytes" saves memory, so it is kept even if it is slower.
         may_be_left = self._placement == "measured" and self._partitioner is not _FEWEST
         if may_be_left and _may_be_left(module):
             graph = torch.fx.Graph()
@@ -89,14 +89,14 @@ class TrainedGraph:
             try:
                 self._run = self._two_ways(module, example_inputs, weights)
             except NotSimple:
-                # Nobody has said yet that sizes are numbers.
+                # Outside Dynamo there is no tracing context yet; sizes are static.
                 with tracing(TracingContext(FakeTensorMode(static_shapes=True))):
                     self._run = self._by_aot_autograd(module, example_inputs)
 
     def _partition(
         self, module: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **how: Any
     ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
-        """The two parts of a joint graph, and what of each is a result that users see."""
+        """The two parts of a joint graph, each with its visible results marked."""
         there, back = self._partitioner(module, inputs, num_fwd_outputs=num_fwd_outputs, **how)
         mark_results(there.graph, num_fwd_outputs)
         mark_results(back.graph, 0)
@@ -109,13 +109,17 @@ class TrainedGraph:
             inference_compiler=self._compiler("inference"),
             partition_fn=self._partition,
         )
-        # AOTAutograd writes to what it is given.
+        # AOTAutograd changes the list of inputs that it gets.
         return run(to_torch(module), list(inputs))
 
     def _two_ways(
         self, module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], weights: int
     ) -> TwoWays:
-        """The graphs without AOTAutograd."""
+        """Forward and backward as a function, without AOTAutograd.
+
+        Raises:
+            NotSimple: AOTAutograd is needed.
+        """
         joint = joint_graph(module, inputs)
         there, back = self._partition(
             joint.module,
@@ -133,14 +137,14 @@ class TrainedGraph:
         return TwoWays(self._recorded(there, "forward"), make_backward, joint.results)
 
     def leave(self, module: Any, reason: str) -> None:
-        """Let PyTorch run ``module``, and say why."""
+        """Let PyTorch run ``module``, for the given reason."""
         calls = sum(map(computes, module.graph.nodes))
         self.graphs = [AtenGraph("forward", calls, host={reason: calls})]
         self._run = module.forward
 
     def _leave_if_idle(self) -> None:
-        """Let PyTorch's own autograd run later calls, if nothing is native, or saves less than AOTAutograd takes
-        for itself."""
+        """Let PyTorch's own autograd run later calls, if native parts save no more time than AOTAutograd's
+        overhead."""
         if self._plain is None or not any(own.kind == "backward" for own in self.graphs):
             return
         elements, products = (sum(of) for of in zip(*(g.work for g in self.graphs), strict=True))
@@ -152,7 +156,7 @@ class TrainedGraph:
         self._is_left = True
 
     def explain(self) -> str:
-        """What is native, and what PyTorch runs and why, as text."""
+        """Report of the calls that are native and of those that PyTorch runs, with reasons, as text."""
         lines = list(map(str, self.graphs))
         if self._is_left:
             lines.append(
@@ -161,7 +165,7 @@ class TrainedGraph:
         return "\n".join(lines) or "not called yet"
 
     def native_programs(self) -> list[Any]:
-        """The programs that there are for the graph."""
+        """The native programs of the graph."""
         return [part.program for graph in self.graphs for part in graph.parts]
 
     def _compiler(self, kind: str) -> Callable[..., Any]:
@@ -195,7 +199,7 @@ class TrainedGraph:
         return run
 
     def _why_not(self) -> str | None:
-        """Why PyTorch runs everything, whatever it is."""
+        """Reason why PyTorch runs every graph, or None."""
         if self._placement == "host":
             return "options say so"
         if self._placement == "measured" and torch.are_deterministic_algorithms_enabled():
@@ -222,14 +226,16 @@ class TrainedGraph:
 
 
 def _nothing_is_donated() -> None:
-    """Let users go back twice from one result: our graphs overwrite nothing that was saved for the way back."""
+    """Let users run backward twice from one result: our graphs do not overwrite saved tensors, so none is marked as
+    donated."""
     context = TracingContext.try_get()
     if context is not None and context.fw_metadata is not None:
         context.fw_metadata.bw_donated_idxs = []
 
 
 def _may_be_left(module: Any) -> bool:
-    """Whether PyTorch can run a captured graph as it is, with autograd: no regions or transforms are in it."""
+    """Whether PyTorch can run a captured graph as it is, with autograd: it has static sizes, and no grad mode
+    switches, higher-order operators or function transforms."""
     if not isinstance(module, torch.fx.GraphModule) or has_symbols(module.graph):
         return False
     targets = [node.target for node in module.graph.nodes if node.op == "call_function"]
@@ -240,7 +246,7 @@ def _may_be_left(module: Any) -> bool:
     )
 
 
-#: The place of the operand of a product whose last size is summed over.
+#: Index of the operand of a matrix product whose last dimension is contracted.
 _SUMMED = {
     torch.ops.aten.mm.default: 0,
     torch.ops.aten.bmm.default: 0,
@@ -250,24 +256,24 @@ _SUMMED = {
 
 
 def _work(graph: Any) -> tuple[int, int]:
-    """The elements that calls compute, and the numbers that they multiply, as far as that is known."""
+    """Number of elements that calls compute, and number of multiplications in products, as far as known."""
     elements = products = 0
     for node in filter(computes, graph.nodes):
         own = sum(t.numel() for t in tree_leaves(value_of(node)) if isinstance(t, torch.Tensor))
         if type(own) is not int:
-            # It depends on values.
+            # The size depends on values.
             return ELEMENTS + 1, 0
         elements += own
         if node.target in _SUMMED:
             products += own * value_of(node.args[_SUMMED[node.target]]).shape[-1]
         elif "conv" in str(node.target) or "attention" in str(node.target):
-            # Images and sequences: a step of these is never so short.
+            # Convolutions and attention are never that short.
             products += PRODUCTS + 1
     return elements, products
 
 
 def _taking_a_list(function: Callable[[list[Any]], Any]) -> Callable[..., Any]:
-    """``function`` with the mark that AOTAutograd looks for."""
+    """``function``, marked as taking its arguments in a list, as AOTAutograd expects."""
 
     def run(arguments: list[Any]) -> Any:
         return function(arguments)
@@ -277,7 +283,7 @@ def _taking_a_list(function: Callable[[list[Any]], Any]) -> Callable[..., Any]:
 
 
 def _why_not_traced(node: Any) -> str | None:
-    """Why AOTAutograd would make something else of a call."""
+    """Reason why AOTAutograd would compile a call wrongly, or None."""
     name = getattr(node.target, "__name__", "")
     if name == "_jvp_increment_nesting":
         return "it has tangents, of which those that are zero have no elements"
@@ -294,20 +300,20 @@ def train(
     placement: str = "measured",
     partition: str = "min_cut",
 ) -> Callable[..., Any]:
-    """A graph whose results autograd can go back from.
+    """Compile a graph for training.
 
-    PyTorch's AOTAutograd makes a forward and a backward graph of it. What the engine knows of them, and
-    where it is faster, is native; the rest is PyTorch's own operators.
+    PyTorch's AOTAutograd makes a forward and a backward graph of it. The operators that the engine supports
+    run natively where that is faster, the rest as PyTorch's own operators.
 
     Args:
         module: a graph module of torch.fx or corsac.fx, from Dynamo.
-        example_inputs: its inputs, of which some want gradients.
+        example_inputs: its inputs, some of which require gradients.
         precision: as for :func:`corsac.compile`.
         placement: one of :data:`corsac._dynamo.TRAINING`.
         partition: one of :data:`corsac._dynamo.PARTITIONS`.
 
     Returns:
-        A function of what the graph takes.
+        A differentiable function of the graph's inputs.
     """
     trained = TrainedGraph(precision, placement, partition)
     reason = next(filter(None, map(_why_not_traced, module.graph.nodes)), None)
@@ -317,10 +323,10 @@ def train(
     try:
         trained.capture(module, example_inputs)
     except RestartAnalysis:
-        # Dynamo captures the program anew, with what AOTAutograd has found out.
+        # Dynamo captures the program again, with AOTAutograd's findings.
         raise
     except (Exception, _core.PanicException) as error:
-        # Programs may have calls that AOTAutograd cannot trace, and PyTorch can still run.
+        # AOTAutograd cannot trace some calls that PyTorch can still run.
         from corsac._engine_module import HostWarning
 
         reason = f"AOTAutograd failed: {type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Models in training, captured for the sizes of a call."""
+"""Captures of models in training, for the sizes of each call."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from corsac.passes._writes import written_sources
 
 @dataclass(frozen=True, slots=True)
 class TrainedProgram:
-    """What runs calls of some sizes.
+    """Compiled program for calls with certain sizes.
 
     Attributes:
-        call: the arguments that it is for, without them.
+        call: the call that it is for, without its tensors.
         step: forward and backward graph.
     """
 
@@ -55,7 +55,7 @@ class TrainedProgram:
     _returns: _Returns
 
     def __call__(self, call: Call) -> Any:
-        # PyTorch does not count what norms write to their statistics, and neither does autograd expect it.
+        # As in PyTorch, norms do not raise the version counters of their statistics: autograd would refuse them.
         with torch.autograd._unsafe_preserve_version_counter(self._statistics):
             results = self.step(*call.inputs)
         return self._returns(results, call, {})
@@ -65,17 +65,18 @@ class TrainedProgram:
         return [self.step.graph]
 
     def explain(self) -> list[str]:
-        """What was compiled, and what PyTorch runs and why, a line each."""
+        """Report of native calls, and of those that PyTorch runs, with reasons: lines of text."""
         return self.step.graph.explain().splitlines()
 
     def reads_only(self, known: Container[int]) -> bool:
-        """Whether all tensors that it reads and that are no inputs have these identities."""
+        """Whether the ids of all tensors that it reads besides its inputs are in ``known``."""
         return all(id(own) in known for own in self.step.weights)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedStages:
-    """What runs calls of some sizes where values decide: forward and backward graphs, and the values between them."""
+    """Compiled program for calls with certain sizes whose control flow depends on values: forward and backward graphs
+    of its stages, and the values read between them."""
 
     call: Call
     run: StagedRun
@@ -93,7 +94,7 @@ class TrainedStages:
         return [own.graph for own in self.run.programs() if isinstance(own, _Step)]
 
     def explain(self) -> list[str]:
-        """What was compiled, and what PyTorch runs and why, a line each."""
+        """Report of native calls, and of those that PyTorch runs, with reasons: lines of text."""
         lines = [line for own in self.graphs() for line in own.explain().splitlines()]
         return [*lines, "values decide:", *(f"  {own}" for own in self.run.reads())]
 
@@ -104,7 +105,7 @@ class TrainedStages:
 
 @dataclass(frozen=True, slots=True)
 class _Returns:
-    """What a program returns, by the results of its graphs, and what it changes of state."""
+    """Builds the return value of a program from the results of its graphs, and replays its changes of state."""
 
     template: ResultTemplate | None
     replay: Replay | None
@@ -115,7 +116,7 @@ class _Returns:
         return results if self.template is None else self.template.build(results, values=values)
 
     def changes(self) -> int:
-        """How many changes of state there are."""
+        """Number of changes of state."""
         return 0 if self.replay is None else len(self.replay)
 
 
@@ -124,15 +125,15 @@ class _Step:
     """A graph, forward and backward, as a function of its inputs.
 
     Attributes:
-        graph: both.
-        weights: the tensors that it reads and that are no inputs.
+        graph: the forward and backward graphs.
+        weights: the tensors that it reads besides its inputs.
     """
 
     graph: TrainedGraph
     weights: list[torch.Tensor]
     _form: TreeSpec
     _views: ReturnedViews | None
-    #: The numbers of inputs that are not read: what the program finds and only moves.
+    #: Indices of inputs that the graph does not read: the program finds them and only passes them on.
     _idle: tuple[int, ...]
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
@@ -143,7 +144,7 @@ class _Step:
 
     @classmethod
     def made(cls, module: GraphModule, inputs: Sequence[torch.Tensor], graph: TrainedGraph) -> Self:
-        """Compiles a graph, which changes, for such inputs."""
+        """Compile a graph, which is changed, for such inputs."""
         with_inputs, weights, form, views = _with_weights_as_inputs(module)
         placeholders = with_inputs.graph.find_nodes(op="placeholder")[len(weights) :]
         idle = tuple(number for number, node in enumerate(placeholders) if not node.users)
@@ -152,18 +153,18 @@ class _Step:
 
 
 class Captures(Recordings):
-    """What runs a model where autograd records: forward and backward graphs for the sizes of its calls.
+    """Captures of a model for calls that autograd records: forward and backward graphs for the sizes of its calls.
 
-    A graph is for a model as it is: modules, whether they train, what Python objects hold, and which
-    parameters want gradients. A model that changes between a few such situations, as those do whose
-    parts train in turn, has graphs for each.
+    A graph holds for one state of the model: its modules, their training modes, the contents of Python objects,
+    and the parameters that require gradients. A model that alternates between a few states, for instance because
+    its parts are trained in turn, gets graphs for each.
 
     Args:
-        model: has the weights.
-        program: is called; the model itself, or a function.
-        sizes: for how many sets of sizes there are graphs.
-        make: an empty graph, with the user's options.
-        decides: whether values may decide what programs do.
+        model: the owner of the weights.
+        program: the function to call: the model itself, or a function of it.
+        sizes: largest number of sets of sizes that graphs are made for.
+        make: makes an empty graph, with the user's options.
+        decides: whether control flow may depend on values.
     """
 
     def __init__(
@@ -190,14 +191,14 @@ class Captures(Recordings):
         return call.key, tuple(map(_form, call.tensors))
 
     def may_come_back(self, entry: Entry) -> bool:
-        # Weights are read anew in each step: if they are still there, and want gradients again.
+        # It may apply again if the model still has its weights, for instance once they require gradients again.
         known = {id(own) for _, own in named_weights(self._model)}
         program = entry.run
         assert isinstance(program, TrainedProgram | TrainedStages)
         return program.reads_only(known) or entry.watch.is_current()
 
     def programs(self) -> list[TrainedProgram | TrainedStages]:
-        """All that there are."""
+        """All compiled programs."""
         made = [own.run for own in self.entries()]
         return [own for own in made if isinstance(own, TrainedProgram | TrainedStages)]
 
@@ -211,7 +212,7 @@ class Captures(Recordings):
         if rewritten is not None and not rewritten.are_current(call.inputs):
             raise NotForThis("what it writes to shares memory with something else")
         if found:
-            # Graphs are for what they were made for, as :meth:`key` has it of arguments.
+            # For found tensors, too, graphs hold for these strides, types and gradients, as :meth:`key` for arguments.
             form = form_of(call.inputs)
         program: TrainedProgram | TrainedStages
         with self._compiling():
@@ -247,7 +248,7 @@ class Captures(Recordings):
         )
 
     def _stage(self, module: GraphModule) -> Callable[[Sequence[Any]], Callable[..., Any]]:
-        """What compiles a part for inputs."""
+        """A function that compiles a stage for given inputs."""
 
         def compile(inputs: Sequence[Any]) -> Callable[..., Any]:
             own = GraphModule(module, copied_graph(module.graph))
@@ -268,26 +269,26 @@ class Captures(Recordings):
 
 
 def _apart(inputs: Sequence[torch.Tensor], idle: Sequence[int]) -> Sequence[torch.Tensor]:
-    """The same inputs, of which autograd does not go back through those with these numbers."""
+    """The inputs, detached at the indices ``idle``."""
     if not idle:
         return inputs
     return [own.detach() if number in idle else own for number, own in enumerate(inputs)]
 
 
 def _watch(weights: Iterable[torch.Tensor]) -> _core.Watch:
-    """Tells whether tensors are those that they were, whatever they hold."""
+    """A watch on the identity of tensors, whatever their values."""
     constants = [(None, own) for own in weights]
     return _core.Watch(torch.nn.Module(), constants=constants, trains=True)
 
 
 class TrainedModel:
-    """A model for calls that autograd records: captured for their sizes, or by Dynamo where that cannot be done.
+    """A model for calls that autograd records: captured for their sizes, or else by Dynamo.
 
     Args:
-        captures: are asked first.
-        program: what is called.
+        captures: captures for sizes, tried first.
+        program: the model or function to call.
         dynamo: captures the model with Dynamo.
-        note: is told why PyTorch runs a call as it is.
+        note: called with the reason and the arguments if PyTorch runs a call as it is.
     """
 
     def __init__(
@@ -310,7 +311,7 @@ class TrainedModel:
             return self._by_dynamo(args, kwargs)
         found = self.captures.find(call)
         if found is None and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
-            # Checkpoints count what is saved, in this call and when it is made again.
+            # Checkpointing counts saved tensors in this call and in its recomputation, so nothing may be recorded now.
             return self._program(*args, **kwargs)
         if isinstance(found, Entry):
             return found.run(call)
@@ -330,7 +331,7 @@ class TrainedModel:
 
 
 def _why_not(call: Call) -> str | None:
-    """Why nothing can be recorded of a call."""
+    """Reason why a call cannot be recorded, or None."""
     reasons = (_why_not_of(f"input {number}", own) for number, own in enumerate(call.tensors))
     return next((own for own in reasons if own is not None), None)
 
@@ -342,13 +343,13 @@ def _why_not_of(name: str, tensor: torch.Tensor) -> str | None:
 
 
 def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What a graph is for besides the type and the sizes of an input."""
+    """Properties of an input that a graph is specialised to, besides its dtype and sizes."""
     return tensor.stride(), tensor.requires_grad, type(tensor), tensor.is_conj(), tensor.is_neg()
 
 
 @contextlib.contextmanager
 def _without_hooks_of_saved_tensors() -> Iterator[None]:
-    """What autograd saves in the block is not for the caller's hooks: checkpoints count it, for instance."""
+    """Keep the caller's saved-tensor hooks out of the block: checkpointing counts tensors with them, for instance."""
     if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
         yield
         return
@@ -359,9 +360,12 @@ def _without_hooks_of_saved_tensors() -> Iterator[None]:
 def _with_weights_as_inputs(
     module: GraphModule,
 ) -> tuple[torch.fx.GraphModule, list[torch.Tensor], TreeSpec, ReturnedViews | None]:
-    """A graph as AOTAutograd takes it: of weights and inputs, with results in a tuple; the weights; what results are
-    put into; and what makes those that are views. The graph is changed. Random numbers that nobody uses are results,
-    too, after the others: AOTAutograd would not draw them, and whoever draws next would get them."""
+    """A graph in the form that AOTAutograd takes: inputs are weights and inputs, results are a tuple.
+
+    Returns the graph, the weights, the structure of the results, and the function that rebuilds results that are
+    views. ``module`` is changed. Unused random numbers become further results: AOTAutograd would remove them, and
+    later random numbers would differ.
+    """
     graph = module.graph
     first = next(iter(graph.nodes))
     weights: list[torch.Tensor] = []
@@ -379,7 +383,7 @@ def _with_weights_as_inputs(
 
 
 def _written_to(recorded: Recorded) -> WrittenInTraining | None:
-    """What a program writes to that was there before it; None if nothing."""
+    """The weights, statistics and inputs that a program writes to; None if there are none."""
     module = recorded.module
     written = written_sources(module.graph)
     named = [_get_attr(module, str(own.target)) for own in written if own.op == "get_attr"]
@@ -392,7 +396,7 @@ def _written_to(recorded: Recorded) -> WrittenInTraining | None:
 
 
 def _unused_random_numbers(graph: Graph) -> list[Node]:
-    """The tensors of random numbers that neither the results of a graph nor what it writes depend on."""
+    """The calls that use random numbers and that neither results nor writes of a graph depend on."""
     known = {node: effects(node) for node in graph.nodes if node.op.startswith("call_")}
     if not any(own.random for own in known.values()):
         return []

@@ -1,7 +1,7 @@
-"""Operators of backward graphs, written with operators that the engine has.
+"""Expansions of operators of backward graphs into operators of the engine.
 
 Formulas are those of ``tools/autograd/derivatives.yaml`` and of ``torch/_decomp/decompositions.py``
-in PyTorch. Values and gradients are float32, and masks bool; what is not is left to PyTorch by who asks.
+in PyTorch. Values and gradients are float32, and masks bool; callers leave other types to PyTorch.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch.nn import functional as F
 from corsac.fx import Graph, Node
 
 aten = torch.ops.aten
-#: What takes a graph and the arguments of a call, and answers what stands for its result: a node, or a
-#: list of nodes where the call gives several.
+#: A function of a graph and the arguments of a call that returns the node of its result, or a list of nodes
+#: if the call has several results.
 Expansion = Callable[..., Any]
 
 
 def _threshold(graph: Graph, grad: Node, x: Node, threshold: float) -> Node:
-    # NaN is not below anything: its gradient passes, as PyTorch has it.
+    # NaN is not below anything: its gradient passes, as in PyTorch.
     below = graph.call_function(torch.le, (x, threshold))
     return graph.call_function(torch.where, (below, 0.0, grad))
 
@@ -62,7 +62,7 @@ def _gelu(graph: Graph, grad: Node, x: Node, *, approximate: str = "none") -> No
 def _gelu_of_tanh(graph: Graph, grad: Node, x: Node) -> Node:
     beta, kappa = math.sqrt(2 / math.pi), 0.044715
     square = graph.call_function(torch.mul, (x, x))
-    # beta * (x + kappa x^3), and how it grows with x.
+    # beta * (x + kappa x^3), and its derivative.
     cubic = graph.call_function(torch.mul, (square, beta * kappa))
     inner = _product(graph, graph.call_function(torch.add, (cubic, beta)), x)
     inner_slope = graph.call_function(torch.mul, (square, 3 * beta * kappa))
@@ -75,7 +75,7 @@ def _gelu_of_tanh(graph: Graph, grad: Node, x: Node) -> Node:
 
 
 def _leaky_relu(graph: Graph, grad: Node, x: Node, slope: float, is_result: bool) -> Node:
-    # The result has the sign of the operand where the slope is positive, which is what PyTorch asks for.
+    # With a positive slope, which PyTorch requires for in-place calls, the result has the sign of the operand.
     del is_result
     positive = graph.call_function(torch.gt, (x, 0))
     scaled = graph.call_function(torch.mul, (grad, slope))
@@ -108,7 +108,7 @@ def _dropout(graph: Graph, grad: Node, mask: Node, scale: float) -> Node:
 
 
 def _safe_softmax(graph: Graph, x: Node, dim: int, dtype: Any = None) -> Node:
-    """The softmax, and zeros where all of a row is minus infinity."""
+    """The softmax, with zeros for rows that are all minus infinity."""
     del dtype
     masked = graph.call_function(torch.eq, (x, -math.inf))
     masked = graph.call_function(torch.all, (masked, dim, True))
@@ -124,7 +124,7 @@ def _layer_norm(
     bias: Node | None,
     eps: float,
 ) -> list[Node | None]:
-    """The norm, and the mean and the reciprocal deviation, which its gradient reads."""
+    """The layer norm, the mean and the reciprocal standard deviation, which the gradient needs."""
     rank = len(x.meta["val"].shape)
     inner = list(range(rank - len(normalized_shape), rank))
     norm = graph.call_function(F.layer_norm, (x, list(normalized_shape), weight, bias, eps))
@@ -146,7 +146,7 @@ def _layer_norm_gradients(
     bias: Node | None,
     output_mask: Sequence[bool],
 ) -> list[Node | None]:
-    """Gradients of the operand, the weight and the bias, as far as they are asked for."""
+    """Gradients of the operand, the weight and the bias, as far as ``output_mask`` asks for them."""
     del bias
     rank = len(x.meta["val"].shape)
     inner = list(range(rank - len(normalized_shape), rank))
@@ -187,7 +187,7 @@ def _slice(
     start, end, _ = slice(start, end).indices(size)
     if step == 1:
         return _padded(graph, grad, rank, dim, start, size - max(start, end))
-    # Zeros go behind each, as many as were left out, and what is beyond the last place goes.
+    # Put ``step - 1`` zeros after each row, and drop those beyond the end.
     count = len(range(start, end, step))
     spread = graph.call_function(torch.unsqueeze, (grad, dim + 1))
     spread = _padded(graph, spread, rank + 1, dim + 1, 0, step - 1)
@@ -231,26 +231,26 @@ _EXPANSIONS: dict[Any, Expansion] = {
 
 
 def can_expand(node: Node) -> bool:
-    """Whether ``node``, whose sizes are numbers, can be expanded, if its tensors are of float32."""
+    """Whether ``node``, with static sizes, can be expanded if its tensors are float32."""
     if node.target not in _EXPANSIONS:
         return False
     if node.target is aten.leaky_relu_backward.default:
         return node.args[2] >= 0
     gives_several = isinstance(node.meta.get("val"), tuple | list)
-    # Items are all that the several results are for.
+    # Several results can be replaced only if each user takes an item.
     return not gives_several or all(user.target is operator.getitem for user in node.users)
 
 
 def _replace(node: Node, by: Node) -> None:
-    # Expansions of what reads it ask for its type.
+    # Expansions of users need its type.
     by.meta.setdefault("val", node.meta["val"])
     node.replace_all_uses_with(by)
 
 
 def expand(graph: Graph) -> None:
-    """Write the calls of ``graph`` that can be expanded with other operators.
+    """Expand the calls of ``graph`` for which there is an expansion.
 
-    Views become reshapes: operands lie row by row in native code, whatever they did before.
+    Views become reshapes: in native code operands are contiguous, whatever their strides in PyTorch.
     """
     for node in list(graph.nodes):
         if node.op != "call_function":

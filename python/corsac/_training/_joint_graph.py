@@ -1,10 +1,9 @@
-"""A graph of PyTorch's functions with its way back, as one graph of ATen operators.
+"""Joint graphs: a graph of PyTorch's functions and its backward pass as one graph of ATen operators.
 
-AOTAutograd runs a program under four layers that see each operator one after the other: autograd, one that
-takes writes out, one that records, and one that knows shapes. The graphs that corsac captures for the sizes
-of a call write to nothing but their own values, so that two layers are enough: autograd, over stand-ins
-with shapes, and one that records. That takes a fourth of the time. What is not that simple is left to
-AOTAutograd (:class:`NotSimple`).
+AOTAutograd runs a program under four layers that see each operator one after the other: autograd,
+functionalisation, recording, and fake tensors. The graphs that corsac captures for the sizes of a call write
+to their own values only, so that two layers are enough: autograd, over fake tensors, and recording. That takes
+a fourth of the time. Graphs that are not that simple are left to AOTAutograd (:class:`NotSimple`).
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from corsac._training._native_part import inverse, memory_order
 _Operator = torch._ops.OpOverload
 _aten = torch.ops.aten
 
-#: Where overloads that do the same have other names.
+#: Functional overloads that have another name than their in-place overload.
 _ANEW = {_aten.bernoulli_.float: _aten.bernoulli.p}
 
 
 class NotSimple(Exception):
-    """AOTAutograd is to make the graphs, and why."""
+    """The program needs AOTAutograd; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class JointGraph:
-    """A program and its way back.
+    """A program and its backward pass.
 
     Attributes:
-        module: takes the inputs and the gradients of results, gives the results and the gradients of
-            inputs, None for those that have none.
-        results: what the results are, by stand-ins; those that want gradients require them.
+        module: maps inputs and gradients of results to results and gradients of inputs, None for inputs
+            that have none.
+        results: fake tensors for the results, with ``requires_grad`` as in the program.
     """
 
     module: torch.fx.GraphModule
@@ -48,14 +47,14 @@ class JointGraph:
 
 
 def joint_graph(program: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> JointGraph:
-    """``program``, which returns a tuple of tensors, and its way back.
+    """The joint graph of ``program``, which returns a tuple of tensors.
 
     Args:
-        program: calls of PyTorch's functions.
-        inputs: what it takes; those that want gradients require them.
+        program: a graph of calls of PyTorch's functions.
+        inputs: its inputs, with ``requires_grad`` set as in the call.
 
     Raises:
-        NotSimple: it writes to its inputs, gives views of them, or is not for two layers for another reason.
+        NotSimple: it writes to its inputs, returns views of them, or needs AOTAutograd for another reason.
     """
     mode = FakeTensorMode(static_shapes=True)
     recorder = _Recorder()
@@ -86,7 +85,7 @@ def joint_graph(program: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -
     except NotSimple:
         raise
     except Exception as error:
-        # AOTAutograd says what is wrong, if anything is.
+        # If the program is wrong, AOTAutograd raises the error.
         raise NotSimple(f"{type(error).__name__}: {error}") from error
     returned = iter(found)
     of_inputs = [next(returned) if own.requires_grad else None for own in stands_for]
@@ -109,27 +108,27 @@ def _check_results(results: Any, inputs: Sequence[torch.Tensor], recorder: _Reco
         if place_of(own) in places:
             raise NotSimple("a result shares memory with an input or another result")
         if own._is_view():
-            # Nobody could write to it: autograd does not know what it is a view of.
+            # It could not be written to: autograd does not know its base.
             raise NotSimple("a result is a view")
         places.add(place_of(own))
 
 
 class _Recorder(TorchDispatchMode):
-    """Makes nodes of operators, below autograd."""
+    """Records the operators that are called below autograd as nodes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.goes_back = False
         self._graph = torch.fx.Graph()
         self._nodes: dict[int, torch.fx.Node] = {}
-        #: They are not to be taken for others.
+        #: Keeps the tensors alive, so that their ids stay unique.
         self._kept: list[torch.Tensor] = []
         self._inputs: set[int] = set()
-        #: How many tensors were seen that lie in one place.
+        #: Number of tensors seen, by the memory that they share.
         self._sharing: dict[int, int] = {}
 
     def given(self, name: str, own: torch.Tensor) -> None:
-        """An input."""
+        """Add an input."""
         self._inputs.add(place_of(own))
         node = self._graph.placeholder(name)
         node.meta["val"] = own
@@ -142,7 +141,7 @@ class _Recorder(TorchDispatchMode):
     def module(
         self, results: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]
     ) -> torch.fx.GraphModule:
-        """What was recorded."""
+        """The recorded graph, with these results and gradients as outputs."""
         for own in gradients:
             if own is not None and not self.knows(own):
                 raise NotSimple("a gradient is not computed")
@@ -155,7 +154,7 @@ class _Recorder(TorchDispatchMode):
         return torch.fx.GraphModule(torch.nn.Module(), self._graph)
 
     def _stands_for(self, own: torch.Tensor, node: torch.fx.Node) -> None:
-        """``own`` is the value of ``node``."""
+        """Register ``own`` as the value of ``node``."""
         if id(own) not in self._nodes:
             self._kept.append(own)
             self._sharing[place_of(own)] = self._sharing.get(place_of(own), 0) + 1
@@ -185,7 +184,7 @@ class _Recorder(TorchDispatchMode):
         node_args, node_kwargs = tree_map_only(torch.Tensor, self._node, (args, given))
         order = None
         if target is _aten.bernoulli.p:
-            # It gives rows of rows however its operand lies, and draws in another order then.
+            # Its result is contiguous whatever the strides of its operand, which changes the order of random numbers.
             order = memory_order(args[0])
             if order is None and not args[0].is_contiguous():
                 raise NotSimple(f"{func} writes to what has gaps")
@@ -229,8 +228,11 @@ class _Recorder(TorchDispatchMode):
     def _written_anew(
         self, func: _Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[_Operator, dict[str, Any]]:
-        """The operator that gives what ``func`` writes, where nobody else looks at what it writes to, and
-        its arguments by name."""
+        """The functional operator in the place of the in-place ``func``, and its keyword arguments.
+
+        Raises:
+            NotSimple: there is none, or other tensors share memory with the destination.
+        """
         name = func._schema.name.removeprefix("aten::")
         packet = getattr(_aten, name.removesuffix("_"), None) if name.endswith("_") else None
         found = _ANEW.get(func) or getattr(packet, func._overloadname, None)
@@ -240,9 +242,9 @@ class _Recorder(TorchDispatchMode):
         if place_of(own) in self._inputs or self._sharing.get(place_of(own)) != 1:
             raise NotSimple(f"{func} writes to what is seen elsewhere")
         if torch.Tag.inplace_view in func.tags:
-            # What stands for the value before has other strides then.
+            # The fake tensor of the value before would have other strides then.
             raise NotSimple(f"{func} changes how a value lies")
-        # PyTorch leaves out what is as by default.
+        # PyTorch leaves out arguments that equal their default.
         defaults = {
             it.name: it.default_value
             for it in func._schema.arguments[len(args) :]
@@ -258,7 +260,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def _writes_statistics(func: _Operator) -> bool:
-    """Whether an operator may write to statistics, which its schema does not say."""
+    """Whether an operator may write to running statistics, which its schema does not declare."""
     name = func._schema.name
     return "batch_norm" in name and "backward" not in name
 

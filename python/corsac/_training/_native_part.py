@@ -1,4 +1,4 @@
-"""Parts of a graph as native programs, and whether they are worth it."""
+"""Native programs for parts of a graph, and the decision whether they are worth it."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from corsac.fx import Graph, GraphModule, Node
 from corsac.fx._own_copy import copied_graph
 from corsac.fx.node import map_arg
 
-#: How many programs are kept for graphs to come, which often have the same parts.
+#: Number of programs kept for later graphs, which often have the same parts.
 KEPT = 256
 
 
 class NativePart(UnhookedModule):
-    """A program in the place of calls of a graph.
+    """A native program in the place of some calls of a graph.
 
-    Results lie as those of PyTorch do, which AOTAutograd relies on.
+    Results have the strides that PyTorch's would have, which AOTAutograd relies on.
 
     Args:
-        program: the program, of tensors that lie row by row once their dimensions are put in order.
-        operands: what it takes, by fake tensors.
-        results: what it gives.
-        host: runs the same by PyTorch, where an index is out of range: its errors are PyTorch's.
+        program: the program, of tensors that are contiguous once their dimensions are in memory order.
+        operands: fake tensors for its operands.
+        results: fake tensors for its results.
+        host: runs the same by PyTorch if an index is out of range, so that errors are PyTorch's.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class NativePart(UnhookedModule):
         try:
             results = self._program(*given)
         except ValueError:
-            # PyTorch's error is to have no other one behind it.
+            # Outside this handler, so that PyTorch's error is not chained to this one.
             results = None
         if results is None:
             return self._host(*arguments)
@@ -78,7 +78,7 @@ class NativePart(UnhookedModule):
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """The dimensions of a tensor that lies row by row in another order; None for any other tensor."""
+    """The order of dimensions in which a tensor is contiguous; None if it is contiguous already or in no order."""
     if tensor.is_contiguous():
         return None
     strides = tensor.stride()
@@ -96,12 +96,12 @@ def inverse(order: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(range(len(order)), key=lambda at: order[at]))
 
 
-#: What is done to a result of a program: dimensions in another order, or a copy with strides.
+#: Finishing of a program's result: the order of dimensions (None to keep it), and the strides.
 _Layout = tuple[tuple[int, ...] | None, tuple[int, ...]]
 
 
 def _layout(tensor: torch.Tensor) -> _Layout | None:
-    """How ``tensor`` lies, if that is not row by row; strides of single elements count, too."""
+    """The layout of ``tensor``, or None if its strides are the default ones, also in dimensions of size 1."""
     rows = torch.empty(tuple(tensor.shape), device="meta").stride()
     if tensor.stride() == rows:
         return None
@@ -115,7 +115,7 @@ def _finished(tensor: torch.Tensor, layout: _Layout | None) -> torch.Tensor:
     order, strides = layout
     if order is not None:
         shape = [tensor.shape[dim] for dim in order]
-        # A view could not be written to: autograd does not know what it is of.
+        # In place, since a view could not be written to: autograd does not know its base.
         tensor.as_strided_(shape, [tensor.stride(dim) for dim in order])
     if tensor.stride() == strides:
         return tensor
@@ -123,21 +123,21 @@ def _finished(tensor: torch.Tensor, layout: _Layout | None) -> torch.Tensor:
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:
-    """Whether several elements lie in one place."""
+    """Whether several elements share one place in memory."""
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
     return any(size > 1 and stride == 0 for size, stride in pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What became of a part.
+    """The decision on a part.
 
     Attributes:
-        part: the native part; None where PyTorch runs it.
-        reason: why PyTorch does.
-        seconds: what a run took, natively and by PyTorch; None where it was not measured.
-        kept: whether that was measured in an earlier process.
-        trial: runs the part as long as it is not known whether it is to be native.
+        part: the native part; None if PyTorch runs it.
+        reason: why PyTorch runs it.
+        seconds: times of a run, natively and by PyTorch; None if not measured.
+        kept: whether they were measured in an earlier process.
+        trial: runs the part until the decision is made.
     """
 
     part: NativePart | None
@@ -148,7 +148,7 @@ class Made:
 
 
 class _Kept:
-    """What is kept of a part from one process to the next, if anything is."""
+    """The cache entry of a part: its program and measured times from earlier processes, if any."""
 
     def __init__(
         self,
@@ -178,24 +178,24 @@ class _Kept:
             self.seconds = seconds["native"], seconds["host"]
 
     def is_for(self, program: _core.NativeProgram) -> bool:
-        """Whether the times are of ``program``: others need other times."""
+        """Whether the cached times are those of ``program``."""
         return self.seconds is not None and self._program == str(program)
 
     def use(self, part: NativePart | None, reason: str | None = None) -> Made:
-        """The part as it was decided on."""
+        """The decision from the cached times."""
         if self._cache is not None:
             self._cache.found += 1
         return Made(part, reason, self.seconds, kept=True)
 
     def put(self, program: _core.NativeProgram, native: float, host: float) -> None:
-        """Keep what was measured."""
+        """Store measured times, in seconds."""
         if self._cache is not None:
             self._cache.missed += 1
             self._cache.put(self._facts, str(program), {"native": native, "host": host})
 
 
 class _Memory:
-    """What became of the last parts, by what they compute and for which tensors."""
+    """The last :data:`KEPT` decisions, by computation and tensor types of the part."""
 
     def __init__(self) -> None:
         self._made: OrderedDict[Any, Made] = OrderedDict()
@@ -226,13 +226,13 @@ def make(
     measure: bool,
     precision: str,
 ) -> Made:
-    """The native form of a part, if it is faster than PyTorch.
+    """Compile a part, and decide whether it runs natively.
 
     Args:
         module: the part, which is not changed.
-        inputs: what its placeholders stand for in the whole graph.
-        outputs: what its results stand for.
-        measure: whether it is compared with PyTorch at all.
+        inputs: the nodes of the whole graph for its placeholders.
+        outputs: the nodes of the whole graph for its results.
+        measure: whether to compare it with PyTorch; otherwise it is native if it can be.
         precision: as for :func:`corsac.compile`.
     """
     examples, results = [value_of(node) for node in inputs], [value_of(node) for node in outputs]
@@ -241,7 +241,7 @@ def make(
     made = _memory.get(key)
     if made is None:
         decided = functools.partial(_memory.put, key)
-        # AOTAutograd asks for programs while its modes are on.
+        # AOTAutograd calls compilers while its modes are active.
         with _disable_current_modes(), torch.no_grad():
             made = _make(module, examples, results, measure, precision, decided)
         decided(made)
@@ -303,7 +303,7 @@ def _took(native: float, host: float) -> str:
 def _put_in_order(
     graph: Graph, examples: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
 ) -> None:
-    """Let ``graph`` take and give tensors with dimensions in the order of memory."""
+    """Let ``graph`` take and return tensors with dimensions in memory order."""
     for node, example in zip(graph.find_nodes(op="placeholder"), examples, strict=True):
         order = memory_order(example)
         if order is not None:
@@ -322,7 +322,7 @@ def _put_in_order(
 
 
 def _text(module: GraphModule, examples: Sequence[Any], results: Sequence[Any]) -> Any:
-    """What a part computes, without names."""
+    """Key of a part: its computation, without names, and the types of its tensors."""
     numbers: dict[Node, int] = {}
     rows = []
     for node in module.graph.nodes:
@@ -334,5 +334,5 @@ def _text(module: GraphModule, examples: Sequence[Any], results: Sequence[Any]) 
 
 
 def _types(tensors: Sequence[torch.Tensor]) -> Any:
-    """What programs are made for."""
+    """Dtype, shape and strides of each tensor."""
     return tuple((own.dtype, tuple(own.shape), own.stride()) for own in tensors)

@@ -1,4 +1,4 @@
-"""Which calls of a graph of ATen operators go into which native part."""
+"""Partition of a graph of ATen operators into native parts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from corsac.fx import Graph, GraphModule, Node
 
 aten = torch.ops.aten
 
-#: What native code works on.
+#: Dtypes of native code.
 DTYPES = (torch.float32, torch.int64, torch.bool)
-#: Calls that show their first argument in another way.
+#: Operators that return a view of their first argument.
 VIEWS = frozenset(
     [
         aten.t.default,
@@ -37,38 +37,38 @@ VIEWS = frozenset(
         aten.alias.default,
     ]
 )
-#: Calls that take truth values beside float32.
+#: Operators with bool operands beside float32.
 MASKED = frozenset([aten.native_dropout_backward.default])
-#: Of an output node: how many of its values whoever called gets.
+#: Metadata of an output node: number of its leading values that the caller gets.
 _RESULTS = "results"
-#: What the order of programs is kept for.
+#: Reason for calls whose order must be kept.
 _BARRIER = "it has an effect besides its result"
 
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
-    """The type of a tensor, as the rules take it."""
+    """The type of a tensor, for shape inference."""
     return TensorSpec(tuple(tensor.shape), tensor.dtype)
 
 
 def value_of(node: Node) -> Any:
-    """What AOTAutograd found ``node`` to give: a fake tensor, or something that holds some."""
+    """The value of ``node`` as found by AOTAutograd: a fake tensor, or a structure of them."""
     return node.meta.get("val")
 
 
 def has_symbols(graph: Any) -> bool:
-    """Whether numbers that differ from call to call are among the inputs of ``graph``."""
+    """Whether ``graph`` has symbolic integers among its inputs."""
     inputs = graph.find_nodes(op="placeholder")
     return any(isinstance(value_of(node), torch.SymInt) for node in inputs)
 
 
 def mark_results(graph: torch.fx.Graph, count: int) -> None:
-    """Say that the first ``count`` of what ``graph`` returns goes to whoever called; what is behind is saved for the
-    way back, and nobody sees it."""
+    """Mark the first ``count`` outputs of ``graph`` as results for the caller; the others are tensors saved for
+    backward, and not visible."""
     graph.output_node().meta[_RESULTS] = count
 
 
 def why_not_split(graph: Graph) -> str | None:
-    """Why no part of ``graph`` can be native: None if some may."""
+    """Reason why no part of ``graph`` can be native; None if some may be."""
     if has_symbols(graph):
         return "its sizes are symbols"
     for node in graph.nodes:
@@ -87,13 +87,13 @@ def _writes_to_input(node: Node) -> bool:
 
 
 def _read_by_place(graph: Graph) -> dict[Node, str]:
-    """Calls whose results have to lie in the memory that PyTorch would put them in, and why."""
+    """Calls whose results need the memory layout that PyTorch would give them, with the reason."""
     found: dict[Node, str] = {}
     for node in graph.nodes:
         if "as_strided" not in str(node.target):
             continue
         found[node] = "it reads elements by their place in memory"
-        # Views lie where the tensor does that they are of.
+        # Views share the memory of their base.
         shown = node.args[0]
         while shown.op == "call_function":
             found.setdefault(shown, f"{node.name} reads its elements by their place in memory")
@@ -104,9 +104,9 @@ def _read_by_place(graph: Graph) -> dict[Node, str]:
 
 
 def _returned_views(graph: Graph) -> dict[Node, str]:
-    """Views that whoever called gets: they share memory with what they are of, and lie as PyTorch has it.
+    """Views among the results for the caller: they must share memory with their base, with PyTorch's strides.
 
-    AOTAutograd makes most such views itself, but for those of operators that give several.
+    AOTAutograd makes most such views itself, except those of operators with several results.
     """
     found: dict[Node, str] = {}
     output = graph.output_node()
@@ -123,7 +123,7 @@ def _returned_views(graph: Graph) -> dict[Node, str]:
 
 
 def _shows(node: Node) -> bool:
-    """Whether what ``node`` gives may lie where its first argument does."""
+    """Whether the result of ``node`` may share memory with its first argument."""
     if node.target is operator.getitem or node.target in VIEWS:
         return True
     schema = getattr(node.target, "_schema", None)
@@ -131,7 +131,7 @@ def _shows(node: Node) -> bool:
 
 
 def _has_effect(node: Node) -> bool:
-    """Whether nothing may be moved from before ``node`` to behind it, or back."""
+    """Whether no call may be moved across ``node``."""
     if node.op != "call_function" or node.target is operator.getitem:
         return False
     if not isinstance(node.target, torch._ops.OpOverload):
@@ -140,26 +140,26 @@ def _has_effect(node: Node) -> bool:
 
 
 def _draws(node: Node) -> bool:
-    """Whether ``node`` draws random numbers."""
+    """Whether ``node`` uses random numbers."""
     if torch.Tag.nondeterministic_seeded not in node.target.tags:
         return False
     arguments = node.target._schema.arguments
     place = next((at for at, own in enumerate(arguments) if own.name == "dropout_p"), None)
     if place is None:
         return True
-    # Attention without dropout draws none.
+    # Attention without dropout uses none.
     given = node.kwargs.get("dropout_p", arguments[place].default_value)
     return (node.args[place] if place < len(node.args) else given) != 0.0
 
 
 class Parts:
-    """The largest parts of ``module``'s graph that the engine knows.
+    """The largest parts of ``module``'s graph that the engine supports.
 
     The graph is changed: views that are read in several places are computed in each of them.
 
     Attributes:
-        parts: the nodes of each.
-        reasons: why the other calls are left to PyTorch.
+        parts: the nodes of each part.
+        reasons: why other calls are left to PyTorch, by node.
     """
 
     def __init__(self, module: GraphModule) -> None:
@@ -179,7 +179,7 @@ class Parts:
         self.parts = list(by_number.values())
 
     def _reasons(self) -> dict[Node, str]:
-        """Why calls cannot be native."""
+        """The calls that cannot be native, with the reason."""
         placeholders = self.graph.find_nodes(op="placeholder")
         specs = tuple(_example_of(value_of(node)) for node in placeholders)
         found: dict[Node, str] = dict(_core.explain_compilation(self.graph, specs, _host_types))
@@ -209,7 +209,7 @@ class Parts:
         return reasons
 
     def _grown(self) -> dict[Node, int]:
-        """The largest parts between one call with an effect and the next: their numbers, by node."""
+        """The number of each node's part: the largest parts between one call with an effect and the next."""
         nodes = list(self.graph.nodes)
         may = [node.op == "call_function" and node not in self.reasons for node in nodes]
         # Each call with an effect begins a section.
@@ -217,7 +217,7 @@ class Parts:
         found = _core.propose_parts(self.graph, may, sections, items=False, writes=False)
         part_of = {node: number for number, (_, part, _) in enumerate(found) for node in part}
         for node in nodes:
-            # Parts give tensors: items are in the part of what they are taken out of.
+            # Outputs of parts are tensors: items are in the part of their container.
             if node.target is operator.getitem and node not in self.reasons:
                 part_of[node] = part_of[node.args[0]]
         return part_of
@@ -230,7 +230,7 @@ class Parts:
             self.reasons[node] = "nothing is computed around it"
 
     def _release(self, view: Node) -> None:
-        """Let a view that others than its part read be made outside, where it costs nothing."""
+        """Move a view that is also read outside its part out of the part, where it costs nothing."""
         number = self._part_of.get(view)
         if number is None or view.target not in VIEWS:
             return
@@ -247,7 +247,7 @@ class Parts:
             self.graph.erase_node(view)
 
     def _absorb(self, view: Node) -> None:
-        """Let parts that read a view make it themselves, so that they read what lies in rows."""
+        """Copy a view into the parts that read it, so that their inputs are contiguous."""
         if view.target not in VIEWS or not _is_plain(view):
             return
         base, own = view.args[0], self._part_of.get(view)
@@ -273,25 +273,25 @@ class Parts:
 
 
 def _example_of(value: Any) -> Any:
-    """What the rules take for an input. What was saved lies as it was made, and views of it rely on that."""
+    """An input for shape inference; strides of non-contiguous ones are kept, since views of saved tensors need them."""
     if not isinstance(value, torch.Tensor):
         return value
     return spec_of(value) if value.is_contiguous() else _unfilled(value)
 
 
 def _host_types(node: Node, known: Any) -> tuple[Any]:
-    """What a call without a rule gives."""
+    """Result types of a call without a shape rule."""
     del known
     return (tree_map_only(torch.Tensor, _unfilled, value_of(node)),)
 
 
 def _unfilled(tensor: torch.Tensor) -> torch.Tensor:
-    # Its elements are never touched, so that it takes no memory.
+    # Its elements are never touched, so it takes no physical memory.
     return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype)
 
 
 def _tensors(node: Node) -> list[torch.Tensor]:
-    """What ``node`` reads and gives."""
+    """The tensors that ``node`` reads and returns."""
     values = [value_of(node), *(value_of(source) for source in node.all_input_nodes)]
     return [own for own in tree_leaves(values) if isinstance(own, torch.Tensor)]
 

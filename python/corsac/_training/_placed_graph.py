@@ -1,4 +1,4 @@
-"""Graphs of ATen operators whose parts run natively, by PyTorch, or both ways in turn."""
+"""Graphs of ATen operators whose parts run natively, by PyTorch, or alternately."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from corsac.fx._codegen import _BoxedCodeGen
 from corsac.fx._own_copy import copied_graph
 from corsac.fx.passes.utils.fuser_utils import fuse_by_partitions
 
-#: What submodules with native code are called, with a number behind.
+#: Prefix of the names of native submodules; a number follows.
 PREFIX = "native_"
 
 
 @dataclass(slots=True)
 class AtenGraph:
-    """A graph of ATen operators, and where it runs.
+    """Statistics of a graph of ATen operators.
 
     Attributes:
         kind: ``"forward"``, ``"backward"`` or ``"inference"``.
-        calls: how many calls of operators it has, views aside.
-        native: how many of them are in native parts.
-        tried: how many are in parts that run both ways in turn, until it is known which is faster.
+        calls: number of operator calls, without views.
+        native: number of them in native parts.
+        tried: number of them in parts that run alternately, until it is known which way is faster.
         parts: the native parts.
-        made: what became of each part that could be native.
-        host: why PyTorch runs what it runs, and how many calls.
-        seconds: how long compiling took.
-        work: the elements that its calls compute, and the numbers that they multiply.
+        made: the decision on each part that could be native.
+        host: number of calls that PyTorch runs, by reason.
+        seconds: compile time.
+        work: number of elements that its calls compute, and number of multiplications in products.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class AtenGraph:
 
     @property
     def was_measured(self) -> bool:
-        """Whether it is known of all native parts what they save."""
+        """Whether all native parts were measured."""
         return not any(
             own.trial is not None or (own.part is not None and own.seconds is None)
             for own in self.made
@@ -58,7 +58,7 @@ class AtenGraph:
 
     @property
     def gain(self) -> float:
-        """The seconds that native parts save, as far as they were measured."""
+        """Time that native parts save per step, in seconds, as far as measured."""
         measured = [own.seconds for own in self.made if own.part is not None and own.seconds]
         return sum(host - native for native, host in measured)
 
@@ -76,14 +76,14 @@ class AtenGraph:
 
 
 class PlacedGraph:
-    """A graph as a function of a list, which is emptied, so that values go when they were read last.
+    """A graph as a function of a list of arguments, which is emptied, so that values are freed after their last use.
 
     Args:
         module: the graph.
-        parts: the nodes of each part that could be native, and what became of it.
+        parts: the nodes of each part that could be native, and the decision on it.
         reasons: why PyTorch runs other nodes.
-        record: is told what runs where.
-        settled: is called when the last trial is over.
+        record: statistics to update.
+        settled: called when the last trial is over.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class PlacedGraph:
         self._record, self._settled = record, settled
         self._trials: list[Trial] = [made.trial for _, made in parts if made.trial is not None]
         self._lock = threading.Lock()
-        #: The graph without native parts, as long as some are tried.
+        #: The graph without native parts, as long as trials are running.
         self._plain: GraphModule | None = None
         if self._trials:
             self._plain = GraphModule(module, copied_graph(module.graph))
@@ -112,7 +112,7 @@ class PlacedGraph:
         return results
 
     def _settle(self) -> None:
-        """Put the parts where they are faster."""
+        """Rebuild the graph with the outcomes of all trials."""
         with self._lock:
             if self._plain is None:
                 return
@@ -125,7 +125,7 @@ class PlacedGraph:
         self._settled()
 
     def _placed(self, module: GraphModule) -> Callable[[list[Any]], Any]:
-        """What runs ``module``, which is changed."""
+        """Put the chosen parts into ``module``, which is changed, and return the function that runs it."""
         nodes = {node.name: node for node in module.graph.nodes}
         counted = {name for name, node in nodes.items() if computes(node)}
         reasons = dict(self._reasons)
@@ -159,14 +159,15 @@ class PlacedGraph:
 
 
 def boxed(module: GraphModule) -> Callable[[list[Any]], Any]:
-    """What runs ``module``: a function that takes a list and empties it, so that values go when they were read last."""
+    """A function that runs ``module`` on a list of arguments and empties it, so that values are freed after their last
+    use."""
     module.graph.set_codegen(_BoxedCodeGen())
     module.recompile()
     return module.forward
 
 
 def computes(node: Node | torch.fx.Node) -> bool:
-    """Whether ``node`` does more than to show a value in another way."""
+    """Whether ``node`` is a call other than a view or an item."""
     shows = node.target is operator.getitem or node.target in VIEWS
     return node.op == "call_function" and not shows
 

@@ -1,4 +1,4 @@
-"""Graphs whose sizes are symbols, made for numbers."""
+"""Specialisation of graphs with symbolic sizes to the sizes of calls."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.utils._python_dispatch import _disable_current_modes
 
-#: How many sets of sizes a graph is made for; others are run by PyTorch.
+#: Largest number of sets of sizes that a graph is specialised to; PyTorch runs others.
 SETS = 8
-#: How many sets of sizes that have not come often enough are remembered, the last ones.
+#: Number of sets of sizes remembered that have not yet occurred often enough, the latest ones.
 SEEN = 1024
-#: How often a set of sizes has to come: making a graph costs more than a step.
+#: Number of occurrences of a set of sizes before a graph is made: that costs more than a step.
 OFTEN = 2
 
 
 class BySizes:
-    """A graph with symbols among its inputs, as a function of a list.
+    """A graph with symbols among its inputs, as a function of a list of arguments.
 
     Args:
         module: the graph, of torch.fx.
         host: runs it for any sizes.
-        compiled: makes a function of a graph without symbols.
+        compiled: compiles a graph without symbols.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class BySizes:
         if made is None:
             if len(self._made) >= SETS:
                 return self._host(arguments)
-            # Another thread may come to the same one meanwhile.
+            # Another thread may count the same sizes meanwhile.
             seen = self._seen.pop(key, 0) + 1
             if seen < OFTEN:
                 self._seen[key] = seen
@@ -62,7 +62,7 @@ def _size_of(value: Any) -> Any:
 
 
 def with_numbers(module: torch.fx.GraphModule, arguments: list[Any]) -> torch.fx.GraphModule:
-    """A copy of ``module`` for arguments like these, with numbers in the places of symbols."""
+    """A copy of ``module`` for arguments like these, with symbols replaced by numbers."""
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(module.graph, {}))
     copied = torch.fx.GraphModule(module, graph)

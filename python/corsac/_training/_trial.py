@@ -1,4 +1,4 @@
-"""Which parts of training are native, seen in the steps themselves."""
+"""Trials of native parts against PyTorch, in the training steps themselves."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from corsac._panic import EngineError, told
 from corsac._race import Race
 from corsac._unhooked import UnhookedModule
 
-#: A part is native if it takes less than this of PyTorch's time, and saves so many seconds: times differ from step to
-#: step.
+#: A part is native if it takes less than this fraction of PyTorch's time, and saves at least so many seconds: times
+#: vary from step to step.
 MARGIN, GAIN = 0.9, 1e-5
 
 
 class Trial(UnhookedModule):
-    """A part of a graph that runs natively and by PyTorch in turn, until it is plain which is faster.
+    """A part of a graph that runs alternately natively and by PyTorch, until it is clear which is faster.
 
     Args:
-        native: runs it natively.
-        host: runs it by PyTorch.
+        native: the native part.
+        host: the same part, run by PyTorch.
         over: as for :class:`corsac._race.Race`.
     """
 
@@ -38,7 +38,7 @@ class Trial(UnhookedModule):
 
     @property
     def outcome(self) -> Any:
-        """What has become of it; None as long as it is tried."""
+        """The outcome; None as long as the trial is running."""
         return self._race.outcome
 
     def forward(self, *arguments: torch.Tensor) -> Any:
@@ -55,7 +55,7 @@ class Trial(UnhookedModule):
 
 
 def is_worth_it(native: float, host: float) -> bool:
-    """Whether a part that takes so many seconds natively, and by PyTorch, is native."""
+    """Whether a part with these times in seconds, natively and by PyTorch, is to be native."""
     return native < min(MARGIN * host, host - GAIN)
 
 

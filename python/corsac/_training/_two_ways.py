@@ -1,4 +1,4 @@
-"""A forward and a backward graph as one function that autograd can go back from."""
+"""A forward and a backward graph as one differentiable function."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 import torch
 
-#: A graph that runs: of a list that it empties.
+#: A compiled graph: a function of a list of arguments, which it empties.
 Run = Callable[[list[Any]], Any]
 
 
 class TwoWays:
-    """What a program gives, with gradients.
+    """A forward and a backward graph as a differentiable function of tensors.
 
     Args:
-        forward: takes the inputs, gives the results and what is saved.
-        make_backward: makes what takes that and the gradients of results, and gives those of inputs; is called
-            when somebody goes back first.
-        results: what the results are, by stand-ins; those that want gradients require them.
+        forward: maps the inputs to the results and the saved tensors.
+        make_backward: makes the function from saved tensors and gradients of results to gradients of inputs;
+            called at the first backward pass.
+        results: fake tensors for the results, with ``requires_grad`` set as in the program.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class TwoWays:
         self._backward: Run | None = None
         self._lock = threading.Lock()
         self.wanting = [own.requires_grad for own in results]
-        #: Gradients are to lie as results do.
+        #: Strides of results, which the backward graph expects of their gradients.
         self.strides = [tuple(own.stride()) for own in results]
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -47,7 +47,7 @@ class TwoWays:
                 if self._backward is None:
                     self._backward = self._make_backward()
         if torch.is_autocast_enabled("cpu"):
-            # Graphs say themselves what they compute in.
+            # The casts of autocast are in the graphs already.
             with torch.autocast("cpu", enabled=False):
                 return self._backward(arguments)
         return self._backward(arguments)
@@ -59,7 +59,7 @@ class _TwoWays(torch.autograd.Function):
         found, count = ways.forward(list(inputs)), len(ways.wanting)
         results = tuple(found[:count])
         ctx.ways = ways
-        #: What gradients depend on, whether it is saved or not.
+        #: Inputs that gradients may depend on, whether they are saved or not.
         ctx.inputs = [own for own in inputs if own.requires_grad]
         ctx.save_for_backward(*found[count:])
         unwanted = [own for own, wants in zip(results, ways.wanting, strict=True) if not wants]
@@ -71,14 +71,14 @@ class _TwoWays(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         if not torch.is_grad_enabled():
             return None, *_way_back(ctx, gradients)
-        # Somebody may go back through this to any of the inputs, and is to be told.
+        # A second derivative with respect to any of these must raise an error.
         given = [*gradients, *ctx.inputs]
         results: tuple[torch.Tensor | None, ...] = _Once.apply(ctx, len(gradients), *given)
         return None, *results
 
 
 class _Once(torch.autograd.Function):
-    """A way back that nobody goes back through."""
+    """A backward pass that is not differentiable itself."""
 
     @staticmethod
     def forward(
@@ -103,7 +103,7 @@ def _way_back(ctx: Any, gradients: Sequence[torch.Tensor]) -> tuple[torch.Tensor
     ]
     arguments = [*ctx.saved_tensors, *tangents]
     del tangents
-    # Each goes when it was read last, unless somebody goes back once more.
+    # Each is freed after its last use, unless the autograd graph is retained.
     if hasattr(ctx, "maybe_clear_saved_tensors"):
         ctx.maybe_clear_saved_tensors()
     return tuple(ways.backward(arguments))
@@ -111,7 +111,7 @@ def _way_back(ctx: Any, gradients: Sequence[torch.Tensor]) -> tuple[torch.Tensor
 
 def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     if tensor.is_conj() or tensor.is_neg():
-        # Graphs are of numbers as they are in memory.
+        # Graphs work on values as they are in memory.
         tensor = tensor.resolve_conj().resolve_neg()
     if tensor.stride() == strides:
         return tensor

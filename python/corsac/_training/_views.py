@@ -1,7 +1,7 @@
-"""Views among the results of training graphs: PyTorch makes them of what they show, outside the graphs.
+"""Views among the results of training graphs: PyTorch makes them from their bases, outside the graphs.
 
-So they are views for autograd, too, which may be written to, and share memory with what they are of. Backends are not
-asked to give results that share memory.
+So they are views for autograd, too: they may be written to, and share memory with their bases. The results of the
+graphs themselves share no memory.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from corsac.passes._effects import effects
 
 @dataclass(frozen=True, slots=True)
 class ReturnedViews:
-    """Makes the results of a graph of what it gives.
+    """Rebuilds the results of a graph, with views, from its outputs.
 
     Attributes:
-        bases: what the views are of, and results that are none: the numbers of inputs of the graph, or of what it
-            gives, which are counted behind those.
+        bases: bases of the views, and results that are not views: indices of inputs of the graph, or of its outputs,
+            which are counted after the inputs.
     """
 
     bases: tuple[int, ...]
@@ -38,7 +38,8 @@ class ReturnedViews:
 def without_views(
     graph: Graph, results: Sequence[Node]
 ) -> tuple[Sequence[Node], ReturnedViews | None]:
-    """What ``graph`` is to give in the place of ``results``, and what makes those of it; None if no result is a view."""
+    """The outputs of ``graph`` in the place of ``results``, and the function that rebuilds the results from them; None
+    if no result is a view."""
     shown = {node: of for result in results for node, of in _chain(result)}
     if not shown:
         return results, None
@@ -62,7 +63,7 @@ def without_views(
 
 
 def _chain(result: Node) -> list[tuple[Node, Node]]:
-    """The calls that show ``result`` as a view of something, and what each shows."""
+    """The chain of view calls that ``result`` ends, each with its base, the last first."""
     found = []
     while (of := _shown(result)) is not None:
         found.append((result, of))
@@ -71,7 +72,7 @@ def _chain(result: Node) -> list[tuple[Node, Node]]:
 
 
 def _shown(node: Node) -> Node | None:
-    """What ``node`` shows in another way, or may; None if it computes something."""
+    """The base that ``node`` is, or may be, a view of; None if it computes something."""
     if node.op not in ("call_function", "call_method") or not node.args:
         return None
     of = node.args[0]

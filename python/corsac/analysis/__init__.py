@@ -1,4 +1,4 @@
-"""What a graph computes and costs, found without running it, or by measuring it.
+"""Analysis of graphs: types, costs and a model's summary without running it, times by measuring.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What a graph costs: arithmetic, memory traffic, memory held."""
+"""Costs of a graph: arithmetic, memory traffic, memory held."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ Count = int | Dim
 
 @dataclass(frozen=True, slots=True)
 class NodeCost:
-    """What one node costs. Counts are None where they are not known.
+    """Costs of one node. Counts are None where they are not known.
 
     Attributes:
         name: the node.
         op: its opcode.
-        target: what it calls, as text.
+        target: its target, as text.
         module: the qualified name of the module whose forward it belongs to; empty for the root.
-        output: what it gives, as text.
-        macs: multiplications that are added to a sum, in products of matrices and convolutions.
+        output: type of its result, as text.
+        macs: multiply-add operations, in matrix products and convolutions.
         flops: floating-point operations, two for each of ``macs``.
-        parameters: elements of the parameters that it uses.
+        parameters: elements of the parameters that it reads.
         bytes_read: bytes of arguments and weights that it reads.
         bytes_written: bytes that it writes.
         output_bytes: bytes of its result.
         bytes_held: bytes of activations held while it runs.
-        source: where it is in the user's program.
+        source: its place in the user's program.
     """
 
     name: str
@@ -65,14 +65,14 @@ class NodeCost:
 
 @dataclass(frozen=True, slots=True)
 class ModuleCost:
-    """What a module costs, with all the modules in it.
+    """Costs of a module, with all the modules in it.
 
     Attributes:
         path: its qualified name; empty for the root.
-        calls: how many nodes belong to it.
+        calls: number of nodes that belong to it.
         macs, flops, bytes_read, bytes_written: sums over those nodes whose cost is known.
         parameters: elements of the different parameters that they use.
-        unknown: how many nodes' costs are not known.
+        unknown: number of those nodes whose costs are not known.
     """
 
     path: str
@@ -92,12 +92,12 @@ class ModuleCost:
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """A piece of memory that activations lie in.
+    """A block of memory that holds activations, and its live range.
 
     Attributes:
-        bytes: how large it is.
-        first: the node that makes it.
-        last: the last node that needs it.
+        bytes: its size.
+        first: the node that allocates it.
+        last: the last node that uses it.
     """
 
     bytes: int
@@ -112,20 +112,19 @@ def _intensity(flops: Any, read: Any, written: Any) -> float | None:
 
 
 class CostReport:
-    """What a graph costs.
+    """Costs of a graph.
 
     Attributes:
-        rows: what each node costs, in order.
-        unknown: calls whose cost is not known, with the reason. They are in no sum.
+        rows: the costs of each node, in order.
+        unknown: calls whose costs are not known, with the reason. No sum includes them.
         fallbacks: calls without a rule, whose results were found on meta tensors.
-        parameters, parameter_bytes: of the parameters that the graph uses, each once.
-        trainable_parameters: of those that are trained.
-        buffer_bytes: of the buffers that it uses.
-        peak_bytes: the most bytes of activations held at once, inputs and results included and
-            weights aside.
-        peak_node: the node at which that is.
-        peak_unknown: nodes whose memory is not in it.
-        lifetimes: the pieces of memory that activations lie in.
+        parameters, parameter_bytes: elements and bytes of the parameters that the graph uses, each once.
+        trainable_parameters: elements of those with ``requires_grad``.
+        buffer_bytes: bytes of the buffers that it uses.
+        peak_bytes: the most bytes of activations held at once, with inputs and results, without weights.
+        peak_node: the node at which they are held.
+        peak_unknown: nodes whose memory is not included, since it is not known.
+        lifetimes: the blocks of memory that hold activations.
     """
 
     def __init__(self, graph: Graph, types: _core.Types) -> None:
@@ -177,7 +176,7 @@ class CostReport:
 
     @property
     def macs(self) -> Count:
-        """Multiplications of all nodes whose cost is known."""
+        """Multiply-add operations of all nodes whose cost is known."""
         return self._sum(row.macs for row in self.rows)
 
     @property
@@ -201,7 +200,7 @@ class CostReport:
         return _intensity(self.flops, self.bytes_read, self.bytes_written)
 
     def modules(self) -> tuple[ModuleCost, ...]:
-        """What each module costs with those in it, the root first, in order of the first call."""
+        """The costs of each module with those in it, the root first, in order of the first call."""
         members: dict[str, list[int]] = {"": []}
         for at, row in enumerate(self.rows):
             if not row.op.startswith("call_"):
@@ -227,7 +226,7 @@ class CostReport:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Totals, nodes and modules as plain values; what depends on symbols as text."""
+        """Totals, nodes and modules as plain values; counts that depend on symbols as text."""
         return {
             "totals": {
                 "macs": _plain(self.macs),
@@ -283,7 +282,7 @@ class CostReport:
 
 
 def table(cells: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
-    """Lines of columns, those of ``left`` flush left, counted from 0."""
+    """Lines of aligned columns; those in ``left`` (numbered from 0) are left-aligned."""
     widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
     return [
         "  ".join(
@@ -316,8 +315,8 @@ def _plain_row(row: NodeCost | ModuleCost) -> dict[str, Any]:
 
 
 def module_path(node: Node) -> str:
-    """The qualified name of the innermost module whose forward ``node`` belongs to: what tracing noted, or else
-    the one whose weights it uses."""
+    """The qualified name of the innermost module whose forward ``node`` belongs to, as tracing recorded it,
+    or else of the module whose weights it uses."""
     stack = node.meta.get("nn_module_stack")
     if not stack:
         used = (own.target for own in node.all_input_nodes if own.op == "get_attr")
@@ -327,18 +326,18 @@ def module_path(node: Node) -> str:
 
 
 def prefixes(path: str) -> list[str]:
-    """``a.b`` gives the root, ``a`` and ``a.b``."""
+    """The path and all its prefixes: for ``a.b`` the root (empty), ``a`` and ``a.b``."""
     parts = path.split(".") if path else []
     return ["", *(".".join(parts[: at + 1]) for at in range(len(parts)))]
 
 
 def cost(target: torch.nn.Module | Graph, *inputs: Any, fallback: bool = True) -> CostReport:
-    """Count what running a graph costs, without running it.
+    """Count the operations and the memory traffic of a graph, without running it.
 
-    A multiplication that is added to a sum counts two operations, a bias none: the sum starts from
-    it. An elementwise operator counts one for each element of its result; a softmax five, a layer
-    norm seven. Memory traffic is each argument read once and each result written once; views move
-    nothing. Calls whose cost is not known are listed, and are in no sum.
+    A multiply-add counts two operations, a bias none: the sum starts from it. An elementwise operator counts
+    one per element of its result, a softmax five, a layer norm seven. Memory traffic is each argument read
+    once and each result written once; views move nothing. Calls whose cost is not known are listed, and no
+    sum includes them.
 
     Args:
         target: the graph, the module that runs it, or a model, which is traced, or captured for ``inputs``.

@@ -1,4 +1,4 @@
-"""How fast this machine is: measured, once a process."""
+"""Peak speed of this machine, measured once per process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the machine reaches with PyTorch and as many threads as PyTorch has now.
+    """Peaks that PyTorch reaches on this machine with its present number of threads.
 
     Attributes:
-        gflops: products of float32 matrices, in 10^9 operations a second.
-        gbytes: copies of memory, in 10^9 bytes a second, read and written.
+        gflops: peak of a float32 matrix product, in 10^9 operations a second.
+        gbytes: peak of a memory copy, in 10^9 bytes a second, read and written.
     """
 
     gflops: float
@@ -24,12 +24,12 @@ class Machine:
 
     @property
     def ridge(self) -> float:
-        """Operations for each byte from which on arithmetic is the limit."""
+        """Operations per byte above which arithmetic is the limit."""
         return self.gflops / self.gbytes
 
     def least_seconds(self, flops: float, moved_bytes: float) -> float:
-        """The shortest time in which this can be done. Source: Williams, Waterman, Patterson,
-        "Roofline: an insightful visual performance model", CACM 2009."""
+        """The least time for so much work, in seconds. Source: Williams, Waterman, Patterson, "Roofline: an
+        insightful visual performance model", CACM 2009."""
         return max(flops / (self.gflops * 1e9), moved_bytes / (self.gbytes * 1e9))
 
 
@@ -57,5 +57,5 @@ def _measured(threads: int) -> Machine:
 
 
 def machine() -> Machine:
-    """The peaks of this machine, from a product of matrices and a copy of memory."""
+    """The peaks of this machine, from a matrix product and a memory copy."""
     return _measured(torch.get_num_threads())

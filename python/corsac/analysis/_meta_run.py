@@ -1,4 +1,4 @@
-"""Running single nodes on meta tensors, where there is no rule for them."""
+"""Runs single nodes on meta tensors where there is no rule for them."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ class NotKnown(Exception):
 
 
 class MetaRun:
-    """Finds the types of what nodes give by calling them with meta tensors.
+    """Finds the types of results by running nodes on meta tensors.
 
-    Values that mean nothing to the rules are kept as they are, for the nodes that use them.
+    Values without a type in the rules are kept as they are, for the nodes that use them.
     """
 
     def __init__(self, root: torch.nn.Module | None) -> None:
         self._root = root
         self._values: dict[Node, Any] = {}
-        #: Why a node could not be run, by name.
+        #: Reasons for failures, by name of the node.
         self.failures: dict[str, str] = {}
 
     def __call__(self, node: Node, known: dict[Node, Any]) -> tuple[Any] | None:
-        """What ``node`` gives, its inputs being ``known``; None if that cannot be found out."""
+        """The result of ``node`` (in a tuple) for inputs ``known``; None if it fails."""
         try:
             args, kwargs = torch.utils._pytree.tree_map_only(
                 Node, lambda n: self._input(n, known), (tuple(node.args), dict(node.kwargs))
             )
-            # Calls without a tensor compute, and some draw: programs are not to see it.
+            # Calls without a tensor run for real, and may use random numbers: the generator is restored.
             with torch.random.fork_rng(devices=[]):
                 result = self._run(node, args, kwargs)
-        except Exception as error:  # whatever it is, the node stays unknown
+        except Exception as error:  # the node stays unknown, whatever the error
             self.failures[node.name] = f"{type(error).__name__}: {error}"
             return None
         self._values[node] = result
@@ -64,7 +64,7 @@ class MetaRun:
 
 
 def _on_meta(value: Any) -> Any:
-    """``value`` with a meta tensor for each tensor's metadata."""
+    """``value`` with a meta tensor in place of each tensor's metadata."""
     if isinstance(value, TensorMetadata):
         if any(not isinstance(size, int) for size in value.shape):
             raise NotKnown("sizes that depend on symbols")

@@ -1,4 +1,4 @@
-"""Where the time goes, and which values are seen, when a graph runs."""
+"""Times of the nodes of a graph, and ranges of their values, measured."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """How long one node takes.
+    """Time of one node.
 
     Attributes:
-        cost: what it costs.
+        cost: its costs.
         seconds: the median over the repeats.
-        least: the shortest.
-        share: its part of the sum over all nodes.
-        roofline: the shortest possible time as a part of ``seconds``: 1 is as fast as the machine
-            goes; None where the cost is not known.
-        bound: what limits it, ``"compute"`` or ``"memory"``; None where the cost is not known.
+        least: the shortest time, in seconds.
+        share: its fraction of the sum over all nodes.
+        roofline: the least possible time as a fraction of ``seconds``: 1 is the machine's peak; None where
+            the cost is not known.
+        bound: its limit, ``"compute"`` or ``"memory"``; None where the cost is not known.
     """
 
     cost: NodeCost
@@ -45,19 +45,19 @@ class NodeTime:
 
     @property
     def name(self) -> str:
-        """The node."""
+        """Name of the node."""
         return self.cost.name
 
 
 class Profile:
-    """Where the time of a graph goes.
+    """Times of a graph and its nodes.
 
     Attributes:
-        rows: how long each node takes, in order.
-        seconds: how long the whole takes, measured with nothing in between: the median.
+        rows: the time of each node, in order.
+        seconds: the median time of the whole graph, run without timing its nodes.
         sum_seconds: the sum of the nodes' times.
-        machine: the peaks that the rooflines are drawn from.
-        cost: what the graph costs.
+        machine: the peaks for the rooflines.
+        cost: the costs of the graph.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Profile:
         return NodeTime(row, median, min(times), share, roofline, bound)
 
     def slowest(self, count: int = 10) -> tuple[NodeTime, ...]:
-        """The nodes that take longest."""
+        """The nodes with the longest times, longest first."""
         return tuple(sorted(self.rows, key=lambda row: -row.seconds)[:count])
 
     def to_dict(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Profile:
 
 
 class _Timer(Interpreter):
-    """Notes how long each node takes."""
+    """Records the time of each node."""
 
     def __init__(self, module: GraphModule) -> None:
         super().__init__(module)
@@ -144,16 +144,16 @@ class _Timer(Interpreter):
 
 
 def profile(target: torch.nn.Module, *inputs: Any, repeats: int = 10, warmup: int = 2) -> Profile:
-    """Measure how long each node of a graph takes.
+    """Measure the time of each node of a graph.
 
-    Runs without gradients. The whole is measured in turn with the nodes, so that a slow spell of
-    the machine hits both.
+    Runs without gradients. Runs of the whole graph alternate with runs that time the nodes, so that a slow
+    spell of the machine affects both.
 
     Args:
         target: the module to run: a graph module, or a model, which is traced, or captured for ``inputs``.
-        inputs: what it is given; a tuple or a list alone stands for all of it.
-        repeats: how often it is run; times are medians.
-        warmup: how often it is run before, unmeasured.
+        inputs: its inputs; a single tuple or list holds all of them.
+        repeats: number of timed runs; times are medians.
+        warmup: number of runs before them, not timed.
     """
     if repeats < 1:
         raise ValueError(f"expected at least one repeat, got {repeats}")
@@ -179,15 +179,15 @@ def profile(target: torch.nn.Module, *inputs: Any, repeats: int = 10, warmup: in
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Which values a tensor had.
+    """Range and statistics of the values of a tensor.
 
     Attributes:
-        least, greatest: the smallest and largest element; NaN is passed over.
-        mean: of all elements.
+        least, greatest: the smallest and largest element; NaN is ignored.
+        mean: the mean of the finite elements.
         max_abs: the largest magnitude.
-        zeros: the part of elements that are zero.
-        nan, inf: how many elements are NaN, and infinite.
-        count: how many elements were seen.
+        zeros: the fraction of elements that are zero.
+        nan, inf: number of elements that are NaN, and infinite.
+        count: number of elements.
     """
 
     least: float
@@ -200,7 +200,7 @@ class Range:
     count: int
 
     def union(self, other: Range) -> Range:
-        """What both have seen."""
+        """The range of the values of both."""
         count = self.count + other.count
         part = self.count / count if count else 0.0
         return Range(
@@ -238,7 +238,7 @@ def _range(tensor: torch.Tensor) -> Range | None:
 
 
 class _Watcher(Interpreter):
-    """Notes which values nodes have."""
+    """Records the ranges of the nodes' values."""
 
     def __init__(self, module: GraphModule) -> None:
         super().__init__(module)
@@ -253,15 +253,15 @@ class _Watcher(Interpreter):
 
 
 def ranges(target: torch.nn.Module, *batches: Any) -> dict[str, Range]:
-    """Which values the nodes of a graph have on example inputs: what calibration needs.
+    """Ranges of the nodes' values on example inputs, as calibration needs them.
 
     Args:
         target: the module to run, without gradients: a graph module, or a model, which is traced, or captured
             for the first batch.
-        batches: for each run its inputs: a tensor, or a tuple of inputs.
+        batches: the inputs of each run: a tensor, or a tuple of inputs.
 
     Returns:
-        By name of the node, for those whose value is a tensor with real elements.
+        Ranges by name of the node, for nodes whose value is a tensor of real numbers.
     """
     first = batches[0] if batches else ()
     watcher = _Watcher(captured(target, first if isinstance(first, tuple) else (first,)))

@@ -17,15 +17,15 @@ from corsac.passes._target import graph_of
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is known of the value of one node.
+    """Type of the value of one node.
 
     Attributes:
         name: the node.
         op: its opcode.
-        target: what it calls, as text.
-        value: tensors as ``TensorMetadata``, with :class:`Dim` where a size depends on symbols and
-            None for strides that are not known; numbers and containers as they are.
-        text: the same as text: ``float32[2, 3]``.
+        target: its target, as text.
+        value: ``TensorMetadata`` for tensors, with :class:`Dim` where a size depends on symbols and None for
+            unknown strides; numbers and containers as they are.
+        text: the value as text: ``float32[2, 3]``.
     """
 
     name: str
@@ -37,12 +37,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A node that needs a look.
+    """A node to be looked at.
 
     Attributes:
         node: its name.
-        target: what it calls.
-        reason: why.
+        target: its target.
+        reason: the reason.
     """
 
     node: str
@@ -51,12 +51,12 @@ class Site:
 
 
 class Propagation:
-    """What :func:`propagate` found out.
+    """Result of :func:`propagate`.
 
     Attributes:
-        rows: what is known of each node's value, in order.
-        fallbacks: nodes for which there is no rule and which were run on meta tensors.
-        unknown: nodes of which nothing is known even so.
+        rows: the type of each node's value, in order.
+        fallbacks: nodes without a rule, which were run on meta tensors.
+        unknown: nodes whose type could not be found.
     """
 
     def __init__(self, graph: Graph, types: _core.Types, run: MetaRun | None) -> None:
@@ -95,21 +95,21 @@ class Propagation:
 
 
 def propagate(target: torch.nn.Module | Graph, *inputs: Any, fallback: bool = True) -> Propagation:
-    """Find the type of every value of a graph without running it.
+    """Find the types of all values of a graph without running it.
 
     Metadata is written to the nodes as :class:`torch.fx.passes.shape_prop.ShapeProp` does:
     ``meta["tensor_meta"]`` and ``meta["type"]``. Strides are ``None`` where they are not known.
 
     Args:
         target: the graph, the module that runs it, or a model, which is traced, or captured for ``inputs``.
-        inputs: what the placeholders are given: tensors (whose elements are not looked at), meta
-            tensors, :class:`TensorSpec` with sizes that may be symbols, numbers, containers. A tuple or a list alone
-            stands for all of them.
+        inputs: values for the placeholders: tensors (their elements are not read), meta tensors,
+            :class:`TensorSpec` with sizes that may be symbols, numbers, containers. A single tuple or list
+            holds all of them.
         fallback: whether nodes without a rule are called with meta tensors.
 
     Raises:
-        ShapeInferenceError: a call fails when it runs: the message says which node, what it takes,
-            what it was given, and where it is in the user's program.
+        ShapeInferenceError: a call would fail when run; the message names the node, its expected and given
+            arguments, and its place in the user's program.
     """
     inputs = gathered(inputs)
     graph = graph_of(captured(target, inputs))

@@ -1,4 +1,4 @@
-"""What an input is, without its elements."""
+"""Types of inputs, without their elements."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from corsac._core import Dim
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """The type of a tensor: what :func:`corsac.analysis.propagate` takes in place of a tensor.
+    """The type of a tensor, in place of a tensor for :func:`corsac.analysis.propagate`.
 
     Attributes:
         shape: sizes: numbers, names of symbols (``"batch"``), or expressions over symbols
             (``2 * Dim("seq")``). A symbol stands for any size from 2.
         dtype: the type of the elements.
-        memory_format: how the elements lie; contiguous for None.
-        device: where the tensor is.
-        requires_grad: whether autograd records what is done with it.
+        memory_format: the memory format; contiguous for None.
+        device: the device of the tensor.
+        requires_grad: whether autograd records operations on it.
     """
 
     shape: Sequence[int | str | Dim]

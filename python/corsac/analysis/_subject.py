@@ -1,4 +1,4 @@
-"""What is analysed: graphs, and models, which are captured first."""
+"""Turns models into graphs to be analysed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from corsac.fx.proxy import TraceError
 
 
 def captured(target: Any, inputs: tuple[Any, ...]) -> Any:
-    """``target``, or if it is a model that is no graph yet, its graph: for all sizes, or where it decides by
-    values, for ``inputs`` as :func:`corsac.capture` makes it.
+    """The graph of a model: traced for all sizes or, where its control flow depends on values, captured for
+    ``inputs`` as by :func:`corsac.capture`. Graphs are returned unchanged.
 
     Raises:
-        TraceError: it is neither; the text says what to give.
+        TraceError: the model cannot be traced, and there are no tensors to capture it for.
     """
     is_model = isinstance(target, torch.nn.Module)
     if not is_model or isinstance(target, GraphModule | torch.fx.GraphModule):

@@ -1,4 +1,4 @@
-"""The tree of a model's modules, with what each gives, has and does."""
+"""The tree of a model's modules, with outputs, parameters and multiply-adds."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class ModuleRow:
     Attributes:
         path: its qualified name; empty for the model itself.
         kind: its class.
-        depth: how many modules it is in.
-        index: which one it is among those of this depth, from 1.
-        output: what its last call gives, as text; None if it is not called.
-        parameters: elements of its parameters, with those of the modules in it.
-        mult_adds: multiplications added to a sum, in it and the modules in it.
-        trainable: whether some of its parameters are trained.
+        depth: number of modules that contain it.
+        index: its number among the modules of this depth, from 1.
+        output: type of its last call's result, as text; None if it is not called.
+        parameters: number of elements of its parameters, with those of the modules in it.
+        mult_adds: multiply-add operations, in it and the modules in it.
+        trainable: whether some of its parameters have ``requires_grad``.
     """
 
     path: str
@@ -43,8 +43,9 @@ class Summary:
 
     Attributes:
         rows: the modules, the model first, in the order of their registration.
-        cost: what the model costs.
-        parameters, trainable_parameters, parameter_bytes: of all parameters, each once.
+        cost: the costs of the model.
+        parameters, trainable_parameters, parameter_bytes: elements and bytes of all parameters, each counted
+            once.
     """
 
     def __init__(self, model: torch.nn.Module, report: CostReport, depth: int | None) -> None:
@@ -135,14 +136,14 @@ def _grouped(count: Count) -> str:
 
 
 def summary(model: torch.nn.Module, *inputs: Any, depth: int | None = None) -> Summary:
-    """The tree of a model's modules: what each gives, its parameters, its multiplications.
+    """The tree of a model's modules, each with its output, parameters and multiply-adds.
 
-    The model is traced and its types are propagated; nothing is run, unless the model cannot be traced for all
+    The model is traced and types are propagated; nothing is run, unless the model cannot be traced for all
     inputs: it is then captured for these, as by :func:`corsac.capture`.
 
     Args:
-        model: what to look at.
+        model: the model.
         inputs: as for :func:`corsac.analysis.propagate`.
-        depth: how deep to go; all the way for None.
+        depth: greatest depth of modules in the tree; None for all.
     """
     return Summary(model, cost(model, *inputs), depth)

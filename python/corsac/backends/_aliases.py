@@ -1,4 +1,4 @@
-"""Which results of a graph share memory with its inputs, and with each other."""
+"""Sharing of memory between the results of a graph, and with its inputs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from corsac.lowering import LoweringError
 
 
 class _Recorder(Interpreter):
-    """Runs a graph on tensors without data, and keeps where the result of each node lies."""
+    """Runs a graph on fake tensors, and keeps the memory of each node's result."""
 
     def __init__(self, module: GraphModule, mode: FakeTensorMode) -> None:
         super().__init__(module, garbage_collect_values=False)
         self._mode = mode
         self.memory: dict[Node, set[int]] = {}
-        # Addresses say something as long as nothing is freed.
+        # Addresses are unique as long as nothing is freed.
         self._held: list[Any] = []
 
     def run_node(self, n: Node) -> Any:
@@ -36,13 +36,13 @@ class _Recorder(Interpreter):
 
 
 def views_that_show(module: GraphModule, inputs: Sequence[Any]) -> set[str]:
-    """The names of nodes that have to give a view, since whoever gets the results could tell.
+    """The names of nodes that must return a view, since the caller could observe a copy.
 
     Raises:
-        LoweringError: PyTorch cannot run the graph without data.
+        LoweringError: PyTorch cannot run the graph on fake tensors.
     """
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
-        # A tensor that is given twice, or lies in another, does so here too.
+        # The fake tensors share memory as the inputs do.
         fakes = [mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in inputs]
         recorder = _Recorder(module, mode)
         try:
@@ -72,7 +72,7 @@ def views_that_show(module: GraphModule, inputs: Sequence[Any]) -> set[str]:
 
 
 def _memory(values: Any) -> list[int]:
-    """Where the tensors in ``values`` lie."""
+    """The storages of the tensors in ``values``."""
     return [
         own.untyped_storage()._cdata
         for own in tree_leaves(values)

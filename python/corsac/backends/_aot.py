@@ -23,7 +23,7 @@ class AotBackend:
     """A backend made by :func:`aot_autograd`."""
 
     accepts = "torch.fx"
-    #: Its compilers are watched for faults, each with its graphs.
+    #: Faults are watched for in each of its compilers, not in the backend as a whole.
     watches_graphs = True
 
     def __init__(self, name: str, keywords: dict[str, Any]) -> None:
@@ -36,7 +36,7 @@ class AotBackend:
         """Capture the forward and the backward graph, and compile both."""
         from torch._dynamo.backends.common import aot_autograd as of_torch
 
-        # AOTAutograd writes to what it is given.
+        # AOTAutograd changes the list of inputs that it gets.
         return of_torch(**self._keywords)(to_torch(module), list(example_inputs))
 
     def preload(self, options: Mapping[str, Any]) -> None:
@@ -56,25 +56,25 @@ def aot_autograd(
     name: str = "",
     **keywords: Any,
 ) -> AotBackend:
-    """A backend that compiles graphs of ATen operators: forward, backward, and without gradients.
+    """A backend that compiles graphs of ATen operators: forward, backward, and for inference.
 
     PyTorch's AOTAutograd makes the graphs: without mutation of inputs and without modules. The
     compilers get graph modules of corsac.fx (of torch.fx if they have ``accepts = "torch.fx"``) and
-    example inputs, and return functions that take a list, which is what :func:`make_boxed_func` makes
-    of ordinary ones::
+    example inputs, and return functions that take a list; :func:`make_boxed_func` converts ordinary
+    functions::
 
         def my_compiler(module, example_inputs):
             return make_boxed_func(module.forward)
 
         my_backend = aot_autograd(fw_compiler=my_compiler)
 
-    The backend can be given to :func:`corsac.compile` and to ``torch.compile``.
+    The backend works with :func:`corsac.compile` and with ``torch.compile``.
 
     Args:
         fw_compiler: compiles forward graphs.
         bw_compiler: compiles backward graphs; ``fw_compiler`` by default.
-        inference_compiler: compiles graphs of which no gradient is wanted; ``fw_compiler`` by default.
-        name: what the backend is called.
+        inference_compiler: compiles graphs without gradients; ``fw_compiler`` by default.
+        name: the name of the backend.
         keywords: others of ``torch._dynamo.backends.common.aot_autograd``: ``partition_fn``,
             ``decompositions`` and so on.
     """
@@ -89,7 +89,7 @@ def aot_autograd(
 
 
 def _taking_corsac(compiler: Callable[..., Any]) -> Callable[..., Any]:
-    """``compiler``, given graphs of torch.fx."""
+    """``compiler`` as a function of graphs of torch.fx."""
     as_it_is = accepted_by(compiler) == "torch.fx"
 
     @functools.wraps(compiler, updated=())

@@ -1,4 +1,4 @@
-"""What a backend is given, what it answers, and how it says no."""
+"""The contract of backends: arguments, results, and refusals."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from corsac.backends._result_types import ResultTypes
 from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch, to_torch
 
-#: The version of the contract in docs/backends.md. The first number changes when backends have to.
+#: The version of the contract in docs/backends.md. The first number changes if backends have to change.
 CONTRACT_VERSION = "1.0"
-#: What the attribute ``accepts`` of a backend may be.
+#: Values of the attribute ``accepts`` of a backend.
 GRAPHS = ("corsac.fx", "torch.fx")
 
 
 @runtime_checkable
 class Backend(Protocol):
-    """A function from a graph and example inputs to a function that computes what the graph does.
+    """A function of a graph and example inputs that returns a function with the same computation.
 
-    A plain function is a backend. It may carry two attributes: ``accepts = "torch.fx"``, to be given
-    graph modules of torch.fx, and ``copies_weights = True``, to be asked again for a graph whose
-    weights were written to.
+    A plain function is a backend. It may have two attributes: ``accepts = "torch.fx"`` to get graph
+    modules of torch.fx, and ``copies_weights = True`` to be called again for a graph whose weights
+    were written to.
     """
 
     def __call__(
         self, module: GraphModule, example_inputs: list[Any], /, **options: Any
     ) -> Callable[..., Any] | None:
-        """Compile ``module``; None, or :class:`Declined`, leaves it to whoever asks."""
+        """Compile ``module``; return None or raise :class:`Declined` to leave it to the caller."""
 
 
 class Declined(Exception):
-    """A backend cannot run a graph; the text says why. PyTorch, or the next backend, runs it."""
+    """A backend cannot run a graph; the message gives the reason. PyTorch, or the next backend, runs it."""
 
 
 class BackendError(_core.CompileError):
-    """A backend failed, or does not keep the contract; the text says which and what was expected."""
+    """A backend failed, or broke the contract; the message names it and what was expected."""
 
 
 def name_of(backend: Any) -> str:
-    """What a backend is called in messages."""
+    """Name of a backend for messages."""
     for attribute in ("name", "__name__"):
         name = getattr(backend, attribute, None)
         if isinstance(name, str) and name:
@@ -52,10 +52,10 @@ def name_of(backend: Any) -> str:
 
 
 def accepted_by(backend: Any) -> str:
-    """The graphs that ``backend`` takes.
+    """The kind of graphs that ``backend`` takes, one of :data:`GRAPHS`.
 
     Raises:
-        BackendError: it says something else than :data:`GRAPHS`.
+        BackendError: its attribute ``accepts`` has another value.
     """
     accepted = getattr(backend, "accepts", GRAPHS[0])
     if accepted not in GRAPHS:
@@ -72,20 +72,20 @@ def hand_over(
     example_inputs: Sequence[Any],
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """Ask ``backend`` for a function that computes what ``module`` does.
+    """Compile ``module`` with ``backend``.
 
-    The graph is converted to what the backend accepts. The function that comes back takes what the
-    graph takes and returns a tuple of what it returns; that it does is looked at in each call.
+    The graph is converted to the kind that the backend accepts. The returned function takes the
+    inputs of the graph and returns its results as a tuple, which is checked in each call.
 
     Args:
         backend: a backend, not a name; :func:`corsac.backends.lookup_backend` finds it by name.
         module: a graph that returns a tuple.
         example_inputs: one for each input of the graph.
-        options: for the backend, which gets them as ``options=``.
+        options: options for the backend, passed as ``options=``.
 
     Raises:
-        Declined: the backend does.
-        BackendError: what it answers cannot be called, or there are options and it takes none.
+        Declined: the backend declined the graph.
+        BackendError: its result is not callable, or there are options and it takes none.
     """
     wanted = to_torch if accepted_by(backend) == "torch.fx" else from_torch
     keywords = {} if options is None else {"options": dict(options)}
@@ -106,7 +106,7 @@ def hand_over(
 
 
 def _takes_options(backend: Callable[..., Any]) -> bool:
-    """Whether ``backend`` can be called with ``options=``, as far as it is known."""
+    """Whether ``backend`` can be called with ``options=``; true if its signature is unknown."""
     try:
         parameters = inspect.signature(backend).parameters.values()
     except (TypeError, ValueError):
@@ -115,10 +115,10 @@ def _takes_options(backend: Callable[..., Any]) -> bool:
 
 
 class CheckedCall:
-    """What a backend compiled, and a look at what it returns.
+    """A function compiled by a backend, with a check of its results.
 
     Attributes:
-        compiled: what the backend answered.
+        compiled: the function returned by the backend.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class CheckedCall:
             fault = types.fault(results, args)
             if fault is not None:
                 raise BackendError(f"backend {self._backend}: {fault}")
-            # Once is enough: a backend compiles for the element types of its inputs.
+            # Checked once: a backend compiles for the element types of its inputs.
             self._types = None
         return results
 
@@ -158,7 +158,7 @@ class CheckedCall:
 
 
 def result_count(module: Any) -> int | None:
-    """How many results a graph has; None where it returns no tuple."""
+    """Number of results of a graph; None if it does not return a tuple."""
     (output,) = module.graph.find_nodes(op="output")
     returned = output.args[0]
     return len(returned) if isinstance(returned, tuple | list) else None

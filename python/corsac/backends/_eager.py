@@ -10,13 +10,13 @@ from corsac.fx.convert import from_torch
 
 
 def eager(module: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """The graph as it is, run by PyTorch."""
+    """Let PyTorch run the graph as it is."""
     del example_inputs
     return module.forward
 
 
 def debug(module: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Print the graph as a table, with the types of the inputs; then as :func:`eager`."""
+    """Print the graph as a table, with the types of the inputs; then do as :func:`eager`."""
     shown = ", ".join(_type_of(own) for own in example_inputs)
     print(f"graph of {len(module.graph.nodes)} nodes for ({shown})")
     from_torch(module).graph.print_tabular()

@@ -1,4 +1,4 @@
-"""corsac's engine, as a backend."""
+"""corsac's engine as a backend."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def engine(
     *,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """The graph, run natively; what the engine does not know is run by PyTorch, between native parts.
+    """Compile the graph natively; PyTorch runs operators that the engine does not support, between native parts.
 
     Results share memory with inputs and with each other where PyTorch's do.
 
     Args:
         module: the graph.
-        example_inputs: what it is compiled for first; others are compiled for when they come.
+        example_inputs: inputs to compile for first; programs for others are compiled at their first call.
         options: as for :func:`corsac.compile`: ``{"precision": "bf16"}``.
 
     Raises:
         Declined: none of the graph can be native, for these inputs.
-        ValueError: an option that there is not.
+        ValueError: an unknown option.
     """
     checked_options(options)
-    # Who asks for the engine by its name gets it.
+    # The engine was chosen explicitly, so it is not measured against PyTorch.
     piece = piece_for(module, example_inputs, {"inference": "native", **(options or {})})
     return prepared(piece, example_inputs) if isinstance(piece, Piece) else piece
 
@@ -42,7 +42,7 @@ def prepared(piece: Piece, example_inputs: Sequence[Any]) -> Piece:
     """``piece``, compiled for the inputs.
 
     Raises:
-        Declined: PyTorch would run a call with these.
+        Declined: PyTorch would run a call with these inputs.
     """
     known = [own.node.hint if isinstance(own, torch.SymInt) else own for own in example_inputs]
     if not any(own is None or isinstance(own, FakeTensor) for own in known):

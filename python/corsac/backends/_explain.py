@@ -1,4 +1,4 @@
-"""``corsac.backends.explain``: one call of a model, and how it was compiled."""
+"""``corsac.backends.explain``: explains the compilation of a model for one call."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from corsac.backends._registry import get_default_backend
 from corsac.backends._runtime import LoweredModule
 from corsac.fx import Node
 
-# What Dynamo's guards look at, in words.
+# Conditions of Dynamo's guards, in words.
 _CONDITIONS = {
     "BUILTIN_MATCH": "the same built-in function",
     "BOOL_MATCH": "the same truth value",
@@ -47,31 +47,30 @@ _CONDITIONS = {
     "TENSOR_MATCH": "a tensor of the same type, device, sizes and strides",
     "TYPE_MATCH": "an object of the same class",
 }
-# What Dynamo says in one word.
+# Dynamo's reason for a branch on values.
 _JUMP = "generic_jump"
 _BY_VALUE = (
     "choose between values with torch.where, or between functions with torch.cond",
     "take the decision before the compiled function is called, and give it as an argument",
 )
-# How often a program is called that is not captured at once.
+# Largest number of calls until a program is captured.
 _CALLS = 1 + max(ATTEMPTS.values())
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
 
 
 def explain(model: Callable[..., Any], *, backend: Any = None) -> Callable[..., Explanation]:
-    """How ``model`` is compiled for a call: ``print(explain(model)(x))``.
+    """Explain the compilation of ``model`` for a call: ``print(explain(model)(x))``.
 
-    The model is called as :func:`corsac.compile` would, again until a program that depends on values, or writes to
-    something, is captured, too; what Dynamo has compiled in this process
-    is forgotten.
+    The model is called as by :func:`corsac.compile`, several times if its program depends on values or writes to
+    existing tensors, until that is captured, too. Dynamo's compiled code of this process is reset.
 
     Args:
-        model: a module, a function, or what :func:`corsac.compile` made, of which the backend is taken.
+        model: a module, a function, or a result of :func:`corsac.compile`, whose backend is used.
         backend: a name or a function; the default backend if it is not given.
 
     Returns:
         A function of the model's arguments that returns an :class:`Explanation`: the graphs with
-        their operators and where they ran, breaks with what to change, guards, and times.
+        the places where their operators ran, breaks with suggestions, guards, and times.
     """
     options = None
     model = module_of(model)
@@ -91,7 +90,7 @@ def explain(model: Callable[..., Any], *, backend: Any = None) -> Callable[..., 
         before = _dynamo_seconds()
         start = time.perf_counter()
         with warnings.catch_warnings():
-            # What PyTorch runs is in the explanation.
+            # The explanation lists the calls that PyTorch runs.
             warnings.simplefilter("ignore", HostWarning)
             for _ in range(_CALLS):
                 hosted(*args, **kwargs)
@@ -131,12 +130,12 @@ def _graph(record: GraphRecord, backend: str) -> ExplainedGraph:
 
 
 def _places(record: GraphRecord, backend: str) -> Callable[[Node], tuple[str, str | None]]:
-    """Where each node ran, and why there."""
+    """A function that returns the place where a node ran, and the reason."""
     programs = record.programs()
     if record.declined is not None:
         return lambda node: (PYTORCH, record.declined)
     if record.trained() is not None:
-        # Its operators are others: those of a forward and a backward graph.
+        # The operators that ran are those of a forward and a backward graph.
         return lambda node: (AOT_AUTOGRAD, None)
     if not programs:
         place = PYTORCH if backend in ("eager", "debug", "torch:eager") else backend
@@ -158,7 +157,7 @@ def _places(record: GraphRecord, backend: str) -> Callable[[Node], tuple[str, st
 
 
 def _target(record: GraphRecord, node: Node) -> str:
-    """What a node calls: of modules, the class."""
+    """The target of a node; for modules, the class."""
     if node.op == "call_module":
         return type(record.module.get_submodule(str(node.target))).__name__
     return node._pretty_print_target(node.target)
@@ -200,7 +199,7 @@ def _breaks(records: tuple[GraphRecord, ...]) -> list[Break]:
 
 
 def _own_breaks(hosted: HostedModule) -> list[Break]:
-    """Where values decide in what corsac has recorded."""
+    """Reads of values that control flow depends on, in programs that corsac has recorded."""
     found: dict[Break, None] = {}
     for read in hosted.reads():
         where = read.source
@@ -225,7 +224,7 @@ def _guards(hosted: HostedModule, of_dynamo: list[Any]) -> list[Guard]:
 
 
 def _own_guards(hosted: HostedModule) -> list[Guard]:
-    """What is looked at before a graph that corsac has recorded is run."""
+    """The guards of graphs that corsac has recorded."""
     found = []
     for record in hosted.graphs:
         names = [str(node.target) for node in record.module.graph.find_nodes(op="placeholder")]
@@ -239,7 +238,7 @@ def _own_guards(hosted: HostedModule) -> list[Guard]:
 
 
 def _dynamo_seconds() -> dict[str, float]:
-    """What Dynamo has spent in this process, by stage."""
+    """Time that Dynamo has spent in this process, by stage."""
     from torch._dynamo.utils import compilation_time_metrics
 
     total = {stage: sum(own) for stage, own in compilation_time_metrics.items()}

@@ -1,17 +1,17 @@
-"""How a model was compiled: graphs, breaks, guards, where operators ran, and how long it took."""
+"""Explanations of a compilation: graphs, breaks, guards, places of operators, and times."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 
-#: Where an operator ran that the engine runs.
+#: Place of operators that the engine runs.
 NATIVE = "native"
-#: Where an operator ran that PyTorch runs.
+#: Place of operators that PyTorch runs.
 PYTORCH = "PyTorch"
-#: Where an operator ran whose result does not depend on the inputs.
+#: Place of operators whose result does not depend on the inputs.
 ONCE = "computed once"
-#: Where the calls of a graph in training ran: forward and backward graphs were made of them.
+#: Place of the calls of a graph in training, which became forward and backward graphs.
 AOT_AUTOGRAD = "AOTAutograd"
 
 
@@ -21,9 +21,9 @@ class Operator:
 
     Attributes:
         node: the name of the node.
-        target: what it calls.
+        target: its target.
         ran: ``"native"``, ``"PyTorch"``, ``"computed once"``, or the name of the backend.
-        reason: why PyTorch ran it, where that is known.
+        reason: why PyTorch ran it, if known.
         where: the line of the program, as ``file:line``.
     """
 
@@ -36,16 +36,16 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedGraph:
-    """A graph that was handed to the backend.
+    """A graph that was passed to the backend.
 
     Attributes:
-        tracer: what captured it: ``"corsac"`` or ``"Dynamo"``.
+        tracer: its origin: ``"corsac"`` or ``"Dynamo"``.
         inputs: the types of its inputs.
         operators: its calls, in order.
-        backend: what compiled it; of a fallback, the one that did.
+        backend: the backend that compiled it; of a fallback, the chosen one.
         declined: why the backend declined it, if it did.
         refusals: the backends of a fallback that declined it, each with its reason.
-        seconds: how long each stage took.
+        seconds: time of each stage.
     """
 
     tracer: str
@@ -58,7 +58,7 @@ class ExplainedGraph:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often each operator is called, the most frequent first."""
+        """Number of calls of each operator, the most frequent first."""
         return dict(Counter(own.target for own in self.operators).most_common())
 
     def __str__(self) -> str:
@@ -79,12 +79,12 @@ class ExplainedGraph:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A place where Dynamo ends a graph and goes on with another.
+    """A place where Dynamo ends a graph and continues with another.
 
     Attributes:
-        reason: why.
-        file, line, function: where.
-        change: what can be done about it.
+        reason: why it ends there.
+        file, line, function: the place in the program.
+        change: suggestions to avoid it.
     """
 
     reason: str
@@ -100,11 +100,11 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Something that is looked at in each call: if it is another, a graph is made anew.
+    """A condition that is checked in each call: if it fails, a new graph is made.
 
     Attributes:
-        name: what is looked at.
-        condition: what it has to be.
+        name: the guarded value.
+        condition: the condition on it.
     """
 
     name: str
@@ -116,13 +116,13 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a call of a model is compiled; as text, a page.
+    """The compilation of a model for a call; as text, a page.
 
     Attributes:
-        graphs: what was handed to the backend.
-        breaks: where Dynamo ends graphs.
-        guards: what is looked at in each call.
-        seconds: how long each stage took, all graphs together, and the first call as a whole.
+        graphs: the graphs passed to the backend.
+        breaks: the places where Dynamo ends graphs.
+        guards: the conditions checked in each call.
+        seconds: time of each stage, over all graphs, and of the first call as a whole.
         why_dynamo: why corsac has not recorded the model; None if it has.
     """
 

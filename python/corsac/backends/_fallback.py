@@ -1,4 +1,4 @@
-"""Several backends, of which the first that can compiles."""
+"""Fallback backends: the first of several backends that can compiles a graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Fallback:
     """A backend made by :func:`fallback`.
 
     Attributes:
-        backends: what it is made of, each with its name.
+        backends: pairs of a name and a backend, in order.
     """
 
     def __init__(self, backends: Sequence[Any]) -> None:
@@ -26,20 +26,20 @@ class Fallback:
 
     @property
     def copies_weights(self) -> bool:
-        """Whether one of the backends does."""
+        """Whether one of the backends copies weights."""
         return any(getattr(own, "copies_weights", False) for _, own in self.backends)
 
     def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> Chosen:
         """Compile with the first backend that does not decline or fail.
 
         Raises:
-            Declined: all do; the text has the reason of each.
+            Declined: all of them declined or failed; the message has the reason of each.
         """
         module = from_torch(module)
         declined: list[tuple[str, str]] = []
         for name, backend in self.backends:
             try:
-                # What a backend did to a graph before it gave up is not for the next.
+                # A copy: a backend may change the graph before it gives up.
                 compiled = hand_over(backend, own_copy(module), example_inputs)
             except Declined as error:
                 declined.append((name, str(error)))
@@ -56,18 +56,18 @@ class Fallback:
 
 
 def _restarts(error: Exception) -> bool:
-    """Whether ``error`` asks Dynamo to capture the program anew, for the backend that raised it."""
+    """Whether ``error`` makes Dynamo capture the program again, for the backend that raised it."""
     exceptions = sys.modules.get("torch._dynamo.exc")
     return exceptions is not None and isinstance(error, exceptions.RestartAnalysis)
 
 
 class Chosen:
-    """What the first backend that did not decline compiled.
+    """The function compiled by the first backend that did not decline.
 
     Attributes:
         backend: its name.
-        compiled: what it compiled.
-        declined: those before it, each with its reason.
+        compiled: the compiled function.
+        declined: the backends before it, each with its reason.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ def fallback(backends: Sequence[Any]) -> Fallback:
     """A backend that tries ``backends`` in order; :func:`explain` shows why each declined.
 
     Args:
-        backends: names or functions. One that raises counts as one that declines.
+        backends: names or functions. Raising an exception counts as declining.
 
     Raises:
-        UnknownBackend: there is none of a name.
+        UnknownBackend: a name is unknown.
         ValueError: the list is empty.
     """
     if isinstance(backends, str):

@@ -1,4 +1,4 @@
-"""A graph that was handed to a backend, and what became of it."""
+"""Records of graphs that were passed to a backend."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from corsac.fx import GraphModule
 
 
 class GraphRecord:
-    """A graph that was handed to a backend, and what became of it.
+    """A graph that was passed to a backend, and the result.
 
     Attributes:
         module: the graph.
         inputs: the types of the example inputs, as text.
-        tracer: what captured it: ``"corsac"`` or ``"Dynamo"``.
-        seconds: how long each stage took.
+        tracer: its origin: ``"corsac"`` or ``"Dynamo"``.
+        seconds: time of each stage.
         declined: why the backend declined, if it did: PyTorch runs the graph.
-        stopped: Dynamo's reason to end the graph where it ends.
-        compiled: what the backend compiled.
+        stopped: Dynamo's reason for the end of the graph.
+        compiled: the function compiled by the backend.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class GraphRecord:
         return next((own.backend for own in self._layers() if isinstance(own, Chosen)), None)
 
     def programs(self) -> list[CompiledGraph]:
-        """What corsac's engine, or a runtime, compiled of it."""
+        """The compiled forms of the graph by corsac's engine or a runtime, one for each set of weights."""
         return [
             variant
             for own in self._layers()
@@ -59,7 +59,7 @@ class GraphRecord:
         ]
 
     def trained(self) -> Any:
-        """What corsac's engine made of it for autograd; None if that is nothing."""
+        """The compiled form of the graph for training by corsac's engine, or None."""
         training = sys.modules.get("corsac._training")
         made = (
             own for own in self._layers() if training and isinstance(own, training.TrainedGraph)
@@ -67,7 +67,7 @@ class GraphRecord:
         return next(made, None)
 
     def _layers(self) -> Iterator[Any]:
-        """What was compiled, and what that is made of."""
+        """The compiled function, and the functions that it wraps."""
         own: Any = self.compiled
         while own is not None:
             yield own

@@ -1,4 +1,4 @@
-"""Models whose graphs a backend runs."""
+"""Models whose graphs are run by a backend."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from corsac.fx.convert import from_torch
 
 
 class HostedModule(StandIn):
-    """A model of which a backend runs the graphs: what :func:`corsac.compile` makes with ``backend=``.
+    """A model whose graphs a backend runs: the result of :func:`corsac.compile` with ``backend=``.
 
     Parameters, buffers and submodules are those of the model.
     """
@@ -49,7 +49,7 @@ class HostedModule(StandIn):
         state["_dynamic"], state["_fullgraph"] = dynamic, fullgraph
         state["_options"] = None if options is None else dict(options)
         state["_guard_export_fn"] = guard_export_fn
-        # Lazy parameters refuse to be looked at.
+        # Lazy parameters raise if their attributes are read.
         with torch._C.DisableTorchFunctionSubclass():
             state["_watch"] = _core.Watch(self._model)
         state["_programs"] = HostedPrograms(
@@ -59,9 +59,9 @@ class HostedModule(StandIn):
             getattr(self._backend, "copies_weights", False),
             not fullgraph,
         )
-        #: The model as Dynamo captures it, and why it was asked to.
+        #: The model as captured by Dynamo, and the reason for using Dynamo.
         state["_dynamo"], state["_why_dynamo"] = None, None
-        #: What was handed to the backend.
+        #: The graphs passed to the backend.
         state["_records"] = []
 
     def __reduce__(self) -> Any:
@@ -75,23 +75,23 @@ class HostedModule(StandIn):
 
     @property
     def graphs(self) -> tuple[GraphRecord, ...]:
-        """What was handed to the backend, in order."""
+        """The graphs passed to the backend, in order."""
         return tuple(self._records)
 
     def programs(self) -> list[HostedProgram]:
-        """What the backend made of programs that were recorded."""
+        """The recorded programs, as compiled by the backend."""
         made = [own.run for own in self._programs.entries()]
         return [own for own in made if isinstance(own, HostedProgram)]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if is_captured_around():
-            # Who captures a program around this one gets the model's own operators.
+            # A capture of a program around this one gets the model's own operators.
             return self._callable(*args, **kwargs)
         return self._with_own_hooks(args, kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if not self._watch.is_current():
-            # What was not captured may be now.
+            # Programs that were not captured before may be now.
             self.__dict__["_watch"] = _core.Watch(self._model)
             self._programs.look_again()
         call = None if self._dynamic else self._programs.call(args, kwargs)
@@ -107,10 +107,10 @@ class HostedModule(StandIn):
             result, made = self._programs.record(call, args, kwargs)
             if not _repeats(made):
                 return result
-            # Nobody notices if the backend makes the same call once more: this is the first that it runs.
+            # The call has changed nothing, so the backend may repeat it: this is its first run.
 
     def _why_not_recorded(self, call: Call | None) -> str | None:
-        """Why Dynamo has to capture a call, whatever the program is."""
+        """Reason why Dynamo has to capture a call, whatever the program; None if corsac can."""
         if self._dynamic:
             return "dynamic=True: sizes are symbols"
         if call is None:
@@ -125,7 +125,7 @@ class HostedModule(StandIn):
         return _core.Recording.unavailable()
 
     def _asked(self, record: GraphRecord, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-        """What the backend makes of a program that was recorded."""
+        """Compile the graph of a recorded program with the backend."""
         try:
             return self._handed_over(record, record.module, inputs)
         except (BackendError, CompileError):
@@ -134,7 +134,7 @@ class HostedModule(StandIn):
             raise _failure(self._backend, error) from error
 
     def _handed_over(self, record: GraphRecord, module: Any, inputs: Any) -> Callable[..., Any]:
-        """What the backend makes of a graph; PyTorch runs it if the backend declines."""
+        """Compile a graph with the backend; if it declines, PyTorch runs the graph."""
         start = time.perf_counter()
         self._records.append(record)
 
@@ -190,13 +190,13 @@ class HostedModule(StandIn):
         return run
 
     def reads(self) -> list[Read]:
-        """The values that decide what its programs do, each once."""
+        """The reads of values that control flow of its programs depends on, each once."""
         stages = (own.stages for own in self.programs() if own.stages is not None)
         found = {(str(read.source), read.name): read for own in stages for read in own.reads()}
         return list(found.values())
 
     def explain(self) -> str:
-        """What was handed to the backend, and what PyTorch ran and why, as text."""
+        """Report of the graphs passed to the backend, and of those that PyTorch runs, with reasons, as text."""
         lines = []
         if reads := self.reads():
             lines += ["values decide which graphs run:", *(f"  {own.place()}" for own in reads)]
@@ -207,7 +207,7 @@ class HostedModule(StandIn):
 
 
 def _target(model: Callable[..., Any]) -> Any:
-    """What Dynamo compiles: it looks through functions and modules, not through other callables."""
+    """The model in a form that Dynamo traces: a function or module, not another callable."""
     if isinstance(model, torch.nn.Module | types.FunctionType | types.MethodType):
         return model
 
@@ -225,7 +225,7 @@ def _failure(backend: Any, error: BaseException) -> BackendError:
 
 
 def _repeats(made: Entry | Refusal | None) -> bool:
-    """Whether a call that was recorded may be made once more, since it has changed nothing."""
+    """Whether a recorded call may be repeated, since it has changed nothing."""
     if isinstance(made, Entry):
         program = made.run
         assert isinstance(program, HostedProgram)

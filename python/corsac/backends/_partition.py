@@ -1,4 +1,4 @@
-"""Joint graphs of AOTAutograd in two: what the way forward saves, and what the way back computes again."""
+"""Partitioning of AOTAutograd's joint graphs: tensors that forward saves, and operators that backward recomputes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from corsac import _core
 from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch, to_torch
 
-#: Bits of what :func:`corsac._core.partition_joint` takes of a value.
+#: Bits that describe a value for :func:`corsac._core.partition_joint`.
 _SIZE, _NUMBER, _OTHER = 1, 2, 3
 _PARAMETER, _TANGENT = 1 << 2, 2 << 2
 _BACKWARD, _ONLY_FORWARD, _ONLY_BACKWARD = 1 << 4, 2 << 4, 3 << 4
@@ -34,23 +34,23 @@ _POLICIES = {
     CheckpointPolicy.PREFER_RECOMPUTE: _RECOMPUTE,
 }
 _PLAIN = (FakeTensor, torch.Tensor, torch.nn.Parameter)
-#: What a size that is not known before the program runs is taken for, as PyTorch's partitioners do.
+#: Assumed number of elements if it is not known before the program runs, as in PyTorch's partitioners.
 _UNKNOWN_ELEMENTS = 4096
 
 
 @dataclass(slots=True, frozen=True)
 class Partition:
-    """A joint graph in two, before the two are made.
+    """The plan for partitioning a joint graph.
 
     Attributes:
-        saved: tensors that the way forward hands over; inputs may be among them.
-        saved_numbers: sizes and other numbers that it hands over.
-        saved_bytes: what ``saved`` takes, without parameters and buffers, which are there anyway.
-        forward: calls of the way forward, in order.
-        backward: calls of the way back, in order.
+        saved: tensors that forward saves for backward; inputs may be among them.
+        saved_numbers: sizes and other numbers that it saves.
+        saved_bytes: size of ``saved``, without parameters and buffers, which stay in memory anyway.
+        forward: calls of the forward graph, in order.
+        backward: calls of the backward graph, in order.
         recomputed: calls of both.
-        redrawn: those of them that draw random numbers, from the same state of the generator.
-        merged: nodes that say the same as an earlier one, with the one that stands for them.
+        redrawn: those of them that use random numbers, recomputed from the same state of the generator.
+        merged: nodes that compute the same as an earlier one, mapped to that.
     """
 
     saved: list[torch.fx.Node] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Partition:
 
 
 class NotParted(Exception):
-    """A graph has something that only PyTorch's own partitioners know."""
+    """A graph has something that only PyTorch's own partitioners support."""
 
 
 def min_cut_partition(
@@ -76,32 +76,32 @@ def min_cut_partition(
     fewest_bytes: bool = False,
     **keywords: Any,
 ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
-    """The way forward and the way back of a joint graph, saving few bytes.
+    """Split a joint graph into a forward and a backward graph, with few saved bytes.
 
     A ``partition_fn`` for ``aot_autograd``, of corsac or of PyTorch::
 
         aot_autograd(fw_compiler=mine, partition_fn=corsac.backends.min_cut_partition)
 
-    What is cheap (views, elementwise operators, fills, indexing, some reductions) is computed again on the
-    way back where that saves memory, but no function such as an exponential that a product or the like reads
-    there, unless ``fewest_bytes``. Products, convolutions, attention, norms, and what is not known are
-    computed once, random numbers are drawn once, and what ``torch.utils.checkpoint`` says is done. Not more
+    Cheap operators (views, elementwise operators, fills, indexing, some reductions) are recomputed in backward
+    where that saves memory, except functions such as an exponential that a product or the like reads there,
+    unless ``fewest_bytes``. Products, convolutions, attention, norms, and unknown operators are computed once,
+    random numbers are generated once, and the policies of ``torch.utils.checkpoint`` are followed. No more
     is saved than by ``default_partition`` and ``min_cut_rematerialization_partition`` of
-    ``torch._functorch.partitioners``. Graphs with what only those know (tensors of other devices that are
-    drawn again, collectives, states of custom classes, a memory budget, offloading) are left to the latter.
+    ``torch._functorch.partitioners``. Graphs that only those support (recomputed random numbers on other devices,
+    collectives, states of custom classes, a memory budget, offloading) are left to the latter.
 
     Args:
-        joint_module: what AOTAutograd traced; its inputs for the way back have ``tangents`` in their names,
-            and the metadata of nodes has ``val``. It is only read.
+        joint_module: the joint graph traced by AOTAutograd; its inputs for backward have ``tangents`` in their
+            names, and the metadata of nodes has ``val``. It is only read.
         joint_inputs: not used.
-        num_fwd_outputs: how many of its outputs are of the way forward; they come first.
-        static_lifetime_input_indices: which inputs stay in memory anyway: parameters and buffers.
-        fewest_bytes: compute again all that is cheap.
-        keywords: for PyTorch's partitioner, where a graph is left to it.
+        num_fwd_outputs: number of its outputs that belong to forward; they come first.
+        static_lifetime_input_indices: indices of inputs that stay in memory anyway: parameters and buffers.
+        fewest_bytes: recompute all cheap operators.
+        keywords: for PyTorch's partitioner, if a graph is left to it.
 
     Returns:
-        The way forward, which returns the outputs and then what it saves (tensors, then numbers), and the way
-        back, which takes numbers, tensors and tangents.
+        The forward graph, which returns the outputs and then the saved values (tensors, then numbers), and the
+        backward graph, which takes numbers, tensors and tangents.
     """
     if isinstance(joint_module, GraphModule):
         joint_module = to_torch(joint_module)
@@ -133,12 +133,12 @@ def plan_partition(
     static: Iterable[int] = (),
     fewest_bytes: bool = False,
 ) -> Partition:
-    """What :func:`min_cut_partition` does with a graph, without making the modules.
+    """Plan the partition of :func:`min_cut_partition`, without making the modules.
 
     Args:
         joint_module: as there.
         num_fwd_outputs: as there.
-        static: which inputs stay in memory anyway.
+        static: indices of inputs that stay in memory anyway.
         fewest_bytes: as there.
 
     Raises:
@@ -187,7 +187,7 @@ def _device(node: torch.fx.Node) -> str:
 
 
 def _overwritten(graph: torch.fx.Graph) -> list[Any]:
-    """The inputs, as AOTAutograd describes them, that are written to when the way forward has run."""
+    """AOTAutograd's descriptions of the inputs that are written to after the forward graph has run."""
     described = graph.output_node().meta.get("desc") or ()
     written = (getattr(own, "mutated_input", None) for own in described)
     return [own for own in written if own is not None]
@@ -196,7 +196,7 @@ def _overwritten(graph: torch.fx.Graph) -> list[Any]:
 def _values(
     nodes: list[torch.fx.Node], static: set[int], overwritten: list[Any]
 ) -> list[tuple[int, int, int]]:
-    """What has to be known of the value of each node: bytes, bits, and the checkpointed region."""
+    """Description of the value of each node: size in bytes, bits, and the checkpointed region or -1."""
     values = []
     inputs = 0
     for node in nodes:
@@ -238,7 +238,11 @@ def _check_budget(meta: dict[str, Any]) -> None:
 
 
 def _of_target(node: torch.fx.Node, bits: int) -> int:
-    """``bits`` with what follows from what ``node`` calls."""
+    """``bits``, adjusted to the target of ``node``.
+
+    Raises:
+        NotParted: the target is not supported.
+    """
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
         if target.namespace == "_c10d_functional":
@@ -251,13 +255,13 @@ def _of_target(node: torch.fx.Node, bits: int) -> int:
         if name == "control_deps":
             raise NotParted("there are orders without data")
         if name == "with_effects":
-            # It has its place in a chain of effects, of one of the ways.
+            # It belongs to a chain of effects, which is in one of the two graphs.
             bits &= ~(_SAVE | _RECOMPUTE)
     return bits
 
 
 def _size_of(value: Any, node: torch.fx.Node) -> tuple[int, int]:
-    """What ``value`` takes in bytes, and the bits that say what it is."""
+    """Size of ``value`` in bytes, and the bits of its kind."""
     if isinstance(value, torch.Tensor):
         if type(value) not in _PLAIN:
             raise NotParted(f"{node} is a {type(value).__name__}")
@@ -289,7 +293,7 @@ def _guess(elements: torch.SymInt) -> int:
 
 
 class _Extraction:
-    """Makes the two modules."""
+    """Makes the forward and the backward module from a plan."""
 
     def __init__(
         self, joint: torch.fx.GraphModule, parts: Partition, forward_outputs: int, static: set[int]
@@ -313,7 +317,7 @@ class _Extraction:
         )
 
         saved = self._parts.saved
-        # Those that autograd does not look at when it goes back come last.
+        # Tensors without a version check in backward come last.
         unchecked = list(filter(_is_unchecked, saved))
         checked = [node for node in saved if not _is_unchecked(node)] if unchecked else saved
         tensors = [*checked, *map(_State, self._parts.redrawn), *unchecked]
@@ -337,16 +341,16 @@ class _Extraction:
         return self._module(forward), self._module(backward)
 
     def _module(self, graph: torch.fx.Graph) -> torch.fx.GraphModule:
-        # AOTAutograd may change the graph, and compilers may never call it: its code is written when it
-        # is called first.
+        # AOTAutograd may change the graph, and compilers may never call it: its code is generated at the
+        # first call.
         from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 
         with _use_lazy_graph_module(True):
             return _make_graph_module(self._joint, graph)
 
     def _numbers(self, saved: list[torch.fx.Node]) -> list[torch.fx.Node]:
-        """The numbers to save: first those that bind a symbol, of which some are read by no call, but are
-        sizes of tensors on the way back."""
+        """The numbers to save: first those that bind a symbol, some of which no call reads, but which are
+        sizes of tensors in backward."""
         numbers = self._parts.saved_numbers
         read = [*numbers, *saved, *self._tangents]
         if not any(map(_has_symbols, read)):
@@ -367,7 +371,7 @@ class _Extraction:
         return [*binding.values(), *derived]
 
     def _with_numbers(self, numbers: list[torch.fx.Node]) -> list[torch.fx.Node]:
-        """The way forward, with what ``numbers`` are computed from."""
+        """The calls of forward, with those that ``numbers`` depend on."""
         own = self._parts.forward
         there = {*own, *self._inputs}
         missing = [node for node in numbers if node not in there]
@@ -414,7 +418,7 @@ class _Extraction:
             if node in redrawn:
                 made[node] = _drawn(graph, node, args, kwargs, made)
                 continue
-            # Arguments are set later: as an argument, they would be searched for nodes of other graphs.
+            # Arguments are set later: `create_node` would search them for nodes of other graphs.
             made[node] = new = graph.create_node(
                 node.op, node.target, None, None, node.name, node.type
             )
@@ -441,7 +445,7 @@ class _Extraction:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The state of the generator before a node drew."""
+    """The state of the random generator before a node used it."""
 
     of: torch.fx.Node
 
@@ -461,7 +465,7 @@ def _drawn(
     kwargs: dict[str, Any],
     made: dict[Any, torch.fx.Node],
 ) -> torch.fx.Node:
-    """``node`` on the way forward, with the state of the generator, or on the way back, from that."""
+    """``node`` in forward, with the state of the generator saved, or in backward, rerun from that state."""
     from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 
     key = _State(node)
@@ -481,7 +485,7 @@ def _drawn(
 
 
 def _is_unchecked(node: torch.fx.Node) -> bool:
-    """Whether it may be written to before the way back: it was kept without ``save_for_backward``."""
+    """Whether a tensor may be written to before backward: it was kept without ``save_for_backward``."""
     return bool(node.meta.get("saved_tensor_with_no_vc_check", False))
 
 
@@ -499,7 +503,7 @@ def _has_symbols(node: torch.fx.Node) -> bool:
 
 
 def _symbols(value: Any) -> set[Any]:
-    """The symbols in ``value``, before and after they are replaced by what they are known to be."""
+    """The symbols in ``value``, before and after the replacement of symbols by known expressions."""
     found: set[Any] = set()
     for number in _symbolic(value):
         found |= number.node.expr.free_symbols | number.node._expr.free_symbols

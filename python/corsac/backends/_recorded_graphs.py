@@ -21,23 +21,23 @@ from corsac.backends._graph_record import GraphRecord
 from corsac.fx import GraphModule, Node
 from corsac.fx.proxy import TraceError
 
-#: Asks a backend for what runs a graph with such inputs.
+#: A function that compiles a graph for such inputs with a backend.
 HandOver = Callable[[GraphRecord, Sequence[torch.Tensor]], Callable[..., Any]]
 
-#: Backends are asked by one thread at a time.
+#: Lock of calls to backends: one thread at a time.
 asking = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostedProgram:
-    """What a backend made of a graph, and what makes of its results what the program returns.
+    """A graph compiled by a backend, with the function that builds the program's return value.
 
     Attributes:
-        compiled: runs the tensors of a call.
-        assemble: makes of its results what the program returns.
-        stages: runs the program where values decide, in the place of ``compiled``.
-        repeats: whether the call that was recorded changed nothing, so that the backend may make it anew.
-        guarded: how many places in Python are looked at before a call.
+        compiled: runs the graph on the tensors of a call.
+        assemble: builds the return value of the program from the results of the graph and the values read.
+        stages: runs the program if its control flow depends on values, instead of ``compiled``.
+        repeats: whether the recorded call changed nothing, so that the backend may repeat it.
+        guarded: number of guards that are checked before a call.
     """
 
     compiled: Callable[..., Any] | None
@@ -54,14 +54,14 @@ class HostedProgram:
 
 
 class HostedPrograms(Recordings):
-    """The programs of a model that a backend runs: one for each kind of inputs, and modes of PyTorch.
+    """The programs of a model that a backend runs: one for each set of input types and modes of PyTorch.
 
     Args:
-        model: has the weights.
-        program: is called; the model itself, or a function.
-        hand_over: asks the backend.
-        copies_weights: whether the backend is to be asked again when weights were written to.
-        decides: whether values may decide what programs do.
+        model: the owner of the weights.
+        program: the function to call: the model itself, or a function of it.
+        hand_over: compiles a graph with the backend.
+        copies_weights: whether to compile again with the backend after writes to weights.
+        decides: whether control flow may depend on values.
     """
 
     failures = (TraceError,)
@@ -74,7 +74,7 @@ class HostedPrograms(Recordings):
         copies_weights: bool,
         decides: bool,
     ) -> None:
-        # Graphs may draw random numbers and write to buffers; whether autograd records or not.
+        # Graphs may use random numbers and write to buffers, whether autograd records or not.
         super().__init__(model, program, self._compiled, trains=True, decides=decides)
         self._hand_over, self._copies_weights = hand_over, copies_weights
         self._stages: Stages = Stages()
@@ -102,14 +102,14 @@ class HostedPrograms(Recordings):
         return not self._copies_weights or entry.watch.is_current()
 
     def _making(self) -> contextlib.AbstractContextManager[Any]:
-        # Backends may put other tensors in the places of weights meanwhile.
+        # Backends may temporarily replace weights by other tensors.
         return asking
 
     def _compiled(self, call: Call, recorded: Recorded) -> Entry:
         with no_collection():
             found = self.find(call)
             if isinstance(found, Entry):
-                # Another thread has asked meanwhile.
+                # Another thread has compiled it meanwhile.
                 return found
             watch = self._watch(recorded.tensors)
             if recorded.stages is None:
@@ -136,7 +136,7 @@ class HostedPrograms(Recordings):
     def _asked(
         self, module: GraphModule, seconds: float = 0.0
     ) -> Callable[[Sequence[Any]], Callable[..., Any]]:
-        """Asks the backend for what runs a graph with certain inputs."""
+        """A function that compiles a graph for given inputs with the backend."""
 
         def compile(inputs: Sequence[Any]) -> Callable[..., Any]:
             with asking, no_collection():
@@ -154,7 +154,7 @@ class HostedPrograms(Recordings):
 
 
 def _returned(recorded: Recorded) -> Callable[[Any, Mapping[str, Any]], Any]:
-    """Makes of what a graph returns, and of values that were read, what the program does."""
+    """A function that builds the program's return value from the graph's results and the values read."""
     template = recorded.template
     if template is None:
         return lambda results, values: results
@@ -162,10 +162,10 @@ def _returned(recorded: Recorded) -> Callable[[Any, Mapping[str, Any]], Any]:
 
 
 def _results_in_a_tuple(recorded: Recorded) -> Callable[[Any, Mapping[str, Any]], Any]:
-    """Changes a graph to return a tuple of different values.
+    """Change a graph to return a tuple of distinct values.
 
     Returns:
-        A function of these values, and of none that were read, that gives what the program returns.
+        A function that builds the program's return value from these; its second argument is not used.
     """
     output = recorded.module.graph.output_node()
     returned, spec = flat_results(output)

@@ -1,4 +1,4 @@
-"""The backends that there are, by name."""
+"""The registry of backends, by name."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any, TypeVar, overload
 from corsac.backends._contract import Backend, name_of
 from corsac.lowering import backends as runtimes
 
-#: Entry points of packages that bring a backend: ``name = "module:function"``.
+#: Entry point group of packages that provide a backend: ``name = "module:function"``.
 ENTRY_POINTS = "corsac_backends"
-#: Before the names of torch.compile's own backends.
+#: Prefix of the names of torch.compile's own backends.
 TORCH_PREFIX = "torch:"
 #: The default of :func:`corsac.compile`.
 ENGINE = "engine"
@@ -26,9 +26,9 @@ _BUILT_IN = {
     "debug": ("corsac.backends._eager:debug", ("debug",)),
     "aot_eager": ("corsac.backends._aot:aot_eager", ("debug",)),
 }
-# Runtimes of corsac.lowering that are known here by another name.
+# Runtimes of corsac.lowering that have another name here.
 _RENAMED_RUNTIMES = {"corsac": ENGINE}
-# How to get what people ask for, by the last part of the name.
+# Installation hints, by the last part of the name.
 _INSTALL = {
     "hidet": "pip install hidet",
     "onnxruntime": "pip install onnx onnxruntime",
@@ -46,7 +46,7 @@ _B = TypeVar("_B", bound=Callable[..., Any])
 
 
 class UnknownBackend(ValueError):
-    """There is no backend of that name; the text lists those that there are."""
+    """There is no backend of that name; the message lists the known ones."""
 
 
 @overload
@@ -66,7 +66,7 @@ def register_backend(backend: Any = None, name: str | None = None, tags: Sequenc
     Args:
         backend: a function of a graph module and example inputs; see docs/backends.md.
         name: its name; by default that of the function.
-        tags: what :func:`list_backends` can leave out: ``"debug"``, ``"experimental"``, others.
+        tags: tags by which :func:`list_backends` can exclude it: ``"debug"``, ``"experimental"``, others.
 
     Returns:
         ``backend``, or a decorator if it is not given.
@@ -92,10 +92,10 @@ def register_backend(backend: Any = None, name: str | None = None, tags: Sequenc
 
 
 def unregister_backend(name: str) -> None:
-    """Forget a backend that was registered.
+    """Remove a registered backend.
 
     Raises:
-        UnknownBackend: none of that name was.
+        UnknownBackend: none of that name was registered.
     """
     with _lock:
         if _registered.pop(name, None) is None:
@@ -115,15 +115,15 @@ def list_backends(exclude_tags: Iterable[str] | None = ("debug", "experimental")
 
 
 def lookup_backend(backend: Any) -> Backend:
-    """The backend of that name; what is no name is returned as it is.
+    """The backend of that name; a callable is returned as it is.
 
-    A name that corsac does not have is looked for among torch.compile's, so that ``"inductor"`` is
+    A name unknown to corsac is looked up among torch.compile's, so that ``"inductor"`` is
     ``"torch:inductor"``.
 
     Raises:
-        UnknownBackend: there is none; the text lists those that there are, the names that are like
-            it, and how to install it, if that is known.
-        TypeError: it is neither a name nor can it be called.
+        UnknownBackend: there is none; the message lists the known ones, similar names, and an
+            installation hint, if there is one.
+        TypeError: it is neither a name nor callable.
     """
     if not isinstance(backend, str):
         if not callable(backend):
@@ -141,25 +141,25 @@ def lookup_backend(backend: Any) -> Backend:
 
 
 def registered(name: str) -> Any:
-    """What :func:`register_backend` was given under that name; None if nothing was."""
+    """The backend registered under that name by :func:`register_backend`, or None."""
     backend, _ = _registered.get(name, (None, ()))
     return backend
 
 
 def get_default_backend() -> Any:
-    """The backend that :func:`corsac.compile` uses if none is given: a name or a function."""
+    """The default backend of :func:`corsac.compile`: a name or a function."""
     return _default
 
 
 def set_default_backend(backend: Any) -> None:
-    """Set what :func:`corsac.compile` uses if no backend is given.
+    """Set the default backend of :func:`corsac.compile`.
 
     Args:
-        backend: a name or a function; None for the engine, which it is at first.
+        backend: a name or a function; None for the engine, which is the initial default.
 
     Raises:
         UnknownBackend: there is none of that name.
-        TypeError: it is neither a name nor can it be called.
+        TypeError: it is neither a name nor callable.
     """
     global _default
     if backend is not None:
@@ -209,7 +209,7 @@ def _all_tags() -> dict[str, tuple[str, ...]]:
 def _unknown(name: str) -> str:
     wanted = name.rpartition(":")[2].lower()
     known = list_backends(exclude_tags=None)
-    # Those of corsac come last, and win where both have one of a name.
+    # Those of corsac come last, and take precedence over torch.compile's of the same name.
     by_ending = {own.rpartition(":")[2].lower(): own for own in sorted(known, key=_is_of_corsac)}
     text = f"there is no backend {name!r}"
     close = [by_ending[own] for own in difflib.get_close_matches(wanted, by_ending, n=2)]

@@ -1,4 +1,4 @@
-"""What a graph returns: the types and sizes that a backend's results have to have."""
+"""Expected types and sizes of the results of a graph, for the check of a backend's results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from corsac import _core
 
 
 class _Form(NamedTuple):
-    """A result: its element type, and its sizes, of which those are None that differ from call to call."""
+    """Element type and sizes of a result; sizes that differ between calls are None."""
 
     dtype: torch.dtype
     sizes: tuple[int | None, ...] | None
@@ -47,11 +47,11 @@ class ResultTypes:
         self._expected = [_declared(own) or known.get(getattr(own, "name", "")) for own in returned]
 
     def fault(self, results: Sequence[Any], args: Sequence[Any]) -> str | None:
-        """What is wrong with the types or sizes of ``results``, which were computed from ``args``."""
+        """Description of a fault in the types or sizes of ``results``, computed from ``args``, or None."""
         for at, (result, expected) in enumerate(zip(results, self._expected, strict=False)):
             if expected is None or not isinstance(result, torch.Tensor) or expected.is_of(result):
                 continue
-            # Autocast and other modes count as well, and other inputs: PyTorch says what they make of the graph.
+            # Expectations may be wrong under autocast and other modes, or for other inputs: PyTorch decides.
             sure = self._of_pytorch(args)
             own = None if sure is None else sure[at]
             if own is not None and not own.is_of(result):
@@ -62,7 +62,7 @@ class ResultTypes:
         return None
 
     def _of_pytorch(self, args: Sequence[Any]) -> list[_Form | None] | None:
-        """What PyTorch gives, without computing values; None where it does not say."""
+        """Types and sizes of PyTorch's results, found with fake tensors; None if that fails."""
         try:
             with FakeTensorMode(allow_non_fake_inputs=True) as mode:
                 fakes = [
@@ -83,13 +83,13 @@ def _known_sizes(shape: Sequence[Any]) -> tuple[int | None, ...]:
 
 
 def _declared(node: Any) -> _Form | None:
-    """What Dynamo noted."""
+    """Type and sizes in Dynamo's metadata of a node, if any."""
     value = getattr(node, "meta", {}).get("example_value")
     return _form_of(value) if isinstance(value, torch.Tensor) else None
 
 
 def _propagated(module: Any, example_inputs: Sequence[Any]) -> dict[str, _Form]:
-    """By name of the node, where there is a rule; sizes are those of the example inputs."""
+    """Types and sizes by shape inference, by name of the node; sizes are those for the example inputs."""
     if not isinstance(module.graph, _core.Graph):
         return {}
     try:

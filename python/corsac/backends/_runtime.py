@@ -1,4 +1,4 @@
-"""The runtimes of corsac.lowering (ONNX Runtime, OpenVINO, others), as backends."""
+"""The runtimes of corsac.lowering (ONNX Runtime, OpenVINO, others) as backends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from corsac.lowering._backend import make_backend
 
 
 class RuntimeBackend:
-    """A runtime that :func:`corsac.lower` knows, as a backend: for inference, the rest by PyTorch."""
+    """A runtime of :func:`corsac.lower` as a backend: for inference; PyTorch runs unsupported operators."""
 
     copies_weights = True
 
@@ -32,7 +32,7 @@ class RuntimeBackend:
         *,
         options: Mapping[str, Any] | None = None,
     ) -> Piece:
-        """The graph with what the runtime supports there; ``options`` are those of the runtime.
+        """Compile the graph with the supported parts on the runtime; ``options`` are those of the runtime.
 
         Raises:
             Declined: the runtime is not installed, or none of the graph can run there.
@@ -48,7 +48,7 @@ class RuntimeBackend:
         return prepared(Piece(module, compiled=compiled), example_inputs)
 
     def preload(self, options: Mapping[str, Any]) -> None:
-        """Import what asks the runtime, without asking it."""
+        """Import the runtime and the modules around it, without using it."""
         make_backend(self.name, options).available()
 
     def __repr__(self) -> str:
@@ -73,7 +73,7 @@ class LoweredModule(CompiledGraph):
     def _native(
         self, inputs: tuple[torch.Tensor, ...]
     ) -> tuple[Callable[..., Any], Preview | None]:
-        """What the runtime knows of the graph there."""
+        """The graph with the supported parts on the runtime, and the placement of its nodes."""
         name, options = self._runtime
         keeping = _KeepingViews(
             make_backend(name, options), views_that_show(self._captured, inputs)
@@ -88,7 +88,7 @@ class LoweredModule(CompiledGraph):
 
 
 class _KeepingViews(Backend):
-    """A runtime, but for some calls."""
+    """A runtime that leaves calls with visible views to the host."""
 
     def __init__(self, runtime: Backend, kept: set[str]) -> None:
         self.name = runtime.name

@@ -1,4 +1,4 @@
-"""torch.compile's backends, as backends of corsac."""
+"""torch.compile's backends as backends of corsac."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def import_aot_autograd() -> None:
 
 
 class TorchBackend:
-    """A backend of torch.compile, by the name that it has there."""
+    """A backend of torch.compile, by its name there."""
 
     accepts = "torch.fx"
 

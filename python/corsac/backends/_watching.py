@@ -1,4 +1,4 @@
-"""Whether backends are watched for faults: ``CORSAC_REPRO``; see docs/minifier.md."""
+"""Watching of backends for faults: ``CORSAC_REPRO``; see docs/minifier.md."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def watch_settings() -> Settings | None:
-    """How backends are watched; None if they are not.
+    """The settings for watching backends; None if they are not watched.
 
     Raises:
-        ValueError: the environment has a variable or a value that there is not.
+        ValueError: the environment has an unknown variable or value.
     """
     if not _repro_switch.is_in_environment():
         return None
-    # It is not for everybody.
+    # Not at the top: rarely needed.
     from corsac.minifier._settings import Settings
 
     return Settings.from_environment()
@@ -32,7 +32,7 @@ def watched(
     options: Mapping[str, Any] | None,
     ask: Callable[[], Any],
 ) -> Any:
-    """What ``ask`` answers, which asks ``backend`` for the graph; with a look at it if the switch is on.
+    """The result of ``ask``, which compiles the graph with ``backend``; watched for faults if the switch is on.
 
     Raises:
         ValueError: see :func:`watch_settings`.

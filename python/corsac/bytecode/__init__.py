@@ -1,8 +1,8 @@
 """Code objects of CPython: listed as :mod:`dis` does, edited, checked, and built by hand.
 
-``dis(f)`` prints what the standard one prints, ``code_info(f)`` every field of a code object with its
-meaning; :class:`CodeBuilder` and :func:`assemble` make code objects and functions of instructions, and
-refuse those that the interpreter cannot run. CPython 3.11 to 3.14.
+``dis(f)`` prints the same as the standard one, ``code_info(f)`` every field of a code object with its
+meaning; :class:`CodeBuilder` and :func:`assemble` make code objects and functions from instructions, and
+reject those that the interpreter cannot run. CPython 3.11 to 3.14.
 """
 
 from corsac._core import BytecodeError

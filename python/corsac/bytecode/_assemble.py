@@ -1,4 +1,4 @@
-"""Labelled text as code."""
+"""Assembles labelled text into code objects."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _HANDLER = re.compile(r"(\w+) to (\w+) -> (\w+) \[(\d+)\]( lasti)?$")
 
 
 def assemble(source: str | CodeBuilder | Iterable[Op | Label], **fields: Any) -> CodeType:
-    """A code object of labelled text, of instructions and labels, or of a builder.
+    """Assemble labelled text, instructions and labels, or a builder into a code object.
 
-    A line of text is a label, an instruction, ``.line N`` for the line in the source of what follows,
-    or, behind the line ``ExceptionTable:``, a row of it; ``#`` starts a comment::
+    A line of text is a label, an instruction, ``.line N`` for the source line of the following ones, or,
+    after the line ``ExceptionTable:``, an entry of that table; ``#`` starts a comment::
 
         assemble('''
             RESUME 0
@@ -39,7 +39,7 @@ def assemble(source: str | CodeBuilder | Iterable[Op | Label], **fields: Any) ->
         fields: those of :class:`CodeBuilder`.
 
     Raises:
-        BytecodeError: if a line does not read, or as :meth:`CodeBuilder.to_code`.
+        BytecodeError: a line cannot be parsed, or as :meth:`CodeBuilder.to_code`.
     """
     if isinstance(source, CodeBuilder):
         return source.to_code()

@@ -1,4 +1,4 @@
-"""Code objects that are built or changed by hand."""
+"""Builds and edits code objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Positions(NamedTuple):
 
 
 class Label:
-    """A place in a list of instructions, to jump to; equal to itself only."""
+    """A jump target in a list of instructions; equal to itself only."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -35,8 +35,8 @@ NOWHERE = Positions()
 
 @dataclass(slots=True)
 class Op:
-    """An instruction: its opcode, its argument as a number, a label for a jump, or None, and where it
-    comes from."""
+    """An instruction: its opcode, its argument (a number, a label for a jump, or None), and its source
+    position."""
 
     opname: str
     arg: int | Label | None = None
@@ -45,8 +45,8 @@ class Op:
 
 @dataclass(slots=True)
 class Handler:
-    """What happens with exceptions between two labels: the stack is cut to ``depth``, the place is
-    pushed if ``lasti`` says so, and the exception, and ``target`` runs."""
+    """Handling of exceptions between two labels: the stack is cut to ``depth``, the offset is pushed if
+    ``lasti`` is set, then the exception, and execution continues at ``target``."""
 
     start: Label
     end: Label
@@ -64,22 +64,22 @@ def _kind(opname: str) -> str:
 
 @dataclass
 class CodeBuilder:
-    """A code object in the making: a list of instructions and labels, and the fields around it.
+    """A code object under construction: a list of instructions and labels, and the other fields.
 
     ``CodeBuilder(args=["x"])`` starts an empty function, ``CodeBuilder.from_code(f)`` a copy of one.
     ``items`` is an ordinary list; :meth:`emit` appends to it. Tables, caches, ``EXTENDED_ARG``, the
     directions of jumps and ``co_stacksize`` are made by :meth:`to_code`.
 
     Attributes:
-        items: the instructions, with labels before those that are jumped to.
+        items: the instructions, with labels before jump targets.
         handlers: the exception table.
-        name, qualname, filename, first_line: what tracebacks show.
+        name, qualname, filename, first_line: names and line for tracebacks.
         args: the parameters, in the order of their variables.
-        posonly, kwonly: how many of them are given by position only, and by keyword only.
+        posonly, kwonly: number of positional-only and of keyword-only parameters.
         flags: ``co_flags``.
         consts, names: ``co_consts`` and ``co_names``.
-        variables: the local variables that are no parameters.
-        cellvars, freevars: variables that functions inside use, and that are of functions around.
+        variables: the local variables that are not parameters.
+        cellvars, freevars: variables used by inner functions, and variables of outer functions.
     """
 
     items: list[Op | Label] = field(default_factory=list)
@@ -100,11 +100,11 @@ class CodeBuilder:
 
     @classmethod
     def from_code(cls, x: Any) -> CodeBuilder:
-        """The parts of the code object of ``x``: ``to_code()`` of the result makes an equal one.
+        """A builder with the contents of the code object of ``x``; its ``to_code()`` makes an equal one.
 
         Raises:
-            TypeError: if ``x`` has no code.
-            BytecodeError: if its code is malformed.
+            TypeError: ``x`` has no code.
+            BytecodeError: its code is malformed.
         """
         code = code_of(x)
         instructions, places, handlers = decoded(code).parts()
@@ -146,7 +146,7 @@ class CodeBuilder:
     # -- operands -------------------------------------------------------------------------------
 
     def const(self, value: Any) -> int:
-        """The index of the constant ``value``, which is added if it is not there."""
+        """The index of the constant ``value``, which is added if missing."""
         for index, known in enumerate(self.consts):
             if known is value or _same_constant(known, value):
                 return index
@@ -160,12 +160,12 @@ class CodeBuilder:
         return [*plain, *cells, *self.freevars]
 
     def local(self, name: str) -> int:
-        """The index of a variable; a local one is added if there is none of this name."""
+        """The index of a variable, which is added as a local one if missing."""
         known = self.local_names()
         if name in known:
             return known.index(name)
         if self.cellvars or self.freevars:
-            # Cells come behind local variables: instructions that name them would name others.
+            # Cells come after local variables: existing instructions would refer to shifted slots.
             raise _core.BytecodeError(f"no variable {name!r}: add it to variables first")
         self.variables.append(name)
         return len(known)
@@ -176,11 +176,11 @@ class CodeBuilder:
         Args:
             opname: the opcode.
             value: a label for jumps; the value itself for constants; the name of a variable, global or
-                attribute, with ``"NULL + "`` or ``"NULL|self + "`` before it as ``dis`` shows it; the
-                word that ``dis`` shows for operators; or the number that it is.
+                attribute, with ``"NULL + "`` or ``"NULL|self + "`` before it as ``dis`` shows it; the text
+                that ``dis`` shows for operators; or the number itself.
 
         Raises:
-            BytecodeError: if it is nothing of the kind.
+            BytecodeError: it is none of these.
         """
         kind = _kind(opname)
         if kind == "const":
@@ -208,7 +208,7 @@ class CodeBuilder:
         return number
 
     def emit(self, opname: str, value: Any = None, *, line: int | None = None) -> Op:
-        """Append an instruction; ``value`` is what :meth:`operand` takes."""
+        """Append an instruction; ``value`` is as for :meth:`operand`."""
         has_value = value is not None or _kind(opname) == "const"
         arg = self.operand(opname, value) if has_value else None
         op = Op(opname, arg, Positions(line, line))
@@ -220,7 +220,7 @@ class CodeBuilder:
         self.items.append(label)
         return label
 
-    # -- what is made of it ---------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------
 
     def _instructions(self) -> _core.Instructions:
         places: dict[Label, int] = {}
@@ -259,11 +259,11 @@ class CodeBuilder:
         return instructions.oriented()
 
     def to_code(self) -> CodeType:
-        """The code object.
+        """Make the code object.
 
         Raises:
-            BytecodeError: if the interpreter could not run it: the stack is too low or has something
-                else than an instruction takes, a jump leads nowhere, an operand is out of range.
+            BytecodeError: the interpreter could not run it: the stack is too low or holds something other
+                than an instruction needs, a jump leads nowhere, an operand is out of range.
         """
         instructions = self._instructions()
         flags = int(self.flags)
@@ -275,7 +275,7 @@ class CodeBuilder:
             )
         local = self.local_names()
         plain = (*self.args, *self.variables)
-        # A cell may have the name of a free variable: ``__class__`` in classes of methods.
+        # A cell may have the same name as a free variable: ``__class__`` in classes within methods.
         if any(len(set(names)) != len(names) for names in (plain, self.cellvars, self.freevars)):
             raise _core.BytecodeError("a variable is listed twice")
         consts = tuple(self.consts)
@@ -315,17 +315,17 @@ class CodeBuilder:
         kwdefaults: dict[str, Any] | None = None,
         closure: tuple[CellType, ...] | None = None,
     ) -> FunctionType:
-        """A function of the code.
+        """Make a function of the code.
 
         Args:
-            globals: its global variables (none but the built-in ones).
-            defaults, kwdefaults: values of parameters that may be left out.
+            globals: its global variables (by default only the built-in ones).
+            defaults, kwdefaults: values of optional parameters.
             closure: a cell for each free variable.
 
         Raises:
-            BytecodeError: as :meth:`to_code`; for code of comprehensions and generic functions, which
-                trusts its arguments and is called by the code around it only.
-            ValueError: if ``closure`` has another number of cells.
+            BytecodeError: as :meth:`to_code`; also for code of comprehensions and generic functions, which
+                trusts its arguments and is only called by its surrounding code.
+            ValueError: ``closure`` has another number of cells.
         """
         if any(name.startswith(".") for name in self.args):
             raise _core.BytecodeError(f"{self.name} is called by the code around it only")
@@ -341,7 +341,7 @@ class CodeBuilder:
 
 
 def _same_constant(known: Any, value: Any) -> bool:
-    """Whether one constant can stand for both: 1, 1.0 and True are three."""
+    """Whether one constant can represent both: 1, 1.0 and True are three."""
     if type(known) is not type(value):
         return False
     if isinstance(known, (tuple, frozenset)):

@@ -1,4 +1,4 @@
-"""The code object of anything that has one, and how its numbers read."""
+"""Finds and decodes code objects."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from corsac import _core
 
-#: The minor version of the running CPython, whose opcodes are meant everywhere.
+#: Minor version of the running CPython, to which all opcodes refer.
 MINOR = sys.version_info[1]
 
-#: Where functions, generators and the like keep their code.
+#: Attributes in which functions, generators and the like store their code.
 _PLACES = ("__code__", "gi_code", "ag_code", "cr_code")
 
 
 def code_in(value: Any) -> CodeType | None:
-    """The code object of a function, method, generator or coroutine, or ``value`` itself."""
+    """The code object of a function, method, generator or coroutine; ``value`` if it is one itself."""
     value = getattr(value, "__func__", value)
     for place in _PLACES:
         if hasattr(value, place):
@@ -27,10 +27,10 @@ def code_in(value: Any) -> CodeType | None:
 
 
 def code_of(value: Any) -> CodeType:
-    """The code object of ``value``, which may be source code, too.
+    """The code object of ``value``, which may also be source code.
 
     Raises:
-        TypeError: if it has none.
+        TypeError: it has none.
     """
     found = compiled(value, "<disassembly>") if isinstance(value, str) else code_in(value)
     if found is None:
@@ -53,7 +53,7 @@ def locals_of(code: CodeType) -> list[str]:
 
 
 def parameter_count(code: CodeType) -> int:
-    """How many local variables are parameters, ``*args`` and ``**kwargs`` among them."""
+    """Number of local variables that are parameters, ``*args`` and ``**kwargs`` included."""
     variable = bool(code.co_flags & 0x4) + bool(code.co_flags & 0x8)
     return code.co_argcount + code.co_kwonlyargcount + variable
 
@@ -62,7 +62,7 @@ def decoded(code: CodeType) -> _core.Instructions:
     """The instructions of ``code``.
 
     Raises:
-        BytecodeError: if the bytes are no code of the running CPython.
+        BytecodeError: the bytes are not code of the running CPython.
     """
     return _core.Instructions.decode(
         MINOR, code.co_code, code.co_exceptiontable, code.co_linetable, code.co_firstlineno
@@ -71,10 +71,10 @@ def decoded(code: CodeType) -> _core.Instructions:
 
 @functools.cache
 def opcodes() -> dict[str, tuple[int, str, int]]:
-    """By name: number, what the argument means, cache units."""
+    """Opcodes by name: number, kind of argument, number of cache units."""
     table = _core.opcode_table(MINOR)
     return {name: (number, kind, caches) for number, name, kind, caches in table}
 
 
-#: Opcodes whose argument has an index of a name, and how many bits are below it.
+#: Opcodes whose argument contains the index of a name, and the number of bits below it.
 NAME_BITS = {"name": 0, "global": 1, "attribute": 1, "supername": 2}

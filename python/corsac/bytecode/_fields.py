@@ -9,7 +9,7 @@ from typing import Any
 from corsac.bytecode._code import code_of
 from corsac.bytecode._flags import flag_names
 
-#: What the fields of code objects mean, in the order in which they are shown.
+#: Meanings of the fields of code objects, in display order.
 MEANINGS = {
     "co_name": "the name of the function, class or module",
     "co_qualname": "the same with what it is defined in",
@@ -34,13 +34,13 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class CodeInfo:
-    """The fields of a code object; printed, a line each with its meaning."""
+    """The fields of a code object; printed as one line each, with the meaning."""
 
     code: CodeType
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The values by the names of the fields."""
+        """Values by name of the field."""
         return {name: getattr(self.code, name) for name in MEANINGS}
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def code_info(x: Any) -> CodeInfo:
     """The fields of the code object of a function, method, generator, code object or source text.
 
     Raises:
-        TypeError: if ``x`` has no code.
+        TypeError: ``x`` has no code.
     """
     return CodeInfo(code_of(x))
 

@@ -1,4 +1,4 @@
-"""Functions with other parameters."""
+"""Changes the parameters of functions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from corsac.bytecode._flags import CodeFlag
 def patch_function(fn: FunctionType, n_args: int) -> FunctionType:
     """``fn`` with its first ``n_args`` local variables as plain parameters, as tracers need it.
 
-    ``*args`` and ``**kwargs`` are variables like others to the code of a function, so that each can be
-    given a value of its own.
+    The code of a function treats ``*args`` and ``**kwargs`` like other variables, so that each can be passed
+    a value of its own.
 
     Raises:
-        ValueError: if ``fn`` has fewer local variables, or ``n_args`` is negative.
+        ValueError: ``fn`` has fewer local variables, or ``n_args`` is negative.
     """
     code = fn.__code__
     if not 0 <= n_args <= code.co_nlocals:

@@ -1,4 +1,4 @@
-"""What ``dis`` prints."""
+"""Lists instructions as ``dis`` does."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from corsac.bytecode._fields import code_info
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction as it is listed; the fields are those of :class:`dis.Instruction` on CPython 3.13.
+    """An instruction of a listing; the fields are those of :class:`dis.Instruction` on CPython 3.13.
 
     Attributes:
         opname, opcode: the opcode and its number.
         arg: the argument, or None.
-        argval: what it stands for: a constant, a name, the offset that is jumped to, or ``arg``.
-        argrepr: the same in words.
-        offset: where it is, in bytes.
-        start_offset: where its first ``EXTENDED_ARG`` is.
-        starts_line: whether a line of the source starts here.
-        line_number: that of the source, or None.
-        label: a number from 1 if it is jumped to, or None.
-        positions: the span of the source.
+        argval: the resolved argument: a constant, a name, a jump's target offset, or ``arg``.
+        argrepr: ``argval`` as text.
+        offset: its offset, in bytes.
+        start_offset: the offset of its first ``EXTENDED_ARG``.
+        starts_line: whether a source line starts here.
+        line_number: the source line, or None.
+        label: a number from 1 if it is a jump target, or None.
+        positions: the span of source.
     """
 
     opname: str
@@ -54,7 +54,7 @@ class Instruction:
 
     @property
     def is_jump_target(self) -> bool:
-        """Whether something jumps here."""
+        """Whether it is a jump target."""
         return self.label is not None
 
 
@@ -62,11 +62,11 @@ class Instruction:
 class Bytecode:
     """The instructions of a function, method, generator, code object or source text.
 
-    Iterating gives an :class:`Instruction` each, those of ``EXTENDED_ARG`` included.
+    Iterating yields :class:`Instruction` objects, ``EXTENDED_ARG`` included.
 
     Raises:
-        TypeError: if the object has no code.
-        BytecodeError: if its code is malformed.
+        TypeError: the object has no code.
+        BytecodeError: its code is malformed.
     """
 
     source: Any
@@ -99,18 +99,18 @@ class Bytecode:
 
     @property
     def exception_entries(self) -> list[tuple[int, int, int, int, bool]]:
-        """The exception table: start, end and target in bytes, depth, whether the place is pushed."""
+        """The exception table: start, end and target in bytes, depth, whether the offset is pushed."""
         return self._instructions.exception_entries()
 
     @property
     def blocks(self) -> list[tuple[int, int, list[int], list[int]]]:
-        """The basic blocks: first instruction, behind the last one, blocks that may run next, blocks
-        that handle its exceptions. Instructions are counted without ``EXTENDED_ARG``."""
+        """The basic blocks: index of the first instruction, index after the last one, possible successors,
+        handlers of its exceptions. Instructions are counted without ``EXTENDED_ARG``."""
         return self._instructions.blocks()
 
     @property
     def stack_size(self) -> int:
-        """``co_stacksize`` as computed from the instructions."""
+        """The stack size (``co_stacksize``) computed from the instructions."""
         return self._instructions.stack_size(self.codeobj.co_flags)
 
     def info(self) -> str:
@@ -118,14 +118,14 @@ class Bytecode:
         return str(code_info(self.codeobj))
 
     def dis(self) -> str:
-        """The text that ``dis.Bytecode.dis`` gives."""
+        """The listing, as ``dis.Bytecode.dis`` returns it."""
         code = self.codeobj
         consts = list(map(repr, code.co_consts))
         return self._instructions.text(consts, code.co_names, locals_of(code))
 
 
 def _value(code: CodeType, local: list[str], opname: str, arg: int | None, text: str) -> Any:
-    """What an argument stands for."""
+    """The value that an argument refers to."""
     if arg is None:
         return None
     kind = opcodes()[opname][1]
@@ -142,16 +142,16 @@ def _value(code: CodeType, local: list[str], opname: str, arg: int | None, text:
 
 
 def dis(x: Any, *, file: TextIO | None = None, depth: int | None = None) -> None:
-    """Print the instructions of ``x``, in the words of ``dis.dis`` of the running Python.
+    """Print the instructions of ``x`` in the format of ``dis.dis`` of the running Python.
 
     Args:
         x: a function, method, class, module, generator, code object, bytes or source text.
-        file: where to print (standard output).
-        depth: how deep to go into functions in it; None: all of them.
+        file: the stream to print to (by default standard output).
+        depth: maximum depth of nested functions; None for all of them.
 
     Raises:
-        TypeError: if there is no code in ``x``.
-        BytecodeError: if its code is malformed.
+        TypeError: ``x`` contains no code.
+        BytecodeError: its code is malformed.
     """
     code = code_in(x)
     if isinstance(x, str):

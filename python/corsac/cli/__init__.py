@@ -1,9 +1,9 @@
 """The ``corsac`` program.
 
-``corsac optimize MODEL --input SHAPE`` captures a model, runs the passes, checks the result
-against the original, and says what was gained; ``corsac --help`` lists the other subcommands. Those on
-model files (``run``, ``bench``, and ``show`` and ``ops`` of ``*.safetensors``) are the native program's,
-which is in the package, too. One subcommand a module; torch is imported only once a subcommand runs.
+``corsac optimize MODEL --input SHAPE`` captures a model, runs the passes, checks the result against the
+original, and reports the gain; ``corsac --help`` lists the other subcommands. Those on model files (``run``,
+``bench``, and ``show`` and ``ops`` of ``*.safetensors``) are implemented by the native program, which the
+package contains. Each subcommand is a module; torch is imported only when one runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DIFFERENT, FAILED, INTERRUPTED = 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program with ``arguments`` (the command line's by default); answers the exit code."""
+    """Run the program with ``arguments`` (the command line's by default); return the exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if _is_about_a_file(words):
         sys.stdout.flush()
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("corsac: --traceback shows where it comes from", file=sys.stderr)
         return FAILED
     except BrokenPipeError:
-        # The reader of the output has gone, as `head` does; nothing else is to be said.
+        # The reader of the output has exited, as `head` does: no further output.
         sys.stdout = None
         return 0
     except KeyboardInterrupt:
@@ -62,11 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_about_a_file(words: Sequence[str]) -> bool:
-    """Whether the command is one of the native program: it is the same code."""
+    """Whether the command is implemented by the native program."""
     if words[:1] in (["run"], ["bench"]):
         return True
     is_file = any(word.endswith(".safetensors") for word in words)
-    # That program knows a file's own shapes only, and no exceptions of Python.
+    # Options that the native program does not have: it uses the file's own shapes, and no Python exceptions.
     own = ("--input", "--sources", "--traceback", "--kwargs", "--seed", "--weights")
     has_own = any(word.split("=")[0] in own for word in words)
     return words[:1] in (["show"], ["ops"]) and is_file and not has_own

@@ -13,7 +13,7 @@ from corsac import __version__
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand; ``corsac.cli.NAME`` has the function ``run`` that does it."""
+    """A subcommand; the function ``run`` of ``corsac.cli.NAME`` implements it."""
 
     name: str
     summary: str
@@ -23,7 +23,7 @@ class Command:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, with what was probably meant."""
+    """A parser with one-line errors that suggest the likely intended word."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)
@@ -57,12 +57,12 @@ def _meant(word: str, known: Any) -> str:
     return f": did you mean {near[0]!r}?" if near else ""
 
 
-#: The parser of each command.
+#: Parsers by command.
 COMMAND_PARSERS: dict[str, argparse.ArgumentParser] = {}
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+    """Make the parser of the whole command line."""
     program = Parser(
         prog="corsac",
         description="torch.fx in Rust: capture, transform and run PyTorch programs.",
@@ -388,7 +388,7 @@ def _minify(parser: argparse.ArgumentParser) -> None:
 
 
 def _nothing(parser: argparse.ArgumentParser) -> None:
-    """Commands on model files are those of the native program: ``corsac.cli.main`` passes them on."""
+    """For commands on model files, which ``corsac.cli.main`` passes on to the native program."""
 
 
 def _cache(parser: argparse.ArgumentParser) -> None:

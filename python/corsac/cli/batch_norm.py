@@ -1,7 +1,7 @@
-"""Batch norms that are worth folding.
+"""Makes batch norms worth folding.
 
-Untrained batch norms (weight 1, bias 0, mean 0, variance 1) do next to nothing, so that folding
-them wrongly would go unnoticed.
+Untrained batch norms (weight 1, bias 0, mean 0, variance 1) are nearly identities, so that errors in folding
+them would go unnoticed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def untrained(model: torch.nn.Module) -> list[_BatchNorm]:
-    """The model's batch norms if it has some and all have their initial values, else none."""
+    """The model's batch norms if all of them have their initial values, else none."""
     found = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     found = [norm for norm in found if norm.track_running_stats]
     for norm in found:
@@ -24,10 +24,9 @@ def untrained(model: torch.nn.Module) -> list[_BatchNorm]:
 
 @torch.no_grad()
 def randomize(model: torch.nn.Module, inputs: list[torch.Tensor]) -> int:
-    """Gives all batch norms random weights, and statistics measured on ``inputs``.
+    """Give all batch norms random weights, and statistics measured on ``inputs``; return their number.
 
-    Measured ones keep the activations of a deep model in range, where random ones would not.
-    Answers how many batch norms there are.
+    Measured statistics keep the activations of a deep model in range, unlike random ones.
     """
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     norms = [norm for norm in norms if norm.track_running_stats]

@@ -22,7 +22,7 @@ from corsac.config._limits import described_size
 
 
 def run(options: argparse.Namespace) -> bool:
-    """Build the model and say what it is."""
+    """Build the model and report its properties."""
     folder = Path(options.out) if options.out else None
     if folder is not None:
         check_folder(folder)
@@ -65,8 +65,8 @@ def run(options: argparse.Namespace) -> bool:
 
 
 def _try(module: fx.GraphModule, max_bytes: int) -> tuple[list[Input], Any] | None:
-    """Run the model on inputs of the declared shapes, if it declares all that it needs; answers the
-    inputs and the result."""
+    """Run the model on inputs of the declared shapes; return the inputs and the result, or None if a required
+    shape is not declared."""
     inputs = declared_inputs(module)
     size_bytes = sum(given.size_bytes for given in inputs)
     if size_bytes > max_bytes:

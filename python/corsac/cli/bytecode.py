@@ -18,7 +18,7 @@ from corsac.cli.json_output import print_json
 
 
 def run(options: argparse.Namespace) -> bool:
-    """Print the instructions, or the fields, of a code object; nothing of the file is run."""
+    """Print the instructions, or the fields, of a code object; the file is not run."""
     code = _code(options.function)
     if options.json:
         print_json({**code_info(code).to_dict(), "instructions": _instructions(code)})
@@ -46,8 +46,8 @@ def _code(subject: str) -> CodeType:
 
 
 def _inner(code: CodeType, prefix: str) -> Iterator[tuple[str, CodeType]]:
-    """The functions and classes in ``code`` by qualified name, without ``<locals>``. Of several with
-    one name, the last is meant."""
+    """The functions and classes in ``code`` by qualified name, without ``<locals>``; the last one of each
+    name."""
     for const in code.co_consts:
         if isinstance(const, CodeType):
             name = prefix + const.co_name

@@ -11,7 +11,7 @@ from corsac.cli.json_output import print_json
 
 
 def run(options: argparse.Namespace) -> bool:
-    """Say what is kept of compiled programs, or remove it."""
+    """Report the cache of compiled programs, or clear it."""
     try:
         removed = cache.clear() if options.clear else None
         info = cache.info()

@@ -1,4 +1,4 @@
-"""Models as graphs: for all sizes, or where they decide by sizes, for given inputs."""
+"""Captures models as graphs: for all sizes or, where their control flow depends on sizes, for given inputs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from corsac.cli.failure import Failure, first_line
 def graph_module(
     model: torch.nn.Module, inputs: Callable[[], tuple[Any, ...]] | None, *, one_way: bool = False
 ) -> fx.GraphModule:
-    """The model as a graph, whatever its inputs are, or else what it does with ``inputs``, if there are any. With
-    ``one_way`` also of models that values decide in or that change state, of which a note tells."""
+    """The graph of a model: for all inputs or, where that is impossible, for ``inputs`` if there are any.
+    With ``one_way`` also of models whose control flow depends on values or that change state, with notes on
+    stderr."""
     try:
         if inputs is None:
             return fx.symbolic_trace(model)

@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> bool:
 
 
 def _trace_sources(graph: fx.Graph) -> None:
-    """Give nodes without a stack trace one of the line that made them, which comments come from."""
+    """Give nodes without a stack trace one with their source line, from which comments are made."""
     for node in graph.nodes:
         source = node.source
         if node.stack_trace is None and source is not None:
@@ -37,7 +37,7 @@ def _trace_sources(graph: fx.Graph) -> None:
 
 
 def _named(value: object) -> str:
-    """What a global name of the code stands for: its qualified name where it has one."""
+    """The object behind a global name of the code, as its qualified name if it has one."""
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if name is None:
         return repr(value)

@@ -1,4 +1,4 @@
-"""``corsac completions``: what a shell completes."""
+"""``corsac completions``: shell completion scripts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import sys
 
 from corsac.cli.arguments import COMMAND_PARSERS, COMMANDS
 
-#: An option in the text of ``--help``, and the values that are listed after it.
+#: An option in the text of ``--help``; the next pattern matches the list of values after it.
 _OPTION = re.compile(r"^\s+(?:-\w, )?(--[a-z][a-z-]*)", re.MULTILINE)
 _VALUES = re.compile(r"\[possible values: ([^]]*)\]")
 
-#: The values that the options of a command take, none where they may be any; under an empty name those of the
+#: Values of each option of a command, empty if any value is possible; under an empty name those of the
 #: command itself.
 Options = dict[str, list[str]]
 
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> bool:
 
 def _options_of(command: str) -> Options:
     if command in ("run", "bench"):
-        # The native program knows its own.
+        # The native program knows its own options.
         program = [sys.executable, "-m", "corsac.cli", command, "--help"]
         text = subprocess.run(program, capture_output=True, text=True, check=True).stdout
         found = list(_OPTION.finditer(text))

@@ -13,7 +13,7 @@ COLOURS = {"-": RED, "+": GREEN, "~": YELLOW, "!": YELLOW}
 
 
 def run(options: argparse.Namespace) -> bool:
-    """Print what differs; answers whether nothing does."""
+    """Print the differences; return whether there are none."""
     before = captured(options.before, options)
     after = captured(options.after, options)
     difference = before.graph.diff(after.graph)

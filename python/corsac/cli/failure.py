@@ -1,4 +1,4 @@
-"""What ends the program with one message."""
+"""Errors that end the program with one message."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 
 class Failure(Exception):
-    """The request cannot be met; the text is for the person who made it.
+    """The request cannot be met; the message is shown to the user.
 
-    Raised ``from`` the exception that says why, where there is one.
+    Raised ``from`` the exception that is the cause, if there is one.
     """
 
 
 def check_suffix(path: str, suffixes: Sequence[str]) -> None:
-    """That the file ``--out`` has a suffix that says what it is."""
+    """Check that the file ``--out`` has one of the suffixes."""
     if Path(path).suffix.lower() not in suffixes:
         known = " or ".join(f"*{suffix}" for suffix in suffixes)
         raise Failure(f"--out {path}: expected a file {known}")
@@ -27,7 +27,7 @@ def kind(value: object) -> str:
 
 
 def file_error(error: OSError) -> str:
-    """Why a file cannot be read or written, without the number that the system gives it."""
+    """The reason why a file cannot be read or written, without the system's error number."""
     parent = Path(error.filename).parent if isinstance(error.filename, str) else None
     if isinstance(error, FileNotFoundError):
         is_folder = parent is not None and not parent.exists()
@@ -36,7 +36,7 @@ def file_error(error: OSError) -> str:
 
 
 def first_line(error: BaseException, limit: int = 300) -> str:
-    """``TypeError: what it says``, cut to the first paragraph and to ``limit`` characters."""
+    """The type and the message of an error, cut to the first paragraph and to ``limit`` characters."""
     said = str(error).strip().split("\n\n", 1)[0]
     text = f"{type(error).__name__}: {said}" if said else type(error).__name__
     return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,4 +1,4 @@
-"""From ``1,3,224,224`` and ``1,16:int64`` to tensors."""
+"""Makes tensors from texts like ``1,3,224,224`` and ``1,16:int64``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import torch
 from corsac.cli.failure import Failure, first_line
 from corsac.fx import GraphModule
 
-#: What is in an expression, and in no shape.
+#: Characters that occur in an expression but not in a shape.
 EXPRESSION_SIGNS = "([{."
-#: Integers are drawn from 0 up to this, which suits embeddings of ten rows and more.
+#: Exclusive upper bound of random integers, suitable for embeddings of ten rows and more.
 INTEGERS_BELOW = 10
 
 
@@ -28,7 +28,7 @@ class Input:
 
     @classmethod
     def parse(cls, text: str) -> Input | Expression:
-        """Reads ``SHAPE[:DTYPE]`` or an expression; an empty shape is that of a scalar."""
+        """Parse ``SHAPE[:DTYPE]`` or an expression; an empty shape means a scalar."""
         if any(sign in text for sign in EXPRESSION_SIGNS):
             return Expression(text)
         sizes, _, name = text.partition(":")
@@ -49,11 +49,11 @@ class Input:
 
     @property
     def size_bytes(self) -> int:
-        """The size of such a tensor."""
+        """Size of such a tensor, in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def random(self) -> torch.Tensor:
-        """A tensor from torch's generator."""
+        """A random tensor from torch's generator."""
         if self.dtype == torch.bool:
             return torch.randint(0, 2, self.shape).bool()
         if self.dtype.is_floating_point or self.dtype.is_complex:
@@ -67,12 +67,12 @@ class Input:
 
 @dataclass(frozen=True)
 class Expression:
-    """A positional input that an expression of Python gives."""
+    """A positional input given as a Python expression."""
 
     text: str
 
     def random(self) -> Any:
-        """Its value; each time anew, so that it may use random numbers."""
+        """The expression's value; evaluated each time, since it may use random numbers."""
         try:
             return eval(self.text, {"torch": torch, "math": math})
         except Exception as error:
@@ -82,19 +82,18 @@ class Expression:
         return self.text
 
 
-#: The size that a dimension gets where a configuration allows any.
+#: The size of a dimension for which a configuration allows any size.
 ANY = 2
 
 
 def random_inputs(texts: list[str]) -> tuple[Any, ...]:
-    """Values for the inputs on the command line, random where only shapes are given."""
+    """Values for the inputs on the command line; random for shapes."""
     return tuple(Input.parse(text).random() for text in texts)
 
 
 def given_inputs(texts: list[str], module: GraphModule, why: str) -> tuple[Any, ...]:
-    """Values for all inputs of ``module``: those on the command line, random where only shapes are
-    given, or else those that its configuration or its file declares. ``why`` says what they are needed
-    for."""
+    """Values for all inputs of ``module``: those on the command line, random for shapes, or else random ones
+    of the shapes that its configuration or file declares. ``why``: the purpose, for the error message."""
     given: list[Any] = [Input.parse(text) for text in texts] or declared_inputs(module)
     taken = [node for node in module.graph.find_nodes(op="placeholder")]
     takes_more = any(node.target.startswith("*") for node in taken)
@@ -112,7 +111,7 @@ def given_inputs(texts: list[str], module: GraphModule, why: str) -> tuple[Any, 
 
 
 def declared_inputs(module: GraphModule) -> list[Input]:
-    """The inputs whose shapes a configuration or a model file declares, up to the first without."""
+    """Inputs whose shapes a configuration or a model file declares, up to the first undeclared one."""
     inputs = []
     for node in module.graph.find_nodes(op="placeholder"):
         declared = node.meta.get("declared_input")
@@ -125,7 +124,8 @@ def declared_inputs(module: GraphModule) -> list[Input]:
 
 @contextmanager
 def accepted() -> Iterator[None]:
-    """Around a run of a model on the given inputs: what it raises is the fault of the inputs."""
+    """Context for a run of a model on the given inputs: its exceptions are reported as faults of the
+    inputs."""
     try:
         yield
     except Exception as error:

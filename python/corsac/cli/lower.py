@@ -22,7 +22,7 @@ from corsac.passes._agreement import Agreement, compare_outputs
 
 
 def run(options: argparse.Namespace) -> bool:
-    """Lower the model and check it, or say what would go where, or write it as ONNX."""
+    """Lower the model and check it, or report the plan, or write it as ONNX."""
     if options.out:
         check_suffix(options.out, (".onnx",))
     module = captured(options.model, options).runnable("lowering")
@@ -87,7 +87,7 @@ def _summary(
 
 
 def _write(module: fx.GraphModule, inputs: tuple[Any, ...], options: argparse.Namespace) -> None:
-    """The whole model as an ONNX file."""
+    """Write the whole model as an ONNX file."""
     from corsac.onnx import ExportError, save, to_onnx
 
     path = Path(options.out)

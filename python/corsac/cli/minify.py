@@ -18,14 +18,14 @@ from corsac.cli.subject import captured
 from corsac.fx import GraphModule
 from corsac.minifier import BackendFails, Minified, NoFault, minify
 
-#: What a script of the minifier has.
+#: Names that a script of the minifier defines.
 _NAMES = ("module", "inputs", "fails")
-# What a model and its inputs are needed for.
+# The purpose of a model and its inputs, for error messages.
 _PURPOSE = "looking for a fault"
 
 
 def run(options: argparse.Namespace) -> bool:
-    """Make a graph with a fault smaller; answers whether a script shows it."""
+    """Make a graph with a fault smaller; return whether a script shows the fault."""
     out = Path(options.out)
     check_suffix(options.out, (".py",))
     module, inputs, fails = _case(options)
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> bool:
 
 
 def _case(options: argparse.Namespace) -> tuple[GraphModule, list[Any], Any]:
-    """The graph, its inputs, and what looks for the fault."""
+    """The graph, its inputs, and the function that detects the fault."""
     path = Path(options.model)
     if path.suffix == ".py" and path.is_file():
         return _from_script(path)
@@ -85,7 +85,7 @@ def _backend(text: str) -> Any:
 
 
 def _from_script(path: Path) -> tuple[GraphModule, list[Any], Any]:
-    """What a script of the minifier defines."""
+    """The graph, inputs and function that a script of the minifier defines."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""From ``module:callable`` to a model."""
+"""Loads models by references such as ``module:callable``."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ import torch
 from corsac.cli.failure import Failure, first_line, kind
 from corsac.cli.weights import SUFFIXES as WEIGHTS
 
-#: How files are called that corsac writes or reads a model from.
+#: Suffixes of model files that corsac reads or writes.
 FILES = (".safetensors", ".toml", ".json", ".graph", ".txt")
-#: How files of other programs with models are called.
+#: Suffixes of model files of other programs.
 FOREIGN = (*WEIGHTS, ".onnx", ".pt2", ".yaml", ".yml", ".tflite", ".gguf", ".h5")
 
 
 def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
-    """The model that ``reference`` names, in evaluation mode.
+    """Load the model that ``reference`` names, in evaluation mode.
 
-    ``reference`` is ``module:callable``, ``path/to/file.py:callable`` or a file with one class. A
-    callable is called with ``keywords``; an ``nn.Module`` is taken as it is.
+    ``reference`` is ``module:callable``, ``path/to/file.py:callable`` or a file with one class. A callable is
+    called with ``keywords``; an ``nn.Module`` is used as it is.
     """
     if reference.endswith(".py") and Path(reference).is_file():
         names = [f"{reference}:{name}" for name in _classes(Path(reference))]
@@ -66,7 +66,7 @@ def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
 
 
 def _classes(path: Path) -> list[str]:
-    """The names of the classes of a file, which is not run."""
+    """Names of the classes in a file, without running it."""
     try:
         statements = ast.parse(path.read_bytes()).body
     except (SyntaxError, ValueError):
@@ -75,7 +75,7 @@ def _classes(path: Path) -> list[str]:
 
 
 def keywords(given: list[str]) -> dict[str, Any]:
-    """The values of ``--kwargs``: JSON objects and ``key=value`` pairs, later ones winning."""
+    """Values of ``--kwargs``: JSON objects and ``key=value`` pairs; later ones take precedence."""
     result: dict[str, Any] = {}
     for text in given:
         if text.lstrip().startswith("{"):
@@ -95,7 +95,7 @@ def keywords(given: list[str]) -> dict[str, Any]:
 
 
 def look_up(reference: str) -> Any:
-    """What ``module:attribute`` or ``path/to/file.py:attribute`` names."""
+    """The object that ``module:attribute`` or ``path/to/file.py:attribute`` names."""
     place, _, attribute = reference.rpartition(":")
     module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
     return _attribute(module, place, attribute)
@@ -109,7 +109,7 @@ def _from_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise Failure(f"{path} cannot be loaded as a Python module")
     module = importlib.util.module_from_spec(spec)
-    # As running the file would: it can import its neighbours, and its classes can be pickled.
+    # As if the file were run: it can import its neighbours, and its classes can be pickled.
     sys.path.insert(0, str(path.resolve().parent))
     sys.modules[name] = module
     try:

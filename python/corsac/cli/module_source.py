@@ -1,4 +1,4 @@
-"""A graph module as Python source and weights: what ``--out`` writes."""
+"""Writes a graph module as Python source and weights, for ``--out``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def place(
     value: torch.nn.Module | torch.Tensor,
     persistent: bool = True,
 ) -> None:
-    """Make ``value`` the attribute ``path`` of ``root``, with modules in between."""
+    """Make ``value`` the attribute ``path`` of ``root``, adding the modules in between."""
     *parents, name = path.split(".")
     for parent in parents:
         if parent not in root._modules:
@@ -51,9 +51,9 @@ def place(
 def load_weights(
     root: torch.nn.Module, file: Path, prefix: str, shared: dict[str, str], frozen: set[str]
 ) -> None:
-    """Give ``root`` its tensors: those that have no elements yet, by their names in ``file``.
+    """Load the tensors of ``root`` that have no data yet from ``file``.
 
-    Names in the file begin with ``prefix``, but for tensors that share a name, which are one.
+    Names in the file begin with ``prefix``; tensors in ``shared`` have another tensor's name.
     """
     missing = {
         path: (shared.get(path, prefix + path), isinstance(tensor, torch.nn.Parameter))
@@ -80,9 +80,9 @@ class Source:
     names: list[str] = field(default_factory=list)
     imports: dict[str, str] = field(default_factory=dict)
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
-    #: The name in the file of each tensor that is there already.
+    #: The name in the file of each tensor added so far.
     stored: dict[int, str] = field(default_factory=dict)
-    #: The class of each graph module that has one.
+    #: The class of each graph module written so far.
     written: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -102,10 +102,10 @@ class Source:
 
 
 def module_source(module: GraphModule, class_name: str) -> Source:
-    """``module`` as a class ``class_name``, and one class for each graph module in it.
+    """Write ``module`` as a class ``class_name``, and each graph module in it as another class.
 
     Raises:
-        Failure: if a part of the module cannot be written as source.
+        Failure: a part of the module cannot be written as source.
     """
     source = Source()
     for name, builtin in _custom_builtins.items():
@@ -124,7 +124,7 @@ def _add_class(source: Source, module: GraphModule, name: str, prefix: str) -> N
     placed: dict[int, str] = {}
     paths: list[str] = []
     nodes = [node for node in module.graph.nodes if node.op in ("call_module", "get_attr")]
-    # Modules before tensors, and outer ones before inner ones, which they bring along.
+    # Modules before tensors, and outer ones before inner ones, which they contain.
     values = {node.target: _value(module, node.target) for node in nodes}
     order = sorted(values, key=lambda path: (not isinstance(values[path], nn.Module), path))
     parts: list[str] = []
@@ -158,7 +158,7 @@ def _add_class(source: Source, module: GraphModule, name: str, prefix: str) -> N
         body.append("self.eval()")
     code = module.graph.python_code("self")
     _add_imports(source, code.globals)
-    # What is said of functions that tracing is not to enter belongs to the top of the file.
+    # Calls of ``wrap`` belong at the top of the file.
     top, definition, rest = code.src.partition("def forward(")
     for line in filter(None, map(str.strip, top.splitlines())):
         source.imports[line] = line
@@ -180,8 +180,8 @@ def _is_persistent(module: nn.Module, path: str) -> bool:
 def _add_weights(
     source: Source, module: GraphModule, paths: list[str], prefix: str
 ) -> tuple[dict[str, str], set[str], list[tuple[str, str, str]]]:
-    """Add the tensors at ``paths``. Returns those that are another's in the file, those that are not
-    trained, and those of parts that are another part's: where, what, and which."""
+    """Add the tensors at ``paths``. Return the names of those shared in the file, those without
+    ``requires_grad``, and the ones that parts share: path, kind, and path of the first."""
     shared: dict[str, str] = {}
     frozen: set[str] = set()
     joined: list[tuple[str, str, str]] = []
@@ -209,7 +209,7 @@ def _add_weights(
 
 
 def _constructed(source: Source, path: str, value: Any) -> str:
-    """The expression that makes ``value`` anew, without its elements."""
+    """The expression that constructs ``value`` again, without its data."""
     if isinstance(value, torch.Tensor):
         made = f"torch.empty({list(value.shape)}, dtype={value.dtype})"
         is_parameter = isinstance(value, nn.Parameter)
@@ -270,7 +270,7 @@ def _literal(path: str, value: Any) -> str:
 
 
 def _add_imports(source: Source, names: dict[str, Any]) -> None:
-    """Imports of the functions and types that generated code names."""
+    """Import the functions and types that generated code uses."""
     for name, value in names.items():
         if isinstance(value, str):
             statement = f"{name} = {value!r}"

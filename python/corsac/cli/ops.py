@@ -11,7 +11,7 @@ from corsac.cli.subject import captured
 
 
 def run(options: argparse.Namespace) -> bool:
-    """Print what each call costs, without running the model."""
+    """Print the costs of each call, without running the model."""
     module = captured(options.model, options, one_way=True).runnable("counting operations")
     inputs = given_inputs(options.input, module, "counting operations")
     with accepted():

@@ -29,12 +29,12 @@ from corsac.cli.timing import Comparison, compare
 from corsac.fx import GraphModule
 from corsac.passes._agreement import Agreement, compare_outputs
 
-#: How often the model is timed, unless the command line says, and how long that may take.
+#: Default number of timed calls, and the time limit for them.
 CALLS, PATIENCE_SECONDS = 20, 20.0
 
 
 def run(options: argparse.Namespace) -> bool:
-    """Do what the command line asks for; answers whether the result agrees with the original."""
+    """Carry out the command; return whether the result agrees with the original."""
     wanted = [Input.parse(text) for text in options.input]
     folder = Path(options.out) if options.out else None
     if folder is not None:
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> bool:
         except Exception as error:
             raise Failure(f"the optimized model fails: {first_line(error)}") from error
         if type(actual) is tuple and not is_plain(expected):
-            # Of results in classes, graphs that were captured for their inputs give the tensors.
+            # For results in classes, graphs captured for their inputs return just the tensors.
             expected = tuple(ResultTemplate(expected, lambda own: False).tensors)
         agreement = compare_outputs(expected, actual)
         rounds = options.repeat or CALLS
@@ -112,11 +112,11 @@ def run(options: argparse.Namespace) -> bool:
 
 
 def _silent(*_: object) -> None:
-    """Says nothing, where JSON is all that is to be printed."""
+    """Print nothing, since only JSON is to be printed."""
 
 
 def _peer(peer: Comparison | str) -> dict[str, Any] | None:
-    """Seconds of capture and fusion; None where torch.fx cannot."""
+    """Seconds of capture and fusion; None if torch.fx cannot do it."""
     if isinstance(peer, str):
         return None
     theirs, ours = peer.medians
@@ -140,8 +140,7 @@ def randomize_batch_norms(
     wanted: list[Input],
     say: Callable[[str], None],
 ) -> int:
-    """Make batch norms worth folding, if asked to or if they are untrained, and say so; answers how
-    many there are."""
+    """Randomise batch norms if asked to or if they are untrained, and report it; return their number."""
     chosen = options.randomize_stats
     if not (chosen or (chosen is None and batch_norm.untrained(model))):
         return 0
@@ -154,7 +153,7 @@ def randomize_batch_norms(
 
 
 def print_steps(steps: list[Step]) -> None:
-    """The table: pass, nodes before and after, time."""
+    """Print a table of the passes: name, nodes before and after, time."""
     width = max(len(step.name) for step in steps)
     verified = any(step.error is not None for step in steps)
     head = f"\n{'pass':{width}}  {'nodes':>15}  {'time':>10}"
@@ -170,7 +169,7 @@ def print_steps(steps: list[Step]) -> None:
 
 
 def print_sites(steps: list[Step]) -> None:
-    """Every place where a pass did something, or could have, and why it did not."""
+    """Print every site where a pass changed something, or could have, with the reason if it did not."""
     for step in steps:
         if step.sites:
             print(f"\n{step.name}")
@@ -182,7 +181,7 @@ def print_sites(steps: list[Step]) -> None:
 
 
 def print_agreement(agreement: Agreement | str) -> None:
-    """How far the result is from the original."""
+    """Print the difference of the result from the original."""
     if isinstance(agreement, str):
         print(f"\nmaximum absolute error   none can be given: {agreement}")
     else:
@@ -193,7 +192,7 @@ def print_agreement(agreement: Agreement | str) -> None:
 
 
 def print_calls(calls: Comparison) -> None:
-    """Time per call before and after."""
+    """Print the time per call before and after."""
     before, after = (duration(seconds) for seconds in calls.medians)
     least_before, least_after = (duration(seconds) for seconds in calls.minima)
     print(
@@ -203,7 +202,7 @@ def print_calls(calls: Comparison) -> None:
 
 
 def print_peer(peer: Comparison | str) -> None:
-    """Time of capture and fusion, by torch.fx and by corsac."""
+    """Print the time of capture and fusion, by torch.fx and by corsac."""
     if isinstance(peer, str):
         print(f"capture and fusion       torch.fx cannot: {peer}")
         return

@@ -16,13 +16,13 @@ ROUNDS = 5
 
 
 def torch_fx(model: torch.nn.Module) -> torch.nn.Module:
-    """Capture and fusion with torch.fx; the model is shared, as in :func:`corsac_fx`."""
+    """Capture and fuse with torch.fx; the model is shared, as in :func:`corsac_fx`."""
     traced = torch.fx.symbolic_trace(model)
     return torch.fx.experimental.optimization.fuse(traced, inplace=True, no_trace=True)
 
 
 def corsac_fx(model: torch.nn.Module) -> torch.nn.Module:
-    """Capture and fusion with corsac."""
+    """Capture and fuse with corsac."""
     module = fx.symbolic_trace(model)
     passes.fuse_conv_bn(module)
     module.recompile()
@@ -30,7 +30,7 @@ def corsac_fx(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def compare_with_torch_fx(model: torch.nn.Module) -> Comparison | str:
-    """Times of torch.fx and corsac, or why torch.fx cannot do it."""
+    """Compare the times of torch.fx and corsac; return the reason if torch.fx fails."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -1,4 +1,4 @@
-"""Capturing a model and running the passes on it."""
+"""Captures a model and runs the passes on it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from corsac.cli.timing import timed
 
 @dataclass(frozen=True)
 class Step:
-    """What one pass did."""
+    """Result of one pass."""
 
     name: str
     nodes_before: int
     nodes_after: int
     seconds: float
-    #: The largest difference that verification found, where it was asked for.
+    #: The largest difference found by verification, if requested.
     error: float | None = None
-    #: What the pass did where, and why not elsewhere.
+    #: Sites that the pass changed, or did not, with the reason.
     sites: tuple[passes.Site, ...] = ()
 
 
-#: What is run, in order. Fusion comes before the clean-up that it makes work for.
+#: The passes, in order. Fusion precedes the clean-up that it needs.
 PASSES: tuple[tuple[str, Callable[[fx.GraphModule], Any]], ...] = (
     ("dropout removal", passes.remove_dropout),
     ("no-op removal", passes.remove_no_ops),
@@ -48,10 +48,10 @@ def capture_and_optimize(
     verify: bool = False,
     tolerance: float | None = None,
 ) -> tuple[fx.GraphModule, list[Step]]:
-    """The optimized model, which shares no changed module with ``model``, and how it came about.
+    """The optimized model, which shares no changed module with ``model``, and the steps taken.
 
-    ``inputs`` say how many dimensions values have, which a batch norm after a linear layer needs; with ``verify``, the
-    model is run on them before and after each pass.
+    ``inputs`` determine the number of dimensions of values, which folding a batch norm after a linear layer
+    needs; with ``verify``, the model is run on them before and after each pass.
     """
     with working("capturing the model"):
         module, seconds = timed(lambda: graph_module(model, lambda: tuple(inputs)))
@@ -74,7 +74,7 @@ def capture_and_optimize(
 
 @contextmanager
 def _types(module: fx.GraphModule, inputs: list[Any] | None) -> Iterator[None]:
-    """The types of all values in ``meta`` meanwhile, where the graph has none of its own."""
+    """Context in which the types of all values are in ``meta``, if the graph has none yet."""
     known = inputs is None or any("tensor_meta" in node.meta for node in module.graph.nodes)
     if not known:
         try:
@@ -95,8 +95,7 @@ def _apply(
     verify: list[Any] | None,
     tolerance: float | None,
 ) -> tuple[float, float | None, Any]:
-    """Run one pass, checked if asked for; answers the seconds it took, the largest error, and what it
-    reports."""
+    """Run one pass, verified if requested; return the seconds taken, the largest error, and its report."""
     if verify is None:
         report, seconds = timed(lambda: run(module))
         return seconds, None, report

@@ -14,7 +14,7 @@ from corsac.cli.subject import captured
 
 
 def run(options: argparse.Namespace) -> bool:
-    """Print how long each call takes."""
+    """Print the time of each call."""
     module = captured(options.model, options, one_way=True).runnable("a profile")
     inputs = given_inputs(options.input, module, "a profile")
     progress = working(f"running the model {options.repeat} times")

@@ -1,4 +1,4 @@
-"""A sign of life on stderr while something takes over a second."""
+"""A progress message on stderr for work that takes over a second."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PATIENCE, INTERVAL = 1.0, 0.5
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Shows ``what`` while the block runs, from its second second on.
+    """Show ``what`` while the block runs, after its first second.
 
-    On a terminal it is one line that counts seconds and goes away; elsewhere it is said once.
+    On a terminal it is one line that counts seconds and is erased at the end; elsewhere it is printed once.
     """
     done = threading.Event()
     shown = threading.Event()

@@ -1,4 +1,4 @@
-"""Writing a model to a folder."""
+"""Writes a model to a folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from corsac.cli.failure import Failure, first_line
 from corsac.cli.model import FILES, FOREIGN
 from corsac.cli.module_source import WEIGHTS, module_source
 
-#: Suffixes of files that somebody may mean instead of a folder.
+#: Suffixes that suggest that a file was meant instead of a folder.
 NO_FOLDERS = (*FOREIGN, *FILES, ".py", ".zip", ".tar", ".tgz")
 
 #: The file that marks a folder as written by this program.
@@ -18,7 +18,7 @@ GRAPH = "graph.txt"
 
 
 def check_folder(folder: Path) -> None:
-    """That ``folder`` can be written without losing something."""
+    """Check that ``folder`` can be written without losing data."""
     if folder.exists() and not folder.is_dir():
         raise Failure(f"--out {folder}: there is a file of that name")
     suffix = folder.suffix.lower()
@@ -31,7 +31,7 @@ def check_folder(folder: Path) -> None:
 def write(module: fx.GraphModule, folder: Path, class_name: str) -> None:
     """Write ``module`` as an importable package with its weights, and its graph as text.
 
-    The folder can be moved, and read where corsac is not: ``module.py`` needs torch alone.
+    The folder can be moved, and used without corsac: ``module.py`` needs only torch.
     """
     source = module_source(module, class_name)
     try:

@@ -10,12 +10,12 @@ from corsac import fx
 
 
 def rows(graph: fx.Graph) -> list[dict[str, Any]]:
-    """One dictionary a node: what it is, what it uses, who uses it, and where it comes from."""
+    """One dictionary per node: definition, arguments, users, and source."""
     return [row(node) for node in graph.nodes]
 
 
 def row(node: fx.Node) -> dict[str, Any]:
-    """A node as a dictionary; arguments as Python writes them."""
+    """A node as a dictionary; arguments in Python notation."""
     source = node.source
     return {
         "name": node.name,
@@ -31,7 +31,7 @@ def row(node: fx.Node) -> dict[str, Any]:
 
 
 def described_tensor(tensor: Any) -> dict[str, Any]:
-    """The shape and dtype of a tensor; what else is an input, as Python writes it."""
+    """The shape and dtype of a tensor; other inputs in Python notation."""
     if not isinstance(tensor, torch.Tensor):
         return {"value": repr(tensor)}
     return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}

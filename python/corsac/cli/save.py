@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> bool:
                 "know by PyTorch"
             ) from error
         except Exception as error:
-            # The model is run, which may raise anything.
+            # The model is run, and may raise any exception.
             raise Failure(f"the model cannot be saved: {first_line(error, 1500)}") from error
     size = Path(options.out).stat().st_size
     if options.json:

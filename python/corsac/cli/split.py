@@ -21,7 +21,7 @@ def run(options: argparse.Namespace) -> bool:
     """Split the model into parts of about as many calls each."""
     subject = captured(options.model, options)
     folder = Path(options.out) if options.out else None
-    # Where the parts end is known from the graph; a stand-in for what is missing stays in this process.
+    # The graph alone determines the parts: without ``--out``, placeholders for missing modules are enough.
     module = subject.runnable(f"--out {folder}") if folder else _with_stand_ins(subject)
     if folder is not None:
         check_folder(folder)
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> bool:
 
 
 def _with_stand_ins(subject: Subject) -> fx.GraphModule:
-    """The module of ``subject``; what the text of a graph names and lacks is there, and empty."""
+    """The module of ``subject``; for the text of a graph, with empty modules and tensors for the missing ones."""
     if subject.module is not None:
         return subject.module
     calls = {node.target for node in subject.graph.find_nodes(op="call_module")}
@@ -63,7 +63,7 @@ def _with_stand_ins(subject: Subject) -> fx.GraphModule:
 
 
 def _describe(parent: fx.GraphModule, node: fx.Node) -> dict[str, object]:
-    """What a part takes, computes and gives."""
+    """The inputs, calls and outputs of a part."""
     part = parent.get_submodule(node.target)
     result = part.graph.output_node().args[0]
     outputs = result if isinstance(result, (tuple, list)) else (result,)

@@ -1,4 +1,4 @@
-"""What a command is about: a model, a configuration, or a graph that was saved as text."""
+"""The graph that a command works on: of a model, a configuration, or a graph saved as text."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from corsac.cli.progress import working
 from corsac.cli.result import GRAPH
 from corsac.cli.weights import weights_of
 
-#: So many missing modules an error names.
+#: Number of missing modules named in an error.
 NAMED = 4
-#: How a text begins that is a graph, and no configuration.
+#: Beginnings of a text that is a graph, not a configuration.
 GRAPH_TEXT = ("graph():", "graph v")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A graph, with the module that runs it, unless only the graph's text is known."""
+    """A graph, with the module that runs it, unless only its text was given."""
 
     name: str
     graph: fx.Graph
     module: fx.GraphModule | None
 
     def runnable(self, why: str) -> fx.GraphModule:
-        """The module, or that of a graph that needs none: calls of functions and methods alone.
-        ``why`` says what it is needed for."""
+        """The module; for the text of a graph, a new one if it calls only functions and methods. ``why``: the
+        purpose, for the error message."""
         if self.module is not None:
             return self.module
         missing = self.missing()
@@ -48,7 +48,7 @@ class Subject:
         return fx.GraphModule({}, self.graph).eval()
 
     def missing(self) -> list[str]:
-        """The paths of modules and weights that the graph names and only a model has."""
+        """The paths of modules and weights that the graph uses and does not have."""
         if self.module is not None:
             return []
         nodes = (node for node in self.graph.nodes if node.op in ("call_module", "get_attr"))
@@ -56,7 +56,7 @@ class Subject:
 
 
 def original(reference: str, options: argparse.Namespace) -> torch.nn.Module:
-    """The model that ``reference`` names, not captured yet where it is a Python one."""
+    """The model that ``reference`` names; Python models are not captured yet."""
     if Path(reference).is_dir() or Path(reference).suffix in FILES:
         return captured(reference, options).runnable("running it")
     torch.manual_seed(options.seed)
@@ -66,9 +66,9 @@ def original(reference: str, options: argparse.Namespace) -> torch.nn.Module:
 
 
 def _model_in(folder: Path) -> str:
-    """How to name the model of a folder that this program wrote."""
+    """A hint that names the model of a folder that this program wrote."""
     module = folder / "module.py"
-    # Those of parts come before that of the whole.
+    # The last class is that of the whole, after those of its parts.
     found = module.is_file() and re.findall(r"^class (\w+)\(", _read(module), re.MULTILINE)
     if not found or folder.is_absolute() or ".." in folder.parts:
         return ""
@@ -76,7 +76,8 @@ def _model_in(folder: Path) -> str:
 
 
 def captured(reference: str, options: argparse.Namespace, *, one_way: bool = False) -> Subject:
-    """What ``reference`` names, as a graph; ``one_way`` is for those who only look at it, as for :func:`graph_module`."""
+    """The graph that ``reference`` names; ``one_way`` is for commands that only inspect it, as for
+    :func:`graph_module`."""
     path = Path(reference)
     if options.weights is not None and (path.is_dir() or _is_whole(path)):
         raise Failure(f"--weights {options.weights}: {reference} takes none; name the model itself")
@@ -113,7 +114,8 @@ def captured(reference: str, options: argparse.Namespace, *, one_way: bool = Fal
 def graph_of(
     model: torch.nn.Module, options: argparse.Namespace, *, one_way: bool = False
 ) -> fx.GraphModule:
-    """The graph of a model: for all inputs, or where it decides by them, for those on the command line."""
+    """The graph of a model: for all inputs or, where its control flow depends on them, for those on the
+    command line."""
     with working("capturing the model"):
         texts = getattr(options, "input", None)
         inputs = (lambda: random_inputs(texts)) if texts else None
@@ -121,7 +123,7 @@ def graph_of(
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a file has weights, or is a text that has no modules to give any."""
+    """Whether a file contains its weights, or is the text of a graph, without modules."""
     return path.suffix in (".safetensors", ".txt") or (
         path.suffix == ".graph" and path.is_file() and _is_graph_text(path)
     )

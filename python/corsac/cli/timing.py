@@ -1,4 +1,4 @@
-"""Two ways of doing one thing, timed in turn."""
+"""Times two ways of doing the same thing, in alternation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corsac._report_text import duration
 
 @dataclass(frozen=True)
 class Comparison:
-    """Seconds per call of ``first`` and ``second``, one entry a round."""
+    """Seconds per call of ``first`` and ``second``, one entry per round."""
 
     first: list[float]
     second: list[float]
@@ -29,16 +29,16 @@ class Comparison:
 
     @property
     def spread(self) -> float:
-        """How far apart medians are by chance: the larger range of the middle half of the times.
+        """Random variation of the medians: the larger interquartile range of the times.
 
-        Infinite where there are too few times to tell.
+        Infinite if there are too few times.
         """
         return max(_middle_half(self.first), _middle_half(self.second))
 
     @property
     def ratio(self) -> float | None:
-        """How many times as long as ``second`` ``first`` takes, by the medians; None where these differ
-        by no more than the spread, or the minima or a fourth of the rounds say otherwise."""
+        """Median time of ``first`` divided by that of ``second``; None where they differ by no more than the
+        spread, or the minima or a fourth of the rounds contradict."""
         first, second = self.medians
         is_longer = first > second
         if abs(first - second) <= self.spread or (self.minima[0] > self.minima[1]) != is_longer:
@@ -49,7 +49,7 @@ class Comparison:
 
     @property
     def said(self) -> str:
-        """The ratio in words, or that there is none."""
+        """The ratio as text, or that there is none."""
         ratio = self.ratio
         if ratio is None:
             if math.isinf(self.spread):
@@ -71,7 +71,7 @@ def _middle_half(times: list[float]) -> float:
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """What ``call`` answers, and the seconds it took."""
+    """The result of ``call``, and its time in seconds."""
     start = time.perf_counter()
     result = call()
     return result, time.perf_counter() - start
@@ -83,10 +83,10 @@ def compare(
     rounds: int,
     patience_seconds: float = float("inf"),
 ) -> Comparison:
-    """Call each once to warm up, then both ``rounds`` times in turn.
+    """Call each once to warm up, then both ``rounds`` times in alternation.
 
-    In turn, so that a slow spell of the machine hits both. After ``patience_seconds`` three rounds
-    are enough.
+    In alternation, so that a slow spell of the machine affects both. Once ``patience_seconds`` have passed,
+    three rounds are enough.
     """
     first()
     second()

@@ -1,4 +1,4 @@
-"""``--weights``, and whether a model's weights are random."""
+"""Reads ``--weights``, and detects whether a model's weights are random."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import torch
 from corsac._safetensors import read_safetensors
 from corsac.cli.failure import Failure, first_line, kind
 
-#: How files with weights are called.
+#: Suffixes of files with weights.
 SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
-#: Under which names checkpoints hold the state dict.
+#: Names under which checkpoints store the state dict.
 NESTED = ("state_dict", "model_state_dict", "model")
 #: The commands that write weights with ``--out``.
 WRITING = ("optimize", "split", "save", "lower", "build")
-#: So many names an error lists.
+#: Number of names listed in an error.
 NAMED = 4
 
 
 @contextmanager
 def weights_of(options: argparse.Namespace, reference: str) -> Iterator[list[torch.nn.Module]]:
-    """Around making a model, which the block adds to the list: gives it the weights of ``--weights``,
-    or notes that what will be written is random."""
+    """Context in which a model is made and added to the list: loads the weights of ``--weights`` into it, or
+    prints a note if random weights will be written."""
     made: list[torch.nn.Module] = []
     loads = 0
     load_state_dict = torch.nn.Module.load_state_dict
@@ -57,11 +57,11 @@ def weights_of(options: argparse.Namespace, reference: str) -> Iterator[list[tor
 
 
 def load_weights(model: torch.nn.Module, path: str) -> None:
-    """Give ``model`` the weights in the file at ``path``, which are exactly its own."""
+    """Load the weights in the file at ``path`` into ``model``; the names must be the same."""
     state = read_weights(path)
     own = model.state_dict()
     if not set(state) & set(own) and all(name.startswith("module.") for name in state):
-        # As torch.nn.DataParallel names them.
+        # Names as torch.nn.DataParallel writes them.
         state = {name.removeprefix("module."): value for name, value in state.items()}
     faults = [
         *_listed("has none of", [name for name in own if name not in state]),
@@ -91,8 +91,8 @@ def _listed(what: str, names: list[str]) -> list[str]:
 
 
 def read_weights(path: str) -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file, or of a state dict that torch.save wrote. No code of the file
-    is run."""
+    """The tensors of a safetensors file, or of a state dict written by torch.save. No code in the file is
+    run."""
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         known = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
@@ -106,7 +106,7 @@ def read_weights(path: str) -> dict[str, torch.Tensor]:
     except Exception as error:
         if suffix == ".safetensors":
             raise Failure(f"--weights {path}: {error}") from error
-        # What torch.load raises of a damaged file may be anything.
+        # For a damaged file torch.load may raise any exception.
         raise Failure(
             f"--weights {path}: the file holds more than tensors, or is damaged, and nothing of it is "
             "run: write it with torch.save(model.state_dict(), FILE)"

@@ -1,8 +1,8 @@
 """Models from configuration files, and configuration files from models.
 
-A configuration says which modules a model has, with which arguments they are constructed, which
-parameters it has by itself, and what it computes. It is data: building a model from one imports
-nothing and calls only modules of :mod:`torch.nn`, operators of torch, and what the caller allows::
+A configuration lists the modules of a model with the arguments of their constructors, its own parameters, and
+its computation. It is data: building a model from one imports nothing and calls only modules of
+:mod:`torch.nn`, operators of torch, and functions that the caller allows::
 
     gm = corsac.build("model.toml")
     print(corsac.describe(gm))

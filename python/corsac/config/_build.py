@@ -1,4 +1,4 @@
-"""From a configuration to a model."""
+"""Builds models from configurations."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ def build(
     """Build a model from a configuration.
 
     Args:
-        file: the configuration: ``*.graph``, ``*.toml`` or ``*.json``. With ``text``, only the name
-            that errors give it.
-        text: the configuration itself, where it is in no file.
-        format: "graph", "toml" or "json", where the name of the file does not say it.
-        allow: what the configuration may name besides modules of :mod:`torch.nn` and operators of
-            torch: names, each with the function or module class that it stands for.
-        limits: how large the model may be; see :class:`corsac.config.Limits`. By default, tensors may
-            take 16 GiB. Each module is constructed on the meta device first, where tensors take no
-            memory, so that nothing is made that would be too large.
+        file: the configuration: ``*.graph``, ``*.toml`` or ``*.json``. With ``text``, only its name in error
+            messages.
+        text: the text of the configuration, if it is in no file.
+        format: "graph", "toml" or "json", if the file's suffix is none of these.
+        allow: functions and module classes that the configuration may use besides modules of :mod:`torch.nn`
+            and operators of torch, by name.
+        limits: limits on the size of the model; see :class:`corsac.config.Limits`. By default, tensors may
+            take 16 GiB. Each module is first constructed on the meta device, where tensors take no memory, so
+            that nothing too large is ever allocated.
 
-    The modules are constructed with the arguments that the configuration gives, so that their
-    weights are those of new modules: seed the generator before, or load a state dict afterwards.
+    The modules are constructed with the arguments in the configuration and have the weights of new modules:
+    seed the generator before, or load a state dict afterwards.
 
     Raises:
-        ConfigError: where the text is no configuration, names what it may not, a module refuses
-            its arguments, or the model is too large; with the file, the line and the column.
-        OSError: if the file cannot be read.
+        ConfigError: the text is no configuration, uses a name that is not allowed, a module rejects its
+            arguments, or the model is too large; with file, line and column.
+        OSError: the file cannot be read.
     """
     allowed = dict(allow or {})
     limits = limits or Limits()
@@ -86,7 +86,7 @@ def build(
 
 @contextmanager
 def _located(file: str, line: int, what: str) -> Iterator[None]:
-    """Say of errors where they come from."""
+    """Add file and line to errors."""
     try:
         yield
     except Exception as error:
@@ -96,19 +96,20 @@ def _located(file: str, line: int, what: str) -> Iterator[None]:
 def _measure(
     meter: Meter, name: str, construct: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
 ) -> None:
-    """Count what constructing a module makes."""
+    """Count the tensors and modules that a constructor makes."""
     try:
         meter.try_out(lambda: construct(*args, **kwargs))
     except TooLarge:
         raise
     except Exception:
-        # A class of the caller's may not be able to do without elements, and is the caller's affair.
+        # A class that the caller allows may be unable to run on meta tensors, and is the caller's
+        # responsibility.
         if getattr(torch.nn, name.removeprefix("torch.nn."), None) is construct:
             raise
 
 
 def _class(name: str, allowed: Allowed) -> Callable[..., Any]:
-    """What constructs modules of the class ``name``."""
+    """The constructor of modules of the class ``name``."""
     found = allowed.get(name)
     if found is None:
         found = getattr(torch.nn, name.removeprefix("torch.nn."), None)
@@ -118,7 +119,7 @@ def _class(name: str, allowed: Allowed) -> Callable[..., Any]:
 
 
 def _place(root: torch.nn.Module, path: str, value: Any, file: str, line: int) -> None:
-    """Make ``value`` the attribute ``path`` of ``root``, with modules in between."""
+    """Make ``value`` the attribute ``path`` of ``root``, adding the modules in between."""
     *parents, last = path.split(".")
     owner = root
     for parent in parents:
@@ -148,7 +149,7 @@ def _tensor(dtype: torch.dtype, shape: list[int], initial: str | list[Any]) -> t
 def _note_inputs(
     gm: GraphModule, inputs: list[tuple[str, torch.dtype | None, list[int | None] | None]]
 ) -> None:
-    """Keep what the configuration says of the inputs with their placeholders."""
+    """Write the declared types of the inputs to their placeholders' metadata."""
     declared = {name: (dtype, shape) for name, dtype, shape in inputs if dtype is not None}
     for node in gm.graph.find_nodes(op="placeholder"):
         if node.target in declared:

@@ -1,4 +1,4 @@
-"""From a model to a configuration."""
+"""Describes models as configurations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from corsac import _core
 from corsac.config._format import Format, format_of
 from corsac.fx.graph_module import GraphModule
 
-# Tensors of more elements are described by their shape alone.
+# Tensors of more elements are described by their shape only.
 _WRITTEN_OUT = 64
-# Constructor arguments that modules keep under another name or in another form.
+# Constructor arguments that modules store under another name or in another form.
 _KEPT_AS = {
     (torch.nn.MultiheadAttention, "bias"): lambda m: m.in_proj_bias is not None,
     (torch.nn.MultiheadAttention, "add_bias_kv"): lambda m: m.bias_k is not None,
@@ -33,27 +33,27 @@ _KEPT_AS = {
         "bias": lambda m: m.linear1.bias is not None,
     }.items()
 }
-# A parameter of the constructor of RNN, and of no other recurrent layer.
+# The constructor parameter that only RNN has among recurrent layers.
 _NONLINEARITY = inspect.Parameter("nonlinearity", inspect.Parameter.KEYWORD_ONLY, default="tanh")
 
 
 def describe(
     gm: GraphModule, file: str | os.PathLike[str] | None = None, *, format: Format | None = None
 ) -> str:
-    """Describe a graph module by a configuration, from which :func:`build` makes it again.
+    """Describe a graph module as a configuration, from which :func:`build` makes it again.
 
     Args:
-        gm: the model. Each module that its graph calls must be of :mod:`torch.nn`, or one that
-            keeps its constructor's arguments as attributes and is allowed when it is built again.
-        file: where to write the configuration, if anywhere.
-        format: "graph" (if ``file`` does not say otherwise), "toml" or "json".
+        gm: the model. Each module that its graph calls must be of :mod:`torch.nn`, or one that stores its
+            constructor's arguments as attributes and is allowed when it is built again.
+        file: the file to write the configuration to, if any.
+        format: "graph" (unless ``file`` has another suffix), "toml" or "json".
 
-    Weights are not part of a configuration: ``build(...)`` gives the modules new ones, under the
-    same names, so that ``load_state_dict(gm.state_dict())`` brings them back. Parameters and
-    buffers that the graph uses by themselves are written out if they are small; larger ones are
-    described as ``normal``, ``zeros`` or ``ones``.
+    Weights are not part of a configuration: ``build(...)`` gives the modules new ones under the same names;
+    ``load_state_dict(gm.state_dict())`` then restores the old ones. Parameters and buffers that the graph
+    uses directly are written out if they are small; larger ones are described as ``normal``, ``zeros`` or
+    ``ones``.
 
-    Returns the text. Raises :class:`ConfigError` if the model holds what no configuration says.
+    Returns the text. Raises :class:`ConfigError` if a part of the model cannot be described.
     """
     notation = format_of(file, format) if file is not None else (format or "graph")
     modules: dict[str, tuple[str, str, list[Any], dict[str, Any]]] = {}
@@ -82,18 +82,18 @@ def describe(
 
 
 def constructor_arguments(path: str, module: torch.nn.Module) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments with which ``module`` was constructed, as its attributes tell.
+    """The arguments with which ``module`` was constructed, recovered from its attributes.
 
-    Those without a default come first, by position. The answer is checked: a module constructed
-    with it prints the same and has the same tensors.
+    Those without a default come first, by position. The result is checked: a module constructed with it has
+    the same ``repr`` and the same tensors.
 
     Raises:
-        ConfigError: if the attributes do not tell.
+        ConfigError: they cannot be recovered.
     """
     cls = type(module)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
-    # Recurrent layers pass on what they get.
+    # Constructors of recurrent layers forward to RNNBase.
     recurrent = issubclass(cls, torch.nn.RNNBase)
     constructor = torch.nn.RNNBase.__init__ if recurrent else cls.__init__
     parameters = dict(inspect.signature(constructor).parameters)
@@ -185,7 +185,7 @@ def _describe_tensor(
 
 
 def _example(node: Any) -> tuple[torch.dtype, list[int]] | None:
-    """What is known of an input: that it is a tensor of this dtype and shape."""
+    """The dtype and shape of an input, if its metadata has them."""
     known = node.meta.get("tensor_meta")
     shape, dtype = getattr(known, "shape", None), getattr(known, "dtype", None)
     if dtype is None or not all(isinstance(size, int) for size in shape):

@@ -1,4 +1,4 @@
-"""Which notation a configuration is in."""
+"""Notations of configurations."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 def format_of(file: str | os.PathLike[str], given: str | None) -> str:
-    """The notation of ``file``: the one ``given``, or what its suffix says.
+    """The notation of ``file``: the one ``given``, or that of its suffix.
 
     Raises:
-        ValueError: if neither says it.
+        ValueError: neither is a notation.
     """
     name = Path(file).suffix[1:] if given is None else given
     if name not in FORMATS:

@@ -1,4 +1,4 @@
-"""How much a configuration may make."""
+"""Limits on the size of a model from a configuration."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ _PLACES = ("", "K", "M", "G", "T", "P", "E")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a model a configuration may make: a few bytes of it can ask for more memory than any
+    """Limits on the model that a configuration builds: a few bytes of text can ask for more memory than any
     machine has.
 
     Attributes:
-        size_bytes: of the tensors of the model, with those that constructors make on the way to them.
-        tensors: how many of them there may be.
-        tensors_per_module: how many of them one constructor may make; some take a time that grows
-            with the square of it.
-        modules: how many there may be, with those inside of others.
-        nodes: how many nodes its graph may have.
+        size_bytes: total size of the model's tensors, with temporary ones of constructors.
+        tensors: number of these tensors.
+        tensors_per_module: number of tensors that one constructor may make; some take time quadratic in it.
+        modules: number of modules, nested ones included.
+        nodes: number of nodes of the graph.
     """
 
     size_bytes: int = 16 * 2**30
@@ -36,11 +35,11 @@ class Limits:
 
 
 class TooLarge(Exception):
-    """A model would be larger than the caller allows; the message says by what."""
+    """The model would exceed a limit; the message names it."""
 
 
 class Meter:
-    """What of the limits is used up."""
+    """Keeps count of what has been used of the limits."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -48,7 +47,7 @@ class Meter:
         self._allowed_tensors = limits.tensors
 
     def add_tensor(self, size_bytes: int) -> None:
-        """Count a tensor before it is made."""
+        """Count a tensor before it is allocated."""
         self._tensors += 1
         self._size_bytes += size_bytes
         if self._tensors > self._limits.tensors:
@@ -68,12 +67,12 @@ class Meter:
             raise TooLarge(f"the model has more than {self._limits.modules:,} modules")
 
     def try_out(self, construct: Callable[[], Any]) -> None:
-        """Count what ``construct`` makes, by having it made without memory for elements."""
+        """Count the tensors and modules that ``construct`` makes, by running it on the meta device."""
         total = self._limits.tensors
         own = self._tensors + self._limits.tensors_per_module
         self._allowed_tensors = min(total, own)
         try:
-            # What the constructor has to say, it says when it is called for good.
+            # Its warnings appear when it is called for real.
             with warnings.catch_warnings(action="ignore"), torch.device("meta"), _Watch(self):
                 made = construct()
         finally:
@@ -83,7 +82,7 @@ class Meter:
 
 
 class _Watch(TorchDispatchMode):
-    """Counts the tensors that are made, which all become meta tensors, whatever is asked for."""
+    """Counts tensors as they are made, turning all of them into meta tensors."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__()
@@ -104,7 +103,7 @@ class _Watch(TorchDispatchMode):
 
 
 def described_size(size_bytes: int) -> str:
-    """``1.5 GiB``"""
+    """A size as text: ``1.5 GiB``."""
     number, place = float(size_bytes), 0
     while number >= 1024 and place < len(_PLACES) - 1:
         number, place = number / 1024, place + 1

@@ -56,7 +56,7 @@ __all__ = [  # noqa: RUF022 (in the order of torch.fx, ours at the end)
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """Modules of the package that nobody has imported yet: ``fx.passes``, ``fx.traceback``."""
+    """Import modules of the package on first use: ``fx.passes``, ``fx.traceback``."""
     if any(module.name == name for module in _pkgutil.iter_modules(__path__)):
         return _importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""Code generators: what turns a graph into a Python function.
+"""Code generators, which turn a graph into a Python function.
 
-The text is written in Rust. A subclass of :class:`CodeGen` that overrides what defines the function
-or what returns is asked for its part.
+The text is generated in Rust. A subclass of :class:`CodeGen` that overrides the definition of the function or
+its return statement is called for that part.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ TransformCodeFunc = Callable[[list[str]], list[str]]
 
 @dataclass
 class PythonCode:
-    """Generated code, with what is needed to run or save it."""
+    """Generated code, with the data needed to run or save it."""
 
     #: The source of a module with one function.
     src: str
-    #: The values that the source refers to by name.
+    #: The values of the global names in the source.
     globals: dict[str, Any]
-    #: From line of the function to index of the node; the ``def`` line is line 0.
+    #: Map from lines of the function to indices of nodes; the ``def`` line is line 0.
     _lineno_map: dict[int, int | None] | None
-    #: The line of ``src`` that the function starts on.
+    #: The line of ``src`` where the function starts.
     _prologue_start: int = 0
 
 
 def _line_map(code: PythonCode) -> dict[int, int | None] | None:
     lines = code.__dict__["_lines"]
     if isinstance(lines, _core.LineMap):
-        # Made when first asked for: few ask, and it is as large as the graph.
+        # Made on first use: it is rarely used, and as large as the graph.
         lines = code.__dict__["_lines"] = lines.to_dict()
     return lines
 
@@ -65,7 +65,7 @@ PythonCode._lineno_map = property(_line_map, _set_line_map)  # type: ignore[assi
 
 
 class _PyTreeInfo(NamedTuple):
-    """How the arguments of a traced function become inputs of its graph, and outputs its result."""
+    """Structures by which the arguments of a traced function become graph inputs, and outputs its result."""
 
     orig_args: list[str]
     in_spec: pytree.TreeSpec
@@ -73,7 +73,7 @@ class _PyTreeInfo(NamedTuple):
 
 
 class _Namespace:
-    """Names for objects: each object has one, and no two have the same.
+    """Unique names for objects: one name per object, one object per name.
 
     A name is a Python identifier that hides no builtin, unless the object is that builtin.
     """
@@ -90,8 +90,8 @@ class _Namespace:
         """The name of ``obj``, or a fresh one after ``candidate``.
 
         Args:
-            candidate: what the name is to be like.
-            obj: what it is for; None for a name that is nobody's.
+            candidate: the preferred name.
+            obj: the object; None for a name without one.
         """
         if obj is not None and obj in self._obj_to_name:
             return self._obj_to_name[obj]
@@ -103,7 +103,7 @@ class _Namespace:
         return name
 
     def associate_name_with_obj(self, name: str, obj: object) -> None:
-        """Say that ``obj`` is called ``name``; neither has a partner yet."""
+        """Register ``name`` as the name of ``obj``; neither may be registered yet."""
         if self._obj_to_name.setdefault(obj, name) is not name:
             raise AssertionError("obj is already associated")
 
@@ -122,7 +122,7 @@ class CodeGen:
     :meth:`Graph.set_codegen <corsac.fx.Graph.set_codegen>`.
     """
 
-    # How symbolic sizes are shown.
+    # Text form of symbolic sizes.
     _sym_repr: Callable[[Any], str] = lambda x: repr(x)
 
     def __init__(self) -> None:
@@ -161,24 +161,24 @@ class CodeGen:
         """The statement that returns, not indented.
 
         Args:
-            output_args: what the output node has.
+            output_args: the argument of the output node.
             descs: descriptions of its items, to show each on a line of its own.
-            repr_fn: writes an argument as an expression.
+            repr_fn: returns an argument as an expression.
         """
         if descs is not None and isinstance(output_args, list | tuple):
             return self._format_multiline_container(output_args, descs, "return ", repr_fn)
         return f"return {(repr_fn or repr)(output_args)}"
 
     def process_inputs(self, *args: Any) -> Any:
-        """The inputs of the graph for these arguments of the generated function."""
+        """The inputs of the graph from the arguments of the generated function."""
         return args
 
     def process_outputs(self, outputs: Any) -> Any:
-        """What the generated function returns when the graph's outputs are these."""
+        """The result of the generated function from the graph's outputs."""
         return outputs
 
     def additional_globals(self) -> list[tuple[str, Any]]:
-        """Globals that the text of this generator needs: identifiers and values."""
+        """Global names and values that the text of this generator needs."""
         return []
 
     def _format_multiline_args(self, args: list[str]) -> str:
@@ -215,19 +215,19 @@ class CodeGen:
     def _call_method_with_signature_check(
         self, method: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """Call an override that may be older than some of the keywords."""
+        """Call an override, which may be older than some of the keywords, without these."""
         accepted = inspect.signature(method).parameters
         return method(*args, **{k: v for k, v in kwargs.items() if k in accepted})
 
     def _is_overridden(self, hook: str) -> bool:
-        """Whether ``hook`` is not one that is also written in Rust."""
+        """Whether ``hook`` is overridden: it is not one that is implemented in Rust too."""
         if hook in self.__dict__:
             return True
         return getattr(type(self), hook) not in _NATIVE_HOOKS
 
     def _calling(self) -> tuple[Any, ...] | None:
-        """How arguments come in, for the Rust side: None for a parameter each, () for a list, or
-        parameters, keywords and whether the result has a structure.
+        """Calling convention of the function, for the Rust side: None for one parameter per input, () for a
+        list, or parameters, keywords and whether the result has a structure.
         """
         return None
 
@@ -308,7 +308,7 @@ class CodeGen:
 
 @dataclass
 class _Request:
-    """What the Rust side is asked for."""
+    """Parameters of the code generation in Rust."""
 
     graph: _core.Graph
     root_module: str
@@ -367,7 +367,7 @@ def _reads_back(value: complex) -> bool:
 
 @contextmanager
 def _names_shown(renamed: list[tuple[Node, str]]) -> Iterator[None]:
-    """Within the context nodes show the names that they have in the code."""
+    """Within the context, nodes show the names that they have in the code."""
     before = [node._repr_fn for node, _ in renamed]
     for node, name in renamed:
         node._repr_fn = lambda _node, name=name: name
@@ -379,8 +379,8 @@ def _names_shown(renamed: list[tuple[Node, str]]) -> Iterator[None]:
 
 
 class _BoxedCodeGen(CodeGen):
-    """Generates code that takes all inputs in one list and empties it, so that no caller keeps
-    them alive.
+    """Generates code that takes all inputs in one list and empties it, so that the caller does not keep them
+    alive.
     """
 
     def gen_fn_def(
@@ -390,7 +390,7 @@ class _BoxedCodeGen(CodeGen):
         *,
         expanded_def: bool = False,
     ) -> str:
-        """The lines that begin the function and take the inputs out of the list."""
+        """The lines that begin the function and take the inputs from the list."""
         lines = [f"def {self._func_name}(self, args_list){maybe_return_annotation}:"]
         inputs = [_variable(var) for var in free_vars if var != "self"]
         if inputs:
@@ -409,7 +409,7 @@ def _variable(declaration: str) -> str:
 
 
 class _PyTreeCodeGen(CodeGen):
-    """Generates code with the parameters of the traced function, which flattens them to inputs."""
+    """Generates code with the parameters of the traced function, which are flattened to inputs."""
 
     def __init__(self, pytree_info: _PyTreeInfo) -> None:
         super().__init__()
@@ -427,7 +427,7 @@ class _PyTreeCodeGen(CodeGen):
         return pytree.tree_unflatten(leaves, self.pytree_info.out_spec)
 
     def _keywords(self) -> tuple[int, list[str]] | None:
-        """How many parameters are positional, and the names of the others, if there are any."""
+        """Number of positional parameters, and the names of the others, if there are any."""
         spec = self.pytree_info.in_spec
         if spec.type is not tuple or spec.num_children != 2:
             return None
@@ -445,7 +445,7 @@ class _PyTreeCodeGen(CodeGen):
         return "\n    " + "; ".join(annotated) + ";\n"
 
     def gen_var_bindings(self, fn_args: list[str], free_vars: list[str], expanded_def: bool) -> str:
-        """The lines that give the inputs their values."""
+        """The lines that assign the inputs."""
         arguments = f"[{', '.join(fn_args)}]"
         if (keywords := self._keywords()) is not None:
             count, keys = keywords
@@ -508,9 +508,7 @@ class _PyTreeCodeGen(CodeGen):
 
 
 class _ExportCodeGen(_PyTreeCodeGen):
-    """Generates code for exported programs, whose inputs and outputs are rearranged by graphs of
-    their own.
-    """
+    """Generates code for exported programs, with graphs that rearrange inputs and outputs."""
 
     def __init__(
         self,
@@ -559,7 +557,7 @@ class _ExportCodeGen(_PyTreeCodeGen):
         return f"return pytree.tree_unflatten({shuffled}, self._out_spec)"
 
 
-#: The hooks that Rust knows, by calling convention.
+#: Hooks that are implemented in Rust, by calling convention.
 _NATIVE_HOOKS = frozenset(
     {
         CodeGen.gen_fn_def,
@@ -574,7 +572,7 @@ _NATIVE_HOOKS = frozenset(
 
 @contextmanager
 def _override_sym_repr(override: Callable[[Any], str]) -> Iterator[None]:
-    """Within the context symbolic sizes are shown by ``override``."""
+    """Within the context, symbolic sizes are shown by ``override``."""
     before = CodeGen._sym_repr
     CodeGen._sym_repr = override
     try:

@@ -1,4 +1,4 @@
-"""The decorator with which an API states whether its compatibility is guaranteed."""
+"""The decorator that states whether the compatibility of an API is guaranteed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
-#: What is marked as guaranteed, and all that is marked, in the order in which it was.
+#: Objects marked as guaranteed, and all marked objects, in order of marking.
 _BACK_COMPAT_OBJECTS: dict[Any, None] = {}
 _MARKED_WITH_COMPATIBILITY: dict[Any, None] = {}
 
@@ -17,7 +17,7 @@ _EXPERIMENTAL = ".. warning::\n    This API is experimental and is *NOT* backwar
 
 
 def compatibility(is_backward_compatible: bool) -> Callable[[_T], _T]:
-    """Add to the docstring of a function or class whether it may change in the future."""
+    """Add a note on backward compatibility to the docstring of a function or class."""
     notice = _STABLE if is_backward_compatible else _EXPERIMENTAL
 
     def mark(fn: _T) -> _T:

@@ -1,8 +1,8 @@
-"""How generated code refers to Python objects.
+"""References to Python objects in generated code.
 
-A description is a list: strings are source text, and tuples ``(name, object, is_builtin,
-is_import)`` stand for a global: the name it asks for, what it is, whether it is the very builtin of
-that name, and whether the code is to have it without this text naming it.
+A description is a list: strings are source text, and tuples ``(name, object, is_builtin, is_import)`` are
+globals: the preferred name, the object, whether it is the builtin of that name, and whether the code needs it
+even if this text does not contain the name.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from torch.fx.graph import _custom_builtins, inplace_methods, magic_methods
 from .node import _get_qualified_name, _type_repr
 from .tensor_type import TensorType
 
-# Names that values may not have, with what has them; with the globals of all generated code they are
-# PyTorch's own tables, since libraries register with torch.fx.
+# Names that values may not have, with their objects, and the globals of all generated code: PyTorch's own
+# tables, since libraries register with torch.fx.
 try:
     from torch.fx.graph import _illegal_names
 except ImportError:  # before torch 2.9
@@ -43,7 +43,7 @@ except ImportError:  # before torch 2.10
 Global = tuple[str, object, bool, bool]
 Description = list[str | Global]
 
-#: The classes that ``list[int]`` and the like stand for where ``typing`` has its own.
+#: The classes behind ``list[int]`` and the like that have an equivalent in ``typing``.
 _TYPING_ORIGINS: dict[Any, Any] = {
     list: typing.List,  # noqa: UP006
     dict: typing.Dict,  # noqa: UP006
@@ -55,7 +55,7 @@ _TYPING_ORIGINS: dict[Any, Any] = {
 #: Modules whose functions live as long as the process.
 _PERMANENT_MODULES = ("builtins", "_operator", "math")
 
-#: Kinds of functions that do so where they come from such a module, or from torch.
+#: Kinds of functions that live as long if they come from such a module, or from torch.
 _PERMANENT_KINDS = (
     types.BuiltinFunctionType,
     types.FunctionType,
@@ -72,7 +72,7 @@ _RESET = "\033[0m"
 def is_from_torch(obj: object) -> bool:
     """Whether generated code can write ``obj`` by its qualified name, ``torch`` being a global.
 
-    Not so what dynamo and inductor define, nor modules and most objects without a ``__module__``.
+    False for functions of dynamo and inductor, modules, and most objects without a ``__module__``.
     """
     module = getattr(obj, "__module__", None)
     if module is not None:
@@ -88,7 +88,7 @@ def is_from_torch(obj: object) -> bool:
 
 
 def reference(name: str, obj: object) -> str | Global:
-    """``obj`` by its qualified name if it is torch's, else as a global called after ``name``."""
+    """``obj`` by its qualified name if it is torch's, else as a global with ``name`` as preferred name."""
     if is_from_torch(obj) and obj is not torch.device:
         qualified = _get_qualified_name(obj)
         if all(
@@ -101,7 +101,7 @@ def reference(name: str, obj: object) -> str | Global:
 def _qualified_name(function: Callable[..., Any]) -> str:
     if hasattr(function, "__name__"):
         return _get_qualified_name(function)
-    # A callable object, such as functools.partial: called after its class.
+    # A callable object, such as functools.partial: named after its class.
     cls = type(function)
     return f"{cls.__module__}.{cls.__qualname__}"
 
@@ -109,11 +109,11 @@ def _qualified_name(function: Callable[..., Any]) -> str:
 def describe_function(
     function: Callable[..., Any],
 ) -> tuple[Description, str | None, list[int] | None, bool]:
-    """How a called function is written.
+    """Describe a called function.
 
     Returns:
-        Its description; the name of the operator it is; the positions of arguments that it
-        empties; whether all that is so for as long as the process lives.
+        Its description; the name of the Python operator that it implements; the positions of list arguments
+        that it empties; whether all this holds for the life of the process.
     """
     operator = None
     module = getattr(function, "__module__", None)
@@ -130,12 +130,12 @@ def describe_function(
 
 
 def describe_class(cls: type) -> Description:
-    """How a named tuple class is written."""
+    """Describe a named tuple class."""
     return [reference(_get_qualified_name(cls), cls)]
 
 
 def describe_type(annotation: Any) -> Description:
-    """How a type annotation is written."""
+    """Describe a type annotation."""
     if isinstance(annotation, tuple) and annotation == ():
         return ["()"]
     name = _type_repr(annotation)
@@ -162,7 +162,7 @@ def _generic(origin: Any, args: tuple[Any, ...]) -> Description:
 
 
 def describe_value(value: Any, colored: bool) -> Description:
-    """How a value in an argument is written that is no plain literal."""
+    """Describe a value in an argument that is not a plain literal."""
     if isinstance(value, torch._ops.OpOverload | torch._ops.HigherOrderOperator):
         return [reference(_get_qualified_name(value), value)]
     if isinstance(value, enum.Enum):
@@ -178,7 +178,7 @@ def describe_value(value: Any, colored: bool) -> Description:
     if is_opaque_constant_type(type(value)):
         text, classes = get_opaque_obj_repr(value)
         return [text, *((name, cls, False, True) for name, cls in classes.items())]
-    # A subclass of str is written as the text that it is, whatever it says of itself.
+    # For a subclass of str, the text itself: its own ``repr`` may differ.
     text = str.__repr__(value) if isinstance(value, str) else repr(value)
     if not _is_expression(text):
         return [reference(_name_for(value), value)]

@@ -1,5 +1,5 @@
-"""Graphs in the DOT language, as objects: the part of the ``pydot`` package that users of
-``FxGraphDrawer`` call, without Graphviz."""
+"""Graphs in the DOT language as objects, without Graphviz: the part of the ``pydot`` package that users of
+``FxGraphDrawer`` call."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from corsac import _core
 __all__ = ["Cluster", "Dot", "Edge", "Node"]
 
 _KEYWORDS = frozenset({"graph", "subgraph", "digraph", "node", "edge", "strict"})
-# What stands in DOT text without quotes.
+# Text that needs no quotes in DOT.
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|-?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)", re.ASCII)
-# A value that is quoted already, and has no quote in it that would end it.
+# A value that is already quoted, without an inner quote that would end it.
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _QUOTE = re.compile(r'(?<!\\)((?:\\\\)*)"')
-# The parts of a record's label, and the lines in a part.
+# Separators of the parts of a record's label, and of the lines in a part.
 _PART_END = re.compile(r"(?<!\\)\|")
 _LINE_END = re.compile(r"\\[nlr]|\n")
 _ESCAPE = re.compile(r"\\(.)")
@@ -35,20 +35,20 @@ def _quoted(value: Any) -> str:
         return text
     text = _QUOTE.sub(r'\1\\"', text)
     text = text.replace("\r", r"\r").replace("\n", r"\n")
-    # A backslash at the end would escape the quote that closes.
+    # A backslash at the end would escape the closing quote.
     if (len(text) - len(text.rstrip("\\"))) % 2:
         text += "\\"
     return f'"{text}"'
 
 
 def _plain(value: Any) -> str:
-    """A value without the quotes that it may have."""
+    """A value without its quotes, if it has any."""
     text = str(value)
     return text[1:-1] if _QUOTED.fullmatch(text) else text
 
 
 class _Part:
-    """What nodes, edges and graphs have in common: attributes."""
+    """Attributes, the common part of nodes, edges and graphs."""
 
     def __init__(self, kind: str, attributes: dict[str, Any]) -> None:
         self.obj_dict: dict[str, Any] = {
@@ -93,7 +93,7 @@ class _Part:
 class Node(_Part):
     """A node."""
 
-    #: The opcode and what is called, of the node of an FX graph that this one describes.
+    #: The opcode and target of the FX node that this one describes.
     describes: tuple[str, str] = ("", "")
 
     def __init__(self, name: str = "", **attributes: Any) -> None:
@@ -129,7 +129,7 @@ class Edge(_Part):
 
 
 class _Graph(_Part):
-    """A graph, or a part of one."""
+    """A graph or subgraph."""
 
     def __init__(self, kind: str, name: str, attributes: dict[str, Any]) -> None:
         super().__init__(kind, attributes)
@@ -149,7 +149,7 @@ class _Graph(_Part):
         self._parts.append(graph_edge)
 
     def add_subgraph(self, sgraph: Cluster) -> None:
-        """Add a part."""
+        """Add a subgraph."""
         self._parts.append(sgraph)
 
     def get_node(self, name: str) -> list[Node]:
@@ -157,11 +157,11 @@ class _Graph(_Part):
         return [node for node in self.get_node_list() if node.get_name() == name]
 
     def get_node_list(self) -> list[Node]:
-        """The nodes, without those of its parts."""
+        """The nodes, without those of subgraphs."""
         return [part for part in self._parts if isinstance(part, Node)]
 
     def get_nodes(self) -> list[Node]:
-        """The nodes, without those of its parts."""
+        """The nodes, without those of subgraphs."""
         return self.get_node_list()
 
     def get_edge_list(self) -> list[Edge]:
@@ -173,11 +173,11 @@ class _Graph(_Part):
         return self.get_edge_list()
 
     def get_subgraph_list(self) -> list[Cluster]:
-        """The parts."""
+        """The subgraphs."""
         return [part for part in self._parts if isinstance(part, Cluster)]
 
     def get_subgraphs(self) -> list[Cluster]:
-        """The parts."""
+        """The subgraphs."""
         return self.get_subgraph_list()
 
     def to_string(self) -> str:
@@ -190,7 +190,7 @@ class _Graph(_Part):
 
 
 class Cluster(_Graph):
-    """Nodes with a frame around them."""
+    """A subgraph with a frame around it."""
 
     def __init__(self, graph_name: str, **attributes: Any) -> None:
         super().__init__("subgraph", f"cluster_{graph_name}", attributes)
@@ -203,10 +203,10 @@ class Dot(_Graph):
         super().__init__("digraph", graph_name, attributes)
 
     def create(self, prog: Any = None, format: str = "svg", encoding: str | None = None) -> bytes:
-        """The graph in a format: ``"svg"``, laid out here, or ``"raw"`` or ``"dot"``, the text.
+        """The graph in a format: ``"svg"``, laid out here, or ``"raw"`` or ``"dot"``, the DOT text.
 
         Raises:
-            ValueError: for other formats, which need Graphviz.
+            ValueError: another format, which would need Graphviz.
         """
         if format in ("raw", "dot", "gv"):
             return self.to_string().encode(encoding or "utf-8")
@@ -251,7 +251,7 @@ class Dot(_Graph):
         return self.write(path, format="svg", **options)
 
     def __getattr__(self, name: str) -> Any:
-        # Formats that are not here say why when they are called.
+        # Methods for other formats raise an error with the reason when called.
         action, _, file_format = name.partition("_")
         if action == "create" and file_format:
             return lambda *_, **__: self.create(format=file_format)
@@ -273,12 +273,12 @@ class Dot(_Graph):
 
 
 def _clean(text: str) -> str:
-    """Text that can be written to a file."""
+    """Text without characters that cannot be written to a file."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _record(node: Node) -> tuple[str, list[str], str, str, bool]:
-    """What a picture shows of a node: the lines of its label, of which the first is the name."""
+    """The text of a node in a picture: the lines of its label; the first is the name."""
     label = _plain(node.get("label") or node.get_name())
     if label.startswith("{") and label.endswith("}"):
         label = label[1:-1]

@@ -1,4 +1,4 @@
-"""What is known here of modules and functions that the passes in Rust ask about."""
+"""Properties of modules and functions, for the passes in Rust."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def side_effects() -> set[Callable[..., Any]]:
 
 
 def impure_random() -> bool:
-    """Whether operators that draw random numbers stay when unused.
+    """Whether unused operators that use random numbers are kept.
 
-    As in torch.fx: always, unless inductor, while it compiles, has its own generator.
+    As in torch.fx: always, unless inductor is compiling with its own generator.
     """
     if torch._guards.TracingContext.try_get():
         return torch._inductor.config.fallback_random
@@ -35,8 +35,8 @@ def impure_random() -> bool:
 
 
 def describe_operator(operator: Any) -> tuple[bool, bool, str | None]:
-    """Whether an operator of ``torch.ops`` was registered as effectful, whether it draws random
-    numbers, and its schema as text; packets of overloads have none."""
+    """Effects of an operator of ``torch.ops``: whether it was registered as effectful, whether it uses random
+    numbers, and its schema as text (None for packets of overloads)."""
     from torch._higher_order_ops.effects import _get_effect
 
     if isinstance(operator, torch._ops.OpOverload):
@@ -52,7 +52,7 @@ def describe_modules(
 ) -> list[
     tuple[str, int, bool, bool, bool, bool | None, float, bool, float, bool, int, bool] | None
 ]:
-    """What the passes have to know of the submodules with these paths; None where there is none.
+    """Properties of the submodules with these paths, for the passes; None where there is no module.
 
     The fields are those of ``ModuleInfo`` in corsac-ops.
     """
@@ -80,7 +80,7 @@ def tensor_attributes(root: torch.nn.Module, paths: set[str]) -> set[str]:
 
 
 def _attribute(owner: torch.nn.Module, name: str) -> Any:
-    """An attribute, without running code of the user's."""
+    """Read an attribute without running user code."""
     own = owner.__dict__
     places = own.get("_parameters", {}), own.get("_buffers", {}), own
     return next((place[name] for place in places if name in place), None)
@@ -104,7 +104,7 @@ def _describe(
     cls, own = type(module), module.__dict__
     hooked = (
         hooked_globally
-        # A forward of the instance's own is as good as a hook.
+        # A forward set on the instance has the same effect as a hook.
         or "forward" in own
         or own["_forward_hooks"]
         or own["_forward_pre_hooks"]
@@ -114,9 +114,9 @@ def _describe(
     impure = own.get("_is_impure", getattr(cls, "_is_impure", None))
     graph = own.get("_graph")
     if impure is None and isinstance(graph, _core.Graph) and not hooked:
-        # A graph module does what its graph does.
+        # A graph module has the effects of its graph.
         impure = False if not _core.has_effects(graph) else None
-    # Absent buffers: statistics of each batch, whatever the flag says.
+    # Without these buffers, each batch's statistics are used, whatever the flag.
     tracked = own.get("track_running_stats", False) and (
         own["_buffers"].get("running_mean") is not None
         and own["_buffers"].get("running_var") is not None
@@ -139,7 +139,7 @@ def _describe(
 
 
 def _is_zero(padding: Any) -> bool:
-    """Whether a convolution with this padding puts nothing around its input."""
+    """Whether a convolution with this padding does not pad its input."""
     if isinstance(padding, str):
         return padding == "valid"
     sizes = padding if isinstance(padding, (tuple, list)) else (padding,)
@@ -147,9 +147,8 @@ def _is_zero(padding: Any) -> bool:
 
 
 def describe_value(value: Any) -> str:
-    """A text that is equal for values that count as the same: by content where that is plain,
-    by identity otherwise."""
-    # Functions of torch say where they are implemented, and by their short names where they are found.
+    """A text that is equal for interchangeable values: by content for plain values, by identity otherwise."""
+    # ``__qualname__`` of a torch function is where it is implemented, ``__name__`` where it can be imported.
     for name in (getattr(value, "__qualname__", None), getattr(value, "__name__", None)):
         module = getattr(value, "__module__", None)
         if not isinstance(name, str) or not isinstance(module, str) or "<" in name:
@@ -167,9 +166,9 @@ def describe_value(value: Any) -> str:
 
 
 def clean_children(graph: _core.Graph) -> bool:
-    """Eliminate dead code in the graph modules that ``graph`` names as attributes.
+    """Eliminate dead code in the graph modules that are attributes used by ``graph``.
 
-    Returns whether one of them changed.
+    Returns whether any of them changed.
     """
     owner = graph.owning_module
     if owner is None:

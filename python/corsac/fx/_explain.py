@@ -1,6 +1,6 @@
-"""What is said when a program cannot be recorded: where, about which value, and what to try.
+"""Messages for programs that cannot be recorded: where, about which value, and what to try.
 
-The first line of each message is the one of torch.fx, for those who look for it.
+The first line of each message is that of torch.fx, for users who search for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def where() -> str:
-    """The user's line that is being executed, as a line of a message."""
+    """The user's line being executed, as a line of a message."""
     location = _core.user_location()
     if location is None:
         return ""
@@ -35,7 +35,7 @@ def _message(first: str, proxy: Proxy | None, *advice: str) -> str:
 
 
 def control_flow(proxy: Proxy) -> str:
-    """For a branch or a loop that depends on a traced value."""
+    """Message for a branch or a loop that depends on a traced value."""
     return _message(
         "symbolically traced variables cannot be used as inputs to control flow",
         proxy,
@@ -46,7 +46,7 @@ def control_flow(proxy: Proxy) -> str:
 
 
 def iteration(proxy: Proxy) -> str:
-    """For a loop over a traced value."""
+    """Message for a loop over a traced value."""
     return _message(
         "Proxy object cannot be iterated. This can be attempted when the Proxy is used in a loop "
         "or as a *args or **kwargs function argument.",
@@ -58,7 +58,7 @@ def iteration(proxy: Proxy) -> str:
 
 
 def length(proxy: Proxy) -> str:
-    """For ``len`` of a traced value."""
+    """Message for ``len`` of a traced value."""
     return _message(
         "'len' is not supported in symbolic tracing by default. If you want this call to be "
         "recorded, please call torch.fx.wrap('len') at module scope",
@@ -67,7 +67,7 @@ def length(proxy: Proxy) -> str:
     )
 
 
-#: What Python or NumPy says where they are given what is no number.
+#: Messages of Python and NumPy for values that are not numbers.
 _NO_NUMBER = {
     "index": "'Proxy' object cannot be interpreted as an integer",
     "int": "int() argument must be a string, a bytes-like object or a real number, not 'Proxy'",
@@ -80,8 +80,8 @@ _NO_NUMBER = {
 
 
 def conversion(proxy: Proxy, kind: str) -> str:
-    """For a traced value that is to become a number, an index, an array or a text while it is traced; for ``divmod``
-    with the types of both operands."""
+    """Message for a traced value that would become a number, an index, an array or a text during tracing; for
+    ``divmod`` with the types of both operands."""
     instead = {
         "index": "compute with the value instead: torch.arange(n) for range(n), x[i] of a tensor",
         "round": "use x.round() or torch.round(x), which are recorded",
@@ -100,7 +100,7 @@ def conversion(proxy: Proxy, kind: str) -> str:
 
 
 def hidden_parameters(function: Any) -> str:
-    """For a decorator that hides parameters which cannot be passed through it."""
+    """Message for a decorator that hides parameters which cannot be passed through it."""
     code = function.__code__
     place = f'\n  at: File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}'
     return (
@@ -114,7 +114,7 @@ def hidden_parameters(function: Any) -> str:
 
 
 def unknown_argument(value: Any) -> str:
-    """For a value that cannot be an argument of a node."""
+    """Message for a value that cannot be an argument of a node."""
     return _message(
         f"argument of type: {type(value)}",
         None,
@@ -123,7 +123,7 @@ def unknown_argument(value: Any) -> str:
 
 
 def foreign_module(module: Any) -> str:
-    """For a call of a module that is not in the module being traced."""
+    """Message for a call of a module that is not in the module being traced."""
     return _message(
         "module is not installed as a submodule",
         None,
@@ -133,7 +133,7 @@ def foreign_module(module: Any) -> str:
 
 
 def foreign_parameter() -> str:
-    """For a parameter that is not in the module being traced."""
+    """Message for a parameter that is not in the module being traced."""
     return _message(
         "parameter is not a member of this module",
         None,

@@ -1,4 +1,4 @@
-"""Generated code that is compiled when it is first needed."""
+"""Generated code that is compiled on first use."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class _PendingForward:
-    """Stands on a class in the place of ``forward`` until someone looks at it.
+    """A descriptor in place of ``forward`` on a class, which compiles the code on first access.
 
-    Compiling takes Python ten times longer than writing the source takes us, and many modules
-    made between two transforms are never run.
+    Compiling takes Python ten times longer than generating the source takes here, and many modules made
+    between two transforms are never run.
     """
 
     __slots__ = ("_co_fields", "_code")
@@ -36,7 +36,7 @@ class _PendingForward:
         try:
             function = _forward_from_src(self._code.src, self._code.globals, self._co_fields)
         except AttributeError as error:
-            # Taken for a missing ``forward`` otherwise, which would hide what is wrong.
+            # An AttributeError would be taken for a missing ``forward``, which would hide the cause.
             raise RuntimeError(f"the generated code cannot be loaded: {error}") from error
         for cls in owner.__mro__:
             if vars(cls).get("forward") is self:
@@ -46,7 +46,7 @@ class _PendingForward:
 
 
 class _ForwardPutOff:
-    """Stands on a class in the place of ``forward`` until the module's code is generated."""
+    """A descriptor in place of ``forward`` on a class until the module's code is generated."""
 
     __slots__ = ("_module",)
 
@@ -62,7 +62,7 @@ class _ForwardPutOff:
 
 
 def generate(graph: Graph) -> tuple[PythonCode, dict[str, Any]]:
-    """The code of ``graph``, and what its code objects are to say about their origin."""
+    """The code of ``graph``, and the fields of its code objects that describe its origin."""
     profiled = bool(getattr(_experimental_config, "enrich_profiler_metadata", False))
     code = graph.python_code(root_module="self", record_func=profiled)
     if any(node.args for node in graph.find_nodes(op="placeholder")):
@@ -74,10 +74,10 @@ def generate(graph: Graph) -> tuple[PythonCode, dict[str, Any]]:
 
 
 def _check_signature(code: PythonCode) -> None:
-    """Raise now what the ``def`` line would raise when the code is compiled.
+    """Raise errors of the ``def`` line now rather than when the code is compiled.
 
-    Default values that come before parameters without one, or that no expression can stand for,
-    are refused where the module is made. The body can wait.
+    Default values before parameters without one, or without an expression, are errors when the module is
+    made. Errors of the body appear when it is compiled.
     """
     for line in code.src.split("\n"):
         if line.startswith("def "):
@@ -86,14 +86,14 @@ def _check_signature(code: PythonCode) -> None:
 
 
 def _metadata_hash(code: str, node_metadata: dict[int, dict[str, Any]]) -> str:
-    """A name for ``code`` with its metadata: equal content, equal name."""
+    """A name for ``code`` with its metadata; equal content has an equal name."""
     content = json.dumps({"code": code, "node_metadata": node_metadata})
     # Base 32 pads what 51 characters hold with "Q====".
     return b32encode(sha256(content.encode()).digest())[:51].decode().lower()
 
 
 def _with_profiling_metadata(graph: Graph, code: PythonCode) -> tuple[PythonCode, str]:
-    """Register ``code`` with PyTorch's profiler; the returned code marks where it begins."""
+    """Register ``code`` with PyTorch's profiler; the returned code contains a marker at its beginning."""
     nodes = {
         index: {
             "name": node.name,

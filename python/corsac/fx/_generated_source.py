@@ -1,4 +1,4 @@
-"""Generated source text: compiling it, and keeping it readable for tracebacks.
+"""Compiles generated source text and keeps it readable for tracebacks.
 
 Python shows source lines in tracebacks, ``inspect.getsource`` and TorchScript by asking
 :mod:`linecache`. Generated functions register their text there for as long as the function
@@ -13,14 +13,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-#: What every generated file name begins with; tools recognise FX code by it.
+#: Prefix of all generated file names; tools recognise FX code by it.
 GENERATED_PREFIX = "<eval_with_key>"
 
 _serial = itertools.count()
 
 
 class _SourceLoader:
-    """What linecache asks for the text (the ``get_source`` part of PEP 302)."""
+    """Provides the text to linecache (the ``get_source`` part of PEP 302)."""
 
     def __init__(self) -> None:
         self._sources: dict[str, str] = {}
@@ -31,8 +31,8 @@ class _SourceLoader:
         linecache.lazycache(key, {"__name__": key, "__loader__": self})
 
     def discard(self, key: str, source: str) -> None:
-        # The same key may have been given to a newer text (metadata file names are hashes of
-        # the content); only the text that was registered is taken back.
+        # The key may belong to a newer text by now (metadata file names are hashes of the content); only the
+        # text that was registered is removed.
         if self._sources.get(key) is source:
             del self._sources[key]
             linecache.cache.pop(key, None)
@@ -48,11 +48,11 @@ _loader = _SourceLoader()
 
 
 def _file_name(co_fields: dict[str, Any] | None) -> str:
-    """The file name for a new text; names the traced function where ``co_fields`` knows it."""
+    """The file name for a new text, with the traced function if ``co_fields`` has it."""
     if co_fields and "co_filename" in co_fields:
         if "co_firstlineno" not in co_fields or "co_name" not in co_fields:
             return co_fields["co_filename"]
-        # linecache takes a name that ends in ">", as "<lambda>" does, for one without a text.
+        # For linecache a name that ends in ">", as "<lambda>" does, has no source text.
         function = co_fields["co_name"].strip("<>")
         origin = f" from {co_fields['co_filename']}:{co_fields['co_firstlineno']} in {function}"
     else:
@@ -68,13 +68,13 @@ def is_generated(filename: str) -> bool:
 def _exec_with_source(
     src: str, globals: dict[str, Any], co_fields: dict[str, Any] | None = None
 ) -> str:
-    """Run ``src`` in ``globals`` and return the file name its code objects carry."""
+    """Run ``src`` in ``globals`` and return the file name of its code objects."""
     if not isinstance(globals, dict):  # `exec` would run the code in this module
         raise TypeError(f"expected a dictionary of globals, got {type(globals).__name__}")
     key = _file_name(co_fields)
     _loader.add(key, src)
     try:
-        # The generated code decides for itself about its future imports.
+        # The generated code has its own future imports.
         exec(compile(src, key, "exec", dont_inherit=True), globals)
     except BaseException:
         _loader.discard(key, src)

@@ -1,8 +1,8 @@
-"""What graphs and nodes are when they are pickled.
+"""The pickled form of graphs and nodes.
 
-A graph is its nodes in order, with numbers in place of nodes; a node is its graph and its name.
-Metadata and attributes may hold nodes, so that all nodes of a graph are made before anything else of
-it is read.
+A graph is pickled as its nodes in order, with numbers in place of nodes; a node as its graph and its name.
+Metadata and attributes may contain nodes, so that all nodes of a graph are made before anything else of it is
+unpickled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Reference:
-    """Stands for the node with this number inside of arguments."""
+    """A node in arguments, by its number."""
 
     __slots__ = ("number",)
 
@@ -27,7 +27,7 @@ class _Reference:
 
 
 class _NodeRecord(NamedTuple):
-    """All that there is to a node."""
+    """All fields of a node."""
 
     op: str
     name: str
@@ -40,7 +40,7 @@ class _NodeRecord(NamedTuple):
 
 
 def _records(graph: Graph) -> list[_NodeRecord]:
-    """The nodes of a graph, without the graph."""
+    """Records of the nodes of a graph, without references to the graph."""
     numbers = {node: _Reference(number) for number, node in enumerate(graph.nodes)}
 
     def number(node: Node) -> _Reference:
@@ -62,23 +62,23 @@ def _records(graph: Graph) -> list[_NodeRecord]:
 
 
 def _to_be_restored() -> None:
-    """Stands for what a call calls, until that is read."""
+    """The target of function calls until the real one is unpickled."""
 
 
 def _bare(cls: type[Graph], nodes: list[tuple[str, str]]) -> Graph:
-    """A graph with nodes of these opcodes and names, of which nothing else is known yet."""
+    """A graph with nodes of these opcodes and names, to be completed later."""
     graph = cls.__new__(cls)
     for op, name in nodes:
         graph.create_node(op, _to_be_restored if op == "call_function" else name, name=name)
-    # A name that is no identifier was changed.
+    # Restore names that are not identifiers, which creating the nodes changed.
     for node, (_, name) in zip(graph.nodes, nodes, strict=True):
         node.name = name
     return graph
 
 
 def _restore(graph: Graph, records: list[_NodeRecord]) -> Graph:
-    """Make the nodes of a graph what was recorded; an empty graph, as older pickles have it, gets its
-    nodes first."""
+    """Set the fields of a graph's nodes from the records. In an empty graph, as older pickles have it, the
+    nodes are made first."""
     if not len(graph.nodes):
         for record in records:
             graph.create_node(record.op, record.target, name=record.name)
@@ -91,7 +91,7 @@ def _restore(graph: Graph, records: list[_NodeRecord]) -> Graph:
     def resolve(value: Any) -> Any:
         return nodes[value.number] if isinstance(value, _Reference) else value
 
-    # Arguments last: a node may be used before it comes.
+    # Arguments last: a node may be used before its own position.
     for node, record in zip(nodes, records, strict=True):
         node.args = map_aggregate(record.args, resolve)
         node.kwargs = map_aggregate(record.kwargs, resolve)
@@ -99,7 +99,7 @@ def _restore(graph: Graph, records: list[_NodeRecord]) -> Graph:
     return graph
 
 
-#: The nodes of graphs by name, as they were when one was last looked for. Nodes hold their graphs.
+#: Nodes of each graph by name, as of the last miss. Weak, since nodes keep their graphs alive.
 _by_name: weakref.WeakKeyDictionary[Graph, weakref.WeakValueDictionary[str, Node]] = (
     weakref.WeakKeyDictionary()
 )
@@ -119,7 +119,7 @@ def _node_called(graph: Graph, name: str) -> Node:
 
 
 def _reduced(node: Node) -> tuple[Any, ...]:
-    """A node, as pickle and :func:`copy.deepcopy` take it apart: copied with its graph."""
+    """The pickle form of a node, also for :func:`copy.deepcopy`: it is copied with its graph."""
     if node._erased:
         raise TypeError(f"node {node.name} was erased: it cannot be copied or pickled")
     return _node_called, (node.graph, node.name), dict(node.__dict__) or None

@@ -1,7 +1,7 @@
 """Pickles of graphs together with fake tensors and symbolic shapes.
 
-They are PyTorch's: fake tensors, symbols and operators are values that graphs of both packages hold.
-Graphs and graph modules of corsac are in them as those of torch.fx, and come back as what they were.
+The pickles are PyTorch's: fake tensors, symbols and operators are values that graphs of both packages
+contain. Graphs and graph modules of corsac are stored as those of torch.fx, and restored as corsac's.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["GraphPickler", "Options", "patch_pytree_map_over_slice"]
 
 
 class GraphPickler(_torch.GraphPickler):
-    """Pickles graph modules with what their nodes have as metadata::
+    """Pickles graph modules with the metadata of their nodes::
 
     data = GraphPickler.dumps(gm)
     gm = GraphPickler.loads(data, fake_mode)
     """
 
     def reducer_override(self, obj: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """How ``obj`` is taken apart."""
+        """The pickle form of ``obj``."""
         if isinstance(obj, GraphModule | _core.Graph):
             return from_torch, (to_torch(obj),)
         return super().reducer_override(obj)

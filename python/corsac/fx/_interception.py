@@ -1,12 +1,11 @@
-"""How calls and attributes of modules are seen while a trace is active.
+"""Intercepts calls and attribute reads of modules while a trace is active.
 
-``torch.nn.Module.__call__`` and ``__getattr__`` are functions. While at least one trace is
-active in the process their code is replaced by code that enters the extension module, which looks
-for a trace of the calling thread and otherwise goes on to the original. After the last trace the
-original code is put back.
+``torch.nn.Module.__call__`` and ``__getattr__`` are functions. While at least one trace is active in the
+process, their code is replaced by code that enters the extension module, which looks for a trace of the
+calling thread and otherwise calls the original. After the last trace the original code is restored.
 
-The code is replaced and not the attribute of the class because a class with thousands of
-subclasses, as ``Module`` is, takes the better part of a millisecond to tell them all.
+The code is replaced rather than the attribute of the class: for a class with thousands of subclasses, as
+``Module`` is, updating all of them takes most of a millisecond.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def _getattr_template(self, name):
 
 
 def _entering(template: FunctionType, native: Any, instead_of: FunctionType) -> CodeType:
-    """The code of ``template`` with ``native`` in it, to stand in a function for another's."""
+    """The code of ``template`` that calls ``native``, named like the function whose code it replaces."""
     code = template.__code__
     consts = tuple(native if const == _MARK else const for const in code.co_consts)
     return code.replace(
@@ -44,7 +43,7 @@ def _entering(template: FunctionType, native: Any, instead_of: FunctionType) -> 
 
 
 def _twin(function: FunctionType) -> FunctionType:
-    """A function like ``function``, which keeps its code when that of the other is replaced."""
+    """A copy of ``function``, which keeps the original code when that of ``function`` is replaced."""
     twin = FunctionType(
         function.__code__,
         function.__globals__,

@@ -1,7 +1,7 @@
 """The lazy graph module of torch.fx.
 
-Every :class:`GraphModule` here generates its code when it is needed. What torch.fx offers to ask
-for that is kept, so that programs which ask need no change.
+Every :class:`GraphModule` here generates its code on first use. The interface of torch.fx for lazy modules is
+kept, so that programs which use it work unchanged.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _get_graph_module_cls() -> type[GraphModule]:
 def _make_graph_module(
     *args: Any, graph_module_cls: type[GraphModule] | None = None, **kwargs: Any
 ) -> GraphModule:
-    """Construct a graph module of ``graph_module_cls`` or of the class in force."""
+    """Construct a graph module of ``graph_module_cls`` or of the current class."""
     cls = _get_graph_module_cls() if graph_module_cls is None else graph_module_cls
     return cls(*args, **kwargs)
 
@@ -60,11 +60,11 @@ def _unwrap_lazy_graph_module(gm: GraphModule) -> GraphModule:
 
 
 class _LazyGraphModule(GraphModule):
-    """A :class:`GraphModule` that can be asked whether its code is still to be generated."""
+    """A :class:`GraphModule` that reports whether its code is still to be generated."""
 
     @classmethod
     def from_graphmodule(cls, gm: GraphModule) -> GraphModule:
-        """``gm`` itself if it is one of these, else a new one with the same graph."""
+        """``gm`` itself if it is of this class, else a new one with the same graph."""
         return gm if isinstance(gm, _LazyGraphModule) else _LazyGraphModule(gm, gm.graph)
 
     @staticmethod
@@ -75,7 +75,7 @@ class _LazyGraphModule(GraphModule):
 
     @property
     def code(self) -> str:
-        """The Python source generated from ``graph``, which is compiled too."""
+        """The Python source generated from ``graph``; reading it also compiles it."""
         source = super().code
         self.real_recompile()
         return source

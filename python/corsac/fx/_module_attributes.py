@@ -1,4 +1,4 @@
-"""Reading and installing attributes by qualified name in a module hierarchy."""
+"""Reads and sets attributes by qualified name in a module hierarchy."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from corsac import _core
 
 
 def _install(value: Any, module: torch.nn.Module, field: str, persistent: bool = True) -> None:
-    """Set ``module.field``; a tensor that is no parameter becomes a buffer."""
+    """Set ``module.field``; a tensor that is not a parameter becomes a buffer."""
     kind = type(value)
     if persistent and field not in module._modules and _is_free(module, field):
-        # What registering them comes to, in a third of the time.
+        # The effect of registering them, in a third of the time.
         if kind is torch.nn.Parameter and _put_parameter(module, field, value):
             return
         if kind is torch.Tensor and _put_buffer(module, field, value):
@@ -29,8 +29,8 @@ def _install(value: Any, module: torch.nn.Module, field: str, persistent: bool =
 class _AttributeCopier:
     """Copies attributes of one module hierarchy into another, by qualified name.
 
-    Containers that do not exist on the way are created as empty modules. A container that both
-    hierarchies already share is left alone: everything below it is there.
+    Missing containers on the path are created as empty modules. A container that both hierarchies already
+    share is left alone: everything below it exists.
     """
 
     def __init__(self, source: Any, destination: torch.nn.Module) -> None:
@@ -66,7 +66,7 @@ class _AttributeCopier:
         return pair
 
     def copy(self, target: str) -> None:
-        """Install in the destination what the source has under ``target``."""
+        """Set in the destination the source's attribute ``target``."""
         prefix, _, field = target.rpartition(".")
         containers = self._container(prefix)
         if containers is None:
@@ -80,22 +80,21 @@ class _AttributeCopier:
             _install(getattr(source, field), destination, field, persistent)
 
 
-# Looking an attribute up on a module and setting one go through Python functions that first try
-# all that an attribute can be, one microsecond each. Most attributes here are submodules, of
-# modules with nothing special about them.
+# Reading and setting attributes of a module goes through Python functions that try all kinds of attributes,
+# one microsecond each. Most attributes here are submodules of ordinary modules.
 
 _CLASS_ATTRIBUTES = frozenset(dir(torch.nn.Module))
 
 
 def _registered_module(owner: Any, name: str) -> torch.nn.Module | None:
-    """The submodule called ``name``, where looking for the attribute would come to that."""
+    """The submodule ``name``, if reading the attribute would return it."""
     state = getattr(owner, "__dict__", _EMPTY)
     modules = state.get("_modules", _EMPTY)
     return modules[name] if name in modules and name not in state else None
 
 
 def get_submodule(root: torch.nn.Module, path: str) -> torch.nn.Module:
-    """What ``root.get_submodule(path)`` gives, sooner where every step is a registered module.
+    """The result of ``root.get_submodule(path)``, faster where every step is a registered module.
 
     Raises:
         AttributeError: there is no module of this name.
@@ -109,7 +108,7 @@ def get_submodule(root: torch.nn.Module, path: str) -> torch.nn.Module:
 
 
 def _is_free(module: torch.nn.Module, name: str) -> bool:
-    """Whether ``module`` has no attribute ``name`` and setting one would do nothing special.
+    """Whether ``module`` has no attribute ``name`` and setting one would have no special effect.
 
     It may have a submodule of that name.
     """
@@ -124,7 +123,7 @@ def _is_free(module: torch.nn.Module, name: str) -> bool:
 
 
 def _set_module(owner: torch.nn.Module, name: str, module: torch.nn.Module) -> None:
-    """``setattr(owner, name, module)``"""
+    """Do the same as ``setattr(owner, name, module)``."""
     if _is_free(owner, name) and not _nn_module._global_module_registration_hooks:
         owner._modules[name] = module
     else:
@@ -132,7 +131,7 @@ def _set_module(owner: torch.nn.Module, name: str, module: torch.nn.Module) -> N
 
 
 def _put_parameter(module: torch.nn.Module, name: str, parameter: torch.Tensor) -> bool:
-    """Registers a parameter under a name that is free, if nobody is to be told."""
+    """Register a parameter under a free name, unless there are registration hooks; return whether it was."""
     if _nn_module._global_parameter_registration_hooks:
         return False
     module._parameters[name] = parameter
@@ -140,7 +139,7 @@ def _put_parameter(module: torch.nn.Module, name: str, parameter: torch.Tensor) 
 
 
 def _put_buffer(module: torch.nn.Module, name: str, buffer: torch.Tensor) -> bool:
-    """The same of a buffer."""
+    """Register a buffer under a free name, unless there are registration hooks; return whether it was."""
     if _nn_module._global_buffer_registration_hooks:
         return False
     module._buffers[name] = buffer
@@ -148,7 +147,8 @@ def _put_buffer(module: torch.nn.Module, name: str, buffer: torch.Tensor) -> boo
 
 
 def _share_registered(source: Any, destination: torch.nn.Module, name: str) -> bool:
-    """Register a parameter or buffer of ``source`` in ``destination``, if that is all it takes."""
+    """Register a parameter or buffer of ``source`` in ``destination``, if nothing else is needed; return
+    whether it was."""
     state = getattr(source, "__dict__", _EMPTY)
     if name in state or name in destination._modules or not _is_free(destination, name):
         return False
@@ -167,7 +167,7 @@ _EMPTY: dict[str, Any] = {}
 
 
 def _copy_attr(from_module: torch.nn.Module, to_module: torch.nn.Module, target: str) -> None:
-    """Install ``from_module``'s attribute ``target`` in ``to_module`` under the same name."""
+    """Set ``from_module``'s attribute ``target`` on ``to_module`` under the same name."""
     _AttributeCopier(from_module, to_module).copy(target)
 
 
@@ -180,7 +180,7 @@ def _copy_attrs(
 
 
 def _assign_attr(from_obj: object, to_module: torch.nn.Module, target: str) -> None:
-    """Install ``from_obj`` in ``to_module`` as ``target``, creating containers on the way."""
+    """Set ``from_obj`` on ``to_module`` as ``target``, creating containers on the path."""
     *prefix, field = target.split(".")
     for item in prefix:
         inner = _registered_module(to_module, item)

@@ -1,4 +1,4 @@
-"""Writing a graph module to a folder as an importable Python package."""
+"""Writes a graph module to a folder as an importable Python package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.fx.graph import _custom_builtins
 from torch.nn.modules.module import _addindent
 from torch.package import sys_importer
 
-#: Modules whose ``repr`` is the Python expression that builds them.
+#: Modules whose ``repr`` is the expression that constructs them.
 _REBUILT_FROM_REPR = (
     nn.Linear,
     nn.Conv1d,
@@ -36,14 +36,14 @@ def _path_literal(path: Path) -> str:
 
 
 def _save(value: object, folder: Path, name: str) -> Path:
-    """Save ``value`` in ``folder`` in a file called after the attribute ``name``."""
+    """Save ``value`` in ``folder`` in a file named after the attribute ``name``."""
     file = folder / f"{quote(name, safe='')}.pt"
     torch.save(value, file)
     return file
 
 
 def _extra_imports(names: dict[str, Any]) -> str:
-    """Imports for the user's functions and types that the generated code names."""
+    """Imports for the user's functions and types that the generated code uses."""
     from .graph_module import _format_import_statement
 
     lines = []
@@ -56,8 +56,8 @@ def _extra_imports(names: dict[str, Any]) -> str:
         try:
             lines.append(_format_import_statement(name, value, sys_importer))
         except Exception:
-            # A local function or lambda cannot be imported from anywhere; the module is
-            # written all the same, for reading and for supplying the name by hand.
+            # A local function or lambda cannot be imported; the module is written nevertheless, for reading
+            # or for defining the name by hand.
             warnings.warn(
                 f"the generated code uses {name!r}, which cannot be imported by name: "
                 "define it in the written module before calling forward",
@@ -69,7 +69,7 @@ def _extra_imports(names: dict[str, Any]) -> str:
 def write_folder(module: torch.nn.Module, folder: str | os.PathLike[str], module_name: str) -> None:
     """Write ``module`` to ``folder``: ``module.py``, ``__init__.py`` and its weights.
 
-    Raises :class:`ValueError` when ``module_name`` is not a Python identifier.
+    Raises :class:`ValueError` if ``module_name`` is not a Python identifier.
     """
     if not module_name.isidentifier():
         raise ValueError(f"module_name {module_name!r} is not a Python identifier")
@@ -100,7 +100,7 @@ def write_folder(module: torch.nn.Module, folder: str | os.PathLike[str], module
         if buffer is None:
             continue
         if name in module._non_persistent_buffers_set:
-            # Not part of the state dict: its values travel in a file of their own.
+            # Not part of the state dict: its values are stored in a separate file.
             load = f"torch.load({_path_literal(_save(buffer, folder, name))})"
             text.append(f"{_TAB * 2}self.register_buffer({name!r}, {load}, persistent=False)\n")
         else:

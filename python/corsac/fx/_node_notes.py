@@ -1,4 +1,4 @@
-"""What verbose code says about each node: where it comes from, its shape, its metadata."""
+"""Comments about nodes in verbose code: source, shape and metadata."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ except ImportError:  # before torch 2.7
 if TYPE_CHECKING:
     from .node import Node
 
-#: Node; comment above it; what to write instead of its type annotation; descriptions; metadata.
+#: A node; the comment above it; its type annotation's replacement; descriptions; metadata.
 Note = tuple["Node", str | None, str | None, list[str] | None, str | None]
 
 _FRAME = re.compile(r'^File "(.+)", line (\d+), in (.+)$')
@@ -53,8 +53,9 @@ def _parse_stack_trace(
     """The innermost frame of a formatted stack trace.
 
     Args:
-        stack_trace: what :func:`traceback.format_list` makes.
-        filter_fn: takes file, function and code of a frame; frames it refuses are passed over.
+        stack_trace: a text as :func:`traceback.format_list` formats it.
+        filter_fn: is called with file, function and code of a frame; frames for which it is false are
+            skipped.
     """
     if stack_trace is None:
         return None
@@ -68,7 +69,7 @@ def _parse_stack_trace(
 
 
 def tensor_annotation(tensor: torch.Tensor) -> str:
-    """``Tensor "f32[2, 3][3, 1]cpu"``: type, shape, strides and device."""
+    """Type, shape, strides and device of a tensor: ``Tensor "f32[2, 3][3, 1]cpu"``."""
     from torch._subclasses.meta_utils import is_sparse_compressed_layout
 
     stride = "" if is_sparse_compressed_layout(tensor.layout) else _shape(tensor.stride())
@@ -90,7 +91,7 @@ def _shape(sizes: Iterable[object]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class NoteStyle:
-    """What is to be said about nodes, and how."""
+    """Selection and style of the comments about nodes."""
 
     verbose: bool
     stride: bool
@@ -102,7 +103,7 @@ class NoteStyle:
     sym_repr: Callable[[Any], str]
 
     def notes(self, nodes: Iterable[Node]) -> list[Note]:
-        """What to say about each node that there is something to say about."""
+        """The comments about all nodes that have any."""
         found = []
         for node in nodes:
             comment = annotation = None
@@ -186,7 +187,7 @@ class NoteStyle:
 
     @staticmethod
     def _placement(tensor: Any) -> str | None:
-        """Where the parts of a distributed tensor are."""
+        """The placements of a distributed tensor."""
         try:
             from torch.distributed.tensor._api import DTensor, DTensorSpec
         except ModuleNotFoundError:

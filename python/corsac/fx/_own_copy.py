@@ -1,4 +1,4 @@
-"""Copies of graphs and graph modules that can be changed without the original."""
+"""Copies graphs and graph modules, so that they can be changed without affecting the original."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from corsac.fx.graph_module import GraphModule
 def copied_graph(graph: Graph) -> Graph:
     """A graph with the same nodes, names and metadata.
 
-    Its inputs and results are those of its nodes: how arguments nest, which the code generation of
-    ``graph`` may say, is not taken over.
+    Its inputs and results are those of its nodes: structured arguments in the code generator of ``graph`` are
+    not copied.
     """
     copied = Graph()
     copied.output(copied.graph_copy(graph, {}))
@@ -22,8 +22,8 @@ def copied_graph(graph: Graph) -> Graph:
 def own_copy(module: GraphModule) -> GraphModule:
     """A graph module with a graph and code generation of its own.
 
-    Parameters, buffers and submodules are those of ``module``; the name of its class, and whether it is
-    in training, are the same.
+    Parameters, buffers and submodules are shared with ``module``; the name of its class and the training mode
+    are the same.
     """
     graph = copied_graph(module.graph)
     graph.set_codegen(copy.copy(module.graph._codegen))

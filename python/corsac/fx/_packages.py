@@ -1,7 +1,7 @@
-"""Graphs of torch.fx where those of corsac.fx are expected, and the other way round.
+"""Rejects graphs of torch.fx where those of corsac.fx are expected, and vice versa.
 
-Nodes of one package are no nodes to the other: they would be taken for constants, so that a pass would
-find nothing to do, or leave nothing of the program. Either is an error that says how to convert.
+Nodes of one package are not nodes to the other: they would be taken for constants, so that a pass would find
+nothing to do, or drop the whole program. Both are errors with a hint how to convert.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.fx
 
-#: What in torch.fx reads the nodes of a module or graph that it is given as torch.fx's own.
+#: Modules of torch.fx that treat the nodes of a given module or graph as torch.fx's own.
 _READERS = (
     "torch.fx.experimental.",
     "torch.fx.graph",
@@ -19,7 +19,7 @@ _READERS = (
     "torch.fx.passes.",
     "torch.fx.subgraph_rewriter",
 )
-#: What of it only hands modules on, or draws them.
+#: Those of them that only pass modules on, or draw them.
 _HARMLESS = frozenset(
     f"torch.fx.passes.{name}"
     for name in ("graph_drawer", "graph_transform_observer", "infra.pass_manager", "pass_manager")
@@ -27,7 +27,7 @@ _HARMLESS = frozenset(
 
 
 def expect_ours(value: Any, taker: str) -> None:
-    """Refuse what is of torch.fx."""
+    """Reject objects of torch.fx."""
     if isinstance(value, torch.fx.Graph | torch.fx.GraphModule | torch.fx.Node):
         kind = next(
             c for c in (torch.fx.Graph, torch.fx.Node, torch.fx.GraphModule) if isinstance(value, c)
@@ -39,13 +39,13 @@ def expect_ours(value: Any, taker: str) -> None:
 
 
 def refuse_torch_reader(depth: int) -> None:
-    """Refuse to show a graph to the parts of torch.fx that only work on its own nodes; ``depth`` says
-    how many calls away the reader is."""
+    """Raise an error if the caller is a part of torch.fx that only works on its own nodes; ``depth`` is the
+    number of calls between."""
     refuse_reader(sys._getframe(depth + 1).f_globals.get("__name__", ""))
 
 
 def refuse_reader(reader: str) -> None:
-    """The same of the module of this name."""
+    """Raise an error if the module named ``reader`` only works on torch.fx's own nodes."""
     if reader.startswith(_READERS) and reader not in _HARMLESS:
         raise TypeError(
             f"{reader} works on graphs of torch.fx, and was given one of corsac.fx: convert it "

@@ -1,4 +1,4 @@
-"""The readable form of a graph module: its code as classes, children inside."""
+"""The readable form of a graph module: its code as nested classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .graph import Graph, _override_sym_repr
 
 @contextlib.contextmanager
 def fast_sympy_repr() -> Iterator[None]:
-    """Within the context symbolic sizes are printed by inductor's printer."""
+    """Within the context, symbolic sizes are printed by inductor's printer."""
     from torch._inductor.utils import sympy_str
 
     with _override_sym_repr(lambda value: sympy_str(value.node.expr)):

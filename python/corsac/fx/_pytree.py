@@ -1,7 +1,7 @@
-"""Flattening nested arguments by a known structure.
+"""Flattens nested arguments by a known structure.
 
-Generated code calls these functions by their name in ``torch.fx``, and libraries register their
-container types there: the registry is PyTorch's own.
+Generated code calls these functions by their name in ``torch.fx``, and libraries register container types
+there: the registry is PyTorch's own.
 """
 
 from torch.fx._pytree import (

@@ -1,4 +1,4 @@
-"""Where in the user's program a node was made."""
+"""Places in the user's program where nodes were made."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from typing import NamedTuple
 
 _ENTRY = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
-# Where packages are installed, which says nothing to readers.
+# Folders of installed packages, which are of no interest to readers.
 _INSTALLED = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]")
 
 
 def place_in(trace: str) -> str | None:
-    """The last place that a stack trace or a :class:`NodeSource` as text names, such as
-    ``torchvision/models/resnet.py:268``; None if it names none."""
+    """The last place in a stack trace or in the text of a :class:`NodeSource`, such as
+    ``torchvision/models/resnet.py:268``; None if there is none."""
     entries = list(_ENTRY.finditer(trace))
     if not entries:
         return None

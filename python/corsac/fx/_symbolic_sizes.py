@@ -1,9 +1,9 @@
 """Symbolic sizes as nodes: programs that compute a ``SymInt`` from the inputs of a graph.
 
-A shape that is known by a formula only (``4*s0 + 1``) cannot be an argument of a node. What can is
-a node that computes it: this module finds where each symbol of the formula can be read (a
-``SymInt`` input, a dimension of an input tensor, the result of an operator with a data-dependent
-shape) and records the formula over those. After ``Graph.materialize_symints`` of PyTorch 2.15.
+A shape that is only known as a formula (``4*s0 + 1``) cannot be an argument of a node, but a node that
+computes it can: this module finds a source of each symbol in the formula (a ``SymInt`` input, a dimension of
+an input tensor, the result of an operator with a data-dependent shape) and records the formula over these.
+After ``Graph.materialize_symints`` of PyTorch 2.15.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 def value_of(node: Node) -> Any:
-    """The example value noted on ``node`` by export (``val``) or Dynamo (``example_value``)."""
+    """The example value in the metadata of ``node``, from export (``val``) or Dynamo (``example_value``)."""
     value = node.meta.get("val")
     return node.meta.get("example_value") if value is None else value
 
 
 def note_value(node: Node, value: Any) -> None:
-    """Notes the example value of a new node, under the keys that its inputs use."""
+    """Set the example value of a new node, under the keys that its inputs use."""
     node.meta["val"] = value
     if any("example_value" in source.meta for source in node.all_input_nodes):
         node.meta["example_value"] = value
 
 
 def example_of(node: Node) -> tuple[Any, str]:
-    """The example value of a tensor's node, and the ``meta`` key it was found under."""
+    """The example value of a tensor's node, and its ``meta`` key."""
     for key in ("val", "example_value"):
         if key in node.meta:
             return node.meta[key], key
@@ -44,7 +44,7 @@ def example_of(node: Node) -> tuple[Any, str]:
 
 
 class Materializer:
-    """Records formulas over symbols in one graph; sub-formulas that recur are recorded once."""
+    """Records formulas over symbols in one graph; repeated sub-formulas are recorded once."""
 
     def __init__(self, graph: Graph) -> None:
         from corsac.fx.proxy import GraphAppendingTracer, Proxy
@@ -53,19 +53,19 @@ class Materializer:
         self._tracer = GraphAppendingTracer(graph)
         self._proxy_class = Proxy
         self._known: dict[sympy.Expr, Proxy] = {}
-        # Symbol -> tensor node, dimension, and what the dimension is a multiple of.
+        # Symbol -> tensor node, dimension, and the factor of the symbol in that dimension.
         self._dimensions: dict[sympy.Symbol, tuple[Node, int, int]] = {}
-        # Symbol -> node with a data-dependent shape, and the way to the symbol in its result.
+        # Symbol -> node with a data-dependent shape, and the path to the symbol in its result.
         self._bindings: dict[sympy.Symbol, tuple[Node, tuple[Any, ...]]] = {}
         for node in graph.nodes:
             self._note_sources(node)
 
     def materialize(self, value: torch.SymInt | int) -> Node | int:
-        """The node that computes ``value``, or ``value`` itself where it is a constant.
+        """The node that computes ``value``, or ``value`` as an integer if it is constant.
 
         Raises:
-            TypeError: if ``value`` is no integer.
-            AssertionError: if a symbol cannot be read from any node.
+            TypeError: ``value`` is not an integer.
+            AssertionError: a symbol has no source in any node.
         """
         if isinstance(value, int):
             return value
@@ -107,7 +107,7 @@ class Materializer:
         return self._proxy_class(node, self._tracer)
 
     def _produce(self, symbol: sympy.Symbol) -> None:
-        """Sees to it that ``symbol`` is the value of some node."""
+        """Ensure that ``symbol`` is the value of some node."""
         if symbol in self._known:
             return
         if symbol in self._dimensions:
@@ -151,7 +151,7 @@ class Materializer:
         return result
 
     def _note_result(self, node: Node) -> None:
-        """Computes the example value of a recorded step from those of its arguments."""
+        """Compute the example value of a recorded step from those of its arguments."""
         from corsac.fx.node import Node
 
         def value(arg: Any) -> Any:
@@ -169,7 +169,8 @@ class Materializer:
 
 
 def _symbol_and_factor(formula: sympy.Expr) -> tuple[sympy.Symbol | None, int]:
-    """``s0`` as ``(s0, 1)`` and ``4*s0`` as ``(s0, 4)``; anything else cannot be solved for."""
+    """``s0`` as ``(s0, 1)`` and ``4*s0`` as ``(s0, 4)``; no symbol for other formulas, which cannot be solved
+    for one."""
     import sympy
 
     if isinstance(formula, sympy.Symbol):
@@ -182,7 +183,7 @@ def _symbol_and_factor(formula: sympy.Expr) -> tuple[sympy.Symbol | None, int]:
 
 
 def follow_binding(graph: Graph, producer: Node, path: Sequence[Any], lower_symint: Any) -> Node:
-    """Records the way from the result of ``producer`` to the symbol that ``path`` leads to."""
+    """Record the path from the result of ``producer`` to a symbol."""
     from torch.fx.experimental import symbolic_shapes as shapes
     from torch.utils._pytree import SequenceKey
 

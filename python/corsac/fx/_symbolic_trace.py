@@ -1,4 +1,4 @@
-"""Symbolic tracing: running a program on proxies to record what it does."""
+"""Symbolic tracing: runs a program on proxies to record its operations."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-# Modules are called and read through these, whoever may be tracing.
+# Calls and attribute reads of modules that bypass any trace.
 _orig_module_call = _interception.original_call
 _orig_module_getattr = _interception.original_getattr
 
@@ -62,7 +62,7 @@ HAS_VARSTUFF = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-# Shared with torch.fx: what libraries register there counts here, and the other way round.
+# Shared with torch.fx: registrations of libraries apply to both packages.
 _proxyable_classes: dict[type, None] = _torch_trace._proxyable_classes
 _wrapped_fns_to_patch: dict[tuple[int, str], dict[str, Any]] = _torch_trace._wrapped_fns_to_patch
 _wrapped_methods_to_patch: list[tuple[type, str]] = _torch_trace._wrapped_methods_to_patch
@@ -77,7 +77,7 @@ except ImportError:  # an older torch
 
 @functools.lru_cache
 def is_fx_tracing_warning() -> None:
-    """Say once what :func:`is_fx_tracing` includes."""
+    """Warn once about the cases that :func:`is_fx_tracing` includes."""
     log.warning(
         "is_fx_tracing is true under symbolic_trace and under torch.export: ask "
         "is_fx_symbolic_tracing for the former, torch.compiler.is_compiling for the latter"
@@ -137,14 +137,14 @@ class ProxyableClassMeta(_torch_trace.ProxyableClassMeta):
 
 
 def _takes_the_same(a: CodeType, b: CodeType) -> bool:
-    """Whether two functions have parameters of the same kinds in the same places."""
+    """Whether two functions have the same numbers and kinds of parameters."""
     varstuff = (a.co_flags & HAS_VARSTUFF) == (b.co_flags & HAS_VARSTUFF)
     counts = (a.co_argcount, a.co_kwonlyargcount) == (b.co_argcount, b.co_kwonlyargcount)
     return a is b or (varstuff and counts)
 
 
 def _by_keyword(fn: FunctionType, code: CodeType) -> FunctionType:
-    """``fn``, which hides the parameters that ``code`` has, with all of them given by position."""
+    """``fn``, which hides the parameters of ``code``, as a function that takes all of them by position."""
     names = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
 
     @functools.wraps(fn)
@@ -164,7 +164,7 @@ def _transfer_attrs(fr: object, to: object) -> None:
 
 
 class _Signature:
-    """The parameters of a function, as far as anyone asks: ``inspect.signature`` is slow."""
+    """The parameters of a function, computed lazily, since ``inspect.signature`` is slow."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
@@ -177,7 +177,7 @@ class _Signature:
         return getattr(self._signature, name)
 
     def default(self, name: str) -> tuple[Any, ...]:
-        """The default value of the parameter ``name``, or nothing."""
+        """The default value of the parameter ``name``, in a tuple; empty if there is none."""
         fn = self._fn
         if hasattr(fn, "__signature__"):
             default = self._signature.parameters[name].default
@@ -207,7 +207,7 @@ _MATH_FUNCTION_IDS = frozenset(_autowrap_candidates(math))
 class Tracer(TracerBase):
     """Tracer(autowrap_modules=(math,), autowrap_functions=())
 
-    Records what a module or function does with its inputs, as a :class:`Graph`.
+    Records the operations of a module or function on its inputs as a :class:`Graph`.
 
     ``symbolic_trace(m)`` is ``Tracer().trace(m)`` made into a module. Override methods to record
     differently; :meth:`is_leaf_module` is the one overridden most::
@@ -216,14 +216,14 @@ class Tracer(TracerBase):
             def is_leaf_module(self, m, module_qualified_name):
                 return isinstance(m, Block) or super().is_leaf_module(m, module_qualified_name)
 
-    Any number of tracers may be at work at once, each in its thread.
+    Any number of tracers may run at once, each in its own thread.
 
     Args:
-        autowrap_modules: modules whose functions are recorded as calls when they get a proxy,
-            as if :func:`wrap` had been called for each.
-        autowrap_functions: functions for which the same is done.
-        param_shapes_constant: whether the shape of a parameter is read from the parameter, so
-            that control flow may depend on it, instead of being recorded.
+        autowrap_modules: modules whose functions are recorded as calls when an argument is a proxy, as if
+            :func:`wrap` had been called for each.
+        autowrap_functions: functions that are recorded in the same way.
+        param_shapes_constant: whether shapes of parameters are read from the parameter, so that control flow
+            may depend on them, instead of being recorded.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class Tracer(TracerBase):
                 _MATH_FUNCTION_IDS if module is math else _autowrap_candidates(module)
             )
         self._autowrap_function_ids.update(map(id, autowrap_functions))
-        # Modules in which wrapped functions are looked for, besides those met while tracing.
+        # Modules to be searched for wrapped functions, besides those met while tracing.
         self._autowrap_search: list[ModuleType] = list(autowrap_modules)
         self.param_shapes_constant = param_shapes_constant
         self.root_module_name: str = ""
@@ -248,14 +248,14 @@ class Tracer(TracerBase):
     def _graph_module_deserialization_tracer(cls, root: torch.nn.Module) -> Tracer:
         """The tracer with which an unpickled graph module traces its code again.
 
-        Override it where the constructor needs arguments.
+        Override it if the constructor needs arguments.
         """
         return cls()
 
     _qualname_counter: ClassVar[dict[str, int]] = collections.defaultdict(int)
 
     def get_fresh_qualname(self, prefix: str) -> str:
-        """A name that starts with ``prefix`` and that no attribute of the root has."""
+        """A name that starts with ``prefix`` and is no attribute of the root."""
         qualname = f"{prefix}0"
         if not hasattr(self.root, qualname):
             self._qualname_counter[prefix] = 0
@@ -267,14 +267,14 @@ class Tracer(TracerBase):
         return f"{prefix}{number}"
 
     def create_arg(self, a: Any) -> Argument:
-        """The argument of a node that stands for ``a``.
+        """The argument of a node for the value ``a``.
 
-        Besides what :meth:`TracerBase.create_arg` does: a parameter, buffer or submodule of the
-        root becomes a ``get_attr`` node; so does any other tensor, which is made an attribute
-        of the root first; a named tuple becomes a call of its class.
+        In addition to :meth:`TracerBase.create_arg`: a parameter, buffer or submodule of the root becomes a
+        ``get_attr`` node; so does any other tensor, which is first made an attribute of the root; a named
+        tuple becomes a call of its class.
 
         Raises:
-            NameError: ``a`` is a parameter of some other module.
+            NameError: ``a`` is a parameter of another module.
         """
         if isinstance(a, torch.nn.Parameter):
             name = self._parameter_name(a)
@@ -307,9 +307,9 @@ class Tracer(TracerBase):
         return super().create_arg(a)
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        """Whether a call of ``m`` is recorded as such, instead of what its ``forward`` does.
+        """Whether a call of ``m`` is recorded as such, instead of tracing its ``forward``.
 
-        By default the modules of ``torch.nn`` are, except ``Sequential``.
+        By default these are the modules of ``torch.nn``, except ``Sequential``.
 
         Args:
             m: the module.
@@ -323,7 +323,7 @@ class Tracer(TracerBase):
         """The qualified name of ``mod`` in the module being traced.
 
         Raises:
-            NameError: it is not in there.
+            NameError: it is not in that module.
         """
         name = self._module_name(mod)
         if name is None:
@@ -337,7 +337,7 @@ class Tracer(TracerBase):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """What a call of a module does while tracing.
+        """Handle a call of a module while tracing.
 
         A leaf module (:meth:`is_leaf_module`) becomes a ``call_module`` node; any other is
         called.
@@ -345,19 +345,19 @@ class Tracer(TracerBase):
         Args:
             m: the module.
             forward: calls it.
-            args: what it is called with.
-            kwargs: likewise.
+            args: the positional arguments.
+            kwargs: the keyword arguments.
 
         Returns:
-            What the caller gets: a proxy in the first case, what ``m`` returns in the second.
+            A proxy in the first case, the result of ``m`` in the second.
         """
         return self._call_module(m, forward, args, kwargs)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Proxy]) -> Any:
-        """What reading an attribute of a module gives while tracing.
+        """Handle a read of a module's attribute while tracing.
 
-        A parameter gives a proxy for a ``get_attr`` node, always the same one; with
-        :attr:`proxy_buffer_attributes` a buffer does, too. Other values are themselves.
+        A parameter becomes a proxy for a ``get_attr`` node, always the same one; with
+        :attr:`proxy_buffer_attributes` so does a buffer. Other values are returned unchanged.
 
         Args:
             attr: the name of the attribute.
@@ -397,10 +397,10 @@ class Tracer(TracerBase):
         Args:
             root_fn: the function.
             is_module: whether its first parameter is the root module.
-            concrete_args: values for some parameters; :data:`PH` in them stands for a proxy.
+            concrete_args: values for some parameters; :data:`PH` in them becomes a proxy.
 
         Returns:
-            The function to call, and what to call it with.
+            The function to call, and its arguments.
         """
         # Decorators that use functools.wraps hide the parameters.
         fn_for_analysis = inspect.unwrap(root_fn)
@@ -416,7 +416,7 @@ class Tracer(TracerBase):
         has_varstuff = bool(code.co_flags & HAS_VARSTUFF)
 
         if isinstance(concrete_args, tuple) and concrete_args and has_varstuff and total_args == 1:
-            # Flat values for a forward(self, *args, **kwargs) are passed on as they are.
+            # Flat values for a forward(self, *args, **kwargs) are passed unchanged.
             for number, value in enumerate(concrete_args):
                 proxy = self.create_proxy("placeholder", f"input_{number}", (), {})
                 if isinstance(value, PHBase) and value is not PH:
@@ -460,8 +460,7 @@ class Tracer(TracerBase):
     def _flattened(
         self, root_fn: Callable[..., Any], names: list[str], in_spec: Any
     ) -> Callable[..., Any]:
-        """``root_fn`` as a function of the leaves of its arguments; the graph's code does the
-        flattening."""
+        """``root_fn`` as a function of the leaves of its arguments, which the graph's code flattens."""
         self.graph._codegen = _PyTreeCodeGen(_PyTreeInfo(names, in_spec, None))
 
         def flatten_fn(*args):  # no annotations: they would become those of the generated code
@@ -482,7 +481,7 @@ class Tracer(TracerBase):
         sig: inspect.Signature,
         fn_for_analysis: Callable[..., Any],
     ) -> Any:
-        """What the parameter ``name`` is while tracing: a proxy, or what ``concrete_args`` says."""
+        """The value of the parameter ``name`` while tracing: a proxy, or the one in ``concrete_args``."""
         signature = sig if isinstance(sig, _Signature) else _Signature(fn_for_analysis)
         if concrete_args is None or name not in concrete_args:
             default = () if name[0] == "*" else signature.default(name)
@@ -523,20 +522,19 @@ class Tracer(TracerBase):
         root: torch.nn.Module | Callable[..., Any],
         concrete_args: dict[str, Any] | None = None,
     ) -> Graph:
-        """Record what ``root`` does with its inputs.
+        """Record the operations of ``root`` on its inputs.
 
         Args:
-            root: a module, or a function. For a function, :attr:`root` becomes a new module that
-                holds the constants.
-            concrete_args: values that inputs are fixed to, by name. Where a value is a container
-                with :data:`PH` in it, each :data:`PH` becomes an input.
+            root: a module, or a function. For a function, :attr:`root` becomes a new module that holds the
+                constants.
+            concrete_args: fixed values of inputs, by name. In a container, each :data:`PH` becomes an input.
 
         Returns:
             The graph.
 
         Raises:
             TraceError: control flow depends on a traced value.
-            NameError: a module or parameter is used that is not in ``root``.
+            NameError: a module or parameter that is used is not in ``root``.
         """
         was_tracing = _get_is_fx_tracing()
         _set_is_fx_tracing(True)
@@ -580,7 +578,7 @@ class Tracer(TracerBase):
         return self.graph
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tracer:
-        # _autowrap_search has modules in it, which cannot be copied.
+        # _autowrap_search contains modules, which cannot be copied.
         copied = type(self).__new__(type(self))
         for key, value in self.__dict__.items():
             if key == "_autowrap_search":
@@ -594,14 +592,14 @@ class Tracer(TracerBase):
 
 
 def _torch_trace_lazy_modules(root: torch.nn.Module) -> None:
-    """Have a lazy graph module of torch.fx generate its code, since a stub cannot be traced."""
+    """Make a lazy graph module of torch.fx generate its code, since a stub cannot be traced."""
     lazy = sys.modules.get("torch.fx._lazy_graph_module")
     if lazy is not None:
         lazy._LazyGraphModule.force_recompile(root)
 
 
 def _constant_prefix(a: Any) -> str:
-    """How the attribute is called that a constant is kept in."""
+    """Prefix of the name of the attribute for a constant."""
     if isinstance(a, torch.Tensor):
         return "_tensor_constant"
     if isinstance(a, pytree.TreeSpec):
@@ -624,7 +622,7 @@ def wrap(fn_or_name: _F) -> _F: ...
 @overload
 def wrap(fn_or_name: str) -> str: ...
 def wrap(fn_or_name: str | Callable[..., Any]) -> str | Callable[..., Any]:
-    """Have calls of a function of the calling module recorded instead of traced through.
+    """Register a function of the calling module: calls of it are recorded, not traced into.
 
     Call it at the top level of a module, with the function or its name, or use it as a
     decorator::
@@ -635,7 +633,7 @@ def wrap(fn_or_name: str | Callable[..., Any]) -> str | Callable[..., Any]:
 
         corsac.fx.wrap("len")
 
-    What is registered holds for torch.fx, too.
+    Registrations also hold for torch.fx.
 
     Raises:
         RuntimeError: ``fn_or_name`` is neither a function nor a string.
@@ -663,7 +661,7 @@ def symbolic_trace(
     root: torch.nn.Module | Callable[..., Any],
     concrete_args: dict[str, Any] | None = None,
 ) -> GraphModule:
-    """Record what a module or function does, as a :class:`GraphModule`.
+    """Record the operations of a module or function as a :class:`GraphModule`.
 
     ``concrete_args`` fixes inputs, so that control flow may depend on them::
 
@@ -673,7 +671,7 @@ def symbolic_trace(
         f = corsac.fx.symbolic_trace(f, concrete_args={"b": False})
         assert f(3, False) == 6
 
-    It also takes containers apart. :data:`PH` stands for what remains an input::
+    Containers can be taken apart too: each :data:`PH` in them remains an input::
 
         def f(x):
             return sum(x.values())
@@ -683,7 +681,7 @@ def symbolic_trace(
 
     Args:
         root: the module or function.
-        concrete_args: values that inputs are fixed to, by name.
+        concrete_args: fixed values of inputs, by name.
     """
     tracer = Tracer()
     graph = tracer.trace(root, concrete_args)

@@ -1,6 +1,6 @@
 """Texts about graphs for logs.
 
-The functions read nothing but attributes that nodes of both packages have, so they are PyTorch's.
+The functions only read attributes that nodes of both packages have, so they are PyTorch's.
 """
 
 from torch.fx._utils import (

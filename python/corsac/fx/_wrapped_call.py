@@ -1,4 +1,4 @@
-"""Calling a graph module, and saying where in the generated code a call failed."""
+"""Calls graph modules, and reports the line of generated code in which a call failed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ._generated_source import is_generated
 class _WrappedCall:
     """Calls a graph module; an exception raised by a generated line is shown with that line.
 
-    ``cls`` is the per-instance class of the module. ``cls_call`` replaces the inherited
-    ``__call__`` where it is not ``None``.
+    ``cls`` is the per-instance class of the module. ``cls_call`` replaces the inherited ``__call__`` if it is
+    not ``None``.
     """
 
     def __init__(self, cls: type, cls_call: Callable[..., Any] | None) -> None:
@@ -64,7 +64,7 @@ class _WrappedCall:
 
 
 def _node_of_line(module: Any, line_number: int | None) -> Any | None:
-    """The node whose statement stands in line ``line_number`` of the generated code."""
+    """The node whose statement is in line ``line_number`` of the generated code."""
     line_map = module._lineno_map
     if line_map is None or line_number is None:
         return None
@@ -81,7 +81,7 @@ def _node_of_line(module: Any, line_number: int | None) -> Any | None:
 
 
 def _user_source(module: Any, line_number: int | None) -> str | None:
-    """The place in the user's program that made the failing node, if tracing noted it."""
+    """The place in the user's program that made the failing node, if tracing recorded it."""
     node = _node_of_line(module, line_number)
     if node is None:
         return None

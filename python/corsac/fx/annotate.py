@@ -1,4 +1,4 @@
-"""Giving a traced value a type."""
+"""Annotates a traced value with a type."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ __all__ = ["annotate"]
 
 
 def annotate(val: Any, type: type) -> Any:
-    """Record ``type`` as the type of the value that ``val`` stands for, and return ``val``.
+    """Record ``type`` as the type of the traced value ``val``, and return ``val``.
 
-    Outside of tracing, where ``val`` is a value and no :class:`Proxy`, nothing is recorded.
+    Outside of tracing, where ``val`` is not a :class:`Proxy`, nothing is recorded.
 
     Raises:
         RuntimeError: the value has a type already, from the signature of the traced function or

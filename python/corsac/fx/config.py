@@ -1,4 +1,4 @@
-"""Settings: this module is ``torch.fx.config`` under a second name.
+"""Settings: a second name of ``torch.fx.config``.
 
 Setting a value through either name sets it for both packages.
 """

@@ -1,4 +1,4 @@
-"""Graphs and modules of torch.fx as graphs and modules of corsac.fx, and back."""
+"""Converts graphs and modules of torch.fx to corsac.fx, and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .node import map_arg
 
 __all__ = ["from_torch", "to_torch"]
 
-# What a torch.fx node keeps in ``__dict__`` for itself, by version; the rest is the user's.
+# Internal fields of a torch.fx node in ``__dict__``, by version; the rest is the user's.
 _NODE_FIELDS = frozenset(
     [
         "graph",
@@ -46,7 +46,7 @@ _NODE_FIELDS = frozenset(
     ]
 )
 
-# What a graph module keeps in ``__dict__`` for its own graph. The lists of hooks hold functions
+# Fields of a graph module in ``__dict__`` that belong to its own graph. The lists of hooks hold functions
 # that expect nodes of one package.
 _GRAPH_MODULE_FIELDS = frozenset(
     [
@@ -69,7 +69,7 @@ _GRAPH_MODULE_FIELDS = frozenset(
 
 
 class _Package(NamedTuple):
-    """The classes that play the same part in torch.fx and in corsac.fx."""
+    """Corresponding classes of torch.fx and corsac.fx."""
 
     graph: type
     graph_module: type
@@ -110,14 +110,14 @@ def from_torch(source: torch.fx.GraphModule | torch.export.ExportedProgram) -> G
 def from_torch(source: Any) -> Any:
     """Convert from torch.fx.
 
-    Names, arguments, types, metadata, attributes on nodes and the code generator are kept.
-    Parameters, buffers and submodules are shared with ``source``, not copied; so are the
-    submodules that control-flow operators call, which stay what they are.
+    Names, arguments, types, metadata, attributes on nodes and the code generator are kept. Parameters,
+    buffers and submodules are shared with ``source``, not copied; so are the submodules that control-flow
+    operators call, which are not converted.
 
     Args:
-        source: a ``torch.fx.Graph``, a ``torch.fx.GraphModule`` (as ``torch.compile`` hands to a
-            backend), or a ``torch.export.ExportedProgram``, of which ``graph_module`` is taken.
-            What is of corsac already is returned as it is.
+        source: a ``torch.fx.Graph``, a ``torch.fx.GraphModule`` (as ``torch.compile`` passes to a backend),
+            or a ``torch.export.ExportedProgram``, whose ``graph_module`` is used. Objects of corsac are
+            returned unchanged.
 
     Raises:
         TypeError: ``source`` is something else.
@@ -133,8 +133,7 @@ def to_torch(source: Any) -> Any:
     """Convert to torch.fx; see :func:`from_torch`, of which this is the inverse.
 
     Args:
-        source: a :class:`Graph` or :class:`GraphModule`. What is of torch.fx already is returned
-            as it is.
+        source: a :class:`Graph` or :class:`GraphModule`. Objects of torch.fx are returned unchanged.
 
     Raises:
         TypeError: ``source`` is something else.
@@ -193,10 +192,10 @@ def _convert_graph(source: Any, old: _Package, new: _Package) -> Any:
 
 
 def _torch_appender(graph: torch.fx.Graph) -> Callable[..., torch.fx.Node]:
-    """``graph.create_node`` for names that are known to be free and legal.
+    """``graph.create_node`` for names that are known to be unused and legal.
 
-    Looking for a free name takes torch.fx twice as long as all the rest. This appends a node the
-    way ``create_node`` does, where the parts of a graph are those of torch 2.9 and later.
+    Searching for an unused name takes torch.fx twice as long as everything else. This appends a node as
+    ``create_node`` does, if the parts of a graph are those of torch 2.9 and later.
     """
     names = graph._graph_namespace
     parts = ("_used_names", "_obj_to_name", "_base_count")
@@ -232,7 +231,7 @@ def _torch_appender(graph: torch.fx.Graph) -> Callable[..., torch.fx.Node]:
 def _convert_module(source: Any, old: _Package, new: _Package) -> Any:
     graph = _convert_graph(source.graph, old, new)
     module = new.graph_module(source, graph, type(source).__name__)
-    # Construction took what the graph refers to.
+    # The constructor copied the attributes that the graph refers to; these are the others.
     for table in ("_parameters", "_buffers", "_modules"):
         own = module.__dict__[table]
         for name, value in source.__dict__[table].items():
@@ -275,13 +274,13 @@ def _convert_code_gen(code_gen: Any, old: _Package, new: _Package) -> Any:
 
 
 class _Adapter:
-    """Marks a code generator that stands for one written for the other package."""
+    """Marks a code generator that wraps one written for the other package."""
 
     adapted: Any
 
 
 def _adapter_class(base: type) -> type:
-    """A subclass of ``base`` that asks another code generator for the text."""
+    """A subclass of ``base`` that calls another code generator for the text."""
     adapter = _ADAPTER_CLASSES.get(base)
     if adapter is None:
 

@@ -60,10 +60,9 @@ __all__ = ["CodeGen", "Graph", "GraphTextError", "PythonCode"]
 class Graph(_core.Graph):
     """A program as a list of nodes.
 
-    Nodes are created at the insertion point (the end, unless :meth:`inserting_before` or
-    :meth:`inserting_after` says otherwise) by :meth:`placeholder`, :meth:`get_attr`,
-    :meth:`call_function`, :meth:`call_method`, :meth:`call_module` and :meth:`output`, and each
-    returns the :class:`Node` that stands for its value::
+    Nodes are created at the insertion point (the end, unless set by :meth:`inserting_before` or
+    :meth:`inserting_after`) by :meth:`placeholder`, :meth:`get_attr`, :meth:`call_function`,
+    :meth:`call_method`, :meth:`call_module` and :meth:`output`. Each returns the :class:`Node` of its value::
 
         graph = Graph()
         x = graph.placeholder("x")
@@ -74,7 +73,7 @@ class Graph(_core.Graph):
     Args:
         owning_module: the module that runs the graph, if one does.
         tracer_cls: the class of the tracer that recorded it.
-        tracer_extras: what that tracer wants to remember.
+        tracer_extras: additional data of that tracer.
     """
 
     def __init__(
@@ -90,10 +89,10 @@ class Graph(_core.Graph):
         self._codegen = CodeGen()
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Graph:
-        """A graph with the same nodes, names, metadata and attributes.
+        """Copy the nodes with their names, metadata and attributes to a new graph.
 
-        Values that nodes refer to, such as functions and tensors, are shared. Nodes after the
-        output node are left out, as in torch.fx.
+        Values in nodes, such as functions and tensors, are shared. Nodes after the output node are left out,
+        as in torch.fx.
         """
         memo = {} if memo is None else memo
         new = type(self).__new__(type(self))
@@ -106,8 +105,8 @@ class Graph(_core.Graph):
         return new
 
     def __copy__(self) -> Graph:
-        """A graph with the same nodes and names, which shares metadata values and attributes, those of
-        nodes too."""
+        """Copy the nodes with their names to a new graph, which shares metadata values and attributes, also
+        those of nodes."""
         new = type(self).__new__(type(self))
         new._fill_from(self)
         new.__dict__.update(self.__dict__)
@@ -117,7 +116,7 @@ class Graph(_core.Graph):
         return new
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Pickle the nodes in order; the owning module is not part of a graph."""
+        """Pickle the nodes in order, without the owning module."""
         nodes = [(node.op, node.name) for node in self.nodes]
         return _bare, (type(self), nodes), (dict(self.__dict__), _records(self))
 
@@ -130,7 +129,7 @@ class Graph(_core.Graph):
         """Insert a ``get_attr`` node: the attribute of the module hierarchy called
         ``qualified_name``, such as ``"encoder.weight"``.
 
-        Warns if the owning module, where there is one, has no such parameter, buffer or module.
+        Warns if there is an owning module without such a parameter, buffer or module.
         """
         owner = self.owning_module
         if owner is not None and not _refers_to_something(owner, qualified_name):
@@ -154,7 +153,7 @@ class Graph(_core.Graph):
         """Insert a ``call_module`` node: a call of the submodule called ``module_name``.
 
         Raises:
-            AttributeError: if the owning module, where there is one, has no such submodule.
+            AttributeError: there is an owning module without such a submodule.
         """
         if self.owning_module is not None:
             self.owning_module.get_submodule(module_name)
@@ -164,34 +163,32 @@ class Graph(_core.Graph):
 
     @classmethod
     def parse(cls, text: str, allow: Callable[[str], bool] | Iterable[str] | None = None) -> Graph:
-        """The graph that ``text`` says, as ``print(graph)`` or :meth:`to_lossless` wrote it.
+        """Parse the text of a graph, as ``print(graph)`` or :meth:`to_lossless` writes it.
 
-        Functions and types are looked up by name in torch, operator, builtins, math and modules
-        that are imported already. Reading runs nothing that the text says; running the graph
-        does, so read only what you would run, or say with ``allow`` what the text may name.
+        Functions and types are looked up by name in torch, operator, builtins, math and modules that are
+        already imported. Parsing runs nothing; running the graph does, so read only text that you would run,
+        or restrict its names with ``allow``.
 
         Args:
-            text: Either text form.
-            allow: Which functions, classes and other objects the text may name: a predicate on
-                qualified names, or a collection of names, each of which allows what is in it
-                (``"torch.nn.functional"`` allows ``torch.nn.functional.relu``). Builtins have
-                their module with them, ``builtins.len``. What a name leads to must be allowed
-                under its own name too: ``torch.os.system`` is ``os.system``. None allows all.
-                Note that torch itself has functions that read files and run code, such as
-                ``torch.load``: name what you need.
+            text: either text form.
+            allow: the functions, classes and other objects that the text may use: a predicate on qualified
+                names, or a collection of names, each of which includes the names below it
+                (``"torch.nn.functional"`` allows ``torch.nn.functional.relu``). Builtins are written with
+                their module, ``builtins.len``. An object must also be allowed under its own name:
+                ``torch.os.system`` is ``os.system``. None allows everything. Note that torch itself has
+                functions that read files and run code, such as ``torch.load``: list the names that you need.
 
         Raises:
-            GraphTextError: (a ``ValueError``) if the text is no graph, with the line, the column
-                and what was expected there; or if it names something that is not found or not
-                allowed.
-            TypeError: if ``allow`` is a string.
+            GraphTextError: (a ``ValueError``) the text is not a graph; with line, column and what was
+                expected there. Or a name is not found or not allowed.
+            TypeError: ``allow`` is a string.
         """
         graph = cls()
         graph._parse(text, allow)
         return graph
 
     def _repr_html_(self) -> str:
-        """The picture that a notebook shows."""
+        """The picture for notebooks."""
         from corsac._drawing import notebook_page
 
         return notebook_page(self)
@@ -203,12 +200,12 @@ class Graph(_core.Graph):
     def lint(self) -> None:
         """Check that the graph is well-formed.
 
-        All arguments are nodes of this graph that come before the node that uses them, names are
-        unique, and where a module owns the graph, the attributes and submodules that nodes name
-        are there. The message lists every fault, and shows each in its place in the graph.
+        All arguments are nodes of this graph that precede their users, names are unique, and if a module owns
+        the graph, the attributes and submodules used by nodes exist. The message lists every fault, and shows
+        each at its place in the graph.
 
         Raises:
-            RuntimeError: if something is wrong.
+            RuntimeError: the graph is malformed.
             ValueError: if the target of a node does not fit its opcode.
         """
         self._lint()
@@ -216,7 +213,7 @@ class Graph(_core.Graph):
             self._check_targets(self.owning_module)
 
     def _target_to_str(self, target: Any) -> str:
-        """What a node that calls or names ``target`` is called, before it is made unique."""
+        """The name of a node with this target, before it is made unique."""
         if callable(target):
             name = target.__name__
         elif isinstance(target, str):
@@ -242,19 +239,18 @@ class Graph(_core.Graph):
         """Generate Python code.
 
         Args:
-            root_module: the expression under which parameters and submodules are found, usually
-                ``"self"``.
-            verbose: show where each node comes from, and the type and shape of its value.
+            root_module: the expression for the module with parameters and submodules, usually ``"self"``.
+            verbose: show the source of each node, and the type and shape of its value.
             include_stride: show strides too.
             include_device: show devices too.
-            colored: with escape sequences of a terminal.
+            colored: use the terminal's escape sequences.
             expanded_def: each parameter and result on a line of its own, with its description.
-            record_func: with marks for the profiler around each call.
+            record_func: mark each call for the profiler.
             additional_meta: keys of ``node.meta`` to show.
 
         Returns:
-            ``src``, the source of a module with one function, and ``globals``, the values that it
-            refers to by name.
+            ``src``, the source of a module with one function, and ``globals``, the values of its global
+            names.
         """
         return self._python_code(
             root_module,
@@ -269,19 +265,19 @@ class Graph(_core.Graph):
         )
 
     def _python_code(self, root_module: str, namespace: _Namespace, **style: Any) -> PythonCode:
-        """The code, with no name that ``namespace`` has given out."""
+        """The code, without the names in use in ``namespace``."""
         return self._codegen._gen_python_code(self.nodes, root_module, namespace, **style)
 
     def set_codegen(self, codegen: CodeGen) -> None:
-        """Have ``codegen`` generate the code from now on."""
+        """Set the code generator."""
         self._codegen = codegen
 
     def process_inputs(self, *args: Any) -> Any:
-        """The graph's inputs for these arguments of the generated function."""
+        """The graph's inputs from the arguments of the generated function."""
         return self._codegen.process_inputs(*args)
 
     def process_outputs(self, out: Any) -> Any:
-        """What the generated function returns when the graph's outputs are ``out``."""
+        """The result of the generated function from the graph's outputs ``out``."""
         return self._codegen.process_outputs(out)
 
     def on_generate_code(
@@ -294,12 +290,12 @@ class Graph(_core.Graph):
             graph.on_generate_code(lambda before: lambda body: ["breakpoint()\n", *body])
 
         Args:
-            make_transformer: takes the transformer registered so far, or None, and returns the
-                new one, which may call it.
+            make_transformer: called with the transformer registered so far, or None; returns the new one,
+                which may call it.
 
         Returns:
-            A context manager that brings the former transformer back when it is left. Without a
-            ``with`` statement the new one stays.
+            A context manager that restores the previous transformer on exit. Without a ``with`` statement the
+            new one stays.
         """
         codegen = self._codegen
         before = codegen._body_transformer
@@ -342,7 +338,7 @@ class Graph(_core.Graph):
 
     @staticmethod
     def _get_tensor_meta_val(tensor_node: Node) -> tuple[Any, str]:
-        """The example value of a tensor's node, and the ``meta`` key it was found under."""
+        """The example value of a tensor's node, and its ``meta`` key."""
         return _symbolic_sizes.example_of(tensor_node)
 
     def _resolve_unbacked_binding(
@@ -351,22 +347,22 @@ class Graph(_core.Graph):
         keypath: tuple[object, ...],
         lower_symint: Callable[[torch.SymInt], Node | int],
     ) -> Node:
-        """Record the way from the result of ``producer`` to the symbol ``keypath`` leads to."""
+        """Record the path from the result of ``producer`` to a symbol."""
         return _symbolic_sizes.follow_binding(self, producer, keypath, lower_symint)
 
     def materialize_symints(self, values: Sequence[torch.SymInt | int]) -> list[Node | int]:
         """Nodes that compute symbolic sizes from the inputs of this graph.
 
-        What a node computes is what the symbols of the formula are when the program runs, whatever
-        becomes of the tensor that ``values`` were read from. Integers and constant formulas are
-        returned as integers. Nodes go to the insertion point, which has to come after the inputs.
+        The nodes follow the values of the formula's symbols at run time, whatever happens to the tensor that
+        ``values`` were read from. Integers and constant formulas are returned as integers. Nodes are inserted
+        at the insertion point, which must come after the inputs.
 
         Args:
-            values: symbolic or plain integers; formulas that they share are recorded once.
+            values: symbolic or plain integers; common formulas are recorded once.
 
         Raises:
-            TypeError: if a value is no integer.
-            AssertionError: if a symbol cannot be read from any node.
+            TypeError: a value is not an integer.
+            AssertionError: a symbol has no source in any node.
         """
         materializer = _symbolic_sizes.Materializer(self)
         return [materializer.materialize(value) for value in values]

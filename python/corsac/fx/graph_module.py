@@ -78,7 +78,7 @@ def _format_import_statement(name: str, obj: object, importer: Importer) -> str:
 def _format_import_block(globals: dict[str, Any], importer: Importer) -> str:
     """The statements that bind all ``globals``, sorted so that the text is reproducible."""
     statements = {
-        # A string is a forward reference in an annotation: it stands for itself.
+        # A string is a forward reference in an annotation: it is its own value.
         f"{name} = {obj!r}"
         if isinstance(obj, str)
         else _format_import_statement(name, obj, importer)
@@ -92,10 +92,10 @@ def reduce_graph_module(body: dict[str, Any], import_block: str) -> torch.nn.Mod
 
     Args:
         body: the module's ``__dict__`` without its graph, with the generated code as ``_code``.
-        import_block: the import statements the code needs.
+        import_block: the import statements of the code.
 
     Returns:
-        The module; its graph is had by tracing the code.
+        The module; its graph is made by tracing the code.
     """
     source = body.get("_code") or body["code"]
     return _deserialize_graph_module(_forward_from_src(import_block + source, {}), body)
@@ -104,7 +104,7 @@ def reduce_graph_module(body: dict[str, Any], import_block: str) -> torch.nn.Mod
 def reduce_package_graph_module(
     importer: PackageImporter, body: dict[str, Any], generated_module_name: str
 ) -> torch.nn.Module:
-    """Rebuild a :class:`GraphModule` that a ``torch.package`` holds.
+    """Rebuild a :class:`GraphModule` from a ``torch.package``.
 
     Args:
         importer: gives access to the modules in the package.
@@ -116,7 +116,7 @@ def reduce_package_graph_module(
 
 
 class _CodeOnlyModule(torch.nn.Module):
-    """State without a graph: what a pickled or copied graph module is rebuilt from."""
+    """State without a graph, from which a pickled or copied graph module is rebuilt."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         super().__init__()
@@ -132,15 +132,14 @@ def _deserialize_graph_module(
     from ._lazy_graph_module import _make_graph_module
     from ._symbolic_trace import Tracer
 
-    # Tracing takes ``forward`` from the class. A class of its own for each module lets several
-    # threads unpickle at once.
+    # Tracing takes ``forward`` from the class. A class per module lets several threads unpickle at once.
     holder_cls = type("_CodeOnlyModule", (_CodeOnlyModule,), {"forward": forward})
     holder = holder_cls(body)
 
     tracer_cls: Any = body.get("_tracer_cls") or Tracer
 
     class KeepModules(tracer_cls):
-        # The generated code calls submodules; they stay calls.
+        # Submodules called by the generated code stay calls.
         def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
             return True
 
@@ -152,7 +151,7 @@ def _deserialize_graph_module(
             if stack_traces.get(node.name) is not None:
                 node.meta["stack_trace"] = stack_traces[node.name]
 
-    # Not the local subclass, which could not be pickled again.
+    # The original class: the local subclass could not be pickled again.
     graph._tracer_cls = tracer_cls
     module = _make_graph_module(
         holder,
@@ -175,14 +174,14 @@ _MODULE_CONTAINERS = [
 
 
 def _state_names(graph: Graph) -> Iterable[str]:
-    """The qualified names that ``graph`` reads, in order."""
-    # Without making a handle of each node, where the graph is one of ours.
+    """The qualified names of the attributes that ``graph`` reads, in order."""
+    # Without a handle for each node, if the graph is one of corsac's.
     native = getattr(graph, "_state_names", None)
     return native() if native is not None else _state_targets(graph)
 
 
 def _state_targets(graph: Graph) -> dict[str, Node]:
-    """The qualified names that ``graph`` reads, in order, with the first node that does."""
+    """The qualified names of the attributes that ``graph`` reads, in order, with the first node that does."""
     targets: dict[str, Node] = {}
     for node in graph.nodes:
         if node.op in ("get_attr", "call_module"):
@@ -200,12 +199,12 @@ def _call_wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
 class GraphModule(torch.nn.Module):
     """A ``torch.nn.Module`` generated from a :class:`Graph`.
 
-    ``graph`` is the graph, ``code`` the Python source generated from it and ``forward`` the
-    function compiled from that source. Assigning ``graph`` brings the other two up to date;
-    after editing the graph in place, call :meth:`recompile`.
+    ``graph`` is the graph, ``code`` the Python source generated from it and ``forward`` the function compiled
+    from that source. Assigning ``graph`` updates the other two; after editing the graph in place, call
+    :meth:`recompile`.
 
-    The code is compiled when it is first needed, which is when the module is called or
-    ``forward`` is looked at: a chain of transforms pays for compiling once.
+    The code is compiled on first use, when the module is called or ``forward`` is read: a chain of transforms
+    compiles only once.
 
     Example::
 
@@ -217,9 +216,9 @@ class GraphModule(torch.nn.Module):
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        # ``forward`` differs from module to module, and Python looks up methods on the class:
-        # every module gets a class of its own, derived from the class the user named. A copy
-        # derives from that class again, not from the original's own class.
+        # ``forward`` differs from module to module, and Python looks up methods on the class: every module
+        # has a class of its own, derived from the class the user named. A copy derives from that class again,
+        # not from the original's own class.
         for base in cls.__mro__:
             if base.__qualname__.split(".")[-1] != "GraphModuleImpl":
                 cls = base  # type: ignore[assignment]
@@ -236,14 +235,14 @@ class GraphModule(torch.nn.Module):
         graph: Graph,
         class_name: str = "GraphModule",
     ) -> None:
-        """Make a module that runs ``graph`` on the state found in ``root``.
+        """Make a module that runs ``graph`` with the attributes of ``root``.
 
         Args:
-            root: where the targets of ``get_attr`` and ``call_module`` nodes are found: a
-                module, whose attributes are shared with the new module under the same
-                qualified names, or a dict from qualified name to value.
+            root: the source of the targets of ``get_attr`` and ``call_module`` nodes: a module, whose
+                attributes are shared with the new module under the same qualified names, or a dict from
+                qualified name to value.
             graph: the graph to run; the new module becomes its owner.
-            class_name: the name the module shows when printed.
+            class_name: the module's class name when printed.
 
         Raises:
             RuntimeError: ``root`` is neither, or a dict that lacks a target.
@@ -272,7 +271,7 @@ class GraphModule(torch.nn.Module):
                         f"Node {node} referenced target {target} but that target was not "
                         "provided in ``root``!"
                     )
-            # Shallow names first: assigning ``a`` after ``a.b`` would throw ``a.b`` away.
+            # Shallow names first: assigning ``a`` after ``a.b`` would drop ``a.b``.
             for target in sorted(targets, key=lambda name: name.count(".")):
                 _assign_attr(root[target], self, target)
         else:
@@ -292,11 +291,10 @@ class GraphModule(torch.nn.Module):
         shape_env: ShapeEnv | None
 
     def _remember(self, graph: Graph) -> None:
-        # A tracer class is kept so that unpickling, which traces again, can use it. Local
-        # classes cannot be pickled.
+        # The tracer class is kept for unpickling, which traces again. Local classes cannot be pickled.
         tracer_cls = graph._tracer_cls
         is_local = tracer_cls is not None and "<locals>" in tracer_cls.__qualname__
-        # None of these is a module or a tensor, which Module.__setattr__ would look for.
+        # Module.__setattr__ is not needed: none of these is a module or a tensor.
         self.__dict__.update(
             _tracer_cls=None if is_local else tracer_cls,
             _tracer_extras=graph._tracer_extras or {},
@@ -310,13 +308,13 @@ class GraphModule(torch.nn.Module):
 
     @classmethod
     def _with_code_put_off(cls, state: dict[str, Any], graph: Graph) -> GraphModule:
-        """A module that runs ``graph`` on ``state``, a dict from qualified name to value.
+        """Make a module that runs ``graph`` on ``state``, a dict from qualified name to value.
 
-        Its code is generated when somebody asks for it, runs the module, or looks at the graph,
-        which nobody else may hold. For many modules that are made at once.
+        Its code is generated when it is read, the module is run, or the graph is accessed; no one else may
+        hold the graph. For making many modules at once.
         """
         module = cls.__new__(cls)
-        # What Module.__init__ does, in a fraction of the time.
+        # Equivalent to Module.__init__, in a fraction of the time.
         module.__dict__.update(_EMPTY_MODULE)
         for name, container in _MODULE_CONTAINERS:
             module.__dict__[name] = container()
@@ -335,7 +333,7 @@ class GraphModule(torch.nn.Module):
         own.__call__ = _call_wrapped  # type: ignore[method-assign, assignment]
         return module
 
-    # TorchScript is not to compile these.
+    # Properties that TorchScript must not compile.
     __jit_unused_properties__ = ["graph", "code", "_boxed_call"]  # noqa: RUF012
 
     @property
@@ -344,7 +342,7 @@ class GraphModule(torch.nn.Module):
 
     @property
     def graph(self) -> Graph:
-        """The graph this module is generated from; assigning another one recompiles."""
+        """The graph of this module; assigning another one recompiles."""
         refuse_torch_reader(1)
         if "_code" not in self.__dict__ and "_graph" in self.__dict__:
             self.recompile()
@@ -373,13 +371,13 @@ class GraphModule(torch.nn.Module):
         return self._code
 
     def recompile(self) -> PythonCode:
-        """Bring ``code`` and ``forward`` up to date with :attr:`graph`.
+        """Update ``code`` and ``forward`` from :attr:`graph`.
 
-        Call it after editing the graph in place. The source is written at once; it is compiled
-        when the module is called, or ``forward`` is looked at, for the first time.
+        Call it after editing the graph in place. The source is generated at once; it is compiled when the
+        module is called or ``forward`` is read for the first time.
 
         Returns:
-            The generated code: ``src``, and ``globals``, the values its names stand for.
+            The generated code: ``src``, and ``globals``, the values of its global names.
         """
         codegen = self._graph._codegen
         if isinstance(codegen, _PyTreeCodeGen):
@@ -392,8 +390,8 @@ class GraphModule(torch.nn.Module):
         cls = type(self)
         cls.forward = _PendingForward(code, co_fields)
         if "_wrapped_call" not in vars(cls):
-            # An own ``__call__`` of this very class is kept and called. Inherited ones are
-            # looked up at each call, since tracing replaces ``Module.__call__`` for a time.
+            # A ``__call__`` defined on this very class is kept and called. Inherited ones are looked up at
+            # each call, since tracing replaces ``Module.__call__`` temporarily.
             own_call = cls.__call__ if "__call__" in vars(cls) else None
             cls._wrapped_call = _WrappedCall(cls, own_call)
         self._recompile_submodules()
@@ -405,20 +403,20 @@ class GraphModule(torch.nn.Module):
         return [
             (name, child.recompile())
             for name, child in self.named_children()
-            # Code that was put off is generated from the graph as it will be then.
+            # Deferred code will be generated from the graph as it is then.
             if isinstance(child, GraphModule) and "_code" in child.__dict__
         ]
 
     # Saving --------------------------------------------------------------------------------
 
     def to_folder(self, folder: str | os.PathLike[str], module_name: str = "FxModule") -> None:
-        """Write this module to ``folder`` as a package that ``from <folder> import ...`` loads.
+        """Write this module to ``folder`` as a package for ``from <folder> import ...``.
 
-        ``module.py`` has the generated code, ``state_dict.pt`` the weights; children whose
-        ``repr`` does not rebuild them are pickled beside.
+        ``module.py`` contains the generated code, ``state_dict.pt`` the weights; children that cannot be
+        rebuilt from their ``repr`` are pickled beside.
 
         Args:
-            folder: made if it does not exist.
+            folder: created if missing.
             module_name: the name of the class in ``module.py``.
         """
         write_folder(self, folder, module_name)
@@ -441,7 +439,7 @@ class GraphModule(torch.nn.Module):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the generated code, from which loading traces the graph again.
 
-        Python source stays readable from one version to the next.
+        Python source stays readable across versions.
         """
         code = self.recompile()
         body = self.__dict__.copy()
@@ -451,7 +449,7 @@ class GraphModule(torch.nn.Module):
     # Copying -------------------------------------------------------------------------------
 
     def _deepcopy_init(self) -> Callable[..., None]:
-        """The ``__init__`` that makes a deep copy; subclasses with another one override this."""
+        """The ``__init__`` for deep copies; override this in subclasses with another signature."""
         return GraphModule.__init__
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
@@ -460,8 +458,8 @@ class GraphModule(torch.nn.Module):
         _share_uncopyable(self.__dict__, memo)
         holder = _CodeOnlyModule(copy.deepcopy(self.__dict__, memo))
         self._deepcopy_init()(copied, holder, holder.__dict__["_graph"])
-        # ``__init__`` took what the graph and the module tables refer to. The rest is what
-        # users attached: plain attributes, hooks, flags.
+        # ``__init__`` copied what the graph and the module tables refer to. The rest was attached by users:
+        # plain attributes, hooks, flags.
         for name, value in holder.__dict__.items():
             if name not in _REBUILT_ATTRIBUTES:
                 copied.__dict__[name] = value
@@ -502,12 +500,12 @@ class GraphModule(torch.nn.Module):
         """Return the code as a class, with shapes and the user's source lines as comments.
 
         Args:
-            print_output: print it, too.
+            print_output: also print it.
             include_stride: show tensors' strides beside their shapes.
             include_device: show tensors' devices.
             colored: use terminal colours.
-            fast_sympy_print: print symbolic sizes by a quicker, plainer printer.
-            expanded_def: one argument a line in ``def forward``.
+            fast_sympy_print: print symbolic sizes with a faster, plainer printer.
+            expanded_def: put each argument of ``def forward`` on its own line.
             additional_meta: keys of ``node.meta`` to show as comments.
         """
         with fast_sympy_repr() if fast_sympy_print else contextlib.nullcontext():
@@ -538,7 +536,7 @@ class GraphModule(torch.nn.Module):
         return show(self, **options)
 
     def _repr_html_(self) -> str:
-        """The picture that a notebook shows."""
+        """The picture for notebooks."""
         from corsac._drawing import notebook_page
 
         return notebook_page(self)
@@ -548,10 +546,10 @@ class GraphModule(torch.nn.Module):
     def add_submodule(self, target: str, m: torch.nn.Module) -> bool:
         """Install ``m`` under the qualified name ``target``.
 
-        Containers that do not exist on the way are made as empty modules.
+        Missing containers on the path are made as empty modules.
 
         Returns:
-            Whether it could be installed: ``False`` if something on the way is no module.
+            Whether it was installed: ``False`` if something on the path is not a module.
         """
         *prefix, field = target.split(".")
         module: torch.nn.Module = self
@@ -570,7 +568,7 @@ class GraphModule(torch.nn.Module):
         """Delete the submodule with the qualified name ``target``.
 
         Returns:
-            Whether there was one; nothing is deleted otherwise.
+            Whether it existed; otherwise nothing is deleted.
         """
         *prefix, field = target.split(".")
         module: Any = self
@@ -586,8 +584,8 @@ class GraphModule(torch.nn.Module):
     def delete_all_unused_submodules(self) -> None:
         """Delete every submodule that the graph does not use.
 
-        Used are: modules that a ``call_module`` node calls, with all modules inside; modules
-        on the way to the target of a ``get_attr`` or ``call_module`` node; and that target.
+        Used are: modules that a ``call_module`` node calls, with all modules inside; modules on the path to
+        the target of a ``get_attr`` or ``call_module`` node; and that target.
         """
         used: set[str] = set()
         for target, node in _used_targets(self.graph):
@@ -624,12 +622,12 @@ class GraphModule(torch.nn.Module):
     def _register_replace_node_hook(self, f: Callable[[Node, str, Node], object]) -> None:
         """Call ``f(old, new_name, user)`` at each replacement of ``old`` in ``user``.
 
-        It is called for renaming, too.
+        It is also called for renaming.
         """
         self._replace_hooks.append(_checked_hook(f, "replace"))
 
     def _unregister_replace_node_hook(self, f: Callable[[Node, str, Node], object]) -> None:
-        """Take back :meth:`_register_replace_node_hook`."""
+        """Undo :meth:`_register_replace_node_hook`."""
         self._replace_hooks.remove(_checked_hook(f, "replace"))
 
     def _register_create_node_hook(self, f: Callable[[Node], object]) -> None:
@@ -637,7 +635,7 @@ class GraphModule(torch.nn.Module):
         self._create_node_hooks.append(_checked_hook(f, "create_node"))
 
     def _unregister_create_node_hook(self, f: Callable[[Node], object]) -> None:
-        """Take back :meth:`_register_create_node_hook`."""
+        """Undo :meth:`_register_create_node_hook`."""
         self._create_node_hooks.remove(_checked_hook(f, "create_node"))
 
     def _register_erase_node_hook(self, f: Callable[[Node], object]) -> None:
@@ -645,7 +643,7 @@ class GraphModule(torch.nn.Module):
         self._erase_node_hooks.append(_checked_hook(f, "erase_node"))
 
     def _unregister_erase_node_hook(self, f: Callable[[Node], object]) -> None:
-        """Take back :meth:`_register_erase_node_hook`."""
+        """Undo :meth:`_register_erase_node_hook`."""
         self._erase_node_hooks.remove(_checked_hook(f, "erase_node"))
 
     def _register_deepcopy_hook(self, f: Callable[[GraphModule], object]) -> None:
@@ -653,7 +651,7 @@ class GraphModule(torch.nn.Module):
         self._deepcopy_hooks.append(_checked_hook(f, "deepcopy"))
 
     def _unregister_deepcopy_hook(self, f: Callable[[GraphModule], object]) -> None:
-        """Take back :meth:`_register_deepcopy_hook`."""
+        """Undo :meth:`_register_deepcopy_hook`."""
         self._deepcopy_hooks.remove(_checked_hook(f, "deepcopy"))
 
 
@@ -671,8 +669,8 @@ _REBUILT_ATTRIBUTES = frozenset(
     }
 )
 
-# Tables of which even a shallow copy has its own, so that a hook registered on the copy stays
-# off the original.
+# Tables that even a shallow copy does not share, so that a hook registered on the copy does not affect the
+# original.
 _OWN_TABLES = frozenset(torch.nn.Module().__dict__) | {
     "_replace_hooks",
     "_create_node_hooks",
@@ -688,7 +686,7 @@ def _checked_hook(f: Any, kind: str) -> Any:
 
 
 def _used_targets(graph: Graph) -> list[tuple[str, Node]]:
-    """Targets that reach into the module, each once, preferring the node that calls it."""
+    """Qualified names that the graph uses, each once, with the node that calls it if one does."""
     found: dict[str, Node] = {}
     for node in graph.nodes:
         if node.op in ("call_module", "get_attr"):
@@ -699,7 +697,7 @@ def _used_targets(graph: Graph) -> list[tuple[str, Node]]:
 
 
 def _share_uncopyable(state: dict[str, Any], memo: dict[int, Any]) -> None:
-    """Have deepcopy share script objects and process groups, where torch.fx was asked to."""
+    """Let deepcopy share script objects and process groups, if torch.fx is configured to."""
     share = getattr(torch.fx.graph_module, "_share_torchbind_and_process_group", None)
     if share is None or not share.get():
         return

@@ -1,4 +1,4 @@
-"""Lists and dicts that cannot be changed: what ``node.args`` and ``node.kwargs`` are made of."""
+"""Immutable lists and dicts, used for ``node.args`` and ``node.kwargs``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _no_mutation(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
 class immutable_list(list[_T]):
     """A :class:`list` whose methods that change it raise :class:`TypeError`.
 
-    It is hashable where its elements are, and pickles and copies as itself.
+    It is hashable if its elements are, and pickles and copies as itself.
     """
 
     __delitem__ = _no_mutation
@@ -60,7 +60,7 @@ class immutable_list(list[_T]):
 class immutable_dict(dict[_KT, _VT]):
     """A :class:`dict` whose methods that change it raise :class:`TypeError`.
 
-    It is hashable where its values are, and pickles and copies as itself.
+    It is hashable if its values are, and pickles and copies as itself.
     """
 
     __delitem__ = _no_mutation

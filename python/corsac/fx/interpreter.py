@@ -1,4 +1,4 @@
-"""Running a graph node by node, and making a new graph by running one symbolically."""
+"""Interpreters, which run a graph node by node, and transformers, which run it on proxies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["Interpreter", "Transformer"]
 
 
 class _NodeText:
-    """A node as a line of a debug log; formatted only if the line is written."""
+    """A node as a line of a debug log; formatted only when the line is written."""
 
     __slots__ = ("_node",)
 
@@ -50,9 +50,9 @@ class _NodeText:
 
 
 class Interpreter:
-    """Runs the graph of a module node by node, on the values it is given.
+    """Runs the graph of a module node by node, on given values.
 
-    A subclass overrides what is to be done differently; the calls go like this::
+    A subclass overrides the steps to change; the calls nest like this::
 
         run()
             +-- run_node
@@ -76,8 +76,8 @@ class Interpreter:
 
     Args:
         module: the module whose graph is run, and which supplies parameters and submodules.
-        garbage_collect_values: drop each value after its last use. Without it all values can be
-            read from ``env`` after the run.
+        garbage_collect_values: drop each value after its last use. Otherwise all values can be read from
+            ``env`` after the run.
         graph: run this graph in place of ``module.graph``.
     """
 
@@ -108,13 +108,13 @@ class Interpreter:
         initial_env: dict[Node, Any] | None = None,
         enable_io_processing: bool = True,
     ) -> Any:
-        """Run the graph and return what its output node returns.
+        """Run the graph and return its result.
 
         Args:
             *args: the values for the placeholders, in order.
-            initial_env: values of nodes that are known beforehand; these nodes are not run.
-            enable_io_processing: pass arguments and result through the graph's
-                ``process_inputs`` and ``process_outputs``, as calling the module does.
+            initial_env: values of nodes known in advance; these nodes are not run.
+            enable_io_processing: apply the graph's ``process_inputs`` and ``process_outputs``, as calling the
+                module does.
 
         Returns:
             The result, or ``None`` if the graph has no output node.
@@ -130,7 +130,7 @@ class Interpreter:
         return self.graph.process_outputs(result) if enable_io_processing else result
 
     def _run_nodes(self, nodes: Any) -> Node | None:
-        """The loop: run ``nodes`` up to the output node, and return that."""
+        """Run ``nodes`` in a loop up to the output node, and return its value."""
         env = self.env
         run_node = self._node_runner()
         last_uses = self.user_to_last_uses if self.garbage_collect_values else {}
@@ -152,10 +152,10 @@ class Interpreter:
         return None
 
     def _node_runner(self) -> Callable[[Node], Any]:
-        """:meth:`run_node`, or something quicker that does the same.
+        """:meth:`run_node`, or a faster equivalent.
 
-        A plain run spends more time on finding out that nothing is overridden, logged or
-        preserved than on the nodes. Here that is found out once.
+        A plain run spends more time on checking that nothing is overridden, logged or preserved than on the
+        nodes. Here that is checked once.
         """
         cls = type(self)
         plain = (
@@ -198,18 +198,18 @@ class Interpreter:
         return run_node_with_meta
 
     def _handlers(self) -> dict[str, Callable[..., Any]]:
-        """What runs the nodes of each opcode."""
+        """The methods that run nodes, by opcode."""
         return {op: getattr(self, op) for op in _OPS}
 
     def _progress(self, nodes: Any) -> Any:
-        """``nodes``, with a progress bar if the settings ask for one."""
+        """``nodes``, with a progress bar if enabled in the settings."""
         if config.disable_progress:
             return nodes
         names = str(list(nodes)) if config.verbose_progress else ""
         return tqdm(nodes, total=len(nodes), desc=f"{self.name}: {names}", position=0, delay=0)
 
     def _explain(self, error: Exception, node: Node) -> None:
-        """Add to the message of ``error`` which node raised it and where that came from."""
+        """Add to the message of ``error`` the node that raised it and its source."""
         message = f"While executing {node.format_node()}"
         if error.args:
             message = f"{error.args[0]}\n\n{message}"
@@ -235,8 +235,7 @@ class Interpreter:
     def boxed_run(self, args_list: list[Any]) -> Any:
         """Run the graph on a list of arguments, which is emptied.
 
-        Nothing but the interpreter then holds the arguments, so each is freed after its last
-        use.
+        Only the interpreter then holds the arguments, so that each is freed after its last use.
 
         Raises:
             RuntimeError: the list does not have one value for each placeholder.
@@ -262,7 +261,7 @@ class Interpreter:
     def run_node(self, n: Node) -> Any:
         """Run the node ``n`` on the values in ``env`` and return the result.
 
-        Calls the method named like the node's opcode.
+        Calls the method named after the node's opcode.
         """
         log.debug("run_node %s", _NodeText(n))
         with self._set_current_node(n):
@@ -276,9 +275,9 @@ class Interpreter:
     def placeholder(
         self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The next argument of :meth:`run`; all that remain for ``*args``.
+        """The next argument of :meth:`run`; all remaining ones for ``*args``.
 
-        Each call takes one: the interpreter keeps an iterator over the arguments.
+        Each call takes one, from an iterator over the arguments.
 
         Args:
             target: the name of the parameter.
@@ -286,7 +285,7 @@ class Interpreter:
             kwargs: unused.
 
         Raises:
-            RuntimeError: no argument is left, and there is no default value.
+            RuntimeError: no arguments remain, and there is no default value.
         """
         _check_name(target)
         if target.startswith("*"):
@@ -329,14 +328,14 @@ class Interpreter:
         return self.fetch_attr(target)(*args, **kwargs)
 
     def output(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """The value that the graph returns: ``args[0]``."""
+        """The result of the graph: ``args[0]``."""
         return args[0]
 
     def fetch_attr(self, target: str) -> Any:
         """The attribute of the module with the qualified name ``target``.
 
         Raises:
-            RuntimeError: there is none; the message has the part of the name that is missing.
+            RuntimeError: there is none; the message contains the missing part of the name.
         """
         value: Any = self.module
         names = target.split(".")
@@ -366,7 +365,7 @@ class Interpreter:
 
         Args:
             args: nested tuples, lists, dicts and slices.
-            n: the node they belong to, for the error message.
+            n: the node with these arguments, for the error message.
 
         Raises:
             RuntimeError: a node has no value.
@@ -385,7 +384,7 @@ class Interpreter:
 
 _OPS = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")
 
-# What running a node consists of; a class that overrides none of it can take the short way.
+# Methods that run a node; a class that overrides none of them can use the faster equivalent.
 _RUN_NODE_PARTS = tuple(
     (name, getattr(Interpreter, name))
     for name in (
@@ -403,7 +402,7 @@ def _check_name(target: Any) -> None:
 
 
 class TransformerTracer(Tracer):
-    """Appends to the graph that a :class:`Transformer` makes; submodules stay calls."""
+    """Appends to the new graph of a :class:`Transformer`; submodules stay calls."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
@@ -417,7 +416,7 @@ class TransformerTracer(Tracer):
 class Transformer(Interpreter):
     """An interpreter that makes a new module: it runs the graph on proxies.
 
-    A subclass overrides what is to become of a node, in terms of the values it computes::
+    A subclass overrides the translation of a node, in terms of the values it computes::
 
         class WithoutDropout(Transformer):
             def call_module(self, target, args, kwargs):
@@ -428,7 +427,7 @@ class Transformer(Interpreter):
         transformed = WithoutDropout(gm).transform()
 
     Args:
-        module: the graph module to transform; it is left as it is.
+        module: the graph module to transform; it is not changed.
     """
 
     def __init__(self, module: GraphModule) -> None:
@@ -456,7 +455,7 @@ class Transformer(Interpreter):
     def call_module(
         self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """A proxy for a call of the submodule; the tracer decides whether to look inside."""
+        """A proxy for a call of the submodule; the tracer decides whether to trace into it."""
         _check_name(target)
         submodule = self.fetch_attr(target)
         return self.tracer.call_module(submodule, submodule.forward, args, kwargs)
@@ -464,7 +463,7 @@ class Transformer(Interpreter):
     def call_function(
         self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """A proxy for a call of the function, which is not looked into."""
+        """A proxy for a call of the function, which is not traced into."""
         return self.tracer.create_proxy("call_function", target, args, kwargs)
 
     def _run_nodes(self, nodes: Any) -> Node | None:
@@ -493,7 +492,7 @@ class Transformer(Interpreter):
             or not {"call_module", "is_leaf_module", "create_proxy"}.isdisjoint(tracer.__dict__)
         ):
             return handlers
-        # Nothing is overridden: every submodule is a leaf, called by the first of its names.
+        # Nothing is overridden: every submodule is a leaf, called by its first name.
         look_inside, submodules, record = (
             handlers["call_module"],
             self.submodules,
@@ -508,10 +507,9 @@ class Transformer(Interpreter):
         return handlers | {"call_module": call_module}
 
     def transform(self) -> GraphModule:
-        """Run the graph on proxies and return the module made of what they recorded.
+        """Run the graph on proxies and return a module with the graph that they recorded.
 
-        Metadata of a node, and where in the user's program it comes from, are passed on to the
-        nodes made while it runs.
+        A node's metadata and source location are copied to the nodes made while it runs.
         """
         with fx_traceback.preserve_node_meta():
             result = super().run(enable_io_processing=False)

@@ -1,4 +1,4 @@
-"""Nodes: the steps of a graph, and functions over their arguments."""
+"""Nodes, the steps of a graph, and functions on their arguments."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ ArgumentT = TypeVar("ArgumentT", bound=Any)
 
 Mapping.register(_Users)
 
-# The functions that dead-code elimination keeps are PyTorch's own set, shared in both directions:
-# libraries register with torch.fx.
+# Functions that dead-code elimination keeps: PyTorch's own set, shared in both directions, since libraries
+# register with torch.fx.
 _side_effectful_functions: set[Callable[..., Any]] = _torch_node._side_effectful_functions
 _side_effectful_need_to_be_preserved_pre_dispatch = (
     _torch_node._side_effectful_need_to_be_preserved_pre_dispatch
@@ -41,7 +41,7 @@ _side_effectful_need_to_be_preserved_pre_dispatch = (
 
 
 def _is_impure(node: Node, impure_random: bool) -> bool:
-    """Whether torch.fx's dead-code elimination would keep ``node`` if nothing used it."""
+    """Whether torch.fx's dead-code elimination would keep an unused ``node``."""
     if node.op in ("placeholder", "output"):
         return True
     if node.op == "call_module":
@@ -71,7 +71,7 @@ def _normalized_arguments(
     kwarg_types: dict[str, Any] | None,
     normalize_to_only_use_kwargs: bool,
 ) -> ArgsKwargsPair | None:
-    """The arguments of ``node`` matched to the parameters of what it calls."""
+    """The arguments of ``node`` matched to the parameters of its target."""
     if node.op == "call_function":
         return normalize_function(
             node.target,
@@ -95,8 +95,7 @@ def _normalized_arguments(
 def has_side_effect(fn: Callable[_P, _R]) -> Callable[_P, _R]:
     """Register ``fn`` as a function whose calls dead-code elimination keeps.
 
-    The registration is shared with :mod:`torch.fx`. Returns ``fn``, so that it serves as a
-    decorator.
+    The registration is shared with :mod:`torch.fx`. Returns ``fn``, for use as a decorator.
     """
     _side_effectful_functions.add(fn)
     return fn
@@ -116,11 +115,11 @@ def _type_repr(obj: object) -> str:
 
 
 def _format_arg(arg: object, max_list_len: float = float("inf")) -> str:
-    """An argument as :meth:`Node.format_node` shows it: nodes with a percent sign, strings bare.
+    """An argument in the format of :meth:`Node.format_node`: nodes with a percent sign, strings bare.
 
     Args:
         arg: the argument.
-        max_list_len: how many items of the outermost list or tuple to show.
+        max_list_len: maximum number of items of the outermost list or tuple to show.
     """
     own = getattr(arg, "_custom_fx_repr_fn", None)
     if own is not None:

@@ -1,7 +1,7 @@
-"""Signatures of PyTorch operators, and calls of them in normal form.
+"""Signatures of PyTorch operators, and calls in normal form.
 
-Which overloads an operator has, in which order, with which types and defaults, is PyTorch's to say:
-that depends on its version and on what libraries register. What is made of it is decided here.
+The overloads of an operator, with their order, types and defaults, come from PyTorch: they depend on its
+version and on registrations of libraries. The normal form is computed here.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = [
 Parameter = inspect.Parameter
 Signature = inspect.Signature
 
-# Operators whose schemas do not say how Python calls them. PyTorch's own dictionary, shared in both
+# Operators whose schemas do not describe their Python signatures. PyTorch's own dictionary, shared in both
 # directions: libraries register with torch.fx.
 _manual_overrides: dict[Callable[..., Any], list[Signature]] = _torch_schemas._manual_overrides
 
-#: What the types in schemas are in Python; all others are names of :mod:`typing`.
+#: Python equivalents of the types in schemas; all others are names of :mod:`typing`.
 _type_eval_globals: dict[str, Any] = {
     **{name: getattr(typing, name) for name in dir(typing)},
     **{t.__name__: t for t in (bool, int, float, complex, str)},
@@ -59,14 +59,14 @@ _type_eval_globals: dict[str, Any] = {
 
 
 class ArgsKwargsPair(NamedTuple):
-    """The arguments of a call: by position, and by keyword."""
+    """The positional and keyword arguments of a call."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
 
 class _Parameters:
-    """The parameters of a signature, ready for calls to be bound to them."""
+    """The parameters of a signature, prepared for binding calls."""
 
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
@@ -78,7 +78,7 @@ class _Parameters:
         self.keywords = {
             p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         }
-        # Random fills, whose second parameter is called `from`, are called by keyword all the same.
+        # Random fills, whose second parameter is named `from`, are still called by keyword.
         self.supported = len(self.keywords) == len(self.names) or self.names == (
             "input",
             "from",
@@ -87,7 +87,7 @@ class _Parameters:
         )
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The arguments of a call by the names of parameters; None where they do not fit."""
+        """The arguments of a call by name of the parameter; None if they do not fit."""
         bound = dict(zip(self.positional, args, strict=False))
         if len(args) > len(self.positional) or not self.keywords.issuperset(kwargs):
             return None
@@ -99,8 +99,8 @@ class _Parameters:
     def normal(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], only_keywords: bool
     ) -> ArgsKwargsPair | None:
-        """The call with all arguments, in the order of the parameters; None where the signature has
-        parameters that are given by position only.
+        """The call with all arguments, in the order of the parameters; None if the signature has
+        positional-only parameters.
 
         Raises:
             TypeError: the arguments do not fit.
@@ -109,7 +109,7 @@ class _Parameters:
             return None
         bound = self.bind(args, kwargs)
         if bound is None:
-            self.signature.bind(*args, **kwargs)  # which says why
+            self.signature.bind(*args, **kwargs)  # raises with the reason
             raise TypeError("the arguments do not fit the signature")
         full = self.defaults | bound
         by_position = () if only_keywords else self.names[: len(args)]
@@ -120,7 +120,7 @@ class _Parameters:
 
 
 def _python_type(expression: ast.expr) -> Any:
-    """The Python type that an annotation of a schema names."""
+    """The Python type of an annotation in a schema."""
     match expression:
         case ast.Name(id=name):
             if name not in _type_eval_globals:
@@ -141,25 +141,25 @@ def _python_type_of_text(annotation: str) -> Any:
 
 
 def _torchscript_type_to_python_type(ts_type: torch._C.JitType) -> Any:
-    """The Python type of a TorchScript type: ``typing.List[int]`` of ``int[]``.
+    """The Python type of a TorchScript type: ``typing.List[int]`` for ``int[]``.
 
     Raises:
-        NameError: Python has no such type.
+        NameError: there is no such type in Python.
     """
     return _python_type_of_text(ts_type.annotation_str)
 
 
 def _torchscript_schema_to_signature_impl(ts_schema: torch._C.FunctionSchema) -> Signature:
-    """The signature of a schema, made anew."""
+    """Compute the signature of a schema."""
     arguments = list(ts_schema.arguments)
-    # `from` is a keyword of Python: it and what precedes it are given by position.
+    # `from` is a keyword of Python: it and the parameters before it are positional-only.
     last = max((at for at, arg in enumerate(arguments) if arg.name == "from"), default=-1)
     parameters = []
     for at, arg in enumerate(arguments):
         kind = Parameter.KEYWORD_ONLY if arg.kwarg_only else Parameter.POSITIONAL_OR_KEYWORD
         parameters.append(
             Parameter(
-                # Functions of `torch` call their first tensor so.
+                # The name of the first tensor in functions of `torch`.
                 "input" if arg.name == "self" else arg.name,
                 Parameter.POSITIONAL_ONLY if at <= last else kind,
                 default=arg.default_value if arg.has_default_value() else Parameter.empty,
@@ -172,7 +172,7 @@ def _torchscript_schema_to_signature_impl(ts_schema: torch._C.FunctionSchema) ->
     return Signature(parameters, return_annotation=results[0] if results else None)
 
 
-# By name, with the schema: a library may have defined the operator anew. Some schemas have no hash.
+# By name, with the schema: a library may have redefined the operator. Some schemas are not hashable.
 _known_schemas: dict[tuple[str, str], tuple[torch._C.FunctionSchema, _Parameters]] = {}
 
 
@@ -186,16 +186,16 @@ def _parameters_of_schema(ts_schema: torch._C.FunctionSchema) -> _Parameters:
 
 
 def _torchscript_schema_to_signature(ts_schema: torch._C.FunctionSchema) -> Signature:
-    """The signature by which Python calls what has this schema.
+    """The Python signature of an operator with this schema.
 
     Raises:
-        NameError: a type of the schema has no equivalent in Python.
+        NameError: a type of the schema has no Python equivalent.
     """
     return _parameters_of_schema(ts_schema).signature
 
 
 def _schemas(op: Callable[..., Any]) -> list[torch._C.FunctionSchema] | None:
-    """The schemas of an operator, in the order in which PyTorch tries them; None where it has none."""
+    """The schemas of an operator, in the order in which PyTorch tries them; None if it has none."""
     if isinstance(op, OpOverload):
         return [op._schema]
     if isinstance(op, OpOverloadPacket):
@@ -217,11 +217,11 @@ def get_signature_for_torch_op(
 
 
 def get_signature_for_torch_op(op: Callable[..., Any], return_schemas: bool = False) -> Any:
-    """The signatures of the overloads of an operator; None where PyTorch has no schema of it.
+    """The signatures of the overloads of an operator; None if PyTorch has no schema for it.
 
     Args:
         op: a function of ``torch``, or an operator of ``torch.ops``.
-        return_schemas: whether to return a pair, of the signatures and of the schemas.
+        return_schemas: whether to return a pair of the signatures and the schemas.
     """
     schemas = None if op in _manual_overrides else _schemas(op)
     signatures = _manual_overrides.get(op)
@@ -229,17 +229,17 @@ def get_signature_for_torch_op(op: Callable[..., Any], return_schemas: bool = Fa
         signatures = [_torchscript_schema_to_signature(schema) for schema in schemas]
     if return_schemas:
         return signatures, schemas
-    # Of what is called otherwise than its schemas say, these are not told without being asked for.
+    # Signatures from the table of overrides are only returned with ``return_schemas``.
     return None if schemas is None else signatures
 
 
 def check_for_mutable_operation(
     target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Check that a call writes to none of its arguments, as far as its schema is certain.
+    """Check that a call does not write to its arguments, as far as its schema is certain.
 
     Raises:
-        RuntimeError: the one overload that takes these arguments writes to some.
+        RuntimeError: the only overload for these arguments writes to some of them.
     """
     signatures, schemas = get_signature_for_torch_op(target, return_schemas=True)
     if not signatures:
@@ -253,9 +253,8 @@ def check_for_mutable_operation(
 
 
 def create_type_hint(x: object) -> object:
-    """The type hint of an argument, given the types in it: ``list[int]`` for ``[int, bool]``,
-    ``tuple[Any, ...]`` where no type is the base of all. What is neither list nor tuple is returned
-    as it is."""
+    """The type hint of an argument from the types in it: ``list[int]`` for ``[int, bool]``, ``tuple[Any,
+    ...]`` without a common base. Values other than lists and tuples are returned unchanged."""
     if not isinstance(x, list | tuple):
         return x
     base: Any = x[0] if x else Any
@@ -272,8 +271,7 @@ def create_type_hint(x: object) -> object:
 
 
 def type_matches(signature_type: Any, argument_type: Any) -> bool:
-    """Whether a parameter that is annotated with ``signature_type`` takes a value of
-    ``argument_type``."""
+    """Whether a parameter annotated with ``signature_type`` accepts a value of ``argument_type``."""
     if signature_type is argument_type:
         return True
     origin, inner = typing.get_origin(signature_type), typing.get_args(signature_type)
@@ -281,7 +279,7 @@ def type_matches(signature_type: Any, argument_type: Any) -> bool:
         return any(type_matches(member, argument_type) for member in inner)
     if origin is list:
         return _list_takes(signature_type, inner[0], argument_type)
-    # Schemas have dtypes as integers, and one type for all numbers.
+    # Schemas represent dtypes as integers, and all numbers by one type.
     if signature_type is int and argument_type is torch.dtype:
         return True
     if signature_type is numbers.Number and argument_type in (int, float):
@@ -291,8 +289,8 @@ def type_matches(signature_type: Any, argument_type: Any) -> bool:
 
 
 def _list_takes(list_type: Any, element: Any, argument_type: Any) -> bool:
-    """Whether a parameter of type ``list[element]`` takes a value of ``argument_type``: a list or
-    tuple of such elements, or one integer for all."""
+    """Whether a parameter of type ``list[element]`` accepts a value of ``argument_type``: a list or tuple of
+    such elements, or a single integer for all."""
     if element is int and argument_type is int:
         return True
     if not inspect.isclass(element):
@@ -314,7 +312,7 @@ def _is_operator(target: Any) -> bool:
 def _select(
     overloads: list[_Parameters], arg_types: tuple[Any, ...], kwarg_types: Mapping[str, Any]
 ) -> _Parameters | None:
-    """The first overload that takes arguments of these types."""
+    """The first overload that accepts arguments of these types."""
 
     def takes(overload: _Parameters) -> bool:
         bound = overload.bind(arg_types, kwarg_types)
@@ -323,7 +321,7 @@ def _select(
             return bound is not None and all(
                 [type_matches(named[name].annotation, given) for name, given in bound.items()]
             )
-        except TypeError:  # what is given is no type
+        except TypeError:  # one of the arguments is not a type
             return False
 
     return next((overload for overload in overloads if takes(overload)), None)
@@ -363,34 +361,33 @@ def normalize_function(
     kwarg_types: dict[str, Any] | None = None,
     normalize_to_only_use_kwargs: bool = False,
 ) -> ArgsKwargsPair | None:
-    """A call of a function with all of its arguments, those that have defaults too, each under the
-    name of its parameter.
+    """A call of a function with all of its arguments, including defaults, by parameter name.
 
     Args:
         target: a function of PyTorch, or one written in Python.
-        args: its arguments by position.
-        kwargs: those by keyword.
-        arg_types: the types of ``args``, which decide where several overloads fit.
+        args: the positional arguments.
+        kwargs: the keyword arguments.
+        arg_types: the types of ``args``, which select among several fitting overloads.
         kwarg_types: the types of ``kwargs``.
-        normalize_to_only_use_kwargs: whether all arguments are to be given by keyword.
+        normalize_to_only_use_kwargs: whether positional arguments become keyword arguments too.
 
     Returns:
-        The arguments, or None where no signature is known, none fits, or one with ``*args``,
-        ``**kwargs`` or parameters that are given by position only does.
+        The arguments, or None if no signature is known or fits, or the fitting one has ``*args``,
+        ``**kwargs`` or positional-only parameters.
 
     Raises:
         RuntimeError: several overloads fit, and no types are given.
-        TypeError: the arguments do not fit the function, which is written in Python.
+        TypeError: the arguments do not fit a function written in Python.
     """
     kwargs = {} if kwargs is None else kwargs
     if not _is_operator(target) and hasattr(target, "_op"):
-        target = target._op  # a wrapper around an operator, as ExecuTorch has
+        target = target._op  # a wrapper around an operator, as in ExecuTorch
     if _is_operator(target):
         return _normal_operator_call(
             target, args, kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs
         )
     if target in boolean_dispatched:
-        # One of two functions, by a flag among the arguments.
+        # One of two functions, selected by a flag among the arguments.
         cases = boolean_dispatched[target]
         target = cases["if_true"]
         of_both = (inspect.signature(f).parameters for f in (target, cases["if_false"]))
@@ -410,7 +407,7 @@ def _normalize_function_or_error(
     kwarg_types: dict[str, Any] | None = None,
     normalize_to_only_use_kwargs: bool = False,
 ) -> ArgsKwargsPair:
-    """What :func:`normalize_function` returns.
+    """The result of :func:`normalize_function`.
 
     Raises:
         RuntimeError: it returns None.
@@ -432,8 +429,8 @@ def normalize_module(
     kwargs: dict[str, Any] | None = None,
     normalize_to_only_use_kwargs: bool = False,
 ) -> ArgsKwargsPair | None:
-    """A call of a module of ``torch.nn`` with all of its arguments, as :func:`normalize_function`
-    gives them; None for modules of other classes.
+    """A call of a module of ``torch.nn`` with all of its arguments, as from :func:`normalize_function`; None
+    for modules of other classes.
 
     Raises:
         RuntimeError: ``root`` has no submodule ``target``.
@@ -461,7 +458,7 @@ def _args_kwargs_to_normalized_args_kwargs(
     kwargs: dict[str, Any],
     normalize_to_only_use_kwargs: bool,
 ) -> ArgsKwargsPair | None:
-    """A call of what has the signature ``sig``, as :func:`normalize_function` gives it.
+    """A call of a function with the signature ``sig``, as from :func:`normalize_function`.
 
     Raises:
         TypeError: the arguments do not fit.

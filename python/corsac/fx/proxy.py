@@ -1,4 +1,4 @@
-"""Proxies: the values that flow through a program while it is recorded, and what records them."""
+"""Proxies, the values in a program while it is recorded, and the recording."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ __all__ = [
     "TracerBase",
 ]
 
-# What a node inherits from the node being interpreted, while metadata is preserved.
+# Metadata that a node inherits from the node being interpreted, while metadata is preserved.
 _COPY_META_FIELDS: list[str] = _torch_proxy._COPY_META_FIELDS
 _copied_fields = frozenset(_COPY_META_FIELDS)
 
 
 class TraceError(_torch_proxy.TraceError):
-    """The program does something that cannot be recorded.
+    """The program contains an operation that cannot be recorded.
 
-    The message says where, about which value, and what to try.
+    The message contains the place, the value, and suggestions.
     """
 
 
 class ConversionTraceError(TraceError, TypeError):
-    """The program wants a traced value as a number or an array of another library."""
+    """A traced value would be converted to a number or to an array of another library."""
 
 
 def _conversion_error(proxy: Proxy, kind: str) -> TraceError:
@@ -66,7 +66,7 @@ def _conversion_error(proxy: Proxy, kind: str) -> TraceError:
 class Scope:
     """The module that is being called: its qualified name and its class.
 
-    ``Scope("", None)`` stands for the root of the trace.
+    ``Scope("", None)`` is the root of the trace.
     """
 
     def __init__(self, module_path: str, module_type: Any) -> None:
@@ -76,7 +76,7 @@ class Scope:
 
 
 class ScopeContextManager:
-    """Makes ``scope`` say what ``current_scope`` says, until the end of the ``with`` block."""
+    """Copies ``current_scope`` into ``scope`` until the end of the ``with`` block."""
 
     def __init__(self, scope: Scope, current_scope: Scope) -> None:
         super().__init__()
@@ -95,18 +95,18 @@ class ScopeContextManager:
 class TracerBase(_core.TracerCore):
     """Records operations on proxies into :attr:`graph`.
 
-    A subclass overrides what is to be done differently. A method that nobody overrides is not
-    called for each operation: what it does is then done natively.
+    A subclass overrides the steps to change. A method that is not overridden is not called for each
+    operation, but done natively.
     """
 
     graph: Graph
     record_stack_traces: bool = False
     _record_forward_stack_traces_only: bool = False
-    # Whether calls of operators that write to their arguments are refused.
+    # Whether calls of operators that write to their arguments are errors.
     check_mutable_operations: bool = False
     # Whether `assert` on a proxy is recorded.
     trace_asserts: bool = False
-    # Whether reading a buffer of a module gives a proxy.
+    # Whether reads of a module's buffers become proxies.
     proxy_buffer_attributes: bool = False
     # The method of a module that is traced.
     traced_func_name: str = "forward"
@@ -135,7 +135,7 @@ class TracerBase(_core.TracerCore):
         name: str | None = None,
         type_expr: Any | None = None,
     ) -> Node:
-        """Add a node to the graph and note where it comes from.
+        """Add a node to the graph and record its source.
 
         Override it to check, forbid or change what is recorded.
 
@@ -144,7 +144,7 @@ class TracerBase(_core.TracerCore):
             target: a function for ``call_function``, otherwise a string.
             args: positional arguments, in terms of nodes.
             kwargs: keyword arguments, in terms of nodes.
-            name: a wish for the name of the value.
+            name: the preferred name of the value.
             type_expr: a type annotation for the value.
 
         Raises:
@@ -159,7 +159,7 @@ class TracerBase(_core.TracerCore):
         return node
 
     def _note_meta(self, node: Node) -> None:
-        """Give a new node the metadata and the stack trace that settings ask for."""
+        """Add the metadata and the stack trace that the settings require to a new node."""
         if fx_traceback.has_preserved_node_meta():
             _inherit_meta(node)
         if self.record_stack_traces and not node.stack_trace:
@@ -171,7 +171,7 @@ class TracerBase(_core.TracerCore):
     def _filter_traceback_frames(
         self, user_stack_summary: traceback.StackSummary
     ) -> traceback.StackSummary:
-        """The frames of a stack that are worth recording: from the first ``forward`` on."""
+        """The frames of a stack to record: from the first ``forward`` on."""
         from torch.fx.experimental.symbolic_shapes import uninteresting_files
 
         boring = uninteresting_files()
@@ -213,12 +213,11 @@ class TracerBase(_core.TracerCore):
         Args:
             kind: the opcode.
             target: a function for ``call_function``, otherwise a string.
-            args: positional arguments, proxies among them; for a placeholder, the default value
-                if there is one.
-            kwargs: keyword arguments, likewise.
-            name: a wish for the name of the value.
+            args: positional arguments, with proxies; for a placeholder, the default value if there is one.
+            kwargs: keyword arguments, with proxies.
+            name: the preferred name of the value.
             type_expr: a type annotation for the value.
-            proxy_factory_fn: makes the proxy, in place of :meth:`proxy`.
+            proxy_factory_fn: makes the proxy, instead of :meth:`proxy`.
         """
         return self._create_proxy(kind, target, args, kwargs, name, type_expr, proxy_factory_fn)
 
@@ -227,13 +226,13 @@ class TracerBase(_core.TracerCore):
         return _core.user_frame()
 
     def create_arg(self, a: Any) -> Argument:
-        """The argument of a node that stands for ``a``: nodes in place of proxies.
+        """The argument of a node for the value ``a``: proxies are replaced by nodes.
 
-        Override it to have values of further types as arguments.
+        Override it to support values of further types as arguments.
 
         Raises:
             NotImplementedError: values of this type cannot be arguments.
-            RuntimeError: a dictionary has a proxy in a key.
+            RuntimeError: a dictionary key contains a proxy.
         """
         if isinstance(a, Proxy):
             return a.node
@@ -267,7 +266,7 @@ class TracerBase(_core.TracerCore):
         return made
 
     def to_bool(self, obj: Proxy) -> bool:
-        """Called when the truth of a proxy is asked for: ``if``, ``while``, ``and``, ``assert``.
+        """Called for the truth of a proxy: ``if``, ``while``, ``and``, ``assert``.
 
         A tracer that knows the value may return it.
 
@@ -277,9 +276,9 @@ class TracerBase(_core.TracerCore):
         raise TraceError(_explain.control_flow(obj))
 
     def iter(self, obj: Proxy) -> Iterator[Any]:
-        """Called when a proxy is iterated over.
+        """Called for iteration over a proxy.
 
-        A tracer that knows how many items there are may return an iterator.
+        A tracer that knows the number of items may return an iterator.
 
         Raises:
             TraceError: unless overridden.
@@ -321,19 +320,19 @@ def _refuse_key(node: Node) -> NoReturn:
 
 
 def _sequence_number(name: str, current: dict[str, Any]) -> int | None:
-    """The number of the autograd node that a node of the graph belongs to."""
+    """The number of the autograd node of a node of the graph."""
     if hasattr(_torch_proxy, "_get_seq_nr"):
         return _torch_proxy._get_seq_nr(name)
-    # An older torch. Tracing an operator has just raised the number.
+    # An older torch, in which tracing an operator has just incremented the number.
     if current.get("in_grad_fn", 0) > 0:
         return current["grad_fn_seq_nr"][-1]
     return torch.autograd._get_sequence_nr() - 1
 
 
 def _inherit_meta(node: Node) -> None:
-    """Give a new node the metadata of the node that is being interpreted."""
+    """Copy the metadata of the node being interpreted to a new node."""
     current = fx_traceback.get_current_meta()
-    # Set as a whole: the module stack that the node would make for itself is not asked for.
+    # Set as a whole: the new node's own module stack is not needed.
     meta: dict[str, Any] = {}
     stack_trace = current.get("stack_trace")
     if stack_trace:
@@ -342,7 +341,7 @@ def _inherit_meta(node: Node) -> None:
             meta["is_gradient_acc"] = True
             meta["autograd_backward"] = True
     global _copied_fields
-    if len(_copied_fields) != len(_COPY_META_FIELDS):  # people add to the list
+    if len(_copied_fields) != len(_COPY_META_FIELDS):  # users add to the list
         _copied_fields = frozenset(_COPY_META_FIELDS)
     for field, value in current.items():
         if field in _copied_fields:
@@ -362,7 +361,7 @@ def _inherit_meta(node: Node) -> None:
 
 
 class GraphAppendingTracer(TracerBase):
-    """Appends to a graph that exists: what ``Proxy(node)`` uses."""
+    """Appends to an existing graph; the tracer of ``Proxy(node)``."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
@@ -370,7 +369,7 @@ class GraphAppendingTracer(TracerBase):
 
 
 class MetaProxy(Proxy):
-    """A proxy that computes ``meta["val"]`` of what is made from it, under a fake tensor mode."""
+    """A proxy that computes ``meta["val"]`` of new nodes made from it, under a fake tensor mode."""
 
     def __init__(self, node: Node, tracer: TracerBase | None = None, fake_mode: Any = None) -> None:
         super().__init__(node, tracer)
@@ -401,7 +400,7 @@ class MetaProxy(Proxy):
 class ParameterProxy(Proxy):
     """A proxy for a parameter whose shape is read from the parameter itself.
 
-    Control flow on the shape then works while tracing.
+    Control flow that depends on the shape then works while tracing.
     """
 
     def __init__(
@@ -454,8 +453,8 @@ def _find_proxy(*objects_to_search: object) -> Proxy | None:
 def _make_torch_proxy_class(cls: type[Proxy]) -> type[Proxy]:
     """A class that is both ``cls`` and its namesake in torch.fx.
 
-    It is what ``proxy.__class__`` answers, so that ``isinstance(proxy, torch.fx.Proxy)`` holds in
-    libraries that ask so whether they are being traced.
+    It is the value of ``proxy.__class__``, so that ``isinstance(proxy, torch.fx.Proxy)`` is true in libraries
+    that test in this way whether they are being traced.
     """
     namesake = getattr(_torch_proxy, cls.__name__)
     return type(cls.__name__, (cls, namesake), {"__module__": cls.__module__})

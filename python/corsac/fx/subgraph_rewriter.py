@@ -1,4 +1,4 @@
-"""Replacing every match of a pattern in a graph by another subgraph."""
+"""Replaces all matches of a pattern in a graph by another subgraph."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ __all__ = [
 
 
 class Match(NamedTuple):
-    """A place where a pattern was found."""
+    """A match of a pattern."""
 
     anchor: Node
     """The node of the pattern from which the search started: the last one."""
     nodes_map: dict[Node, Node]
-    """For each node of the pattern the node of the graph it was matched to."""
+    """Matched nodes by the pattern's nodes."""
 
 
 @dataclass
 class ReplacedPatterns:
-    """A place where a pattern was found, and what stands there now."""
+    """A match of a pattern, with its replacement."""
 
     anchor: Node
     """The node of the pattern from which the search started: the last one."""
     nodes_map: dict[Node, Node]
-    """For each node of the pattern the node of the graph it was matched to."""
+    """Matched nodes by the pattern's nodes."""
     replacements: list[Node]
-    """The nodes that were added."""
+    """The new nodes."""
 
 
 _Result = TypeVar("_Result", Match, ReplacedPatterns)
@@ -59,17 +59,17 @@ def replace_pattern(
 ) -> list[Match]:
     """Replace every match of ``pattern`` in the graph of ``gm`` by ``replacement``.
 
-    A pattern is a function or module; what it does is traced, and its parameters match any value.
-    A match is a set of nodes that do the same with the same arguments, whatever they are called;
-    what the pattern returns may be used anywhere, but all other nodes only inside of the match.
-    Matches do not overlap: of those that would, the one that comes first in the graph is taken.
+    A pattern is a function or module, which is traced; its parameters match any value. A match is a set of
+    nodes with the same targets and corresponding arguments, whatever their names; results of the pattern may
+    be used anywhere, all other nodes only inside of the match. Matches do not overlap: of overlapping ones,
+    the first one in the graph is used.
 
     ``replacement`` must have as many parameters as ``pattern``, even if it does not use them.
 
     Args:
         gm: the module whose graph is changed; it is recompiled.
-        pattern: what to look for. All of its parameters must be used.
-        replacement: what to put there. Submodules and attributes it uses are copied to ``gm``.
+        pattern: the pattern. All of its parameters must be used.
+        replacement: the replacement. Submodules and attributes it uses are copied to ``gm``.
 
     Returns:
         One :class:`Match` for each replacement. Nodes of the graph in it have been erased.
@@ -97,20 +97,18 @@ def replace_pattern_with_filters(
     replacement_callback: Callable[[InternalMatch, Graph, Graph], Graph] | None = None,
     node_name_match: str = "",
 ) -> list[ReplacedPatterns]:
-    """:func:`replace_pattern` with a say in which matches are replaced, and by what.
+    """:func:`replace_pattern` with filters on matches, and replacements made per match.
 
     Args:
         gm: the module whose graph is changed; it is recompiled.
-        pattern: what to look for.
-        replacement: what to put there.
-        match_filters: functions of the match, the graph and the pattern's graph; a match is
-            replaced if all of them return true. All matches are filtered before the first one is
-            replaced.
+        pattern: the pattern.
+        replacement: the replacement.
+        match_filters: functions of the match, the graph and the pattern's graph; a match is replaced if all
+            of them return true. All matches are filtered before the first one is replaced.
         ignore_literals: let numbers, strings and other constants match any other.
-        replacement_callback: makes the replacement for a match; used in place of
-            ``replacement``.
-        node_name_match: let a node match the last node of the pattern if this is part of its
-            name, whatever it does.
+        replacement_callback: makes the replacement for a match, instead of ``replacement``.
+        node_name_match: let a node match the last node of the pattern if its name contains this text,
+            whatever its target.
 
     Returns:
         One :class:`ReplacedPatterns` for each replacement.
@@ -138,7 +136,7 @@ def _replace(
     replacement_callback: Callable[[InternalMatch, Graph, Graph], Graph] | None = None,
     node_name_match: str = "",
 ) -> list[_Result]:
-    """Replace, and answer a ``result`` for each replacement."""
+    """Replace all matches; return a ``result`` for each."""
     from .passes.utils.matcher_utils import SubgraphMatcher
 
     graph = gm.graph
@@ -188,7 +186,7 @@ def _traced(program: Any) -> Graph:
 
 
 def _has_hooks(gm: GraphModule) -> bool:
-    """Whether someone is to be told of each change."""
+    """Whether there are hooks to be called at each change."""
     return bool(gm._create_node_hooks or gm._erase_node_hooks or gm._replace_hooks)
 
 
@@ -202,9 +200,9 @@ def _attribute(module: torch.nn.Module, target: str) -> Any | None:
 
 
 def _replace_attributes(gm: GraphModule, replacement: torch.nn.Module) -> None:
-    """Copy to ``gm`` the attributes of ``replacement`` that its graph now names.
+    """Copy to ``gm`` the attributes of ``replacement`` that its graph now uses.
 
-    What ``gm`` has already under the same name stays.
+    Attributes of ``gm`` with the same name are kept.
     """
     gm.delete_all_unused_submodules()
     if isinstance(replacement, GraphModule):

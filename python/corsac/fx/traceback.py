@@ -1,7 +1,7 @@
-"""What is known about the node being made: metadata, stack traces, provenance.
+"""State of the node being made: metadata, stack traces, provenance.
 
-PyTorch's own tracers, its autograd and torch.export keep this state in ``torch.fx.traceback``.
-It is shared: what is set through either module is seen by both.
+PyTorch's own tracers, its autograd and torch.export keep this state in ``torch.fx.traceback``. It is shared:
+values set through either module are visible in both.
 """
 
 from typing import Any
@@ -13,5 +13,5 @@ globals().update({name: getattr(_shared, name) for name in __all__})
 
 
 def __getattr__(name: str) -> Any:
-    # ``current_meta`` and its like are rebound by torch.fx.traceback: they are read there.
+    # ``current_meta`` and similar names are rebound by torch.fx.traceback, so they are read from it.
     return getattr(_shared, name)

@@ -1,4 +1,4 @@
-"""Running the parts of a program that a backend supports on that backend.
+"""Lowering: the parts of a program that a backend supports run on that backend.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What a backend says of itself, and the list of those that there are."""
+"""The interface of lowering backends, and their registry."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from typing import Any
 from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule
 
-#: Entry points of packages that bring a backend: ``name = "module:BackendClass"``.
+#: Entry point group of packages that provide a backend: ``name = "module:BackendClass"``.
 ENTRY_POINTS = "corsac.lowering"
 
 
 class LoweringError(RuntimeError):
-    """A program cannot be lowered; the text says which node, part or input, and why."""
+    """A program cannot be lowered; the message names the node, part or input, and the reason."""
 
 
 class Backend(ABC):
-    """A device or runtime that parts of programs can be given to.
+    """A device or runtime that can run parts of programs.
 
-    ``supports`` and ``compile`` get types: a tensor's is a
-    :class:`corsac.lowering.TensorType` with ``dtype`` and ``shape`` (numbers, and
-    :class:`corsac.analysis.Dim` where sizes are symbols); a value that is no tensor is its own.
+    ``supports`` and ``compile`` get types: the type of a tensor is a
+    :class:`corsac.lowering.TensorType` with ``dtype`` and ``shape`` (numbers, or
+    :class:`corsac.analysis.Dim` for symbolic sizes); any other value is its own type.
 
     Attributes:
-        name: what it is registered as.
-        apart: whether inputs never share memory with weights, so that what is written to inputs is not to these.
+        name: the registered name.
+        apart: whether inputs never share memory with weights, so that writes to inputs never change weights.
     """
 
     name: str = ""
     apart: bool = False
 
     def available(self) -> str | None:
-        """Why the backend cannot be used here; None if it can."""
+        """Reason why the backend cannot be used here; None if it can."""
         return None
 
     def prepare(self, module: GraphModule) -> None:
-        """Called before the nodes of ``module`` are asked about."""
+        """Prepare for ``module``; called before :meth:`supports` is called for its nodes."""
         del module
 
     @abstractmethod
     def supports(self, node: Node, types: Mapping[Node, Any]) -> bool | str:
         """Whether the backend computes ``node`` exactly: True, or the reason why not.
 
-        Asked about nodes that only compute a value: what writes to something that is read later,
-        draws random numbers or is not known stays on the host in any case.
+        Called for nodes that only compute a value: a node that writes to a value that is read later,
+        uses random numbers or is unknown stays on the host in any case.
         """
 
     @abstractmethod
     def compile(self, part: GraphModule, types: Sequence[Any]) -> Callable[..., Any]:
-        """A function that computes what ``part`` does, for arguments of these types.
+        """A function that computes ``part``, for arguments of these types.
 
-        It has to allow calls from several threads, and to return memory that is the caller's.
+        It must be thread-safe, and its results must own their memory.
         """
 
 
@@ -68,7 +68,7 @@ _REGISTERED: dict[str, Callable[..., Backend] | str] = {
 
 
 def register_backend(name: str, factory: Callable[..., Backend], *, replace: bool = False) -> None:
-    """Make ``corsac.lower(model, name, …)`` use what ``factory(**options)`` gives.
+    """Make ``corsac.lower(model, name, …)`` use the backend that ``factory(**options)`` returns.
 
     Raises:
         ValueError: there is a backend of that name, and ``replace`` is not set.
@@ -86,7 +86,7 @@ def _all() -> dict[str, Any]:
 
 
 def backends() -> dict[str, str | None]:
-    """The backends by name: None for those that can be used here, the reason for the others."""
+    """The backends by name, with None if usable here, or else the reason why not."""
     result = {}
     for name in sorted(_all()):
         try:
@@ -97,10 +97,10 @@ def backends() -> dict[str, str | None]:
 
 
 def make_backend(backend: str | Backend, options: Mapping[str, Any]) -> Backend:
-    """The backend of that name, made with ``options``.
+    """The backend of that name, constructed with ``options``.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: there is no backend of that name.
         TypeError: it does not have these options.
     """
     if isinstance(backend, Backend):
@@ -138,10 +138,10 @@ def _check_options(name: str, factory: Callable[..., Backend], options: Mapping[
 
 
 def require(backend: Backend) -> None:
-    """That ``backend`` can be used here.
+    """Check that ``backend`` can be used here.
 
     Raises:
-        LoweringError: it cannot; the text says what is missing.
+        LoweringError: it cannot; the message gives the reason.
     """
     reason = backend.available()
     if reason is not None:

@@ -1,4 +1,4 @@
-"""corsac's own engine, as a backend: it needs no other package."""
+"""corsac's own engine as a lowering backend: it needs no other package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from corsac.onnx._translate import spec_of
 
 
 class _HostTypes(MetaRun):
-    """What calls without a rule give when the host runs them: found on meta tensors, as if on the CPU."""
+    """Result types of calls without a rule, which the host runs: found on meta tensors, reported as CPU tensors."""
 
     def __call__(self, node: Node, known: dict[Node, Any]) -> tuple[Any] | None:
         found = super().__call__(node, known)
@@ -32,7 +32,7 @@ class _HostTypes(MetaRun):
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_nested or not all(type(own) is int for own in tensor.shape):
         raise LoweringError("it has a tensor of sizes that are no numbers")
-    # Its elements are never touched, so that it takes no memory.
+    # Its elements are never touched, so it takes no physical memory.
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
 
 
@@ -44,7 +44,7 @@ class Engine(Backend):
     def __init__(
         self, *, strict: bool = False, precision: Precision = "f32", apart: bool = False
     ) -> None:
-        #: Whether results that share memory with inputs or each other have to do so.
+        #: Whether sharing of memory between results and inputs, or among results, must be kept.
         self._strict = strict
         self._precision = precision
         self.apart = apart
@@ -72,11 +72,13 @@ class Engine(Backend):
 
 
 class EnginePart:
-    """A part of a program, natively or by PyTorch, whichever is faster. What the engine refuses at run time, indices
-    out of range for instance, PyTorch runs, and raises what it raises: of the program around it nothing is done twice.
+    """A part of a program that runs natively or by PyTorch, whichever is faster.
+
+    If the engine refuses a call, for instance because of an index out of range, PyTorch runs the part and raises
+    its own error: nothing of the surrounding program runs twice.
 
     Attributes:
-        choice: who runs it.
+        choice: the choice between native code and PyTorch.
     """
 
     def __init__(self, native: NativeCall, part: GraphModule) -> None:

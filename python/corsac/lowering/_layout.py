@@ -1,6 +1,6 @@
-"""Calls that depend on how tensors lie in memory.
+"""Calls that depend on the memory layout of tensors.
 
-Results of parts lie row by row, whatever the strides of PyTorch's would be.
+Results of parts are contiguous, whatever strides PyTorch's would have.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from corsac.fx import Graph, Node
 from corsac.onnx._table import function_names
 
-#: What reads elements by their place in memory.
+#: Functions that read elements by their place in memory.
 _BY_PLACE = frozenset(["as_strided", "as_strided_copy", "as_strided_scatter", "data_ptr"])
 _VIEWS = {
     torch.ops.aten.view.default: torch.ops.aten.reshape.default,
@@ -22,8 +22,8 @@ _VIEWS = {
 
 
 def reads_by_place(graph: Graph) -> dict[Node, str]:
-    """What the calls that read elements by their place in memory depend on, with the reason why it
-    cannot be computed elsewhere."""
+    """The calls that read elements by their place in memory, and all nodes they depend on, with the reason
+    why these cannot be computed elsewhere."""
     reasons: dict[Node, str] = {}
     for node in reversed(graph.nodes):
         if node.op in ("call_function", "call_method") and function_names(node)[1] in _BY_PLACE:
@@ -34,9 +34,9 @@ def reads_by_place(graph: Graph) -> dict[Node, str]:
 
 
 def views_to_reshapes(nodes: list[Node]) -> None:
-    """Let the views among ``nodes`` copy where strides do not allow a view.
+    """Replace the views among ``nodes`` by reshapes, which copy if strides do not allow a view.
 
-    None of them may share memory with what is written to.
+    None of the nodes may share memory with a value that is written to.
     """
     for node in nodes:
         if _shows_another_type(node):

@@ -1,4 +1,4 @@
-"""From a model to one whose parts run on a backend."""
+"""Lowering of a model: parts of it run on a backend."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from corsac.lowering._partition import Partition
 from corsac.lowering._preview import Part, Placement, Preview, shown, size_bytes, total
 from corsac.onnx._translate import UNKNOWN, types_of
 
-#: What submodules that were lowered are called, with a number behind.
+#: Prefix of the names of lowered submodules; a number follows.
 PREFIX = "lowered_"
 
 
 @dataclass(slots=True)
 class _Plan:
-    """A program, with what goes where."""
+    """A program with its partition for a backend."""
 
     module: GraphModule
     types: dict[Node, Any]
@@ -70,12 +70,12 @@ class _Plan:
         )
 
     def extract(self, number: int) -> tuple[GraphModule, tuple[Node, ...], tuple[Node, ...]]:
-        """A part as a module, with what goes in and out."""
+        """A part as a module, with its input and output nodes."""
         nodes = self.partition.parts[number]
         return extract_part(self.module, nodes, _name(number))
 
     def input_check(self) -> InputCheck:
-        """What refuses inputs of other types."""
+        """The hook that refuses inputs of other types."""
         placeholders = self.module.graph.find_nodes(op="placeholder")
         return InputCheck(
             [str(node.target) for node in placeholders],
@@ -84,14 +84,14 @@ class _Plan:
         )
 
     def apply(self) -> GraphModule:
-        """The program, which becomes one that calls what the backend makes of the parts.
+        """Replace each part of the program by a call of its compiled function, and return the program.
 
         Raises:
             LoweringError: the backend cannot compile a part.
         """
         compiled = [self._compiled(number) for number in range(len(self.partition.parts))]
         parts = [dict.fromkeys(part) for part in self.partition.parts]
-        # Who writes to what has been seen to: such writes are new values in parts.
+        # Writes have been checked: within parts they are new values.
         move_parts(self.module, parts, PREFIX, writes=False)
         for number, function in enumerate(compiled):
             part = LoweredPart(_name(number), self.backend.name, function)
@@ -113,7 +113,7 @@ class _Plan:
 
 
 def _name(number: int) -> str:
-    """What the submodule is called that a part becomes."""
+    """Name of the submodule that a part becomes."""
     return f"{PREFIX}{number}"
 
 
@@ -127,30 +127,30 @@ def lower(
     min_nodes: int = 1,
     strict: bool = False,
 ) -> GraphModule:
-    """The model with all that ``backend`` supports running there, and the rest on the host.
+    """Lower a model: the nodes that ``backend`` supports run there, the rest on the host.
 
-    The result is called as the model is, with inputs of the types in the example: sizes may have
+    The result is called like the model, with inputs of the types in the example: sizes may have
     become constants, and other inputs are refused. It computes no gradients. The model stays as it
     is; weights that only parts use are not in the result's state.
 
     Args:
         model: a module in evaluation mode, or a graph module.
         backend: a name from :func:`backends`, or a backend.
-        example_inputs: a tensor or a tuple of positional inputs: tensors, of which only types
-            count, :class:`corsac.analysis.TensorSpec` with symbols for sizes that vary, others.
-        kwargs: inputs given by name.
-        options: what the backend is made with.
+        example_inputs: a tensor or a tuple of positional inputs: tensors, whose types alone matter,
+            :class:`corsac.analysis.TensorSpec` with symbols for sizes that vary, or other values.
+        kwargs: keyword inputs.
+        options: options of the backend.
         min_nodes: parts with fewer computations stay on the host.
         strict: whether it is an error if a node stays on the host.
 
     Raises:
         LoweringError: the backend is not available, the model is in training mode, or ``strict``
-            is set and a node stays: the text names the first one.
+            is set and a node stays: the message names the first one.
     """
     plan = _plan(model, backend, example_inputs, kwargs or {}, options or {}, min_nodes)
     if strict:
         _check_nothing_stays(plan)
-    # It shows the program as it was given.
+    # The preview shows the program before it is changed.
     preview = plan.preview()
     views_to_reshapes(plan.partition.functions())
     check = plan.input_check()
@@ -169,7 +169,7 @@ def preview(
     options: Mapping[str, Any] | None = None,
     min_nodes: int = 1,
 ) -> Preview:
-    """What :func:`lower` would put where, and why. Nothing is compiled."""
+    """Placement of every node by :func:`lower`, with reasons. Nothing is compiled."""
     plan = _plan(model, backend, example_inputs, kwargs or {}, options or {}, min_nodes)
     return plan.preview()
 
@@ -199,10 +199,10 @@ def _plan(
 
 
 def is_training(model: torch.nn.Module) -> bool:
-    """Whether a module is in training mode for which it matters."""
+    """Whether a module is in training mode and computes something else then."""
     if not model.training or not isinstance(model, torch.fx.GraphModule | GraphModule):
         return model.training
-    # Graphs of torch.export say that they train, and there is nothing in them that could.
+    # Graphs of torch.export have `training` set, though they contain no module that depends on it.
     nodes = model.graph.find_nodes(op="call_module")
     called = [model.get_submodule(str(node.target)) for node in nodes]
     return any(own.training and type(own).__name__ != "GuardsFn" for own in called)
@@ -216,19 +216,19 @@ def _check_evaluation(model: torch.nn.Module) -> None:
 
 
 def _captured(model: torch.nn.Module, example_inputs: ExampleInputs) -> GraphModule:
-    """The model as a graph module that has its submodules, and can be changed without it."""
+    """The model as a graph module with the same submodules, which can be changed without changing the model."""
     if isinstance(model, torch.fx.GraphModule):
         model = from_torch(model)
     if isinstance(model, GraphModule):
         return own_copy(model)
-    # Not at the top: models are compiled with what is here.
+    # Not at the top: compiled models use this module.
     from corsac._capture import graph_of
 
     return own_copy(graph_of(model, lambda: example_inputs))
 
 
 def _is_flat(module: GraphModule) -> bool:
-    """Whether the graph's inputs are the leaves of the arguments."""
+    """Whether the inputs of the graph are the flattened leaves of the arguments."""
     return getattr(module.graph._codegen, "pytree_info", None) is not None
 
 
@@ -272,7 +272,7 @@ def _check_nothing_stays(plan: _Plan) -> None:
 
 
 def _drop_unused_tensors(module: GraphModule) -> None:
-    """Remove parameters and buffers of the module itself that no node names."""
+    """Remove parameters and buffers of the module itself that no node refers to."""
     used = {str(node.target) for node in module.graph.find_nodes(op="get_attr")}
     for kind in (module._parameters, module._buffers):
         for name in [name for name in kind if name not in used]:

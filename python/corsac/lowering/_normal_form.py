@@ -1,4 +1,4 @@
-"""What is done to a program before it is asked which parts of it can be lowered."""
+"""Normalisation of a program before it is partitioned for a backend."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Types = dict[Node, Any]
 
 
 def fix_sizes(graph: Graph, types: Types) -> None:
-    """Put numbers in the place of nodes that compute them, where analysis knows them.
+    """Replace nodes that compute plain values known to the analysis by these values.
 
-    What becomes unused is removed, with assertions that hold.
+    Nodes that become unused are removed, and so are assertions that are known to hold.
     """
     for node in list(graph.nodes):
         if not node.op.startswith("call_") or holds_tensors(types[node]):
@@ -54,9 +54,9 @@ def _replaced(value: Any, node: Node, known: Any) -> Any:
 
 
 def own_attributes(graph: Graph, types: Types) -> None:
-    """Give each user of an attribute a node of its own for it, right before it.
+    """Give each user of an attribute a ``get_attr`` node of its own, directly before it.
 
-    So the attribute is where its user is, on the same side of all writes, and none goes from part to part.
+    So the attribute is read next to its user, on the same side of all writes, and is never passed between parts.
     """
     for node in graph.find_nodes(op="get_attr"):
         first, *others = node.users or [None]

@@ -1,4 +1,4 @@
-"""What backends that read ONNX models share."""
+"""Base class of backends that read ONNX models."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from corsac.onnx._translate import explain, spec_of
 
 
 class OnnxBackend(Backend):
-    """A backend that is given ONNX models.
+    """A backend that runs ONNX models.
 
-    What is supported is what corsac's table translates, less what :meth:`refuses`.
+    It supports what corsac's table translates to ONNX, less what :meth:`refuses`.
     """
 
-    #: The package that it needs, as imported and as installed.
+    #: The package that it needs: name of the module, and name to install.
     package = ("", "")
     opset = DEFAULT_OPSET
 
@@ -49,13 +49,13 @@ class OnnxBackend(Backend):
         return self.refuses(builder) or True
 
     def refuses(self, builder: Builder) -> str | None:
-        """Why the runtime does not compute these operations as torch does; None if it does."""
+        """Reason why the runtime does not compute these operations as torch does; None if it does."""
         del builder
         return None
 
     def compile(self, part: GraphModule, types: Sequence[Any]) -> Callable[..., Any]:
         inputs = tuple(spec_of(type_) for type_ in types)
-        # Writes were looked at in the whole program.
+        # Writes were checked in the whole program.
         written = Written.of_module(part, inputs, self.opset, own_inputs=True)
         model = written.proto()
         names = [x.name if x is not None else None for x in written.inputs]
@@ -63,8 +63,8 @@ class OnnxBackend(Backend):
             return OnnxCall(lambda feed: [], names, written)
         if weights_bytes(model) < LARGE:
             return OnnxCall(self.load(model.SerializeToString()), names, written)
-        # More than an ONNX message can hold: the weights lie in a file beside the model's. It may be
-        # mapped into memory by now, which on Windows keeps it from being removed.
+        # More than an ONNX message can hold: the weights are in a file beside the model's. The runtime may
+        # have mapped it into memory, and Windows does not remove mapped files.
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "part.onnx"
             save(model, path)
@@ -73,23 +73,23 @@ class OnnxBackend(Backend):
 
     @abstractmethod
     def load(self, model: bytes | Path) -> Callable[[dict[str, torch.Tensor]], list[torch.Tensor]]:
-        """A function from inputs by name to the outputs, in order. ``model`` is a message, or a file
-        with one, which is gone afterwards."""
+        """A function from inputs by name to the outputs, in order. ``model`` is a serialised model, or a file
+        with one, which is deleted afterwards."""
 
 
 class OnnxCall:
-    """Calls an ONNX model as the part that it was made of.
+    """Calls an ONNX model with the signature of the part it was exported from.
 
     Args:
-        run: what runs the model.
+        run: runs the model.
         names: the names of the inputs; None for those that the model does not have.
-        written: what the part's graph became.
+        written: the exported graph of the part.
     """
 
     def __init__(self, run: Callable[..., Any], names: list[str | None], written: Written) -> None:
         self._run, self._names = run, names
         leaves, self._spec = torch.utils._pytree.tree_flatten(written.result)
-        # What a result is made of: the next tensor, the next one as a size, or a constant.
+        # Leaves of the result: the next tensor, the next tensor as a size, or a constant.
         self._leaves: list[tuple[str, Any]] = []
         for leaf in leaves:
             if isinstance(leaf, Tensor):

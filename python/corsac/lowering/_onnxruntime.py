@@ -20,8 +20,8 @@ class OnnxRuntime(OnnxBackend):
     """ONNX Runtime.
 
     Args:
-        providers: its execution providers, the first that can run an operator being asked.
-        threads: threads for one operator; PyTorch's number by default.
+        providers: its execution providers; the first that can run an operator does.
+        threads: number of threads for one operator; PyTorch's by default.
     """
 
     name = "onnxruntime"
@@ -43,14 +43,14 @@ class OnnxRuntime(OnnxBackend):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self._threads or torch.get_num_threads()
         options.log_severity_level = 4
-        # Threads that wait in a loop take the processor from PyTorch's.
+        # Spinning threads would take processor time from PyTorch's.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         given = str(model) if isinstance(model, Path) else model
         session = onnxruntime.InferenceSession(given, options, providers=self._providers)
 
         def run(feed: dict[str, torch.Tensor]) -> list[torch.Tensor]:
             found = session.run(None, {name: x.numpy() for name, x in feed.items()})
-            # An output may be memory that belongs to the session or to an input.
+            # The memory of an output may belong to the session or to an input.
             owned = [array if array.flags.owndata else array.copy() for array in found]
             return [torch.from_numpy(array) for array in owned]
 
@@ -77,7 +77,7 @@ class OnnxRuntime(OnnxBackend):
     def _missing_kernel(
         self, builder: Builder, operation: Operation, dtypes: tuple[Any, ...]
     ) -> str | None:
-        """Whether a session of this operation alone can be made: kernels go by dtypes only."""
+        """Reason why no session of this operation alone can be made, or None: kernels depend on dtypes only."""
         import onnxruntime
 
         helper = require_onnx().helper

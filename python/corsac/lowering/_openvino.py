@@ -12,9 +12,9 @@ from corsac.lowering._backend import LoweringError
 from corsac.lowering._onnx_backend import OnnxBackend
 from corsac.onnx._builder import Builder
 
-#: OpenVINO's CPU device computes integers in 32 bits; a few sums of these still fit.
+#: Bound of int64 inputs: OpenVINO's CPU device computes integers in 32 bits, and a few sums of these still fit.
 _LARGEST = 2**30
-#: Integers of these types stay at their largest and smallest instead of wrapping around.
+#: Integers of these types saturate instead of wrapping around.
 _CLAMPED = {torch.uint8, torch.int8, torch.int16}
 _WRAPPING = {"Add", "Sub", "Neg", "Abs", "Div", "Cast"}
 _GROWING = {"Mul", "Pow", "ReduceProd", "ReduceSum", "CumSum", "MatMul", "Einsum"}
@@ -45,7 +45,7 @@ class OpenVino(OnnxBackend):
         for operation in builder.operations:
             (first, *_) = operation.outputs
             if operation.kind == "GatherElements" and operation.inputs[0] in sliced:
-                # It exchanges the two, and then finds that the shapes do not fit.
+                # It swaps the two operators, and then the shapes do not fit.
                 return "OpenVINO cannot gather from what is larger than the index"
             if operation.kind == "Mod" and builder.dtypes[first].is_floating_point:
                 return "OpenVINO computes remainders of floats from rounded quotients"
@@ -70,7 +70,7 @@ class OpenVino(OnnxBackend):
         read = (str(model),) if isinstance(model, Path) else (model, b"")
         compiled = core.compile_model(core.read_model(*read), self._device, config)
 
-        # Inputs that nothing depends on are gone.
+        # Unused inputs have been removed from the compiled model.
         names = {name for port in compiled.inputs for name in port.names}
 
         def run(feed: dict[str, torch.Tensor]) -> list[torch.Tensor]:
@@ -89,7 +89,7 @@ class OpenVino(OnnxBackend):
 
 
 def _sizes(builder: Builder) -> set[str]:
-    """What is computed from shapes alone."""
+    """The names of values that are computed from shapes and constants alone."""
     found = {name for name, tensor in builder.constants.items() if tensor.dtype == torch.int64}
     for operation in builder.operations:
         known = operation.kind == "Shape" or all(name in found for name in operation.inputs)

@@ -1,4 +1,4 @@
-"""What stands in the program for what was lowered."""
+"""Lowered parts as submodules, and the check of a lowered program's inputs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _ARITHMETIC = {
 
 
 class LoweredPart(UnhookedModule):
-    """Calls what a backend made of a part.
+    """Calls the function that a backend compiled from a part.
 
-    Results are new tensors without a history: autograd does not see what a part computes. Copies
-    share what the backend made; pickling is refused, since it is open in this process.
+    Results are new tensors without autograd history. Copies share the compiled function; pickling is
+    refused, since the function exists in this process only.
     """
 
     def __init__(self, name: str, backend: str, function: Callable[..., Any]) -> None:
@@ -61,10 +61,10 @@ class LoweredPart(UnhookedModule):
 
 
 class InputCheck:
-    """Checks that a lowered program is called with what it was lowered for.
+    """Checks that a lowered program is called with inputs of the types it was lowered for.
 
-    It is a forward pre-hook. Sizes that the program depends on may have become constants, so that
-    other ones would give wrong results rather than errors.
+    It is a forward pre-hook. Sizes may have become constants of the program, so that other sizes would
+    give wrong results rather than errors.
     """
 
     def __init__(self, names: Sequence[str], types: Sequence[Any], *, flat: bool) -> None:
@@ -88,7 +88,7 @@ class InputCheck:
 
 def _check(name: str, type_: Any, value: Any, symbols: dict[str, int]) -> None:
     if type_ is UNKNOWN:
-        # Nothing was made for it: no part reads it.
+        # No part reads it.
         return
     if isinstance(type_, TensorType):
         expected = shown(type_)
@@ -105,7 +105,7 @@ def _check(name: str, type_: Any, value: Any, symbols: dict[str, int]) -> None:
             if isinstance(size, int):
                 fits = size == actual
             elif str(size).isidentifier():
-                # A symbol stands for any size from 2.
+                # A symbol stands for any size of at least 2.
                 fits = actual >= 2 and symbols.setdefault(str(size), actual) == actual
             else:
                 fits = True
@@ -135,7 +135,7 @@ def _meaning(size: Dim, symbols: dict[str, int]) -> str:
 
 
 def _check_sums(name: str, type_: Any, value: Any, symbols: dict[str, int]) -> None:
-    """Sizes that are expressions over symbols."""
+    """Check sizes that are expressions over symbols."""
     if not isinstance(type_, TensorType):
         return
     for size, actual in zip(type_.shape, value.shape, strict=True):

@@ -1,4 +1,4 @@
-"""Which nodes go into which part."""
+"""Partition of a program into parts for a backend, and the host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from corsac.passes._writes import Writes
 
 Types = dict[Node, Any]
 
-# What only shows a value in another way.
+# Functions that return their input in another shape or type, without computing.
 _VIEWS = frozenset(
     [
         "view",
@@ -55,10 +55,10 @@ _VIEW_MODULES = (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.Dropout2d
 
 
 class Partition:
-    """Puts the nodes that a backend supports into parts.
+    """Groups the nodes that a backend supports into parts.
 
     Attributes:
-        reasons: why nodes stay on the host.
+        reasons: why nodes stay on the host, by node.
         parts: the nodes of each part, in order.
     """
 
@@ -93,11 +93,11 @@ class Partition:
         return answer if isinstance(answer, str) else "the backend does not support it"
 
     def numbers(self) -> Mapping[Node, int]:
-        """The number of the part that each node is in."""
+        """The number of the part of each node."""
         return {node: number for number, part in enumerate(self.parts) for node in part}
 
     def functions(self) -> list[Node]:
-        """The nodes that are functions of their inputs, and share memory with nothing that is written to."""
+        """The nodes that are functions of their inputs, and share no memory with values that are written to."""
         return [node for node in self.graph.nodes if node not in self._not_functions]
 
     def _grow(self) -> list[list[Node]]:
@@ -107,10 +107,10 @@ class Partition:
             if node not in self.reasons and self.writes.written(node):
                 reader = self.writes.read_before(node, self.reasons)
                 if reader is not None:
-                    # The part would give what it has written.
+                    # The part would return the value after the write.
                     self.reasons[node] = f"{reader.name}, on the host, reads what was there before"
         for node in list(self.reasons):
-            # What is kept for another reason and writes is a barrier too.
+            # A node that is kept for another reason and writes is a barrier too.
             self.writes.refuse(node, self.reasons[node])
         for node, reason in self.writes.refused.items():
             self.reasons.setdefault(node, reason)
@@ -125,7 +125,7 @@ class Partition:
         for node in self.graph.nodes:
             container = self._container(node)
             if container in part_of:
-                # Parts take and give tensors: items are in the part of their container.
+                # Inputs and outputs of parts are tensors: items are in the part of their container.
                 part_of[node] = part_of[container]
             if node in part_of:
                 parts[part_of[node]].append(node)
@@ -134,7 +134,7 @@ class Partition:
         return sorted((part for part in parts if part), key=lambda part: part[0])
 
     def _keep_writes_to_others(self, part_of: Mapping[Node, int]) -> bool:
-        """Parts write to nothing that they are given: who does stays; answers whether there was one."""
+        """Keep nodes on the host that write to an input of their part; return whether there was one."""
         changed = False
         for node, part in part_of.items():
             written = self.writes.written(node)
@@ -145,7 +145,7 @@ class Partition:
         return changed
 
     def _keep_with_users(self) -> None:
-        """Attributes that the host uses stay there, and items of containers with them."""
+        """Keep attributes that the host uses on the host, and items of containers with their container."""
         for node in self.graph.nodes:
             if node.op == "get_attr" and any(user in self.reasons for user in node.users):
                 self.reasons.setdefault(node, "the host uses it")
@@ -154,14 +154,14 @@ class Partition:
                 self.reasons.setdefault(node, f"{container.name}, a container, is on the host")
 
     def _container(self, node: Node) -> Any:
-        """What ``node`` takes an item out of, if that is a container of tensors."""
+        """The container of tensors that ``node`` takes an item out of, or None."""
         source = node.args[0] if node.target is operator.getitem else None
         type_ = self.types[source] if isinstance(source, Node) else None
         holds = isinstance(type_, (tuple, list, dict)) and holds_tensors(type_)
         return source if holds else None
 
     def _dissolve(self, min_nodes: int) -> bool:
-        """Leave what is too small on the host; answers whether something was."""
+        """Leave parts with too few computations on the host; return whether there was one."""
         changed = False
         for part in self.parts:
             count = sum(self._computes(node) for node in part)
@@ -174,7 +174,7 @@ class Partition:
         return changed
 
     def _computes(self, node: Node) -> bool:
-        """Whether a node does more than to show a value in another way."""
+        """Whether a node computes tensors, other than as a view."""
         if node.op == "get_attr" or not holds_tensors(self.types[node]):
             return False
         if node.op == "call_module":

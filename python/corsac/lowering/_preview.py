@@ -1,4 +1,4 @@
-"""What goes where, and why."""
+"""Previews of a lowering: the place of each node, with reasons."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from corsac.onnx._types import TensorType, name_of
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where one node runs.
+    """The place where one node runs.
 
     Attributes:
         node: its name.
         op: its opcode.
-        target: what it calls.
-        part: the number of the part that it is in; None on the host.
+        target: its target.
+        part: the number of its part; None on the host.
         reason: why it is on the host; None in a part.
-        source: the line of the program that made it, where that is known.
+        source: its source line, ``file:line``, if known.
     """
 
     node: str
@@ -33,15 +33,15 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What runs on the backend at once.
+    """Nodes that run on the backend in one call.
 
     Attributes:
         name: the submodule that it becomes.
         nodes: the names of its nodes.
-        inputs: the values that go in, as text: ``x: float32[1, 3]``.
-        outputs: the values that come out.
-        input_bytes: bytes that go in; None where sizes are symbols.
-        output_bytes: bytes that come out.
+        inputs: its inputs, as text: ``x: float32[1, 3]``.
+        outputs: its outputs, likewise.
+        input_bytes: size of the inputs in bytes; None if sizes are symbols.
+        output_bytes: size of the outputs in bytes, likewise.
     """
 
     name: str
@@ -54,12 +54,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Where each node of a program goes.
+    """The placement of a program's nodes.
 
     Attributes:
-        backend: the backend's name.
+        backend: the name of the backend.
         placements: the calls of the program, in order.
-        parts: what runs on the backend.
+        parts: the parts that run on the backend.
     """
 
     backend: str
@@ -68,7 +68,7 @@ class Preview:
 
     @property
     def transfers(self) -> int:
-        """How many values go into parts and come out of them."""
+        """Number of inputs and outputs of all parts."""
         return sum(len(part.inputs) + len(part.outputs) for part in self.parts)
 
     @property
@@ -77,7 +77,7 @@ class Preview:
         return tuple(row for row in self.placements if row.part is None)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """The preview as plain data."""
         return asdict(self) | {"transfers": self.transfers}
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ class Preview:
         yield self.summary()
 
     def summary(self) -> str:
-        """One line: how much is lowered."""
+        """One line: numbers of lowered calls, parts and transfers."""
         lowered = sum(row.part is not None for row in self.placements)
         return (
             f"{lowered} of {len(self.placements)} calls on {self.backend} in {len(self.parts)} "
@@ -107,7 +107,7 @@ class Preview:
 
 
 def shown(type_: Any) -> str:
-    """``float32[1, 3]``."""
+    """A type as text, such as ``float32[1, 3]``."""
     if isinstance(type_, TensorType):
         return f"{name_of(type_.dtype)}[{', '.join(map(str, type_.shape))}]"
     if isinstance(type_, (tuple, list)):
@@ -116,7 +116,7 @@ def shown(type_: Any) -> str:
 
 
 def size_bytes(type_: Any) -> int | None:
-    """What a value takes."""
+    """Size of a value's tensors in bytes; None if a size is a symbol."""
     if isinstance(type_, TensorType):
         numel = math.prod(type_.shape)
         return numel * type_.dtype.itemsize if isinstance(numel, int) else None
@@ -126,7 +126,7 @@ def size_bytes(type_: Any) -> int | None:
 
 
 def total(sizes: Iterable[int | None]) -> int | None:
-    """The sum; None where one is not known."""
+    """The sum; None if one of the sizes is unknown."""
     known = list(sizes)
     return None if None in known else sum(known)
 

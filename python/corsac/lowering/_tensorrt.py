@@ -1,4 +1,4 @@
-"""TensorRT, by way of ONNX Runtime."""
+"""TensorRT, through ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PROVIDER = "TensorrtExecutionProvider"
 
 
 class TensorRT(OnnxRuntime):
-    """TensorRT: what it does not compile, ONNX Runtime computes with CUDA or on the CPU.
+    """TensorRT; operators that it does not compile run with ONNX Runtime on CUDA or on the CPU.
 
     Inputs and outputs are on the CPU.
 

@@ -1,4 +1,4 @@
-"""What is wrong with what a backend makes of a graph."""
+"""Checks a backend on a graph: compilation, calls, results and gradients."""
 
 from __future__ import annotations
 
@@ -18,30 +18,28 @@ from corsac.minifier._child import announce
 from corsac.minifier._difference import Values, as_good, difference, not_finite
 from corsac.minifier._fault import DIFFERS, Fault
 
-#: How closely a backend is looked at; each includes those before it.
+#: Thoroughness of the check of a backend; each level includes those before it.
 Look: TypeAlias = Literal["compile", "run", "accuracy"]
 LOOKS: tuple[Look, ...] = get_args(Look)
-#: What a process is at, as it is announced, while PyTorch runs a graph.
+#: The phase announced while PyTorch runs a graph.
 BY_PYTORCH = "run by PyTorch"
-#: What products in bfloat16 may differ by.
+#: Relative tolerance of products in bfloat16.
 _BF16 = 2e-2
 
 
 @dataclass(frozen=True)
 class BackendFails:
-    """``fails(module, inputs)`` for a backend: what :func:`corsac.minify` is to look for.
+    """``fails(module, inputs)`` for a backend, to be passed to :func:`corsac.minify`.
 
     Attributes:
-        backend: a name or a function, as for :func:`corsac.compile`; a compiler of AOTAutograd's graphs,
-            too.
-        look: ``"compile"``: whether it raises, crashes or hangs when it compiles. ``"run"``: also when
-            what it compiled is called, and whether that gives NaN or infinity where PyTorch does not.
-            ``"accuracy"``: also whether results, gradients, or what is written to inputs and buffers
-            differ from PyTorch's.
-        options: for the backend.
-        tolerance: what an element may differ by, as a part of itself, and ten times less as a part of
-            the largest; by default 1e-4 for float32.
-        grad: whether autograd is on, and gradients are looked at.
+        backend: a name or a function, as for :func:`corsac.compile`, or a compiler of AOTAutograd's graphs.
+        look: ``"compile"``: raising, crashing or hanging at compilation is a fault. ``"run"``: also when the
+            compiled graph is called, and NaN or infinity where PyTorch has none. ``"accuracy"``: also
+            results, gradients, or values written to inputs and buffers that differ from PyTorch's.
+        options: options of the backend.
+        tolerance: allowed difference of an element, relative to itself, and a tenth of it relative to the
+            largest element; by default 1e-4 for float32.
+        grad: whether autograd is on and gradients are compared.
     """
 
     backend: str | Callable[..., Any]
@@ -66,7 +64,7 @@ class BackendFails:
         return f"BackendFails({self.arguments(getattr(backend, '__name__', str(backend)))})"
 
     def arguments(self, backend: str) -> str:
-        """The arguments that make this, with ``backend`` for the backend."""
+        """Arguments of the constructor as source code, with ``backend`` for the backend."""
         given = [backend, f'look="{self.look}"']
         for name, own in (("options", self.options), ("tolerance", self.tolerance)):
             if own is not None:
@@ -82,7 +80,7 @@ class BackendFails:
             preload(self.options or {})
 
     def compile(self, module: GraphModule, inputs: list[Any]) -> Callable[..., Any] | None:
-        """What the backend makes of the graph; None if it declines."""
+        """Have the backend compile the graph; None if it declines."""
         from corsac.backends import Declined, hand_over, lookup_backend
 
         backend = lookup_backend(self.backend)
@@ -98,7 +96,7 @@ class BackendFails:
     def of_calls(
         self, compiled: Callable[..., Any], module: GraphModule, inputs: list[Any]
     ) -> Fault | None:
-        """What is wrong with calls of what the backend made."""
+        """Call the compiled graph and return the fault, if there is one."""
         tolerance = self.tolerance
         if tolerance is None and (self.options or {}).get("precision") == "bf16":
             tolerance = _BF16
@@ -120,7 +118,7 @@ class BackendFails:
     def _left_behind(
         self, function: Callable[..., Any], module: torch.nn.Module, inputs: list[Any], phase: str
     ) -> Values:
-        """Results, inputs and buffers after a call, and gradients. Nothing of ``module`` is changed."""
+        """Results, gradients, and inputs and buffers after a call. ``module`` is not changed."""
         given = copies(inputs)
         with torch.random.fork_rng(devices=[]), _buffers_kept(module) as buffers:
             torch.manual_seed(0)
@@ -129,7 +127,7 @@ class BackendFails:
                 results = tree_leaves(function(*given))
                 values = [(f"result {number}", own) for number, own in enumerate(results)]
                 values += self._gradients(results, given, module, phase)
-            # Inputs may have been results as well, so that this is after the gradients.
+            # After the gradients, since a result may be one of the inputs.
             values += [(f"input {n} after the call", own) for n, own in enumerate(given)]
             values += [(f"{n} after the call", own.clone()) for n, own in buffers]
         return [(n, x.detach() if isinstance(x, torch.Tensor) else x) for n, x in values]
@@ -153,7 +151,7 @@ class BackendFails:
         return [(n, g) for (n, _), g in zip(named, gradients, strict=True)]
 
     def _in_float64(self, module: GraphModule, inputs: list[Any]) -> Values | None:
-        """What PyTorch leaves behind with numbers of twice as many bits; None if it cannot."""
+        """Values of a run by PyTorch in float64; None if that fails."""
 
         def widened(value: Any) -> Any:
             if not isinstance(value, torch.Tensor) or not value.is_floating_point():
@@ -168,7 +166,7 @@ class BackendFails:
 
 
 def _returning_a_tuple(module: GraphModule) -> GraphModule:
-    """The module with a graph that returns the values in what it returned, as graphs for backends do."""
+    """The module, its graph returning a flat tuple of the values, as graphs for backends do."""
     (output,) = module.graph.find_nodes(op="output")
     leaves = list(_leaves(output.args[0]))
     if type(output.args[0]) is not tuple or len(leaves) != len(output.args[0]):
@@ -188,8 +186,8 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def unboxed(checked: Any) -> Callable[..., Any]:
-    """What a backend compiled, as a function of arguments one by one: compilers of AOTAutograd's graphs
-    return functions of a list."""
+    """A compiled graph as a function of separate arguments; AOTAutograd's compilers return functions of one
+    list."""
     compiled = getattr(checked, "compiled", checked)
     if getattr(compiled, "_boxed_call", False):
         return lambda *args: compiled(list(args))
@@ -198,7 +196,7 @@ def unboxed(checked: Any) -> Callable[..., Any]:
 
 @contextmanager
 def _buffers_kept(module: torch.nn.Module) -> Iterator[list[tuple[str, torch.Tensor]]]:
-    """The buffers of a module, that are again what they were when this ends."""
+    """Buffers of a module, restored on exit."""
     buffers = list(module.named_buffers())
     kept = [own.clone() for _, own in buffers]
     try:

@@ -1,4 +1,4 @@
-"""A graph with inputs, that may show a fault."""
+"""A graph with inputs that may show a fault."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Case:
 
     @property
     def calls(self) -> list[Node]:
-        """Its calls, in order."""
+        """Calls of the graph, in order."""
         return [node for node in self.module.graph.nodes if node.op.startswith("call_")]
 
     def copied_inputs(self) -> list[Any]:
-        """Inputs that may be written to."""
+        """Copies of the inputs, which may be written to."""
         return copies(self.inputs)
 
     def runs(self, grad: bool = False) -> bool:
-        """Whether PyTorch can run it, with gradients or without."""
+        """Whether PyTorch can run the graph, with gradients or without."""
         try:
             with torch.set_grad_enabled(grad):
                 self.module(*self.copied_inputs())
@@ -46,17 +46,15 @@ class Case:
         return True
 
     def values(self) -> dict[Node, Any]:
-        """The value of each node, as it was when it was computed; if autograd is on, with whether it wants
-        a gradient."""
+        """Value of each node at the time it was computed, with ``requires_grad`` if autograd is on."""
         recorder = _Values(self.module)
         recorder.run(*self.copied_inputs())
         return recorder.values
 
     def part(self, kept: set[Node], values: dict[Node, Any], results: set[Node]) -> Case | None:
-        """The calls and attributes in ``kept``; what they read besides are inputs with its value.
+        """The calls and attributes in ``kept``; other values that they read become inputs.
 
-        Results are those of ``results`` that are kept, and what no other kept call reads. None if a
-        value can be neither an input nor written down.
+        The results are the kept ones of ``results``, and values that no other kept call reads. None if a
         """
         graph, inputs = Graph(), []
         places: dict[Node, Any] = {}
@@ -108,7 +106,7 @@ class _Values(Interpreter):
 
 
 def copies(inputs: list[Any]) -> list[Any]:
-    """Inputs that may be written to; one tensor given twice stays one."""
+    """Copies of the inputs, which may be written to; one tensor given twice stays one."""
     made: dict[int, Any] = {}
     for own in inputs:
         if id(own) not in made:
@@ -117,7 +115,7 @@ def copies(inputs: list[Any]) -> list[Any]:
 
 
 def copied(value: Any) -> Any:
-    """A tensor with the same values, that may be written to; anything else as it is."""
+    """A copy of a tensor, which may be written to; any other value unchanged."""
     if not isinstance(value, torch.Tensor):
         return value
     return value.detach().clone().requires_grad_(value.requires_grad)

@@ -22,38 +22,38 @@ import torch
 from corsac import _repro_switch
 from corsac.minifier._fault import Fault, crashed, hung
 
-#: How long a process outlives its limit if nobody is left to end it, in seconds.
+#: Seconds that a process lives past its limit if nobody is left to end it.
 _GRACE = 10
-#: How much of what a process writes to stderr is looked at, in bytes.
+#: Number of bytes read from the end of a process's stderr.
 _TAIL = 4096
-#: How long a process is waited for at a time, in seconds.
+#: Seconds of one wait for output of a process.
 _TURN = 0.5
 
-# Called with each phase of the work, in the processes that listen.
+# Called with each phase of the work, in processes that have set it.
 _listener: Callable[[str], None] | None = None
 
 
 def announce(phase: str) -> None:
-    """Say what comes next: ``"compiled"`` where a graph will be compiled."""
+    """Announce the phase that begins: ``"compiled"`` before a graph is compiled."""
     if _listener is not None:
         _listener(phase)
 
 
 def listen(listener: Callable[[str], None] | None) -> None:
-    """Have ``listener`` called with each phase that this process announces."""
+    """Set the function to be called with each phase that this process announces."""
     global _listener
     _listener = listener
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How work in a process of its own ended.
+    """Outcome of work in a process of its own.
 
     Attributes:
-        answer: what it answered; None if it crashed or hung.
-        fault: how it crashed or hung, if it did.
-        seconds: how long it took.
-        phase: what it was at last.
+        answer: the value that the work returned; None if it crashed or hung.
+        fault: the crash or hang, if there was one.
+        seconds: duration.
+        phase: the last phase that was announced.
     """
 
     answer: Any
@@ -63,21 +63,21 @@ class Ended:
 
 
 def can_fork() -> bool:
-    """Whether this process can be forked: on no other system than POSIX ones, and not with CUDA."""
+    """Whether this process can be forked: on POSIX systems only, and not with CUDA initialised."""
     return hasattr(os, "fork") and not torch.cuda.is_initialized()
 
 
 def in_child(
     work: Callable[[], Any], seconds: float, waiting: Callable[[], None] | None = None
 ) -> Ended:
-    """Do ``work`` in a forked process, which is ended if it takes longer than ``seconds``.
+    """Run ``work`` in a forked process, which is killed if it takes longer than ``seconds``.
 
-    The process has one thread of PyTorch, since those of its parent are not there, and nothing of what
-    it writes is seen.
+    The process has a single PyTorch thread, since its parent's threads do not exist in it, and its output is
+    discarded.
 
     Args:
-        work: answers something that JSON can hold.
-        seconds: counted from the last phase that ``work`` announced.
+        work: returns a value that JSON can hold.
+        seconds: limit, counted from the last phase that ``work`` announced.
         waiting: called about twice a second meanwhile.
     """
     start = time.monotonic()
@@ -107,21 +107,21 @@ def in_child(
 
 
 def _fork(work: Callable[[], Any], stderr: int, cache: str, seconds: float) -> tuple[int, int]:
-    """Start a process that does ``work``: its id, and what reads the lines that it sends.
+    """Start a process that runs ``work``; return its id and the pipe to read its lines from.
 
     Args:
         work, seconds: as for :func:`in_child`.
-        stderr: a file that gets what the process writes there.
-        cache: a folder for what inductor compiles.
+        stderr: file descriptor for the process's stderr.
+        cache: folder for inductor's compiled code.
     """
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        # That this process may have threads: what they hold is the risk that hangs are confirmed for.
+        # The warning is that this process may have threads: for that, hangs are confirmed.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
         os.close(reader)
-        # What a process that is ended leaves half written is for nobody else.
+        # A process that is killed leaves half-written files, which no other process must read.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
         _be_child(work, writer, stderr, seconds)
     os.close(writer)
@@ -131,7 +131,7 @@ def _fork(work: Callable[[], Any], stderr: int, cache: str, seconds: float) -> t
 def _read(
     reader: int, lines: list[str], seconds: float, waiting: Callable[[], None] | None
 ) -> bool:
-    """Add the lines that a process sends to ``lines``; answers whether it ended, or said all, in time."""
+    """Append the lines that a process sends to ``lines``; return whether it ended, or returned its result, in time."""
     pending = b""
     deadline = time.monotonic() + seconds
     while True:
@@ -139,7 +139,7 @@ def _read(
         if now >= deadline:
             return False
         ready, _, _ = select.select([reader], [], [], min(deadline - now, _TURN))
-        # Time in which this process was stopped is not the other's.
+        # Time in which this process itself was suspended does not count.
         deadline += max(time.monotonic() - now - 2 * _TURN, 0.0)
         if waiting is not None:
             waiting()
@@ -157,14 +157,14 @@ def _read(
 
 
 def _tail(file: BinaryIO) -> str:
-    """The last of what was written to a file."""
+    """The end of a file."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(size - _TAIL, 0))
     return file.read().decode(errors="replace")
 
 
 def _end(pid: int) -> None:
-    """End a process and what it started."""
+    """Kill a process and its children."""
     for kill in (os.killpg, os.kill):
         try:
             kill(pid, signal.SIGKILL)
@@ -173,10 +173,10 @@ def _end(pid: int) -> None:
 
 
 def _be_child(work: Callable[[], Any], writer: int, stderr: int, seconds: float) -> NoReturn:
-    """Do ``work`` and end; never returns to what the parent was at."""
+    """Run ``work`` and exit; never return to the parent's code."""
     try:
         os.setpgid(0, 0)
-        # It ends by itself if its parent is gone.
+        # The alarm ends it if its parent is gone.
         for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGABRT, signal.SIGSEGV):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -189,7 +189,7 @@ def _be_child(work: Callable[[], Any], writer: int, stderr: int, seconds: float)
         gc.disable()
         torch.set_num_threads(1)
         if "torch._inductor.config" in sys.modules:
-            # Its compiling processes are the parent's.
+            # The pool of compiling processes belongs to the parent.
             sys.modules["torch._inductor.config"].compile_threads = 1
         _repro_switch.remove_from_environment()
 

@@ -1,4 +1,4 @@
-"""Whether results are what PyTorch's are."""
+"""Compares results with PyTorch's."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 
 from corsac.minifier._fault import DIFFERS, NOT_FINITE, Fault
 
-#: What an element may differ by, by element type, as a part of itself; a tenth of it as a part of the
-#: largest element (at least 1), since sums lose what is small.
+#: Relative tolerance of an element, by element type; also a tenth of it relative to the largest element (at
+#: least 1), since sums lose small terms.
 TOLERANCES = {
     torch.float16: 2e-3,
     torch.bfloat16: 1.6e-2,
@@ -19,10 +19,10 @@ TOLERANCES = {
     torch.complex64: 1e-4,
     torch.complex128: 1e-6,
 }
-#: A result is as good as PyTorch's if it is that much further from the result in float64, or less.
+#: Factor by which the error against float64 may exceed that of PyTorch's own result.
 _AS_FAR = 10.0
 
-#: What a call leaves behind: named values.
+#: Values after a call, with their names.
 Values = Sequence[tuple[str, Any]]
 
 
@@ -32,8 +32,8 @@ def not_finite(values: Values) -> bool:
 
 
 def difference(found: Values, expected: Values, tolerance: float | None) -> Fault | None:
-    """The first thing in which ``found`` is not as ``expected``: NaN and infinities first, then types,
-    then values."""
+    """The first difference of ``found`` from ``expected``: NaN and infinities first, then types, then
+    values."""
     for (name, own), (_, other) in zip(found, expected, strict=False):
         if _is_float(own) and _is_float(other) and own.shape == other.shape:
             bad = ~own.isfinite() & other.isfinite()
@@ -56,8 +56,8 @@ def difference(found: Values, expected: Values, tolerance: float | None) -> Faul
 
 
 def as_good(found: Values, expected: Values, exact: Values, tolerance: float | None) -> bool:
-    """Whether ``found`` is about as near to results in float64 as PyTorch's are: rounding that a graph
-    makes large is no fault."""
+    """Whether ``found`` is about as near to the results in float64 as PyTorch's: rounding errors that a graph
+    amplifies are no fault."""
     if not len(found) == len(expected) == len(exact):
         return False
     for (_, own), (_, other), (_, true) in zip(found, expected, exact, strict=True):
@@ -78,7 +78,7 @@ def _differs(what: str, text: str) -> Fault:
 
 
 def _distance(own: torch.Tensor, other: torch.Tensor, tolerance: float | None) -> str | None:
-    """How far two tensors of one type are apart, if that is too far."""
+    """Description of how far apart two tensors of one type are; None if within the tolerance."""
     own, other = own.detach(), other.detach()
     if other.dtype not in TOLERANCES:
         if torch.equal(own, other):

@@ -1,4 +1,4 @@
-"""What is wrong with a graph, and what tells one fault from another."""
+"""Faults of a graph, and the signatures that distinguish them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from corsac.fx import GraphModule
 
-#: What tells one message from another is not in numbers, addresses and names of values.
+#: Parts of messages that do not distinguish faults: numbers, addresses, names of values.
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?(e[+-]?\d+)?|%\w+|'[^']*'|\"[^\"]*\"")
-#: What programs that abort say last. Whatever else is on stderr says nothing of the fault.
+#: Last messages of programs that abort; the rest of stderr does not describe the fault.
 _LAST_WORDS = re.compile(
     r"what\(\):|assert|panicked|fatal|terminate called|free\(\)|malloc|corrupt|overflow", re.I
 )
@@ -24,12 +24,12 @@ Fails = Callable[[GraphModule, list[Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a graph.
+    """A fault of a graph.
 
     Attributes:
-        signature: what tells it from other faults: the class of an exception and its message without
+        signature: distinguishes it from other faults: the class of an exception and its message without
             numbers and names; the signal of a crash; a kind of wrong result.
-        text: what was said of it, as it was said.
+        text: the message in full.
     """
 
     signature: str
@@ -37,25 +37,25 @@ class Fault:
 
     @property
     def kind(self) -> str:
-        """In one word: ``crashes``, ``hangs``, ``differs``, ``not-finite`` or ``raises``."""
+        """One of ``crashes``, ``hangs``, ``differs``, ``not-finite`` and ``raises``."""
         first = re.match(r"[^\s:]*", self.signature)[0]
         if first in ("crashes", "hangs", "differs"):
             return first
         return "not-finite" if self.signature.startswith(NOT_FINITE) else "raises"
 
 
-#: How the signatures of two kinds of wrong results begin.
+#: Beginnings of the signatures of two kinds of wrong results.
 NOT_FINITE, DIFFERS = "NaN or infinity where PyTorch has none", "differs from PyTorch"
 
 
 def raised(error: BaseException) -> Fault:
-    """An exception, as a fault."""
+    """An exception as a fault."""
     said = _VARYING.sub("…", _first_line(str(error)))
     return Fault(f"{type(error).__name__}: {said}", f"{type(error).__name__}: {error}")
 
 
 def answered(answer: Any) -> Fault | None:
-    """What a function ``fails`` returned, as a fault."""
+    """The value that a function ``fails`` returned, as a fault."""
     if isinstance(answer, Fault):
         return answer
     if answer is None or answer is False:
@@ -65,12 +65,12 @@ def answered(answer: Any) -> Fault | None:
 
 
 def crashed(status: int, phase: str, stderr: str) -> Fault:
-    """A process that ended before it said what it found.
+    """The fault of a process that ended without a result.
 
     Args:
-        status: its exit status, or the negative number of the signal that ended it.
-        phase: what it was at: ``"compiled"`` for a graph that was being compiled; may be empty.
-        stderr: what it wrote there.
+        status: its exit status, or the negated number of the signal that ended it.
+        phase: its last phase: ``"compiled"`` for a graph that was being compiled; may be empty.
+        stderr: the end of its stderr.
     """
     how = f"exit status {status}"
     said = ""
@@ -86,7 +86,7 @@ def crashed(status: int, phase: str, stderr: str) -> Fault:
 
 
 def hung(phase: str, seconds: float) -> Fault:
-    """A process that did not come back."""
+    """The fault of a process that did not return in time."""
     return Fault(f"hangs{_when(phase)}", f"hangs{_when(phase)}: no answer after {seconds:.3g} s")
 
 
@@ -99,7 +99,7 @@ def _when(phase: str) -> str:
 
 
 def find_fault(module: GraphModule, inputs: list[Any], fails: Fails) -> Fault | None:
-    """What ``fails`` says of a graph, in this process."""
+    """Call ``fails`` in this process and return the fault of the graph."""
     try:
         return answered(fails(module, inputs))
     except Exception as error:

@@ -20,7 +20,7 @@ from corsac.minifier._search import Search, TimeUp
 
 
 class NoFault(ValueError):
-    """There is no fault in a graph that is to be made smaller, or it is another one."""
+    """The graph to be made smaller has no fault, or another one than expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class Minified:
 
     Attributes:
         module, inputs: the graph and its inputs.
-        fault: what is wrong with it, as it was said.
-        before: how many calls the large graph has.
-        tests: how often ``fails`` was asked.
-        seconds: how long it took.
-        finished: whether nothing was left to try; False if the time was up.
+        fault: its fault, with the message in full.
+        before: number of calls of the large graph.
+        tests: number of calls of ``fails``.
+        seconds: duration.
+        finished: whether nothing was left to try; False if time ran out.
         script: a Python program that shows the fault; None if none could be written.
-        verified: whether the script did so in a process of its own.
-        reason: why not, if it did not.
+        verified: whether the script showed the fault in a process of its own.
+        reason: the reason if it did not.
     """
 
     module: GraphModule
@@ -52,12 +52,12 @@ class Minified:
 
     @property
     def signature(self) -> str:
-        """What tells the fault from others: that of both graphs."""
+        """Signature of the fault, the same for both graphs."""
         return self.fault.signature
 
     @property
     def calls(self) -> int:
-        """How many calls the graph has."""
+        """Number of calls of the graph."""
         return sum(node.op.startswith("call_") for node in self.module.graph.nodes)
 
     def save(self, path: str | Path) -> None:
@@ -93,28 +93,28 @@ def minify(
     isolate: bool = True,
     expected: str | None = None,
 ) -> Minified:
-    """The smallest graph, with the smallest inputs, that shows the fault that ``module`` shows.
+    """Find the smallest graph, with the smallest inputs, that shows the fault of ``module``.
 
-    Calls are removed by bisection and delta debugging, values being replaced by inputs; then results
-    and inputs are dropped or merged, sizes of inputs and weights shrunk, and values made simple. A
-    smaller graph counts only if PyTorch can run it and the fault has the same signature: the class of
-    the exception and its message, without numbers and names; the signal of a crash; that it hangs; or
-    what ``fails`` returns. The result comes with a script, run in a process of its own.
+    Calls are removed by bisection and delta debugging, their values becoming inputs; then results and inputs
+    are dropped or merged, sizes of inputs and weights reduced, and values simplified. A smaller graph counts
+    only if PyTorch can run it and its fault has the same signature: the class of the exception and its
+    message, without numbers and names; the signal of a crash; a hang; or the value that ``fails`` returns.
+    The result comes with a script, which is run in a process of its own.
 
     Args:
         module: a graph, of corsac.fx or torch.fx: of a model, of ``torch.compile``, of AOTAutograd.
             Calls of modules of ``torch.nn`` become functions of their weights where the fault stays.
-        inputs: a tensor, or a tuple of a value for each of its inputs.
-        fails: ``fails(module, inputs)``: raises, or returns True or a text, if there is the fault; False
-            or None if there is not. It may crash or hang. :class:`corsac.minifier.BackendFails` is one
-            for a backend. What it is made of goes into the script.
-        seconds: how long it may take; what was reached by then is the result.
-        hang_seconds: how long a call of ``fails`` may take before it counts as one that hangs.
+        inputs: a tensor, or a tuple with a value for each input of the graph.
+        fails: ``fails(module, inputs)``: raises, or returns True or a text, if there is the fault; returns
+            False or None if there is not. It may crash or hang. :class:`corsac.minifier.BackendFails` is such
+            a function for a backend. Its source goes into the script.
+        seconds: limit for the whole search; the smallest graph found by then is the result.
+        hang_seconds: limit for a call of ``fails``, after which it counts as a hang.
         progress: True for a bar on stderr, with calls left and time, or a function of the stage and these.
         verify: whether the script is run in a process of its own.
         isolate: whether ``fails`` is called in forked processes, which may crash. Where processes cannot
             be forked (on Windows, and once CUDA is used) it is called in this one.
-        expected: the signature of the fault that is looked for; by default that of the whole graph.
+        expected: the signature of the fault to look for; by default that of the whole graph.
 
     Raises:
         NoFault: there is no fault, or it is not the expected one; a ``ValueError``.
@@ -126,7 +126,7 @@ def minify(
     patience = hang_seconds if verify else None
 
     def found(unused: bool) -> tuple[Minified, bool]:
-        """What a search finds, and whether it may have missed threads."""
+        """Run a search; return its result, and whether the hang may come from missing threads."""
         report = bar or progress or None
         search = Search(case, fails, start + seconds, hang_seconds, isolate, unused, report)
         try:
@@ -145,10 +145,10 @@ def minify(
 
 
 def _reduced(search: Search, expected: str | None) -> bool:
-    """Make the graph smaller; answers whether that came to its end.
+    """Make the graph smaller; return whether the search was completed.
 
     Raises:
-        NoFault: there is none, or not the expected one.
+        NoFault: there is no fault, or not the expected one.
         ValueError: PyTorch cannot run the graph.
     """
     fault = search.begin()
@@ -168,11 +168,11 @@ def _reduced(search: Search, expected: str | None) -> bool:
 def _result(
     search: Search, case: Case, finished: bool, start: float, patience: float | None
 ) -> Minified:
-    """What was found, with a script that is run for up to ``patience`` seconds; not run if it is None."""
+    """The result, with a script that is run for up to ``patience`` seconds; not run if that is None."""
     before = len(case.calls)
     script, reason = _tried_script(search, before, patience)
     if search.hangs and reason is not None:
-        # A busy machine may have taken longer than was thought enough.
+        # On a busy machine a graph may only have exceeded its reduced limit.
         smallest = search.best
         search.confirm()
         if search.best is not smallest:
@@ -194,7 +194,7 @@ def _result(
 def _tried_script(
     search: Search, before: int, patience: float | None
 ) -> tuple[str | None, str | None]:
-    """A script, and why it is not verified, if it is not."""
+    """A script, and the reason if it is not verified."""
     try:
         script = script_of(search.best, search.fails, search.fault, before)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What a search says while it goes on."""
+"""Progress reports of a search."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _WIDTH = 24
 
 
 class Bar:
-    """A bar on stderr: how far it is from the whole graph to one call, and the time.
+    """A bar on stderr: progress from the whole graph to one call, and the time.
 
     Args:
-        before: how many calls the whole graph has.
-        seconds: how long it may take.
+        before: number of calls of the whole graph.
+        seconds: limit of the search.
     """
 
     def __init__(self, before: int, seconds: float) -> None:
@@ -36,13 +36,13 @@ class Bar:
         self._print(self._line(stage, calls, seconds))
 
     def close(self, stage: str, calls: int, seconds: float) -> None:
-        """Show where it ended."""
+        """Show the final state."""
         self._print(self._line(stage, calls, seconds))
         if self._terminal:
             print(file=sys.stderr, flush=True)
 
     def _line(self, stage: str, calls: int, seconds: float) -> str:
-        # Each step of a search leaves a part of what was left.
+        # Logarithmic, since each step of a search keeps a fraction of the calls.
         whole = math.log(self._before) or 1.0
         done = 1.0 - math.log(max(calls, 1)) / whole
         bar = ("█" * round(_WIDTH * done)).ljust(_WIDTH, "░")

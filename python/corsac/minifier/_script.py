@@ -30,9 +30,9 @@ from corsac.minifier._source import Source
 LARGEST = 200_000
 #: Tensors of more elements are written as compressed bytes.
 READABLE = 64
-#: How long a program may take to import PyTorch, in seconds.
+#: Seconds that a program may take to import PyTorch.
 _START = 120.0
-#: What programs say before they do something that may end them.
+#: Prefix of lines that programs print before steps that may end the process.
 _PHASE = "being "
 
 _SCRIPT = '''\
@@ -59,7 +59,7 @@ if __name__ == "__main__":
 
 
 def show(module: GraphModule, inputs: list[Any], fails: Fails) -> int:
-    """Print the fault of a graph, if it has one: 1, or else 0. What scripts of the minifier end with."""
+    """Print the fault of a graph; return 1 if it has one, else 0. Scripts of the minifier call it last."""
 
     def say(phase: str) -> None:
         print(f"{_PHASE}{phase} ...", flush=True)
@@ -91,7 +91,7 @@ def script_of(case: Case, fails: Fails, fault: Fault, before: int, name: str = "
     """A program that shows the fault of ``case``; it ends with status 1 if the fault is there.
 
     Raises:
-        ValueError: a part of it cannot be written down; the text says which.
+        ValueError: a part of it cannot be written as source code, and which.
     """
     graph = case.module.graph
     if graph.find_nodes(op="call_module"):
@@ -133,12 +133,12 @@ def script_of(case: Case, fails: Fails, fault: Fault, before: int, name: str = "
 
 
 def run_script(script: str, signature: str, seconds: float) -> str | None:
-    """Run a program of :func:`script_of` in a process of its own: None if it shows the fault.
+    """Run a program of :func:`script_of` in a process of its own; None if it shows the fault.
 
     Args:
         script: the program.
-        signature: of the fault.
-        seconds: how long it may take for what it does first, and for each next thing that it does.
+        signature: the expected signature of the fault.
+        seconds: limit for its first step, and for each next one that it announces.
     """
     found = _outcome(script, seconds)
     if isinstance(found, Fault) and found.signature == signature:
@@ -148,7 +148,7 @@ def run_script(script: str, signature: str, seconds: float) -> str | None:
 
 
 def _outcome(script: str, seconds: float) -> Fault | str:
-    """The fault that a program shows, or what it says."""
+    """The fault that a program shows, or its last output."""
     with tempfile.TemporaryDirectory() as folder:
         path, out, err = (Path(folder) / name for name in ("fault.py", "out", "err"))
         path.write_text(script)
@@ -171,19 +171,19 @@ def _outcome(script: str, seconds: float) -> Fault | str:
         errors = err.read_text(errors="replace")
         if not in_time:
             return hung(phase, seconds)
-        # It was about to do something, and did not come to what it says last.
+        # It announced a step and printed no result.
         if not faults and (phases or process.returncode < 0):
             return crashed(process.returncode, phase, errors)
         return (errors.strip() or "\n".join(said).strip() or "nothing").splitlines()[-1]
 
 
 def _wait(process: subprocess.Popen[bytes], said: Callable[[], str], seconds: float) -> bool:
-    """Whether a program ends in time; it is ended if not."""
+    """Whether a program ends in time; it is killed if not."""
     before, deadline = "", time.monotonic() + _START
     while process.poll() is None:
         now = said()
         if now != before:
-            # It has imported what it needs once it says something.
+            # Its imports are done once it prints something.
             before, deadline = now, time.monotonic() + seconds
         if time.monotonic() > deadline:
             process.kill()
@@ -198,7 +198,7 @@ def _quoted(text: str) -> str:
 
 
 def _said(fault: Fault) -> str:
-    """What was said of the fault, if that is more than its signature."""
+    """The message of the fault, if it is more than its signature."""
     lines = [line.rstrip() for line in fault.text.strip().splitlines() if line.strip()][:6]
     if not lines or lines == [fault.signature]:
         return ""
@@ -207,7 +207,7 @@ def _said(fault: Fault) -> str:
 
 
 def _imports(source: Source, values: str) -> str:
-    """Import statements: of Python, of others, of corsac."""
+    """Import statements, grouped: the standard library, other packages, corsac."""
     wanted = dict.fromkeys(["import sys", "import torch", *source.imports])
     wanted["from corsac.fx import Graph, GraphModule"] = None
     wanted["from corsac.minifier import show"] = None

@@ -1,4 +1,4 @@
-"""Asks for the fault in ever smaller graphs."""
+"""Searches for the smallest graph that still has the fault."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from corsac.minifier._simplify import own_weights, simpler_values, smaller_sizes
 from corsac.minifier._trial import Forked, Here, Place, Trial
 from corsac.passes import modules_to_functions
 
-#: How long a small graph may take before it counts as one that hangs, in seconds: a forked process on a
-#: busy machine has taken 0.3 s.
+#: Limit for a small graph, after which it counts as a hang, in seconds: a forked process on a busy machine
+#: has taken 0.3 s.
 _LEAST = 0.7
-#: How much longer than a graph of its size took a graph may take.
+#: Factor on the time that graphs of a size took, for the limit of a graph of that size.
 _SLACK = 5.0
 
-#: What is done in turn, until nothing more goes: its name in the progress bar, and how.
+#: Stages, repeated until none makes the graph smaller: the name in the progress bar, and the function.
 STAGES: tuple[tuple[str, Callable[[Case, Test], Case]], ...] = (
     ("weights", own_weights),
     ("halves", halved),
@@ -48,20 +48,20 @@ STAGES: tuple[tuple[str, Callable[[Case, Test], Case]], ...] = (
 
 
 class TimeUp(Exception):
-    """The time is up."""
+    """The time limit is reached."""
 
 
 class Search:
-    """Asks ``fails`` of cases, and keeps the smallest that has the fault.
+    """Calls ``fails`` with ever smaller cases and keeps the smallest that has the fault.
 
     Args:
         case: the whole graph.
         fails: as for :func:`corsac.minify`.
-        deadline: of the whole search, by ``time.monotonic()``.
-        patience: how long a graph may take before it hangs, in seconds.
+        deadline: end of the whole search, by ``time.monotonic()``.
+        patience: limit for one graph, in seconds, after which it counts as a hang.
         isolated: whether ``fails`` is called in processes of their own.
-        unused: whether these are forked from a process that has used nothing yet, and from no other.
-        progress: what is told of it.
+        unused: whether these are forked only from a process in which no backend was used.
+        progress: called with the state of the search.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Search:
     ) -> None:
         self.best, self.fails, self.tests, self.stage = case, fails, 0, "whole"
         self.fault = Fault("", "")
-        #: What was kept, newest last.
+        #: Cases with the fault, newest last.
         self.kept = [case]
         self._deadline, self._patience, self._progress = deadline, patience, progress
         self._start = time.monotonic()
@@ -84,17 +84,17 @@ class Search:
         self._isolated, self._unused = isolated and can_fork(), unused
         self._place: Place = Here()
         self._served = Served()
-        # How many calls graphs had that took how long.
+        # Number of calls and seconds of the graphs tried.
         self._took: list[tuple[int, float]] = []
 
     def begin(self) -> Fault | None:
-        """Look at the whole graph, and choose where graphs are looked at: None if it has no fault.
+        """Try the whole graph, and choose where graphs are tried; None if it has no fault.
 
         Raises:
-            ValueError: PyTorch cannot run it.
+            ValueError: PyTorch cannot run the graph.
         """
         if isinstance(self.fails, BackendFails) and isinstance(self._places()[0], Forked):
-            # Once, and not in each process.
+            # Here once, not in each forked process.
             self.fails.prepare()
         for place in self._places():
             try:
@@ -112,10 +112,10 @@ class Search:
         return None
 
     def reduce(self) -> None:
-        """Make the graph smaller until nothing more goes.
+        """Make the graph smaller until no stage does any more.
 
         Raises:
-            TimeUp: it is.
+            TimeUp: the deadline has passed.
         """
         if not _is_flat(self.best):
             self._flatten()
@@ -128,7 +128,7 @@ class Search:
                 return
 
     def _flatten(self) -> None:
-        """Have the graph return a tuple of values, and call functions instead of modules."""
+        """Make the graph return a tuple of values, and call functions instead of modules."""
         case = self.best
         (output,) = case.module.graph.find_nodes(op="output")
         body = {n for n in case.module.graph.nodes if n.op not in ("placeholder", "output")}
@@ -141,14 +141,14 @@ class Search:
             self.test(functional)
 
     def test(self, case: Case) -> bool:
-        """Whether a case has the fault; it is the best then."""
+        """Whether a case has the fault; if so, it becomes the best."""
         if time.monotonic() > self._deadline:
             raise TimeUp
         calls = len(case.calls)
         try:
             trial = self._place.ask(case, self.fails, self._limit(calls), self.tell)
         except ServerError:
-            # It cannot be written as text, for one.
+            # The case cannot be sent there: it may not be writable as text, for example.
             return False
         if not trial.runs:
             return False
@@ -167,7 +167,7 @@ class Search:
         return self.fault.kind == "hangs"
 
     def confirm(self) -> None:
-        """Go back to the smallest graph that hangs however long it is waited for."""
+        """Return to the smallest graph that still hangs when given the full time."""
         self.stage = "confirm"
         while self.hangs and len(self.kept) > 1:
             trial = self._place.ask(self.best, self.fails, self._patience, self.tell)
@@ -179,7 +179,7 @@ class Search:
 
     @property
     def may_miss_threads(self) -> bool:
-        """Whether a graph that hangs may only wait for threads that forked processes do not have."""
+        """Whether a hang may only come from threads that do not exist in forked processes."""
         return isinstance(self._place, Forked) and self.hangs
 
     def close(self) -> None:
@@ -204,7 +204,7 @@ class Search:
             self._took.append((max(len(case.calls), 1), trial.seconds))
 
     def _limit(self, calls: int) -> float:
-        """How long a graph of so many calls may take, by how long others took."""
+        """Time limit for a graph of so many calls, estimated from the durations of others."""
         larger = [seconds for size, seconds in self._took if size >= calls]
         if larger:
             expected = min(larger)
@@ -215,7 +215,7 @@ class Search:
         return min(self._patience, _LEAST + _SLACK * expected)
 
     def tell(self) -> None:
-        """Say where the search is."""
+        """Report the progress."""
         if self._progress is not None:
             spent = time.monotonic() - self._start
             self._progress(self.stage, len(self.best.calls), spent)

@@ -1,8 +1,8 @@
-"""A process that has not used a backend yet, from which those are forked that try it.
+"""A process that has used no backend yet, forked for each graph that is tried.
 
-Libraries keep threads for a process, and those are not there in processes forked from it: where such
-a library was used, a forked process may wait for ever. So one process imports PyTorch and what else
-is needed, uses none of it, and is forked for each graph.
+A library's threads do not exist in processes forked from one in which the library was used, so that
+these may wait for ever. Therefore one process imports PyTorch and all that is needed, uses none of
+it, and is forked for each graph.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from corsac.minifier._child import in_child
 from corsac.minifier._fault import Fails
 from corsac.minifier._trial import Trial, Waiting, ended_trial, try_case
 
-#: How long the process may take to import what it needs, in seconds.
+#: Seconds that the process may take for its imports.
 _START = 120.0
 _PROGRAM = "from corsac.minifier._server import serve; serve()"
 
 
 class ServerError(Exception):
-    """A graph cannot be tried in another process; the text says why."""
+    """A graph cannot be tried in another process; the message is the reason."""
 
 
 class Served:
-    """In processes forked from one that is started for this."""
+    """Tries graphs in processes forked from one that is started for this."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -46,7 +46,7 @@ class Served:
         """Try a graph for at most ``seconds``.
 
         Raises:
-            ServerError: the graph or ``fails`` cannot be sent there.
+            ServerError: the graph or ``fails`` cannot be sent to the process.
         """
         try:
             if self._process is None or self._fails != fails:
@@ -56,7 +56,7 @@ class Served:
         except ServerError:
             raise
         except Exception as error:
-            # Whatever is pickled may raise anything.
+            # Pickling may raise any exception.
             raise ServerError(f"{type(error).__name__}: {error}") from error
         if isinstance(answer, str):
             raise ServerError(answer)
@@ -78,7 +78,7 @@ class Served:
             raise ServerError("it is defined in the program itself")
         pickled = pickle.dumps(fails)
         environment = _repro_switch.environment_without()
-        # Threads would be lost in forked processes.
+        # Threads would not exist in forked processes.
         environment["OMP_NUM_THREADS"] = environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         environment["PYTHONPATH"] = os.pathsep.join(own or os.getcwd() for own in sys.path)
         self._process = subprocess.Popen(
@@ -114,7 +114,7 @@ class Served:
 
 
 def serve() -> None:
-    """Try the graphs that come on stdin, each in a process of its own; what that process is."""
+    """Try the graphs that come on stdin, each in a forked process; the main function of the process."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
@@ -137,7 +137,7 @@ def serve() -> None:
 
 
 def _answer(packed: bytes, fails: Fails, seconds: float) -> Trial | str:
-    """What became of a graph; the reason if it cannot be tried."""
+    """Result of trying a graph; the reason if it cannot be tried."""
 
     def work() -> dict[str, Any] | str:
         try:

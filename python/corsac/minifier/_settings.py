@@ -1,4 +1,4 @@
-"""What the environment says of faults of backends: ``CORSAC_REPRO`` and what goes with it."""
+"""Settings from the environment for watching backends: ``CORSAC_REPRO`` and its companions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from corsac.minifier._backend_fails import LOOKS
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How backends are watched.
+    """Settings for watching backends.
 
     Attributes:
-        look: how closely; see :class:`corsac.minifier.BackendFails`.
-        folder: where scripts are written.
-        seconds: how long a graph may be made smaller.
-        hang_seconds: how long a backend may take before it counts as one that hangs.
-        tolerance: of values; see :class:`corsac.minifier.BackendFails`.
+        look: how thoroughly; see :class:`corsac.minifier.BackendFails`.
+        folder: the folder for scripts.
+        seconds: limit for making a graph smaller.
+        hang_seconds: limit for a backend, after which it counts as a hang.
+        tolerance: allowed difference of values; see :class:`corsac.minifier.BackendFails`.
     """
 
     look: str
@@ -33,10 +33,10 @@ class Settings:
 
     @classmethod
     def from_environment(cls) -> Settings | None:
-        """What is set; None if the switch is not.
+        """Read the settings; None if ``CORSAC_REPRO`` is not set.
 
         Raises:
-            ValueError: a variable or a value that there is not; the text lists those that there are.
+            ValueError: an unknown variable or value; the message lists the known ones.
         """
         known = (SWITCH, *_VARIABLES)
         for name in os.environ:
@@ -72,7 +72,7 @@ def _positive(name: str, text: str) -> float:
     return number
 
 
-# What may be set besides the switch: the attribute of Settings that it is, and how its text is read.
+# Variables besides the switch: the attribute of Settings, and the function that reads the text.
 _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     f"{SWITCH}_DIR": ("folder", _folder),
     f"{SWITCH}_HANG_SECONDS": ("hang_seconds", _positive),

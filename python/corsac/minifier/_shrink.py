@@ -1,4 +1,4 @@
-"""Cases with fewer calls, results and inputs than a case."""
+"""Makes a case smaller: fewer calls, results and inputs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from corsac.fx._own_copy import copied_graph
 from corsac.fx.node import map_arg
 from corsac.minifier._case import Case
 
-#: Says whether a case still has the fault.
+#: Tests whether a case still has the fault.
 Test = Callable[[Case], bool]
 T = TypeVar("T")
 
 
 def halved(case: Case, test: Test) -> Case:
-    """One half of the graph after the other: what one call alone does is found in tests that get
+    """Keep one half of the graph again and again: a fault of a single call is found in tests that get
     cheaper each time."""
     parts = _Parts(case)
     body = parts.body
@@ -35,28 +35,28 @@ def halved(case: Case, test: Test) -> Case:
 
 
 def truncated(case: Case, test: Test) -> Case:
-    """The shortest beginning of the graph with the fault, by bisection."""
+    """Find the shortest beginning of the graph with the fault, by bisection."""
     parts = _Parts(case)
     return _bisected(case, len(parts.body), lambda count: parts.case(parts.body[:count]), test)
 
 
 def without_lead(case: Case, test: Test) -> Case:
-    """The shortest end of the graph with the fault, by bisection: what the calls before it gave are
-    inputs with the values that they had."""
+    """Find the shortest end of the graph with the fault, by bisection: values of the calls before it become
+    inputs."""
     parts = _Parts(case)
     whole = len(parts.body)
     return _bisected(case, whole, lambda count: parts.case(parts.body[whole - count :]), test)
 
 
 def fewer_calls(case: Case, test: Test) -> Case:
-    """Delta debugging over the calls: what a removed call gave is an input with the value that it had."""
+    """Remove calls by delta debugging: the value of a removed call becomes an input."""
     parts = _Parts(case)
     return _fewest(case, parts.body, parts.case, test)
 
 
 def bypassed(case: Case, test: Test) -> Case:
-    """Each call, from the last one, replaced by one of its arguments of the same type, where calls have
-    to be connected for the fault to show."""
+    """Replace each call, from the last one, by one of its arguments of the same type, for faults that need
+    connected calls."""
     at = len(case.calls) - 1
     while at >= 0 and len(case.calls) > 1:
         values = case.values()
@@ -72,7 +72,7 @@ def bypassed(case: Case, test: Test) -> Case:
 
 
 def fewer_results(case: Case, test: Test) -> Case:
-    """The results that are needed, by delta debugging."""
+    """Keep the results that are needed, by delta debugging."""
     (output,) = case.module.graph.find_nodes(op="output")
     if not isinstance(output.args[0], tuple | list) or len(output.args[0]) < 2:
         return case
@@ -88,7 +88,7 @@ def fewer_results(case: Case, test: Test) -> Case:
 
 
 def fewer_inputs(case: Case, test: Test) -> Case:
-    """Inputs that nothing reads are dropped, and one of a type stands for several where it can."""
+    """Drop unused inputs, and merge inputs of one type where the fault stays."""
     case = _with_inputs(case, {}, test)
     first = 0
     while first < len(case.inputs):
@@ -96,7 +96,7 @@ def fewer_inputs(case: Case, test: Test) -> Case:
         alike = [n for n, own in enumerate(case.inputs) if n > first and _type(own) == kind]
         merged = _with_inputs(case, dict.fromkeys(alike, first), test) if alike else case
         if merged is case:
-            # Not all of them at once: one by one.
+            # Not all at once: one by one.
             for other in reversed(alike):
                 merged = _with_inputs(merged, {other: first}, test)
         case, first = merged, first + 1
@@ -104,10 +104,9 @@ def fewer_inputs(case: Case, test: Test) -> Case:
 
 
 def delta_debug(items: Sequence[T], test: Callable[[Sequence[T]], bool]) -> Sequence[T]:
-    """The fewest of ``items`` of which ``test`` is true, such that it is false without any piece of them.
+    """The fewest of ``items`` for which ``test`` is true, minimal in that removing any piece makes it false.
 
-    Halves first, then what is left without one piece, in ever smaller pieces: Zeller and Hildebrandt,
-    "Simplifying and isolating failure-inducing input", 2002.
+    Halves first, then the items without one piece, in ever smaller pieces: Zeller and Hildebrandt,
     """
     kept, pieces = items, 2
     while len(kept) >= 2:
@@ -128,7 +127,7 @@ def delta_debug(items: Sequence[T], test: Callable[[Sequence[T]], bool]) -> Sequ
 def _fewest(
     case: Case, items: Sequence[T], part: Callable[[Sequence[T]], Case | None], test: Test
 ) -> Case:
-    """The case of the fewest ``items`` with the fault, by delta debugging; ``case`` has all of them."""
+    """The case with the fewest ``items`` that has the fault, by delta debugging; ``case`` has all of them."""
     best = case
 
     def fails(kept: Sequence[T]) -> bool:
@@ -144,7 +143,7 @@ def _fewest(
 
 
 class _Parts:
-    """Parts of a case, with the values that it computes for what they read."""
+    """Builds parts of a case; the values that they read from outside are those that the case computes."""
 
     def __init__(self, case: Case) -> None:
         graph = case.module.graph
@@ -158,7 +157,7 @@ class _Parts:
 
 
 def _bisected(case: Case, whole: int, part: Callable[[int], Case | None], test: Test) -> Case:
-    """The least part of ``whole`` nodes with the fault, if larger parts of one with it have it."""
+    """The smallest part of at most ``whole`` nodes with the fault, if every larger part has it too."""
     fails, passes = whole, 0
     while fails - passes > 1:
         middle = (fails + passes) // 2
@@ -171,7 +170,7 @@ def _bisected(case: Case, whole: int, part: Callable[[int], Case | None], test: 
 
 
 def _subsets(chunks: list[Sequence[T]], pieces: int) -> Iterator[Sequence[T]]:
-    # What comes late is rarely what fails alone: the end first, as a truncation does.
+    # Chunks as they come; complements from the end, since late calls rarely fail alone, as in a truncation.
     yield from chunks
     if pieces > 2:
         for left_out in reversed(range(len(chunks))):
@@ -191,7 +190,8 @@ def _without(case: Case, node: Node, source: Node) -> Case:
 
 
 def _with_inputs(case: Case, places: dict[int, int], test: Test) -> Case:
-    """The case without unused inputs, and with ``places[n]`` for input n; itself if the fault goes."""
+    """The case without unused inputs, and with input ``places[n]`` for input n; ``case`` if the fault
+    goes."""
     graph = copied_graph(case.module.graph)
     nodes = list(graph.find_nodes(op="placeholder"))
     for number, other in places.items():

@@ -1,4 +1,4 @@
-"""Cases with smaller tensors and simpler values than a case."""
+"""Makes a case simpler: smaller tensors and simpler values."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from corsac.fx.node import map_aggregate
 from corsac.minifier._case import Case
 from corsac.minifier._shrink import Test
 
-#: Sizes up to this are made smaller by one, too.
+#: Sizes up to this are also tried one smaller.
 SMALL = 16
 #: The seed of random values.
 SEED = 0
 
 
 def own_weights(case: Case, test: Test) -> Case:
-    """The graph with a root of its own that has the weights it reads, by names that a script can have."""
+    """Give the graph a root of its own that holds just its weights, by names that are identifiers."""
     graph, root = copied_graph(case.module.graph), torch.nn.Module()
     names: dict[str, str] = {}
     for node in graph.nodes:
@@ -47,7 +47,7 @@ def own_weights(case: Case, test: Test) -> Case:
 
 
 def smaller_sizes(case: Case, test: Test) -> Case:
-    """Each size, wherever it is in inputs, weights and numbers of the graph, made 1, 2, half of it, or one
+    """Reduce each size, in inputs, weights and numbers of the graph alike, to 1, 2, its half, or one
     less."""
     tried: set[tuple[int, int]] = set()
     while (smaller := _with_smaller_size(case, test, tried)) is not None:
@@ -56,7 +56,7 @@ def smaller_sizes(case: Case, test: Test) -> Case:
 
 
 def simpler_values(case: Case, test: Test) -> Case:
-    """Inputs and weights of ones, zeros, counted up, rounded or drawn with a seed, each on its own."""
+    """Replace inputs and weights, one by one, by ones, zeros, a range, seeded random or rounded values."""
     for at, own in enumerate(case.inputs):
         for simple in _simple(own):
             candidate = Case(case.module, [*case.inputs[:at], simple, *case.inputs[at + 1 :]])
@@ -73,7 +73,7 @@ def simpler_values(case: Case, test: Test) -> Case:
 
 
 def seeded(like: torch.Tensor) -> torch.Tensor:
-    """Random values of a tensor's type, the same each time."""
+    """Random values of a tensor's shape and type, the same each time."""
     generator = torch.Generator().manual_seed(SEED)
     return torch.randn(like.shape, generator=generator).to(like.dtype)
 
@@ -81,7 +81,7 @@ def seeded(like: torch.Tensor) -> torch.Tensor:
 def _set_tensor(
     root: torch.nn.Module, name: str, before: torch.Tensor, tensor: torch.Tensor
 ) -> None:
-    """Give ``root`` a parameter, or a buffer, as ``before`` is."""
+    """Register ``tensor`` in ``root`` as a parameter or a buffer, as ``before`` is."""
     if isinstance(before, torch.nn.Parameter):
         root.register_parameter(name, torch.nn.Parameter(tensor, before.requires_grad))
     else:
@@ -89,9 +89,9 @@ def _set_tensor(
 
 
 def _with_smaller_size(case: Case, test: Test, tried: set[tuple[int, int]]) -> Case | None:
-    """The case with one size made smaller, the largest size that can be; None if no size can.
+    """The case with one size reduced, the largest one possible; None if no size can be.
 
-    ``tried`` has what was tried before, a size and what was to become of it, and gets what is tried now.
+    ``tried`` holds the pairs of a size and its replacement tried so far; new ones are added.
     """
     sizes = {size for own in _tensors(case) for size in own.shape if size > 1}
     for size in sorted(sizes, reverse=True):
@@ -106,7 +106,7 @@ def _with_smaller_size(case: Case, test: Test, tried: set[tuple[int, int]]) -> C
 
 
 def _resized(case: Case, size: int, new: int) -> Iterator[Case]:
-    """The case with tensors cut where they have this size, then with numbers of the graph changed too."""
+    """The case with all axes of this size cut, then also with the same number replaced in the graph."""
     weights = {name: _cut(getattr(case.module, name), size, new) for name in _weights(case)}
     cut = _with_weights(case, weights)
     cut = Case(cut.module, [_cut(own, size, new) for own in case.inputs])
@@ -140,7 +140,7 @@ def _cut(value: Any, size: int, new: int) -> Any:
 
 
 def _weights(case: Case) -> list[str]:
-    """The names of the weights that the graph reads of its own root."""
+    """Names of the weights that the graph reads from its own root."""
     names = dict.fromkeys(str(n.target) for n in case.module.graph.find_nodes(op="get_attr"))
     if any("." in own or not isinstance(getattr(case.module, own), torch.Tensor) for own in names):
         return []
@@ -148,7 +148,7 @@ def _weights(case: Case) -> list[str]:
 
 
 def _with_weights(case: Case, weights: dict[str, torch.Tensor]) -> Case:
-    """The case with other values for some of its own weights."""
+    """The case with new values for some of its own weights."""
     if not weights:
         return case
     root = torch.nn.Module()

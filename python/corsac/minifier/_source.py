@@ -1,4 +1,4 @@
-"""Functions and backends as source code for a program of its own."""
+"""Writes functions and backends as source code for a script."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from corsac.minifier._fault import Fails
 
 
 class Source:
-    """What a program needs before it can name something.
+    """Statements that a script needs before its expressions.
 
     Attributes:
         imports: import statements, in order, each once.
-        definitions: definitions by name, those that others use first.
+        definitions: definitions by name, in order of use.
     """
 
     def __init__(self) -> None:
@@ -29,10 +29,10 @@ class Source:
         self.definitions: dict[str, str] = {}
 
     def expression(self, fails: Fails) -> str:
-        """``fails`` as an expression.
+        """``fails`` as an expression of the script.
 
         Raises:
-            ValueError: it cannot be written down; the text says what.
+            ValueError: it cannot be written as source code, and why.
         """
         if isinstance(fails, BackendFails):
             self.imports["from corsac.minifier import BackendFails"] = None
@@ -95,7 +95,7 @@ class Source:
         return name
 
     def _define(self, defined: Any) -> None:
-        """Add a function or class, and what it uses of what is around it."""
+        """Add a function or class, and the globals and closure variables that it uses."""
         name = defined.__name__
         try:
             source = textwrap.dedent(inspect.getsource(defined)).rstrip()
@@ -111,7 +111,7 @@ class Source:
         for used in names:
             if used not in self.definitions and used in around:
                 self._use(name, used, around[used], defined.__module__)
-        # What it uses comes first.
+        # Definitions that it uses come first.
         del self.definitions[name]
         self.definitions[name] = source
 
@@ -131,13 +131,13 @@ class Source:
 
 
 def _names(source: str) -> list[str]:
-    """The names in a definition, each once."""
+    """Names used in a definition, each once."""
     nodes = ast.walk(ast.parse(source))
     return list(dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name)))
 
 
 def _is_installed(module: types.ModuleType) -> bool:
-    """Whether other programs can import a module, too."""
+    """Whether other programs can import the module too."""
     if module.__name__.partition(".")[0] in ("corsac", "torch"):
         return True
     file = getattr(module, "__file__", None)
@@ -148,7 +148,7 @@ def _is_installed(module: types.ModuleType) -> bool:
 
 
 def _variable(value: Any) -> tuple[str, str] | None:
-    """The module and the name of a variable that has this value."""
+    """Module and name of a variable that holds this value."""
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", {})
         for name, own in list(names.items()):

@@ -1,4 +1,4 @@
-"""Asking whether a graph has a fault: here, or in a process that may crash or hang."""
+"""Tries whether a graph has a fault: in this process, or in one that may crash or hang."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from corsac.minifier._case import Case
 from corsac.minifier._child import Ended, announce, in_child
 from corsac.minifier._fault import Fails, Fault, find_fault
 
-#: Called about twice a second while a process is waited for.
+#: Called about twice a second while waiting for a process.
 Waiting = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What became of a graph that was tried.
+    """Result of trying a graph.
 
     Attributes:
         runs: whether PyTorch can run it.
-        fault: what is wrong with it, if something is.
-        seconds: how long it took to look for that.
+        fault: its fault, if it has one.
+        seconds: duration of the check.
     """
 
     runs: bool
@@ -31,33 +31,33 @@ class Trial:
     seconds: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """What JSON can hold, as answers of processes are."""
+        """The trial as values that JSON can hold."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, said: dict[str, Any]) -> Trial:
-        """What :meth:`as_json` gave."""
+        """The trial from the values of :meth:`as_json`."""
         fault = said["fault"]
         return cls(said["runs"], None if fault is None else Fault(**fault), said["seconds"])
 
 
 class Place(Protocol):
-    """Where graphs are tried."""
+    """A place where graphs are tried."""
 
     def ask(self, case: Case, fails: Fails, seconds: float, waiting: Waiting | None) -> Trial:
-        """Try a graph for at most ``seconds``, if it can be ended."""
+        """Try a graph, for at most ``seconds`` if it can be interrupted."""
 
 
 class Here:
-    """In this process, which a crash ends."""
+    """Tries graphs in this process, which a crash ends."""
 
     def ask(self, case: Case, fails: Fails, seconds: float, waiting: Waiting | None) -> Trial:
-        """Try a graph, however long that takes."""
+        """Try a graph, without a time limit."""
         return try_case(case, fails)
 
 
 class Forked:
-    """In processes forked from this one."""
+    """Tries graphs in processes forked from this one."""
 
     def ask(self, case: Case, fails: Fails, seconds: float, waiting: Waiting | None) -> Trial:
         """Try a graph for at most ``seconds``."""
@@ -65,7 +65,7 @@ class Forked:
 
 
 def try_case(case: Case, fails: Fails) -> Trial:
-    """What becomes of a graph, in this process."""
+    """Try a graph in this process."""
     announce(BY_PYTORCH)
     if not case.runs(getattr(fails, "grad", False)):
         return Trial(False, None)
@@ -76,8 +76,8 @@ def try_case(case: Case, fails: Fails) -> Trial:
 
 
 def ended_trial(ended: Ended) -> Trial:
-    """What became of a graph by a process that answered with :meth:`Trial.as_json`, if it did."""
+    """The trial of a graph from a process that returned :meth:`Trial.as_json`, or crashed or hung."""
     if ended.fault is None:
         return Trial.from_json(ended.answer)
-    # A graph that PyTorch itself crashes or hangs at is none to look at.
+    # A graph on which PyTorch itself crashes or hangs is not examined.
     return Trial(ended.phase != BY_PYTORCH, ended.fault, ended.seconds)

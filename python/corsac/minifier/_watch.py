@@ -1,6 +1,6 @@
-"""Backends that are watched: a fault becomes a script before it is raised.
+"""Watches backends: a fault is written to a script before the error is raised.
 
-What is set in the environment (``CORSAC_REPRO``) says how closely; docs/minifier.md.
+The environment variable ``CORSAC_REPRO`` sets how thoroughly; docs/minifier.md.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from corsac.minifier._server import Served, ServerError
 from corsac.minifier._settings import Settings
 from corsac.minifier._trial import Forked, Here, Place
 
-# What is called while a fault is looked for is not watched in turn.
+# Calls made while a fault is being sought are not watched themselves.
 _looking = threading.local()
-# One for all graphs of a backend.
+# Shared by all graphs of a backend.
 _served = Served()
 
 
@@ -44,24 +44,24 @@ def watched(
     options: Mapping[str, Any] | None,
     ask: Callable[[], Any],
 ) -> Any:
-    """What ``ask`` answers, which has ``backend`` compile ``module``, and a look at its calls.
+    """Call ``ask``, which has ``backend`` compile ``module``, and watch calls of the result.
 
     Args:
-        settings: how closely it is looked.
+        settings: settings of the watch.
         backend: its name, or a function that is a backend or compiles graphs of AOTAutograd.
         module: the graph, of corsac.fx or torch.fx.
-        example_inputs: what ``backend`` is given; tensors without data are replaced by random ones.
-        options: for the backend.
-        ask: asks the backend.
+        example_inputs: the backend's example inputs; tensors without data are replaced by random ones.
+        options: options of the backend.
+        ask: calls the backend.
 
     Raises:
-        BackendError: it crashes, hangs or gives wrong results. A note says where the script is.
-        Exception: what the backend raised, with such a note.
+        BackendError: the backend crashes, hangs or returns wrong results. A note has the script's path.
+        Exception: an exception of the backend, with such a note.
     """
     if getattr(_looking, "on", False):
         return ask()
     if getattr(backend, "watches_graphs", False):
-        # Its compilers are watched: their graphs are smaller, and backward graphs are among them.
+        # Its inner compilers are watched instead: their graphs are smaller, and include backward graphs.
         return ask()
     grad = torch.is_grad_enabled()
     with _undisturbed():
@@ -96,10 +96,10 @@ def watched(
 
 
 class WatchedCall:
-    """What a backend compiled, and a look at each call.
+    """A graph that a backend compiled, checked at each call.
 
     Attributes:
-        compiled: what the backend answered.
+        compiled: the backend's result.
     """
 
     def __init__(self, compiled: Any, watch: _Watch, reduced: str | None) -> None:
@@ -128,21 +128,21 @@ class WatchedCall:
 
 
 class _Watch:
-    """A graph that a backend is asked for."""
+    """The watch on one graph and its backend."""
 
     def __init__(self, settings: Settings, module: GraphModule, fails: BackendFails) -> None:
         self.settings, self.module, self.fails = settings, module, fails
         self._forks = can_fork()
 
     def first_fault(self, inputs: list[Any]) -> Fault | None:
-        """What is wrong with the graph, compiled and called for the first time in another process."""
+        """The fault of the graph when compiled and called for the first time, in another process."""
         case, patience = Case(self.module, inputs), self.settings.hang_seconds
         for place in self._places():
             try:
                 trial = place.ask(case, self.fails, patience, None)
             except ServerError:
                 continue
-            # What PyTorch cannot run either is no fault of a backend.
+            # Where PyTorch fails too, the backend is not at fault.
             return trial.fault if trial.runs else None
         return None
 
@@ -155,7 +155,7 @@ class _Watch:
         return [Forked()]
 
     def fault_of_call(self, compiled: Any, args: list[Any]) -> Fault | None:
-        """What is wrong with a call, made in another process first."""
+        """The fault of a call, made in another process first."""
         inputs, _ = _real(args, self.fails.grad)
         place = Forked() if self._forks else Here()
         calls = _CallFails(self.fails, compiled)
@@ -163,19 +163,19 @@ class _Watch:
         if not trial.runs or trial.fault is None:
             return None
         if trial.fault.kind == "hangs" and self._forks and self.first_fault(inputs) is None:
-            # It waits for threads that forked processes do not have.
+            # The hang came from threads that do not exist in forked processes.
             self._forks = False
             return self.fault_of_call(compiled, args)
         return trial.fault
 
     def error(self, fault: Fault, note: str) -> BackendError:
-        """The error for a fault of which nobody would know otherwise."""
+        """The error for a fault that the backend itself does not raise."""
         error = BackendError(f"backend {name_of(self.fails.backend)}: {fault.text}")
         error.add_note(note)
         return error
 
     def reduced(self, inputs: list[Any], fault: Fault) -> str:
-        """Make the graph smaller and write it down; answers where it is, in words."""
+        """Make the graph smaller and write it; return a sentence with the path."""
         settings = self.settings
         name = re.sub(r"\W+", "-", name_of(self.fails.backend)).strip("-")
         stem = f"{name}-{fault.kind}-{self.module.graph.canonical_hash()[:8]}"
@@ -221,7 +221,7 @@ class _Watch:
 
 @dataclass(frozen=True, slots=True)
 class _CallFails:
-    """``fails(module, inputs)`` for what a backend has compiled."""
+    """``fails(module, inputs)`` for a graph that a backend has compiled."""
 
     fails: BackendFails
     compiled: Any
@@ -235,12 +235,12 @@ class _CallFails:
 
 
 def _is_exception(fault: Fault) -> bool:
-    """Whether the backend raises it by itself."""
+    """Whether the backend itself raises the fault."""
     return fault.kind == "raises"
 
 
 def _real(values: Sequence[Any], grad: bool) -> tuple[list[Any], bool]:
-    """Values that a graph can be called with, and whether they are what it will be called with."""
+    """Values to call a graph with, and whether they are the real ones: False if there were fake tensors."""
     known = not any(isinstance(own, FakeTensor) for own in values)
     return [_real_value(own, grad) for own in values], known
 
@@ -264,7 +264,7 @@ def _real_value(own: Any, grad: bool) -> Any:
 
 @contextmanager
 def _undisturbed(tracing: bool = False) -> Iterator[None]:
-    """Neither watched, nor, unless ``tracing``, a part of what Dynamo or AOTAutograd is at."""
+    """Switch watching off and, unless ``tracing``, leave the tracing of Dynamo or AOTAutograd."""
     _looking.on = True
     try:
         if tracing:

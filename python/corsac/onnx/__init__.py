@@ -1,4 +1,4 @@
-"""Graphs as ONNX models, written by corsac's own table of operators.
+"""Graphs as ONNX models, written with corsac's own table of operators.
 
 ::
 

@@ -1,4 +1,4 @@
-"""ONNX nodes, constants and weights, as they are made."""
+"""Builds ONNX nodes, constants and weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tensor:
     """A value of the ONNX graph.
 
     Attributes:
-        name: its name there.
+        name: its name in the ONNX graph.
         dtype: the type of its elements.
         shape: sizes, symbols included.
         constant: its elements, where they are known: of constants, never of weights.
@@ -43,14 +43,14 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A value that a node gives and that has no translation; using it does not, either."""
+    """A result of a node without a translation; nodes that use it have none either."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A node of the ONNX graph. ``inputs`` has an empty name for one that is left out."""
+    """A node of the ONNX graph. Omitted inputs have an empty name."""
 
     kind: str
     inputs: tuple[str, ...]
@@ -60,14 +60,14 @@ class Operation:
 
 @dataclass(slots=True)
 class Builder:
-    """What an ONNX graph is made of.
+    """An ONNX graph under construction.
 
     Attributes:
         opset: the version of the operator set.
         operations: the nodes, in order.
         weights: parameters and buffers by name.
-        constants: other tensors that are known, by name.
-        out: what analysis says of the value of the node that is being translated.
+        constants: other known tensors, by name.
+        out: type of the value of the node that is being translated, from analysis.
     """
 
     opset: int
@@ -93,10 +93,10 @@ class Builder:
         shape: Sequence[Size] | None = None,
         **attributes: Any,
     ) -> Tensor:
-        """The first output of a new node.
+        """Append a node and return its first output.
 
-        ``dtype`` is that of the first input, and ``shape`` what the inputs are broadcast to, where
-        they are not given. Attributes that are None are left out.
+        The default of ``dtype`` is that of the first input, of ``shape`` the broadcast shape of the inputs.
+        Attributes that are None are omitted.
         """
         (result,) = self.ops(kind, *inputs, outputs=[(dtype, shape)], **attributes)
         return result
@@ -108,7 +108,7 @@ class Builder:
         outputs: Sequence[tuple[torch.dtype | None, Sequence[Size] | None]],
         **attributes: Any,
     ) -> list[Tensor]:
-        """The outputs of a new node with several."""
+        """Append a node with several outputs and return them."""
         given = [tensor for tensor in inputs if tensor is not None]
         results = []
         for dtype, shape in outputs:
@@ -125,7 +125,7 @@ class Builder:
         return results
 
     def name(self, wanted: str) -> str:
-        """A name that is not taken."""
+        """A name that is not in use yet."""
         name, number = wanted, 1
         while name in self._names:
             name, number = f"{wanted}_{number}", number + 1
@@ -140,20 +140,20 @@ class Builder:
         return tensor
 
     def input(self, name: str, dtype: torch.dtype, shape: Sequence[Size]) -> Tensor:
-        """An input of the graph."""
+        """Add an input of the graph."""
         element_type(dtype)
         return self._new(Tensor(self.name(name), dtype, tuple(shape)))
 
     def size_input(self, name: str, size: Dim) -> Tensor:
-        """An input that is a size: a scalar of int64."""
+        """Add an input that is a size: a scalar of int64."""
         tensor = self.input(name, torch.int64, ())
         self._sizes[size] = self.op("Unsqueeze", tensor, self.ints([0]), shape=(1,))
         return tensor
 
-    # -- what is known ------------------------------------------------------------------------
+    # -- constants ----------------------------------------------------------------------------
 
     def weight(self, tensor: torch.Tensor, name: str) -> Tensor:
-        """A parameter or buffer; the same memory is stored once."""
+        """Add a parameter or buffer; the same memory is stored once."""
         element_type(tensor.dtype)
         if tensor.layout != torch.strided or tensor.is_quantized:
             raise Unsupported(f"{name} is not a dense tensor")
@@ -167,7 +167,7 @@ class Builder:
         return Tensor(self._weight_names[memory], tensor.dtype, tuple(tensor.shape))
 
     def known(self, tensor: torch.Tensor, name: str = "constant") -> Tensor:
-        """A constant."""
+        """Add a constant."""
         element_type(tensor.dtype)
         tensor = tensor.detach().cpu().contiguous()
         key = (tensor.dtype, tuple(tensor.shape), tensor.view(torch.uint8).numpy().tobytes()) if (
@@ -225,13 +225,13 @@ class Builder:
             kinds = {"add": "Add", "sub": "Sub", "mul": "Mul"}
             if kind in kinds:
                 return self.op(kinds[kind], a, b)
-            # Rounded down, while Div rounds to zero.
+            # Round down, since Div rounds towards zero.
             rest = self.op("Mod", a, b)
             return self.op("Div", self.op("Sub", a, rest), b)
 
         return compute_dim(dim, symbol, combine, lambda value: self.ints([value]))
 
-    # -- what every family needs --------------------------------------------------------------
+    # -- common operations --------------------------------------------------------------------
 
     def cast(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
         """The same elements in another dtype."""
@@ -242,7 +242,7 @@ class Builder:
         return self.op("Cast", tensor, to=element_type(dtype), dtype=dtype, shape=tensor.shape)
 
     def tensor(self, value: Any, like: torch.dtype | None = None) -> Tensor:
-        """``value`` as a tensor: numbers get ``like`` or torch's dtype for them."""
+        """``value`` as a tensor: numbers get the dtype ``like``, or torch's default for them."""
         if isinstance(value, Tensor):
             return value if like is None else self.cast(value, like)
         if isinstance(value, (bool, int, float, Dim)):
@@ -250,7 +250,7 @@ class Builder:
         raise Unsupported(f"{_shown(value)} where a tensor is expected")
 
     def together(self, *values: Any) -> list[Tensor]:
-        """The operands in the dtype in which torch computes with them."""
+        """The operands, cast to the dtype in which torch computes with them."""
         for value in values:
             if not isinstance(value, (Tensor, bool, int, float, Dim)):
                 raise Unsupported(f"{_shown(value)} where a tensor is expected")
@@ -258,7 +258,7 @@ class Builder:
         return [self.tensor(value, dtype) for value in values]
 
     def reshape(self, tensor: Tensor, shape: Sequence[Size]) -> Tensor:
-        """The elements of ``tensor`` in another shape."""
+        """Reshape ``tensor`` to ``shape``."""
         shape = tuple(shape)
         if shape == tensor.shape:
             return tensor
@@ -271,14 +271,14 @@ class Builder:
         return self.op("Reshape", tensor, wanted, shape=shape, allowzero=allow_zero)
 
     def expand(self, tensor: Tensor, shape: Sequence[Size]) -> Tensor:
-        """``tensor`` broadcast to ``shape``."""
+        """Broadcast ``tensor`` to ``shape``."""
         shape = tuple(shape)
         if shape == tensor.shape:
             return tensor
         return self.op("Expand", tensor, self.ints(shape), shape=shape)
 
     def permute(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
-        """The dimensions of ``tensor`` in another order."""
+        """Permute the dimensions of ``tensor``."""
         order = list(order)
         if order == list(range(tensor.rank)):
             return tensor
@@ -293,7 +293,7 @@ class Builder:
         step: int = 1,
         length: Size | None = None,
     ) -> Tensor:
-        """Elements along one axis. ``length`` says how many; it is needed where sizes are symbols."""
+        """Slice along one axis. ``length`` is the resulting size, required where sizes are symbols."""
         if length is None:
             size = tensor.shape[axis]
             if not is_static((size, start, end)):
@@ -306,7 +306,7 @@ class Builder:
     def reduce(
         self, kind: str, tensor: Tensor, axes: Sequence[int], keepdim: bool = True
     ) -> Tensor:
-        """``ReduceMean`` and its kin."""
+        """Reduce with ``ReduceMean`` or a similar operator."""
         axes = [axis % max(tensor.rank, 1) for axis in axes]
         sizes = enumerate(tensor.shape)
         shape = [1 if at in axes else s for at, s in sizes if keepdim or at not in axes]
@@ -318,7 +318,7 @@ class Builder:
 
 
 def integer(value: Any) -> int:
-    """``value``, which has to be an integer that is known."""
+    """``value``, which must be a known integer."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise Unsupported(f"{_shown(value)} where an integer is expected")
     return value

@@ -1,4 +1,4 @@
-"""Translating what is not in the table by way of the operators that PyTorch makes of it."""
+"""Translates calls without a row in the table by PyTorch's decomposition into operators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def decompose(
         graph, constants, shape = _trace(translator, node, flat, spec, inputs, weights)
     except Unsupported:
         raise
-    except Exception as error:  # whatever the call does that cannot be recorded
+    except Exception as error:  # whatever part of the call cannot be recorded
         raise Unsupported(f"{reason}, and it cannot be taken apart") from error
     values: dict[Any, Any] = {}
     given = [*inputs, *(translator.builder.weight(*weight) for weight in weights.values())]
@@ -44,7 +44,7 @@ def decompose(
 
 @functools.cache
 def _further_decompositions() -> dict[Any, Any]:
-    """PyTorch's decompositions of the operators that are not in the table."""
+    """PyTorch's decompositions of the operators without a row in the table."""
     known = torch._decomp.core_aten_decompositions()
     return {
         operator: rule
@@ -66,7 +66,7 @@ def _weights(translator: Translator, node: Node) -> dict[str, tuple[torch.Tensor
 def _trace(
     translator: Translator, node: Node, flat: list[Any], spec: Any, inputs: Any, weights: Any
 ) -> tuple[torch.fx.Graph, torch.nn.Module, Any]:
-    """The operators that a call makes, as a graph without writes, and how its results nest."""
+    """Trace the operators of a call as a graph without writes; return it with the structure of the results."""
     shapes: list[Any] = []
 
     def run(tensors: list[torch.Tensor], state: list[torch.Tensor]) -> Any:
@@ -105,7 +105,7 @@ def _run(
     given: list[Tensor],
     values: dict[Any, Any],
 ) -> Any:
-    """Translate the operators; those of constants are computed."""
+    """Translate the operators; those on constants are computed."""
     g = translator.builder
     arguments = iter(given)
     scope, out = g.scope, g.out

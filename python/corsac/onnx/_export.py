@@ -1,4 +1,4 @@
-"""ONNX models from graphs."""
+"""Exports graphs as ONNX models."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from corsac.passes._writes import Writes
 if TYPE_CHECKING:
     import onnx
 
-#: The versions of the operator set that can be written, and the default.
+#: Supported versions of the operator set, and the default.
 OPSETS = range(18, 22)
 DEFAULT_OPSET = 20
 
-# The version of the file format that came with the oldest of them; runtimes read older ones.
+# The version of the file format that belongs to the oldest of them; runtimes read older ones.
 _IR_VERSION = 9
-# Above this, weights lie in a file of their own: a protobuf message has at most 2 GiB.
+# Size in bytes above which weights go to a separate file: a protobuf message has at most 2 GiB.
 LARGE = 2**31 - 2**24
 
 
 class ExportError(ValueError):
-    """A graph cannot be written as an ONNX model; the text names the node and says why."""
+    """A graph cannot be written as an ONNX model; the message names the node and the reason."""
 
 
 def require_onnx() -> Any:
-    """The ``onnx`` package."""
+    """Import the ``onnx`` package."""
     try:
         import onnx
     except ImportError as error:
@@ -54,20 +54,20 @@ def to_onnx(
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
 ) -> onnx.ModelProto:
-    """The model as an ONNX model.
+    """Convert a model to ONNX.
 
-    Shapes come from :func:`corsac.analysis.propagate`: nothing is executed. Values that are no
-    tensors, such as flags, are what they are in the example.
+    Shapes come from :func:`corsac.analysis.propagate`: nothing is executed. Values that are not tensors, such
+    as flags, are fixed to those of the example.
 
     Args:
         model: a graph module, or a module to trace.
-        example_inputs: a tensor or a tuple of what the model is called with: tensors, of which
-            only types count, :class:`corsac.analysis.TensorSpec` with symbols as sizes, others.
+        example_inputs: a tensor or a tuple of the model's arguments: tensors (only their types matter),
+            :class:`corsac.analysis.TensorSpec` with symbols as sizes, other values.
         dynamic: names of symbols for dimensions of inputs, by the input's name or position:
             ``{"x": {0: "batch"}}``. A symbol stands for any size from 2.
         opset: the version of the operator set.
         input_names: names of the inputs; those of the placeholders by default.
-        output_names: names of the outputs, in the order in which they stand in the result.
+        output_names: names of the outputs, in the order of the result.
 
     Raises:
         ExportError: a node has no exact translation.
@@ -84,7 +84,7 @@ def to_onnx(
 def with_symbols(
     module: GraphModule, inputs: tuple[Any, ...], dynamic: dict[str | int, dict[int, str]]
 ) -> tuple[Any, ...]:
-    """The inputs, with symbols where ``dynamic`` says."""
+    """The inputs, with the sizes named in ``dynamic`` replaced by symbols."""
     names = [node.target for node in module.graph.find_nodes(op="placeholder")]
     result = list(inputs)
     for key, symbols in dynamic.items():
@@ -106,9 +106,9 @@ class Written:
 
     Attributes:
         builder: the nodes, weights and constants.
-        inputs: what the graph is called with, in order: a tensor or the name of a size for what is
-            an input of the ONNX graph, None for what is not.
-        result: what the graph returns, with tensors of the ONNX graph in it, and sizes.
+        inputs: for each argument of the graph, in order: the tensor (or, for a size, scalar) that is an input
+            of the ONNX graph; None if it is not one.
+        result: the result of the graph, with tensors of the ONNX graph and sizes in it.
     """
 
     def __init__(self, builder: Builder, inputs: list[Tensor | None], result: Any) -> None:
@@ -127,7 +127,7 @@ class Written:
     ) -> Written:
         """Translate all nodes of ``module``'s graph.
 
-        With ``own_inputs``, nobody else looks at the inputs, so that they may be written to.
+        With ``own_inputs``, the caller does not use the inputs afterwards, so that they may be written to.
 
         Raises:
             ExportError: a node has no exact translation.
@@ -159,7 +159,7 @@ class Written:
         return cls(builder, given, result)
 
     def outputs(self) -> list[tuple[Tensor, bool]]:
-        """Tensors of the result, in order, and whether each stands for a size."""
+        """Tensors of the result, in order, and whether each represents a size."""
         g, found = self.builder, []
         for leaf in torch.utils._pytree.tree_leaves(self.result):
             if isinstance(leaf, Missing):
@@ -171,14 +171,14 @@ class Written:
         return found
 
     def proto(self, output_names: Sequence[str] | None = None) -> onnx.ModelProto:
-        """The ONNX model."""
+        """Make the ONNX model."""
         onnx = require_onnx()
         helper, g = onnx.helper, self.builder
         outputs = self.outputs()
         wanted = list(output_names or ())
         results = []
         for at, (tensor, _) in enumerate(outputs):
-            # Each output has a name of its own, also if it is an input, a weight or another output.
+            # Each output needs a name of its own, even if it is an input, a weight or another output.
             name = g.name(wanted[at] if at < len(wanted) else f"output_{at}")
             g.operations.append(Operation("Identity", (tensor.name,), (name,), {}))
             results.append(_value_info(helper, name, tensor))
@@ -194,7 +194,7 @@ class Written:
             graph, ir_version=_IR_VERSION, producer_name="corsac", producer_version=__version__,
             opset_imports=[helper.make_opsetid("", g.opset)],
         )  # fmt: skip
-        # Filled in where they stay: copies of weights are dear.
+        # Stored directly in the model, since copies of weights are expensive.
         for name in (name for name in stored if name in used):
             _store(model.graph.initializer.add(), name, stored[name])
         return model
@@ -236,7 +236,7 @@ def _value_info(helper: Any, name: str, tensor: Tensor) -> Any:
 
 
 def _store(proto: Any, name: str, tensor: torch.Tensor) -> None:
-    """Fill in a tensor with its elements."""
+    """Store a tensor in ``proto``."""
     proto.name, proto.data_type = name, element_type(tensor.dtype)
     proto.dims.extend(tensor.shape)
     tensor = tensor.detach().cpu().contiguous()
@@ -244,7 +244,7 @@ def _store(proto: Any, name: str, tensor: torch.Tensor) -> None:
 
 
 def weights_bytes(proto: onnx.ModelProto) -> int:
-    """What the tensors in a model take."""
+    """Size of the tensors in a model, in bytes."""
     sizes = {number: dtype.itemsize for dtype, number in ELEMENT_TYPES.items()}
     return sum(math.prod(x.dims) * sizes[x.data_type] for x in proto.graph.initializer)
 

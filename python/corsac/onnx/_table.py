@@ -1,4 +1,4 @@
-"""The table of translations: from what a node calls to the function that writes it."""
+"""The table of translations: from the called function or module to the function that translates it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from corsac.fx.node import _get_qualified_name
 from corsac.onnx._builder import Builder
 from corsac.onnx._types import Unsupported
 
-#: A translation takes the builder and what torch's function takes, and answers its value.
+#: A translation is called with the builder and the arguments of torch's function, and returns the value.
 Translation = Callable[..., Any]
 
 _FUNCTIONS: dict[str, Translation] = {}
 _MODULES: dict[type[torch.nn.Module], Translation] = {}
 
-#: Other names of parameters.
+#: Alternative names of parameters.
 _KEYWORDS = {"self": "input", "x": "input", "axis": "dim", "axes": "dims", "keepdims": "keepdim"}
 
-# What stands in front of a name, by where a function is found.
+# Prefixes of names, by the place where a function is found.
 _PREFIXES = (
     ("torch.ops.aten.", "aten."),
     ("torch.nn.functional.", "F."),
@@ -38,11 +38,11 @@ _PREFIXES = (
 
 
 def translates(*names: str) -> Callable[[Translation], Translation]:
-    """Registers a translation.
+    """Register a translation of functions.
 
-    A bare name stands for the function of ``torch``, of ``torch.nn.functional``, of ``operator``,
-    the method and the ``aten`` operator, with their in-place forms. ``F.``, ``torch.``, ``Tensor.``,
-    ``aten.``, ``operator.`` and others in front restrict it, and are looked at first.
+    A bare name means the function of ``torch``, of ``torch.nn.functional``, of ``operator``, the method and
+    the ``aten`` operator, with their in-place forms. A prefix ``F.``, ``torch.``, ``Tensor.``, ``aten.``,
+    ``operator.`` or other restricts it, and takes precedence.
     """
 
     def register(translation: Translation) -> Translation:
@@ -56,8 +56,8 @@ def translates(*names: str) -> Callable[[Translation], Translation]:
 
 
 def translates_module(*classes: type[torch.nn.Module]) -> Callable[[Translation], Translation]:
-    """Registers a translation of modules: it takes the builder, the module, its path, and what the
-    module is called with."""
+    """Register a translation of modules, which is called with the builder, the module, its path, and the
+    arguments of the module."""
 
     def register(translation: Translation) -> Translation:
         for cls in classes:
@@ -68,7 +68,7 @@ def translates_module(*classes: type[torch.nn.Module]) -> Callable[[Translation]
 
 
 def table() -> dict[str, str]:
-    """What is translated, and the first line of what is said of it."""
+    """All translations by name, each with the first line of its docstring."""
     rows = {name: _summary(function) for name, function in _FUNCTIONS.items()}
     rows |= {f"nn.{cls.__name__}": _summary(function) for cls, function in _MODULES.items()}
     return dict(sorted(rows.items(), key=lambda row: row[0].lower()))
@@ -79,13 +79,14 @@ def _summary(function: Translation) -> str:
 
 
 def has_translation(operator: torch._ops.OpOverload) -> bool:
-    """Whether there is a row for an operator."""
+    """Whether an operator has a row in the table."""
     name = operator._opname
     return operator.namespace == "aten" and (f"aten.{name}" in _FUNCTIONS or name in _FUNCTIONS)
 
 
 def function_names(node: Node) -> tuple[str, str]:
-    """What a node calls, as ``F.relu`` and as ``relu``; both without what marks it as in place."""
+    """The name of the called function with its prefix, ``F.relu``, and without, ``relu``; in-place marks are
+    removed."""
     if node.op == "call_method":
         name = str(node.target)
         return f"Tensor.{_plain(name)}", _plain(name)
@@ -100,7 +101,7 @@ def function_names(node: Node) -> tuple[str, str]:
             if short == "operator." and name.startswith("i") and name in _IN_PLACE_OPERATORS:
                 name = name[1:]
             name = name.strip("_") if short == "operator." else _plain(name)
-            # What is in neither of these is torch's own: torch.ops.mine.add is no torch.add.
+            # Only these namespaces are torch's: torch.ops.mine.add is not torch.add.
             return f"{short}{name}", "" if "." in name else name
     return qualified, ""
 
@@ -133,7 +134,7 @@ def _plain(name: str) -> str:
 
 
 def translate_call(g: Builder, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The value of a call of a function or method."""
+    """Translate a call of a function or method."""
     full, bare = function_names(node)
     translation = _FUNCTIONS.get(full) or _FUNCTIONS.get(bare)
     if translation is None:
@@ -142,7 +143,7 @@ def translate_call(g: Builder, node: Node, args: tuple[Any, ...], kwargs: dict[s
 
 
 class NoTranslation(Unsupported):
-    """There is no row in the table."""
+    """The table has no row for it."""
 
 
 def translate_module(
@@ -152,7 +153,7 @@ def translate_module(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """The value of a call of a module."""
+    """Translate a call of a module."""
     translation = module_translation(module)
     if translation is None:
         raise NoTranslation(f"no translation of {type(module).__module__}.{type(module).__name__}")
@@ -160,7 +161,7 @@ def translate_module(
 
 
 def module_translation(module: torch.nn.Module) -> Translation | None:
-    """That of the class that ``module`` has its ``forward`` from."""
+    """The translation of the class that defines the ``forward`` of ``module``."""
     if "forward" in module.__dict__:
         return None
     for cls in type(module).__mro__:
@@ -172,7 +173,7 @@ def module_translation(module: torch.nn.Module) -> Translation | None:
 def call(
     translation: Translation, g: Builder, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Call a translation; arguments that it does not know are no fault of it."""
+    """Call a translation; report arguments that it does not have as unsupported."""
     kwargs = {_KEYWORDS.get(key, key): value for key, value in kwargs.items()}
     code = translation.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

@@ -1,4 +1,4 @@
-"""From nodes of a graph to ONNX nodes."""
+"""Translates nodes of a graph to ONNX nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from corsac.onnx._types import TensorType, Unsupported, name_of
 
 
 class Unknown:
-    """The type of a value of which analysis knows nothing."""
+    """The type of a value that analysis could not determine."""
 
     def __repr__(self) -> str:
         return "unknown"
@@ -33,20 +33,20 @@ Types = Mapping[Node, Any]
 
 
 def types_of(graph: Graph, inputs: tuple[Any, ...]) -> dict[Node, Any]:
-    """The type of each node's value: tensors as :class:`TensorType`, :data:`UNKNOWN` if not known."""
+    """The type of each node's value: tensors as :class:`TensorType`, :data:`UNKNOWN` if undetermined."""
     run = MetaRun(graph.owning_module)
     found = _core.propagate_types(graph, inputs, run, fill=False)
     unknown = {name for name, _, _ in found.unknown()}
     types: dict[Node, Any] = {}
     for node, value in zip(graph.nodes, found.values(), strict=True):
-        # Numbers that depend on elements, such as those of item(), come as None.
+        # Analysis returns None for numbers that depend on elements, such as those of item().
         hidden = value is None and node.op.startswith("call_") and not _is_item(node, types)
         types[node] = UNKNOWN if hidden or node.name in unknown else _without_layout(value)
     return types
 
 
 def _is_item(node: Node, types: Types) -> bool:
-    """Whether ``node`` takes an item out of a container that is known."""
+    """Whether ``node`` takes an item from a container of known type."""
     source = node.args[0] if node.target is operator.getitem else None
     return isinstance(source, Node) and isinstance(types[source], (tuple, list, dict))
 
@@ -62,7 +62,7 @@ def _without_layout(value: Any) -> Any:
 
 
 def spec_of(value: Any) -> Any:
-    """What :func:`corsac.analysis.propagate` takes for a value of this type."""
+    """The argument for :func:`corsac.analysis.propagate` for a value of this type."""
     if isinstance(value, TensorType):
         return TensorSpec(tuple(value.shape), value.dtype)
     if isinstance(value, (tuple, list)):
@@ -73,7 +73,7 @@ def spec_of(value: Any) -> Any:
 
 
 def holds_tensors(value: Any) -> bool:
-    """Whether a tensor is among what a value of this type holds, or may be."""
+    """Whether a value of this type contains a tensor, or may."""
     if isinstance(value, (TensorType, Unknown)):
         return True
     if isinstance(value, (tuple, list)):
@@ -84,14 +84,14 @@ def holds_tensors(value: Any) -> bool:
 
 
 def holds_sizes(value: Any) -> bool:
-    """Whether a size that depends on symbols is among what a value of this type holds."""
+    """Whether a value of this type contains a size that depends on symbols."""
     if isinstance(value, (tuple, list)):
         return any(holds_sizes(item) for item in value)
     return isinstance(value, Dim)
 
 
 def is_settled(node: Node, types: Types) -> bool:
-    """Whether ``node`` asserts what analysis has found to hold."""
+    """Whether ``node`` is an assertion that analysis has proved."""
     name = getattr(node.target, "__name__", "") if node.op == "call_function" else ""
     if node.users or not node.args:
         return False
@@ -108,12 +108,12 @@ def is_settled(node: Node, types: Types) -> bool:
 
 
 class Translator:
-    """Translates nodes one after the other.
+    """Translates nodes one by one.
 
     Args:
-        builder: what ONNX nodes are added to.
+        builder: builder of the ONNX graph.
         types: the types of the nodes' values.
-        root: the module that has what nodes call and name.
+        root: the module whose attributes the nodes use.
     """
 
     def __init__(self, builder: Builder, types: Types, root: torch.nn.Module | None) -> None:
@@ -138,7 +138,7 @@ class Translator:
             self.values[node] = value
 
     def translate(self, node: Node) -> Any:
-        """The value of ``node``, which becomes part of the ONNX graph."""
+        """Translate ``node`` into the ONNX graph, and return its value."""
         value = self._translate(node)
         self.values[node] = value
         return value
@@ -172,12 +172,12 @@ class Translator:
             result = decompose(self, node, args, kwargs, str(error))
         except Unsupported:
             raise
-        except Exception as error:  # arguments that torch takes and the translation does not
+        except Exception as error:  # arguments that torch accepts and the translation does not
             raise Unsupported(f"no translation of these arguments ({error})") from error
         return self._checked(node, result, type_)
 
     def _check_sizes(self, value: Any) -> None:
-        """That sizes can be computed from what is at hand."""
+        """Check that sizes can be computed from the inputs."""
         for size in value if isinstance(value, (tuple, list)) else (value,):
             if isinstance(size, Dim):
                 self.builder.size(size)
@@ -203,12 +203,12 @@ class Translator:
         return self.builder.weight(tensor, str(node.target))
 
     def _checked(self, node: Node, result: Any, type_: Any) -> Any:
-        """``result``, which has to be of the type that analysis found."""
+        """``result``, checked to have the type that analysis found."""
         if isinstance(type_, TensorType):
             if not isinstance(result, Tensor):
                 raise Unsupported("its translation gives no tensor")
             if result.dtype != type_.dtype and _writes_in_place(node):
-                # The dtype of what is written to stays.
+                # A write keeps the dtype of the tensor written to.
                 result = self.builder.cast(result, type_.dtype)
             if result.dtype != type_.dtype or result.rank != len(type_.shape):
                 raise Unsupported(
@@ -246,7 +246,7 @@ def _check_tensor(value: TensorType) -> None:
 def explain(
     node: Node, types: Types, root: torch.nn.Module | None, opset: int
 ) -> tuple[Builder | None, str | None]:
-    """What ``node`` alone becomes, or why it has no translation."""
+    """Translate ``node`` by itself; return the builder, or the reason why it has no translation."""
     builder = Builder(opset)
     translator = Translator(builder, types, root)
     try:
@@ -265,7 +265,7 @@ def explain(
 
 
 def _apart(g: Builder, node: Node, type_: Any) -> Any:
-    """A container that a node of the same part makes, as inputs."""
+    """Inputs for the items of a container that ``node`` makes."""
     items = []
     for at, item in enumerate(type_):
         if isinstance(item, TensorType):
@@ -278,7 +278,7 @@ def _apart(g: Builder, node: Node, type_: Any) -> Any:
 
 
 def _check_uses(node: Node, result: Any) -> None:
-    """That nobody needs what has no translation."""
+    """Check that results without a translation have no users."""
     if not isinstance(result, (tuple, list)):
         return
     missing = {at: item for at, item in enumerate(result) if isinstance(item, Missing)}

@@ -1,4 +1,4 @@
-"""Element types and sizes: torch's, and what ONNX calls them."""
+"""Element types and sizes of torch and ONNX."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corsac.analysis import Dim
 
 Size = int | Dim
 
-# Of onnx.TensorProto.
+# Numbers of onnx.TensorProto.
 ELEMENT_TYPES = {
     torch.float32: 1,
     torch.uint8: 2,
@@ -32,12 +32,12 @@ INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
 
 class Unsupported(Exception):
-    """A node has no exact translation; the text says why."""
+    """A node has no exact translation; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """What analysis knows of a tensor."""
+    """Type of a tensor, as analysis found it."""
 
     dtype: torch.dtype
     shape: tuple[Size, ...]
@@ -45,7 +45,7 @@ class TensorType:
 
 
 def element_type(dtype: torch.dtype) -> int:
-    """The number that ONNX has for ``dtype``."""
+    """The ONNX number of ``dtype``."""
     found = ELEMENT_TYPES.get(dtype)
     if found is None:
         raise Unsupported(f"no translation of {name_of(dtype)}")
@@ -53,7 +53,7 @@ def element_type(dtype: torch.dtype) -> int:
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """``float32``."""
+    """Short name of a dtype: ``float32``."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -87,7 +87,7 @@ def is_static(shape: Sequence[Size]) -> bool:
 
 
 def broadcast(*shapes: Sequence[Size]) -> tuple[Size, ...]:
-    """The shape that ``shapes`` are expanded to."""
+    """The shape to which ``shapes`` are broadcast."""
     rank = max((len(shape) for shape in shapes), default=0)
     result: list[Size] = []
     for axis in range(-rank, 0):
@@ -97,7 +97,7 @@ def broadcast(*shapes: Sequence[Size]) -> tuple[Size, ...]:
 
 
 def positive_dim(dim: int, rank: int) -> int:
-    """``dim`` counted from the front."""
+    """``dim`` as a non-negative number."""
     if not -max(rank, 1) <= dim < max(rank, 1):
         raise Unsupported(f"dimension {dim} of {rank}")
     return dim % max(rank, 1)
@@ -117,9 +117,9 @@ def compute_dim(
     combine: Callable[[str, Any, Any], Any],
     number: Callable[[int], Any],
 ) -> Any:
-    """The value of an expression over symbols, by what ``symbol``, ``combine`` and ``number`` say.
+    """Evaluate an expression over symbols by means of ``symbol``, ``combine`` and ``number``.
 
-    ``combine`` gets ``add``, ``sub``, ``mul`` or ``floordiv`` and two operands.
+    ``combine`` is called with ``add``, ``sub``, ``mul`` or ``floordiv`` and two operands.
     """
 
     def visit(node: ast.expr) -> Any:

@@ -1,7 +1,7 @@
 """The graph transformations of Hugging Face optimum (``optimum.fx.optimization``).
 
-A transformation is called with a graph module, changes it in place and returns it; one that is
-reversible gives back the graph and the weights as they were::
+A transformation is called with a graph module, changes it in place and returns it; a reversible one can
+restore the graph and the weights::
 
     gm = corsac.fx.symbolic_trace(model)
     transformation = compose(ChangeTrueDivToMulByInverse(), MergeLinears())
@@ -9,8 +9,8 @@ reversible gives back the graph and the weights as they were::
     print(transformation.report)
     transformation(gm, reverse=True)
 
-The model that was traced keeps its modules. Where a transformation would change what is computed,
-it leaves the place as it is and says why in its report.
+The model that was traced keeps its modules. Places where a transformation would change the computation are
+skipped, with the reason in its report.
 """
 
 from corsac.optimum._batch_norms import FuseBatchNorm1dInLinear, FuseBatchNorm2dInConv2d

@@ -1,4 +1,4 @@
-"""Batch norms folded into the layers beside them."""
+"""Folds batch norms into neighbouring layers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Fusion(Transformation):
         return graph_module
 
     def refusal(self, norm: object, layer: object, after: bool) -> str | None:
-        """Why this transformation leaves a batch norm as it is, which others would fold."""
+        """The reason if this transformation skips a batch norm that the general pass would fold."""
         if type(norm) is not self._norm or type(layer) is not self._layer:
             return f"{self._norm.__name__} is folded into {self._layer.__name__} only"
         if not after and not self._before:
@@ -51,7 +51,7 @@ class _Fusion(Transformation):
 
 
 class _Folded(FoldedLayers):
-    """The layers that a transformation wants folded."""
+    """Folds the layers that a transformation accepts."""
 
     def __init__(self, root: GraphModule, fusion: _Fusion) -> None:
         super().__init__(root)
@@ -68,17 +68,16 @@ class _Folded(FoldedLayers):
 class FuseBatchNorm2dInConv2d(_Fusion, norm=nn.BatchNorm2d, layer=nn.Conv2d, before=False):
     """Folds ``BatchNorm2d`` in evaluation mode into the ``Conv2d`` before it.
 
-    Not where others use the result of the convolution, where it is called elsewhere or its weights
-    are read, or where one of the two is in training mode or has hooks. The folded convolution is a
-    new module.
+    Skipped: convolutions whose result has other users, that are called elsewhere or whose weights are read,
+    and pairs of which one is in training mode or has hooks. The folded convolution is a new module.
     """
 
 
 class FuseBatchNorm1dInLinear(_Fusion, norm=nn.BatchNorm1d, layer=nn.Linear, before=True):
     """Folds ``BatchNorm1d`` in evaluation mode into the ``Linear`` before it, or after it.
 
-    Inputs are taken to have two dimensions, batch and features, unless
-    ``node.meta["tensor_meta"]`` says otherwise. Not where others use the result of the first of the
-    two, where the layer is called elsewhere or its weights are read, or where one of the two is in
-    training mode or has hooks. The folded layer is a new module.
+    Inputs are assumed to have two dimensions, batch and features, unless ``node.meta["tensor_meta"]``
+    differs. Skipped: pairs where the result of the first has other users, the layer is called elsewhere or
+    its weights are read, or one of the two is in training mode or has hooks. The folded layer is a new
+    module.
     """

@@ -1,4 +1,4 @@
-"""Biases as columns of weights."""
+"""Turns biases into columns of weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from corsac.passes._budget import current_budget
 
 @dataclass(frozen=True, slots=True)
 class _Fused:
-    """A layer whose bias is a column: whether that was trained, and how many steps were put in."""
+    """Data to undo the fusion of one layer: its path, and whether its bias was trained and its shape."""
 
     path: str
     trained_bias: bool
@@ -35,13 +35,13 @@ class _Fused:
 
 
 class FuseBiasInLinear(ReversibleTransformation):
-    """Makes the bias of linear layers the last column of their weights, and puts a column of ones
-    behind their inputs.
+    """Makes the bias of linear layers the last column of their weights, and appends a column of ones to their
+    inputs.
 
-    Layers that are called twice, read elsewhere, hooked or whose weights are also others' stay, and
-    so do those whose bias is trained and whose weight is not, or the other way round.
+    Skipped: layers that are called twice, read elsewhere, hooked or share weights with others, and those
+    where only one of weight and bias is trained.
 
-    Undoing takes the bias out of the weights, with what training made of it.
+    Undoing splits the bias from the weights, with their trained values.
     """
 
     preserves_computation = True

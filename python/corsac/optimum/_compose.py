@@ -1,4 +1,4 @@
-"""Several transformations as one."""
+"""Composes transformations."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from corsac.passes import Report
 
 
 def compose(*args: Transformation, inplace: bool = True) -> Transformation:
-    """One transformation that does those of ``args``, the first one first.
+    """Compose ``args`` into one transformation that applies them in order.
 
-    It is reversible if all of them are; it then undoes the last one first.
+    It is reversible if all of them are, and is undone from the last one to the first.
 
     Args:
         args: the transformations, at least one.
-        inplace: whether the module that it is called with is changed, rather than a copy.
+        inplace: whether the given module is changed, rather than a copy.
 
     Raises:
-        TypeError: there is none.
+        TypeError: there are no transformations.
     """
     if not args:
         raise TypeError("compose() needs at least one transformation")
@@ -41,7 +41,7 @@ class _Composition(Transformation):
 
     @property
     def report(self) -> Report | None:
-        """The reports of all transformations, one after the other."""
+        """The reports of all transformations, in order."""
         reports = [t.report for t in self._transformations if t.report is not None]
         if not reports:
             return None

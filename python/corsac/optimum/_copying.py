@@ -1,4 +1,4 @@
-"""Transformations that do nothing to what is computed, nor how."""
+"""Transformations that leave the computation as it is."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from corsac.optimum._transformation import ReversibleTransformation
 
 
 class DeepCopy(ReversibleTransformation):
-    """Makes a deep copy of the module, which other transformations can undo as they could the
-    original. Undoing it makes another copy."""
+    """Deep-copies the module; other transformations can be undone on the copy as on the original. Undoing
+    makes another copy."""
 
     preserves_computation = True
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         clone = copy.deepcopy(graph_module)
         for node, copied in zip(graph_module.graph.nodes, clone.graph.nodes, strict=True):
-            # Copies of nodes have no attributes that others set.
+            # Copies of nodes lack these attributes.
             for name in ("transformations", "_undo"):
                 if hasattr(node, name):
                     setattr(copied, name, copy.copy(getattr(node, name)))
@@ -28,7 +28,7 @@ class DeepCopy(ReversibleTransformation):
 
 
 class LintAndRecompile(ReversibleTransformation):
-    """Checks the graph and writes its code, both ways."""
+    """Checks the graph and generates its code, both ways."""
 
     preserves_computation = True
 

@@ -1,4 +1,4 @@
-"""Multiplication in the place of division."""
+"""Replaces division by multiplication."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from corsac.passes._budget import current_budget
 
 
 class ChangeTrueDivToMulByInverse(ReversibleTransformation):
-    """Multiplies by the inverse where the program divides by a number, as attention does by the
-    root of its width.
+    """Replaces division by a number with multiplication by its inverse, as for attention's division by the
+    root of the width.
 
-    The quotient differs in its last bit, unless the divisor is a power of two. Quotients of sizes
-    and other numbers stay where that is not so, and divisors that have no ordinary inverse stay.
-    Undoing puts the very divisor back.
+    The quotient differs in its last bit, unless the divisor is a power of two. Quotients of sizes and other
+    numbers are replaced only in that case, and divisors without a normal inverse are kept. Undoing restores
+    the exact divisor.
     """
 
     preserves_computation = True

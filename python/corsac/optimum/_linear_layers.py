@@ -1,4 +1,4 @@
-"""Linear layers that transformations change: which can be, and how they are put back."""
+"""Finds and replaces the linear layers that transformations change."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from corsac.passes._weights import shallow_copy
 
 
 def called_linears(graph_module: GraphModule) -> dict[str, nn.Linear]:
-    """The linear layers that the graph calls, by path."""
+    """Linear layers that the graph calls, by path."""
     paths = {node.target: None for node in graph_module.graph.find_nodes(op="call_module")}
     modules = ((path, graph_module.get_submodule(path)) for path in paths)
     return {path: module for path, module in modules if type(module) is nn.Linear}
 
 
 def unfit(graph_module: GraphModule, linears: dict[str, nn.Linear]) -> dict[str, str]:
-    """Why layers cannot be changed, by path."""
+    """Reasons why layers cannot be changed, by path."""
     owners: Counter[int] = Counter()
     for module in graph_module.modules():
         owners.update(id(value) for value in module._parameters.values() if value is not None)
@@ -35,7 +35,7 @@ def unfit(graph_module: GraphModule, linears: dict[str, nn.Linear]) -> dict[str,
 
 
 def replaced(linear: nn.Linear, weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
-    """A layer that is ``linear`` but for its weights. ``linear`` stays as it is."""
+    """A copy of ``linear`` with other weights."""
     after = shallow_copy(linear)
     after.out_features, after.in_features = weight.shape
     after._parameters["weight"] = parameter_like(linear.weight, weight)
@@ -44,18 +44,18 @@ def replaced(linear: nn.Linear, weight: torch.Tensor, bias: torch.Tensor | None)
 
 
 def parameter_like(before: nn.Parameter, value: torch.Tensor) -> nn.Parameter:
-    """A parameter that is trained if ``before`` is."""
+    """A parameter with the ``requires_grad`` of ``before``."""
     return nn.Parameter(value, requires_grad=before.requires_grad)
 
 
 def split_path(graph_module: GraphModule, path: str) -> tuple[nn.Module, str]:
-    """The module that has the submodule ``path``, and the last part of its name."""
+    """The module that contains the submodule ``path``, and the last part of the path."""
     parent, _, name = path.rpartition(".")
     return graph_module.get_submodule(parent), name
 
 
 def free_path(graph_module: GraphModule, wanted: str) -> str:
-    """``wanted``, or that with a number behind it that no attribute has."""
+    """``wanted``, with a number appended if an attribute of that name exists."""
     parent, name = split_path(graph_module, wanted)
     path, number = wanted, 1
     while hasattr(parent, name):
@@ -65,7 +65,7 @@ def free_path(graph_module: GraphModule, wanted: str) -> str:
 
 
 def reorder(modules: dict[str, Any], order: list[str]) -> None:
-    """Put the entries of ``modules`` that ``order`` names into that order, before the others."""
+    """Put the entries of ``modules`` that are in ``order`` into that order, before the others."""
     known = [name for name in order if name in modules]
     for name in [*known, *(n for n in list(modules) if n not in set(known))]:
         modules[name] = modules.pop(name)

@@ -1,4 +1,4 @@
-"""One linear layer in the place of several."""
+"""Merges several linear layers into one."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from corsac.passes._effects import effects
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """A layer that was merged.
+    """Data to undo the merging of one layer.
 
     Attributes:
-        node: the name of its call, which takes its columns now.
-        path: where it was.
-        shell: the layer with weights that share nothing with those it had.
+        node: the name of its call, which takes its columns of the merged result instead.
+        path: its path.
+        shell: the layer with meta tensors for weights.
         trained_bias: whether its bias is trained; None if it has none.
-        order: of the submodules of the module that had it.
-        views: the names of the calls of ``view`` that are calls of ``reshape`` now.
-        columns: the name of the node that takes its columns, where the call copies them.
+        order: the order of submodules of the module that contained it.
+        views: the names of calls of ``view`` that became calls of ``reshape``.
+        columns: the name of the node that takes its columns, where the call became a copy of them.
     """
 
     node: str
@@ -57,7 +57,7 @@ class _Merged:
     columns: str | None
 
 
-#: What does the same and takes any strides.
+#: Equivalents of views that accept any strides.
 _RESHAPE_OF: dict[Any, Any] = {
     "view": "reshape",
     torch.Tensor.view: torch.Tensor.reshape,
@@ -65,7 +65,7 @@ _RESHAPE_OF: dict[Any, Any] = {
 }
 _VIEW_OF = {reshape: view for view, reshape in _RESHAPE_OF.items()}
 
-#: What is another value, or raises, where strides or storage are others.
+#: Functions whose result depends on strides or storage, or that raise for some strides.
 _READS_STRIDES = frozenset(
     [
         "_unsafe_view",
@@ -89,7 +89,7 @@ _READS_STRIDES = frozenset(
     ]
 )
 
-#: What gives a view of its input, whatever its strides.
+#: Functions that return a view of their input, whatever its strides.
 _ALWAYS_VIEWS = frozenset(
     [
         "T",
@@ -123,19 +123,18 @@ _ALWAYS_VIEWS = frozenset(
 
 
 class MergeLinears(ReversibleTransformation):
-    """Merges linear layers that are called with one value, such as the projections of attention,
-    into one.
+    """Merges linear layers with the same input, such as the projections of attention, into one.
 
-    Their results are views of one tensor afterwards, side by side in its last dimension. ``view`` of
-    them becomes ``reshape``, which copies where the last dimension is joined with others. Where it
-    matters that strides are others, a result is a contiguous copy of its columns: where the module
-    returns it or a view of it, or gives it to what reads strides or storage or to what nothing is known
-    of, and where it is written to while something that may be a view or a copy shares its storage.
+    Their results become views of one tensor, side by side in its last dimension. ``view`` of them becomes
+    ``reshape``, which copies where the last dimension is joined with others. A result is a contiguous copy of
+    its columns instead wherever different strides could be observed: where the module returns it or a view of
+    it, where its user reads strides or storage or is unknown, and where it is written to while its storage
+    may be shared by a value that may be a view or a copy.
 
-    Layers that are called twice, read elsewhere, hooked, trained differently or whose weights are also
-    others' stay.
+    Skipped: layers that are called twice, read elsewhere, hooked, trained differently or share weights with
+    others.
 
-    Undoing takes the weights out of the merged layer, with what training made of them.
+    Undoing splits the weights of the merged layer, with their trained values.
     """
 
     preserves_computation = True
@@ -200,7 +199,7 @@ class MergeLinears(ReversibleTransformation):
         remember(node, self, records)
 
     def reverse(self, graph_module: GraphModule) -> GraphModule:
-        # The last one first: the order of submodules is restored step by step.
+        # From the last one, so that the order of submodules is restored step by step.
         for node in reversed(self.get_transformed_nodes(graph_module)):
             self._unmerge(graph_module, node, recall(node, self))
         return graph_module
@@ -219,7 +218,7 @@ class MergeLinears(ReversibleTransformation):
                 bias = None if merged.bias is None else merged.bias[start:stop].detach().clone()
             trained = record.trained_bias
             if trained is None and bias is not None:
-                # None before, unless training made something of it.
+                # There was no bias: none now, unless training changed it from zero.
                 bias, trained = (bias, merged.bias.requires_grad) if bias.any() else (None, False)
             if bias is not None:
                 bias = nn.Parameter(bias, trained)
@@ -247,7 +246,7 @@ class MergeLinears(ReversibleTransformation):
 
 
 def _sharing(node: Node) -> list[Node]:
-    """``node`` and after it all nodes whose values may share storage with its value."""
+    """``node``, then all nodes whose values may share storage with its value."""
     found, seen = [node], {node}
     for member in found:
         for user in member.users:
@@ -258,7 +257,7 @@ def _sharing(node: Node) -> list[Node]:
 
 
 def _needs_copy(node: Node) -> bool:
-    """Whether something would be different if the value of ``node`` had other strides."""
+    """Whether different strides of the value of ``node`` could be observed."""
     sharing = _sharing(node)
     is_written = False
     for user in dict.fromkeys(user for member in sharing for user in member.users):
@@ -268,14 +267,14 @@ def _needs_copy(node: Node) -> bool:
         if _is_view(user) and _reads_bytes(user):
             return True
         is_written = is_written or any(member in sharing for member in known.mutates)
-    # What is a view of a contiguous tensor, and a copy of another, takes the writes with it.
+    # Writes reach a view but not a copy; these functions return one or the other, depending on strides.
     return is_written and any(
         _name(member) not in _ALWAYS_VIEWS and not effects(member).mutates for member in sharing[1:]
     )
 
 
 def _name(node: Node) -> str:
-    """What a function, method or operator is called, or the attribute that is read."""
+    """The name of a function, method or operator, or of the attribute that is read."""
     target = node.target
     if node.op == "call_module":
         return ""
@@ -287,18 +286,18 @@ def _name(node: Node) -> str:
 
 
 def _is_view(node: Node) -> bool:
-    """Whether it calls ``view``."""
+    """Whether the node calls ``view``."""
     return node.op in ("call_function", "call_method") and node.target in _RESHAPE_OF
 
 
 def _reads_bytes(view: Node) -> bool:
-    """Whether a ``view`` is given a dtype: it takes the bytes as those of another one."""
+    """Whether a ``view`` has a dtype argument, which reinterprets the bytes."""
     return any(isinstance(a, torch.dtype) for a in _given(view))
 
 
 def _reshaped(node: Node) -> list[Node]:
-    """Make calls of ``reshape`` of the calls of ``view`` of what shares storage with the value of
-    ``node``; answers them."""
+    """Replace calls of ``view`` by ``reshape`` for values that share storage with the value of ``node``;
+    return them."""
     views = [member for member in _sharing(node)[1:] if _is_view(member)]
     for view in views:
         view.target = _RESHAPE_OF[view.target]
@@ -312,8 +311,8 @@ def _given(node: Node) -> tuple[Any, ...]:
 
 
 def _restride(node: Node, width: int, start: int, stop: int) -> None:
-    """Make what is known of the value of ``node`` true of the columns from ``start`` to ``stop`` of a
-    contiguous tensor with ``width`` columns."""
+    """Update the metadata of ``node`` for the columns from ``start`` to ``stop`` of a contiguous tensor with
+    ``width`` columns."""
     for key in OF_VALUE:
         known = node.meta.get(key)
         shape = getattr(known, "shape", None)
@@ -336,7 +335,7 @@ def _restride(node: Node, width: int, start: int, stop: int) -> None:
 
 
 def _kind(linear: nn.Linear) -> tuple[object, ...]:
-    """What layers that are merged have in common."""
+    """Properties that layers to be merged must share."""
     weight = linear.weight
     return (
         linear.in_features,
@@ -362,6 +361,6 @@ def _merged_weights(linears: list[nn.Linear]) -> tuple[torch.Tensor, nn.Paramete
 
 
 def _shell(linear: nn.Linear) -> nn.Linear:
-    """The layer without its weights, but for their number."""
+    """The layer with meta tensors for weights."""
     weight = torch.empty(linear.weight.shape, dtype=linear.weight.dtype, device="meta")
     return replaced(linear, weight, None)

@@ -1,4 +1,4 @@
-"""What a transformation is."""
+"""Base classes of transformations."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from corsac.fx.node import Node
 from corsac.passes import Budget, Report, Site
 from corsac.passes._budget import spending
 
-#: Attributes of a transformation that say nothing about what it does.
+#: Attributes of a transformation that do not affect its behaviour.
 _UNSIGNED = ("_report",)
 
 
 class Transformation(ABC):
-    """A change of graph modules. Subclasses have :meth:`transform`; users call the object.
+    """A transformation of graph modules. Subclasses define :meth:`transform`; users call the object.
 
     Attributes:
-        preserves_computation: whether a module computes the same before and after, up to rounding.
+        preserves_computation: whether results stay the same, up to rounding.
     """
 
     preserves_computation: bool = False
@@ -39,10 +39,10 @@ class Transformation(ABC):
         """Transform a module.
 
         Args:
-            graph_module: what to transform. Most transformations change it in place.
-            lint_and_recompile: whether to check the graph and write its code afterwards; off where
+            graph_module: the module. Most transformations change it in place.
+            lint_and_recompile: whether to check the graph and regenerate its code afterwards; False if
                 another transformation follows.
-            budget: how many changes may be made; by default that of the block
+            budget: the number of changes allowed; by default that of the enclosing block
                 (:func:`corsac.passes.rewrite_budget`).
         """
         expect_ours(graph_module, type(self).__name__)
@@ -51,19 +51,19 @@ class Transformation(ABC):
 
     @property
     def report(self) -> Report | None:
-        """What the last call did, and where it did nothing, why; None before the first call, and
-        where a transformation has nothing to report."""
+        """Report of the last call, with reasons where nothing was done; None before the first call, and for
+        transformations without a report."""
         return self._report
 
     @property
     def signature(self) -> int:
-        """What this transformation marks nodes with: the same for objects of one class with the
-        same attributes, in one process."""
+        """The mark that this transformation leaves on nodes: the same for objects of one class with the same
+        attributes, in one process."""
         attributes = {k: v for k, v in vars(self).items() if k not in _UNSIGNED}
         return hash((type(self), *((k, hash(attributes[k])) for k in sorted(attributes))))
 
     def mark_as_transformed(self, node: Node) -> None:
-        """Remember that this transformation changed or made ``node``."""
+        """Record that this transformation changed or made ``node``."""
         node.transformations = {*getattr(node, "transformations", ()), self.signature}
 
     def transformed(self, node: Node) -> bool:
@@ -76,7 +76,7 @@ class Transformation(ABC):
 
 
 class ReversibleTransformation(Transformation):
-    """A transformation that can be undone. Subclasses have :meth:`transform` and :meth:`reverse`."""
+    """A transformation that can be undone. Subclasses define :meth:`transform` and :meth:`reverse`."""
 
     @abstractmethod
     def reverse(self, graph_module: GraphModule) -> GraphModule:
@@ -90,15 +90,15 @@ class ReversibleTransformation(Transformation):
         *,
         budget: Budget | None = None,
     ) -> GraphModule:
-        """Transform a module, or undo that.
+        """Transform a module, or undo the transformation.
 
         Args:
-            graph_module: what to transform. Most transformations change it in place.
-            lint_and_recompile: whether to check the graph and write its code afterwards; off where
+            graph_module: the module. Most transformations change it in place.
+            lint_and_recompile: whether to check the graph and regenerate its code afterwards; False if
                 another transformation follows.
             reverse: whether to undo.
-            budget: how many changes may be made; by default that of the block
-                (:func:`corsac.passes.rewrite_budget`). Undoing takes none.
+            budget: the number of changes allowed; by default that of the enclosing block
+                (:func:`corsac.passes.rewrite_budget`). Undoing uses none of it.
         """
         expect_ours(graph_module, type(self).__name__)
         change = self.reverse if reverse else self.transform
@@ -106,10 +106,10 @@ class ReversibleTransformation(Transformation):
             return _finished(change(graph_module), lint_and_recompile)
 
     def mark_as_restored(self, node: Node) -> None:
-        """Forget that this transformation changed ``node``.
+        """Remove this transformation's mark from ``node``.
 
         Raises:
-            ValueError: it did not.
+            ValueError: the node has no such mark.
         """
         if not self.transformed(node):
             raise ValueError("The node was not transformed by this transformation.")
@@ -124,20 +124,20 @@ def _finished(graph_module: GraphModule, lint_and_recompile: bool) -> GraphModul
 
 
 def report_of(name: str, sites: list[Any], graph_module: GraphModule, before: int) -> Report:
-    """A report of raw sites; ``before`` is how many nodes there were."""
+    """A report from raw sites; ``before`` is the number of nodes before."""
     found = tuple(Site(*site) for site in sites)
     return Report(name, found, before, len(graph_module.graph.nodes))
 
 
 def remember(node: Node, transformation: Transformation, record: Any) -> None:
-    """Keep at ``node`` what is needed to undo a transformation of it."""
+    """Store the data to undo a transformation on ``node``, and mark it."""
     records = {**getattr(node, "_undo", {}), transformation.signature: record}
     node._undo = records
     transformation.mark_as_transformed(node)
 
 
 def recall(node: Node, transformation: ReversibleTransformation) -> Any:
-    """What was kept by :func:`remember`, which is forgotten then."""
+    """The data that :func:`remember` stored; the data and the mark are removed."""
     records = dict(node._undo)
     record = records.pop(transformation.signature)
     node._undo = records

@@ -1,7 +1,8 @@
 """Passes: transforms that keep what a program computes.
 
 Each takes a :class:`corsac.fx.GraphModule` or its graph, changes it in place (a module is
-recompiled) and returns a :class:`Report` of what was done where, and where nothing was done, why::
+recompiled) and returns a :class:`Report`: the sites that it changed, and those that it kept, with
+the reason::
 
     gm = corsac.fx.symbolic_trace(model.eval())
     print(corsac.passes.fuse_conv_bn(gm))
@@ -9,10 +10,10 @@ recompiled) and returns a :class:`Report` of what was done where, and where noth
     corsac.passes.common_subexpressions(gm)
     corsac.passes.eliminate_dead_code(gm)
 
-They know what operators write to and which values share storage, so that they are sound on
-programs with in-place operations, views, random numbers and side effects. A function or module of
-which nothing is known may do anything: :func:`pure` and ``_is_impure = False`` on a module declare
-that it does nothing besides computing its result.
+They take account of in-place writes and of shared storage, so that they are sound on programs with
+in-place operations, views, random numbers and side effects. An unknown function or module is
+assumed to do anything: :func:`pure` and ``_is_impure = False`` on a module declare that it only
+computes its result.
 """
 
 from corsac.passes._autocast import autocast

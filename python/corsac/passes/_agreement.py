@@ -1,4 +1,4 @@
-"""Whether two results of a model agree."""
+"""Comparison of two results of a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
-#: What may differ by default, as a part of the largest value: some hundred roundings.
+#: Default tolerances, relative to the largest value: some hundred roundings.
 _TOLERANCES = {
     torch.bfloat16: 5e-2,
     torch.float16: 1e-2,
@@ -21,21 +21,21 @@ _TOLERANCES = {
 
 @dataclass(frozen=True)
 class Agreement:
-    """The largest difference between two results, and the largest value it is measured by."""
+    """Largest difference between two results (``error``), and largest finite value (``scale``)."""
 
     error: float
     scale: float
 
     def within(self, tolerance: float) -> bool:
-        """Whether the difference is at most that part of the largest value (or of 1)."""
+        """Whether the difference is at most ``tolerance`` times the largest value, or 1 if that is larger."""
         return self.error <= tolerance * max(self.scale, 1.0)
 
 
 def default_tolerance(value: Any) -> float:
-    """What may differ in a result like ``value``, as a part of its largest value.
+    """Default tolerance for a result like ``value``, relative to its largest value.
 
-    1e-9 for float64, 1e-4 for float32, 1e-2 for float16, 5e-2 for bfloat16; the largest of those
-    that occur.
+    1e-9 for float64, 1e-4 for float32, 1e-2 for float16, 5e-2 for bfloat16, 0 for other types; the
+    largest of those that occur.
     """
     leaves, _ = tree_flatten(value)
     dtypes = {leaf.dtype for leaf in leaves if isinstance(leaf, torch.Tensor)}
@@ -43,7 +43,8 @@ def default_tolerance(value: Any) -> float:
 
 
 def compare_outputs(expected: Any, actual: Any) -> Agreement | str:
-    """How far the tensors in both results are apart, or how the results differ in kind."""
+    """Difference between the tensors of both results, or a description of a difference in structure,
+    shape or dtype."""
     leaves, structure = tree_flatten(expected)
     other_leaves, other_structure = tree_flatten(actual)
     if structure != other_structure:

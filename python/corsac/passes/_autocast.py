@@ -15,14 +15,14 @@ from corsac.passes._weights import drop_unused
 
 
 def cast(x: Any, dtype: torch.dtype) -> Any:
-    """``x`` in ``dtype`` if it is a floating-point tensor that autocast casts: not float64."""
+    """Cast ``x`` to ``dtype`` if it is a floating-point tensor other than float64, as autocast does."""
     if isinstance(x, torch.Tensor) and x.is_floating_point() and x.dtype != torch.float64:
         return x.to(dtype)
     return x
 
 
 def widest(tensors: Any) -> Any:
-    """The tensors of a list in the widest floating-point type among them."""
+    """Cast the tensors of a list to the widest floating-point type among them, unless one is float64."""
     dtypes = [x.dtype for x in tensors if isinstance(x, torch.Tensor) and x.is_floating_point()]
     if not dtypes or torch.float64 in dtypes:
         return tensors
@@ -36,20 +36,20 @@ def autocast(
     """Insert the casts that ``torch.autocast("cpu", dtype)`` makes, so that the module computes in
     mixed precision by itself.
 
-    Convolutions, linear layers, matrix products and attention run in ``dtype``, what needs the range
-    runs in float32, ``cat`` and ``stack`` in the widest type that they get, all else in what it
-    gets. A value is cast once, however often it is used. Linear layers and convolutions become
-    functions of their parameters, which are cast as well: fold the casts with
+    Convolutions, linear layers, matrix products and attention run in ``dtype``, operators that need
+    the range in float32, ``cat`` and ``stack`` in the widest type of their inputs, all others in the
+    type of their inputs. A value is cast once, however often it is used. Linear layers and
+    convolutions become functions of their parameters, which are cast as well: fold the casts with
     :func:`fold_constants`.
 
     Args:
         target: the module to change.
         dtype: bfloat16 or float16.
-        budget: how many calls may be cast for; see :class:`Budget`.
+        budget: largest number of calls to insert casts for; see :class:`Budget`.
 
-    What writes to its arguments, as with ``out=``, runs as it is, and so do modules and functions
-    whose insides are not known. The report lists them, and every call that is cast for, with the
-    type. What ``node.meta`` says of values that have another type now is taken out of it.
+    Calls that write to their arguments, as with ``out=``, are left alone, and so are unknown modules
+    and functions. The report lists them, and every call that got casts, with the type. Entries of
+    ``node.meta`` about values whose type has changed are removed.
     """
     if dtype not in (torch.bfloat16, torch.float16):
         raise ValueError(f"autocast computes in bfloat16 or float16, not in {dtype}")

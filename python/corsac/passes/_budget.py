@@ -1,4 +1,4 @@
-"""How many changes passes may make."""
+"""Limits on the number of changes that passes make."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _budget: ContextVar[Budget | None] = ContextVar("corsac_budget", default=None)
 
 
 def current_budget(given: Budget | None) -> Budget | None:
-    """The budget that a pass was given, or that of the block it runs in."""
+    """The budget passed to a pass, or else that of the surrounding block."""
     return _budget.get() if given is None else given
 
 
@@ -33,8 +33,8 @@ def spending(budget: Budget | None) -> Iterator[None]:
 def rewrite_budget(limit: int | None = None) -> Iterator[Budget]:
     """Let the passes of corsac that run in the block make at most ``limit`` changes in all.
 
-    They leave the graph as it is where the budget does not suffice, and their reports say so.
-    Yields the :class:`Budget`, which says how many changes were made; with no limit it only counts.
+    Once the budget is used up they leave the graph as it is, and their reports say so. Yields the
+    :class:`Budget`, which counts the changes made; without a limit it only counts.
 
     Example::
 

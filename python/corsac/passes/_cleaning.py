@@ -19,15 +19,14 @@ _R = TypeVar("_R")
 
 
 def eliminate_dead_code(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
-    """Remove what nobody can observe.
+    """Remove nodes without an observable effect.
 
-    A node goes if nobody uses its value and it does nothing else. A write stays while what it
-    writes to can be observed: an input, an attribute, the state of a module, or a value that is
-    used later, itself or through anything that may share storage with it. Random operators, what
-    was registered with :func:`corsac.fx.node.has_side_effect`, and calls of which nothing is known
-    stay as well.
+    A node is removed if its value is unused and it has no other effect. A write stays if its
+    destination can be observed: an input, an attribute, the state of a module, or a value that is
+    used later, itself or through anything that may share storage with it. Random operators,
+    functions registered with :func:`corsac.fx.node.has_side_effect`, and unknown calls stay as well.
 
-    The report lists nodes removed, and nodes that nobody uses and that stay, with the reason.
+    The report lists the nodes removed, and the unused nodes that stay, with the reason.
     """
 
     def transform(graph: Graph) -> RawSites:
@@ -41,15 +40,15 @@ def eliminate_dead_code(target: GraphModule | Graph, *, budget: Budget | None = 
 
 
 def common_subexpressions(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
-    """Compute once what is computed twice.
+    """Merge nodes that compute the same value.
 
-    Two nodes become one, the first, if they call the same thing with the same arguments, and it
+    Two nodes become one, the first, if they call the same target with the same arguments, and it
     makes no difference which of the two is used: nothing that they read is written to in between,
-    nothing writes to their results, they draw no random numbers and have no side effects, and the
+    nothing writes to their results, they use no random numbers and have no side effects, and the
     caller does not get both results.
 
-    The report lists nodes removed, each with the one that took its place, and nodes that say the
-    same as an earlier one and stay, with the reason.
+    The report lists the nodes removed, each with its replacement, and the duplicates that stay, with
+    the reason.
     """
 
     def transform(graph: Graph) -> RawSites:
@@ -59,16 +58,16 @@ def common_subexpressions(target: GraphModule | Graph, *, budget: Budget | None 
 
 
 def remove_no_ops(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
-    """Remove what computes what is there already.
+    """Remove operators that return their input unchanged.
 
     These are ``nn.Identity``; ``contiguous`` twice; conversions to the dtype that the input has;
     ``view``, ``reshape``, ``expand``, ``flatten`` and ``nn.Flatten`` to the shape that it has; two
-    transpositions, or ``permute`` or ``unsqueeze`` and what undoes it; ``clone`` and ``cat`` of one
-    tensor where nothing tells the copy from the original; ``x * 1`` and the like where they are
+    transpositions, or ``permute`` or ``unsqueeze`` and its inverse; ``clone`` and ``cat`` of one
+    tensor where the copy cannot be told from the original; ``x * 1`` and the like where they are
     exact and keep the dtype. Shapes and dtypes are those of ``node.meta["tensor_meta"]``, which have
     to hold for every call.
 
-    The report lists every such node, with what takes its place or why it stays.
+    The report lists every such node, with its replacement or the reason why it stays.
     """
 
     def transform(graph: Graph) -> RawSites:
@@ -81,10 +80,10 @@ def remove_no_ops(target: GraphModule | Graph, *, budget: Budget | None = None) 
 
 
 def canonicalize(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
-    """Put the nodes in an order that depends on nothing but what the program computes.
+    """Put the nodes in an order that depends only on the computation.
 
-    Programs that are the same but for the names of values and the order of independent nodes have
-    their nodes in the same order afterwards; ``graph.canonical_hash()`` says whether two are.
+    Programs that differ only in the names of values and in the order of independent nodes have their
+    nodes in the same order afterwards; ``graph.canonical_hash()`` is equal for such programs.
 
     The report lists the nodes that have moved.
     """
@@ -96,11 +95,10 @@ def canonicalize(target: GraphModule | Graph, *, budget: Budget | None = None) -
 
 
 def pure(fn: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Declare that calls of ``fn`` do nothing besides computing their result, which depends on
-    nothing but the arguments.
+    """Declare that calls of ``fn`` only compute their result, which depends on the arguments alone.
 
-    Functions that corsac does not know are kept and not shared otherwise. Returns ``fn``, so that
-    it serves as a decorator.
+    Without it, calls of unknown functions are neither removed nor merged. Returns ``fn``, so that it
+    serves as a decorator.
     """
     pure_functions.add(fn)
     return fn

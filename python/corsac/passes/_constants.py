@@ -1,4 +1,4 @@
-"""Computing once what does not depend on the inputs."""
+"""Constant folding: values that do not depend on the inputs are computed once."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ def fold_constants(
     skip: Callable[[Node], bool] | None = None,
     budget: Budget | None = None,
 ) -> Report:
-    """Compute what does not depend on the inputs, and keep the results as buffers.
+    """Compute the values that do not depend on the inputs, and keep them as buffers.
 
-    Parameters, buffers and modules are taken to stay as they are from now on. What draws random
-    numbers, does something besides computing its value, is written to or is returned to the caller,
-    who may write to it, is computed in every call as before.
+    Parameters, buffers and modules are taken to stay as they are from now on. A node that uses random
+    numbers, has another effect besides its value, is written to or is returned to the caller, who
+    may write to it, is computed in every call as before.
 
     Args:
         target: the module to change.
-        skip: which nodes are to be computed in every call.
-        budget: how many results may be kept; see :class:`Budget`.
+        skip: predicate: true for nodes that are to be computed in every call.
+        budget: largest number of results to keep; see :class:`Budget`.
 
-    The report lists results that are kept, and calls of constants that are not, with the reason.
-    ``corsac.fx.experimental.const_fold`` computes them when the module is first called instead.
+    The report lists the results kept, and the calls on constants that were not folded, with the
+    reason. ``corsac.fx.experimental.const_fold`` computes them at the first call of the module
+    instead.
     """
     graph = graph_of(target)
     before = len(graph.nodes)
@@ -55,7 +56,7 @@ def fold_constants(
         target.register_buffer(name, value)
         with graph.inserting_before(node):
             new = derived(node, "get_attr", name, same_value=True)
-        if "tensor_meta" in new.meta:  # The buffer wants no gradient.
+        if "tensor_meta" in new.meta:  # The buffer does not require a gradient.
             new.meta["tensor_meta"] = _extract_tensor_metadata(value)
         take_place(new, node)
         sites.append(Site(*site, name, None))
@@ -70,7 +71,7 @@ def fold_constants(
 
 
 def _values(gm: GraphModule, constants: list[Node], results: list[Node]) -> dict[Node, Any]:
-    """The values of ``results``, which depend on nothing but ``constants``."""
+    """The values of ``results``, which depend on ``constants`` only."""
     if not results:
         return {}
     interpreter = Interpreter(gm)
@@ -83,7 +84,7 @@ def _values(gm: GraphModule, constants: list[Node], results: list[Node]) -> dict
         for node in constants:
             if node in needed:
                 interpreter.env[node] = interpreter.run_node(node)
-    # Copies: a view would keep what it is a view of.
+    # Copies: a view would keep its base alive.
     return {
         node: value.clone() if isinstance(value := interpreter.env[node], torch.Tensor) else value
         for node in results

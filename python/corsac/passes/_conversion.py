@@ -1,4 +1,4 @@
-"""From modules to functions of their parameters, and back."""
+"""Conversion of modules to functions of their parameters, and back."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def modules_to_functions(
     classes: tuple[type[nn.Module], ...] | None = None,
     budget: Budget | None = None,
 ) -> Report:
-    """Call the functions that modules of ``torch.nn`` call, on their parameters.
+    """Replace calls of ``torch.nn`` modules by calls of the functions they call, on their parameters.
 
     ``self.linear(x)`` becomes ``F.linear(x, self.linear.weight, self.linear.bias)``. Parameters
-    stay where they are. Modes count as they are now.
+    stay where they are. The present training mode of each module is used.
 
     Args:
         target: the module to change.
-        classes: which classes; all that are known by default.
-        budget: how many calls may be changed; see :class:`Budget`.
+        classes: the classes to convert; all known ones by default.
+        budget: largest number of calls to change; see :class:`Budget`.
 
-    The report lists every call of a module, and why it stays: it has hooks, is of another class, or
-    computes something that no single function does.
+    The report lists every call of a module, and the reason if it stays: the module has hooks, is of
+    another class, or no single function computes the same.
     """
     graph = graph_of(target)
     before = len(graph.nodes)
@@ -50,13 +50,14 @@ def modules_to_functions(
 
 
 def functions_to_modules(target: GraphModule, *, budget: Budget | None = None) -> Report:
-    """Call modules of ``torch.nn`` where functions are called on attributes of the program.
+    """Replace calls of functions on attributes of the program by calls of ``torch.nn`` modules.
 
-    ``F.linear(x, w, b)`` with parameters ``w`` and ``b``, and activations such as ``F.relu(x)``.
-    Modules share their parameters with the attributes; those that nothing names any more go.
+    Converts ``F.linear(x, w, b)`` with parameters ``w`` and ``b``, and activations such as
+    ``F.relu(x)``. Modules share their parameters with the attributes; attributes that are no longer
+    referenced are removed.
 
-    The report lists every call of such a function, and why it stays: a weight is no parameter, or
-    arguments are given that are no literals.
+    The report lists every call of such a function, and the reason if it stays: a weight is not a
+    parameter, or an argument is not a literal.
     """
     graph = graph_of(target)
     before = len(graph.nodes)
@@ -85,7 +86,7 @@ def functions_to_modules(target: GraphModule, *, budget: Budget | None = None) -
 def _module(
     gm: GraphModule, node: Node, cls: str, weight_path: str | None, bias_path: str | None
 ) -> nn.Module:
-    """The module that makes the call; what it may be called with was found in Rust."""
+    """The module that replaces the call; ``find_layers`` has checked the arguments."""
     kind: Callable[..., nn.Module] = getattr(nn, cls)
     if weight_path is None:
         return kind(**node.kwargs).train(gm.training)

@@ -1,4 +1,4 @@
-"""Decomposition: calls replaced by what rules say, by tracing the rules."""
+"""Decomposition: calls replaced by traced rules."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def decompose(
     *,
     budget: Budget | None = None,
 ) -> Report:
-    """Replace calls by what rules compute.
+    """Replace calls by the operators of a rule.
 
     Args:
         target: the module to change.
-        rules: from a function, the name of a method, or a class of modules to a function of the
-            same arguments, which is traced in the place of the call; for a class, it gets the
-            module first. Arguments that the rule has no parameters for are left out where they
-            only repeat defaults. A rule that returns ``NotImplemented`` leaves the call as it is. What
-            rules call is not decomposed again.
-        budget: how many calls may be replaced; see :class:`Budget`.
+        rules: maps a function, the name of a method, or a class of modules to a function of the
+            same arguments, which is traced in the place of the call; for a class, the module is its
+            first argument. Arguments that the rule has no parameters for are left out where they
+            only repeat defaults. A rule that returns ``NotImplemented`` leaves the call as it is.
+            Calls inside rules are not decomposed again.
+        budget: largest number of calls to replace; see :class:`Budget`.
 
-    New nodes have the source line, stack trace and metadata of the call; the one that has its value
-    has its name. The report lists every call of what there is a rule for.
+    New nodes have the source line, stack trace and metadata of the call; the one with its value has
+    its name. The report lists every call that there is a rule for.
 
     Example::
 
@@ -68,7 +68,7 @@ class _Decomposition(Transformer):
             result = super().run_node(n)
         if isinstance(result, Proxy) and n.op != "output":
             node = result.node
-            # The value of a rule may be that of an input, which has its own name.
+            # A rule may return an input, which has its own name.
             if node.name != n.name and node not in self._named:
                 node._rename(n.name)
             self._named.add(node)
@@ -113,8 +113,8 @@ class _Decomposition(Transformer):
 def _taken_by(
     rule: Callable[..., Any], n: Node, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of the call ``n``, without what only repeats defaults if ``rule`` does not take
-    that: ``relu(x, inplace=False)`` as ``relu(x)``."""
+    """The arguments of the call ``n``; if ``rule`` does not take them, without those that only repeat
+    defaults: ``relu(x, inplace=False)`` as ``relu(x)``."""
     taken = of_function(rule)
     if n.op == "call_module" or taken is None or accepts(taken, args, kwargs):
         return args, kwargs

@@ -1,4 +1,4 @@
-"""Nodes that come from others: they keep the source line, stack trace and metadata."""
+"""Nodes derived from others: they keep the source line, stack trace and metadata."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from corsac.fx import Graph, Node
 from corsac.fx.graph_module import GraphModule
 
-#: Metadata that describes the value of the very node.
+#: Keys of metadata that describe the value of the node itself.
 OF_VALUE = ("tensor_meta", "val", "example_value")
 
 
@@ -22,8 +22,8 @@ def derived(
     name: str | None = None,
     same_value: bool = False,
 ) -> Node:
-    """A new node at the insertion point that is there because of ``node``: it has its source line,
-    stack trace and metadata; what the metadata says of the value only with ``same_value``."""
+    """A new node at the insertion point with the source line, stack trace and metadata of ``node``;
+    metadata of the value (:data:`OF_VALUE`) only with ``same_value``."""
     graph = node.graph
     new = graph.node_copy(node, lambda used: used)
     new.args, new.kwargs = (), {}
@@ -38,7 +38,7 @@ def derived(
 
 
 def take_place(new: Node, old: Node) -> None:
-    """Make users of ``old`` use ``new``, which gets its name; ``old`` is removed."""
+    """Replace ``old`` by ``new``, which gets its users and its name; ``old`` is removed."""
     name = old.name
     old.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
     old.graph.erase_node(old)
@@ -46,7 +46,7 @@ def take_place(new: Node, old: Node) -> None:
 
 
 def unique_attribute(gm: GraphModule, wish: str) -> str:
-    """The first name after ``wish`` that nothing in ``gm`` has."""
+    """The name ``wish``, with a number appended if ``gm`` has such an attribute already."""
     name, n = wish, 0
     while hasattr(gm, name):
         n += 1
@@ -55,7 +55,7 @@ def unique_attribute(gm: GraphModule, wish: str) -> str:
 
 
 def erase_unused(graph: Graph, nodes: Any) -> None:
-    """Erase those of ``nodes`` that nobody uses, the last first."""
+    """Erase the unused among ``nodes``, the last first."""
     for node in reversed(list(nodes)):
         if not node.users and not node._erased:
             graph.erase_node(node)

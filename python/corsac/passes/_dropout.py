@@ -1,4 +1,4 @@
-"""Removing dropout."""
+"""Removal of dropout."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def remove_dropout(
     ``training=False``.
 
     Args:
-        target: what to change.
-        in_training: whether modules in training mode go too. The program then computes what it
-            computes in evaluation mode.
-        budget: how many may be removed; see :class:`Budget`.
+        target: the module or graph to change.
+        in_training: whether modules in training mode are removed too. The program then computes what
+            it computes in evaluation mode.
+        budget: largest number of dropouts to remove; see :class:`Budget`.
 
-    The report lists every dropout; those that stay with the reason.
+    The report lists every dropout, with the reason if it stays.
     """
 
     def transform(graph: Graph) -> RawSites:

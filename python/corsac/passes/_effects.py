@@ -1,4 +1,4 @@
-"""What single nodes do."""
+"""Effects of single nodes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from corsac.fx._packages import expect_ours
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What a node does besides computing its value, as far as it is known.
+    """Effects of a node besides computing its value, as far as they are known.
 
     Attributes:
         mutates: nodes whose values it writes to.
         aliases: nodes that its value may be, or share storage with.
-        random: whether it draws random numbers.
-        side_effect: whether it does something that is not seen in any value.
-        reads_state: whether it reads state that is no argument, such as parameters of a module.
+        random: whether it uses random numbers.
+        side_effect: whether it has an effect that does not show in any value.
+        reads_state: whether it reads state that is not an argument, such as parameters of a module.
         writes_state: whether it writes to such state.
-        opaque: whether nothing is known of what it calls: it may do anything.
+        opaque: whether its target is unknown: it may do anything.
     """
 
     mutates: list[Node]
@@ -33,6 +33,6 @@ class Effects:
 
 
 def effects(node: Node) -> Effects:
-    """What ``node`` does besides computing its value."""
+    """The effects of ``node`` besides computing its value."""
     expect_ours(node, "effects")
     return Effects(*_core.node_effects(node))

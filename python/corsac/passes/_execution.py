@@ -1,4 +1,4 @@
-"""Running a graph module so that two runs can be compared."""
+"""Runs of a graph module that can be compared."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from corsac.fx.graph_module import GraphModule
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run gave, and what it left behind.
+    """The result of a run and the state after it.
 
     Attributes:
-        result: what was returned.
+        result: the returned value.
         inputs: the inputs, which may have been written to.
-        state: those parameters and buffers that were written to, by name.
+        state: the parameters and buffers that were written to, by name.
     """
 
     result: Any
@@ -40,14 +40,14 @@ class Execution:
         self._random = torch.get_rng_state(), random.getstate()
 
     def run(self, gm: GraphModule) -> Run:
-        """What ``gm`` gives."""
+        """Run ``gm`` and return copies of its result, inputs and written state."""
         with self._restored(gm) as written:
             inputs = copy.deepcopy(self._inputs)
             result = detached(gm(*inputs))
             return Run(result, detached(inputs), written())
 
     def values(self, gm: GraphModule) -> dict[str, Any]:
-        """What every node of ``gm`` gives, by name."""
+        """The value of every node of ``gm`` in a run, by name."""
         with self._restored(gm):
             recorder = _Recorder(gm)
             recorder.run(*copy.deepcopy(self._inputs))
@@ -55,7 +55,7 @@ class Execution:
 
     @contextmanager
     def _restored(self, gm: GraphModule) -> Iterator[Callable[[], dict[str, torch.Tensor]]]:
-        # By value: a batch norm in training writes without counting versions.
+        # Compared by value: a batch norm in training writes without raising the version counter.
         state = [*gm.named_parameters(), *gm.named_buffers()]
         saved = {name: (tensor, detached(tensor)) for name, tensor in state}
 
@@ -82,7 +82,7 @@ class Execution:
 
 
 def detached(value: Any) -> Any:
-    """``value`` with copies of its tensors: what is written to them later is not seen."""
+    """``value`` with copies of its tensors, so that later writes do not show."""
     return tree_map(lambda x: x.detach().clone() if isinstance(x, torch.Tensor) else x, value)
 
 
@@ -97,6 +97,6 @@ class _Recorder(Interpreter):
         result = super().run_node(n)
         try:
             self.values[n.name] = detached(result)
-        except Exception:  # No copy can be made: the value is not compared.
+        except Exception:  # The value cannot be copied: it is not compared.
             self.values.pop(n.name, None)
         return result

@@ -17,14 +17,13 @@ def extract_subgraph(
     """A module that computes ``nodes`` of the graph of ``orig_module``.
 
     Args:
-        orig_module: what has the modules and attributes that the nodes name; they are shared.
-        nodes: what is computed, in an order in which it can be.
-        inputs: the values that are given, under their names; they need not be computed by the
-            graph.
+        orig_module: owner of the modules and attributes that the nodes name; they are shared.
+        nodes: the nodes to compute, in topological order.
+        inputs: the inputs of the new module, under their names; the graph need not compute them.
         outputs: the values returned, as a list.
 
     Raises:
-        KeyError: a node uses, or ``outputs`` names, what is neither an input nor computed.
+        KeyError: a node uses, or ``outputs`` names, a value that is neither an input nor computed.
     """
     known = [*nodes, *inputs, *outputs]
     for node in known:

@@ -1,4 +1,4 @@
-"""Folding batch norms into the layers beside them."""
+"""Folding of batch norms into adjacent layers."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from corsac.passes._weights import FoldedLayers, drop_unused
 def fuse_conv_bn(
     target: GraphModule, *, linear: bool = False, budget: Budget | None = None
 ) -> Report:
-    """Fold batch norms in evaluation mode into the weights of the layers beside them.
+    """Fold batch norms in evaluation mode into the weights of adjacent layers.
 
     These are convolutions, transposed convolutions and linear layers before the batch norm, and
     convolutions without padding and linear layers after it; modules, or functions of ``torch`` and
     ``torch.nn.functional`` whose weights are attributes.
 
-    The layers are replaced by new ones; the modules and tensors that they were are not changed, so
-    that a model that shares them with ``target`` computes what it did. Inputs are taken to have a
-    batch dimension, and weights not to change afterwards. Where ``node.meta["tensor_meta"]`` says
-    how many dimensions the input of a batch norm has, that decides.
+    The layers are replaced by new ones; the old modules and tensors are not changed, so that a model
+    that shares them with ``target`` computes the same as before. Inputs are taken to have a batch
+    dimension, and weights not to change afterwards. The rank of the input of a batch norm is that of
+    ``node.meta["tensor_meta"]``, if it is there.
 
     Args:
         target: the module to change.
-        linear: whether to fold into ``Linear`` layers too of whose inputs it is not known how many
-            dimensions they have. They must have two: batch and features.
-        budget: how many batch norms may be folded; see :class:`Budget`.
+        linear: whether to fold also into ``Linear`` layers with inputs of unknown rank. The rank must
+            be two: batch and features.
+        budget: largest number of batch norms to fold; see :class:`Budget`.
 
-    The report lists every batch norm; those that stay with the reason: there is no such layer
-    beside it, the layer is used or called elsewhere or its weights are read, one of the two is in
-    training mode or has hooks, the batch norm keeps no running statistics, the program writes to
-    what is read.
+    The report lists every batch norm, with the reason if it stays: there is no such layer beside it,
+    the layer is used or called elsewhere or its weights are read, one of the two is in training mode
+    or has hooks, the batch norm keeps no running statistics, the program writes to a tensor that is
+    read.
     """
     if not isinstance(target, GraphModule):
         raise TypeError(
@@ -48,7 +48,7 @@ def fuse_conv_bn(
 def fold_into_layers(
     target: GraphModule, *, linear: bool, budget: Budget | None
 ) -> tuple[Report, set[str]]:
-    """What :func:`fuse_conv_bn` does; answers also the names of the new modules and parameters."""
+    """:func:`fuse_conv_bn` that also returns the names of the new modules and parameters."""
     folded = FoldedLayers(target)
     attributes = {node.target for node in target.graph.find_nodes(op="get_attr")}
 

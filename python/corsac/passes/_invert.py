@@ -9,11 +9,11 @@ from corsac.passes._target import graph_of
 
 
 class NotInvertible(ValueError):
-    """A program that has no inverse, or none that is known.
+    """A program that has no inverse, or no known one.
 
     Attributes:
-        node: the name of the node that is in the way.
-        report: every step, and what is in the way of undoing it.
+        node: the name of the node that cannot be inverted.
+        report: every step, with the reason if it cannot be undone.
     """
 
     def __init__(self, node: str, reason: str, report: Report) -> None:
@@ -25,16 +25,16 @@ def invert(gm: GraphModule) -> GraphModule:
     """The module that computes the input of ``gm`` from its result.
 
     ``gm`` has one input and one result, and every step between them is invertible: sums, differences,
-    products and quotients with what does not depend on the input, ``exp``, ``log``, ``tanh``,
+    products and quotients with values that do not depend on the input, ``exp``, ``log``, ``tanh``,
     ``sigmoid``, ``sqrt`` and others, transpositions, ``permute`` and ``flip``. Exact up to rounding
-    where the functions are; a factor of zero gives what dividing by zero gives. Nodes of the inverse
-    have the source lines and metadata of what they undo. Weights are shared with ``gm``. The result
+    where the functions are; a factor of zero leads to a division by zero. Nodes of the inverse have
+    the source lines and metadata of the nodes they undo. Weights are shared with ``gm``. The result
     has a :class:`Report` of the steps that were undone as ``meta["report"]``.
 
     Raises:
-        NotInvertible: a step has no inverse, the input is used twice on the way, something is written
-            to or drawn at random, or there is not one input and one result. Its ``report`` says of
-            every step whether it could be undone, and if not, why.
+        NotInvertible: a step has no inverse, the input is used twice on the way, a step writes or uses
+            random numbers, or there is not exactly one input and one result. Its ``report`` lists
+            every step, with the reason if it cannot be undone.
 
     Reference: J. Reed et al., "torch.fx: Practical Program Capture and Transformation for Deep
     Learning in Python", MLSys 2022, shows the idea.

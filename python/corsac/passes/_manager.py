@@ -1,4 +1,4 @@
-"""Running passes one after the other, each checked."""
+"""Pass manager: runs passes one after the other and checks each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class VerificationError(AssertionError):
         pass_name: the first pass after which the result differs.
         node: the first node whose value differs from that of the node of the same name before the
             pass, if one was found.
-        report: what the pass says it did, if it does.
+        report: the report of the pass, if it made one.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class VerificationError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one pass did.
+    """The run of one pass.
 
     Attributes:
         name: the pass.
-        report: what it says it did; made from the graph for passes that do not say it.
-        seconds: how long it took, without checks.
-        agreement: how far the results before and after are apart; None without verification.
+        report: its report; derived from the graph for passes that do not report.
+        seconds: its duration, without checks.
+        agreement: difference between the results before and after; None without verification.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a :class:`PassManager` did; true if a graph has changed.
+    """The result of a :class:`PassManager`; true if a graph has changed.
 
     Attributes:
-        graph_module: the result. The module given, unless a pass returned another one.
+        graph_module: the result: the module passed in, unless a pass returned another one.
         steps: the passes in order.
-        tolerance: what was allowed to differ, as a part of the largest value.
+        tolerance: allowed difference, relative to the largest value.
     """
 
     graph_module: GraphModule
@@ -71,7 +71,7 @@ class Outcome:
 
     @property
     def reports(self) -> list[Report]:
-        """What each pass did."""
+        """The report of each pass."""
         return [step.report for step in self.steps]
 
     @property
@@ -81,7 +81,7 @@ class Outcome:
 
     @property
     def changes(self) -> int:
-        """How many changes were made."""
+        """Number of changes made."""
         return sum(report.count for report in self.reports)
 
     def __bool__(self) -> bool:
@@ -102,9 +102,9 @@ class Culprit:
     Attributes:
         pass_name: the pass that made it.
         change: its number, counted from 1 over all passes.
-        site: where it was made; None for a pass that does not report.
-        node: the first node whose value differs with the change from that without it.
-        detail: how the results differ.
+        site: its place; None for a pass that does not report.
+        node: the first node whose value the change alters.
+        detail: description of the difference between the results.
     """
 
     pass_name: str
@@ -124,18 +124,18 @@ class PassManager:
     """Runs passes in order.
 
     A pass is a function of a :class:`corsac.fx.GraphModule` that changes it in place, or returns
-    another one, by itself or as the ``graph_module`` of what it returns. After each the graph is
-    checked by the verifier. With ``verify``, the module is run before and after each pass, on
-    copies of these inputs, from the same random state and with buffers restored, and results,
-    inputs and buffers that were written to are compared.
+    another one, by itself or as the ``graph_module`` of a result. The verifier checks the graph after
+    each pass. With ``verify``, the module is run before and after each pass, on copies of these
+    inputs, from the same random state and with buffers restored, and results, inputs and buffers
+    that were written to are compared.
 
     Args:
         passes: the passes, in order.
         verify: a tensor, or a tuple of positional inputs, to run on.
-        tolerance: what may differ, as a part of the largest value; by default 1e-4 for float32,
-            1e-9 for float64, 1e-2 for float16, 5e-2 for bfloat16, nothing for integers.
-        stop_after: how many changes may be made in all; any number by default. Passes that know no
-            :class:`Budget` count as one change.
+        tolerance: allowed difference, relative to the largest value; by default 1e-4 for float32,
+            1e-9 for float64, 1e-2 for float16, 5e-2 for bfloat16, none for integers.
+        stop_after: largest number of changes in all; unlimited by default. A pass that does not
+            support a :class:`Budget` counts as one change.
 
     Example::
 
@@ -272,7 +272,7 @@ def _apply(
     changed = bool(getattr(answer, "modified", False)) or result is not gm
     changed = changed or (text is not None and result.graph.canonical_hash() != text)
     if changed and budget.spent == spent:
-        # A pass that knows no budget: all that it did is one change.
+        # A pass without support for budgets counts as one change.
         budget.take()
     sites = (Site(name, name, None, None),) if changed else ()
     return result, Report(name, sites, nodes, len(result.graph.nodes)), seconds
@@ -287,7 +287,11 @@ def _verified(
     expected: Run,
     tolerance: float,
 ) -> tuple[Run, Agreement]:
-    """The run after a pass, which has to agree with the one before."""
+    """The run after a pass, and its agreement with the one before it.
+
+    Raises:
+        VerificationError: the program fails, or the runs differ.
+    """
     try:
         found = execution.run(after)
     except Exception as error:
@@ -310,7 +314,7 @@ def _verified(
 
 
 def _difference(expected: Run, found: Run, tolerance: float) -> tuple[Agreement | None, str | None]:
-    """How far two runs are apart, and how they differ, if by more than ``tolerance``."""
+    """The largest difference between two runs, and its description if it exceeds ``tolerance``."""
     shared = expected.state.keys() & found.state.keys()
     parts = [
         ("the result", expected.result, found.result),
@@ -340,7 +344,7 @@ def _first_difference(
     execution: Execution, before: GraphModule, after: GraphModule, tolerance: float
 ) -> str | None:
     """The first node of ``after`` whose value differs from that of the node of the same name in
-    ``before``, and from those of all nodes that are gone, whose place it might have taken."""
+    ``before``, and from those of all removed nodes, one of which it might have replaced."""
     try:
         old, new = execution.values(before), execution.values(after)
     except Exception:

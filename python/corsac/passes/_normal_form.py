@@ -1,4 +1,4 @@
-"""Calls in one of several forms that mean the same."""
+"""Normalisation of calls: one of several equivalent forms."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from corsac.passes._target import RawSites, run
 
 
 def keyword_arguments(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
-    """Give the arguments of PyTorch's functions by keyword: ``F.relu(x)`` becomes
+    """Pass the arguments of PyTorch's functions by keyword: ``F.relu(x)`` becomes
     ``F.relu(input=x)``.
 
-    Where the overloads of a function call its arguments differently, the types decide, and the call
-    stays. :class:`corsac.fx.experimental.normalize.NormalizeArgs` asks PyTorch for its signatures,
-    knows types from ``node.meta["type"]``, and adds defaults.
+    A call stays if the overloads of its function name the arguments differently: then types would
+    decide. :class:`corsac.fx.experimental.normalize.NormalizeArgs` uses PyTorch's signatures and the
+    types of ``node.meta["type"]``, and adds defaults.
 
     Args:
-        target: what to change.
-        budget: how many calls may be changed; see :class:`Budget`.
+        target: the module or graph to change.
+        budget: largest number of calls to change; see :class:`Budget`.
 
     The report lists every call of a function of PyTorch that had arguments by position.
     """
@@ -32,14 +32,13 @@ def keyword_arguments(target: GraphModule | Graph, *, budget: Budget | None = No
 
 
 def functions_to_operators(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
-    """Write functions of ``torch`` that Python has an operator for as that operator:
-    ``torch.add(x, y)`` becomes ``x + y``.
+    """Replace functions of ``torch`` by the operators of Python: ``torch.add(x, y)`` becomes ``x + y``.
 
     Calls with further arguments (``alpha=2``, ``out=``, ``rounding_mode=``) stay.
 
     Args:
-        target: what to change.
-        budget: how many calls may be changed; see :class:`Budget`.
+        target: the module or graph to change.
+        budget: largest number of calls to change; see :class:`Budget`.
 
     The report lists every call of such a function.
     """

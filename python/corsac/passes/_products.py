@@ -1,4 +1,4 @@
-"""One matrix product for several."""
+"""Merging of matrix products with the same right-hand side."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from corsac.passes._target import RawSites, run
 
 
 def merge_matmul(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
-    """Make one product of ``torch.matmul(x, w)``, ``torch.matmul(y, w)``, ... with one right-hand
-    side: of the rows of all of them, taken apart again.
+    """Merge ``torch.matmul(x, w)``, ``torch.matmul(y, w)``, ... with one right-hand side into one
+    product of the concatenated rows, whose result is split again.
 
-    The left-hand sides have to agree in all dimensions but the first, of two or more, and the
-    right-hand side to have two dimensions or one, as ``node.meta["tensor_meta"]`` says, which
+    The left-hand sides must have two or more dimensions and agree in all but the first; the
+    right-hand side must have one or two. Shapes are those of ``node.meta["tensor_meta"]``, which
     :func:`corsac.analysis.propagate` writes and which has to hold for every call. Results are views of
     one tensor afterwards, and may differ in rounding.
 
     Args:
-        target: what to change.
-        budget: how many groups of products may be merged; see :class:`Budget`.
+        target: the module or graph to change.
+        budget: largest number of groups of products to merge; see :class:`Budget`.
 
-    The report lists every product; those that stay with the reason: no other has its right-hand side,
-    one depends on another, something is written to in between or to a result, shapes are not known
-    or do not fit.
+    The report lists every product, with the reason if it stays: no other has its right-hand side, one
+    depends on another, an operand or a result is written to, shapes are unknown or do not fit.
     """
 
     def transform(graph: Graph) -> RawSites:

@@ -1,4 +1,4 @@
-"""Operators replaced by others, by a table."""
+"""Replacement of operators by a table."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ Operator = Callable[..., Any] | str | type[nn.Module] | nn.Module
 def replace_op(
     target: GraphModule, table: Mapping[Any, Operator], *, budget: Budget | None = None
 ) -> Report:
-    """Call other operators with the arguments that are there.
+    """Replace operators by others that are called with the same arguments.
 
     Args:
         target: the module to change.
-        table: what takes the place of what. A key is a function, the name of a method, or a class
-            of modules (not of those derived from it). A value is a function, the name of a method,
-            a class of modules, or a module, which all calls then share. Of a class, one module is
+        table: the replacement of each operator. A key is a function, the name of a method, or a class
+            of modules (subclasses are not included). A value is a function, the name of a method, a
+            class of modules, or a module, which all calls then share. For a class, one module is
             made for each module replaced, with those arguments of the constructor that the old
-            module has as attributes; weights are handed over.
-        budget: how many calls may be changed; see :class:`Budget`.
+            module has as attributes; it takes over the weights.
+        budget: largest number of calls to change; see :class:`Budget`.
 
     A call stays, with the reason in the report, if the new operator does not take its arguments
-    (those that only repeat a default are left out where they are not known), writes to an argument
-    where the old one does not or the other way round, if a module has hooks, or if weights or
-    settings of a module have no place in the new one. Names, source lines and metadata stay; what
-    the metadata says of values is removed where they may be others now.
+    (those that only repeat a default are left out if need be), if only one of the two operators
+    writes to an argument, if a module has hooks, or if weights or settings of a module have no place
+    in the new one. Names, source lines and metadata stay; metadata of values that may have changed
+    is removed.
 
     Example::
 
@@ -78,7 +78,7 @@ def _text(operator: Operator) -> str:
 
 @dataclass(slots=True)
 class _Call:
-    """What a node is to call."""
+    """Operation, target and arguments of a node."""
 
     op: str
     target: Any
@@ -92,7 +92,7 @@ class _Swaps:
     def __init__(self, gm: GraphModule) -> None:
         self._gm = gm
         self._changed: set[Node] = set()
-        #: By path of an old module and what takes its place: the attribute that has the new one.
+        #: Attribute that holds the new module, by path of the old module and its replacement in the table.
         self._made: dict[tuple[str, Operator], str] = {}
         self._shared: dict[nn.Module, str] = {}
 
@@ -102,7 +102,7 @@ class _Swaps:
         return node.target if node.op in ("call_function", "call_method") else None
 
     def apply(self, node: Node, wanted: Operator, budget: Budget | None) -> str | None:
-        """Make ``node`` call ``wanted``, or answer why it cannot be."""
+        """Make ``node`` call ``wanted``; return the reason if that is not possible."""
         if node.op == "call_module" and _has_hooks(self._gm.get_submodule(node.target)):
             return "it has hooks"
         call = self._call(node, wanted)
@@ -121,8 +121,8 @@ class _Swaps:
         return None
 
     def finish(self) -> None:
-        """Put new modules where the old ones were, if nothing calls those; forget what metadata
-        says of values that may be others now."""
+        """Put new modules in the places of old ones that are no longer called, and remove metadata of
+        values that may have changed."""
         graph = self._gm.graph
         called = {node.target for node in graph.find_nodes(op="call_module")}
         read = {node.target for node in graph.find_nodes(op="get_attr")}
@@ -194,7 +194,7 @@ class _Swaps:
 
 
 def _has_hooks(module: nn.Module) -> bool:
-    """Whether calling a module runs more, or something else, than the forward of its class."""
+    """Whether calling a module runs anything besides the ``forward`` of its class."""
     own = module.__dict__
     return bool(
         "forward" in own
@@ -219,7 +219,7 @@ def _bound_forward(cls: type[nn.Module]) -> list[inspect.Signature] | None:
 
 
 def _fitted(call: _Call, node: Node, module: nn.Module | None, takes: Any) -> _Call | str:
-    """The call with arguments that the new operator takes, or why there is none."""
+    """The call with arguments that the new operator takes, or the reason why it takes none."""
     if callable(takes):
         takes = _signatures.of_function(takes)
     if _signatures.accepts(takes, call.args, call.kwargs):
@@ -240,7 +240,7 @@ def _fitted(call: _Call, node: Node, module: nn.Module | None, takes: Any) -> _C
 
 
 def _other_writes(old: Effects, new: Effects) -> str | None:
-    """What is written to by one of two calls only, in words."""
+    """Description of a write that only one of two calls makes; None if they write to the same."""
     if old.opaque or new.opaque:
         return None
     for only, other, text in (
@@ -254,8 +254,8 @@ def _other_writes(old: Effects, new: Effects) -> str | None:
 
 
 def _settings(module: nn.Module) -> str | None:
-    """The first argument of the constructor that ``module`` was given another value for than the
-    default, which a function would not know."""
+    """The first constructor argument of ``module`` with a value other than the default: a function
+    would lose it."""
     for name, parameter in inspect.signature(type(module).__init__).parameters.items():
         value = getattr(module, name, parameter.default)
         if name != "self" and not _is_default(value, parameter.default):
@@ -268,7 +268,7 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 def _made_of(cls: type[nn.Module], old: nn.Module | None, training: bool) -> nn.Module | str:
-    """A module of ``cls`` with the settings and weights of ``old``, or why there is none."""
+    """A module of ``cls`` with the settings and weights of ``old``, or the reason why it cannot be made."""
     wanted = inspect.signature(cls.__init__).parameters
     given = {}
     for name, parameter in wanted.items():
@@ -291,7 +291,7 @@ def _made_of(cls: type[nn.Module], old: nn.Module | None, training: bool) -> nn.
                 return f"its setting {name}={value!r} would be lost"
     try:
         made = cls(**given)
-    except Exception as error:  # Whatever the constructor does not like.
+    except Exception as error:  # The constructor may raise anything.
         return f"{cls.__name__} cannot be made: {error}"
     if old is not None:
         has, needs = old.state_dict(keep_vars=True), made.state_dict(keep_vars=True)

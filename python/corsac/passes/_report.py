@@ -1,4 +1,4 @@
-"""What a pass did."""
+"""Reports of passes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place where a pass did something, or could have.
+    """A place that a pass changed, or might have changed.
 
     Attributes:
         node: the name of the node.
-        target: what it calls.
-        other: the node or module that took its place, where there is one.
-        reason: why nothing was done; None where something was.
+        target: the target of the node.
+        other: the node or module that took its place, if there is one.
+        reason: why nothing was changed; None if something was.
     """
 
     node: str
@@ -23,19 +23,19 @@ class Site:
 
     @property
     def applied(self) -> bool:
-        """Whether the pass did something here."""
+        """Whether the pass made a change here."""
         return self.reason is None
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a pass did, and where it did nothing, why. True if the graph has changed.
+    """Changes of a pass, and candidates that it left alone, with the reason. True if the graph has changed.
 
     Attributes:
         name: the pass.
-        sites: every place that the pass looked at more closely.
-        nodes_before: how many nodes the graph had.
-        nodes_after: how many it has now.
+        sites: every candidate that the pass considered.
+        nodes_before: number of nodes before the pass.
+        nodes_after: number of nodes after it.
     """
 
     name: str
@@ -50,17 +50,17 @@ class Report:
 
     @property
     def count(self) -> int:
-        """At how many sites something was done."""
+        """Number of sites that were changed."""
         return sum(site.applied for site in self.sites)
 
     @property
     def applied(self) -> tuple[Site, ...]:
-        """The sites where something was done."""
+        """The sites that were changed."""
         return tuple(site for site in self.sites if site.applied)
 
     @property
     def kept(self) -> tuple[Site, ...]:
-        """The sites where nothing was done, each with its reason."""
+        """The sites that were left alone, each with its reason."""
         return tuple(site for site in self.sites if not site.applied)
 
     def __bool__(self) -> bool:

@@ -19,7 +19,7 @@ from corsac.passes._weights import drop_unused
 
 
 class Match(Mapping[str, Any]):
-    """A place where the pattern of a rule was found: what its variables stand for, by name.
+    """A place where the pattern of a rule was found: maps its variables, by name, to nodes or literals.
 
     Attributes:
         roots: the nodes that would be replaced.
@@ -52,37 +52,37 @@ Build = Callable[[Match], Callable[..., Any] | Graph | GraphModule | str | None]
 
 
 class Rule:
-    """A rewrite rule: what ``pattern`` computes is replaced by what ``replacement`` computes.
+    """A rewrite rule: replaces the computation of ``pattern`` by that of ``replacement``.
 
     Both are functions, which are traced, or graphs. The arguments of the two go together by name,
     or else by position; they stand for anything, tensors and literals alike, and for the same
     thing wherever they are used. Literals in the pattern match numbers of the same value. A
     pattern that returns a tuple replaces several values at once.
 
-    Operators match by what they are, not how they are spelled: ``torch.add``, ``x + y`` and
-    ``x.add(y)`` are the same, and so are arguments by position and by keyword.
+    Operators match however they are spelled: ``torch.add``, ``x + y`` and ``x.add(y)`` are the same,
+    and so are arguments by position and by keyword.
 
     Args:
-        pattern: what to look for.
-        replacement: what takes its place. None where ``build`` is given.
-        condition: asked at each match, with a :class:`Match`; the rule is applied where it returns
-            True. A string says why not.
-        name: what reports call the rule; the name of ``pattern`` by default.
+        pattern: the program to look for.
+        replacement: the program that takes its place. None with ``build``.
+        condition: called at each match, with a :class:`Match`; the rule is applied if it returns
+            True. A string is the reason why not.
+        name: name of the rule in reports; the name of ``pattern`` by default.
         build: makes the replacement for each match: called with a :class:`Match`, after
             ``condition``, it returns a function or a graph with the arguments of ``pattern``, or None
-            or a string, where nothing is to be replaced. What it raises ends rewriting.
+            or a string to leave the match alone. An exception it raises ends rewriting.
 
         settings: the settings in which modules have to agree with those of the pattern, by name;
             by default all that their class declares (``__constants__``).
 
     A pattern may call modules of ``torch.nn``: it is an ``nn.Module`` then. They stand for all modules
     of their class with the same settings, without hooks; weights are not compared. A replacement that
-    is an ``nn.Module`` calls and reads, under the same names, what was found: ``self.linear.weight`` is
-    the weight of the module that ``self.linear`` of the pattern stands for. A replacement that is a
-    graph may also name modules and attributes of the module that is rewritten.
+    is an ``nn.Module`` uses the matched modules under the same names: ``self.linear.weight`` is the
+    weight of the module that ``self.linear`` of the pattern stands for. A replacement that is a graph
+    may also name modules and attributes of the module that is rewritten.
 
     Raises:
-        ValueError: if rules cannot express what is traced.
+        ValueError: if the traced program cannot be expressed as a rule.
     """
 
     def __init__(
@@ -119,12 +119,12 @@ class Rule:
 
     @property
     def name(self) -> str:
-        """What reports call the rule."""
+        """Name of the rule in reports."""
         return self._rule.name
 
     @property
     def variables(self) -> list[str]:
-        """The names of the values that the rule speaks of."""
+        """The names of the variables of the rule."""
         return self._rule.variables
 
     def __repr__(self) -> str:
@@ -132,7 +132,7 @@ class Rule:
 
 
 def _building(build: Build) -> Callable[[Match], Graph | str | None]:
-    """``build`` with a graph as its answer."""
+    """``build`` with its result traced into a graph."""
 
     def built(match: Match) -> Graph | str | None:
         answer = build(match)
@@ -154,8 +154,8 @@ def _program(program: Callable[..., Any] | GraphModule) -> GraphModule:
 def _modules(
     graph: Graph, settings: Iterable[str] | None
 ) -> dict[str, tuple[str, list[tuple[str, Any]]]]:
-    """The classes of the modules of ``torch.nn`` that ``graph`` calls, and their settings that
-    count."""
+    """The classes of the ``torch.nn`` modules that ``graph`` calls, and those of their settings that
+    are compared."""
     owner, found = graph.owning_module, {}
     wanted = None if settings is None else set(settings)
     for node in graph.find_nodes(op="call_module") if owner is not None else ():
@@ -170,7 +170,7 @@ def _modules(
 
 
 def _check_names(rule: str, pattern: Graph, replacement: Graph) -> None:
-    """That a replacement which is a module names nothing of its own."""
+    """Check that a replacement which is a module uses only modules of the pattern."""
     known = {node.target for node in pattern.find_nodes(op="call_module")}
     for op in ("call_module", "get_attr"):
         for node in replacement.find_nodes(op=op):
@@ -185,7 +185,7 @@ _MISSING = object()
 
 
 def _check_places(target: GraphModule | Graph, places: Iterable[tuple[str, str]]) -> None:
-    """That what results name is there."""
+    """Check that ``target`` has the modules and attributes that replacements name."""
     owner = target if isinstance(target, torch.nn.Module) else target.owning_module
     for rule, path in places:
         found: Any = owner
@@ -196,9 +196,9 @@ def _check_places(target: GraphModule | Graph, places: Iterable[tuple[str, str]]
 
 
 class Rules(Sequence[Rule]):
-    """Rules that are searched for together, in one traversal of a graph.
+    """Rules that are matched together, in one traversal of a graph.
 
-    Where several match at one node, the first is applied.
+    If several match at one node, the first is applied.
     """
 
     def __init__(self, rules: Iterable[Rule] = ()) -> None:
@@ -240,17 +240,17 @@ class Rules(Sequence[Rule]):
 
 @dataclass(frozen=True, slots=True)
 class RewriteReport(Report):
-    """What rules did: a :class:`Report` that knows the rule of each site.
+    """A :class:`Report` with the rule of each site.
 
     Attributes:
-        rules: for each site the name of the rule.
+        rules: the name of the rule, for each site.
     """
 
     rules: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often each rule was applied."""
+        """Number of applications of each rule."""
         counts: dict[str, int] = {}
         for site, rule in zip(self.sites, self.rules, strict=True):
             if site.applied:
@@ -273,7 +273,7 @@ def _run(
     try:
         raw = transform(graph)
     except BaseException:
-        # What was rewritten before a condition raised stays.
+        # Rewrites made before a condition raised stay.
         if isinstance(target, GraphModule):
             target.recompile()
         raise
@@ -295,16 +295,16 @@ def rewrite(
     """Apply rewrite rules until none matches any more.
 
     Args:
-        target: what to change.
+        target: the module or graph to change.
         rules: rules, or their text.
-        limit: make no more rewrites than this. They are made in a fixed order, so that a wrong one
-            is found by bisection.
+        limit: largest number of rewrites. They are made in a fixed order, so that a wrong one is
+            found by bisection.
         budget: as ``limit``, shared with other passes; by default that of the block
             (:func:`rewrite_budget`).
 
-    A rule is applied only where nobody can see a difference in what is written to and which values
-    share storage. The report lists every place where a pattern matched: applied, or why not.
-    Conditions on types and shapes need ``node.meta["tensor_meta"]``, as ``ShapeProp`` leaves it.
+    A rule is applied only where it changes no visible write and no sharing of storage that can be
+    observed. The report lists every place where a pattern matched: applied, or the reason why not.
+    Conditions on types and shapes need ``node.meta["tensor_meta"]``, as ``ShapeProp`` writes it.
     """
     if isinstance(rules, str):
         rules = Rules.parse(rules)
@@ -331,14 +331,14 @@ def simplify(
     operator again. ``docs/rules.md`` has both tables.
 
     Args:
-        target: what to change.
+        target: the module or graph to change.
         fast_math: whether results may differ in rounding, and where NaN, infinities or overflow
-            come in.
-        limit: make no more rewrites than this.
+            occur.
+        limit: largest number of rewrites.
         budget: as ``limit``, shared with other passes; by default that of the block
             (:func:`rewrite_budget`).
 
-    Laws that depend on types or shapes need ``node.meta["tensor_meta"]``, as ``ShapeProp`` leaves
+    Laws that depend on types or shapes need ``node.meta["tensor_meta"]``, as ``ShapeProp`` writes
     it; the report lists those that were not applied, with the reason.
     """
     budget = current_budget(budget)

@@ -1,4 +1,4 @@
-"""Equality saturation: the cheapest of all programs that rules make of one."""
+"""Equality saturation: the cheapest of all equivalent programs that rules derive."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from corsac.passes._target import graph_of
 
 
 class ValueType(NamedTuple):
-    """What is known of a value: its element type and its sizes, None where they are not known."""
+    """Element type and sizes of a value; None where they are not known."""
 
     dtype: torch.dtype | None
     shape: tuple[int, ...] | None
 
 
 class CallTypes(NamedTuple):
-    """The types in a call whose cost is asked for.
+    """The types of a call, for a cost function.
 
     Attributes:
-        operands: those of the nodes among its arguments, in order.
-        result: that of its result.
+        operands: types of the nodes among its arguments, in order.
+        result: type of its result.
     """
 
     operands: tuple[ValueType, ...]
@@ -41,16 +41,16 @@ Cost = Mapping[str, float] | Callable[[str, CallTypes], float]
 
 @dataclass(frozen=True, slots=True)
 class SaturationReport(Report):
-    """What :func:`saturate` found.
+    """Report of :func:`saturate`.
 
     Attributes:
-        iterations: how often the rules were gone over.
+        iterations: number of iterations over the rules.
         e_nodes: calls in the e-graph at the end.
-        classes: classes of equal values at the end.
+        classes: e-classes at the end.
         stop: why it ended: ``"saturated"``, ``"iterations"``, ``"nodes"`` or ``"time"``.
-        cost_before: what the nodes cost that could be exchanged.
-        cost_after: what those cost that took their places; never more.
-        merged: how often each rule made two values equal.
+        cost_before: cost of the nodes that could be replaced.
+        cost_after: cost of their replacements; never more.
+        merged: number of merges of two values by each rule.
         left_out: rules that saturation cannot use, with the reason.
     """
 
@@ -88,37 +88,37 @@ def saturate(
     fast_math: bool = False,
     budget: Budget | None = None,
 ) -> SaturationReport:
-    """Find the cheapest of all programs that rules make of this one.
+    """Find the cheapest of all equivalent programs that rules derive from this one.
 
-    Rules are not applied one after the other: what they say is equal is kept side by side in an
-    e-graph, so that their order makes no difference, rules may go both ways (``<=>``), and a step
-    may be taken that only pays after the next one. The cheapest program is taken in the end; where
-    none is cheaper, the graph stays as it is. What is computed twice is computed once.
+    Rules are not applied one after the other: equal expressions are kept side by side in an e-graph,
+    so that the order of rules makes no difference, rules may go both ways (``<=>``), and a step may
+    be taken that only pays after the next one. The cheapest program is extracted in the end; if none
+    is cheaper, the graph stays as it is. Common subexpressions are computed once.
 
-    The same things are left alone as by :func:`rewrite`: what draws random numbers, writes, is
-    written to, or has side effects; nothing moves across a call that switches a mode.
+    The same nodes are left alone as by :func:`rewrite`: those that use random numbers, write, are
+    written to, or have side effects; nothing moves across a call that switches a mode.
 
     Args:
-        target: what to change.
+        target: the module or graph to change.
         rules: rules, or their text. By default the laws that :func:`simplify` applies, and
             equalities that only saturation can use; ``docs/rules.md`` has them.
-        cost: what a call costs: a dictionary from operators (``"add"``) or targets
-            (``"torch.add"``) to numbers, where others cost 1, or ``cost(target, types)``, asked
-            with :class:`CallTypes`. By default an estimate in microseconds from arithmetic and
-            bytes, where types are known, and a constant for the operator, where they are not.
-        max_nodes: rules may add so many calls to the e-graph.
-        max_seconds: so much time may pass; None for any. Only runs that do not end by this always
-            give the same.
-        iterations: how often the rules are gone over.
+        cost: the cost of a call: a dictionary from operators (``"add"``) or targets
+            (``"torch.add"``) to numbers, where others cost 1, or a function ``cost(target, types)``
+            of a :class:`CallTypes`. By default an estimate in microseconds from arithmetic and
+            bytes if types are known, or else a constant for the operator.
+        max_nodes: largest number of calls that rules may add to the e-graph.
+        max_seconds: time limit; None for none. Results are reproducible only if the limit is not
+            reached.
+        iterations: largest number of iterations over the rules.
         fast_math: whether laws may be used that hold up to rounding only; for the default rules.
-        budget: how many changes may be made; by default that of the block
+        budget: largest number of changes; by default that of the block
             (:func:`rewrite_budget`).
 
     Rules with several values, with a condition in Python or about single uses are left out, and
-    the report says so. Types and shapes are those of ``node.meta["tensor_meta"]``.
+    the report lists them. Types and shapes are those of ``node.meta["tensor_meta"]``.
 
     Raises:
-        ValueError: a cost that is no number of at least 0.
+        ValueError: a cost is not a number of at least 0.
     """
     if isinstance(rules, str):
         rules = Rules.parse(rules)

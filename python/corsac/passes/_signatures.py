@@ -1,4 +1,4 @@
-"""Which arguments callables take, and calls that say the same with fewer of them."""
+"""Signatures of callables, and equivalent calls with fewer arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Signature = inspect.Signature
 
 
 def of_function(function: Callable[..., Any]) -> list[Signature] | None:
-    """The signatures of a function, one for each overload; None where nobody knows."""
+    """The signatures of a function, one for each overload; None if they are unknown."""
     if function in boolean_dispatched:
         # Both forms take the same arguments.
         function = boolean_dispatched[function]["if_false"]
@@ -29,7 +29,7 @@ def of_function(function: Callable[..., Any]) -> list[Signature] | None:
 
 
 def of_method(name: str) -> list[Signature] | None:
-    """The signatures of a tensor's method, with the tensor as the first argument."""
+    """The signatures of a tensor's method, with the tensor as the first argument; None if there are none."""
     schemas = torch._C._jit_get_schemas_for_operator(f"aten::{name}")
     return [_torchscript_schema_to_signature(schema) for schema in schemas] or None
 
@@ -37,8 +37,8 @@ def of_method(name: str) -> list[Signature] | None:
 def accepts(
     signatures: list[Signature] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> bool:
-    """Whether one of the signatures takes these arguments. Of an unknown one it is assumed that it
-    takes arguments by position."""
+    """Whether one of the signatures takes these arguments. An unknown one (None) is assumed to take
+    positional arguments only."""
     if signatures is None:
         return not kwargs
     return any(_binds(signature, args, kwargs) for signature in signatures)

@@ -1,4 +1,4 @@
-"""What passes are applied to: a graph, or a module that runs one."""
+"""Targets of passes: a graph, or a module that runs one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The weights of modules: folding batch norms into them."""
+"""Weights of modules: folding of batch norms into them, and copies of modules."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class FoldedLayers:
     """Layers with batch norms folded into their weights.
 
     Modules get new modules in their places (:attr:`layers`, by qualified name), functions get new
-    parameters (:attr:`parameters`). What is in ``root`` stays as it is until :meth:`install`.
+    parameters (:attr:`parameters`). ``root`` stays as it is until :meth:`install`.
     """
 
     def __init__(self, root: torch.nn.Module) -> None:
         self._root = root
         self.layers: dict[str, torch.nn.Module] = {}
         self.parameters: dict[str, torch.nn.Parameter] = {}
-        # What the weights of functions are called by now, by the key of the layer.
+        # The present names of weight and bias of functions, by the key of the layer.
         self._renamed: dict[int, tuple[str, str]] = {}
 
     def fold(self, plans: list[dict[str, Any]]) -> list[str | tuple[str, str]]:
-        """Make the weights of ``plans``, in this order.
+        """Compute the folded weights of ``plans``, in this order.
 
-        Returns for each the names of the new weight and bias, or why it cannot be done.
+        Returns the names of the new weight and bias, or the reason why they cannot be folded, for each.
         """
         answers: list[str | tuple[str, str]] = []
-        # Layers after which a batch norm stays: what comes after that one cannot reach them.
+        # Layers followed by a batch norm that stays: later norms cannot be folded into them.
         blocked: set[int] = set()
         with torch.no_grad():
             for plan, affine in zip(plans, _Affine.of_plans(self._root, plans), strict=True):
@@ -53,7 +53,7 @@ class FoldedLayers:
         return answers
 
     def refusal(self, plan: dict[str, Any]) -> str | None:
-        """Why a batch norm that can be folded is to stay; None if it is to go. For subclasses."""
+        """Reason to keep a batch norm that could be folded; None to fold it. For subclasses."""
         del plan
         return None
 
@@ -85,10 +85,10 @@ class FoldedLayers:
 
         if plan["after"]:
             new_weight = weight * channels.per_output(affine.factor)
-            # A copy: the offsets of all norms lie in one tensor.
+            # A copy: the offsets of all norms are views of one tensor.
             new_bias = affine.offset.clone() if bias is None else affine.offset_with(bias)
         else:
-            # Of one type: a sum of many products is not to be rounded in between.
+            # In a wide type: a sum of many products must not be rounded in between.
             wide = torch.promote_types(weight.dtype, torch.float32)
             factor, offset = (channels.per_input(x.to(wide)) for x in affine)
             new_weight = weight * factor
@@ -119,7 +119,7 @@ class FoldedLayers:
         return names
 
     def _fresh(self, wish: str) -> str:
-        """The first name that nothing has."""
+        """The name ``wish``, with a number appended if it is taken."""
         owner = get_submodule(self._root, wish.rpartition(".")[0])
         name, n = wish, 0
         while hasattr(owner, name.rpartition(".")[2]) or name in self.parameters:
@@ -144,10 +144,10 @@ def _tensor(root: torch.nn.Module, path: str) -> torch.Tensor | None:
 
 
 class _Channels:
-    """How the first two dimensions of a weight are channels.
+    """The channels of a weight, in its first two dimensions.
 
-    ``(outputs, inputs of a group, ...)``, or ``(inputs, outputs of a group, ...)`` where the
-    convolution is transposed.
+    The shape is ``(outputs, inputs of a group, ...)``, or ``(inputs, outputs of a group, ...)`` for a
+    transposed convolution.
     """
 
     def __init__(self, weight: torch.Tensor, transposed: bool, groups: int) -> None:
@@ -157,11 +157,11 @@ class _Channels:
         self._taps = [1] * (len(self.shape) - 2)
 
     def per_output(self, values: torch.Tensor) -> torch.Tensor:
-        """``values``, one an output channel, in a shape that multiplies the weight."""
+        """``values``, one per output channel, in a shape that broadcasts to the weight."""
         return self._of_groups(values) if self.transposed else self._of_rows(values)
 
     def per_input(self, values: torch.Tensor) -> torch.Tensor:
-        """``values``, one an input channel, likewise."""
+        """``values``, one per input channel, in a shape that broadcasts to the weight."""
         return self._of_rows(values) if self.transposed else self._of_groups(values)
 
     def _of_rows(self, values: torch.Tensor) -> torch.Tensor:
@@ -175,7 +175,7 @@ class _Channels:
         return rows.reshape(self.shape[0], -1, *self._taps)
 
     def sum_of_inputs(self, products: torch.Tensor) -> torch.Tensor:
-        """Sums over input channels and taps, one an output channel; not of a transposed one."""
+        """Sums over input channels and taps, one per output channel; not for transposed convolutions."""
         return products.flatten(1).sum(1)
 
 
@@ -196,9 +196,9 @@ class _Affine:
 
     @classmethod
     def of_plans(cls, root: torch.nn.Module, plans: list[dict[str, Any]]) -> list[_Affine | str]:
-        """All at once: a model has as many of them as it has layers, and each is small.
+        """The batch norms of ``plans``, computed together: a model has many, and each is small.
 
-        A text instead where a tensor is missing or no floating-point one.
+        A message instead if a tensor is missing or not of a floating-point type.
         """
         found: list[Any] = [None] * len(plans)
         alike: dict[Any, list[tuple[int, _Statistics]]] = {}
@@ -225,11 +225,11 @@ class _Affine:
         return found
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        """Factor and offset."""
+        """Yield factor and offset."""
         return iter((self.factor, self.offset))
 
     def offset_with(self, bias: torch.Tensor) -> torch.Tensor:
-        """What is added after a layer that adds ``bias`` itself."""
+        """The new bias of a preceding layer with this ``bias``."""
         offset = (bias - self.mean) * self.root
         if self.gamma is not None:
             offset = offset * self.gamma
@@ -267,7 +267,7 @@ _CONTAINERS = frozenset({dict, OrderedDict, list, set})
 
 
 def shallow_copy(module: torch.nn.Module) -> Any:
-    """A module of the same class with the same parameters, which can be replaced in it alone."""
+    """A module of the same class with the same parameters, in containers of its own."""
     copied = type(module).__new__(type(module))
     state = copied.__dict__
     state.update(module.__dict__)
@@ -278,12 +278,12 @@ def shallow_copy(module: torch.nn.Module) -> Any:
 
 
 def deep_copy(module: torch.nn.Module, memo: dict[int, Any]) -> Any:
-    """What ``copy.deepcopy`` gives, sooner for modules that hold plain values and tensors."""
+    """``copy.deepcopy``, faster for modules that hold plain values and tensors."""
     if not type(module).__module__.startswith("torch.nn.modules.") or not _is_simple(module):
         return copy.deepcopy(module, memo)
     if id(module) not in memo:
         memo[id(module)] = copied = shallow_copy(module)
-        # As copy does: what is known by its address has to stay alive.
+        # As in copy: objects are known by address, so they have to stay alive.
         memo.setdefault(id(memo), []).append(module)
         state = copied.__dict__
         for tensors in (state["_parameters"], state["_buffers"]):
@@ -294,8 +294,7 @@ def deep_copy(module: torch.nn.Module, memo: dict[int, Any]) -> Any:
 
 
 def _copy_tensor(tensor: Any, memo: dict[Any, Any]) -> Any:
-    """What ``copy.deepcopy`` gives, sooner for parameters and for tensors that have their storage to
-    themselves."""
+    """``copy.deepcopy``, faster for parameters and for tensors that do not share their storage."""
     known = memo.get(id(tensor))
     if known is not None:
         return known
@@ -303,7 +302,7 @@ def _copy_tensor(tensor: Any, memo: dict[Any, Any]) -> Any:
     if tensor.__dict__ or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return copy.deepcopy(tensor, memo)
     if kind is torch.nn.Parameter:
-        # They never share storage with the others that are copied.
+        # Its storage is not shared with other copied tensors.
         copied = torch.nn.Parameter(tensor.detach().clone(), tensor.requires_grad)
     elif kind is not torch.Tensor or tensor.requires_grad or tensor.is_quantized:
         return copy.deepcopy(tensor, memo)
@@ -312,7 +311,7 @@ def _copy_tensor(tensor: Any, memo: dict[Any, Any]) -> Any:
         if storage._cdata in storages or storage.nbytes() != tensor.nbytes:
             return copy.deepcopy(tensor, memo)
         copied = tensor.clone()
-        # Views of the same storage go on sharing theirs, as with copy.
+        # Copies of views of one storage share theirs, as with copy.
         storages[storage._cdata] = copied.untyped_storage()
     memo[id(tensor)] = copied
     memo.setdefault(id(memo), []).append(tensor)
@@ -320,7 +319,7 @@ def _copy_tensor(tensor: Any, memo: dict[Any, Any]) -> Any:
 
 
 def _is_simple(module: torch.nn.Module) -> bool:
-    """Whether a copy of ``module`` is a deep one but for its tensors."""
+    """Whether a shallow copy of ``module`` is a deep one but for its tensors."""
     for name, value in module.__dict__.items():
         kind = type(value)
         if kind in _SCALARS or (not value and kind in _CONTAINERS) or name in _TENSORS:
@@ -342,16 +341,16 @@ def install(root: torch.nn.Module, path: str, module: torch.nn.Module) -> None:
 
 
 def drop_unused(gm: GraphModule, paths: Iterable[str]) -> None:
-    """Delete those of the submodules and attributes that the graph names no more."""
+    """Delete those of the submodules and attributes ``paths`` that the graph no longer names."""
     used: set[str] = set()
     for op in ("call_module", "get_attr"):
         for node in gm.graph.find_nodes(op=op):
-            # With everything that it is a part of.
+            # With the modules that contain it.
             path = node.target
             while path and path not in used:
                 used.add(path)
                 path = path.rpartition(".")[0]
     for path in set(paths) - used:
-        # Attributes of submodules are the model's own, which may share them.
+        # Attributes of submodules belong to the model, which may share them.
         if not gm.delete_submodule(path) and (path in gm._parameters or path in gm._buffers):
             delattr(gm, path)

@@ -1,4 +1,4 @@
-"""Which writes to values are as good as new values."""
+"""Writes to values that can be treated as new values, and nodes that cannot be moved."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
 from corsac import _core
 from corsac.fx import Graph, Node
 
-#: The class of what a program did not make itself: inputs and attributes.
+#: The storage group of values from outside the program: inputs and attributes.
 OUTSIDE = 0
 
 
-#: Functions whose results lie row by row, however their inputs lie.
+#: Functions with contiguous results, whatever the strides of their inputs.
 _ROW_BY_ROW = frozenset(
     [
         torch.nn.functional.linear,
@@ -44,7 +44,7 @@ class _Facts:
 
 
 def _is_quiet(node: Node) -> bool:
-    """Whether an operator that may draw random numbers is told not to, in so many words."""
+    """Whether literal arguments keep an operator that may use random numbers from using any."""
     operator = node.target
     if not isinstance(operator, torch._ops.OpOverload) or operator.namespace != "aten":
         return False
@@ -70,7 +70,7 @@ def _sources(
 
 
 def written_sources(graph: Graph) -> set[Node]:
-    """The placeholders and attributes that the program may write to."""
+    """The placeholders and attributes that the program of ``graph`` may write to."""
     sources: dict[Node, frozenset[Node]] = {}
     written: set[Node] = set()
     for node, (does, *_) in zip(graph.nodes, _core.graph_effects(graph), strict=True):
@@ -81,7 +81,7 @@ def written_sources(graph: Graph) -> set[Node]:
 
 
 def written_placeholders(graph: Graph) -> list[int]:
-    """The numbers of the placeholders that the program may write to."""
+    """The indices of the placeholders that the program of ``graph`` may write to."""
     written = written_sources(graph)
     placeholders = graph.find_nodes(op="placeholder")
     return [number for number, node in enumerate(placeholders) if node in written]
@@ -89,11 +89,11 @@ def written_placeholders(graph: Graph) -> list[int]:
 
 @dataclass(slots=True)
 class Writes:
-    """What keeps the nodes of a graph from being moved.
+    """The nodes of a graph that cannot be moved, with the reasons.
 
     Attributes:
-        refused: nodes that cannot be computed elsewhere as functions of their inputs, and why.
-        barriers: nodes among them that the order of what comes before and after matters to.
+        refused: nodes that cannot be computed elsewhere as functions of their inputs, with the reason.
+        barriers: those of them that nodes before and after must not cross.
     """
 
     refused: dict[Node, str] = field(default_factory=dict)
@@ -104,12 +104,12 @@ class Writes:
     _laid_out: set[Node] = field(default_factory=set)
     #: Whether inputs share no memory with attributes.
     _apart: bool = False
-    #: Inputs and attributes that values may be, or share memory with.
+    #: Inputs and attributes that each value may be, or share memory with.
     _sources: dict[Node, frozenset[Node]] = field(default_factory=dict)
 
     @classmethod
     def of_graph(cls, graph: Graph, *, apart: bool = False) -> Writes:
-        """What keeps the nodes of ``graph``; ``apart`` says that its inputs share no memory with attributes."""
+        """Analyse ``graph``; ``apart``: its inputs share no memory with attributes."""
         writes = cls(_apart=apart)
         nodes = list(graph.nodes)
         for place, (node, found) in enumerate(
@@ -126,7 +126,7 @@ class Writes:
         for node, facts in writes._facts.items():
             uses = [writes._facts[user].place for user in node.users]
             writes._last_use[node] = max(uses, default=facts.place)
-        #: Where autocast was switched, and nobody has put it back yet.
+        #: Calls that entered autocast and have not been exited yet.
         switched: set[Node] = set()
         for node, facts in writes._facts.items():
             reason = writes._reason(facts)
@@ -166,7 +166,8 @@ class Writes:
         return None
 
     def _read_later(self, facts: _Facts, group: int) -> Node | None:
-        """A value from before a write that shares its storage and is used after it, or by it."""
+        """A value made before a write that shares storage with the destination and is used after the
+        write, or by it."""
         others = set(facts.node.all_input_nodes).difference(facts.mutates)
         for member in self._groups.get(group, ()):
             if member.place >= facts.place:
@@ -176,7 +177,8 @@ class Writes:
         return None
 
     def read_before(self, node: Node, readers: Container[Node]) -> Node | None:
-        """The first of ``readers`` that reads what ``node`` writes to, or what shares storage with it, before it does."""
+        """The first of ``readers`` before ``node`` that reads a value that ``node`` writes to, or one that
+        shares storage with it."""
         facts = self._facts[node]
         for written in facts.mutates:
             for member in self._groups.get(self._facts[written].group, ()):
@@ -190,7 +192,7 @@ class Writes:
         return self._facts[node].mutates
 
     def refuse(self, node: Node, reason: str) -> None:
-        """Keep ``node``, with what follows: where it writes, views made before stay views."""
+        """Keep ``node`` where it is, and if it writes, also the views made before of its destination."""
         if node in self.refused and (node in self.barriers or not self._is_barrier(node)):
             return
         self.refused.setdefault(node, reason)
@@ -202,7 +204,7 @@ class Writes:
         if facts.opaque:
             groups |= {OUTSIDE} | {self._facts[n].group for n in node.all_input_nodes}
         for group in groups:
-            # The caller looks at what is his after the program, too.
+            # The caller may read inputs and attributes after the program, too.
             if group != OUTSIDE and self._read_later(facts, group) is None:
                 continue
             for member in self._groups.get(group, ()):
@@ -222,7 +224,8 @@ class Writes:
                         )  # fmt: skip
 
     def _is_apart(self, shown: Node, writer: _Facts) -> bool:
-        """Whether ``shown`` is of attributes, and what is written to of inputs, or the other way round."""
+        """Whether ``shown`` comes from attributes only and the values written to from inputs only, or
+        the other way round."""
         if not self._apart or writer.opaque:
             return False
         kinds = {own.op for own in self._sources[shown]}
@@ -230,8 +233,8 @@ class Writes:
         return bool(kinds and written) and kinds.isdisjoint(written)
 
     def _refuse_layout(self, shown: Node, writer: Node) -> None:
-        """Keep what decides by its strides whether ``shown`` is a view that shows a write: what is computed
-        elsewhere lies row by row."""
+        """Keep the values whose strides decide whether ``shown`` is a view that shows a write: values
+        computed elsewhere are contiguous."""
         reason = f"how it lies in memory decides what {writer.name} writes to"
         waiting = list(shown.all_input_nodes)
         while waiting:

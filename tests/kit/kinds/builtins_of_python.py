@@ -1,6 +1,6 @@
 """Functions of functools, inspect, itertools and operator, built-in functions, and statements."""
 
-# Programs are written the way users write them: what they do matters, not how they say it.
+# Programs are written as users write them: their behaviour matters, not their style.
 # ruff: noqa: B905
 
 import functools

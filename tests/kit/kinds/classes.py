@@ -1,6 +1,6 @@
 """Classes."""
 
-# Programs are written the way users write them: what they do matters, not how they say it.
+# Programs are written as users write them: their behaviour matters, not their style.
 # ruff: noqa: F841, RUF012
 
 import abc

@@ -1,6 +1,6 @@
 """Containers and generators."""
 
-# Programs are written the way users write them: what they do matters, not how they say it.
+# Programs are written as users write them: their behaviour matters, not their style.
 # ruff: noqa: B007, B905, F601, F841, RUF015
 
 import bisect

@@ -1,6 +1,6 @@
 """Context managers, exceptions and texts."""
 
-# Programs are written the way users write them: what they do matters, not how they say it.
+# Programs are written as users write them: their behaviour matters, not their style.
 # ruff: noqa: B007, B009, B012, B018, B028, B904, F841, UP031, UP032
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Runs programs as they are, and compiled, and compares all that can be seen of them."""
+"""Runs programs uncompiled and compiled, and compares everything that can be observed."""
 
 import collections
 import contextlib
@@ -19,16 +19,16 @@ import torch
 import corsac
 
 PROGRAMS = {}
-#: Programs that are not what they should be, and why.
+#: Programs with known faults, and the reason.
 FAULTS = {}
-#: The tensors that a program is called with.
+#: The input tensors of a program.
 _INPUTS = []
 _SETTING = {"grads": False}
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 
 
 def program(name):
-    """Keeps a function that makes a program, its calls, and (if there is any) a function that gives its state."""
+    """Register a function that makes a program, its calls, and (optionally) a function that returns its state."""
 
     def keep(make):
         assert name not in PROGRAMS, name
@@ -46,7 +46,7 @@ def t(*shape):
 
 
 def plain(*shape, make=torch.randn):
-    """A new input that requires no gradients."""
+    """A new input that does not require gradients."""
     made = make(*shape)
     _INPUTS.append(made)
     return made
@@ -61,11 +61,11 @@ def set_global(variables, name, value):
     return change
 
 
-# --- What is seen of values ---------------------------------------------------------------------
+# --- Observations of values ---------------------------------------------------------------------
 
 
 class Seen:
-    """Values as plain data: objects and memory have numbers, by the order in which they are found."""
+    """Values as plain data: objects and storages are numbered in the order in which they are found."""
 
     def __init__(self):
         self.objects = {}
@@ -160,7 +160,7 @@ class Seen:
 
 
 def difference(expected, got, path=""):
-    """Where two things that were seen differ, in words, or None."""
+    """The place where two observations differ, as text, or None."""
     if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
         if expected.dtype != got.dtype or expected.shape != got.shape:
             return f"{path}: {expected.dtype} {expected.shape} / {got.dtype} {got.shape}"
@@ -201,14 +201,14 @@ def difference(expected, got, path=""):
     return None
 
 
-# --- How programs are run -----------------------------------------------------------------------
+# --- Running programs ---------------------------------------------------------------------------
 
 _NATIVE = {"inference": "native", "training": "native"}
 COMPILERS = {
     "native": lambda f: corsac.compile(f, options=_NATIVE),
     "backend": lambda f: corsac.compile(f, backend="eager"),
     "grads": lambda f: corsac.compile(f, options=_NATIVE),
-    # Not among the tests: what is left to PyTorch depends on time, and what Dynamo makes of it.
+    # Not among the tests: the choice of PyTorch depends on time, and so do Dynamo's graphs.
     "measured": lambda f: corsac.compile(f),
     "grads measured": lambda f: corsac.compile(f),
     "grads backend": lambda f: corsac.compile(f, backend="eager"),
@@ -218,7 +218,7 @@ COMPILERS = {
 
 
 def leaves(value, found):
-    """The tensors among results that gradients may come from."""
+    """The tensors among results that have gradients."""
     if isinstance(value, torch.Tensor):
         if (
             value.requires_grad
@@ -238,7 +238,7 @@ def leaves(value, found):
 
 
 def one_call(call, run):
-    """What a call gives, or its exception."""
+    """The result of a call, or its exception."""
     try:
         result = call(run) if callable(call) else run(*call)
         if _SETTING["grads"]:
@@ -257,7 +257,7 @@ def one_call(call, run):
 
 
 def modes():
-    """What PyTorch is set to."""
+    """The modes of PyTorch."""
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
@@ -269,7 +269,7 @@ def modes():
 
 
 def everything_seen(make, compiled, grads):
-    """What there is to see of each call of a program."""
+    """The observations of each call of a program."""
     torch._dynamo.reset()
     _SETTING["grads"] = grads
     _INPUTS.clear()
@@ -319,12 +319,12 @@ def everything_seen(make, compiled, grads):
 
 @functools.lru_cache(maxsize=4)
 def uncompiled(name, grads):
-    """What there is to see of a program that PyTorch runs."""
+    """The observations of a program run by PyTorch."""
     return everything_seen(PROGRAMS[name], lambda f: f, grads)
 
 
 def check(name, setting):
-    """Compares a program that is compiled with the same program run by PyTorch."""
+    """Compare a compiled program with the same program run by PyTorch."""
     make = PROGRAMS[name]
     grads = "grads" in setting
     try:

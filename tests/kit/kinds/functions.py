@@ -1,6 +1,6 @@
 """Functions, closures and arguments."""
 
-# Programs are written the way users write them: what they do matters, not how they say it.
+# Programs are written as users write them: their behaviour matters, not their style.
 # ruff: noqa: B006, B023
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Custom functions, transforms, compilers and subclasses of tensors."""
 
-# Programs are written the way users write them: what they do matters, not how they say it.
+# Programs are written as users write them: their behaviour matters, not their style.
 
 import contextlib
 

@@ -1,6 +1,6 @@
 """Modules."""
 
-# Programs are written the way users write them: what they do matters, not how they say it.
+# Programs are written as users write them: their behaviour matters, not their style.
 # ruff: noqa: B905
 
 import copy
@@ -16,7 +16,7 @@ from kit.kinds.driver import plain, program, t
 
 
 def state_of(module):
-    """What a module holds, with the gradients of its parameters."""
+    """The state of a module, with the gradients of its parameters."""
     return lambda: (dict(module.named_parameters()), dict(module.named_buffers()), module.training)
 
 

@@ -1,6 +1,6 @@
-"""Equal expressions, numbers among arguments, operators of users."""
+"""Equal expressions, numeric arguments, user-defined operators."""
 
-# Programs are written the way users write them: what they do matters, not how they say it.
+# Programs are written as users write them: their behaviour matters, not their style.
 
 import collections
 import copy

@@ -1,6 +1,6 @@
-"""Objects of every kind, their identity and what becomes of them."""
+"""Objects of every kind, their identity and their lifetime."""
 
-# Programs are written the way users write them: what they do matters, not how they say it.
+# Programs are written as users write them: their behaviour matters, not their style.
 # ruff: noqa: B905, E742
 
 import collections

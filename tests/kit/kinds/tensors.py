@@ -1,6 +1,6 @@
-"""Questions about tensors, views and writes, values that decide, random numbers and NumPy."""
+"""Properties of tensors, views and writes, data-dependent control flow, random numbers and NumPy."""
 
-# Programs are written the way users write them: what they do matters, not how they say it.
+# Programs are written as users write them: their behaviour matters, not their style.
 
 import math
 import random

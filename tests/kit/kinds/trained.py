@@ -1,6 +1,6 @@
-"""Modules that are compiled themselves, with what training does to them."""
+"""Modules that are compiled themselves, and the effects of training on them."""
 
-# Programs are written the way users write them: what they do matters, not how they say it.
+# Programs are written as users write them: their behaviour matters, not their style.
 # ruff: noqa: B905
 
 import functools
@@ -15,7 +15,7 @@ from kit.kinds.modules import state_of
 
 
 def module_program(name, forward, *shapes, **submodules):
-    """Keeps a program that is a module of these submodules, with this as ``forward``."""
+    """Register a program that is a module with these submodules and this ``forward``."""
 
     @program(name)
     def _():

@@ -1,6 +1,6 @@
 """Transforms, wrappers and modes between a program and its operators."""
 
-# Programs are written the way users write them: what they do matters, not how they say it.
+# Programs are written as users write them: their behaviour matters, not their style.
 # ruff: noqa: E731
 
 import torch
@@ -174,7 +174,7 @@ def _():
 
 
 class Doubling(torch.Tensor):
-    """A wrapper of a tensor that doubles what operators give."""
+    """A wrapper of a tensor that doubles results of operators."""
 
     @staticmethod
     def __new__(cls, inner):

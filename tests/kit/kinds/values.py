@@ -1,6 +1,6 @@
-"""Values and operators of every kind, and what else programs ask of PyTorch and Python."""
+"""Values and operators of every kind, and other uses of PyTorch and Python."""
 
-# Programs are written the way users write them: what they do matters, not how they say it.
+# Programs are written as users write them: their behaviour matters, not their style.
 
 import math
 import sys

@@ -1,19 +1,20 @@
 //! The opcodes of each version: one table each.
 //!
-//! A row has the number, the name, what the argument means, how many cache units follow, and what
-//! the instruction does to the stack, top at the right: `o tuple -- =0 str` takes a tuple and an
-//! object below it, and leaves the object (the first that it took) with a string on it. Words:
+//! A row has the number, the name, the kind of argument, the number of cache units, and the stack
+//! effect, top at the right: `o tuple -- =0 str` takes a tuple and an object below it, and leaves
+//! the object (the first that it took) with a string on it. Words:
 //!
-//! - `o` an object; `x` an object or NULL; `n` NULL; `iter`, `aiter`, `list`, `set`, `dict`, `tuple`, `str`,
-//!   `code`, `func` objects that the interpreter takes for one of this type without looking; `exc` an
-//!   exception, `none` None, `prev` the exception that was handled before, `lasti` the place that the
-//!   handled exception comes from, `excs` a list of exceptions; `list|dict` one of them;
-//! - `=0` the first of what was taken, `=1` the second;
-//! - `o*n` as many as the argument says; `2n` twice as many; `lo` and `hi` its low byte and the rest;
-//!   `bit0` as many as this bit of it says; `slice` 3 if it is 3, or 2;
+//! - `o` an object; `x` an object or NULL; `n` NULL; `iter`, `aiter`, `list`, `set`, `dict`,
+//!   `tuple`, `str`, `code`, `func` objects that the interpreter takes for one of this type without
+//!   looking; `exc` an exception, `none` None, `prev` the exception that was handled before,
+//!   `lasti` the place that the handled exception comes from, `excs` a list of exceptions;
+//!   `list|dict` one of them;
+//! - `=0` the first of the slots taken, `=1` the second;
+//! - `o*n` as many as the argument; `2n` twice as many; `lo` and `hi` its low byte and the rest;
+//!   `bit0` as many as this bit of it; `slice` 3 if it is 3, or 2;
 //! - `list@n` stays where it is, n below the rest;
 //! - `copy` and `swap`: `COPY` and `SWAP`;
-//! - what follows `|` is left where the instruction jumps, if that is something else.
+//! - slots after `|` are left where the instruction jumps, if they differ.
 
 mod v3_11;
 mod v3_12;
@@ -27,12 +28,12 @@ use rustc_hash::FxHashMap;
 use crate::signature::Signature;
 use crate::{BytecodeError, Version};
 
-/// What the argument of an instruction means.
+/// The kind of argument of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ArgKind {
-    /// Nothing: there is none.
+    /// No argument.
     None,
-    /// A number: how many, how deep, or flags.
+    /// A number: a count, a depth, or flags.
     Count,
     /// An index of `co_consts`.
     Const,
@@ -50,11 +51,11 @@ pub enum ArgKind {
     LocalPair,
     /// An index of the local variables that is a cell's.
     Free,
-    /// How many code units to skip.
+    /// Number of code units to skip.
     JumpForward,
-    /// How many code units to go back.
+    /// Number of code units to go back.
     JumpBackward,
-    /// How many code units back something is that is not jumped to.
+    /// Distance back, in code units, to a place that is not jumped to.
     Origin,
     /// A comparison.
     Compare,
@@ -62,7 +63,7 @@ pub enum ArgKind {
     Binary,
     /// Whether `is` and `in` are negated.
     Inversion,
-    /// How `FORMAT_VALUE` converts, and whether there is a format.
+    /// The conversion of `FORMAT_VALUE`, and whether there is a format.
     Format,
     /// `str`, `repr` or `ascii`.
     Conversion,
@@ -137,9 +138,9 @@ pub struct Op {
     pub code: u8,
     /// Its name.
     pub name: &'static str,
-    /// What its argument means.
+    /// The kind of its argument.
     pub arg: ArgKind,
-    /// How many cache units follow it.
+    /// Number of cache units that follow it.
     pub caches: u8,
     pub(crate) signature: Signature,
 }
@@ -159,9 +160,9 @@ impl Op {
         self.arg != ArgKind::None
     }
 
-    /// By how much the stack is higher after the instruction, as `dis.stack_effect` says.
+    /// Growth of the stack by the instruction, in slots, as `dis.stack_effect`.
     ///
-    /// `jump`: of the path that jumps, which matters to jumps only.
+    /// `jump`: take the path that jumps, which matters to jumps only.
     #[must_use]
     pub fn stack_effect(&self, arg: u32, jump: bool) -> i64 {
         self.signature.effect(arg, jump)
@@ -234,7 +235,7 @@ impl Version {
     /// The opcode of this name.
     ///
     /// # Errors
-    /// Where the version has none.
+    /// If the version has none.
     pub fn op_named(self, name: &str) -> Result<&'static Op, BytecodeError> {
         let code = Table::of(self).by_name.get(name);
         code.and_then(|code| self.op(*code))

@@ -13,13 +13,13 @@ pub enum Item {
     Node(u32),
     /// A module call, as an index into [`Scene::groups`].
     Group(u32),
-    /// Where the value of a node outside comes in.
+    /// The port through which the value of a node outside comes in.
     Inlet(u32),
-    /// Where the value of a node inside goes out.
+    /// The port through which the value of a node inside goes out.
     Outlet(u32),
 }
 
-/// A value in a level: where it is made or comes in, and everything that it goes to.
+/// A value in a level: the item that makes it or lets it in, and all items that it goes to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Net {
     /// The node that makes it, as an index into [`Scene::nodes`].
@@ -28,7 +28,7 @@ pub struct Net {
     pub source: u32,
     /// The items that it goes to.
     pub sinks: Vec<Sink>,
-    /// Whether lines go straight to their ends, below what is in their way.
+    /// Whether lines go straight to their ends, below the boxes in their way.
     pub straight: bool,
 }
 
@@ -37,7 +37,7 @@ pub struct Net {
 pub struct Sink {
     /// The item, as an index into [`Level::items`].
     pub item: u32,
-    /// What happened to the edge; kept if it stands for several that differ.
+    /// The change of the edge; kept if it stands for several that differ.
     pub change: EdgeChange,
 }
 
@@ -53,7 +53,7 @@ pub enum Slot {
 /// The inside of a module, or the whole program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Level {
-    /// What is in it, in the order of the program; then inlets, then outlets.
+    /// Its items, in the order of the program; then inlets, then outlets.
     pub items: Vec<Item>,
     /// The values that go from item to item.
     pub nets: Vec<Net>,
@@ -103,9 +103,9 @@ pub(super) fn split(scene: &Scene) -> Vec<Level> {
 struct Split<'s> {
     scene: &'s Scene,
     levels: Vec<Level>,
-    /// How many groups are around each group.
+    /// Number of groups around each group.
     depth: Vec<u32>,
-    /// The item that a node, or a group, or a port is in a level.
+    /// The item in a level of a node, a group or a port.
     item_of: FxHashMap<(u32, Item), u32>,
     net_of: FxHashMap<(u32, u32), u32>,
     sink_of: FxHashMap<(u32, u32, u32), u32>,
@@ -115,7 +115,7 @@ fn index(at: usize) -> u32 {
     u32::try_from(at).expect("fewer than 2^32 things in a scene")
 }
 
-/// The level that is a group's inside; the whole for none.
+/// The level that is a group's inside; the whole program without one.
 fn level_of(group: Option<u32>) -> u32 {
     group.map_or(0, |group| group + 1)
 }
@@ -140,7 +140,7 @@ impl<'s> Split<'s> {
         self.scene.groups[group as usize].parent
     }
 
-    /// Makes a group, and those around it, items of their levels, where the first node needs them.
+    /// Makes a group, and those around it, items of their levels, at the first node in them.
     fn appear(&mut self, group: Option<u32>) {
         let mut next = group;
         while let Some(group) = next {
@@ -184,7 +184,7 @@ impl<'s> Split<'s> {
         self.connect(left, from, source, sink, change);
     }
 
-    /// Adds a value's way from one item of a level to another.
+    /// Adds a value's line from one item of a level to another.
     fn connect(
         &mut self,
         group: Option<u32>,

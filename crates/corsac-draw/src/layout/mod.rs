@@ -6,14 +6,14 @@
 //!
 //! 1. [`Level`]s: a module's inside, with nodes, modules and the ports through which values come
 //!    and go. A value that several use is one [`Net`].
-//! 2. `rank`: which layer each item is in.
-//! 3. `order`: where in its layer, so that lines cross little. Nets that go past layers get a bend
-//!    in each; one chain of bends serves all users of a value. There are at most
+//! 2. `rank`: the layer of each item.
+//! 3. `order`: the place of each item in its layer, so that lines cross little. Nets that go past
+//!    layers get a bend in each; one chain of bends serves all users of a value. There are at most
 //!    [`BENDS_PER_ITEM`] bends for an item: the longest lines beyond that go straight, below the
 //!    nodes, so that time and size stay linear in the graph.
 //! 4. [`place`]: coordinates, given sizes. This alone depends on which modules are open, and so the
 //!    page does it again (`layout.js`, to the same result) for levels in which a module is open.
-//! 5. [`Picture`]: boxes and lines of all levels, where they are in the whole.
+//! 5. [`Picture`]: boxes and lines of all levels, in coordinates of the whole.
 
 mod level;
 mod order;
@@ -33,7 +33,7 @@ pub use place::{Placement, Size, place};
 
 use crate::scene::Scene;
 
-/// As many bends a level may have for each of its items, on average.
+/// Bends that a level may have for each of its items, on average.
 pub const BENDS_PER_ITEM: usize = 10;
 
 /// The levels of a scene: the whole first, then the inside of each group, in the groups' order.

@@ -1,4 +1,4 @@
-//! Where in its layer each item is, so that lines cross little.
+//! The order of the items of each layer, so that lines cross little.
 
 use super::BENDS_PER_ITEM;
 use super::level::{Level, Slot};
@@ -8,8 +8,8 @@ const BENDS_FOR_ALL: usize = 1000;
 /// Sweeps down and up. Gansner et al. (1993) use 24; the graphs here are mostly chains with
 /// branches, and nothing was gained after 8 on torchvision's models.
 const SWEEPS: usize = 8;
-/// Levels with more slots than this are not improved by exchanging neighbours: it takes time that
-/// grows with the square of a layer.
+/// Levels with more slots than this are not improved by exchanging neighbours, whose time grows
+/// with the square of a layer.
 const MAX_EXCHANGED_SLOTS: usize = 2000;
 
 /// Fills the layers of a level, and marks the nets that go straight.
@@ -24,7 +24,7 @@ pub(super) fn fill_layers(level: &mut Level, ranks: &[u32]) {
         .collect();
 }
 
-/// How many layers a net passes on its way to its last sink.
+/// Number of layers that a net passes on its way to its last sink.
 fn bends(level: &Level, net: usize, ranks: &[u32]) -> usize {
     let net = &level.nets[net];
     let from = ranks[net.source as usize];
@@ -32,7 +32,7 @@ fn bends(level: &Level, net: usize, ranks: &[u32]) -> usize {
     to.unwrap_or(from).saturating_sub(from + 1) as usize
 }
 
-/// Lets nets go straight that go up, and the longest ones if there were too many bends.
+/// Marks nets as straight: those that go up, and the longest ones if there were too many bends.
 fn mark_straight(level: &mut Level, ranks: &[u32]) {
     let mut lengths: Vec<(usize, usize)> = (0..level.nets.len())
         .map(|net| (bends(level, net, ranks), net))
@@ -58,7 +58,7 @@ struct Proper {
     /// The slots above and below that each slot is joined to.
     above: Vec<Vec<u32>>,
     below: Vec<Vec<u32>>,
-    /// Where in its layer each slot is.
+    /// The position of each slot in its layer.
     position: Vec<u32>,
 }
 
@@ -95,7 +95,7 @@ impl Proper {
                 proper.slots.push(Slot::Bend(index as u32));
                 proper.above.push(Vec::new());
                 proper.below.push(Vec::new());
-                // A bend begins right of what its value comes from.
+                // A bend begins right of the source of its value.
                 layer.push((net.source, slot));
                 proper.join(chain[chain.len() - 1], slot);
                 chain.push(slot);
@@ -150,7 +150,8 @@ impl Proper {
         self.note_positions();
     }
 
-    /// Sorts each layer by the mean position of what its slots are joined to in the layer before.
+    /// Sorts each layer by the mean position of the slots in the layer before that each is joined
+    /// to.
     fn sweep(&mut self, down: bool) {
         let depth = self.layers.len();
         for step in 1..depth {
@@ -215,8 +216,8 @@ impl Proper {
         count(&self.above) + count(&self.below)
     }
 
-    /// How many pairs of lines cross. Source: W. Barth, P. Mutzel, M. Jünger, *Simple and efficient
-    /// bilayer cross counting*, 2004.
+    /// Number of pairs of lines that cross. Source: W. Barth, P. Mutzel, M. Jünger, *Simple and
+    /// efficient bilayer cross counting*, 2004.
     fn crossings(&self) -> u64 {
         let mut total = 0;
         let mut ends: Vec<u32> = Vec::new();

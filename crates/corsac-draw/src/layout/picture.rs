@@ -1,4 +1,4 @@
-//! Boxes and lines of all levels, where they are in the whole.
+//! Boxes and lines of all levels, in coordinates of the whole.
 
 use super::level::{Item, Level, Net};
 use super::place::{Placement, Routes, Size, place};
@@ -9,34 +9,35 @@ use crate::text_width::{bold_width, text_width};
 /// Sizes of text, in pixels.
 pub(crate) const TITLE_SIZE: f64 = 13.0;
 pub(crate) const SUBTITLE_SIZE: f64 = 11.0;
-/// Between text and the sides of its box.
+/// Space between text and the sides of its box.
 pub(crate) const TEXT_MARGIN: f64 = 12.0;
-/// Of the lines of a record.
+/// Height of the lines of a record.
 pub(crate) const LINE_HEIGHT: f64 = 15.0;
 const NODE_WIDTHS: (f64, f64) = (84.0, 230.0);
 const GROUP_WIDTHS: (f64, f64) = (128.0, 250.0);
 const GROUP_HEIGHT: f64 = 52.0;
-/// Around the inside of an open module: its title is at the top, above the lines that part below it.
-/// Where values come in or go out there is a layer of ports, with space of its own.
+/// Space around the inside of an open module: its title is at the top, above the lines that part
+/// below it. Where values come in or go out there is a layer of ports, with space of its own.
 const HEADER: f64 = 34.0;
 const HEADER_OVER_PORTS: f64 = 24.0;
 const SIDE: f64 = 16.0;
-/// Beside the title of an open module: on the left, to a line that comes in, and on the right, where
-/// the page has the sign for closing it.
+/// Space beside the title of an open module: on the left, to a line that comes in, and on the
+/// right, where the page has the sign for closing it.
 const TITLE_START: f64 = 12.0;
 const TITLE_GAP: f64 = 8.0;
 const TITLE_END: f64 = 30.0;
-/// How much wider a module may be for a title on the left, where titles are looked for.
+/// Additional width that a module may get for a title on the left, where readers expect it.
 const TITLE_LEFT: f64 = 60.0;
 const FOOT: f64 = 16.0;
 /// Room that a port takes among its neighbours.
 const PORT_WIDTH: f64 = 8.0;
-/// Shapes beside lines: their size, from line to text, and from text to the next line.
+/// Shapes beside lines: font size, largest width, and the space from line to text and from text to
+/// the next line.
 pub(crate) const LABEL_SIZE: f64 = 10.5;
 pub(crate) const LABEL_WIDTH: f64 = 160.0;
 pub(crate) const LABEL_MARGIN: f64 = 6.0;
 
-/// Which modules are open: shown with what is in them.
+/// The modules that are open: shown with their contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Opening {
     /// All of them.
@@ -60,7 +61,7 @@ pub enum Content {
 /// A box, in pixels at scale 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BoxShape {
-    /// What is in it.
+    /// Its content.
     pub content: Content,
     /// Its left side.
     pub x: f64,
@@ -70,9 +71,9 @@ pub struct BoxShape {
     pub width: f64,
     /// Its height.
     pub height: f64,
-    /// Where the title of an open module begins, and how wide it may be.
+    /// The start of the title of an open module, and its largest width.
     pub title: (f64, f64),
-    /// Likewise for what does not fit behind the title.
+    /// Likewise for text that does not fit behind the title.
     pub behind: (f64, f64),
 }
 
@@ -81,28 +82,28 @@ pub struct BoxShape {
 pub struct Wire {
     /// The node whose value it is, as an index into [`Scene::nodes`].
     pub value: u32,
-    /// Where it goes through: upright between two points of the same x, and upright in every point.
+    /// Its points: upright between two points of the same x, and upright in every point.
     pub points: Vec<(f64, f64)>,
-    /// Whether it ends at something that uses the value, not on the way there.
+    /// Whether it ends at a user of the value, not on the way there.
     pub arrow: bool,
-    /// Whether it goes below what is in its way.
+    /// Whether it goes below the boxes in its way.
     pub straight: bool,
-    /// What happened to it.
+    /// Its change.
     pub change: EdgeChange,
 }
 
-/// Everything, where it is.
+/// All boxes and lines with their coordinates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Picture {
-    /// The boxes; an open module comes before what is in it.
+    /// The boxes; an open module comes before its contents.
     pub boxes: Vec<BoxShape>,
     /// The lines.
     pub wires: Vec<Wire>,
-    /// Where a value leaves what makes it: the place for its shape.
+    /// The places of shapes: where a value leaves the node that makes it.
     pub labels: Vec<(u32, f64, f64)>,
-    /// The whole.
+    /// Width of the whole.
     pub width: f64,
-    /// The whole.
+    /// Height of the whole.
     pub height: f64,
 }
 
@@ -130,8 +131,8 @@ pub fn node_size(node: &SceneNode) -> (f64, f64) {
     (width, height)
 }
 
-/// How far right of the line that leaves a node its shape goes, with the space after it; 0 if no
-/// shape is known.
+/// Width of a node's shape to the right of the line that leaves the node, with the space after it;
+/// 0 if no shape is known.
 pub(crate) fn label_reach(node: &SceneNode) -> f64 {
     let Some(shape) = &node.shape else {
         return 0.0;
@@ -139,7 +140,7 @@ pub(crate) fn label_reach(node: &SceneNode) -> f64 {
     2.0 * LABEL_MARGIN + text_width(shape, LABEL_SIZE).min(LABEL_WIDTH).round()
 }
 
-/// How wide a node may be.
+/// The largest width of a node.
 fn widths_of(node: &SceneNode) -> f64 {
     if node.lines.is_empty() {
         NODE_WIDTHS.1
@@ -148,7 +149,7 @@ fn widths_of(node: &SceneNode) -> f64 {
     }
 }
 
-/// What stands below the title of a closed module.
+/// The text below the title of a closed module.
 pub(crate) fn group_subtitle(group: &Group) -> String {
     let nodes = match group.size {
         1 => "1 node".to_owned(),
@@ -160,7 +161,7 @@ pub(crate) fn group_subtitle(group: &Group) -> String {
     }
 }
 
-/// The title of a module: which call it is, where there are several.
+/// The title of a module, with the number of the call where there are several.
 pub(crate) fn group_title(group: &Group) -> String {
     match group.call {
         0 => group.title.clone(),
@@ -180,18 +181,19 @@ pub(crate) fn group_size(group: &Group) -> (f64, f64) {
     )
 }
 
-/// How wide the title of a module wants to be.
+/// The preferred width of the title of a module.
 pub(crate) fn title_width(group: &Group) -> f64 {
     let width = bold_width(&group_title(group), TITLE_SIZE);
     // No line is to touch it, and no rounding to shorten it.
     width.min(GROUP_WIDTHS.1).ceil() + 1.0
 }
 
-/// A place in the header of an open module: where it begins, right of the middle, and its width.
+/// A place in the header of an open module: its start, right of the middle, and its width.
 type Place = (f64, f64);
 
 /// The width of an open module that is to be at least `width` wide; the place of its title, left or
-/// right of all lines that come in, `inlets` right of the middle; and what is right of those besides.
+/// right of all lines that come in, `inlets` right of the middle; and the room left on the right
+/// of those.
 fn beside_inlets(title: f64, inlets: &[f64], width: f64) -> (f64, Place, Place) {
     if inlets.is_empty() {
         let room = width - TITLE_START - TITLE_END;
@@ -239,7 +241,7 @@ fn closed_size(group: &Group) -> Size {
     }
 }
 
-/// The sizes of the items of a level, given those of the modules in it and which of those are open.
+/// The sizes of the items of a level, given those of the modules in it and whether each is open.
 fn item_sizes(
     scene: &Scene,
     level: &Level,
@@ -280,14 +282,14 @@ fn item_sizes(
     sizes
 }
 
-/// Where the items of a level are while all modules in it are closed.
+/// The placement of a level while all modules in it are closed.
 pub(crate) fn closed_placement(scene: &Scene, level: &Level) -> Placement {
     let size = |group: u32| closed_size(&scene.groups[group as usize]);
     place(level, &item_sizes(scene, level, size, |_| false))
 }
 
 impl Picture {
-    /// Where everything is if these modules are open.
+    /// The picture with these modules open.
     ///
     /// # Panics
     /// If the levels are not those of the scene.
@@ -388,7 +390,7 @@ impl Picture {
     }
 }
 
-/// A level that is shown, and where.
+/// A level that is shown, with its place.
 struct Inside<'a> {
     level: &'a Level,
     sizes: &'a [Size],
@@ -455,7 +457,7 @@ impl Inside<'_> {
                 picture.labels.push((net.value, start.0, start.2));
             }
             let rank = routes.item_at[net.source as usize].0;
-            // Where the value is, layer by layer: at the bottom of each.
+            // The points of the value, layer by layer: at the bottom of each.
             let mut trunk = vec![(start.0, from)];
             if !net.straight {
                 trunk.push((start.0, self.layer(rank).1));
@@ -478,7 +480,7 @@ impl Inside<'_> {
                 } else {
                     sink_rank - rank - 1
                 };
-                // The first to get to the end takes the whole line; others begin where they part.
+                // The first wire to reach the end has the whole line; others begin where they part.
                 let first = if step == last { 0 } else { reached[step] - 1 };
                 let mut points = trunk[first..reached[step]].to_vec();
                 if !net.straight {
@@ -504,7 +506,7 @@ impl Inside<'_> {
         (top, top + height + self.placement.feet[rank])
     }
 
-    /// Where a net joins an item: x, top, bottom.
+    /// The place where a net joins an item: x, top, bottom.
     fn end(&self, routes: &Routes, net: &Net, item: u32) -> (f64, f64, f64) {
         let (rank, at) = routes.item_at[item as usize];
         let (top, bottom) = self.span(item as usize, rank);

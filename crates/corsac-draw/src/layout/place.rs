@@ -1,4 +1,4 @@
-//! Coordinates in a level, given the sizes of what is in it.
+//! Coordinates in a level, given the sizes of its items.
 //!
 //! `layout.js` does the same when modules open and close, to the same result: change both.
 
@@ -12,26 +12,27 @@ pub(crate) const GAP: f64 = 28.0;
 pub(crate) const LINE_GAP: f64 = 14.0;
 /// Space between two layers.
 pub(crate) const LAYER_GAP: f64 = 34.0;
-/// As high is text below an item.
+/// Height of text below an item.
 pub(crate) const LABEL_HEIGHT: f64 = 16.0;
-/// How often the layers are gone through, down and up.
+/// Number of sweeps over the layers, down and up.
 const SWEEPS: usize = 6;
 
-/// How large an item is, and where lines join it.
+/// The size of an item, and the places where lines join it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Size {
     /// In pixels at scale 1.
     pub width: f64,
     /// In pixels at scale 1.
     pub height: f64,
-    /// Where values come in at the top and go out at the bottom of an open module, right of its
-    /// middle; sorted by value. Other values are joined in the middle.
+    /// The places where values come in at the top and go out at the bottom of an open module, right
+    /// of its middle; sorted by value. Other values are joined in the middle.
     pub ports: Vec<(u32, f64)>,
-    /// How far right of its middle there is text below it, with the space beside that; 0 for none.
+    /// Reach of the text below it, right of its middle, with the space beside that; 0 for none.
     pub label: f64,
-    /// Where the title of an open module begins, right of its middle, and how wide it may be.
+    /// The start of the title of an open module, right of its middle, and its largest width.
     pub title: (f64, f64),
-    /// Likewise for what does not fit behind the title: the other side of the lines that come in.
+    /// Likewise for text that does not fit behind the title: the other side of the lines that come
+    /// in.
     pub behind: (f64, f64),
 }
 
@@ -42,7 +43,7 @@ impl Size {
     }
 }
 
-/// Where everything in a level is. The level's own corner is (0, 0).
+/// The coordinates of everything in a level. The level's own corner is (0, 0).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Placement {
     /// The middles of the slots of each layer, from the left.
@@ -54,13 +55,13 @@ pub struct Placement {
     pub heights: Vec<f64>,
     /// Room below each layer for text, through which lines go upright.
     pub feet: Vec<f64>,
-    /// The whole.
+    /// Width of the whole.
     pub width: f64,
-    /// The whole.
+    /// Height of the whole.
     pub height: f64,
 }
 
-/// In the page's data: no more digits than can be seen.
+/// The form in the page's data: no more digits than can be seen.
 fn in_hundredths<S: Serializer>(xs: &[Vec<f64>], serializer: S) -> Result<S::Ok, S::Error> {
     let rounded = |row: &Vec<f64>| {
         row.iter()
@@ -75,10 +76,10 @@ fn in_hundredths<S: Serializer>(xs: &[Vec<f64>], serializer: S) -> Result<S::Ok,
 struct Segment {
     upper: usize,
     lower: usize,
-    /// Where it joins them, right of their middles.
+    /// The places where it joins them, right of their middles.
     offsets: (f64, f64),
-    /// How much it wants to be upright: long lines more than short ones (1, 2, 8 as in Gansner et
-    /// al., 1993).
+    /// Weight of keeping it upright: larger for long lines than for short ones (1, 2, 8 as in
+    /// Gansner et al., 1993).
     weight: f64,
 }
 
@@ -95,7 +96,7 @@ pub fn place(level: &Level, sizes: &[Size]) -> Placement {
         Slot::Bend(_) => &bend,
     };
     let segments = segments(level, sizes);
-    // How far apart the middles of neighbours have to be.
+    // Least distance between the middles of neighbours.
     let apart = |a: &Slot, b: &Slot| {
         let gap = match (a, b) {
             (Slot::Item(_), Slot::Item(_)) => GAP,
@@ -141,7 +142,7 @@ pub fn place(level: &Level, sizes: &[Size]) -> Placement {
         let down = sweep % 2 == 0;
         for step in 0..depth {
             let rank = if down { step } else { depth - 1 - step };
-            // The last time what is above and below decides together.
+            // In the last sweep the layers above and below decide together.
             let both = sweep == SWEEPS;
             let above = (rank > 0 && (down || both)).then(|| rank - 1);
             let below = (rank + 1 < depth && (!down || both)).then_some(rank);
@@ -162,7 +163,7 @@ pub fn place(level: &Level, sizes: &[Size]) -> Placement {
             }
             for at in 0..count {
                 if weights[at] == 0.0 {
-                    // Nothing pulls: a light wish to stay.
+                    // No line pulls: a small weight on staying.
                     (wanted[at], weights[at]) = (xs[rank][at], 0.01);
                 } else {
                     wanted[at] /= weights[at];
@@ -176,9 +177,9 @@ pub fn place(level: &Level, sizes: &[Size]) -> Placement {
     finish(level, xs, size_of, &segments)
 }
 
-/// Puts the way out of a module below the way in, so that modules in a row are below each other.
-/// Of several ways in it is the one that most lines begin at. What moves is that one if several lines
-/// begin there, which bend in any case, and else the way out.
+/// Puts the outlet of a module below its inlet, so that modules in a row are below each other.
+/// Of several inlets it is the one that most lines begin at. That inlet moves if several lines
+/// begin there, which bend in any case; otherwise the outlet does.
 fn align_ports(
     level: &Level,
     xs: &mut [Vec<f64>],
@@ -217,8 +218,9 @@ fn align_ports(
     row[at] = x.min(high.unwrap_or(x));
 }
 
-/// Slots below each other that are joined by nothing else: a line past several layers, or a chain of
-/// items. Each with where it is, and where it is right of the first when all lines are upright.
+/// Slots below each other that are joined by nothing else: a line past several layers, or a chain
+/// of items. Each with its layer and position, and its offset to the right of the first when all
+/// lines are upright.
 type Run = Vec<(usize, usize, f64)>;
 
 /// Puts runs upright where their neighbours leave room for that, the longest ones first.
@@ -247,7 +249,7 @@ fn straighten(
         if low > high {
             continue;
         }
-        // Below where it comes from, or above where it goes to, whichever is closer to where it is.
+        // Below its source or above its target, whichever is closer to its present place.
         let is = sum / run.len() as f64;
         let ((top, first, _), (bottom, last, shift)) = (run[0], run[run.len() - 1]);
         let upper = joints.above[top][first].map(|s| {
@@ -301,7 +303,7 @@ impl Joints {
         for (rank, segments) in segments.iter().enumerate() {
             for (index, s) in segments.iter().enumerate() {
                 let chain = is_bend(rank, s.upper) && is_bend(rank + 1, s.lower);
-                // What leaves the chain on the way does not count.
+                // A line that leaves the chain on the way does not count.
                 if !is_bend(rank, s.upper) || chain || joints.below[rank][s.upper].is_none() {
                     counts[rank].1[s.upper] += u32::from(!is_bend(rank, s.upper));
                     joints.below[rank][s.upper] = Some(index);
@@ -443,7 +445,7 @@ fn segments(level: &Level, sizes: &[Size]) -> Vec<Vec<Segment>> {
     all
 }
 
-/// Where things are in the layers of a level.
+/// The places of items and bends in the layers of a level.
 pub(super) struct Routes {
     /// Layer and position of each item.
     pub(super) item_at: Vec<(usize, usize)>,
@@ -473,8 +475,8 @@ impl Routes {
 /// `distances` apart: isotonic regression by pooling adjacent violators (Barlow et al., 1972), in
 /// linear time.
 fn settle(wanted: &[f64], weights: &[f64], distances: &[f64]) -> Vec<f64> {
-    // Blocks of slots that touch: weighted sum of wishes, weight, number of slots. Wishes are
-    // relative to where a slot would be if all touched.
+    // Blocks of slots that touch: weighted sum of wanted positions, weight, number of slots. The
+    // positions are relative to the place of a slot if all touched.
     let mut blocks: Vec<(f64, f64, usize)> = Vec::with_capacity(wanted.len());
     let mut packed = 0.0;
     for at in 0..wanted.len() {

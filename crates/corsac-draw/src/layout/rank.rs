@@ -1,4 +1,4 @@
-//! Which layer each item is in.
+//! The layer of each item.
 
 use std::collections::VecDeque;
 
@@ -7,11 +7,11 @@ use crate::kind::Kind;
 use crate::scene::Scene;
 
 /// The layer of each item of a level: below everything that it uses, as far up as that allows;
-/// what uses nothing (parameters) is right above its first user. Inlets are in the first layer and
-/// outlets in the last, alone.
+/// an item that uses nothing (a parameter) is right above its first user. Inlets are in the first
+/// layer and outlets in the last, alone.
 ///
-/// Items may use each other in a circle: two modules whose calls a pass has interleaved. A circle is
-/// cut where the program begins with it, and one line of it goes up.
+/// Items may use each other in a cycle: two modules whose calls a pass has interleaved. A cycle is
+/// cut at its first item in the program, and one line of it goes up.
 pub(super) fn ranks(scene: &Scene, level: &Level) -> Vec<u32> {
     let count = level.items.len();
     let mut users: Vec<Vec<u32>> = vec![Vec::new(); count];
@@ -35,7 +35,7 @@ pub(super) fn ranks(scene: &Scene, level: &Level) -> Vec<u32> {
     let mut next_in_program = 0;
     while sorted.len() < count {
         let item = ready.pop_front().or_else(|| {
-            // A circle: go on with the first of the program, without what it waits for.
+            // A cycle: go on with the first item of the program, without the items it waits for.
             let rest = next_in_program..count;
             let first = rest.into_iter().find(|&item| !done[item]);
             next_in_program = first.map_or(count, |item| item + 1);

@@ -1,4 +1,4 @@
-//! What every layout keeps to.
+//! Properties of every layout.
 
 use std::time::Instant;
 
@@ -129,7 +129,7 @@ fn random_graphs_are_laid_out() {
     }
 }
 
-/// Where a wire is at `steps` points of each of its parts, as it is drawn.
+/// The course of a wire as it is drawn, at `steps` points of each of its parts.
 fn course(wire: &Wire, steps: usize) -> Vec<(f64, f64)> {
     let parts = wire.points.windows(2);
     let points = parts.flat_map(|pair| {
@@ -230,8 +230,8 @@ fn no_line_that_comes_in_crosses_the_title_of_a_module() {
     assert!(checked > 50, "{checked}");
 }
 
-/// Blocks as in a transformer: what comes in goes through a chain and past it, and the way out is
-/// not where the way in is.
+/// Blocks as in a transformer, whose input goes through a chain and past it and whose outlet is not
+/// below the inlet, stand below each other.
 #[test]
 fn blocks_in_a_row_are_below_each_other() {
     let mut graph = Graph::new();
@@ -406,8 +406,8 @@ fn random_residual(blocks: usize) -> Scene {
     Scene::of(&graph)
 }
 
-/// Layouts stay linear in the graph whatever its lines: a graph of long ones has a bounded number of
-/// bends, and so of slots, which are all that there is to sort and to place.
+/// Layouts stay linear in the graph whatever its lines: a graph of long ones has a bounded number
+/// of bends, and so of slots, which are all that there is to sort and to place.
 #[test]
 fn slots_are_linear_in_the_graph() {
     // A chain in which every node also uses the one half way back: lines as long as the graph.
@@ -431,8 +431,8 @@ fn slots_are_linear_in_the_graph() {
     );
 }
 
-/// The limit is far above what it takes (0.03 to 0.2 s for 10,000 nodes in a release build), and far
-/// below what anything quadratic would take.
+/// The limit is far above the measured time (0.03 to 0.2 s for 10,000 nodes in a release build),
+/// and far below the time of a quadratic layout.
 #[test]
 fn ten_thousand_nodes_are_laid_out_quickly() {
     for (reach, nested) in [(50, false), (1_000_000, false), (50, true)] {

@@ -2,12 +2,12 @@
 //!
 //! Its metadata has five keys, all strings:
 //!
-//! | key | what |
+//! | key | value |
 //! |---|---|
 //! | `corsac.cache` | the version of this format: `1` |
 //! | `corsac.key` | the facts that the entry is for, a line each |
-//! | `corsac.program` | the steps of the program, a line each; empty where it was not compiled |
-//! | `corsac.seconds` | what ways to run it took, by name: a JSON object of numbers above zero |
+//! | `corsac.program` | the steps of the program, a line each; empty if it was not compiled |
+//! | `corsac.seconds` | time of each way to run it, by name: a JSON object of numbers above zero |
 //! | `corsac.digest` | SipHash-1-3 of 128 bits over the others, against damage |
 
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ use crate::model::{Limits, file_metadata, header_bytes};
 
 /// The version of entries.
 pub(super) const FORMAT_VERSION: u32 = 1;
-/// The longest file that is read. Programs of a hundred steps take some ten thousand bytes.
+/// Largest file that is read. Programs of a hundred steps take some ten thousand bytes.
 pub(super) const LONGEST: u64 = 1 << 20;
-/// The most ways to run a program that an entry has times of.
+/// Largest number of ways to run a program of which an entry has times.
 const WAYS: usize = 16;
 /// No part of a program takes longer; a larger number is damage.
 const LONGEST_SECONDS: f64 = 1e6;
@@ -34,23 +34,23 @@ const PROGRAM: &str = "corsac.program";
 const SECONDS: &str = "corsac.seconds";
 const DIGEST: &str = "corsac.digest";
 
-/// What was found out about a program.
+/// Measurements of a program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CacheRecord {
-    /// Its steps, a line each; empty where it was not compiled.
+    /// Its steps, a line each; empty if it was not compiled.
     pub program: String,
-    /// What ways to run it took in seconds, by name; empty where nothing was measured.
+    /// Time of each way to run it in seconds, by name; empty if it was not measured.
     pub seconds: BTreeMap<String, f64>,
 }
 
 impl CacheRecord {
-    /// Whether it can have been written by somebody who measures.
+    /// Whether the times are plausible measurements.
     fn is_sound(&self) -> bool {
         let sound = |seconds: &f64| *seconds > 0.0 && *seconds < LONGEST_SECONDS;
         self.seconds.len() <= WAYS && self.seconds.values().all(sound)
     }
 
-    /// The file for `key`; `None` where it would not be read again.
+    /// The file for `key`; `None` if it could not be read back.
     pub(super) fn to_bytes(&self, key: &CacheKey) -> Option<Vec<u8>> {
         let seconds = serde_json::to_string(&self.seconds).ok()?;
         let mut entries = Map::new();
@@ -66,7 +66,8 @@ impl CacheRecord {
         (self.is_sound() && bytes.len() as u64 <= LONGEST).then_some(bytes)
     }
 
-    /// What the file for `key` says; `None` if it is for another key, damaged or of another version.
+    /// The record in the file for `key`; `None` if it is for another key, damaged or of another
+    /// version.
     pub(super) fn from_bytes(bytes: Vec<u8>, key: &CacheKey) -> Option<Self> {
         let limits = Limits {
             header_bytes: LONGEST,

@@ -1,9 +1,9 @@
-//! Why programs cannot be kept in a folder.
+//! Errors of cache folders.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why programs cannot be kept in a folder. Each message is one line.
+/// A fault of a cache folder or of its limit. Each message is one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
@@ -12,7 +12,7 @@ pub enum CacheError {
     Io {
         /// The folder or the entry.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The folder belongs to another user.
@@ -36,7 +36,7 @@ pub enum CacheError {
     /// A limit that is no size.
     #[error("{text:?} is no size: a number of bytes, or of K, M or G, such as 64M")]
     Size {
-        /// What was given.
+        /// The text that was given.
         text: String,
     },
 }

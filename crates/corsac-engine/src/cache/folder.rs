@@ -1,8 +1,8 @@
-//! A folder of entries, which any number of processes use at once.
+//! A folder of entries, shared by any number of processes at once.
 //!
-//! An entry is written to a file of another name, which then takes its place, so that readers see an old
-//! entry, the new one, or none; nobody waits for anybody. What is written is not forced to the disk: after
-//! a power cut an entry may be damaged, which its digest tells, and it is made anew.
+//! An entry is written to a temporary file, which then replaces the old one, so that readers see an
+//! old entry, the new one, or none; no process waits for another. Entries are not forced to the
+//! disk: after a power cut one may be damaged, which its digest reveals, and it is made anew.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -16,32 +16,33 @@ use super::key::CacheKey;
 use super::owner;
 use crate::model::temporary;
 
-/// What files of entries end with.
+/// Suffix of the files of entries.
 const SUFFIX: &str = ".safetensors";
-/// What files end with that are being written.
+/// Suffix of files that are being written.
 const UNFINISHED: &str = ".partial";
-/// A file that was being written this long ago was given up.
+/// Age at which a file that is being written counts as abandoned.
 const GIVEN_UP: Duration = Duration::from_secs(600);
-/// What a file takes on the disk at least.
+/// Least space of a file on the disk.
 const BLOCK_BYTES: u64 = 4096;
-/// A process looks how full the folder is when it has written so much of the limit.
+/// A process checks the size of the folder when it has written this fraction of the limit: a
+/// sixteenth.
 const LOOK_EACH: u64 = 16;
 
-/// A folder of compiled programs.
+/// A folder of measurements of compiled programs.
 #[derive(Debug)]
 pub struct CacheFolder {
     path: PathBuf,
     limit_bytes: u64,
-    /// How many bytes may be written before somebody looks how full the folder is.
+    /// Bytes that this process may write before it checks the size of the folder.
     room_bytes: AtomicU64,
 }
 
-/// What is in a folder.
+/// Contents of a folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheContents {
-    /// How many entries there are.
+    /// Number of entries.
     pub entries: usize,
-    /// What they take on the disk, in blocks of 4 KiB.
+    /// Their size on the disk, in blocks of 4 KiB.
     pub bytes: u64,
 }
 
@@ -54,14 +55,14 @@ struct Found {
 }
 
 impl CacheFolder {
-    /// How large a folder may become by default: 64 MiB.
+    /// Default limit of the size of a folder: 64 MiB.
     pub const LIMIT_BYTES: u64 = 64 << 20;
 
-    /// The folder at `path`, which is made if it is not there. When its entries take more than
-    /// `limit_bytes`, those go that were not used for longest.
+    /// Opens the folder at `path`, which is created if it does not exist. When its entries take
+    /// more than `limit_bytes`, the least recently used are removed.
     ///
     /// # Errors
-    /// If it cannot be made, is no folder, belongs to another user, or others may write to it.
+    /// If it cannot be created, is no folder, belongs to another user, or others can write to it.
     pub fn open(path: &Path, limit_bytes: u64) -> Result<Self, CacheError> {
         let failed = |source| CacheError::Io {
             path: path.to_owned(),
@@ -76,13 +77,13 @@ impl CacheFolder {
         })
     }
 
-    /// Where it is.
+    /// Path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How large it may become.
+    /// Limit of its size.
     #[must_use]
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes
@@ -92,11 +93,11 @@ impl CacheFolder {
         self.path.join(key.file_name() + SUFFIX)
     }
 
-    /// What is known of a program; `None` if nothing is, or the entry is damaged.
+    /// The record of a program; `None` if there is none, or the entry is damaged.
     #[must_use]
     pub fn get(&self, key: &CacheKey) -> Option<CacheRecord> {
         let path = self.file(key);
-        // A pipe or a device would have to be waited for.
+        // Reading a pipe or a device could block.
         let facts = fs::symlink_metadata(&path).ok()?;
         if !facts.is_file() || facts.len() > LONGEST {
             return None;
@@ -105,12 +106,13 @@ impl CacheFolder {
         let mut bytes = Vec::new();
         (&mut file).take(LONGEST + 1).read_to_end(&mut bytes).ok()?;
         let record = CacheRecord::from_bytes(bytes, key)?;
-        // Used just now. Where this cannot be said the entry goes earlier, no more.
+        // Marks the entry as used. If that fails it is removed earlier, no more.
         let _ = file.set_modified(SystemTime::now());
         Some(record)
     }
 
-    /// Keeps what is known of a program, in the place of what was known.
+    /// Writes the record of a program, in place of an earlier one. Records that are too large are
+    /// not written.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -128,18 +130,18 @@ impl CacheFolder {
             path: path.clone(),
             source,
         };
-        // What is said of the file in between means nothing to the caller.
+        // The caller does not know the temporary file: only the kind of the error is passed on.
         let mut file = temporary(&self.path, 0o600).map_err(|error| failed(error.kind().into()))?;
         file.write_all(&bytes).map_err(failed)?;
         if path.is_dir() {
-            // Nobody but the user can have put it there.
+            // Only the user can have put it there.
             fs::remove_dir(&path).map_err(failed)?;
         }
         file.persist(&path).map_err(|error| failed(error.error))?;
         Ok(())
     }
 
-    /// What is in it.
+    /// Number and size of the entries.
     ///
     /// # Errors
     /// If it cannot be listed.
@@ -154,7 +156,7 @@ impl CacheFolder {
         )
     }
 
-    /// Removes all entries, and nothing else; answers how many there were.
+    /// Removes all entries, and no other files; returns their number.
     ///
     /// # Errors
     /// If it cannot be listed, or an entry cannot be removed.
@@ -167,7 +169,7 @@ impl CacheFolder {
             }
             match fs::remove_file(&own.path) {
                 Ok(()) => removed += usize::from(!own.unfinished),
-                // Another process was first.
+                // Another process has removed it.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(source) => {
                     return Err(CacheError::Io {
@@ -180,7 +182,7 @@ impl CacheFolder {
         Ok(removed)
     }
 
-    /// Lets go of what was not used for longest, if `size` more bytes may be too many.
+    /// Removes the least recently used entries, if `size` more bytes may exceed the limit.
     fn make_room(&self, size: u64) {
         let took = |room: u64| room.checked_sub(size);
         let order = Ordering::Relaxed;
@@ -204,17 +206,17 @@ impl CacheFolder {
                 if total <= wanted {
                     break;
                 }
-                // Those that another process has removed meanwhile are gone, too.
+                // If another process has removed it, it is gone, too.
                 let _ = fs::remove_file(&own.path);
                 total -= own.bytes;
             }
         }
-        // Others write, too: what is left is not this process's alone.
+        // Other processes write, too: this one takes only a part of the room.
         let room = self.limit_bytes.saturating_sub(total) / LOOK_EACH;
         self.room_bytes.store(room, order);
     }
 
-    /// The files of entries, and those that are being written. What else lies there is nobody's business.
+    /// The files of entries, and those that are being written. Other files are ignored.
     fn found(&self) -> Result<Vec<Found>, CacheError> {
         let failed = |source| CacheError::Io {
             path: self.path.clone(),
@@ -226,7 +228,7 @@ impl CacheFolder {
             let name = item.file_name();
             let Some(name) = name.to_str() else { continue };
             let unfinished = name.starts_with(".corsac-") && name.ends_with(UNFINISHED);
-            // One that has been removed meanwhile is not there.
+            // One that has been removed in the meantime is skipped.
             let Ok(facts) = item.metadata() else { continue };
             if facts.is_file() && (unfinished || is_entry(name)) {
                 found.push(Found {

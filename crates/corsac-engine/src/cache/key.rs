@@ -1,4 +1,4 @@
-//! What an entry is for.
+//! Keys of entries.
 
 use std::hash::Hasher;
 
@@ -7,21 +7,21 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use super::entry::FORMAT_VERSION;
 use super::processor::processor;
 
-/// What an entry is for: all that what it says depends on. The version of corsac, the processor and what of
-/// it can be used are always part of it.
+/// Key of an entry: all facts that its record depends on. The version of corsac, the processor and
+/// its usable instructions are always part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheKey {
     text: String,
 }
 
 impl CacheKey {
-    /// The key of these facts, by their names.
+    /// The key of these facts, as pairs of names and values.
     #[must_use]
     pub fn new<'a>(facts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         Self::on(processor(), env!("CARGO_PKG_VERSION"), facts)
     }
 
-    /// The same for another processor and version.
+    /// The key for another processor and version.
     pub(super) fn on<'a>(
         processor: &str,
         version: &str,
@@ -45,8 +45,8 @@ impl CacheKey {
         &self.text
     }
 
-    /// What its entry is called: 32 hexadecimal digits. The entry has the text, too, since keys may have
-    /// one name.
+    /// File name of the entry: 32 hexadecimal digits. The entry contains the text, too, since two
+    /// keys may have one name.
     pub(super) fn file_name(&self) -> String {
         let mut hasher = SipHasher13::new();
         hasher.write(self.text.as_bytes());

@@ -1,13 +1,13 @@
-//! Compiled programs that are kept from one process to the next.
+//! Measurements of compiled programs, kept from one process to the next.
 //!
-//! An entry says what was found out when a program was compiled: its steps as text, and how long each
-//! way to run it took where that was measured. It holds nothing that runs, and no plan: whoever finds
-//! one compiles the graph again, which takes about a millisecond, and compares the steps. What is saved
-//! is measuring, which takes seconds. So an entry that somebody has changed can make a program slower,
-//! never wrong.
+//! An entry holds the steps of a program as text, and the time of each way to run it where that was
+//! measured. It holds no code and no plan: a process that finds an entry compiles the graph again,
+//! which takes about a millisecond, and compares the steps. It saves the measurements, which take
+//! seconds. An entry that was tampered with can therefore make a program slower, never wrong.
 //!
-//! A [`CacheFolder`] is a folder of entries, one file each ([`entry`]), of which any number of processes may
-//! read and write at once. An entry is found by its [key](CacheKey): all that the measurement depends on.
+//! A [`CacheFolder`] is a folder of entries, one file each ([`entry`]), which any number of
+//! processes may read and write at once. An entry is found by its [key](CacheKey): all facts that
+//! the measurement depends on.
 //!
 //! ```
 //! use corsac_engine::{CacheFolder, CacheKey, CacheRecord};

@@ -1,11 +1,11 @@
-//! Whose a folder is.
+//! Ownership of cache folders.
 
 use std::fs;
 use std::path::Path;
 
 use super::error::CacheError;
 
-/// Makes the folder, which only its owner can look into, with those around it.
+/// Creates the folder, accessible to its owner only, and its parents.
 pub(super) fn make(path: &Path) -> std::io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -17,7 +17,7 @@ pub(super) fn make(path: &Path) -> std::io::Result<()> {
     builder.create(path)
 }
 
-/// That nobody else can put an entry into the folder.
+/// Checks that no other user can put an entry into the folder.
 #[cfg(unix)]
 pub(super) fn check(path: &Path, facts: &fs::Metadata) -> Result<(), CacheError> {
     use std::os::unix::fs::MetadataExt;
@@ -30,7 +30,7 @@ pub(super) fn check(path: &Path, facts: &fs::Metadata) -> Result<(), CacheError>
             user,
         });
     }
-    // Written to by the group or by all.
+    // Writable by the group or by all.
     match facts.mode() & 0o022 {
         0 => Ok(()),
         _ => Err(CacheError::Writable {
@@ -40,7 +40,7 @@ pub(super) fn check(path: &Path, facts: &fs::Metadata) -> Result<(), CacheError>
     }
 }
 
-/// Other systems keep what belongs to a user in folders of the user's.
+/// On other systems the folders of a user belong to that user.
 #[cfg(not(unix))]
 pub(super) fn check(_path: &Path, _facts: &fs::Metadata) -> Result<(), CacheError> {
     Ok(())

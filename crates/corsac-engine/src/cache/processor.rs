@@ -1,11 +1,11 @@
-//! Which processor this is, and what of it can be used.
+//! The processor, and those of its instructions that can be used.
 
 use std::sync::LazyLock;
 
 use corsac_kernels::amx::Amx;
 
-/// The processor: its architecture, its name where the system tells it, and those of its instructions that
-/// kernels choose by.
+/// The processor: its architecture, its name if the system reports it, and the instruction sets
+/// that kernels choose by.
 pub(super) fn processor() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let mut words = vec![std::env::consts::ARCH.to_owned()];
@@ -54,7 +54,7 @@ fn features() -> Vec<&'static str> {
     Vec::new()
 }
 
-/// What the system calls the processor: Linux does.
+/// Name of the processor, as Linux reports it.
 fn model_name() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;

@@ -1,11 +1,12 @@
-//! Sizes as people write them.
+//! Parsing of sizes.
 
 use super::error::CacheError;
 
-/// The bytes that `text` says: a number of them, or of K, M or G (1024 bytes, and so on).
+/// The bytes of a size as people write it: a number of bytes, or of K, M or G (1024 bytes, and so
+/// on).
 ///
 /// # Errors
-/// If it says anything else.
+/// If `text` is no size.
 pub fn size_bytes(text: &str) -> Result<u64, CacheError> {
     let own = text.trim();
     let own = own.strip_suffix(['B', 'b']).unwrap_or(own);

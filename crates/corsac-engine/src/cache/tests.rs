@@ -95,7 +95,7 @@ fn damaged_entries_are_not_believed_and_are_replaced() {
         fs::write(&path, &whole[..len]).unwrap();
         assert_eq!(folder.get(&own), None, "cut off after {len} bytes");
     }
-    // Spaces at the end are no part of the header.
+    // Trailing spaces are no part of the header.
     let text = whole.len() - whole.iter().rev().take_while(|&&byte| byte == b' ').count();
     for at in 0..text {
         let mut edited = whole.clone();
@@ -130,11 +130,11 @@ fn entries_of_others_and_of_other_versions_are_not_believed() {
     let (own, other) = (key("a"), key("b"));
     folder.put(&own, &record("", 1.0)).unwrap();
     let path = files(&folder).remove(0);
-    // A whole entry under the name of another one.
+    // A valid entry under the name of another one.
     fs::write(&path, record("", 1.0).to_bytes(&other).unwrap()).unwrap();
     assert_eq!(folder.get(&own), None);
     let bytes = record("", 1.0).to_bytes(&own).unwrap();
-    // What is before it is the length of the header, which is no text.
+    // The first bytes are the length of the header, which is no text.
     let text = str::from_utf8(&bytes[8..]).unwrap();
     for (from, to) in [
         (r#""corsac.cache":"1""#, r#""corsac.cache":"2""#),
@@ -193,12 +193,12 @@ fn what_was_not_used_for_longest_goes_when_it_is_full() {
     let newest: Vec<usize> = std::iter::once(0).chain(first..40).collect();
     assert!(first >= 24, "{kept:?}");
     assert_eq!(kept, newest);
-    // Those that another process has a larger limit for go, too.
+    // Entries that another process wrote under a larger limit are removed, too.
     let small = CacheFolder::open(folder.path(), 4096).unwrap();
     small.put(&key("last"), &record("", 1.0)).unwrap();
     assert_eq!(small.contents().unwrap().entries, 1);
     assert!(small.get(&key("last")).is_some());
-    // Nothing fits.
+    // No entry fits.
     let none = CacheFolder::open(folder.path(), 100).unwrap();
     none.put(&key("more"), &record("", 1.0)).unwrap();
     assert_eq!(none.get(&key("more")), None);
@@ -234,7 +234,7 @@ fn many_threads_read_and_write_at_once() {
                 for round in 0..60_usize {
                     let at = (round * 7 + thread) % 40;
                     let own = key(&at.to_string());
-                    // What is found is always whole, and what was written for this key.
+                    // An entry that is found is always complete, and was written for this key.
                     if let Some(found) = folder.get(&own) {
                         assert_eq!(found.program, at.to_string());
                     }

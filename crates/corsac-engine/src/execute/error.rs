@@ -1,46 +1,46 @@
-//! What is wrong with a call of a program.
+//! Errors of runs.
 
-/// What is wrong with a call of a program.
+/// An error of a run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// Another number of tensors than the program takes.
     #[error("the program takes {expected} inputs, not {got}")]
     InputCount {
-        /// How many it takes.
+        /// The number that it takes.
         expected: usize,
-        /// How many were given.
+        /// The number that was given.
         got: usize,
     },
-    /// Another number of places for results than the program makes.
+    /// Another number of buffers for results than the program returns.
     #[error("the program makes {expected} results, not {got}")]
     OutputCount {
-        /// How many it makes.
+        /// The number that it returns.
         expected: usize,
-        /// How many places were given.
+        /// The number that was given.
         got: usize,
     },
     /// A tensor of another size.
     #[error("{what} {number} has {expected} elements, not {got}")]
     Length {
-        /// What it is.
+        /// Kind of the tensor: input or result.
         what: &'static str,
         /// Its number.
         number: usize,
-        /// How many elements it should have.
+        /// Number of elements that it should have.
         expected: usize,
-        /// How many it has.
+        /// Number of elements that it has.
         got: usize,
     },
     /// A tensor of another type of elements.
     #[error("{what} {number} is of {expected}, not {got}")]
     Element {
-        /// What it is.
+        /// Kind of the tensor: input or result.
         what: &'static str,
         /// Its number.
         number: usize,
-        /// What it should be made of.
+        /// The element type that it should have.
         expected: &'static str,
-        /// What it is made of.
+        /// The element type that it has.
         got: &'static str,
     },
     /// An index that is out of range.
@@ -48,36 +48,37 @@ pub enum RunError {
     Index {
         /// The index.
         index: i64,
-        /// How many elements the dimension has.
+        /// The size of the dimension.
         size: usize,
     },
     /// Integers divided by zero.
     #[error("integer division by zero")]
     DivisionByZero,
-    /// There is not as much memory as the values of a run take.
+    /// The memory for the values of a run cannot be allocated.
     #[error("there is no memory for {size_bytes} bytes")]
     OutOfMemory {
-        /// How many bytes were asked for.
+        /// Bytes that were requested.
         size_bytes: usize,
     },
-    /// A step whose operands are not of the types that it computes with: a fault of this engine.
+    /// Operands of types that a step does not support: a bug of this engine.
     #[error("the operands of a {step} are not of the types that it computes with")]
     Mismatch {
-        /// What it does.
+        /// The operator.
         step: &'static str,
     },
-    /// Time steps of packed sequences with more rows than those before, or with other rows than there are.
+    /// Time steps of packed sequences with more rows than those before, or with another sum than
+    /// the number of rows.
     #[error("batch sizes that are none of these rows")]
     BatchSizes,
-    /// A step has failed after others had written to inputs.
+    /// A step failed after others had written to inputs.
     #[error("{error}")]
     AfterWrites {
-        /// What it does.
+        /// The operator.
         step: &'static str,
-        /// Why.
+        /// The error of the step.
         error: Box<RunError>,
     },
-    /// A weight that the program needs is not there.
+    /// A weight of the program is missing.
     #[error("weight {number} is missing")]
     MissingWeight {
         /// Its number.

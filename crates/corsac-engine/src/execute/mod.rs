@@ -25,18 +25,20 @@ pub(crate) use values::Values;
 
 /// A run of less [work](crate::work) than this stays on the caller's thread: some 25 µs.
 ///
-/// To wake a thread of the pool and to be woken by it took 13 to 20 µs on two processors of an AMD EPYC (2026-11-23,
-/// Linux in a virtual machine), and one more thread came 30 to 50 µs after that. Of 85 programs (linear layers, chains
-/// of elements, convolutions, attention, softmax; each in turn on the caller's thread and in the pool) none below this
-/// bound had a lower median in the pool, and most had not up to 100 µs. The best of many calls was up to 2 µs lower there
-/// for three of them, while threads were still awake. Where threads wake faster, 25 µs are about what a pool saves.
+/// Waking a thread of the pool and being woken by it took 13 to 20 µs on two processors of an AMD
+/// EPYC (2026-11-23, Linux in a virtual machine), and one more thread came 30 to 50 µs after that.
+/// Of 85 programs (linear layers, chains of elements, convolutions, attention, softmax; each in
+/// turn on the caller's thread and in the pool) none below this bound had a lower median in the
+/// pool, and most had not up to 100 µs. The best of many calls was up to 2 µs lower there for three
+/// of them, while threads were still awake. Where threads wake faster, a pool saves about 25 µs.
 const SMALL: usize = 1024 * 1024;
 
-/// A run of less work than this, some 3 µs, keeps the interpreter, if its caller has one: to let go of that and take it
-/// back takes 0.04 µs, but up to 5 ms if another thread takes it meanwhile, as long as Python's threads take turns.
+/// A run of less work than this, some 3 µs, keeps the Python interpreter if its caller holds it: to
+/// release and acquire it takes 0.04 µs, but up to 5 ms if another thread takes it in between, the
+/// time slice of Python's threads.
 const BRIEF: usize = 128 * 1024;
 
-/// Who is told of steps, by their number, how long they took.
+/// Callback for the time of each step, by its number.
 pub type Observe<'a> = &'a mut dyn FnMut(usize, Duration);
 
 /// A program ready to run. Any number of threads may run it, each with its own [`Context`].
@@ -46,12 +48,12 @@ pub struct Executable {
     plan: Plan,
     /// Weights that steps read as they are, by value.
     weights: Vec<Option<Arc<Vec<f32>>>>,
-    /// Integers and truth values among them.
+    /// Integer and boolean weights among them.
     other_weights: Vec<Option<Arc<Elements>>>,
     prepared: Vec<Prepared>,
-    /// Roughly how much [work] a run is.
+    /// Estimated [work] of a run.
     work: usize,
-    /// Whether a step leaves products to rten-gemm, which may start threads.
+    /// Whether a step calls rten-gemm, which may start threads.
     uses_library: bool,
     /// The first step that writes to an input.
     first_write: usize,
@@ -63,12 +65,13 @@ impl Executable {
     /// Packs the weights of `program`.
     ///
     /// # Errors
-    /// A weight that is not there, or has another size than the program says.
+    /// If a weight is missing, or has another size than in the program.
     pub fn new(program: Program, source: &dyn Weights) -> Result<Self, RunError> {
         Self::with_cache(program, source, &WeightCache::default())
     }
 
-    /// The same, with what other programs of the model have packed: `cache` is for the same `source`.
+    /// Packs the weights of `program`, and reuses those that other programs of the model have
+    /// packed: `cache` is for the same `source`.
     ///
     /// # Errors
     /// As [`Executable::new`].
@@ -112,20 +115,22 @@ impl Executable {
         })
     }
 
-    /// Whether a run is so short that the caller's thread is best for it, however many others there are.
+    /// Whether a run is so short that it is fastest on the caller's thread, whatever the number of
+    /// others.
     #[must_use]
     pub fn is_small(&self) -> bool {
         self.work < SMALL && !self.uses_library
     }
 
-    /// Whether a run is over before another thread could do anything with what the caller lets go meanwhile.
+    /// Whether a run is so short that the caller need not release the Python interpreter for it.
     #[must_use]
     pub fn is_brief(&self) -> bool {
         self.work < BRIEF
     }
 
-    /// Does `run`, which runs this program, on up to so many threads: those of a [pool](on_threads), or the caller's
-    /// alone, if the run [is small](Self::is_small) or it would be one thread of a pool.
+    /// Calls `run`, which runs this program, with up to this many threads: those of a
+    /// [pool](on_threads), or the caller's alone if the run [is small](Self::is_small), or if there
+    /// is one thread and no step may start others.
     pub fn on_threads<T: Send>(&self, threads: usize, run: impl FnOnce() -> T + Send) -> T {
         let alone = self.is_small() || threads == 1 && !self.uses_library;
         match alone {
@@ -140,23 +145,24 @@ impl Executable {
         &self.program
     }
 
-    /// Where its values lie.
+    /// The places of its values.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Memory for runs, which the first one takes. It may have been another program's.
+    /// Memory for runs, which the first one allocates. That of another program can be used instead.
     #[must_use]
     pub fn context(&self) -> Context {
         Context::default()
     }
 
-    /// Runs the program on `inputs`, row by row, and writes its results to `outputs`: by the calling thread alone,
-    /// unless it is one of a pool ([`Self::on_threads`]).
+    /// Runs the program on `inputs`, row by row, and writes its results to `outputs`: on the
+    /// calling thread alone, unless that belongs to a pool ([`Self::on_threads`]).
     ///
     /// # Errors
-    /// Inputs or outputs of another number or size than the program has; too little memory.
+    /// If inputs or outputs differ in number or size from those of the program, or memory cannot be
+    /// allocated.
     pub fn run(
         &self,
         context: &mut Context,
@@ -169,14 +175,14 @@ impl Executable {
         self.run_typed(context, &inputs, &mut outputs)
     }
 
-    /// The same for inputs and outputs of any type of elements.
+    /// Runs the program on inputs and outputs of any element type.
+    ///
+    /// Inputs that are [written](Program::written) to are passed after the results, with their
+    /// elements in them; their places among `inputs` are ignored.
     ///
     /// # Errors
-    /// Inputs or outputs of another number, size or type than the program has; indices out of range; too
-    /// little memory.
-    ///
-    /// Inputs that are [written](Program::written) to come after the results, with their elements in them; in
-    /// their places among `inputs` is anything.
+    /// If inputs or outputs differ in number, size or type from those of the program, an index is
+    /// out of range, or memory cannot be allocated.
     pub fn run_typed(
         &self,
         context: &mut Context,
@@ -186,11 +192,11 @@ impl Executable {
         self.run_observed(context, inputs, outputs, None)
     }
 
-    /// The same; `observe` is told of each of [all steps](Program::all_steps) how long it took, those of
-    /// portions for each portion.
+    /// Runs the program, and calls `observe` with the time of each of [all
+    /// steps](Program::all_steps), of those of micro-batches once for each.
     ///
     /// # Errors
-    /// As of [`Self::run_typed`].
+    /// As [`Self::run_typed`].
     pub fn run_observed(
         &self,
         context: &mut Context,
@@ -203,7 +209,7 @@ impl Executable {
         self.run_steps(&mut context.memory(), inputs, outputs, observe)
     }
 
-    /// Runs the program on inputs that are as it wants them.
+    /// Runs the program on inputs that have been checked.
     fn run_steps(
         &self,
         memory: &mut Memory<'_>,
@@ -211,7 +217,7 @@ impl Executable {
         outputs: &mut [DataMut<'_>],
         mut observe: Option<Observe<'_>>,
     ) -> Result<(), RunError> {
-        // Those of portions are counted in.
+        // Steps of micro-batches are counted.
         let mut number = 0;
         for (at, step) in self.program.steps.iter().enumerate() {
             let start = observe.is_some().then(Instant::now);
@@ -234,7 +240,7 @@ impl Executable {
             }
             number += step.count();
         }
-        // Those that no step wrote: inputs, weights, and what is returned twice.
+        // Results that no step wrote: inputs, weights, and values that are returned twice.
         for (number, &value) in self.results.iter().enumerate() {
             if !self.plan.is_result(self.program.root(value), number) {
                 let mut own = std::mem::take(&mut outputs[number]);
@@ -260,7 +266,7 @@ impl Executable {
         };
         let info = self.program.value(root);
         let workspace = self.plan.workspace(at);
-        // Others can be read meanwhile.
+        // The others can be read in the meantime.
         let mut taken = Taken::out_of(outputs, place, workspace.0);
         let own = (place, info.element, info.stored_len());
         let (written, kept) = memory.take_out(own, workspace, &mut taken, outputs);
@@ -369,7 +375,7 @@ impl Executable {
                     Some(result) => outputs.get(result).map(DataMut::shared),
                     None => Some(inputs[number]),
                 };
-                // The number of results is checked below.
+                // A wrong number of results is reported below.
                 let Some(given) = given else { continue };
                 let value = ValueId::new(at);
                 fits("input", number, value, given.element(), given.len())?;
@@ -389,7 +395,7 @@ impl Executable {
     }
 }
 
-/// That steps which compute with floating-point numbers alone are given no others.
+/// Checks that steps which compute with floating-point numbers alone have no other operands.
 fn check_elements(program: &Program) -> Result<(), RunError> {
     let is_typed = |step: &Step| match step.op {
         Op::General(_) | Op::Fused(_) | Op::Recurrent(_) => true,
@@ -408,7 +414,7 @@ fn check_elements(program: &Program) -> Result<(), RunError> {
     }
 }
 
-/// Whether a step leaves products to rten-gemm.
+/// Whether a step calls rten-gemm.
 fn uses_library(program: &Program, step: &Step, prepared: &Prepared) -> bool {
     match (&step.op, prepared) {
         (Op::Conv(_) | Op::GatedConv(_), Prepared::Packed(Packed::Conv(kernel))) => {

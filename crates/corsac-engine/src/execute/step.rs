@@ -1,4 +1,4 @@
-//! Steps over floating-point numbers, done.
+//! Execution of steps over floating-point numbers.
 
 use std::sync::Arc;
 
@@ -268,7 +268,7 @@ impl Executable {
             }
             (Op::Concat { dim }, _) => {
                 let inner: usize = shape[dim + 1..].iter().product();
-                // Blocks of channels follow each other as channels do.
+                // Blocks of channels are concatenated as channels are.
                 let along = |shape: &[usize]| match in_blocks {
                     true => shape[*dim].next_multiple_of(blocked::BLOCK),
                     false => shape[*dim],
@@ -308,7 +308,7 @@ impl Executable {
     }
 }
 
-/// The product that a step is.
+/// The product of matrices that a step computes.
 pub(super) fn product<'a>(program: &Program, step: &Step, pairs: &'a [[usize; 2]]) -> Product<'a> {
     let Op::MatMul {
         first_transposed,
@@ -330,12 +330,12 @@ pub(super) fn product<'a>(program: &Program, step: &Step, pairs: &'a [[usize; 2]
     }
 }
 
-/// Rows and columns.
+/// Rows and columns of an image.
 fn image(shape: &[usize]) -> [usize; 2] {
     [shape[shape.len() - 2], shape[shape.len() - 1]]
 }
 
-/// What is done to a piece of a result that begins at `start`.
+/// Applies the epilogues to a piece of a result, which begins at element `start`.
 fn finish(post: &[Post], values: &Values<'_>, start: usize, chunk: &mut [f32]) {
     for post in post {
         match post {

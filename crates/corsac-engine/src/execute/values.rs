@@ -6,7 +6,7 @@ use crate::program::{Element, Source, ValueId};
 
 use super::Executable;
 
-/// The values of a run, as far as they are computed.
+/// The values of a run that have been computed so far.
 pub(crate) struct Values<'a> {
     pub(super) executable: &'a Executable,
     pub(super) kept: Kept<'a>,

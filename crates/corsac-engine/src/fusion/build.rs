@@ -1,4 +1,4 @@
-//! A group of steps as instructions.
+//! Instructions for a group of steps.
 
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
@@ -8,7 +8,7 @@ use super::{Flow, Kind, dies, posts, rows_of};
 use crate::kernels::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
 use crate::program::{Binary, Element, Op, Program, Reduction, Step, Unary, ValueId};
 
-/// The step that does all of `group`; `None` if there is too little of it.
+/// The fused step of `group`; `None` if the group is too small to gain from it.
 pub(super) fn step(program: &Program, flow: &Flow, group: &Group) -> Option<Step> {
     let mut builder = Builder {
         program,
@@ -63,9 +63,9 @@ struct Builder<'a> {
     inputs: Vec<(ValueId, Access)>,
     /// Each writes to a register with its own number.
     instructions: Vec<Instruction>,
-    /// By value that members compute, where it is.
+    /// Places of the values of members.
     values: FxHashMap<ValueId, Arg>,
-    /// By input and width, where it was loaded.
+    /// Registers of loaded inputs, by input and width.
     loaded: FxHashMap<(usize, Width), Arg>,
 }
 
@@ -97,7 +97,7 @@ impl Builder<'_> {
         }
     }
 
-    /// How the member `at` reads `value`, which comes from outside.
+    /// Access of member `at` to `value`, which is computed outside the group.
     fn access(&self, at: usize, value: ValueId) -> Access {
         let shape = self.program.shape(value);
         let (kind, width) = match self.group.member(at) {
@@ -159,7 +159,7 @@ impl Builder<'_> {
                     _ => None,
                 };
                 match squares {
-                    // If nobody else reads the squares, they are not computed.
+                    // The squares are removed afterwards, if they have no other readers.
                     Some(own) => self.emit(Function::ReduceSquares(reduction), own, Width::Row),
                     None => self.emit(Function::Reduce(reduction), args, Width::Row),
                 }
@@ -172,7 +172,7 @@ impl Builder<'_> {
         self.values.insert(output, found);
     }
 
-    /// Where the member `at` finds `value`.
+    /// The argument for `value` in the instruction of member `at`.
     fn operand(&mut self, at: usize, value: ValueId, width: Width) -> Arg {
         let program = self.program;
         let root = program.root(value);
@@ -196,7 +196,7 @@ impl Builder<'_> {
         if direct && program.element(root) == Element::F32 {
             return Arg::Input(number);
         }
-        // What is one for each row is loaded as that.
+        // A value with one number for each row is loaded at row width.
         let width = match access {
             Access::Rows => Width::Row,
             Access::Whole => Width::Tile,
@@ -211,7 +211,7 @@ impl Builder<'_> {
     }
 }
 
-/// Removes squares that nobody reads. Each instruction writes to a register with its own number.
+/// Removes squares that are not read. Each instruction writes to a register with its own number.
 fn remove_unread(instructions: &mut Vec<Instruction>) {
     let mut at = instructions.len() - 1;
     while at > 0 {
@@ -245,8 +245,7 @@ fn remove_unread(instructions: &mut Vec<Instruction>) {
     }
 }
 
-/// Gives instructions as few registers as it can, where each had one of its own; the last one writes
-/// to the result.
+/// Reuses registers, where each instruction had one of its own; the last one writes to the result.
 fn assign_registers(fused: &mut Fused) {
     let count = fused.instructions.len();
     let mut last_read = vec![0; count];
@@ -261,7 +260,7 @@ fn assign_registers(fused: &mut Fused) {
     let mut free: Vec<usize> = Vec::new();
     for at in 0..count {
         let own = &mut fused.instructions[at];
-        // Sums and products are the same the other way round.
+        // Sums and products are commutative.
         let swaps = matches!(own.function, Function::Binary(Binary::Add | Binary::Mul));
         let dies = |arg: &Arg, width: Width| match *arg {
             Arg::Register(number, own) => own == width && last_read[number] == at,

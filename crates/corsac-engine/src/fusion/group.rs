@@ -1,4 +1,4 @@
-//! Which steps are done together.
+//! Choice of the steps that are fused.
 
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -6,20 +6,20 @@ use super::{Flow, Kind, rows_fit, rows_of};
 use crate::kernels::fused::Width;
 use crate::program::{Program, ValueId};
 
-/// Steps that are done together.
+/// Steps that are fused into one.
 pub(super) struct Group {
-    /// By number, what steps compute one number for.
+    /// By step, its kind, and whether it computes a number for each element or for each row.
     members: BTreeMap<usize, (Kind, Width)>,
     /// The last step.
     pub(super) root: usize,
-    /// How many elements tensors have.
+    /// Number of elements of tensors.
     pub(super) len: usize,
-    /// How many of them are a row, if there are numbers for rows.
+    /// Number of elements of a row, if there are numbers for rows.
     pub(super) row: Option<usize>,
 }
 
 impl Group {
-    /// The steps that can be done with the step `root`, which comes last.
+    /// The group of the steps that can be fused with step `root`, which comes last.
     pub(super) fn grow(program: &Program, flow: &Flow, root: usize) -> Option<Self> {
         let step = &program.steps[root];
         let kind = Kind::of(program, step)?;
@@ -40,7 +40,7 @@ impl Group {
             }
             Kind::Each(_) | Kind::WithNumber(..) => Width::Tile,
         };
-        // The latest first, so that all readers of a step have been looked at before it is.
+        // Latest step first, so that all readers of a step are considered before it is.
         let mut candidates: BinaryHeap<usize> = BinaryHeap::new();
         let add = |group: &mut Self, candidates: &mut BinaryHeap<usize>, at, kind, width| {
             group.members.insert(at, (kind, width));
@@ -59,17 +59,17 @@ impl Group {
         Some(group)
     }
 
-    /// The numbers of the steps, in order.
+    /// The positions of the steps, in order.
     pub(super) fn members(&self) -> impl Iterator<Item = usize> + '_ {
         self.members.keys().copied()
     }
 
-    /// What the step `at` does, if it is one of these.
+    /// Kind and width of step `at`, if it is a member.
     pub(super) fn member(&self, at: usize) -> Option<(Kind, Width)> {
         self.members.get(&at).copied()
     }
 
-    /// What the step `at` does, if it can be one of these.
+    /// Kind and width of step `at`, if it can be a member.
     fn admit(&mut self, program: &Program, flow: &Flow, at: usize) -> Option<(Kind, Width)> {
         let step = &program.steps[at];
         let kind = Kind::of(program, step)?;
@@ -87,7 +87,7 @@ impl Group {
         match (common?, kind) {
             ((Width::Tile, _), Kind::Each(_) | Kind::WithNumber(..)) => Some((kind, Width::Tile)),
             ((Width::Tile, _), Kind::Rows(_, row)) => {
-                // All that there is so far is computed for each row of what comes before.
+                // The members so far then compute one number for each row of the reduced value.
                 let len = self.len * row;
                 if self.row.is_some() || !rows_fit(len, row) {
                     return None;
@@ -112,8 +112,8 @@ impl Group {
         }
     }
 
-    /// As what the step `reader` reads `value`, and for how many elements each if it is one for
-    /// each row; `None` if the reader is none of these, or reads it in another way.
+    /// The width at which step `reader` reads `value`, and the length of a row if that is one
+    /// number for each row; `None` if the reader is no member, or reads it in another way.
     fn used(
         &self,
         program: &Program,

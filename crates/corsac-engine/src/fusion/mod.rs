@@ -1,9 +1,9 @@
-//! Elementwise steps that become one: chains of functions of elements, comparisons, choices and
-//! reductions of rows, done [a tile at a time](crate::kernels::fused).
+//! Fusion of elementwise steps: chains of functions, comparisons, selections and reductions of rows
+//! become one step, computed [a tile at a time](crate::kernels::fused).
 //!
-//! A group grows from its last step towards the inputs: a step joins it if nobody outside the group
-//! reads what it computes. So a group has one result, takes the place of its last step, and nothing
-//! is computed twice.
+//! A group grows from its last step towards the inputs: a step joins it if all readers of its
+//! result are in the group. So a group has one result, replaces its last step, and computes no
+//! value twice.
 
 mod build;
 mod group;
@@ -19,12 +19,13 @@ use group::Group;
 
 /// Rows with more elements than this do not stay in the cache.
 const LONGEST_ROW: usize = 16 * 1024;
-/// Fewer rows than this are too few for threads, unless there is little to do.
+/// Least number of rows that give work to several threads; fewer are fused only if there is little
+/// work.
 const FEWEST_ROWS: usize = 8;
-/// How many elements are little to do.
+/// Number of elements that are little work.
 const LITTLE: usize = 64 * 1024;
 
-/// Puts elementwise steps together.
+/// Fuses elementwise steps.
 pub(crate) fn fuse(program: &mut Program) {
     let flow = Flow::of(program);
     let mut taken = vec![false; program.steps.len()];
@@ -51,13 +52,13 @@ pub(crate) fn fuse(program: &mut Program) {
         .collect();
 }
 
-/// Who computes and who reads values.
+/// Makers and readers of values.
 struct Flow {
     /// By value, the step that computes it.
     maker: Vec<Option<usize>>,
-    /// By value, the steps that read it, and under which name.
+    /// By value, the steps that read it, and the alias that each reads.
     readers: Vec<Vec<(usize, ValueId)>>,
-    /// By value, whether the caller gets it.
+    /// By value, whether it is a result.
     returned: Vec<bool>,
 }
 
@@ -81,12 +82,12 @@ impl Flow {
         flow
     }
 
-    /// The step that computes what `value` lies in.
+    /// The step that computes the root of `value`.
     fn maker(&self, program: &Program, value: ValueId) -> Option<usize> {
         self.maker[program.root(value).index()]
     }
 
-    /// The number that all elements of `value` are, if it is filled with one.
+    /// The number that fills `value`, if it is filled with one.
     fn number(&self, program: &Program, value: ValueId) -> Option<f32> {
         match &program.steps[self.maker(program, value)?].op {
             Op::General(General::Fill(number)) => match program.element(value) {
@@ -99,19 +100,19 @@ impl Flow {
     }
 }
 
-/// What a step does to elements, for those that can be fused.
+/// Kind of a step that can be fused.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     /// A function of elements at the same place, after broadcasting.
     Each(Function),
-    /// The same, and which number is its second operand.
+    /// The same, with a number as its second operand.
     WithNumber(Function, f32),
-    /// A number for so many elements that follow each other.
+    /// A reduction of each row of this many elements.
     Rows(Reduction, usize),
 }
 
 impl Kind {
-    /// What `step` does; `None` if it cannot be fused.
+    /// Kind of `step`; `None` if it cannot be fused.
     fn of(program: &Program, step: &Step) -> Option<Self> {
         let info = program.value(step.output);
         let in_rows = |value: ValueId| {
@@ -165,7 +166,7 @@ impl Kind {
                 (Element::F32, Arithmetic::Sub) => Function::Binary(Binary::Sub),
                 (Element::F32, Arithmetic::Mul) => Function::Binary(Binary::Mul),
                 (Element::F32, other) => Function::Arithmetic(other),
-                // Of 0 and 1.
+                // For booleans.
                 (_, Arithmetic::And | Arithmetic::Mul | Arithmetic::Minimum | Arithmetic::Fmin) => {
                     Function::Binary(Binary::Mul)
                 }
@@ -178,7 +179,7 @@ impl Kind {
     }
 }
 
-/// The functions that are done after that of a step.
+/// The elementwise functions in the epilogues of a step.
 fn posts(step: &Step) -> impl Iterator<Item = Unary> + '_ {
     step.post.iter().filter_map(|post| match post {
         Post::Unary(function) => Some(*function),
@@ -186,8 +187,8 @@ fn posts(step: &Step) -> impl Iterator<Item = Unary> + '_ {
     })
 }
 
-/// How many elements a row of `result` has, if `shape` has one for each row: the same dimensions
-/// first, and then none.
+/// Number of elements of a row of `result`, if `shape` has one for each row: the same leading
+/// dimensions, and then none or sizes of 1.
 fn rows_of(shape: &[usize], result: &[usize]) -> Option<usize> {
     let len: usize = shape.iter().product();
     let all: usize = result.iter().product();
@@ -202,12 +203,12 @@ fn rows_of(shape: &[usize], result: &[usize]) -> Option<usize> {
         .then_some(all / len)
 }
 
-/// Whether rows of `row` elements can be tiles of tensors of `len`.
+/// Whether rows of `row` elements can be tiles of tensors of `len` elements.
 fn rows_fit(len: usize, row: usize) -> bool {
     row <= LONGEST_ROW && len.is_multiple_of(row) && (len / row >= FEWEST_ROWS || len <= LITTLE)
 }
 
-/// Whether a value is computed by a step, and nobody reads it after the step `at`.
+/// Whether `value` is computed by a step, and its live range ends at step `at`.
 fn dies(program: &Program, flow: &Flow, value: ValueId, at: usize) -> bool {
     let root = program.root(value);
     let index = root.index();

@@ -2,7 +2,7 @@
 
 use crate::program::Element;
 
-/// Functions of two elements of one type, which the result has, too.
+/// Functions of two elements of one type, with a result of that type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arithmetic {
     /// `a + b`
@@ -23,9 +23,9 @@ pub enum Arithmetic {
     FloorDivide,
     /// Division, rounded to zero.
     TruncDivide,
-    /// What is left of division rounded down: the sign is that of `b`.
+    /// Remainder of a division rounded down: it has the sign of `b`.
     Remainder,
-    /// What is left of division rounded to zero: the sign is that of `a`.
+    /// Remainder of a division rounded to zero: it has the sign of `a`.
     Fmod,
     /// `a ** b`
     Power,
@@ -35,14 +35,14 @@ pub enum Arithmetic {
     Hypot,
     /// The bits that are set in both.
     And,
-    /// The bits that are set in one.
+    /// The bits that are set in at least one.
     Or,
-    /// The bits that are set in one only.
+    /// The bits that are set in exactly one.
     Xor,
 }
 
 impl Arithmetic {
-    /// Whether it is a function of elements of this type.
+    /// Whether the function is defined for elements of this type.
     #[must_use]
     pub fn is_of(self, element: Element) -> bool {
         match self {
@@ -59,7 +59,7 @@ impl Arithmetic {
     }
 }
 
-/// A function of floating-point numbers.
+/// The function of floating-point numbers.
 pub(crate) fn of_floats(function: Arithmetic) -> fn(f32, f32) -> f32 {
     match function {
         Arithmetic::Add => |a, b| a + b,
@@ -83,13 +83,13 @@ pub(crate) fn of_floats(function: Arithmetic) -> fn(f32, f32) -> f32 {
         Arithmetic::Power => f32::powf,
         Arithmetic::Atan2 => f32::atan2,
         Arithmetic::Hypot => f32::hypot,
-        // Bits of floating-point numbers are not combined.
+        // Not defined for floating-point numbers.
         Arithmetic::And | Arithmetic::Or | Arithmetic::Xor => |a, _| a,
     }
 }
 
-/// The next integer below a quotient, of which `rest` is what is left of `a`.
-/// Source: `div_floor_floating` of PyTorch, which is Python's.
+/// The quotient rounded down, where `rest` is the remainder. Source: `div_floor_floating` of
+/// PyTorch, which is Python's.
 #[inline(always)]
 pub(crate) fn floor_divide(a: f32, b: f32, rest: f32) -> f32 {
     let exact = (a - rest) / b;
@@ -129,7 +129,7 @@ pub(super) fn of_integers(function: Arithmetic) -> fn(i64, i64) -> i64 {
         Arithmetic::Fmod => i64::wrapping_rem,
         Arithmetic::Power => |a, b| match u32::try_from(b) {
             Ok(exponent) => a.wrapping_pow(exponent),
-            // Exponents that are negative are refused when a program is made, if they are known.
+            // Negative exponents are refused when a program is made, if they are known.
             Err(_) => match (a, b % 2 == 0) {
                 (1, _) | (-1, true) => 1,
                 (-1, false) => -1,
@@ -139,7 +139,7 @@ pub(super) fn of_integers(function: Arithmetic) -> fn(i64, i64) -> i64 {
         Arithmetic::And => |a, b| a & b,
         Arithmetic::Or => |a, b| a | b,
         Arithmetic::Xor => |a, b| a ^ b,
-        // Results are floating-point numbers.
+        // Defined for floating-point numbers only.
         Arithmetic::Atan2 | Arithmetic::Hypot => |a, _| a,
     }
 }

@@ -1,4 +1,5 @@
-//! Operators over elements of all types: what is no arithmetic of floating-point numbers alone.
+//! Operators over elements of all types: those that are more than arithmetic of floating-point
+//! numbers.
 
 mod arithmetic;
 mod run;
@@ -15,7 +16,7 @@ pub use arithmetic::Arithmetic;
 pub(crate) use arithmetic::{floor_divide, of_floats};
 pub(crate) use run::run;
 
-/// What two numbers are compared for.
+/// Comparison of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     /// `a == b`
@@ -32,10 +33,10 @@ pub enum Comparison {
     Ge,
 }
 
-/// What becomes of an element that an index names.
+/// Combination of an element at an indexed place with the one that is put there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combination {
-    /// The other one takes its place; of several, the last.
+    /// The new element replaces the old one; of several, the last.
     Replace,
     /// The sum.
     Add,
@@ -47,23 +48,23 @@ pub enum Combination {
     Smallest,
 }
 
-/// How elements along dimensions are combined.
+/// Reduction of elements along dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Folding {
     /// Their sum.
     Sum,
     /// Their product.
     Product,
-    /// The largest: whether any is true.
+    /// The largest; of booleans, whether any is true.
     Max,
-    /// The smallest: whether all are true.
+    /// The smallest; of booleans, whether all are true.
     Min,
 }
 
 /// A number of the type of the result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
-    /// An integer, or a truth value.
+    /// An integer or a boolean.
     Int(i64),
     /// A floating-point number.
     Float(f64),
@@ -85,149 +86,150 @@ impl Scalar {
     }
 }
 
-/// What elements are made of: places, and their weights.
+/// For each element of a result, the places of the elements that it is a weighted sum of, and their
+/// weights.
 pub type Taps = Vec<SmallVec<[(usize, f32); 4]>>;
 
-/// What is computed of three floating-point numbers.
+/// A function of three floating-point numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ternary {
-    /// Between the first two, as far as the third says.
+    /// Linear interpolation between the first two, by the third.
     Lerp,
-    /// The first, and the product of the others times a number.
+    /// The first, plus the product of the others times a number.
     AddProduct(f32),
-    /// The first, and the quotient of the others times a number.
+    /// The first, plus the quotient of the others times a number.
     AddQuotient(f32),
 }
 
-/// What a step computes of elements of any type.
+/// Operator over elements of any type. Descriptions of variants begin with the inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum General {
-    /// The same numbers as elements of the result's type.
+    /// Conversion to the element type of the result.
     Cast,
-    /// Of two of one type, broadcast; truth values.
+    /// Comparison of two tensors of one type, broadcast; the result is boolean.
     Compare(Comparison),
-    /// Of two of one type, broadcast.
+    /// Function of two tensors of one type, broadcast.
     Arithmetic(Arithmetic),
-    /// Whether it is 0.
+    /// Whether each element is 0.
     Not,
-    /// Truth values, and two of one type, broadcast.
+    /// A condition and two tensors of one type, broadcast: selects elements.
     Where,
-    /// A number everywhere.
+    /// One number for all elements.
     Fill(Scalar),
-    /// Numbers one step apart.
+    /// An arithmetic sequence.
     Range {
-        /// The first.
+        /// The first number.
         start: Scalar,
-        /// From one to the next.
+        /// Difference of neighbours.
         step: Scalar,
     },
-    /// A view, copied; steps may be negative.
+    /// A strided copy; steps may be negative.
     Copy {
-        /// Where the first element is.
+        /// Offset of the first element.
         offset: usize,
-        /// Steps along the dimensions of the result.
+        /// Steps in the input along the dimensions of the result.
         steps: Steps,
     },
-    /// One behind the other along a dimension.
+    /// Concatenation along a dimension.
     Concat {
-        /// Which one.
+        /// The dimension.
         dim: usize,
     },
-    /// Surrounded by a number.
+    /// Padding with a number.
     Pad {
-        /// Elements before and after, by dimension; fewer than none are left out.
+        /// Elements before and after, by dimension; negative numbers crop.
         widths: SmallVec<[[usize; 2]; 6]>,
         /// The number.
         value: Scalar,
     },
-    /// A tensor and integers: rows of the tensor along a dimension.
+    /// A tensor and integers: slices of the tensor along a dimension.
     Select {
-        /// Which one.
+        /// The dimension.
         dim: usize,
         /// Whether negative indices count from the end.
         wraps: bool,
     },
-    /// A tensor and integers of the same rank: an element for each of these.
+    /// A tensor and integers of the same rank: one element of the tensor for each integer.
     Gather {
-        /// Along which dimension.
+        /// The dimension.
         dim: usize,
         /// Whether negative indices count from the end.
         wraps: bool,
     },
-    /// A tensor, integers, and a tensor of their rank: the first, in which the elements along a
-    /// dimension that the integers name are combined with those of the last.
+    /// A tensor, integers, and a source of the rank of the integers: the tensor, with the elements
+    /// that the integers index along a dimension combined with those of the source.
     Scatter {
-        /// Along which dimension.
+        /// The dimension.
         dim: usize,
-        /// How.
+        /// The combination.
         combination: Combination,
     },
-    /// A tensor, elements, and integers: the first, in which the elements of a [region](Put) are combined with
-    /// the others.
+    /// A tensor, a source, and integers: the tensor, with the elements of a [region](Put) combined
+    /// with the source.
     Put(Put),
-    /// Integers of which so many bits are kept, or numbers that are truncated to 32 bits before.
+    /// Integers wrapped to fewer bits, or floating-point numbers converted through 32-bit integers.
     Wrap {
-        /// How many.
+        /// Number of bits.
         bits: u32,
-        /// Whether the first of them is a sign.
+        /// Whether the type is signed.
         signed: bool,
     },
-    /// Sums or products of all elements up to each.
+    /// Cumulative sums or products.
     Cumulate {
-        /// Along which dimension.
+        /// The dimension.
         dim: usize,
-        /// Whether products are meant.
+        /// Whether products are computed.
         product: bool,
     },
-    /// The places of elements in order, along a dimension; as many as the result has.
+    /// The indices of the elements in sorted order, along a dimension; as many as the result has.
     Sort {
-        /// Which one.
+        /// The dimension.
         dim: usize,
         /// Whether the largest come first.
         descending: bool,
     },
-    /// The place of an extreme along a dimension.
+    /// The index of the largest or smallest element along a dimension.
     Extreme {
-        /// Which one.
+        /// The dimension.
         dim: usize,
-        /// Whether the largest is meant.
+        /// Whether it is the largest.
         largest: bool,
     },
     /// Scores of queries and keys in the last two dimensions: minus infinity where the key comes
     /// after the query.
     Causal,
-    /// Softmax along the last dimension; 0 where there is nothing but minus infinity.
+    /// Softmax along the last dimension; 0 for rows of nothing but minus infinity.
     SafeSoftmax,
     /// A convolution in up to three dimensions: image, weight, and bias if there are three.
     Volume(Volume),
     /// A function of three numbers.
     Ternary(Ternary),
-    /// Elements in other places of the last two dimensions: `out[…, i, j] = input[…, rows[i], columns[j]]`, of
-    /// floating-point numbers.
+    /// Elements in other places of the last two dimensions:
+    /// `out[…, i, j] = input[…, rows[i], columns[j]]`, for floating-point numbers.
     Arrange {
-        /// Which rows.
+        /// The rows.
         rows: Vec<u32>,
-        /// Which element of each.
+        /// The element of each row.
         columns: Places,
     },
-    /// Weighted sums of elements along a dimension.
+    /// Resampling: weighted sums of elements along a dimension.
     Resample {
-        /// Which one.
+        /// The dimension.
         dim: usize,
-        /// For each element of the result, elements and their weights.
+        /// For each element of the result, the elements and their weights.
         taps: Taps,
     },
-    /// Elements along dimensions combined.
+    /// Reduction of elements along dimensions.
     Fold {
-        /// How.
+        /// The reduction.
         folding: Folding,
-        /// Which dimensions.
+        /// The dimensions.
         dims: SmallVec<[usize; 4]>,
     },
 }
 
 impl General {
-    /// A word for it.
+    /// Name of the operator in listings.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -262,10 +264,10 @@ impl General {
     }
 }
 
-/// A number as PyTorch casts it on x86: what does not fit is the smallest integer.
+/// Converts a number as PyTorch does on x86: the smallest integer if it does not fit.
 #[inline(always)]
 fn float_to_int(x: f32) -> i64 {
-    // 2^63 as a float is the first that does not fit.
+    // 2^63 is the first float that does not fit.
     match (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&x) {
         true => x as i64,
         false => i64::MIN,

@@ -1,4 +1,4 @@
-//! Steps over elements of any type, done.
+//! Execution of steps over elements of any type.
 
 use smallvec::SmallVec;
 
@@ -14,8 +14,8 @@ use crate::kernels::{layout, reduce};
 use crate::lower::{of_32_bits, wrapped};
 use crate::program::{Program, Reduction, Step};
 
-/// Does the step `step`, which is [`General`] or one that only moves elements; `in_place` says that its first
-/// input is in `out`.
+/// Runs `step`, which is [`General`] or only moves elements. With `in_place`, its first input is
+/// in `out`.
 pub(crate) fn run(
     program: &Program,
     step: &Step,
@@ -243,7 +243,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Does something with the function of floating-point numbers that combines them so.
+/// Expands `$run` with `$f` as the function of floating-point numbers of a combination.
 macro_rules! combined {
     ($combination:expr, $f:ident => $run:expr) => {
         match $combination {
@@ -271,7 +271,7 @@ macro_rules! combined {
     };
 }
 
-/// The function of integers that combines them so.
+/// The function of integers of a combination.
 fn of_integers_combined(combination: Combination) -> fn(i64, i64) -> i64 {
     match combination {
         Combination::Replace => |_, b| b,
@@ -291,7 +291,7 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    /// That its operands, or its result, are not of the types that it computes with.
+    /// The error for operands, or a result, of types that the step does not support.
     fn mismatch(&self) -> RunError {
         RunError::Mismatch {
             step: self.step.op.name(),
@@ -306,7 +306,7 @@ impl<'a> Work<'a> {
         self.program.shape(self.step.inputs[index])
     }
 
-    /// The size of the first input's dimension `dim`, and how far apart its elements lie.
+    /// The size of dimension `dim` of the first input, and the stride of its elements.
     fn along(&self, dim: usize) -> [usize; 2] {
         let shape = self.shape(0);
         [shape[dim], shape[dim + 1..].iter().product()]
@@ -398,7 +398,8 @@ impl<'a> Work<'a> {
                     return Err(RunError::DivisionByZero);
                 }
                 let (a, b) = ((a, a_shape), (b, b_shape));
-                // Those that are one instruction are loops of their own.
+                // Functions that are one instruction have loops of their own, which the compiler
+                // vectorises.
                 match function {
                     Arithmetic::Add => generic::zip(a, b, shape, out, i64::wrapping_add),
                     Arithmetic::Sub => generic::zip(a, b, shape, out, i64::wrapping_sub),
@@ -426,7 +427,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Makes `out` the first input, unless it is already.
+    /// Copies the first input to `out`, unless it is there already.
     fn begin(&self, out: &mut DataMut<'_>) -> Result<(), RunError> {
         if self.in_place {
             return Ok(());
@@ -448,7 +449,8 @@ impl<'a> Work<'a> {
         let shape = self.shape(0);
         let indices = (self.data(1).integers(), self.shape(1));
         let from = self.shape(2);
-        // PyTorch runs the call again: what is an input's memory stays as it is.
+        // In place nothing may be written before an error: PyTorch runs the call again, on the
+        // memory of the input.
         let may_end = !self.in_place;
         let done = match (self.data(2), out) {
             (Data::F32(source), DataMut::F32(out)) => {

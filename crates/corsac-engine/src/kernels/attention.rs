@@ -1,4 +1,4 @@
-//! What attention does with scores besides products.
+//! Causal masks and safe softmax of attention scores.
 
 use rayon::prelude::*;
 use rten_simd::SimdOp;
@@ -7,7 +7,7 @@ use rten_vecmath::Softmax;
 use super::GRAIN;
 use crate::spread::Spread;
 
-/// Minus infinity for each row of scores where the key comes after the query.
+/// Sets the scores of each row to minus infinity where the key comes after the query.
 pub fn causal(scores: &mut [f32], rows: usize, columns: usize) {
     if scores.is_empty() {
         return;
@@ -18,8 +18,8 @@ pub fn causal(scores: &mut [f32], rows: usize, columns: usize) {
     }
 }
 
-/// Softmax of each row; 0 where there is nothing but minus infinity.
-/// Source: `_safe_softmax` of PyTorch.
+/// Softmax of each row; 0 for rows of nothing but minus infinity. Source: `_safe_softmax` of
+/// PyTorch.
 pub fn safe_softmax(data: &mut [f32], columns: usize) {
     if data.is_empty() {
         return;

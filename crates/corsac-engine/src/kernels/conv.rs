@@ -1,7 +1,7 @@
 //! Convolutions in two dimensions, in one of six forms: a product with the image itself, sums of
-//! products with shifted runs of it, a product with a matrix of patches that is never written down
-//! whole, a small product with one that is, or sums of shifted runs in registers, where each channel is on
-//! its own or channels are in small groups.
+//! products with shifted runs of it, a product with a matrix of patches that is never stored as a
+//! whole, a small product with one that is, or sums of shifted runs in registers, for depthwise
+//! convolutions or small groups of channels.
 
 use rayon::prelude::*;
 use rten_gemm::{
@@ -29,12 +29,12 @@ pub struct ConvShape {
     pub output: [usize; 3],
     /// Rows and columns of the kernel.
     pub kernel: [usize; 2],
-    /// How it moves.
+    /// Stride, padding, dilation and groups.
     pub conv: Conv,
 }
 
-/// From how many channels on a product for each element of the kernel is worth it: with fewer, the
-/// sums that are written and read again cost more than gathering patches.
+/// From this many channels on, a product for each element of the kernel is faster: with fewer,
+/// writing and reading sums repeatedly takes longer than gathering patches.
 const SHIFTED_FROM: usize = 16;
 
 /// A convolution with its weights packed.
@@ -48,7 +48,7 @@ enum Form {
     /// One product for each group.
     Product {
         weights: Vec<PackedAMatrix<f32>>,
-        /// Where patches lie; `None` where the image is the matrix of patches.
+        /// Offsets of patches; `None` where the image is the matrix of patches.
         patches: Option<Patches>,
     },
     /// For each group, one product for each element of the kernel.
@@ -56,7 +56,7 @@ enum Form {
         weights: Vec<Vec<PackedAMatrix<f32>>>,
         layout: Shifted,
     },
-    /// A small product for each group, by the thread that asks for it.
+    /// A small product for each group, on the calling thread.
     Small { weights: Vec<f32>, volume: Volume },
     /// Few channels in each group.
     Grouped { weights: Vec<f32>, layout: Shifted },
@@ -131,13 +131,13 @@ impl ConvKernel {
         }
     }
 
-    /// Whether it leaves its products to rten-gemm, which may start threads.
+    /// Whether its products are computed by rten-gemm, which may start threads.
     pub(crate) fn uses_library(&self) -> bool {
         matches!(self.form, Form::Product { .. } | Form::Shifted { .. })
     }
 
-    /// Writes the convolution of `input` to `out`; `finish(at, chunk)` is called with each piece of
-    /// the result that begins at element `at`.
+    /// Writes the convolution of `input` to `out`. Calls `finish(at, chunk)` with each piece of the
+    /// result, which begins at element `at`.
     pub fn run(&self, input: &[f32], out: &mut [f32], finish: &(dyn Fn(usize, &mut [f32]) + Sync)) {
         let shape = &self.shape;
         let (image, result) = (
@@ -175,7 +175,7 @@ impl ConvKernel {
         }
     }
 
-    /// Calls `finish` with pieces of a part of the result that begins at `start`.
+    /// Calls `finish` with pieces of a part of the result, which begins at `start`.
     fn finish(&self, out: &mut [f32], start: usize, finish: &(dyn Fn(usize, &mut [f32]) + Sync)) {
         let plane = self.shape.output[1] * self.shape.output[2];
         let rows = (super::GRAIN / 2).div_ceil(plane);
@@ -247,7 +247,7 @@ impl ConvKernel {
         out: &mut [f32],
     ) {
         let [_, rows, columns] = self.shape.input;
-        // Made anew: it only knows which instructions there are, and cannot be shared by threads.
+        // Made anew: it only holds the choice of instructions, and cannot be shared by threads.
         let gemm = GemmExecutor::<f32>::new();
         let groups = weights.len();
         let inputs = self.shape.input[0] / groups;
@@ -344,7 +344,7 @@ impl ConvKernel {
 }
 
 impl ConvShape {
-    /// Whether each channel is on its own.
+    /// Whether the convolution is depthwise.
     fn is_depthwise(&self) -> bool {
         let groups = self.conv.groups;
         self.input[0] == groups && self.output[0] == groups
@@ -356,7 +356,7 @@ impl ConvShape {
         groups > 1 && !self.is_depthwise() && self.input[0] / groups < SHIFTED_FROM
     }
 
-    /// Whether [`ConvKernel`] leaves its products to rten-gemm, which may start threads.
+    /// Whether [`ConvKernel`] computes its products by rten-gemm, which may start threads.
     pub(crate) fn uses_library(&self) -> bool {
         !self.is_depthwise() && !self.is_grouped() && !self.volume().product().is_small()
     }

@@ -1,5 +1,4 @@
-//! Convolutions in which each channel is on its own: shifted runs of an image are summed piece by piece,
-//! in registers.
+//! Depthwise convolutions: shifted runs of an image are summed piece by piece, in registers.
 
 use multiversion::multiversion;
 
@@ -8,7 +7,7 @@ use super::shifted::Shifted;
 /// Elements of the result that are summed at a time.
 const BLOCK: usize = 64;
 
-/// How many elements [`depthwise`] needs besides: planes, and a result with their pitch.
+/// Number of scratch elements of [`depthwise`]: planes, and a result with their pitch.
 pub(super) fn scratch_len(layout: &Shifted) -> usize {
     // Runs are read in whole blocks.
     layout.planes_len() + BLOCK + layout.run_len()

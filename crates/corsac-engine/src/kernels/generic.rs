@@ -12,11 +12,11 @@ use smallvec::SmallVec;
 use super::GRAIN;
 use crate::spread::Spread;
 
-/// Steps along the dimensions of a tensor.
+/// Strides along the dimensions of a tensor, in elements.
 pub type Steps = SmallVec<[isize; 6]>;
 
-/// Steps of a row-major tensor of shape `shape` along the dimensions of one of rank `rank` that it
-/// is broadcast to: none where it is repeated.
+/// Strides of a row-major tensor of shape `shape` along the dimensions of one of rank `rank` that
+/// it is broadcast to: 0 where it is repeated.
 #[must_use]
 pub fn broadcast_steps(shape: &[usize], rank: usize) -> Steps {
     let mut steps: Steps = SmallVec::from_elem(0, rank);
@@ -30,7 +30,7 @@ pub fn broadcast_steps(shape: &[usize], rank: usize) -> Steps {
     steps
 }
 
-/// Where row `index` of a tensor of shape `outer` begins.
+/// Offset of row `index` of a tensor of shape `outer`.
 fn start(outer: &[usize], steps: &[isize], mut index: usize) -> isize {
     let mut at = 0;
     for (&size, &step) in outer.iter().zip(steps).rev() {
@@ -40,7 +40,7 @@ fn start(outer: &[usize], steps: &[isize], mut index: usize) -> isize {
     at
 }
 
-/// Writes rows of a tensor of shape `shape`: `write` gets the number of a row and the row.
+/// Writes rows of a tensor of shape `shape`: calls `write` with the number of each row and the row.
 fn by_rows<T: Send>(shape: &[usize], out: &mut [T], write: impl Fn(usize, &mut [T]) + Sync) {
     let row = shape.last().copied().unwrap_or(1);
     if row == 0 || out.is_empty() {
@@ -59,14 +59,14 @@ pub fn map<A: Copy + Sync, O: Send>(a: &[A], out: &mut [O], f: impl Fn(A) -> O +
         .spread(|(out, a)| map_chunk(a, out, &f));
 }
 
-/// Integers, as PyTorch casts numbers on x86: what does not fit is the smallest.
+/// Integers, as PyTorch casts numbers on x86: the smallest for those that do not fit.
 pub fn to_integers(a: &[f32], out: &mut [i64]) {
     out.par_chunks_mut(GRAIN)
         .zip(a.par_chunks(GRAIN))
         .spread(|(out, a)| corsac_kernels::cast::to_integers(a, out));
 }
 
-/// A function of its own, so that the compiler knows that `out` is not what is read.
+/// A function of its own, so that the compiler sees that `out` and `a` do not overlap.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
 fn map_chunk<A: Copy, O, F: Fn(A) -> O>(a: &[A], out: &mut [O], f: &F) {
     for (out, &a) in out.iter_mut().zip(a) {
@@ -74,7 +74,7 @@ fn map_chunk<A: Copy, O, F: Fn(A) -> O>(a: &[A], out: &mut [O], f: &F) {
     }
 }
 
-/// The same for pairs.
+/// As [`map_chunk`], for pairs.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
 fn zip_chunk<A: Copy, B: Copy, O, F: Fn(A, B) -> O>(a: &[A], b: &[B], out: &mut [O], f: &F) {
     for (out, (&a, &b)) in out.iter_mut().zip(a.iter().zip(b)) {
@@ -82,7 +82,8 @@ fn zip_chunk<A: Copy, B: Copy, O, F: Fn(A, B) -> O>(a: &[A], b: &[B], out: &mut 
     }
 }
 
-/// `out[i] = condition[i] ? a[i] : b[i]`: chosen among numbers that are there, since conditions are hard to foresee.
+/// `out[i] = condition[i] ? a[i] : b[i]`: selected without branches, since conditions are hard to
+/// predict.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
 fn choose_chunk<T: Copy>(condition: &[u8], a: &[T], b: &[T], out: &mut [T]) {
     let numbers = condition.iter().zip(a.iter().zip(b));
@@ -171,8 +172,7 @@ pub fn choose<T: Copy + Send + Sync>(
     });
 }
 
-/// Puts tensors one behind the other: each with how many elements it has before the next one
-/// begins.
+/// Concatenates tensors, each given with the number of its elements in a row of the result.
 pub fn concat<T: Copy>(parts: &[(&[T], usize)], out: &mut [T]) {
     let row: usize = parts.iter().map(|(_, row)| row).sum();
     if row == 0 {
@@ -187,7 +187,8 @@ pub fn concat<T: Copy>(parts: &[(&[T], usize)], out: &mut [T]) {
     }
 }
 
-/// An index as a place among `size` elements.
+/// An index as a position among `size` elements; the index itself as an error if it is out of
+/// range.
 #[inline(always)]
 fn place(index: i64, size: usize, wraps: bool) -> Result<usize, i64> {
     let at = if index < 0 && wraps {
@@ -201,10 +202,10 @@ fn place(index: i64, size: usize, wraps: bool) -> Result<usize, i64> {
     }
 }
 
-/// For each block of `size` rows of `inner` elements, the rows that `indices` say.
+/// Selects rows by `indices` from each block of `size` rows of `inner` elements.
 ///
 /// # Errors
-/// An index that is out of range.
+/// If an index is out of range.
 pub fn select<T: Copy + Send + Sync>(
     input: &[T],
     size: usize,
@@ -228,9 +229,9 @@ pub fn select<T: Copy + Send + Sync>(
     Ok(())
 }
 
-/// Elements that are collected.
+/// Element types that can be gathered.
 pub trait Gathered: Copy + Send + Sync {
-    /// `to[i] = from[places[i]]`; whether all places are there.
+    /// `to[i] = from[places[i]]`. Returns false if a place is out of range.
     fn gather(from: &[Self], places: &[i64], to: &mut [Self]) -> bool {
         let inside = are_inside(places, from.len());
         if inside {
@@ -253,7 +254,7 @@ impl Gathered for f32 {
 /// `out[i][j][k] = input[i][index[i][j][k]][k]` along dimension `dim`.
 ///
 /// # Errors
-/// An index that is out of range.
+/// If an index is out of range.
 pub fn gather<T: Gathered>(
     input: &[T],
     shape: &[usize],
@@ -263,7 +264,7 @@ pub fn gather<T: Gathered>(
 ) -> Result<(), i64> {
     let size = shape[dim];
     let mut steps = broadcast_steps(shape, shape.len());
-    // Dimensions of size 1 are not repeated here: indices reach no further.
+    // Dimensions of size 1 are not broadcast here: indices reach no further.
     let step = shape[dim + 1..].iter().product::<usize>();
     steps[dim] = 0;
     let last = index_shape.len() - 1;
@@ -271,7 +272,7 @@ pub fn gather<T: Gathered>(
     let from = |row: usize| start(outer, &steps[..last], row).unsigned_abs();
     let own = |row: usize| &indices[row * index_shape[last]..][..index_shape[last]];
     if dim == last {
-        // Whether indices are places is found out on the way.
+        // The indices are checked on the way.
         let all = AtomicBool::new(true);
         by_rows(index_shape, out, |row, out| {
             if !T::gather(&input[from(row)..][..size], own(row), out) {
@@ -298,10 +299,11 @@ pub fn gather<T: Gathered>(
     Ok(())
 }
 
-/// `out[i][index[i][j][k]][k] = f(out[…], source[i][j][k])` along dimension `dim`, one after the other.
+/// `out[i][index[i][j][k]][k] = f(out[…], source[i][j][k])` along dimension `dim`, one after the
+/// other.
 ///
 /// # Errors
-/// An index that is out of range; if `may_end` is false, nothing is written then.
+/// If an index is out of range; if `may_end` is false, nothing is written then.
 pub fn scatter<T: Copy>(
     shape: &[usize],
     dim: usize,
@@ -313,7 +315,7 @@ pub fn scatter<T: Copy>(
     let size = shape[dim];
     let outside = |indices: &[i64]| indices.iter().find_map(|&i| place(i, size, false).err());
     let is_of_rows = dim + 1 == shape.len();
-    // Rows are looked at one by one, while they are in a cache.
+    // Rows are checked one by one, while they are in a cache.
     let is_looked_at_later = is_of_rows && may_end;
     if !is_looked_at_later
         && !are_inside(indices, size)
@@ -354,8 +356,7 @@ pub fn scatter<T: Copy>(
     Ok(())
 }
 
-/// Sums, or products, of all elements up to each along a dimension of `size` elements that lie
-/// `inner` apart.
+/// Cumulative sums or products along a dimension of `size` elements with stride `inner`.
 pub fn cumulate<T: Copy, A: Copy>(
     input: &[T],
     size: usize,
@@ -380,27 +381,27 @@ pub fn cumulate<T: Copy, A: Copy>(
     }
 }
 
-/// Numbers with an order of all of them: NaN is larger than all others.
+/// Numbers with a total order: NaN is larger than all others.
 pub trait Ordered: Copy + Send + Sync {
-    /// A number with its place, in the same order, and of equal ones in that of places.
+    /// A number with its position, in the same order; equal numbers are ordered by position.
     type Placed: Placed<Of = Self>;
 
-    /// Which one is larger.
+    /// Compares two numbers.
     fn order(&self, other: &Self) -> Ordering;
 }
 
-/// A number with its place.
+/// A number with its position.
 pub trait Placed: Copy + Ord + Send + Sync {
-    /// What has a place.
+    /// Type of the number.
     type Of;
 
-    /// The number `x` at `place`; the largest comes first if `descending`.
+    /// The number `x` at `place`; in reverse order if `descending`.
     fn new(x: Self::Of, place: usize, descending: bool) -> Self;
 
-    /// Where it is.
+    /// Its position.
     fn place(self) -> usize;
 
-    /// Brings numbers in order, which are in that of their places.
+    /// Sorts numbers, which are in the order of their positions.
     fn sort(line: &mut [Self], _spare: &mut Vec<Self>) {
         line.sort_unstable();
     }
@@ -433,7 +434,7 @@ impl Ordered for u8 {
     }
 }
 
-/// The place in 32 bits: [`sort`] refuses what has more.
+/// The position in 32 bits: [`sort`] refuses lines with more elements.
 fn short(place: usize) -> u32 {
     place as u32
 }
@@ -442,7 +443,7 @@ impl Placed for (i64, u32) {
     type Of = i64;
 
     fn new(x: i64, place: usize, descending: bool) -> Self {
-        // `!x` is in the reverse order.
+        // `!x` has the reverse order.
         (if descending { !x } else { x }, short(place))
     }
 
@@ -463,12 +464,12 @@ impl Placed for (u8, u32) {
     }
 }
 
-/// A floating-point number, as an integer in the same order, in the upper half, and its place.
+/// A floating-point number, as an integer with the same order, in the upper half, and its position.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Packed(u64);
 
 impl Packed {
-    /// From how many numbers on digits are counted.
+    /// From this many numbers on, radix sort is used.
     const MANY: usize = 128;
 
     fn digit(self, number: u32) -> usize {
@@ -494,7 +495,7 @@ impl Placed for Packed {
         self.0 as u32 as usize
     }
 
-    /// By digits of eight bits, the lowest first: each pass keeps the order of those before.
+    /// Radix sort by digits of eight bits, the lowest first: each pass is stable.
     fn sort(line: &mut [Self], spare: &mut Vec<Self>) {
         if line.len() < Self::MANY {
             return line.sort_unstable();
@@ -531,11 +532,11 @@ impl Placed for Packed {
     }
 }
 
-/// The places of the `keep` smallest, or largest, elements along a dimension of `size` elements
-/// that lie `inner` apart, in order. Of equal ones the first comes first.
+/// The positions of the `keep` smallest, or largest, elements along a dimension of `size` elements
+/// with stride `inner`, in order. Of equal elements the first comes first.
 ///
 /// # Panics
-/// If there are more than 32 bits count.
+/// If there are more elements than 32 bits can count.
 pub fn sort<T: Ordered>(
     input: &[T],
     [size, inner]: [usize; 2],
@@ -578,13 +579,13 @@ pub fn sort<T: Ordered>(
         });
 }
 
-/// Up to what part of a line is kept in order while the rest goes by.
+/// Largest part of a line that is kept in order while the rest goes by: one in this many.
 const FEW: usize = 32;
 
-/// Elements of which it is asked at once whether any is small enough.
+/// Number of elements for which one test decides whether any is small enough.
 const PASSED: usize = 32;
 
-/// The `keep` smallest, or largest, of a line, in order.
+/// The `keep` smallest, or largest, elements of a line, in order.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn smallest<T: Ordered>(line: &[T], descending: bool, keep: usize, kept: &mut Vec<T::Placed>) {
     let (first, rest) = line.split_at(keep);
@@ -595,7 +596,7 @@ fn smallest<T: Ordered>(line: &[T], descending: bool, keep: usize, kept: &mut Ve
     let Some(&last) = kept.last() else { return };
     let mut largest = last;
     for (number, piece) in rest.chunks(PASSED).enumerate() {
-        // Of equal ones those before come first: none of these does.
+        // Of equal elements the earlier ones come first, so that none of these is kept.
         let mut any = false;
         for &x in piece {
             any |= T::Placed::new(x, 0, descending) < largest;
@@ -618,8 +619,8 @@ fn smallest<T: Ordered>(line: &[T], descending: bool, keep: usize, kept: &mut Ve
     }
 }
 
-/// The place of the largest, or smallest, element along a dimension; the first of several, and the
-/// first NaN where there is one.
+/// The position of the largest, or smallest, element along a dimension: the first of several, or
+/// the first NaN if there is one.
 pub fn extreme<T: Ordered + PartialEq>(
     input: &[T],
     [size, inner]: [usize; 2],
@@ -655,7 +656,7 @@ pub fn extreme<T: Ordered + PartialEq>(
         });
 }
 
-/// Combines elements along `dims`, beginning with `zero`; `join` combines what was made of some and of others.
+/// Reduces elements along `dims`, beginning with `zero`; `join` combines two partial results.
 pub fn fold<T: Copy, A: Copy>(
     input: &[T],
     shape: &[usize],
@@ -696,7 +697,7 @@ pub fn fold<T: Copy, A: Copy>(
     }
 }
 
-/// Combines elements of a row with those before.
+/// Combines the elements of a row with `out`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
 fn fold_into<T: Copy, A: Copy, F: Fn(A, T) -> A>(row: &[T], out: &mut [A], f: &F) {
     for (out, &x) in out.iter_mut().zip(row) {
@@ -704,7 +705,7 @@ fn fold_into<T: Copy, A: Copy, F: Fn(A, T) -> A>(row: &[T], out: &mut [A], f: &F
     }
 }
 
-/// Combines the elements of a row, some side by side, so that they need not wait for each other.
+/// Reduces the elements of a row, in several independent chains.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
 fn fold_row<T: Copy, A: Copy, F: Fn(A, T) -> A, J: Fn(A, A) -> A>(
     row: &[T],

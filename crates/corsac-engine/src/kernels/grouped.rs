@@ -1,5 +1,5 @@
-//! Convolutions in groups of few channels: what shifted runs of the images of a group are multiplied with is summed up
-//! in registers, for several results at a time. No patches are gathered.
+//! Convolutions with small groups of channels: shifted runs of the images of a group are multiplied
+//! with weights and summed in registers, for several results at a time. No patches are gathered.
 
 use rten_simd::ops::{BitOps, NumOps};
 use rten_simd::{Isa, SimdOp};
@@ -7,9 +7,9 @@ use rten_simd::{Isa, SimdOp};
 use super::shifted::Shifted;
 use crate::lines::zeros;
 
-/// Vectors of a run that are summed up at a time.
+/// Vectors of a run that are summed at a time.
 const VECTORS: usize = 2;
-/// Elements of them at most.
+/// Largest number of their elements.
 const WIDEST: usize = VECTORS * 16;
 
 /// The channels of a group.
@@ -40,7 +40,7 @@ impl Scratch {
 }
 
 impl Group<'_> {
-    /// Writes the planes of the group's results.
+    /// Computes the planes of the results of the group.
     pub(super) fn run(
         &self,
         images: &[f32],
@@ -102,8 +102,9 @@ impl Sums<'_> {
         self.group.layout.run_len().next_multiple_of(WIDEST)
     }
 
-    /// The sums of `P` results, beginning with `first`.
-    // Loops over ranges, as in the tiles of blocks: they are unrolled before sums are put in registers.
+    /// The sums of `P` results from `first` on.
+    // Loops over ranges, as in the tiles of blocks: they are unrolled before sums are put in
+    // registers.
     #[inline(always)]
     fn rows<I: Isa, const P: usize>(&mut self, isa: I, first: usize) -> usize {
         let ops = isa.f32();

@@ -1,4 +1,4 @@
-//! Moving elements.
+//! Kernels that move elements.
 
 use corsac_kernels::gather::Places;
 use corsac_kernels::transpose::transpose;
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::GRAIN;
 use crate::spread::{Spread, thread_count};
 
-/// A dimension of a result: how many elements it has, how far apart they lie there, and in what is copied.
+/// A dimension of a result: its size, its stride there, and its stride in the source.
 #[derive(Clone, Copy, Debug)]
 struct Dim {
     size: usize,
@@ -16,13 +16,14 @@ struct Dim {
     from: isize,
 }
 
-/// How many elements of a dimension are copied at a time if it is that in which the source is contiguous, and the
-/// result is not: lines of the cache are whole there.
+/// Number of elements of a dimension that are copied at a time if the source is contiguous along it
+/// and the result is not: they fill cache lines of the result.
 const TURNED: usize = 16;
 
-/// What is moved.
+/// Element types that can be moved.
 pub trait Moved: Copy + Send + Sync {
-    /// `to[i * to_step + j] = from[j * from_step + i]` for `rows` of `columns` elements of the result.
+    /// `to[i * to_step + j] = from[j * from_step + i]` for `rows` of `columns` elements of the
+    /// result.
     fn turn(
         from: &[Self],
         from_step: usize,
@@ -48,7 +49,7 @@ impl Moved for f32 {
     }
 }
 
-/// Copies a view: element `i` of a result of shape `shape` lies `offset` plus `i` times `strides`
+/// Strided copy: element `i` of a result of shape `shape` lies `offset` plus `i` times `strides`
 /// from the first of `input`. Strides may be negative.
 pub fn copy<T: Moved>(
     input: &[T],
@@ -66,7 +67,7 @@ pub fn copy<T: Moved>(
         to: 1,
         from: 1,
     });
-    // Where rows of the result are spread over the source, a dimension that is not.
+    // If rows of the result are not contiguous in the source, a dimension that is.
     let is_run = |dim: &Dim| dim.from == 1 && row.from != 1 && row.from != 0;
     let run = match dims.iter().rposition(is_run) {
         Some(at) => dims.remove(at),
@@ -76,13 +77,13 @@ pub fn copy<T: Moved>(
             from: 0,
         }),
     };
-    // What lies within the runs in the result is gone through for each.
+    // The dimensions inside the runs of the result are iterated for each part.
     let within = dims
         .iter()
         .position(|dim| dim.to < run.to)
         .unwrap_or(dims.len());
     let inside: SmallVec<[Dim; 6]> = dims.drain(within..).collect();
-    // As many rows as divide them, so that there is work for several threads.
+    // A number that divides them, so that there is work for several threads.
     let most = match thread_count() {
         1 => run.size,
         _ => (GRAIN / run.to).clamp(1, run.size),
@@ -111,7 +112,7 @@ pub fn copy<T: Moved>(
         });
 }
 
-/// Dimensions of more than one element, those that are passed in one go as one.
+/// Dimensions of more than one element, merged where possible.
 fn merged(strides: &[isize], shape: &[usize]) -> SmallVec<[Dim; 6]> {
     let mut dims: SmallVec<[Dim; 6]> = SmallVec::new();
     let mut to = 1;
@@ -129,7 +130,7 @@ fn merged(strides: &[isize], shape: &[usize]) -> SmallVec<[Dim; 6]> {
     dims
 }
 
-/// Where the source has the elements with this number in `dims`.
+/// Offset in the source of the element with this number in `dims`.
 fn start(dims: &[Dim], mut index: usize) -> isize {
     let mut at = 0;
     for dim in dims.iter().rev() {
@@ -139,7 +140,7 @@ fn start(dims: &[Dim], mut index: usize) -> isize {
     at
 }
 
-/// The same for the result.
+/// Offset in the result of the element with this number in `dims`.
 fn inside_start(dims: &[Dim], mut index: usize) -> usize {
     let mut at = 0;
     for dim in dims.iter().rev() {
@@ -158,7 +159,7 @@ fn plane<T: Moved>(input: &[T], from: isize, run: Dim, row: Dim, out: &mut [T]) 
     match row.from {
         0 => rows.for_each(|(at, out)| out[..row.size].fill(source(begins(at))[0])),
         1 => match row.size {
-            // Shorter than a call to copy them.
+            // Fixed lengths: a call takes longer than copying such rows.
             1 => rows.for_each(|(at, out)| out[0] = source(begins(at))[0]),
             2 => rows.for_each(|(at, out)| copy_array::<T, 2>(source(begins(at)), out)),
             3 => rows.for_each(|(at, out)| copy_array::<T, 3>(source(begins(at)), out)),
@@ -215,7 +216,7 @@ fn interleave<T: Copy, const N: usize>(input: &[T], step: usize, len: usize, out
     }
 }
 
-/// As [`Moved::turn`].
+/// Default of [`Moved::turn`].
 fn turn<T: Copy>(
     from: &[T],
     from_step: usize,
@@ -243,7 +244,7 @@ fn turn<T: Copy>(
     }
 }
 
-/// The same for as many rows as columns, which the compiler knows.
+/// [`turn`] for a square whose size the compiler knows.
 #[inline(always)]
 fn turn_square<T: Copy>(input: &[T], step: usize, to: usize, out: &mut [T]) {
     let rows: [&[T]; TURNED] = std::array::from_fn(|row| &input[row * step..][..TURNED]);
@@ -267,7 +268,7 @@ pub(crate) fn arrange(
     if out.is_empty() || plane == 0 {
         return;
     }
-    // As many rows as divide those of a plane, so that there is work for several threads.
+    // A number of rows that divides those of a plane, so that there is work for several threads.
     let most = match thread_count() {
         1 => rows.len(),
         _ => GRAIN.div_ceil(row).min(rows.len()),
@@ -286,9 +287,10 @@ pub(crate) fn arrange(
         });
 }
 
-/// Puts parts, each with how many elements its rows have and where in rows of `out_row` elements they begin, into `out`.
+/// Concatenates `parts`, each given with the length of its rows and their position in rows of
+/// `out_row` elements, into `out`.
 pub fn place_all(parts: &[(&[f32], usize, usize)], out: &mut [f32], out_row: usize) {
-    /// Rows from which on they are written one after the other, all parts of each.
+    /// From this length on, the rows of all parts are written in the order of the result.
     const LONG: usize = 64;
     if out_row == 0 || parts.iter().any(|&(_, row, _)| row < LONG) {
         for &(part, row, at) in parts {
@@ -308,7 +310,7 @@ fn place(part: &[f32], row: usize, out: &mut [f32], out_row: usize, at: usize) {
     if row == 0 {
         return;
     }
-    // Shorter than a call to copy them.
+    // Fixed lengths: a call takes longer than copying such rows.
     match row {
         1 => place_arrays::<1>(part, out, out_row, at),
         2 => place_arrays::<2>(part, out, out_row, at),
@@ -331,7 +333,7 @@ fn place_arrays<const N: usize>(part: &[f32], out: &mut [f32], out_row: usize, a
     }
 }
 
-/// Surrounds `input` by `value`.
+/// Pads `input` with `value`.
 pub fn pad<T: Copy>(input: &[T], shape: &[usize], widths: &[[usize; 2]], value: T, out: &mut [T]) {
     let Some((&row, outer)) = shape.split_last() else {
         out.copy_from_slice(input);
@@ -344,13 +346,13 @@ pub fn pad<T: Copy>(input: &[T], shape: &[usize], widths: &[[usize; 2]], value: 
     let [left, right] = widths[outer.len()];
     let padded = |at: usize| shape[at] + widths[at][0] + widths[at][1];
     let width = left + row + right;
-    // Rows of a plane follow on each other; where a plane begins is found once for all of them.
+    // Rows of a plane follow each other; the place of a plane is computed once for all of them.
     let (rows, planes) = outer
         .split_last()
         .map_or((1, outer), |(&rows, planes)| (rows, planes));
     let above = widths[..outer.len()].last().map_or(0, |own| own[0]);
     let height = outer.len().checked_sub(1).map_or(1, padded);
-    // What is between the rows that were written last and the next ones is filled then.
+    // The elements between the last row written and the next are filled at that time.
     let mut written = 0;
     for (plane, from) in input.chunks_exact(rows * row).enumerate() {
         let (mut rest, mut at, mut step) = (plane, above * width + left, height * width);
@@ -362,7 +364,7 @@ pub fn pad<T: Copy>(input: &[T], shape: &[usize], widths: &[[usize; 2]], value: 
         for from in from.chunks_exact(row) {
             let between = &mut out[written..at];
             match between.len() {
-                // Shorter than a call to fill them.
+                // A call takes longer than filling so few elements.
                 0..=8 => between.iter_mut().for_each(|out| *out = value),
                 _ => between.fill(value),
             }

@@ -18,9 +18,9 @@ pub struct Product<'a> {
     pub first_transposed: bool,
     /// Whether the second matrix is stored as `[columns, depth]`.
     pub transposed: bool,
-    /// What results are multiplied by.
+    /// Factor of the results.
     pub scale: f32,
-    /// For each result, which matrices are multiplied.
+    /// For each result, the numbers of the two matrices.
     pub pairs: &'a [[usize; 2]],
 }
 
@@ -73,7 +73,7 @@ impl Product<'_> {
     }
 }
 
-/// `data` as a matrix of these sizes, whose transposed it is if so said; `None` if it is too short.
+/// `data` as a matrix of these sizes, stored transposed if `transposed`; `None` if it is too short.
 fn matrix(data: &[f32], [rows, columns]: [usize; 2], transposed: bool) -> Option<Matrix<'_>> {
     let strides = match transposed {
         true => [1, rows],
@@ -82,7 +82,8 @@ fn matrix(data: &[f32], [rows, columns]: [usize; 2], transposed: bool) -> Option
     Matrix::from_data_with_strides([rows, columns], data, strides).ok()
 }
 
-/// For each matrix of a broadcast stack of shape `batch`, which of `a` and `b` make it.
+/// For each matrix of a broadcast stack of shape `batch`, the numbers of its factors in `a` and
+/// `b`.
 #[must_use]
 pub fn pairs(batch: &[usize], a: &[usize], b: &[usize]) -> Vec<[usize; 2]> {
     let count: usize = batch.iter().product();

@@ -1,4 +1,4 @@
-//! What steps do to elements. Shapes are checked when a program is made; slices have their lengths.
+//! Kernels of steps. Shapes are checked when a program is made; slices have matching lengths.
 
 pub mod attention;
 pub mod bf16;
@@ -25,5 +25,5 @@ mod small_product;
 pub mod softmax;
 pub mod volume;
 
-/// How many elements a piece of work has at least, to be worth a thread of its own.
+/// Least number of elements of a piece of work that is worth a thread of its own.
 pub(crate) const GRAIN: usize = 16 * 1024;

@@ -8,14 +8,14 @@ use super::elementwise::{affine, binary_in_place};
 use super::over::Over;
 use crate::program::Binary;
 
-/// What an element costs, counted in the simplest functions.
+/// Cost of an element, in operations of the simplest functions.
 pub(super) const COST: usize = 4;
 
-/// Rows of fewer elements are not worth finding out for each what the processor can do.
+/// Rows of fewer elements are not worth a dispatch on the instruction set for each.
 pub(super) const SHORT: usize = 128;
-/// How many elements are computed together, about.
+/// Approximate number of elements that are computed together.
 pub(super) const TOGETHER: usize = 2 * 1024;
-/// Elements that are summed up side by side.
+/// Number of elements that are summed side by side.
 pub(super) const LANES: usize = 16;
 
 /// `row[i] = f(row[i])`: a vector at a time, also where there is only one.
@@ -28,10 +28,10 @@ pub(super) fn each(row: &mut [f32], f: impl Fn(f32) -> f32) {
     rest.iter_mut().for_each(|x| *x = f(*x));
 }
 
-/// All lanes in one.
+/// Combines all lanes.
 #[inline(always)]
 pub(super) fn folded<T: Copy>(lanes: [T; LANES], f: impl Fn(T, T) -> T) -> T {
-    // Sizes that the compiler knows, so that lanes stay in registers.
+    // Constant sizes, so that lanes stay in registers.
     let eight: [T; 8] = from_fn(|at| f(lanes[at], lanes[at + 8]));
     let four: [T; 4] = from_fn(|at| f(eight[at], eight[at + 4]));
     f(f(four[0], four[2]), f(four[1], four[3]))
@@ -60,7 +60,7 @@ pub(super) fn sum_of(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     folded(lanes, |a, b| a + b) + rest
 }
 
-/// The same for rows of many elements: several vectors side by side.
+/// [`sum_of`] for long rows: several vectors side by side.
 #[inline(always)]
 pub(super) fn long_sum(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     const VECTORS: usize = 4;
@@ -123,7 +123,7 @@ pub fn layer_norm(
     });
 }
 
-/// The same for one row: of `from`, or of what is there.
+/// [`layer_norm`] of one row: of `from`, or in place.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn long_row(from: Option<&[f32]>, row: &mut [f32], [weight, bias]: [Option<&[f32]>; 2], eps: f32) {
     let (mean, scale) = {

@@ -1,27 +1,28 @@
-//! What is computed in place: of what is there, or of other numbers that are copied piece by piece.
+//! Operators that work in place, or on a copy of another tensor that is made piece by piece.
 
 use rayon::prelude::*;
 
 use super::GRAIN;
 use crate::spread::Spread;
 
-/// How many elements are worked on at once where rows need not be whole: they stay in the first-level cache.
+/// Number of elements that are processed at a time where rows need not be whole: they stay in the
+/// first-level cache.
 pub(super) const TILE: usize = 4 * 1024;
 
-/// What is done to a piece of a result, which begins at an element.
+/// An epilogue: called with the start of a piece of a result, and the piece.
 type Finish<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
 
-/// What is done to each piece of a result before and after.
+/// Source and epilogue of each piece of a result.
 #[derive(Clone, Copy)]
 pub struct Over<'a> {
-    /// The numbers that the piece begins with; what is there, if there are none.
+    /// Source of the elements; `None` if they are in the result already.
     pub from: Option<&'a [f32]>,
-    /// Called at last, with where the piece begins; None if nothing is done any more.
+    /// Called last, with the start of the piece; `None` if there is no epilogue.
     pub finish: Option<Finish<'a>>,
 }
 
 impl Over<'_> {
-    /// Calls `compute` with each row of `row` elements of `out`. An element takes as long as `cost` operations
+    /// Calls `compute` with each row of `row` elements of `out`. An element costs `cost` operations
     /// of the simplest kind.
     pub(super) fn rows(
         &self,
@@ -36,7 +37,8 @@ impl Over<'_> {
         });
     }
 
-    /// Calls `compute` with each row, and with what it is computed of if that is not in it already.
+    /// As [`Self::rows`], but passes the source of a row, if it is not in the row already, instead
+    /// of copying it.
     pub(super) fn rows_from(
         &self,
         out: &mut [f32],
@@ -47,7 +49,7 @@ impl Over<'_> {
         self.tiles(out, [row, row], cost, |_, from, row| compute(from, row));
     }
 
-    /// Calls `compute` with the number of a row and a piece of it, for all of them.
+    /// Calls `compute` with the number of a row and a piece of it, for all pieces.
     pub(crate) fn pieces(
         &self,
         out: &mut [f32],
@@ -60,7 +62,8 @@ impl Over<'_> {
         });
     }
 
-    /// The same with what the piece is computed of if that is not in it already.
+    /// As [`Self::pieces`], but passes the source of a piece, if it is not in the piece already,
+    /// instead of copying it.
     pub(super) fn pieces_from(
         &self,
         out: &mut [f32],
@@ -70,13 +73,13 @@ impl Over<'_> {
         self.tiles(out, [row, TILE], 1, compute);
     }
 
-    /// Calls `compute` with pieces, and with what they are computed of if it is not in them already.
+    /// Calls `compute` with pieces of any rows, and with their source if it is not in them already.
     pub(super) fn elements(
         &self,
         out: &mut [f32],
         compute: impl Fn(Option<&[f32]>, &mut [f32]) + Sync,
     ) {
-        // What is not looked at again need not stay in a cache.
+        // Without an epilogue, a piece is not read again and need not stay in a cache.
         let tile = if self.finish.is_some() { TILE } else { GRAIN };
         self.tiles(out, [GRAIN, tile], 1, |_, from, piece| compute(from, piece));
     }
@@ -111,7 +114,7 @@ impl Over<'_> {
     }
 }
 
-/// What a piece is computed of, in the piece.
+/// Copies the source of a piece into it, if there is one.
 pub(super) fn put(from: Option<&[f32]>, piece: &mut [f32]) {
     if let Some(from) = from {
         piece.copy_from_slice(from);

@@ -6,12 +6,12 @@ pub(super) struct Piece<'a> {
     pub(super) row: usize,
     /// The first column.
     pub(super) column: usize,
-    /// Its part of each row.
+    /// The columns of each row.
     pub(super) rows: Vec<&'a mut [f32]>,
 }
 
-/// Divides a result with rows of `columns` elements into pieces of `height` rows and `width` columns;
-/// the last ones may have fewer.
+/// Divides a result with rows of `columns` elements into pieces of `height` rows and `width`
+/// columns; the last ones may have fewer.
 pub(super) fn pieces(
     out: &mut [f32],
     columns: usize,

@@ -1,4 +1,4 @@
-//! Windows over images of shape `[planes, rows, columns]`.
+//! Pooling of images of shape `[planes, rows, columns]`.
 
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -7,7 +7,7 @@ use super::GRAIN;
 use crate::program::Pool;
 use crate::spread::Spread;
 
-/// Where windows begin and end along one dimension.
+/// Start and end of a window along one dimension.
 pub(super) fn window(
     at: usize,
     size: usize,
@@ -21,7 +21,7 @@ pub(super) fn window(
         .filter_map(move |at| usize::try_from(at).ok().filter(|&at| at < size))
 }
 
-/// The planes of images, and of results; none where either has no elements.
+/// Pairs of the planes of images and of results; none if either has no elements.
 fn planes<'a>(
     input: &'a [f32],
     [rows, columns]: [usize; 2],
@@ -55,12 +55,13 @@ pub fn max_pool(
         );
 }
 
-/// What there is of a row of windows when their rows have become one, with what lies outside the image.
+/// The elements of a row of windows, reduced over the rows of the windows, with the padding of the
+/// image.
 struct Line {
     elements: Vec<f32>,
-    /// Where the image begins.
+    /// Start of the image.
     padding: usize,
-    /// How wide it is.
+    /// Width of the image.
     columns: usize,
     outside: f32,
 }
@@ -161,29 +162,29 @@ fn means<'a>(
         .for_each(|(sum, own)| *sum /= own * count);
 }
 
-/// What the means of windows are of.
+/// Windows and divisors of average pooling.
 #[derive(Clone, Copy, Debug)]
 pub struct Averages<'a> {
     /// The windows.
     pub pool: &'a Pool,
     /// Whether zeros outside the image count.
     pub count_padding: bool,
-    /// What sums are divided by instead of the number of elements.
+    /// Divisor of the sums, if it is not the number of elements.
     pub divisor: Option<usize>,
 }
 
 impl Averages<'_> {
-    /// What the sum of the window at this row and column of the result is divided by.
+    /// Divisor of the window at this row and column of the result.
     pub(super) fn count(&self, at: [usize; 2], image: [usize; 2]) -> f32 {
         self.along(0, at[0], image[0]) * self.along(1, at[1], image[1])
     }
 
-    /// Its factor for a dimension, of an image of that size.
+    /// Factor of the divisor for a dimension of an image with that size.
     fn along(&self, dim: usize, at: usize, size: usize) -> f32 {
         if let Some(divisor) = self.divisor {
             return if dim == 0 { 1.0 } else { divisor as f32 };
         }
-        // With zeros outside the image counted, a window still ends where they do.
+        // Even if zeros outside the image count, a window ends at the end of the padding.
         let pool = self.pool;
         let start = (at * pool.stride[dim]) as isize - pool.padding[dim] as isize;
         let end = (start + pool.kernel[dim] as isize).min((size + pool.padding[dim]) as isize);
@@ -220,12 +221,12 @@ pub fn avg_pool(
         });
 }
 
-/// Which elements the window at `at` covers, of `parts` windows over `size` elements.
+/// The range of elements of window `at` of `parts` windows over `size` elements.
 pub(super) fn span(at: usize, size: usize, parts: usize) -> std::ops::Range<usize> {
     at * size / parts..((at + 1) * size).div_ceil(parts)
 }
 
-/// Means of windows that make an image of `out_rows` by `out_columns`.
+/// Adaptive average pooling to `out_rows` by `out_columns`.
 pub fn adaptive_avg_pool(
     input: &[f32],
     [rows, columns]: [usize; 2],

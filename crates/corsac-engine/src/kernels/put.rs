@@ -1,28 +1,29 @@
-//! Elements put in a region of a tensor, at places that indices say.
+//! Writing of elements to indexed places of a region.
 
 use smallvec::SmallVec;
 
 use crate::general::Combination;
 
-/// Where elements are put: a strided region of a tensor, of which some dimensions are indexed.
+/// Target of an indexed write: a strided region of a tensor, with some dimensions indexed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Put {
-    /// Where the first element of the region is.
+    /// Offset of the first element of the region.
     pub offset: usize,
-    /// By index: the size of the dimension that it is for, and the step along that.
+    /// By index: the size of the indexed dimension, and its stride.
     pub indexed: SmallVec<[(usize, usize); 2]>,
-    /// The dimensions of the indices, which all have one shape: sizes, and steps in what is put.
+    /// The dimensions of the indices, which all have one shape: sizes, and strides in the source.
     pub along: SmallVec<[(usize, usize); 4]>,
-    /// The other dimensions: sizes, steps in the tensor, and in what is put.
+    /// The other dimensions: sizes, strides in the tensor, and strides in the source.
     pub rest: SmallVec<[(usize, usize, usize); 6]>,
     /// Whether negative indices count from the end.
     pub wraps: bool,
-    /// What becomes of what was there.
+    /// Combination of the old and the new elements.
     pub combination: Combination,
 }
 
 impl Put {
-    /// Puts elements of `source` into `out`, where two meet in the order of the indices.
+    /// Puts elements of `source` into `out`; duplicate places are written in the order of the
+    /// indices.
     ///
     /// # Errors
     /// An index that is out of range, and the size of its dimension; nothing is written then.
@@ -77,7 +78,7 @@ impl Put {
         Ok(())
     }
 
-    /// For each index in order, where its elements are put, and where they are read.
+    /// For each index in order, the offsets in the tensor and in the source.
     fn places(&self, indices: &[&[i64]]) -> Result<Vec<(usize, usize)>, (i64, usize)> {
         let count: usize = self.along.iter().map(|&(size, _)| size).product();
         let mut places = Vec::with_capacity(count);

@@ -1,4 +1,5 @@
-//! Recurrent layers: for each time step, a product of the state with a packed weight, and the functions of the gates.
+//! Recurrent layers: for each time step, the product of the state with a packed weight, and the
+//! functions of the gates.
 
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -10,27 +11,28 @@ use crate::prepare::Linear;
 use crate::program::{Cell, Recurrent};
 use crate::spread::{Spread, thread_count};
 
-/// What a run reads.
+/// Operands of a recurrent layer.
 pub(crate) struct Operands<'a> {
-    /// What the gates get of the inputs: a row for each row of a time step, one time step after the other.
+    /// Products of the inputs for the gates: a row for each row of a time step, one time step after
+    /// the other.
     pub(crate) gates: &'a [f32],
-    /// The state at the beginning.
+    /// The initial state.
     pub(crate) hidden: &'a [f32],
-    /// The memory of cells that have one.
+    /// The cell memory, of cells that have one.
     pub(crate) cells: &'a [f32],
-    /// What results are multiplied by, if they are.
+    /// Weight of the projection of results, if there is one.
     pub(crate) projection: Option<&'a [f32]>,
-    /// How many rows each time step has, the most first.
+    /// Number of rows of each time step, the most first.
     pub(crate) batch_sizes: &'a [i64],
 }
 
 impl Recurrent {
-    /// How many numbers the gates of a row are.
+    /// Number of elements of the gates of a row.
     pub(crate) fn gates(&self) -> usize {
         self.cell.gates() * self.hidden
     }
 
-    /// How many numbers a run needs besides.
+    /// Number of elements of the workspace of a run.
     pub(crate) fn workspace_len(&self) -> usize {
         let [gates, product, projected] = self.parts();
         let state = match self.keeps {
@@ -40,7 +42,7 @@ impl Recurrent {
         gates + product + projected + state
     }
 
-    /// How many numbers a row remembers besides its state.
+    /// Number of elements of the cell memory of a row.
     fn cells(&self) -> usize {
         match self.cell {
             Cell::Lstm => self.hidden,
@@ -62,7 +64,7 @@ impl Recurrent {
         [gates, product([self.gates(), self.width]), projected]
     }
 
-    /// Whether the time steps are such as there can be.
+    /// Whether the numbers of rows of the time steps are valid.
     pub(crate) fn fits(&self, rows: usize, batch_sizes: &[i64]) -> bool {
         let sum = batch_sizes
             .iter()
@@ -73,8 +75,9 @@ impl Recurrent {
             && sum == Some(rows as i64)
     }
 
-    /// Writes a row for each row of each time step, and behind them the last state, and the last memory of the cells,
-    /// if they are kept. `linear` is the product with the state, packed for so many rows as the state has.
+    /// Writes a row for each row of each time step, and after them the last state and cell memory,
+    /// if they are kept. `linear` is the product with the state, packed for as many rows as the
+    /// state has.
     pub(crate) fn run(
         &self,
         operands: &Operands<'_>,
@@ -136,7 +139,7 @@ impl Recurrent {
         }
     }
 
-    /// The functions of the gates, for rows of them.
+    /// Applies the functions of the gates to rows.
     fn rows(&self, given: &[f32], own: &mut [f32], cells: &mut [f32], state: &mut [f32]) {
         let (hidden, gates) = (self.hidden, self.gates());
         let count = match thread_count() {
@@ -170,19 +173,19 @@ fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
 }
 
-/// The exponential function: wrong by up to two in the last place, and never infinite.
+/// The exponential function: with an error of up to two in the last place, and never infinite.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
-    /// Adding it leaves an integer, the nearest one, in the lowest bits: 1.5 * 2^23.
+    /// Adding it leaves the nearest integer in the lowest bits: 1.5 * 2^23.
     const ROUND: f32 = 12_582_912.0;
-    /// The logarithm of 2, in two parts, of which the first has few bits.
+    /// The logarithm of 2 as a sum of two numbers, the first with few bits.
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
     let x = x.clamp(-87.0, 88.0);
     let rounded = x.mul_add(std::f32::consts::LOG2_E, ROUND);
     let count = rounded - ROUND;
     let rest = count.mul_add(-LN_2[0], x);
     let rest = count.mul_add(-LN_2[1], rest);
-    // The first terms of the series: what is left out is less than 6e-9.
+    // The first terms of the series: the omitted ones are less than 6e-9.
     let mut sum = 1.0 / 5040.0;
     for term in [720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0] {
         sum = rest.mul_add(sum, 1.0 / term);
@@ -197,7 +200,8 @@ fn sigmoid(x: f32) -> f32 {
 
 #[inline(always)]
 fn tanh(x: f32) -> f32 {
-    // Near zero the series, of which less than 1e-7 is left out; elsewhere nothing is lost.
+    // Near zero the series, whose omitted terms are less than 1e-7; elsewhere there is no
+    // cancellation.
     let square = x * x;
     let mut sum = 62.0 / 2835.0;
     for term in [-17.0 / 315.0, 2.0 / 15.0, -1.0 / 3.0] {
@@ -220,8 +224,8 @@ fn lstm(hidden: usize, given: &[f32], own: &[f32], cells: &mut [f32], state: &mu
     }
 }
 
-/// Gates of input, forgetting, cell and output. A function of its own, so that the compiler knows that what is written is
-/// not what is read.
+/// Input, forget, cell and output gates. A function of its own, so that the compiler sees that
+/// inputs and outputs do not overlap.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn lstm_row(given: &[f32], own: &[f32], cells: &mut [f32], state: &mut [f32]) {
     let len = cells.len();
@@ -247,7 +251,7 @@ fn gru(hidden: usize, given: &[f32], own: &[f32], state: &mut [f32]) {
     }
 }
 
-/// Gates of resetting, updating and what is new.
+/// Reset, update and new gates.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn gru_row(given: &[f32], own: &[f32], state: &mut [f32]) {
     let len = state.len();

@@ -22,7 +22,7 @@ pub fn reduce(
     let count: usize = dims.iter().map(|&dim| shape[dim]).product();
     let rank = shape.len();
     if count == 0 {
-        // Of nothing; extremes of nothing are refused when a program is made.
+        // Empty reductions; extremes of them are refused when a program is made.
         return out.fill(if reduction == Reduction::Sum {
             0.0
         } else {
@@ -46,7 +46,7 @@ pub fn reduce(
         Reduction::Min => f32::INFINITY,
     };
     out.fill(start);
-    // Steps in the result along the dimensions of the input: none along those that go.
+    // Strides in the result along the dimensions of the input: 0 along those that are reduced.
     let mut strides: SmallVec<[usize; 6]> = SmallVec::from_elem(0, rank);
     let mut step = 1;
     for at in (0..rank).rev() {
@@ -87,7 +87,7 @@ pub fn reduce(
     mean(reduction, count, out);
 }
 
-/// Makes sums of `count` elements means, if those are wanted.
+/// Divides sums of `count` elements by that, if means are wanted.
 fn mean(reduction: Reduction, count: usize, out: &mut [f32]) {
     if reduction == Reduction::Mean {
         let count = count as f32;
@@ -114,8 +114,8 @@ pub(crate) fn of_row(reduction: Reduction, row: &[f32]) -> f32 {
     }
 }
 
-/// The place of the largest or smallest of each row of `row` elements: the first of several, and the first NaN where
-/// there is one.
+/// The position of the largest or smallest element of each row of `row` elements: the first of
+/// several, or the first NaN if there is one.
 pub(crate) fn places(reduction: Reduction, input: &[f32], row: usize, out: &mut [i64]) {
     out.par_iter_mut()
         .zip(input.par_chunks(row))
@@ -123,7 +123,7 @@ pub(crate) fn places(reduction: Reduction, input: &[f32], row: usize, out: &mut 
         .spread(|(out, row)| {
             let extreme = extreme(reduction, row);
             let is_it = |x: f32| x == extreme || x.is_nan();
-            // A piece at a time: whether it is there takes less than where.
+            // A piece at a time: a test for its presence is faster than a search.
             let has = |piece: &[f32]| piece.iter().fold(false, |has, &x| has | is_it(x));
             let pieces = row.chunks(64);
             let before = pieces.take_while(|piece| !has(piece)).count() * 64;
@@ -132,11 +132,11 @@ pub(crate) fn places(reduction: Reduction, input: &[f32], row: usize, out: &mut 
         });
 }
 
-/// The largest or smallest of a row, NaN if there is one.
+/// The largest or smallest element of a row; NaN if there is one.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn extreme(reduction: Reduction, row: &[f32]) -> f32 {
     const LANES: usize = 64;
-    /// Combines the second half of what is left with the first, until there is one.
+    /// Combines the second half of the lanes with the first, until there is one.
     macro_rules! halved {
         ($lanes:expr, $f:expr) => {{
             for half in [32, 16, 8, 4, 2, 1] {
@@ -152,7 +152,7 @@ fn extreme(reduction: Reduction, row: &[f32]) -> f32 {
         ($f:expr) => {{
             let (whole, rest) = row.as_chunks::<LANES>();
             let (mut own, mut all) = (None, 0.0);
-            // NaN is looked for by sums, so that an extreme is one instruction: a sum of NaN is NaN.
+            // NaN is found by sums, so that an extreme is one instruction: a sum with NaN is NaN.
             if let Some((first, more)) = whole.split_first() {
                 let (mut lanes, mut sums) = (*first, *first);
                 for chunk in more {
@@ -175,7 +175,7 @@ fn extreme(reduction: Reduction, row: &[f32]) -> f32 {
         Reduction::Min => of!(|a: f32, b: f32| if b < a { b } else { a }),
         _ => of!(|a: f32, b: f32| if b > a { b } else { a }),
     };
-    // The sum of opposite infinities is, too.
+    // The sum of opposite infinities is NaN, too.
     match sum.is_nan() && row.iter().fold(false, |is_nan, x| is_nan | x.is_nan()) {
         true => f32::NAN,
         false => own,
@@ -185,8 +185,8 @@ fn extreme(reduction: Reduction, row: &[f32]) -> f32 {
 /// Combines rows of as many elements as `out` has with it.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn combine_many(reduction: Reduction, out: &mut [f32], rows: &[f32]) {
-    /// Rows that are combined with each other first: `out` is read and written once for all of them, and sums have
-    /// smaller errors.
+    /// Number of rows that are combined with each other first: `out` is read and written once for
+    /// all of them, and sums have smaller errors.
     const TOGETHER: usize = 8;
     let row = out.len();
     macro_rules! each {

@@ -1,4 +1,4 @@
-//! Images of other sizes, one dimension at a time.
+//! Resampling along one dimension at a time.
 
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -7,8 +7,8 @@ use super::GRAIN;
 use crate::general::Taps;
 use crate::spread::Spread;
 
-/// Weighted sums of rows of `inner` elements, of which there are `size` in a block: `taps` says for each row of the
-/// result of which, and how much of them.
+/// Weighted sums of rows of `inner` elements, in blocks of `size` rows: `taps` has, for each row of
+/// the result, the rows and their weights.
 pub(crate) fn resample(input: &[f32], size: usize, inner: usize, taps: &Taps, out: &mut [f32]) {
     if out.is_empty() || taps.is_empty() {
         return;
@@ -65,7 +65,8 @@ fn add(from: &[f32], weight: f32, out: &mut [f32]) {
     }
 }
 
-/// Taps within a line, as many for each element as most have; those that have fewer come last.
+/// Taps within a line, with the same number for all elements but the last ones, which may have
+/// fewer.
 enum Line {
     Copies(Vec<i64>),
     Two(Vec<[(u32, f32); 2]>),
@@ -103,7 +104,7 @@ impl Line {
     }
 }
 
-/// The taps of the first elements, as far as each has `N`.
+/// The taps of the leading elements, as long as each has `N`.
 fn several<const N: usize>(taps: &Taps) -> Vec<[(u32, f32); N]> {
     let whole = taps.iter().take_while(|own| own.len() == N);
     whole

@@ -1,18 +1,18 @@
-//! Images laid out so that each element of a kernel reads one run of elements.
+//! Images laid out so that each element of a kernel reads one contiguous run.
 //!
-//! A plane is copied into as many planes as the kernel's steps have phases, with zeros around. An
-//! element of the kernel then reads a run that begins at a fixed place, however wide the image is and
-//! however far the kernel moves, and the result is a sum over shifted runs. Rows of the result are
-//! `pitch` apart; what lies between them is of no use.
+//! A plane is copied into one plane for each phase of the strides, with zeros around. An element of
+//! the kernel then reads a run that begins at a fixed offset, for any width and stride, and the
+//! result is a sum over shifted runs. Rows of the result are `pitch` apart; the elements between
+//! them are not used.
 
 use super::conv::ConvShape;
 
-/// Where the runs of a convolution lie.
+/// Layout of the runs of a convolution.
 #[derive(Clone, Debug)]
 pub(super) struct Shifted {
-    /// By element of the kernel, where in the planes its run begins.
+    /// By element of the kernel, the offset of its run in the planes.
     pub(super) taps: Vec<usize>,
-    /// Phases of rows and columns.
+    /// Numbers of phases of rows and columns.
     phases: [usize; 2],
     rows: usize,
     pitch: usize,
@@ -50,12 +50,12 @@ impl Shifted {
         }
     }
 
-    /// How many elements the planes of an image take.
+    /// Number of elements of the planes of an image.
     pub(super) fn planes_len(&self) -> usize {
         self.rows * self.pitch * self.phases[0] * self.phases[1]
     }
 
-    /// How long a run is: a result, with what lies between its rows.
+    /// Length of a run: a result, with the elements between its rows.
     pub(super) fn run_len(&self) -> usize {
         (self.result[0] - 1) * self.pitch + self.result[1]
     }
@@ -82,7 +82,7 @@ impl Shifted {
                 continue;
             }
             for phase_x in 0..stride_x {
-                // The first element of the row that is of this phase.
+                // The first element of the row that belongs to this phase.
                 let skip = (phase_x + stride_x - left % stride_x) % stride_x;
                 let start = (left + skip) / stride_x;
                 if start >= self.pitch || skip >= columns {

@@ -1,8 +1,8 @@
-//! Products of small matrices, by the thread that asks for them.
+//! Products of small matrices, on the calling thread.
 //!
-//! rten-gemm asks rayon how many threads there are, however small a product is, and so starts some where there are
-//! none. Small products need neither them nor blocks for caches: the second matrix is read where it is, and tiles of
-//! the result are summed in registers.
+//! rten-gemm asks rayon for the number of threads, however small a product is, and so starts
+//! threads where there are none. Small products need neither threads nor blocking for caches: the
+//! second matrix is read where it is, and tiles of the result are summed in registers.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -12,26 +12,26 @@ use rten_simd::{Isa, SimdOp};
 
 use super::matmul::Product;
 
-/// From how many products of numbers on a matrix is rten-gemm's.
+/// From this many multiplications on, a product is left to rten-gemm.
 ///
-/// On one thread of an AMD EPYC with AVX-512, 64 x 64 x 64 took 4.7 µs here and 5.2 there, 16 x 64 x 16 0.3 and 1.6,
-/// 1 x 256 x 256 4.6 and 4.4, 16 x 144 x 196 10 and 15, but 1 x 512 x 512 22 and 17. From here on blocks for caches
-/// tell, and several threads are worth it.
+/// On one thread of an AMD EPYC with AVX-512, 64 x 64 x 64 took 4.7 µs here and 5.2 there, 16 x 64
+/// x 16 0.3 and 1.6, 1 x 256 x 256 4.6 and 4.4, 16 x 144 x 196 10 and 15, but 1 x 512 x 512 22 and
+/// 17. From here on blocking for caches makes a difference, and several threads are worth it.
 const LIMIT: usize = 512 * 1024;
 
-/// Up to how many rows each element is computed on its own, where both matrices lie along the depth: with so few, what
-/// tiles save is less than what putting columns together for them takes.
+/// Up to this many rows, each element is computed by itself, where both matrices are contiguous
+/// along the depth: with so few, tiles save less than packing columns for them costs.
 const FEW: usize = 7;
 
 /// Rows of a tile.
 const ROWS: usize = 6;
-/// Vectors of a tile's row.
+/// Vectors of a row of a tile.
 const VECTORS: usize = 2;
-/// Elements of a tile's row at most.
+/// Largest number of elements of a row of a tile.
 const WIDEST: usize = VECTORS * 16;
 
 thread_local! {
-    /// Columns of the second matrix, put together for a tile.
+    /// Columns of the second matrix, packed for a tile.
     static PACKED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -86,7 +86,7 @@ impl SimdOp for Small<'_> {
 }
 
 impl Small<'_> {
-    /// Each element of the result on its own, where both matrices have in a row what it is the sum of.
+    /// Computes each element by itself, where rows of both matrices are contiguous along the depth.
     #[inline(always)]
     fn dots<I: Isa>(&mut self, isa: I) {
         let depth = self.product.depth;
@@ -98,7 +98,7 @@ impl Small<'_> {
         }
     }
 
-    /// The columns of `V` vectors, beginning with `first`; fewer, if there are no more.
+    /// Computes the columns of `V` vectors from `first` on; fewer, if there are no more.
     #[inline(always)]
     fn columns<I: Isa, const V: usize>(&mut self, isa: I, first: usize) {
         let product = self.product;
@@ -139,7 +139,7 @@ impl Small<'_> {
     }
 }
 
-/// Puts columns of the second matrix together, with zeros up to `width`.
+/// Packs columns of the second matrix, with zeros up to `width`.
 fn pack(
     product: &Product<'_>,
     b: &[f32],
@@ -152,7 +152,7 @@ fn pack(
     packed.resize(product.depth * width, 0.0);
     if product.transposed {
         let own = &b[columns.start * product.depth..columns.end * product.depth];
-        // Some rows of the depth of all columns at a time, so that whole lines are written.
+        // A part of the depth of all columns at a time, so that whole cache lines are written.
         for start in (0..product.depth).step_by(16) {
             let end = product.depth.min(start + 16);
             for (at, column) in own.chunks_exact(product.depth).enumerate() {
@@ -172,10 +172,10 @@ fn pack(
 /// Some rows of the first matrix, and columns of the second.
 struct Tile<'a> {
     a: &'a [f32],
-    /// From a row to the next, and along the depth.
+    /// Strides of the first matrix: from a row to the next, and along the depth.
     steps: [usize; 2],
     b: &'a [f32],
-    /// From a row of the columns to the next.
+    /// Elements from a row of the columns to the next.
     pitch: usize,
     depth: usize,
     scale: f32,
@@ -183,7 +183,8 @@ struct Tile<'a> {
 
 impl Tile<'_> {
     /// Writes rows of the result.
-    // Loops over ranges, as in the tiles of blocks: they are unrolled before sums are put in registers.
+    // Loops over ranges, as in the tiles of blocks: they are unrolled before sums are put in
+    // registers.
     #[expect(clippy::needless_range_loop, reason = "iterators are not unrolled")]
     #[inline(always)]
     fn run<'o, I: Isa, const P: usize, const V: usize>(
@@ -227,7 +228,7 @@ impl Tile<'_> {
     }
 }
 
-/// The sum of products of the elements of two rows.
+/// The dot product of two rows.
 #[inline(always)]
 fn dot<I: Isa>(isa: I, a: &[f32], b: &[f32]) -> f32 {
     const SUMS: usize = 4;

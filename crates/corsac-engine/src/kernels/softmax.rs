@@ -12,7 +12,7 @@ use super::normalise::{COST, LANES, SHORT, TOGETHER, each, folded, sum};
 use super::over::Over;
 use crate::program::Binary;
 
-/// How many columns are computed together.
+/// Number of columns that are computed together.
 const COLUMNS: usize = 256;
 
 /// Softmax of each row of `row` elements.
@@ -41,14 +41,14 @@ pub fn softmax_rows(over: &Over<'_>, out: &mut [f32], row: usize, log: bool) {
     });
 }
 
-/// Softmax of one row: of `from`, or of what is there.
+/// Softmax of one row: of `from`, or in place.
 struct LongRow<'a> {
     from: Option<&'a [f32]>,
     row: &'a mut [f32],
     log: bool,
 }
 
-/// Vectors that are worked on at a time, so that none waits for another.
+/// Number of vectors that are processed at a time, so that none waits for another.
 const ABREAST: usize = 4;
 
 impl SimdOp for LongRow<'_> {
@@ -62,7 +62,7 @@ impl SimdOp for LongRow<'_> {
         let whole = total / (ABREAST * len) * ABREAST * len;
         let infinity = ops.splat(f32::NEG_INFINITY);
 
-        // NaN may be left out here: it makes the sum NaN.
+        // NaN may be ignored here: it makes the sum NaN.
         let mut most = [infinity; ABREAST];
         for at in (0..whole).step_by(ABREAST * len) {
             let all = ops.load_many::<ABREAST>(&from.unwrap_or(row)[at..]);
@@ -123,7 +123,7 @@ impl SimdOp for LongRow<'_> {
     }
 }
 
-/// Writes a vector, or as much of it as there is room for.
+/// Writes a vector, or as much of it as fits.
 #[inline(always)]
 fn put<S: Simd<Elem = f32>>(to: &mut [f32], vector: S) {
     let vector = vector.to_array();
@@ -131,7 +131,7 @@ fn put<S: Simd<Elem = f32>>(to: &mut [f32], vector: S) {
     to[..count].copy_from_slice(&vector.as_ref()[..count]);
 }
 
-/// Powers of e, of what is not positive.
+/// Powers of e of numbers that are not positive.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn to_powers(data: &mut [f32]) {
     data.iter_mut()
@@ -141,7 +141,8 @@ fn to_powers(data: &mut [f32]) {
 /// Subtracts the largest element of each row.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn move_below_zero(rows: &mut [f32], row: usize) {
-    // As integers in the same order, whose maximum may be taken in any: NaN is beyond infinity, or makes the sum NaN.
+    // As integers with the same order, whose maximum is the same in any order of evaluation: NaN is
+    // beyond infinity, or makes the sum NaN.
     let ordered = |bits: i32| bits ^ ((bits >> 31) & i32::MAX);
     for row in rows.chunks_exact_mut(row) {
         let (whole, rest) = row.as_chunks::<LANES>();
@@ -170,7 +171,7 @@ fn divide_by_sums(rows: &mut [f32], row: usize) {
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn subtract_logarithms(rows: &mut [f32], powers: &[f32], row: usize) {
-    // All at once: a logarithm alone takes as long as a row.
+    // All logarithms at once: a single one takes as long as a row.
     let mut logarithms = [0.0; TOGETHER];
     let logarithms = &mut logarithms[..rows.len() / row];
     for (logarithm, powers) in logarithms.iter_mut().zip(powers.chunks_exact(row)) {
@@ -182,7 +183,7 @@ fn subtract_logarithms(rows: &mut [f32], powers: &[f32], row: usize) {
     }
 }
 
-/// Softmax along a dimension of `size` elements that lie `inner` apart.
+/// Softmax along a dimension of `size` elements with stride `inner`.
 pub fn softmax_strided(over: &Over<'_>, out: &mut [f32], size: usize, inner: usize, log: bool) {
     if inner == 1 {
         return softmax_rows(over, out, size, log);

@@ -1,5 +1,5 @@
-//! Convolutions in any number of dimensions up to three, and transposed ones: a product of matrices,
-//! and elements moved to or from where windows have them.
+//! Convolutions in up to three dimensions, and transposed ones: a product of matrices, and a copy
+//! of elements from or to the places of windows.
 
 use std::ops::Range;
 
@@ -9,14 +9,14 @@ use super::matmul::Product;
 use crate::lines::zeros;
 use crate::spread::Spread;
 
-/// A convolution over volumes; lines and images have sizes of 1 in front.
+/// A convolution over volumes; lines and images have leading sizes of 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
     /// Channels of the image, in all groups.
     pub channels: usize,
     /// Channels of the result, in all groups.
     pub out_channels: usize,
-    /// Groups of channels that do not see each other.
+    /// Number of groups of channels that are independent of each other.
     pub groups: usize,
     /// Sizes of the image.
     pub input: [usize; 3],
@@ -24,13 +24,13 @@ pub struct Volume {
     pub output: [usize; 3],
     /// Sizes of the kernel.
     pub kernel: [usize; 3],
-    /// From one window to the next.
+    /// Stride of windows.
     pub stride: [usize; 3],
     /// Zeros before the image.
     pub padding: [usize; 3],
-    /// From one element of the kernel to the next.
+    /// Stride of the elements of the kernel.
     pub dilation: [usize; 3],
-    /// Whether it is the transposed one: windows are those of the result.
+    /// Whether it is transposed: the windows lie in the result.
     pub transposed: bool,
 }
 
@@ -58,7 +58,8 @@ impl Volume {
         let places = if self.transposed { image } else { result };
         let rows = taps * if self.transposed { own_out } else { own };
         let product = self.product();
-        // What is large is divided among threads by itself, and is not in memory for several images at once.
+        // Large products are divided among threads themselves, and are in memory for one image at a
+        // time.
         let together = if product.is_small() { 1 } else { usize::MAX };
         let scratch = || {
             let made = if self.transposed { 0 } else { own_out * result };
@@ -109,8 +110,8 @@ impl Volume {
             .spread_with(scratch, one);
     }
 
-    /// The product for each group of each image: of weights and columns that windows see, or of transposed weights
-    /// and the image, which makes the columns.
+    /// The product for each group of each image: of weights and the columns of windows, or of
+    /// transposed weights and the image, which gives the columns.
     pub(crate) fn product(&self) -> Product<'static> {
         let size = |sizes: &[usize; 3]| sizes.iter().product::<usize>();
         let (own, own_out) = (self.channels / self.groups, self.out_channels / self.groups);
@@ -130,10 +131,10 @@ impl Volume {
         }
     }
 
-    /// Calls `visit` with a channel, a place in the larger volume and columns, for all rows that windows
-    /// reach: from one column to the next it is a stride there.
+    /// Calls `visit` with a channel, a position in the larger volume and columns, for all rows in
+    /// the reach of windows: consecutive columns are a stride apart there.
     fn each(&self, mut visit: impl FnMut(usize, usize, Range<usize>)) {
-        // Windows lie in the image, or in the result of the transposed one.
+        // Windows lie in the image, or in the result of a transposed convolution.
         let (whole, windows, channels) = match self.transposed {
             true => (self.output, self.input, self.out_channels / self.groups),
             false => (self.input, self.output, self.channels / self.groups),
@@ -143,7 +144,8 @@ impl Volume {
             at.checked_sub(self.padding[dim])
                 .filter(|&at| at < whole[dim])
         };
-        // Which windows have this element of the kernel inside, and where it is in the first of them.
+        // The windows for which this element of the kernel is inside, and its position in the first
+        // of them.
         let inside = |tap: usize| {
             let (at, step) = (tap * self.dilation[2], self.stride[2]);
             let first = self.padding[2].saturating_sub(at).div_ceil(step);

@@ -1,4 +1,4 @@
-//! Elements in other places: repeated, stacked, in windows, turned, or masked by where they are.
+//! Operators that rearrange elements: repeat, stack, windows, flips, and masks by position.
 
 use smallvec::SmallVec;
 
@@ -9,7 +9,7 @@ use crate::general::{Comparison, General, Scalar};
 use crate::program::{Element, Op, ValueId};
 
 impl Lowerer<'_, '_> {
-    /// The windows of images, a column for each.
+    /// The windows of images, one column for each.
     pub(super) fn windows(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let input = call.tensor("input")?;
         let sizes = |param: &str, default| call.pair(param, default);
@@ -189,7 +189,7 @@ impl Lowerer<'_, '_> {
         Ok(self.alias(value, result))
     }
 
-    /// Elements on one side of a diagonal; zeros on the other.
+    /// The elements on one side of a diagonal; zeros on the other.
     pub(super) fn triangle(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let input = call.tensor("input")?;
         let shape = self.shape(input);

@@ -1,4 +1,4 @@
-//! Attention: products, a softmax, products.
+//! Lowering of attention: products, a softmax, products.
 
 use corsac_ops::shape::Value;
 use smallvec::SmallVec;
@@ -9,12 +9,12 @@ use super::{Lowered, Lowerer, Reason};
 use crate::general::{General, Scalar};
 use crate::program::{Binary, Element, Op, ValueId};
 
-/// What is not attended to.
+/// Mask of the scores of attention.
 enum Mask {
     None,
-    /// What comes later.
+    /// Keys after the query are masked.
     Causal,
-    /// What is false, or what is added to scores.
+    /// A boolean mask, false where keys are masked, or numbers that are added to scores.
     Tensor(ValueId),
 }
 
@@ -48,7 +48,7 @@ impl Lowerer<'_, '_> {
         if !grouped || q[heads] == k[kept] {
             return self.attend(query, key, value, mask, scale);
         }
-        // Each head of the key belongs to several of the query, side by side.
+        // Grouped queries: each head of the key serves several adjacent heads of the query.
         if k[kept] == 0 || q[heads] % k[kept] != 0 {
             return Err(format!("{} heads for {}", q[heads], k[kept]));
         }
@@ -123,7 +123,7 @@ impl Lowerer<'_, '_> {
                     let sum = Op::Binary(Binary::Add);
                     weights = self.emit(sum, [weights, mask], scores.clone());
                 }
-                // Rows of which nothing is seen are 0.
+                // Rows whose keys are all masked are 0.
                 Op::General(General::SafeSoftmax)
             }
         };
@@ -131,8 +131,7 @@ impl Lowerer<'_, '_> {
         self.matmul(weights, value)
     }
 
-    /// `nn.MultiheadAttention` of a sequence with itself, without the weights of attention in the
-    /// result.
+    /// `nn.MultiheadAttention` of a sequence with itself; the attention weights are not returned.
     pub(super) fn multihead(&mut self, call: &Call) -> Result<Lowered, Reason> {
         let input = call.tensor("query")?;
         if call.tensor("key")? != input || call.tensor("value")? != input {
@@ -166,7 +165,7 @@ impl Lowerer<'_, '_> {
         let inputs = [input, weight].into_iter();
         let inputs = inputs.chain(call.optional("in_proj_bias")?);
         let all = self.emit(Op::Linear, inputs, [outer, inner, 3 * width]);
-        // Batch and sequence, wherever they are.
+        // Strides of batch and sequence, in either order.
         let row = 3 * width;
         let (batch, sequence) = match call.flag("batch_first", false)? {
             true => ([outer, inner * row], [inner, row]),
@@ -183,7 +182,7 @@ impl Lowerer<'_, '_> {
         };
         let (query, key, value) = (part(0), part(1), part(2));
         let mixed = self.attend(query, key, value, Mask::None, None)?;
-        // From [batch, heads, sequence, own] to what the input looks like.
+        // From [batch, heads, sequence, own] to the layout of the input.
         let (of_batch, of_head, of_row) = (width * sequence[0], own * sequence[0], own);
         let (first, second) = match call.flag("batch_first", false)? {
             true => (of_batch, of_row),

@@ -1,4 +1,4 @@
-//! A call with its operands in the order of the operator's parameters.
+//! A call with its operands by the parameters of the operator.
 
 use corsac_ir::{Arg, NodeId};
 use corsac_ops::shape::{Given, Value};
@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::{Lowered, Lowerer, Reason};
 use crate::program::ValueId;
 
-/// A call of an operator that has a rule for its types, with operands by the rule's parameters.
+/// A call of an operator that has a type rule, with operands by the parameters of the rule.
 pub(super) struct Call {
     /// The operator.
     pub(super) name: &'static str,
@@ -18,8 +18,8 @@ pub(super) struct Call {
     pub(super) first_type: Value,
 }
 
-/// Attributes of modules that the function behind them takes, although rules for types need not
-/// know them.
+/// Attributes of modules that the corresponding function takes as arguments, although type rules
+/// need not read them.
 const ATTRIBUTES: &[&str] = &[
     "add_zero_attn",
     "bias_k",
@@ -34,7 +34,7 @@ const ATTRIBUTES: &[&str] = &[
 ];
 
 impl Call {
-    /// What `node` calls, with its operands.
+    /// The call of `node`, with its operands.
     pub(super) fn of(lowerer: &mut Lowerer<'_, '_>, node: NodeId) -> Result<Self, Reason> {
         let view = lowerer.graph.node(node);
         let binding = lowerer.types.binding(lowerer.graph, view)?;
@@ -115,7 +115,7 @@ impl Call {
         }
     }
 
-    /// The tensor given for a parameter, if one was.
+    /// The tensor given for a parameter, if there is one.
     pub(super) fn optional(&self, param: &str) -> Result<Option<ValueId>, Reason> {
         match self.get(param) {
             None => Ok(None),
@@ -123,7 +123,7 @@ impl Call {
         }
     }
 
-    /// The tensors in a list.
+    /// The tensors of a list.
     pub(super) fn tensors(&self, param: &str) -> Result<Vec<ValueId>, Reason> {
         let Some(Lowered::Items(items)) = self.get(param) else {
             return Err(format!("{param} is no list of tensors"));
@@ -135,7 +135,7 @@ impl Call {
         items.iter().map(tensor).collect()
     }
 
-    /// What is known of a parameter before the program runs.
+    /// The value of a parameter that is known before the program runs.
     pub(super) fn known(&self, param: &str) -> Result<Option<&Value>, Reason> {
         match self.get(param) {
             None => Ok(None),
@@ -176,7 +176,7 @@ impl Call {
             .ok_or_else(|| format!("{param} is no list of integers"))
     }
 
-    /// A size for each of two dimensions.
+    /// A pair of sizes, or one for both dimensions.
     pub(super) fn pair(&self, param: &str, default: usize) -> Result<[usize; 2], Reason> {
         let wrong = || format!("{param} is no pair of sizes");
         let Some(ints) = self.ints(param)? else {
@@ -196,7 +196,7 @@ impl Call {
         wrapped(self.int(param)?.unwrap_or(default), rank)
     }
 
-    /// The dimensions that are given, in order: all if none are.
+    /// The dimensions that are given, in order: all if there are none.
     pub(super) fn dims(&self, rank: usize) -> Result<SmallVec<[usize; 4]>, Reason> {
         let mut dims: SmallVec<[usize; 4]> = match self.ints("dim")? {
             Some(dims) if !dims.is_empty() => dims
@@ -218,7 +218,7 @@ impl Call {
     }
 }
 
-/// The items as one list, known if all are.
+/// The items as one list, which is known if all items are.
 fn known_items(items: Vec<Lowered>) -> Lowered {
     let known = items.iter().map(|item| match item {
         Lowered::Known(value) => Some(value.clone()),
@@ -230,7 +230,7 @@ fn known_items(items: Vec<Lowered>) -> Lowered {
     }
 }
 
-/// A dimension counted from the end, if it is negative.
+/// A dimension, counted from the end if it is negative.
 pub(super) fn wrapped(dim: i64, rank: usize) -> Result<usize, Reason> {
     let len = rank.max(1) as i64;
     let at = if dim < 0 { dim + len } else { dim };

@@ -1,4 +1,4 @@
-//! Operators that are made of others.
+//! Operators that are composed of others.
 
 use corsac_ops::shape::Value;
 use smallvec::SmallVec;
@@ -10,7 +10,7 @@ use super::{Lowered, Lowerer, Reason};
 use crate::general::{Comparison, General, Scalar, Ternary};
 use crate::program::{Binary, Element, Op, Pool, Reduction, Unary, ValueId};
 
-/// Whether an operator of these only moves elements, whatever they are.
+/// Whether a composed operator only moves elements, of any type.
 pub(super) fn moves(name: &str) -> bool {
     matches!(
         name,
@@ -36,7 +36,7 @@ pub(super) fn moves(name: &str) -> bool {
 }
 
 impl Lowerer<'_, '_> {
-    /// Operators that are made of others; `None` for all others.
+    /// Lowers an operator that is composed of others; `None` for all others.
     pub(super) fn composed(&mut self, call: &Call) -> Result<Option<Lowered>, Reason> {
         let value = match call.name {
             "addcmul" | "addcdiv" => {
@@ -69,7 +69,7 @@ impl Lowerer<'_, '_> {
                 };
                 let weight = as_number(weight).ok_or("weight is no number")?;
                 let distance = self.pairwise(Binary::Sub, end, start)?;
-                // Source: `lerp` of PyTorch, from the end that is nearer.
+                // Source: `lerp` of PyTorch, from the nearer end.
                 if weight.abs() < 0.5 {
                     let part = self.scaled(distance, weight);
                     self.pairwise(Binary::Add, start, part)?
@@ -164,7 +164,7 @@ impl Lowerer<'_, '_> {
                 );
                 let mut order = vec![usize::MAX; rank];
                 for (&from, &to) in from.iter().zip(&to) {
-                    // A number has no dimension to move, though it takes 0 and -1.
+                    // A tensor without dimensions has none to move, though the call takes 0 and -1.
                     if let Some(slot) = order.get_mut(to) {
                         *slot = from;
                     }
@@ -196,7 +196,7 @@ impl Lowerer<'_, '_> {
                 let step = call.int("step")?.unwrap_or(1) as isize;
                 let view = View::of(&shape);
                 let mut strides = view.strides.clone();
-                // A tensor of no dimensions has one window.
+                // A tensor without dimensions has one window.
                 strides.push(strides.get(dim).copied().unwrap_or(1));
                 strides[dim] *= step;
                 self.copied(
@@ -284,7 +284,7 @@ impl Lowerer<'_, '_> {
         Ok(Some(Lowered::Tensor(value)))
     }
 
-    /// Of each pair of elements, after broadcasting.
+    /// A function of each pair of elements, after broadcasting.
     pub(super) fn pairwise(
         &mut self,
         function: Binary,
@@ -295,7 +295,7 @@ impl Lowerer<'_, '_> {
         Ok(self.emit(Op::Binary(function), [a, b], shape))
     }
 
-    /// Of each element.
+    /// A function of each element.
     pub(super) fn single(&mut self, function: Unary, value: ValueId) -> ValueId {
         let shape = self.shape(value);
         self.emit(Op::Unary(function), [value], shape)
@@ -320,7 +320,7 @@ impl Lowerer<'_, '_> {
         self.general(op, [value, number], Element::Bool, shape)
     }
 
-    /// Along dimensions, which stay with size 1.
+    /// A reduction along dimensions, which stay with size 1.
     pub(super) fn reduced(
         &mut self,
         reduction: Reduction,
@@ -353,7 +353,7 @@ impl Lowerer<'_, '_> {
         }
         let product = self.matmul(a, b)?;
         let product = self.scaled(product, alpha);
-        // What is multiplied by zero is not looked at: it may be NaN.
+        // The operand of a zero factor is ignored: it may be NaN.
         if beta == 0.0 {
             return Ok(product);
         }
@@ -361,7 +361,7 @@ impl Lowerer<'_, '_> {
         self.pairwise(Binary::Add, product, input)
     }
 
-    /// A function of three values in one step, if they and the result are of floating-point numbers.
+    /// A function of three values in one step, if they and the result hold floating-point numbers.
     fn ternary(
         &mut self,
         function: Ternary,
@@ -380,7 +380,7 @@ impl Lowerer<'_, '_> {
         )))
     }
 
-    /// Between numbers, as far as others say.
+    /// Linear interpolation between tensors, by a tensor.
     fn lerp(&mut self, start: ValueId, end: ValueId, weight: ValueId) -> Result<ValueId, Reason> {
         if let Some(found) = self.ternary(Ternary::Lerp, [start, end, weight])? {
             return Ok(found);
@@ -392,14 +392,14 @@ impl Lowerer<'_, '_> {
         let part = self.pairwise(Binary::Mul, distance, rest)?;
         let from_end = self.pairwise(Binary::Sub, end, part)?;
         let size = self.single(Unary::Abs, weight);
-        // Source: `lerp` of PyTorch, from the end that is nearer.
+        // Source: `lerp` of PyTorch, from the nearer end.
         let is_near = self.compared(Comparison::Lt, size, 0.5);
         self.choose(is_near, from_start, from_end)
     }
 }
 
 impl Lowerer<'_, '_> {
-    /// Windows over lines: over images of one row.
+    /// Pooling of lines, as images of one row.
     fn pool_of_lines(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let input = call.tensor("input")?;
         let (mut image, result) = (self.shape(input), self.result_shape()?);
@@ -453,7 +453,7 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// A result, and two that are for training: an error where they are read.
+/// A result, and two that are only for training: to read those is an error.
 fn first_of_three(value: ValueId) -> Lowered {
     Lowered::Items(vec![
         Lowered::Tensor(value),

@@ -1,4 +1,4 @@
-//! Sums of products by the names of dimensions.
+//! Einstein summation.
 
 use smallvec::SmallVec;
 
@@ -14,7 +14,7 @@ struct Named {
     letters: Vec<char>,
 }
 
-/// The dimensions of `...` have letters of their own, counted from the last one.
+/// The letter of a dimension of `...`, counted from the last one.
 fn of_ellipsis(from_last: usize) -> char {
     char::from_u32(0xE000 + from_last as u32).unwrap_or('\u{E000}')
 }
@@ -64,7 +64,7 @@ impl Lowerer<'_, '_> {
                     .collect(),
                 None => result.chars().collect(),
             },
-            // In alphabetic order, those that stand once.
+            // The letters that occur once, in alphabetic order.
             None => {
                 let all: Vec<char> = inputs.chars().filter(char::is_ascii_alphabetic).collect();
                 let mut once: Vec<char> = all
@@ -103,7 +103,7 @@ impl Lowerer<'_, '_> {
         Ok(self.alias(value, shape))
     }
 
-    /// Dimensions with one letter are one: the diagonal.
+    /// Replaces dimensions with the same letter by their diagonal.
     fn without_repeats(&mut self, mut named: Named) -> Result<Named, Reason> {
         loop {
             let letters = &named.letters;
@@ -147,9 +147,9 @@ impl Lowerer<'_, '_> {
         Ok(Named { value, letters })
     }
 
-    /// The product of two, summed over what both have and nobody keeps.
+    /// The product of two operands, summed over the common dimensions that are not in `keep`.
     fn product(&mut self, a: Named, b: Named, keep: &[char]) -> Result<Named, Reason> {
-        // What only one has and nobody keeps is summed before.
+        // Dimensions of one operand that are not in `keep` are summed first.
         let both =
             |other: &Named| -> Vec<char> { keep.iter().chain(&other.letters).copied().collect() };
         let (keep_a, keep_b) = (both(&b), both(&a));
@@ -161,7 +161,7 @@ impl Lowerer<'_, '_> {
         let mut groups: [Vec<char>; 4] = Default::default();
         for &c in &a.letters {
             let group = match (b.letters.contains(&c), keep.contains(&c)) {
-                // One that is broadcast is no pair of equal sizes.
+                // A broadcast dimension has another size in the other operand.
                 (true, false) if size(self, &a, c) != size(self, &b, c) => {
                     return Err("a sum over a dimension that is broadcast".to_owned());
                 }

@@ -1,4 +1,4 @@
-//! Elements and rows that integers and truth values name.
+//! Indexing by integers and booleans.
 
 use corsac_ir::DType;
 use corsac_ops::shape::Value;
@@ -11,7 +11,7 @@ use crate::general::{Arithmetic, General, Scalar};
 use crate::program::{Element, ValueId};
 
 impl Lowerer<'_, '_> {
-    /// Rows of `table` along `dim`: the dimensions of `indices` stand where `dim` was.
+    /// Slices of `table` along `dim`: the dimensions of `indices` replace `dim`.
     pub(super) fn rows(
         &mut self,
         table: ValueId,
@@ -65,7 +65,7 @@ impl Lowerer<'_, '_> {
                 Some(Lowered::Items(items)) => items
                     .iter()
                     .map(|item| match item {
-                        // An operator's `None` is Python's `:`.
+                        // `None` of an operator is `:` in Python.
                         Lowered::Known(Value::None) => Lowered::Known(all()),
                         other => other.clone(),
                     })
@@ -73,7 +73,7 @@ impl Lowerer<'_, '_> {
                 _ => return Err("an index that is not known".to_owned()),
             },
         };
-        // What is no tensor is a view, taken first.
+        // All other indices make a view, which is taken first.
         let basic: Vec<Value> = given
             .iter()
             .map(|item| match item {
@@ -88,7 +88,7 @@ impl Lowerer<'_, '_> {
         if basic.iter().any(|item| !is_all(item)) {
             input = self.basic_index(input, &basic)?;
         }
-        // Which dimensions of the view the tensors index.
+        // The dimensions of the view that tensors index.
         let rank = self.shape(input).len();
         let spread = rank + 1 - basic.len().min(rank + 1);
         let mut at = 0;
@@ -114,7 +114,8 @@ impl Lowerer<'_, '_> {
         if let [(dim, index)] = indices[..] {
             return self.rows(input, dim, index, true);
         }
-        // Several: the dimensions go to the front and become one, with one index for all.
+        // Several tensors: their dimensions move to the front and are merged into one, with one
+        // combined index.
         let own = self.shape(input);
         let dims: Vec<usize> = indices.iter().map(|&(dim, _)| dim).collect();
         let rest: Vec<usize> = (0..rank).filter(|dim| !dims.contains(dim)).collect();
@@ -131,7 +132,7 @@ impl Lowerer<'_, '_> {
         let mut flat: Option<ValueId> = None;
         for (number, &(_, index)) in indices.iter().enumerate() {
             let size = sizes[number];
-            // Counted from the front; an index that is out of range stays so.
+            // Negative indices are counted from the end; an index that is out of range stays so.
             let range = self.general(
                 General::Range {
                     start: Scalar::Int(0),
@@ -166,7 +167,7 @@ impl Lowerer<'_, '_> {
         };
         let flat = self.broadcast_to(flat, &shape);
         let value = self.rows(front, 0, flat, true)?;
-        // Where they stand side by side the result's dimensions take their place.
+        // If the indexed dimensions are adjacent, those of the result take their place.
         let adjacent = dims.windows(2).all(|pair| pair[1] == pair[0] + 1);
         let before = rest.iter().filter(|&&dim| dim < dims[0]).count();
         if !adjacent || before == 0 {

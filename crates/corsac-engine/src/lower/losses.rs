@@ -1,4 +1,4 @@
-//! Losses, and distances of vectors: made of other operators, as PyTorch makes them.
+//! Losses and distances of vectors, composed of other operators as in PyTorch.
 
 use corsac_ir::DType;
 use corsac_ops::shape::Value;
@@ -8,7 +8,7 @@ use super::{Lowered, Lowerer, Reason};
 use crate::general::{Comparison, General, Scalar};
 use crate::program::{Binary, Element, Op, Reduction, Unary, ValueId};
 
-/// What becomes of the losses of all elements.
+/// Reduction of the losses of all elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reduced {
     Each,
@@ -18,7 +18,7 @@ enum Reduced {
     BatchMean,
 }
 
-/// What makes a loss of a class smaller or larger.
+/// Class weighting and reduction of a loss.
 struct Classes {
     axis: usize,
     count: usize,
@@ -27,7 +27,7 @@ struct Classes {
 }
 
 impl Lowerer<'_, '_> {
-    /// Losses; `None` for all other operators.
+    /// Lowers a loss; `None` for all other operators.
     pub(super) fn loss(&mut self, call: &Call) -> Result<Option<Lowered>, Reason> {
         let value = match call.name {
             "mse_loss" | "l1_loss" | "smooth_l1_loss" | "huber_loss" => self.distance(call)?,
@@ -92,7 +92,7 @@ impl Lowerer<'_, '_> {
         self.reduced_by(call, value).map(Lowered::Tensor).map(Some)
     }
 
-    /// Floating-point numbers.
+    /// The operand `param`, if it holds floating-point numbers.
     fn numbers(&self, call: &Call, param: &str) -> Result<ValueId, Reason> {
         let value = call.tensor(param)?;
         match self.program.element(value) {
@@ -101,7 +101,7 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// The same of numbers of any type.
+    /// The operand `param`, converted to floating-point numbers.
     fn floats(&mut self, call: &Call, param: &str) -> Result<ValueId, Reason> {
         let value = call.tensor(param)?;
         Ok(self.cast(value, Element::F32))
@@ -121,7 +121,7 @@ impl Lowerer<'_, '_> {
         let own = match call.known("reduction")? {
             None => "mean",
             Some(Value::Str(text)) => text,
-            // As operators count them.
+            // Operators of PyTorch number the reductions.
             Some(number) => match as_int(number) {
                 Some(0) => "none",
                 Some(1) => "mean",
@@ -225,7 +225,8 @@ impl Lowerer<'_, '_> {
         let value = self.pairwise(Binary::Sub, left, right)?;
         let value = self.weighted(call, value)?;
         let value = self.reduced_by(call, value)?;
-        // PyTorch refuses what is no probability: so does an index that is out of range.
+        // PyTorch raises an error for inputs that are no probabilities: here an index that is then
+        // out of range raises it.
         let above = self.compared(Comparison::Ge, input, 0.0);
         let below = self.compared(Comparison::Le, input, 1.0);
         let shape = self.shape(input);
@@ -237,7 +238,7 @@ impl Lowerer<'_, '_> {
         let fold = General::Fold { folding, dims };
         let any = self.general(fold, [outside], Element::Bool, Vec::new());
         let index = self.cast(any, Element::I64);
-        // Adding this changes nothing, not even the sign of a zero.
+        // Adding -0.0 changes nothing, not even the sign of a zero.
         let nothing = self.constant(Scalar::Float(-0.0), Element::F32);
         let nothing = self.alias(nothing, vec![1]);
         let nothing = self.rows(nothing, 0, index, false)?;
@@ -297,7 +298,7 @@ impl Lowerer<'_, '_> {
         self.pairwise(Binary::Sub, input, product)
     }
 
-    /// `norm(a - b + eps)` along the last dimension, which goes unless it is to stay.
+    /// `norm(a - b + eps)` along the last dimension, which is removed unless it is kept.
     fn pair_distance(&mut self, call: &Call, a: ValueId, b: ValueId) -> Result<ValueId, Reason> {
         let p = call.number("p")?.unwrap_or(2.0);
         let eps = call.number("eps")?.unwrap_or(1e-6) as f32;
@@ -432,14 +433,14 @@ impl Lowerer<'_, '_> {
         Ok(Lowered::Tensor(self.alias(value, result)))
     }
 
-    /// A weight for each class, beside the input.
+    /// The class weights, shaped to broadcast with the input.
     fn beside(&mut self, classes: &Classes, rank: usize) -> Option<ValueId> {
         let mut own = vec![1; rank];
         own[classes.axis] = classes.count;
         classes.weight.map(|weight| self.alias(weight, own))
     }
 
-    /// The sum along the classes, without their dimension.
+    /// The sum over the classes, without their dimension.
     fn along_classes(&mut self, classes: &Classes, value: ValueId) -> ValueId {
         let sum = self.reduced(Reduction::Sum, value, &[classes.axis]);
         let mut shape = self.shape(sum);
@@ -495,7 +496,7 @@ impl Lowerer<'_, '_> {
         let first = self.constant(Scalar::Int(0), Element::I64);
         let index = self.choose(is_ignored, first, target)?;
         let zero = self.constant(Scalar::Float(0.0), Element::F32);
-        // How much each counts.
+        // The weight of each target.
         let one = match classes.weight {
             Some(weight) => self.rows(weight, 0, index, false)?,
             None => self.constant(Scalar::Float(1.0), Element::F32),
@@ -515,7 +516,7 @@ impl Lowerer<'_, '_> {
             Some(_) => self.pairwise(Binary::Mul, found, one)?,
             None => found,
         };
-        // What is ignored may be infinite.
+        // An ignored loss may be infinite.
         let each = self.choose(is_ignored, zero, weighted)?;
         let smooth = match smoothing > 0.0 {
             false => None,

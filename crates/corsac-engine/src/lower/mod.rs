@@ -1,9 +1,9 @@
-//! From a graph to a program.
+//! Lowering of a graph to a program.
 //!
 //! Every call becomes a few steps of the small set of operators; numbers and shapes that are known
-//! before the program runs become attributes of steps. What a call means is found by the name of its
-//! operator, whether it is spelled as a function, a method or a module of `torch.nn` ([`call`]);
-//! what becomes of it is in [`operators`] and [`views`].
+//! before the program runs become attributes of steps. The operator of a call is found by its name,
+//! whether it is written as a function, a method or a module of `torch.nn` ([`call`]); its lowering
+//! is in [`operators`] and [`views`].
 
 mod arrangement;
 mod attention;
@@ -38,7 +38,7 @@ pub(crate) use narrow::{of_32_bits, wrapped};
 use sharing::Sharing;
 use typed::element_of;
 
-/// A graph is no program for this engine.
+/// A graph that cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("node {name} ({target}) cannot be compiled: {reason}")]
 pub struct LowerError {
@@ -46,16 +46,16 @@ pub struct LowerError {
     pub node: NodeId,
     /// Its name.
     pub name: String,
-    /// What it calls.
+    /// The target of the call.
     pub target: String,
-    /// Why not.
+    /// The reason.
     pub reason: String,
 }
 
-/// Why a call cannot be lowered.
+/// The reason why a call cannot be lowered.
 type Reason = String;
 
-/// What has become of the value of a node.
+/// The lowered value of a node.
 #[derive(Clone, Debug)]
 enum Lowered {
     /// A tensor.
@@ -66,18 +66,19 @@ enum Lowered {
     Known(Value),
 }
 
-/// Makes a program of `graph`, all values of which `types` has found.
+/// Lowers `graph`, the types of all values of which are in `types`.
 ///
 /// # Errors
-/// The first node that this engine does not know, with the reason.
+/// The first node that is not supported, with the reason.
 pub fn lower(graph: &Graph, types: &Propagator<'_>) -> Result<Program, LowerError> {
     lower_by(Lowerer::new(graph, types), graph)
 }
 
-/// The same where calls may write to inputs, of which none shares memory with another or with a weight.
+/// Lowers `graph`, whose calls may write to inputs. No input shares memory with another or with a
+/// weight.
 ///
 /// # Errors
-/// As of [`lower`].
+/// As [`lower`].
 pub fn lower_with_writes(graph: &Graph, types: &Propagator<'_>) -> Result<Program, LowerError> {
     let mut lowerer = Lowerer::new(graph, types);
     lowerer.writes = true;
@@ -95,8 +96,8 @@ fn lower_by(mut lowerer: Lowerer<'_, '_>, graph: &Graph) -> Result<Program, Lowe
     Ok(lowerer.program)
 }
 
-/// Looks at every node of `graph` by itself: those that this engine does not know, and why. The
-/// others could be lowered if the values of these came from elsewhere.
+/// Lowers every node of `graph` by itself, and returns those that are not supported, with the
+/// reasons. The others could be lowered if the values of these were inputs.
 #[must_use]
 pub fn unsupported(graph: &Graph, types: &Propagator<'_>) -> Vec<(NodeId, String)> {
     let mut lowerer = Lowerer::new(graph, types);
@@ -121,17 +122,17 @@ struct Lowerer<'g, 'h> {
     weights: FxHashMap<Storage, ValueId>,
     /// The values whose elements are integers of fewer than 64 bits.
     narrow: FxHashMap<ValueId, DType>,
-    /// What nodes do.
+    /// The operators of nodes.
     catalogue: Catalogue<'g>,
-    /// Which values may share memory, once that was asked for.
+    /// Values that may share memory, computed at the first use.
     sharing: Option<Sharing>,
-    /// The node at hand.
+    /// The current node.
     node: NodeId,
-    /// How many values have been looked at.
+    /// Number of values whose sizes have been checked.
     checked: usize,
     /// Whether calls may write to inputs.
     writes: bool,
-    /// What the caller gets, and where that lies in the graph.
+    /// The values that are returned, with their storages in the graph.
     returned: Vec<(ValueId, Storage)>,
 }
 
@@ -163,7 +164,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             .position(|node| node == placeholder)
     }
 
-    /// Takes note of the inputs that were written to.
+    /// Records the inputs that were written to.
     fn note_written(&mut self) {
         let mut number = 0;
         for node in self.graph.nodes() {
@@ -182,7 +183,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         }
     }
 
-    /// That there can be as many elements as the values have that were added since this was called.
+    /// Checks that the values that were added since the last call do not have too many elements.
     fn check_sizes(&mut self, graph: &Graph) -> Result<(), LowerError> {
         let new = &self.program.values[self.checked..];
         self.checked = self.program.values.len();
@@ -207,7 +208,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         }
     }
 
-    /// A value that comes from elsewhere.
+    /// A value that is computed outside the program: an input.
     fn given(&mut self, value: &Value) -> Lowered {
         match value {
             Value::Tensor(tensor) => match sizes(tensor) {
@@ -235,14 +236,14 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         let view = self.graph.node(node);
         let lowered = match view.op() {
             GraphOp::Placeholder if self.types.value(node).as_tensor().is_none() => {
-                // A default value, or a number that the program is compiled for.
+                // A default value, or a number for which the program is specialised.
                 self.known(self.types.value(node))?
             }
             GraphOp::Placeholder => {
                 let tensor = tensor_of(self.types.value(node))?;
                 self.input(tensor, sizes(tensor)?)
             }
-            // What this engine cannot hold is no obstacle until a step reads it.
+            // An attribute that the engine cannot hold is no error until a step reads it.
             GraphOp::GetAttr => match self.types.value(node) {
                 value @ Value::Tensor(tensor) if sizes(tensor).is_err() => {
                     Lowered::Known(value.clone())
@@ -279,7 +280,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         Ok(())
     }
 
-    /// Calls that give no tensor are left out of programs, so that none may write to one.
+    /// Calls that return no tensor are left out of programs, so that they must not write to one.
     fn check_writes(&mut self, node: NodeId) -> Result<(), Reason> {
         let effects = self.catalogue.effects(self.graph, node);
         effects.mutates.first().map_or(Ok(()), |&written| {
@@ -302,7 +303,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         Ok(lowered)
     }
 
-    /// What a call gives, in the elements of the engine.
+    /// The result of a call, in element types of the engine.
     fn computed(&mut self, call: &mut Call) -> Result<Lowered, Reason> {
         self.check_numbers(call)?;
         if let Some(lowered) = self.typed(call)? {
@@ -315,7 +316,8 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         self.operator(call)
     }
 
-    /// That PyTorch takes such arguments: rules know one list of parameters for all overloads.
+    /// Checks that PyTorch accepts such arguments: type rules have one list of parameters for all
+    /// overloads.
     fn check_arguments(&self, node: NodeId) -> Result<(), Reason> {
         let view = self.graph.node(node);
         let keywords = view.kwargs().iter();
@@ -326,13 +328,13 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         }
     }
 
-    /// That a call writes to its first argument alone, which its result is then.
+    /// Checks that a call writes to its first argument alone, which is then its result.
     fn check_effects(&mut self, node: NodeId, call: &Call) -> Result<(), Reason> {
         let (graph, types) = (self.graph, self.types);
         let truth = |arg: &Arg| truth(&types.argument(graph, arg));
         let effects = self.catalogue.effects_given(graph, node, &truth);
         if effects.opaque {
-            // Functions that rules know and effects do not: they write to nothing.
+            // Functions with type rules but without effects: they write to nothing.
             return Ok(());
         }
         let first = self.graph.node(node).args().first().and_then(Arg::as_node);
@@ -346,7 +348,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         }
     }
 
-    /// That steps give what the call does, by its types.
+    /// Checks that the result has the types of the call.
     fn check_types(&self, lowered: &Lowered, expected: &Value) -> Result<(), Reason> {
         match (lowered, expected) {
             (Lowered::Tensor(value), Value::Tensor(tensor)) => {
@@ -368,14 +370,14 @@ impl<'g, 'h> Lowerer<'g, 'h> {
                 let mut pairs = items.iter().zip(types);
                 pairs.try_for_each(|(item, own)| self.check_types(item, own))
             }
-            // Known, or what nothing may read.
+            // Known, or a value that may not be read.
             (Lowered::Known(_), _) => Ok(()),
             (Lowered::Tensor(_), _) => Err("a tensor in the place of something else".to_owned()),
         }
     }
 
-    /// All other operators compute with floating-point numbers; elementwise ones make them of
-    /// others.
+    /// Checks the operands of all other operators, which compute with floating-point numbers; those
+    /// of elementwise ones are converted.
     fn check_elements(&mut self, call: &mut Call) -> Result<(), Reason> {
         if views::is_view(call.name)
             || composed::moves(call.name)
@@ -391,7 +393,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             .value(self.node)
             .for_each_tensor(&mut |tensor| match element_of(tensor.dtype) {
                 Ok(Element::F32) => {}
-                // The places of what is largest: the error says so where they are read.
+                // The indices of the largest elements: to read them is an error.
                 _ if call.name.ends_with("with_indices") => {}
                 _ => results = Err(format!("{} of {}", call.name, tensor.dtype)),
             });
@@ -410,7 +412,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         Ok(())
     }
 
-    /// The other names of what `node` writes to, of those that anybody reads later.
+    /// The aliases of the tensor that `node` writes to, of those that are read later.
     fn shown(&mut self, node: NodeId, argument: NodeId) -> Result<Vec<NodeId>, Reason> {
         let graph = self.graph;
         let sharing = self
@@ -429,7 +431,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         }
     }
 
-    /// A weight, a constant tensor, or something known.
+    /// A weight, a constant tensor, or a known value.
     fn known(&mut self, value: &Value) -> Result<Lowered, Reason> {
         match value {
             Value::Tensor(tensor) => self.weight(tensor).map(Lowered::Tensor),
@@ -517,7 +519,8 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         }
     }
 
-    /// What the caller gets of a node: not what it gets of another one, if that has memory of its own, as a copy has.
+    /// The value to return for a node: an alias, if the same value is returned for another node
+    /// with other storage, as that of a copy.
     fn returned_as(&mut self, node: NodeId, value: ValueId) -> Result<ValueId, Reason> {
         let storage = tensor_of(self.types.value(node))?.storage;
         let mut same = self.returned.iter().filter(|(own, _)| *own == value);
@@ -533,7 +536,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         Ok(value)
     }
 
-    // -- what operators are made of ------------------------------------------------------------
+    // -- building blocks of operators ----------------------------------------------------------
 
     /// Adds a step whose result has the shape `shape`.
     fn emit(
@@ -545,7 +548,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         self.emit_typed(op, inputs, Element::F32, shape)
     }
 
-    /// The same for a result of this type of elements.
+    /// Adds a step whose result has this element type.
     fn emit_typed(
         &mut self,
         op: Op,
@@ -564,12 +567,12 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         output
     }
 
-    /// `value` under another shape of as many elements.
+    /// `value` under another shape with the same number of elements.
     fn alias(&mut self, value: ValueId, shape: Vec<usize>) -> ValueId {
         if self.program.shape(value) == shape {
             return value;
         }
-        // Of what it is a view of in the end: chains of views cost nothing.
+        // An alias of the root: chains of aliases cost nothing.
         let whole = self.program.root(value);
         let element = self.program.element(value);
         self.program.add_typed(element, shape, Source::Alias(whole))
@@ -579,14 +582,14 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         self.program.shape(value).to_vec()
     }
 
-    /// The shape of the value of the node at hand.
+    /// The shape of the value of the current node.
     fn result_shape(&self) -> Result<Vec<usize>, Reason> {
         sizes(tensor_of(self.types.value(self.node))?)
     }
 }
 
-/// The placeholder whose tensor the value of a node is, itself: what is written to is given back, and what has a type
-/// already.
+/// The placeholder whose tensor the value of a node is: calls in place return their input, and so
+/// do conversions to the type that it has.
 #[must_use]
 pub fn same_input(graph: &Graph, types: &Propagator<'_>, mut node: NodeId) -> Option<NodeId> {
     loop {
@@ -632,7 +635,7 @@ fn returned(lowered: Lowered) -> Result<Output, Reason> {
     }
 }
 
-/// Whether a value is true, if that is known.
+/// Truth of a value, if it is known.
 fn truth(value: &Value) -> Option<bool> {
     match value {
         Value::None => Some(false),
@@ -648,10 +651,10 @@ fn tensor_of(value: &Value) -> Result<&Tensor, Reason> {
     }
 }
 
-/// Operators of PyTorch take no more dimensions.
+/// Largest rank of the operators of PyTorch.
 const MOST_DIMENSIONS: usize = 64;
 
-/// The sizes of a tensor that this engine can hold.
+/// The sizes of a tensor, if the engine can hold it.
 fn sizes(ty: &TensorType) -> Result<Vec<usize>, Reason> {
     element_of(ty.dtype)?;
     if ty.shape.len() > MOST_DIMENSIONS {

@@ -1,7 +1,7 @@
-//! Integers of fewer than 64 bits: computed with 64, and brought back into their range.
+//! Integers of fewer than 64 bits: computed with 64, and wrapped to their range.
 //!
-//! Sums, differences, products and powers of integers that wrap around are the same whether they wrap
-//! at each step or at the end, so that one kernel over 64 bits does for all.
+//! Sums, differences, products and powers of integers that wrap around are the same whether they
+//! wrap at each step or at the end, so that one kernel over 64 bits serves for all.
 
 use corsac_ir::DType;
 use corsac_ops::shape::Value;
@@ -14,7 +14,7 @@ use super::{Lowered, Lowerer, Reason};
 use crate::general::{General, Scalar};
 use crate::program::{Element, ValueId};
 
-/// How many bits an integer has, and whether it has a sign; `None` for int64 and all others.
+/// Number of bits of a narrow integer, and whether it is signed; `None` for int64 and all others.
 fn bits(dtype: DType) -> Option<(u32, bool)> {
     match dtype {
         DType::Int32 => Some((32, true)),
@@ -26,7 +26,7 @@ fn bits(dtype: DType) -> Option<(u32, bool)> {
 }
 
 impl Lowerer<'_, '_> {
-    /// Takes note that `value` is of this type, if it is a narrow one.
+    /// Records that `value` is of this type, if the type is a narrow one.
     pub(super) fn note_narrow(&mut self, value: ValueId, dtype: DType) {
         if bits(dtype).is_some() {
             let root = self.program.root(value);
@@ -34,12 +34,12 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// The type of narrow integers that `value` holds, if it does.
+    /// The narrow type of `value`, if it has one.
     pub(super) fn narrow_type(&self, value: ValueId) -> Option<DType> {
         self.narrow.get(&self.program.root(value)).copied()
     }
 
-    /// Whether the node gives narrow integers.
+    /// Whether the node returns narrow integers.
     pub(super) fn gives_narrow(&self) -> bool {
         let mut is_narrow = false;
         self.types
@@ -48,7 +48,7 @@ impl Lowerer<'_, '_> {
         is_narrow
     }
 
-    /// PyTorch's type of the elements of `value`.
+    /// The PyTorch element type of `value`.
     pub(super) fn dtype(&self, value: ValueId) -> DType {
         match self.program.element(value) {
             Element::F32 => DType::Float32,
@@ -57,7 +57,7 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// That `value` holds indices: of int64, or of one of these types.
+    /// Checks that `value` holds indices: of int64, or of one of these types.
     pub(super) fn expect_indices(&self, value: ValueId, others: &[DType]) -> Result<(), Reason> {
         let dtype = self.dtype(value);
         match dtype == DType::Int64 || others.contains(&dtype) {
@@ -66,7 +66,8 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// That numbers beside narrow integers are in their range: PyTorch refuses others, or wraps them.
+    /// Checks that numbers beside narrow integers are in their range: PyTorch refuses others, or
+    /// wraps them.
     pub(super) fn check_numbers(&self, call: &Call) -> Result<(), Reason> {
         let Value::Tensor(first) = &call.first_type else {
             return Ok(());
@@ -93,7 +94,7 @@ impl Lowerer<'_, '_> {
         Ok(())
     }
 
-    /// What a call gives, in the types that PyTorch says.
+    /// The result of a call, in the PyTorch types.
     pub(super) fn as_typed(&mut self, call: &Call, lowered: Lowered) -> Result<Lowered, Reason> {
         let mut dtypes = Vec::new();
         self.types
@@ -128,7 +129,7 @@ impl Lowerer<'_, '_> {
             if self.dtype(value) == dtype || dtype != DType::Int64 {
                 return Ok(value);
             }
-            // The same numbers, and no longer narrow.
+            // The same numbers, no longer marked as narrow.
             let shape = self.shape(value);
             return Ok(self.general(General::Cast, [value], Element::I64, shape));
         };
@@ -149,17 +150,17 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// The integer of 32 bits that x86 makes of a number, as PyTorch does on the way to narrower ones: the least one of what is
-/// none, NaN included.
+/// Converts a number to a 32-bit integer as x86 does, and PyTorch on the way to narrower ones: the
+/// least integer if it does not fit, or is NaN.
 pub(crate) fn of_32_bits(number: f32) -> i64 {
-    // The bounds are numbers of f32.
+    // The bounds are exact in f32.
     match (-2147483648.0..2147483648.0).contains(&number) {
         true => number as i64,
         false => i64::from(i32::MIN),
     }
 }
 
-/// The integer that `number` is if no more than these bits are kept of it.
+/// `number` wrapped to this many bits.
 pub(crate) fn wrapped(number: i64, bits: u32, signed: bool) -> i64 {
     let away = i64::BITS - bits;
     match signed {

@@ -1,4 +1,4 @@
-//! Norms, variances, and what is made of them, of other operators.
+//! Norms, variances, and operators composed with them.
 
 use corsac_ops::shape::Value;
 
@@ -12,7 +12,7 @@ impl Lowerer<'_, '_> {
         let input = call.tensor("input")?;
         let input = self.at_least_a_vector(input);
         let rank = self.shape(input).len();
-        // `x.var(False)` is not unbiased over all dimensions.
+        // In `x.var(False)` the first argument is `unbiased`, over all dimensions.
         let (dims, first) = match call.known("dim")? {
             Some(Value::Bool(unbiased)) => ((0..rank).collect(), Some(*unbiased)),
             _ => (call.dims(rank)?, None),
@@ -27,8 +27,8 @@ impl Lowerer<'_, '_> {
         let sizes = self.shape(input);
         let count: usize = dims.iter().map(|&dim| sizes[dim]).product();
         let mean = self.reduced(Reduction::Mean, input, &dims);
-        // The mean is rounded to what is large against the distances from it, where these are small: a
-        // second look corrects it.
+        // The mean has a rounding error, which is large against small distances from it: a second
+        // pass corrects it.
         let rough = self.pairwise(Binary::Sub, input, mean)?;
         let error = self.reduced(Reduction::Mean, rough, &dims);
         let mean = self.pairwise(Binary::Add, mean, error)?;
@@ -179,7 +179,7 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// Rows of channels normalised, and a factor and an offset for each channel.
+    /// Normalises rows of channels, and applies a factor and an offset for each channel.
     pub(super) fn normalised_groups(
         &mut self,
         call: &Call,
@@ -241,7 +241,7 @@ impl Lowerer<'_, '_> {
         }
         let input = call.tensor("input")?;
         let shape = self.shape(input);
-        // One image without a batch has as many dimensions less as the module says.
+        // An unbatched image has one dimension less than the module expects.
         let expected = self.types.module(self.graph.node(self.node));
         let expected = expected.and_then(|facts| match &facts.class {
             class if class.ends_with("1d") => Some(3),

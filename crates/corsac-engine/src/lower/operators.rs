@@ -1,4 +1,4 @@
-//! Operators that compute.
+//! Lowering of operators that compute.
 
 use std::cmp::Ordering;
 
@@ -99,7 +99,7 @@ impl Lowerer<'_, '_> {
         }
         let padding = match call.text("padding") {
             Ok(Some("same")) => {
-                // The odd element goes below and right.
+                // The odd element is added below and right.
                 let total = |at: usize| dilation[at] * (kernel[at + 2] - 1);
                 [
                     [total(0) / 2, total(1) / 2],
@@ -113,7 +113,7 @@ impl Lowerer<'_, '_> {
         if stride.contains(&0) || dilation.contains(&0) || groups < 1 {
             return Err("a stride, dilation or groups of 0".to_owned());
         }
-        // Places in an image are counted in 31 bits.
+        // Positions in an image are counted in 31 bits.
         let reach = |at: usize| image[at + 2] + padding[0][at] + padding[1][at];
         if image[1..].contains(&0) || image[1] * reach(0) * reach(1) >= 1 << 31 {
             return Err("a convolution of an image without elements, or of too many".to_owned());
@@ -156,8 +156,8 @@ impl Lowerer<'_, '_> {
         Ok(self.emit(Op::Linear, inputs, shape))
     }
 
-    /// The product of rows with a matrix that is a weight, as a linear layer, whose weight is packed
-    /// once; `None` where it is none.
+    /// The product of rows with a matrix that is a weight, as a linear layer, whose weight is
+    /// packed once; `None` for other products.
     pub(super) fn product_with_weight(
         &mut self,
         a: ValueId,
@@ -191,7 +191,8 @@ impl Lowerer<'_, '_> {
             return Ok(product);
         }
         let (mut left, mut right) = (self.shape(a), self.shape(b));
-        // A vector is a row on the left and a column on the right, which the result has not.
+        // A vector is a row on the left and a column on the right; its dimension is removed from
+        // the result.
         let (row, column) = (left.len() == 1, right.len() == 1);
         if row {
             left.insert(0, 1);
@@ -260,7 +261,8 @@ impl Lowerer<'_, '_> {
         Ok(self.emit(Op::BatchNorm { eps }, inputs.chain(affine), shape))
     }
 
-    /// A batch norm whose numbers are not known before the program runs: mean, variance, weight, bias.
+    /// A batch norm whose parameters are computed while the program runs: mean, variance, weight,
+    /// bias.
     fn computed_batch_norm(
         &mut self,
         input: ValueId,
@@ -315,7 +317,7 @@ impl Lowerer<'_, '_> {
         Ok(self.emit(op, [input].into_iter().chain(weight).chain(bias), shape))
     }
 
-    /// That `value` is as large as its kernel takes it to be.
+    /// Checks that `value` has the shape that its kernel expects.
     pub(super) fn expect_shape(&self, value: ValueId, expected: &[usize]) -> Result<(), Reason> {
         let shape = self.program.shape(value);
         match shape == expected {
@@ -408,7 +410,7 @@ impl Lowerer<'_, '_> {
         Ok(self.alias(value, result))
     }
 
-    /// A number as a vector of one element: it has a dimension 0, too.
+    /// `value` with at least one dimension: a number becomes a vector of one element.
     pub(super) fn at_least_a_vector(&mut self, value: ValueId) -> ValueId {
         match self.program.shape(value) {
             [] => self.alias(value, vec![1]),
@@ -477,7 +479,7 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// Whether it is computed element by element, of floating-point numbers.
+/// Whether an operator is computed element by element, over floating-point numbers.
 pub(super) fn is_elementwise(name: &str) -> bool {
     matches!(
         name,
@@ -605,7 +607,7 @@ fn unary(call: &Call, name: &str) -> Result<Option<Unary>, Reason> {
         "reciprocal" => Unary::DivideInto(1.0),
         "square" => Unary::Power(2.0),
         "pow" => match call.number("exponent")? {
-            // As PyTorch has it: roots of negative zero and infinity are not powers of these.
+            // As in PyTorch: the roots of negative zero and infinity differ from their powers.
             Some(0.5) => Unary::Sqrt,
             Some(-0.5) => Unary::Rsqrt,
             Some(exponent) => Unary::Power(exponent as f32),

@@ -1,4 +1,4 @@
-//! Elements of any type combined along dimensions, the largest and smallest, and elements in order.
+//! Reductions of elements of any type, extremes, and sorting.
 
 use super::call::Call;
 use super::{Lowered, Lowerer, Reason};
@@ -39,7 +39,7 @@ impl Lowerer<'_, '_> {
         Ok(self.general(op, [input], Element::I64, shape))
     }
 
-    /// `torch.max(x, dim)`: the largest elements, and where they are.
+    /// `torch.max(x, dim)`: the largest elements, and their indices.
     pub(super) fn extremes(&mut self, call: &Call) -> Result<Lowered, Reason> {
         let input = call.tensor("input")?;
         let element = self.program.element(input);
@@ -54,7 +54,7 @@ impl Lowerer<'_, '_> {
         self.pair([values, places])
     }
 
-    /// Two tensors under the shapes of the node's results.
+    /// A pair of tensors, with the shapes of the results of the node.
     pub(super) fn pair(&mut self, values: [ValueId; 2]) -> Result<Lowered, Reason> {
         let results = self.types.value(self.node);
         let mut shapes = Vec::new();

@@ -1,4 +1,5 @@
-//! Recurrent layers: a linear layer for the inputs of all time steps, and a step for the rest, in each direction.
+//! Recurrent layers: in each direction a linear layer for the inputs of all time steps, and a step
+//! for the rest.
 
 use corsac_ir::Arg;
 use corsac_ops::shape::Value;
@@ -11,11 +12,12 @@ use crate::program::{Cell, Element, Op, Recurrent, ValueId};
 /// The layers of a call.
 struct Layers {
     cell: Cell,
-    /// Time steps, rows and features; rows of all time steps, if these have different numbers of them.
+    /// Shape: time steps, rows and features; or rows of all time steps and features, for packed
+    /// sequences.
     input: ValueId,
-    /// How many rows each time step has.
+    /// Number of rows of each time step.
     batch_sizes: Option<ValueId>,
-    /// By layer and direction: rows of the first state, and of what is remembered.
+    /// First state, and first cell memory of an LSTM, by layer and direction.
     state: Vec<ValueId>,
     /// All weights, in PyTorch's order.
     weights: Vec<ValueId>,
@@ -24,7 +26,7 @@ struct Layers {
     both_ways: bool,
 }
 
-/// What a layer gives in one direction.
+/// Results of a layer in one direction.
 struct Outcome {
     out: ValueId,
     state: Vec<ValueId>,
@@ -79,7 +81,7 @@ impl Lowerer<'_, '_> {
         ))
     }
 
-    /// Modules of `torch.nn`, which are given a tensor and a state, or none.
+    /// Modules of `torch.nn`, called with an input and optionally a state.
     pub(super) fn recurrent_module(&mut self, call: &Call) -> Result<Lowered, Reason> {
         let facts = self.types.module(self.graph.node(self.node));
         let facts = facts.ok_or("the module is not known")?;
@@ -236,7 +238,7 @@ impl Lowerer<'_, '_> {
         })
     }
 
-    /// Whether anybody may read the result with this number.
+    /// Whether result `number` may be read.
     fn is_read(&self, number: i64) -> bool {
         let graph = self.graph;
         graph.node(self.node).users().any(|user| {
@@ -250,7 +252,7 @@ impl Lowerer<'_, '_> {
         })
     }
 
-    /// Outputs, last states, and what is remembered, which is only right if it is said to be read.
+    /// Outputs, last states, and last cell memory, which is valid only if `keeps` is set.
     fn layers(
         &mut self,
         layers: Layers,
@@ -348,7 +350,7 @@ impl Lowerer<'_, '_> {
         Ok(results)
     }
 
-    /// One layer in one direction; `rows` rows of the input.
+    /// One layer in one direction, over `rows` rows of the input.
     fn one_way(
         &mut self,
         mut recurrent: Recurrent,
@@ -412,7 +414,7 @@ impl Lowerer<'_, '_> {
             me.alias(own, shape.to_vec())
         };
         let out = part(self, 0, lens[0], [rows, width]);
-        // The rows of the last time step are the last state, if all have as many.
+        // The rows of the last time step are the last state, if all time steps have as many.
         let start = match (keeps, reverse) {
             (true, _) => lens[0],
             (false, true) => 0,
@@ -422,14 +424,14 @@ impl Lowerer<'_, '_> {
         if cells > 0 {
             last.push(match keeps {
                 true => part(self, lens[0] + lens[1], cells, [batch, hidden]),
-                // Nobody reads it.
+                // It is not read.
                 false => state[1],
             });
         }
         Ok(Outcome { out, state: last })
     }
 
-    /// Several values behind each other along a dimension.
+    /// Concatenates values along a dimension.
     fn joined(&mut self, parts: Vec<ValueId>, dim: usize) -> ValueId {
         match parts[..] {
             [only] => only,

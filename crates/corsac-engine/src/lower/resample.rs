@@ -1,4 +1,4 @@
-//! Images of other sizes, and convolutions in three dimensions and transposed.
+//! Resizing of images, and convolutions in three dimensions and transposed ones.
 
 use smallvec::SmallVec;
 
@@ -22,7 +22,7 @@ impl Lowerer<'_, '_> {
             Some(_) => call.flag("align_corners", false)?,
         };
         let spatial = from.len().saturating_sub(2);
-        // The factor that was given counts, unless it is computed anew from the sizes.
+        // The given factor is used, unless it is recomputed from the sizes.
         let anew = match call.get("recompute_scale_factor") {
             None => false,
             Some(_) => call.flag("recompute_scale_factor", false)?,
@@ -59,7 +59,7 @@ impl Lowerer<'_, '_> {
         }
         let mut value = input;
         let mut shape = from.clone();
-        // Those first that become shortest, and of equal ones that within rows, as PyTorch has it.
+        // The dimensions that shrink most come first, and of equal ones the last, as in PyTorch.
         let mut order: SmallVec<[usize; 3]> = (0..spatial).rev().collect();
         order.sort_by(|&a, &b| {
             let grown = |at: usize| to[at + 2] as f64 / from[at + 2] as f64;
@@ -97,7 +97,7 @@ impl Lowerer<'_, '_> {
             image.insert(0, 1);
             shape.insert(0, 1);
         }
-        // Missing dimensions have one element each.
+        // Missing dimensions have size 1.
         let sizes = |own: &[usize]| {
             let mut all = [1; 3];
             all[3 - spatial..].copy_from_slice(&own[2..]);
@@ -156,7 +156,8 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// What each of `count` elements along a dimension is made of, of `size` elements, in images of `spatial` dimensions.
+/// Taps of each of `count` elements of the result along a dimension of `size` elements, in images
+/// of `spatial` dimensions.
 fn resampling(
     mode: &str,
     spatial: usize,
@@ -169,7 +170,7 @@ fn resampling(
         Some(factor) => (1.0 / factor) as f32,
         None => size as f32 / count as f32,
     };
-    // Where sizes say it all, factors that are not whole do not count.
+    // Where the ratio of the sizes is a whole number, a given factor is ignored.
     let plain = match mode {
         "linear" | "bilinear" | "trilinear" if count == size => Some(1),
         "nearest" if spatial == 2 && count == size => Some(1),
@@ -183,8 +184,7 @@ fn resampling(
     (0..count).map(tap).collect()
 }
 
-/// What element `i` of `count` is made of, of `size` elements.
-/// Source: `UpSample.h` of PyTorch.
+/// Taps of element `i` of `count`, over `size` elements. Source: `UpSample.h` of PyTorch.
 fn taps(
     mode: &str,
     i: usize,
@@ -232,7 +232,7 @@ fn taps(
     Ok(taps)
 }
 
-/// Weights of four neighbours, the parameter of Keys' convolution being -0.75.
+/// Weights of four neighbours: Keys' cubic convolution with the parameter -0.75.
 fn cubic(t: f32) -> [f32; 4] {
     let a = -0.75;
     let near = |x: f32| ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;

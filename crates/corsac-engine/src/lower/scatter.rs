@@ -1,4 +1,4 @@
-//! Elements put in the places that indices say, and differences of neighbours.
+//! Scattering of elements to indexed places, and differences of neighbours.
 
 use super::call::Call;
 use super::{Lowerer, Reason};
@@ -6,7 +6,7 @@ use crate::general::{Arithmetic, Combination, General};
 use crate::program::{Binary, Element, Op, ValueId};
 
 impl Lowerer<'_, '_> {
-    /// A copy of the input in which elements are replaced by others, or combined with them.
+    /// A copy of the input in which indexed elements are replaced by others, or combined with them.
     pub(super) fn scattered(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let element = self.result_element()?;
         let result = self.result_shape()?;
@@ -74,7 +74,8 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// `torch.diff`: of neighbours along a dimension, the second less the first; again and again.
+    /// `torch.diff`: differences of neighbours along a dimension, the second minus the first;
+    /// repeated.
     pub(super) fn differences(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let input = call.tensor("input")?;
         let element = self.result_element()?;
@@ -86,7 +87,7 @@ impl Lowerer<'_, '_> {
         let (before, after) = (call.optional("prepend")?, call.optional("append")?);
         let times = call.int("n")?.unwrap_or(1);
         if times == 0 {
-            // Of none there is nothing to be joined with.
+            // Without differences, `prepend` and `append` are ignored.
             return Ok(input);
         }
         let mut value = input;

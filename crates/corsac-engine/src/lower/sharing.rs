@@ -1,4 +1,4 @@
-//! Which values of a graph may share memory, for calls that write.
+//! Values of a graph that may share memory, for calls that write.
 
 use corsac_ir::{Arg, EntityId, Graph, NodeId, Op};
 use corsac_ops::shape::{Propagator, Storage, Value};
@@ -7,17 +7,18 @@ use rustc_hash::FxHashMap;
 
 use super::{Reason, is_assignment, truth};
 
-/// Values that may share memory: by what operators say of it, whatever strides tensors turn out to have, and
-/// by the storages of types.
+/// Values that may share memory: by the aliasing of operators, for any strides that tensors turn
+/// out to have, and by the storages of types.
 ///
-/// Types alone say what is so for the strides at hand, and a program is for all: `x.reshape(-1)` is a view of
+/// Types alone describe the strides at hand, and a program is for all: `x.reshape(-1)` is a view of
 /// a tensor that lies row by row, and a copy of others.
 pub(super) struct Sharing {
-    /// By node, another one of its set, or itself.
+    /// Union-find: by node, another one of its set, or itself.
     parent: Vec<u32>,
-    /// By the node that stands for a set, its members, the last one first, with the place of the last reader.
+    /// By the representative of a set, its members, the last one first, each with the order of its
+    /// last reader.
     members: FxHashMap<u32, Vec<(NodeId, u64)>>,
-    /// By set, the first view in which an element may have several places: nothing may be written then.
+    /// By set, the first view that may repeat an element: from then on, writes are refused.
     repeated: FxHashMap<u32, NodeId>,
 }
 
@@ -30,7 +31,7 @@ impl Sharing {
             repeated: FxHashMap::default(),
         };
         let mut first_in: FxHashMap<Storage, NodeId> = FxHashMap::default();
-        // What is returned together does not share memory for that.
+        // Values that are returned together do not share memory for that reason.
         let computed = |node: &NodeId| graph.node(*node).op() != Op::Output;
         for node in graph.nodes().filter(computed) {
             let value = types.value(node);
@@ -63,11 +64,13 @@ impl Sharing {
         sharing
     }
 
-    /// The values besides `argument` that may show what `node` writes to it, and are read afterwards or, as inputs,
-    /// by the caller. Calls come in order: what nobody reads from `node` on is forgotten.
+    /// The values besides `argument` that may show a write of `node` to it, and are read afterwards
+    /// or, as inputs, by the caller. Calls come in order: values that are not read from `node` on
+    /// are forgotten.
     ///
     /// # Errors
-    /// It is an error to write there, or an attribute shows it, or `node` reads it by another name.
+    /// If writes to the memory are refused, an attribute shares it, or `node` reads it by another
+    /// name.
     pub(super) fn shown(
         &mut self,
         graph: &Graph,
@@ -128,7 +131,8 @@ impl Sharing {
     }
 }
 
-/// Whether a node is `x[index] = value` of a tensor, which keeps nothing of the others, as a list would.
+/// Whether a node is `x[index] = value` for a tensor, which keeps no reference to the other
+/// arguments, as a list would.
 fn is_written(graph: &Graph, types: &Propagator<'_>, node: NodeId) -> bool {
     let view = graph.node(node);
     let first = view.args().first().and_then(Arg::as_node);
@@ -136,7 +140,7 @@ fn is_written(graph: &Graph, types: &Propagator<'_>, node: NodeId) -> bool {
         && first.is_some_and(|first| types.value(first).as_tensor().is_some())
 }
 
-/// Whether an operator gives views in which an element may have several places.
+/// Whether an operator returns views that may repeat elements.
 fn repeats(operator: &str) -> bool {
     matches!(
         operator,
@@ -151,7 +155,7 @@ fn repeats(operator: &str) -> bool {
     )
 }
 
-/// Whether it is in no memory: a size that a view is made with.
+/// Whether a value is no tensor: a number or text, such as the size of a view.
 fn is_number(value: &Value) -> bool {
     matches!(
         value,
@@ -159,7 +163,7 @@ fn is_number(value: &Value) -> bool {
     )
 }
 
-/// Whether a tensor is made of another one with elements of another type, in memory of its own.
+/// Whether a tensor is converted to another element type, in memory of its own.
 fn is_converted(from: &Value, to: &Value) -> bool {
     match (from, to) {
         (Value::Tensor(from), Value::Tensor(to)) => {

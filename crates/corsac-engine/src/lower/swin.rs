@@ -1,4 +1,4 @@
-//! Functions of torchvision's Swin transformers, which tracing keeps as one call.
+//! Functions of torchvision's Swin transformers, which tracing keeps as one call each.
 //!
 //! Source: `torchvision/models/swin_transformer.py` of 0.29.
 
@@ -10,16 +10,17 @@ use super::{Lowerer, Reason};
 use crate::general::{Arithmetic, Comparison, General, Scalar};
 use crate::program::{Binary, Element, Op, Reduction, Unary, ValueId};
 
-/// How an image is divided.
+/// Division of an image into windows.
 struct Windows {
     batch: usize,
-    /// Rows and columns of the image, which windows divide.
+    /// Rows and columns of the image: multiples of those of a window.
     image: [usize; 2],
     window: [usize; 2],
 }
 
 impl Windows {
-    /// The shape of an image in pieces, and one with the pieces of a window side by side.
+    /// The shape of an image divided into windows, and the shape with the pixels of a window
+    /// together.
     fn shapes(&self, channels: usize) -> [Vec<usize>; 2] {
         let [h, w] = self.window;
         let [rows, columns] = [self.image[0] / h, self.image[1] / w];
@@ -102,7 +103,7 @@ impl Lowerer<'_, '_> {
         let (count, len, own) = (windows.count(), windows.len(), channels / heads);
         let all = batch * count;
         let is_shifted = shift != [0, 0];
-        // A mask is for the windows of an image, and the same for all of these.
+        // The mask depends on the window, and is the same for all images.
         let stack = match is_shifted {
             true => vec![batch, count, heads],
             false => vec![all, heads],
@@ -116,7 +117,7 @@ impl Lowerer<'_, '_> {
         let scale = call.optional("logit_scale")?;
         let mut bias = call.optional("qkv_bias")?;
         if let (Some(_), Some(given)) = (scale, bias) {
-            // Keys have none.
+            // Keys have no bias.
             let length = self.program.value(given).len() / 3;
             let first = self.narrowed(given, 0, 0, length);
             let last = self.narrowed(given, 0, 2 * length, length);
@@ -166,7 +167,7 @@ impl Lowerer<'_, '_> {
             let factor = self.single(Unary::Exp, bounded);
             weights = self.pairwise(Binary::Mul, weights, factor)?;
         }
-        // Both are added at once, so that this is attention with one mask.
+        // Both are added in one mask, so that this is fused to one attention.
         let mut bias = call.tensor("relative_position_bias")?;
         if is_shifted {
             let mask = self.window_mask(&windows, shift)?;
@@ -199,7 +200,7 @@ impl Lowerer<'_, '_> {
         Ok(x)
     }
 
-    /// Rows divided by their lengths.
+    /// Rows divided by their norms.
     fn unit_rows(&mut self, value: ValueId) -> Result<ValueId, Reason> {
         let mut shape = self.shape(value);
         let last = shape.len() - 1;
@@ -215,7 +216,7 @@ impl Lowerer<'_, '_> {
         self.pairwise(Binary::Div, value, length)
     }
 
-    /// Elements along a dimension moved on by `shift`, those at the end to the front.
+    /// Rolls elements along a dimension by `shift`; those at the end move to the front.
     fn rolled_by(&mut self, value: ValueId, dim: usize, shift: usize) -> ValueId {
         let shape = self.shape(value);
         let size = shape[dim];
@@ -227,7 +228,7 @@ impl Lowerer<'_, '_> {
         self.emit(Op::Concat { dim }, [last, first], shape)
     }
 
-    /// -100 for pairs in a window that were not side by side before the image was rolled.
+    /// Mask of -100 for pairs in a window that were not adjacent before the image was rolled.
     fn window_mask(&mut self, windows: &Windows, shift: [usize; 2]) -> Result<ValueId, Reason> {
         let [rows, columns] = windows.image;
         let mut moved = |size: usize, shift: usize, shape: Vec<usize>| {
@@ -264,7 +265,7 @@ impl Lowerer<'_, '_> {
         Ok(self.alias(mask, vec![1, count, 1, len, len]))
     }
 
-    /// What is added to scores, from a table by places in a window.
+    /// Relative position bias of the scores, from a table.
     pub(super) fn position_bias(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let table = call.tensor("relative_position_bias_table")?;
         let index = call.tensor("relative_position_index")?;
@@ -278,7 +279,7 @@ impl Lowerer<'_, '_> {
         Ok(self.alias(bias, shape))
     }
 
-    /// Four neighbours of an image of shape `[..., rows, columns, channels]` as channels of one.
+    /// Stacks four neighbours of an image of shape `[..., rows, columns, channels]` as channels.
     pub(super) fn patch_merging(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let input = call.tensor("input")?;
         let mut shape = self.shape(input);

@@ -1,4 +1,4 @@
-//! Operators over integers and truth values, and between types of elements.
+//! Operators over integers and booleans, and conversions between element types.
 
 use corsac_ir::DType;
 use corsac_ops::shape::Value;
@@ -11,7 +11,7 @@ use crate::general::{Arithmetic, Comparison, Folding, General, Scalar};
 use crate::kernels::generic::broadcast_steps;
 use crate::program::{Binary, Element, Op, ValueId};
 
-/// What a type of PyTorch is here.
+/// The element type for a type of PyTorch.
 pub(super) fn element_of(dtype: DType) -> Result<Element, Reason> {
     match dtype {
         DType::Float32 => Ok(Element::F32),
@@ -28,7 +28,7 @@ enum Operand {
 }
 
 impl Lowerer<'_, '_> {
-    /// Operators whose operands may be of any type; `None` for all others.
+    /// Lowers an operator whose operands may be of any type; `None` for all others.
     pub(super) fn typed(&mut self, call: &Call) -> Result<Option<Lowered>, Reason> {
         let value = match call.name {
             "eq" => self.compare(call, Comparison::Eq)?,
@@ -123,7 +123,7 @@ impl Lowerer<'_, '_> {
             | "cpu" => {
                 let input = call.tensor("input")?;
                 let element = self.result_element()?;
-                // Floats become narrow integers in one step.
+                // Floating-point numbers become narrow integers in one step.
                 match self.program.element(input) == Element::F32 && self.gives_narrow() {
                     true => input,
                     false => self.cast(input, element),
@@ -235,7 +235,7 @@ impl Lowerer<'_, '_> {
                 let input = call.tensor("input")?;
                 let input = self.cast(input, Element::Bool);
                 if call.ints("dim")?.is_some_and(|dims| dims.is_empty()) {
-                    // Along none, where other operators take that for all.
+                    // Without dimensions it reduces nothing, where other operators reduce all.
                     return Ok(Some(Lowered::Tensor(input)));
                 }
                 let folding = match call.name {
@@ -312,12 +312,12 @@ impl Lowerer<'_, '_> {
         self.emit_typed(Op::General(op), inputs, element, shape)
     }
 
-    /// The type of the elements of the value of the node at hand.
+    /// Element type of the value of the current node.
     pub(super) fn result_element(&self) -> Result<Element, Reason> {
         element_of(super::tensor_of(self.types.value(self.node))?.dtype)
     }
 
-    /// The same where it is the first of several.
+    /// Element type of the value of the current node, if that is one tensor.
     fn reduced_element(&self) -> Result<Element, Reason> {
         match self.types.value(self.node) {
             Value::Tensor(tensor) => element_of(tensor.dtype),
@@ -334,7 +334,7 @@ impl Lowerer<'_, '_> {
         matches!(call.get("dim"), Some(Lowered::Tensor(_)))
     }
 
-    /// `value` with elements of another type.
+    /// `value` converted to another element type.
     pub(super) fn cast(&mut self, value: ValueId, element: Element) -> ValueId {
         if self.program.element(value) == element {
             return value;
@@ -363,7 +363,7 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// An operand as a tensor with elements of this type.
+    /// An operand as a tensor of this element type.
     pub(super) fn operand_as(
         &mut self,
         call: &Call,
@@ -376,7 +376,7 @@ impl Lowerer<'_, '_> {
         })
     }
 
-    /// The type that operands are compared in.
+    /// The common type of operands that are compared.
     fn common(&self, call: &Call, params: [&str; 2]) -> Result<Element, Reason> {
         let mut common = Element::Bool;
         for param in params {
@@ -388,7 +388,7 @@ impl Lowerer<'_, '_> {
                     _ => Element::I64,
                 },
             };
-            // Truth values, integers, floating-point numbers: later ones win.
+            // Promotion order: booleans, integers, floating-point numbers.
             common = common.max(own);
         }
         Ok(common)
@@ -430,7 +430,7 @@ impl Lowerer<'_, '_> {
         let a = self.operand_as(call, params[0], element)?;
         let b = self.operand_as(call, params[1], element)?;
         let shape = self.result_shape()?;
-        // Those with kernels of their own, which others are fused with.
+        // Functions with kernels of their own, into which later functions are fused.
         let own = match function {
             Arithmetic::Maximum => Some(Binary::Maximum),
             Arithmetic::Minimum => Some(Binary::Minimum),
@@ -499,7 +499,7 @@ impl Lowerer<'_, '_> {
         Ok(value)
     }
 
-    /// That `value` holds truth values: PyTorch takes no numbers for them.
+    /// Checks that `value` holds booleans: PyTorch takes no numbers in place of them.
     fn expect_flags(&self, value: ValueId) -> Result<(), Reason> {
         match self.program.element(value) {
             Element::Bool => Ok(()),
@@ -540,7 +540,7 @@ impl Lowerer<'_, '_> {
         };
         if call.name == "arange" {
             let zero = Scalar::Int(0);
-            // One bound is the end.
+            // A single bound is the end.
             let start = match (call.get("start"), call.get("end")) {
                 (Some(_), Some(_)) => number("start")?,
                 _ => zero,
@@ -563,7 +563,7 @@ impl Lowerer<'_, '_> {
         Ok(self.general(General::Fill(value), [], element, shape))
     }
 
-    /// `value` repeated to a shape.
+    /// `value` broadcast to a shape.
     pub(super) fn broadcast_to(&mut self, value: ValueId, shape: &[usize]) -> ValueId {
         let own = self.shape(value);
         if own == shape {
@@ -579,12 +579,12 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// `:`
+/// The index `:`.
 pub(super) fn all() -> Value {
     Value::Slice([Value::None, Value::None, Value::None].into())
 }
 
-/// A number that is known.
+/// A known number.
 pub(super) fn scalar(value: &Value) -> Option<Scalar> {
     match value {
         Value::Int(dim) => dim.known().map(Scalar::Int),

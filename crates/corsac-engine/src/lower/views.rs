@@ -1,4 +1,4 @@
-//! Operators that move elements, or only say where they lie.
+//! Operators that move elements, or only change how they are viewed.
 
 use corsac_kernels::gather::Places;
 use corsac_ops::shape::Value;
@@ -10,7 +10,7 @@ use super::{Lowered, Lowerer, Reason};
 use crate::general::General;
 use crate::program::{Element, Op, ValueId};
 
-/// A view of a row-major tensor: shape, and where its elements lie.
+/// A view of a row-major tensor: shape, strides and offset.
 #[derive(Clone)]
 pub(super) struct View {
     pub(super) shape: Vec<usize>,
@@ -34,7 +34,7 @@ impl View {
     /// Keeps `len` elements from `start` on, `step` apart.
     pub(super) fn slice(&mut self, dim: usize, start: usize, len: usize, step: usize) {
         self.offset += start * self.strides[dim].unsigned_abs();
-        // A step that leaves one element may be as large as it likes.
+        // A step over one element may be as large as it likes.
         let step = if len > 1 { step } else { 1 };
         self.strides[dim] *= step as isize;
         self.shape[dim] = len;
@@ -52,14 +52,14 @@ impl View {
 }
 
 impl View {
-    /// Whether it is all of a tensor of these sizes.
+    /// Whether it is the whole of a tensor of these sizes.
     pub(super) fn is_whole(&self, sizes: &[usize]) -> bool {
         let whole = Self::of(sizes);
         let in_rows = |at: usize| sizes[at] == 1 || self.strides[at] == whole.strides[at];
         self.offset == 0 && self.shape == sizes && (0..sizes.len()).all(in_rows)
     }
 
-    /// With its dimensions in another order.
+    /// The view with its dimensions permuted.
     pub(super) fn permuted(&self, dims: &[usize]) -> Self {
         Self {
             shape: dims.iter().map(|&dim| self.shape[dim]).collect(),
@@ -68,7 +68,7 @@ impl View {
         }
     }
 
-    /// Keeps what `narrow` or `select` does.
+    /// Narrows the view as `narrow` or `select` does.
     pub(super) fn narrow(&mut self, call: &Call, dim: usize) -> Result<(), Reason> {
         let (param, kept) = match call.name {
             "narrow" => ("start", call.int("length")?.unwrap_or(0)),
@@ -86,7 +86,7 @@ impl View {
         Ok(())
     }
 
-    /// Keeps what integers, slices and new dimensions say.
+    /// Applies integers, slices and new dimensions.
     pub(super) fn index(&mut self, indices: &[Value]) -> Result<(), Reason> {
         let rank = self.shape.len();
         let taken = indices
@@ -122,14 +122,14 @@ impl View {
     }
 }
 
-/// The slice that `slice` takes.
+/// The slice of a call of `slice`.
 pub(super) fn slice_of(call: &Call) -> Result<Value, Reason> {
     let part = |param: &str| Ok::<_, Reason>(call.known(param)?.cloned().unwrap_or(Value::None));
     let parts = [part("start")?, part("end")?, part("step")?];
     Ok(Value::Slice(parts.into()))
 }
 
-/// Whether an operator only moves elements, whatever they are.
+/// Whether an operator only moves elements, of any type.
 pub(super) fn is_view(name: &str) -> bool {
     matches!(
         name,
@@ -241,7 +241,8 @@ impl Lowerer<'_, '_> {
                         *part = self.alias(*part, own);
                     }
                 }
-                // The old form of "nothing" has one dimension. Caches of language models begin with nothing.
+                // PyTorch skips tensors of shape [0], the legacy form of an empty one. Caches of
+                // language models begin with such a tensor.
                 let whole_is_empty = shape.contains(&0);
                 parts.retain(|&part| match whole_is_empty {
                     true => self.shape(part) != [0],
@@ -362,7 +363,7 @@ impl Lowerer<'_, '_> {
         self.copied(input, view)
     }
 
-    /// The elements of a view, row by row: the input itself where they lie so already.
+    /// The elements of a view, row by row: an alias of the input if they lie so already.
     pub(super) fn copied(&mut self, input: ValueId, view: View) -> ValueId {
         let whole = View::of(&view.shape);
         let same = |at: usize| view.shape[at] == 1 || view.strides[at] == whole.strides[at];
@@ -436,7 +437,7 @@ impl Lowerer<'_, '_> {
         Ok(self.copied(input, view))
     }
 
-    /// Elements in other places of the last two dimensions, of floating-point numbers.
+    /// Rearranges the last two dimensions of floating-point numbers by row and column indices.
     pub(super) fn arranged(
         &mut self,
         value: ValueId,
@@ -454,8 +455,8 @@ impl Lowerer<'_, '_> {
         self.general(op, [value], Element::F32, shape)
     }
 
-    /// The last two dimensions of a value of floating-point numbers, as places that are in order; none if there are no
-    /// such dimensions, or no elements.
+    /// The indices of the last two dimensions of floating-point numbers, in order; `None` if there
+    /// are no such dimensions, or no elements.
     fn places(&self, value: ValueId) -> Option<[Vec<usize>; 2]> {
         let shape = self.shape(value);
         let [.., rows, columns] = shape[..] else {
@@ -467,7 +468,7 @@ impl Lowerer<'_, '_> {
         fits.then(|| [(0..rows).collect(), (0..columns).collect()])
     }
 
-    /// Surrounded by its own elements: mirrored, those at the edge, or those of the other end.
+    /// Padding with elements of the input: mirrored, those at the edge, or those of the other end.
     fn padded_by_own(&mut self, call: &Call, mode: &str) -> Result<ValueId, Reason> {
         let mut value = call.tensor("input")?;
         let given = call.ints("pad")?.unwrap_or_default();
@@ -496,7 +497,7 @@ impl Lowerer<'_, '_> {
                 width.ok_or_else(|| format!("{mode} by such a width of {size}"))
             };
             let (before, after) = (width(pair[0])?, width(pair[1])?);
-            // Where they begin, and how they go on.
+            // Source index of the first padded element on each side, and the step.
             let (first, last, step) = match mode {
                 "reflect" => (before, (size - 1).saturating_sub(1), -1),
                 "replicate" => (0, size - 1, 0),
@@ -545,7 +546,7 @@ impl Lowerer<'_, '_> {
         Ok(value)
     }
 
-    /// Two pieces, the other way round, for each dimension.
+    /// Rolls dimensions: two pieces, exchanged, for each.
     fn rolled(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let mut value = call.tensor("input")?;
         let shape = self.shape(value);

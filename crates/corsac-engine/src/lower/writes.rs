@@ -1,4 +1,5 @@
-//! Calls that write: each makes a new value of what holds the elements, and of everything else that shows them.
+//! Calls that write: each computes a new value of the tensor that holds the elements, and of all
+//! its aliases that are read later.
 
 use corsac_ir::{Arg, NodeId, Op as GraphOp};
 use corsac_ops::shape::Value;
@@ -14,13 +15,13 @@ use crate::kernels::generic::broadcast_steps;
 use crate::kernels::put::Put;
 use crate::program::{Element, Source, ValueId};
 
-/// Where a call writes.
+/// Target of a write.
 struct Written {
-    /// The value of the graph that holds the elements: no view of another one.
+    /// The node of the graph that holds the elements: no view of another one.
     base: NodeId,
     /// The part of it that is written to.
     view: View,
-    /// The other values that show it and are read afterwards, and which parts of it they are.
+    /// Its aliases that are read afterwards, as views of it.
     shown: Vec<(NodeId, View)>,
 }
 
@@ -52,7 +53,7 @@ impl Lowerer<'_, '_> {
                 let Lowered::Tensor(value) = lowered else {
                     return Err("it writes several tensors".to_owned());
                 };
-                // What is written keeps its type: `x.gt_(0)` makes numbers of truth values.
+                // The target keeps its type: `x.gt_(0)` converts booleans to numbers.
                 let element = self.program.element(base);
                 let lowered = Lowered::Tensor(self.cast(value, element));
                 let lowered = self.as_typed(&call, lowered)?;
@@ -95,7 +96,7 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// Where a call writes, if everybody who sees it is known.
+    /// The target of a write, if all its aliases are known.
     fn written(&mut self, node: NodeId, argument: NodeId, call: &Call) -> Result<Written, Reason> {
         let storage = tensor_of(&call.first_type)?.storage;
         if storage.index() < self.types.weight_count() {
@@ -131,7 +132,8 @@ impl Lowerer<'_, '_> {
         })
     }
 
-    /// What a value is a part of, and which: of itself, if it is none that is known to be one in all cases.
+    /// The base of a value, and the view of it that the value is: itself, if it is no view whose
+    /// place is always known.
     fn part(&mut self, node: NodeId) -> Result<(NodeId, View), Reason> {
         let graph = self.graph;
         let view = graph.node(node);
@@ -155,7 +157,8 @@ impl Lowerer<'_, '_> {
         Ok((node, View::of(&self.shape(value))))
     }
 
-    /// The tensor of which a part is written to, with what a call puts there; `None` for calls that compute it.
+    /// The new value of the base for calls that put elements into it; `None` for calls that compute
+    /// them.
     fn put_by(
         &mut self,
         call: &Call,
@@ -181,7 +184,7 @@ impl Lowerer<'_, '_> {
         Ok(Some(value))
     }
 
-    /// What a call without indices, or an assignment, puts into `base`.
+    /// The source of an assignment, or of a call without indices, that writes to `base`.
     fn source_for(&mut self, call: &Call, base: ValueId) -> Result<ValueId, Reason> {
         let element = self.program.element(base);
         let param = match call.name {
@@ -214,7 +217,7 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// `index_put`, `index_copy`, `index_add` and `index_fill`, of a part of `base`.
+    /// `index_put`, `index_copy`, `index_add` and `index_fill`, into a part of `base`.
     pub(super) fn put_by_index(
         &mut self,
         call: &Call,
@@ -235,7 +238,7 @@ impl Lowerer<'_, '_> {
             };
             let index = match call.get("indices") {
                 Some(Lowered::Items(items)) => items.iter().map(|item| match item {
-                    // An operator's `None` is Python's `:`.
+                    // `None` of an operator is `:` in Python.
                     Lowered::Known(Value::None) => Lowered::Known(all()),
                     other => other.clone(),
                 }),
@@ -292,19 +295,19 @@ impl Lowerer<'_, '_> {
         self.put(base, &view, &[(dim, index)], source, how)
     }
 
-    /// What is put into `base` is added to what is there.
+    /// Checks that sums by indices are supported for `base`.
     fn sums(&self, base: ValueId) -> Result<Combination, Reason> {
         if self.program.element(base) == Element::Bool {
             return Err("sums of truth values by indices".to_owned());
         }
         if self.narrow_type(base).is_some() {
-            // They would have to be brought into the range of their type.
+            // The sums would have to be wrapped to the range of their type.
             return Err("sums of narrow integers by indices".to_owned());
         }
         Ok(Combination::Add)
     }
 
-    /// `base`, of which a part has `source` where `x[index]` is.
+    /// `base`, with `source` put at `x[index]` of a part of it.
     fn put_indexed(
         &mut self,
         base: ValueId,
@@ -360,7 +363,7 @@ impl Lowerer<'_, '_> {
         self.put_tensors(base, &view, &places, source, (true, combination))
     }
 
-    /// One element, where a mask is true.
+    /// `base`, with one element put where a mask is true.
     fn put_masked(
         &mut self,
         base: ValueId,
@@ -386,7 +389,7 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// `base`, of which a part has `source` at indices of dimensions: tensors of integers.
+    /// `base`, with `source` put at indices, tensors of integers, of dimensions of a part of it.
     fn put_tensors(
         &mut self,
         base: ValueId,
@@ -425,7 +428,8 @@ impl Lowerer<'_, '_> {
         let rest: Vec<usize> = (0..view.shape.len())
             .filter(|d| !dims.contains(d))
             .collect();
-        // Where indices stand side by side, their dimensions take their place; otherwise they come first.
+        // If the indexed dimensions are adjacent, those of the indices take their place; otherwise
+        // they come first.
         let adjacent = dims.windows(2).all(|pair| pair[1] == pair[0] + 1);
         let before = match (dims.first(), adjacent) {
             (Some(&first), true) => rest.iter().filter(|&&dim| dim < first).count(),
@@ -493,7 +497,7 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// The parts of an index.
+/// The items of an index.
 fn items_of(index: &Lowered) -> Vec<Lowered> {
     match index {
         Lowered::Items(items) => items.clone(),
@@ -502,7 +506,7 @@ fn items_of(index: &Lowered) -> Vec<Lowered> {
     }
 }
 
-/// Whether an operator gives a view of its input in all cases, at places that are known.
+/// Whether an operator always returns a view of its input, at known places.
 fn is_part(name: &str) -> bool {
     matches!(
         name,
@@ -529,7 +533,7 @@ fn is_part(name: &str) -> bool {
 }
 
 impl Lowerer<'_, '_> {
-    /// The view of `from` that a call makes; `None` if it is none that can be told.
+    /// The view of `from` that a call makes; `None` if its place is not known.
     fn view_by(&self, node: NodeId, call: &Call, mut from: View) -> Result<Option<View>, Reason> {
         let rank = from.shape.len();
         match call.name {
@@ -589,7 +593,7 @@ impl Lowerer<'_, '_> {
             }
             "detach" | "alias" => {}
             "to" | "type" | "type_as" | "float" | "long" | "bool" | "int" => {
-                // What has the type already is given back itself.
+                // A conversion to the type that the input has returns the input itself.
                 let (own, first) = (
                     tensor_of(self.types.value(node))?,
                     tensor_of(&call.first_type)?,

@@ -1,4 +1,4 @@
-//! What a graph may ask for: sizes of values, and of what rules and kernels make of them.
+//! Limits of a graph: sizes of its values, and of what rules and kernels allocate for them.
 
 use corsac_ir::{Graph, NodeId, SecondaryMap};
 use corsac_ops::shape::{Dim, Propagator, TensorType, Value, element_bytes};
@@ -8,15 +8,15 @@ use super::limits::{Limits, within};
 use crate::plan::Plan;
 use crate::program::{Conv, Element, Op, Program};
 
-/// Most dimensions of a tensor. Source: PyTorch's `at::kDimVectorStaticSize` is far below; its
-/// kernels refuse more than 64.
+/// Largest rank of a tensor. Source: PyTorch's `at::kDimVectorStaticSize` is far below; its kernels
+/// refuse more than 64.
 pub(super) const RANK: usize = 64;
 
-/// Most numbers, tensors and other single things in all containers of a graph: a container made of
-/// two others doubles, and a few hundred lines of text would make one that fits no memory.
+/// Largest number of numbers, tensors and other leaves in all containers of a graph: a container
+/// made of two others doubles, and a few hundred lines of text would make one that fits no memory.
 const ITEMS: usize = 1 << 20;
 
-/// Finds the types of all values of `graph`, as far as they are within `limits`.
+/// Finds the types of all values of `graph`, and checks them against `limits`.
 pub(super) fn find_types(
     graph: &Graph,
     types: &mut Propagator<'_>,
@@ -67,7 +67,7 @@ pub(super) fn find_types(
     Ok(())
 }
 
-/// How many single things a value holds.
+/// Number of leaves and containers in a value.
 fn items_of(value: &Value) -> usize {
     let all = |items: &mut dyn Iterator<Item = &Value>| {
         items.fold(1_usize, |sum, item| sum.saturating_add(items_of(item)))
@@ -95,13 +95,13 @@ fn fits(ty: &TensorType, limits: &Limits) -> Result<(), Wrong> {
     let each = u64::try_from(element_bytes(ty.dtype)).unwrap_or(1);
     let mut bytes = each.max(1);
     for dim in &ty.shape {
-        // What depends on symbols is left to lowering, which names it.
+        // Lowering reports sizes that depend on symbols.
         let Some(size) = dim.known() else { continue };
         let Ok(size) = u64::try_from(size) else {
             let shape: Vec<String> = ty.shape.iter().map(Dim::to_string).collect();
             return Err(Wrong::Negative(shape.join(", ")));
         };
-        // Without elements a tensor still has rows, for which kernels keep tables.
+        // A tensor without elements still has rows, for which kernels keep tables.
         bytes = bytes.saturating_mul(size.max(1));
     }
     match bytes <= limits.value_bytes {
@@ -110,7 +110,7 @@ fn fits(ty: &TensorType, limits: &Limits) -> Result<(), Wrong> {
     }
 }
 
-/// That `program` needs no more memory than it may.
+/// Checks that `program` needs no more memory than the limits allow.
 pub(super) fn check_program(program: &Program, limits: &Limits) -> Result<(), ModelError> {
     for value in &program.values {
         let bytes = bytes_of(value.element, &value.shape);
@@ -137,7 +137,7 @@ fn bytes_of(element: Element, shape: &[usize]) -> u64 {
     sizes.fold(element.size_bytes() as u64, u64::saturating_mul)
 }
 
-/// Bytes of an image with all that a convolution may put around it and between its rows.
+/// Bytes of an image with all zeros that a convolution may put around it and between its rows.
 fn conv_bytes(conv: &Conv, image: &[usize], kernel: &[usize], out: &[usize]) -> u64 {
     let (channels, dims) = match image {
         [_, channels, rows, columns] => (*channels, [*rows, *columns]),

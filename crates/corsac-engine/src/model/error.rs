@@ -1,4 +1,4 @@
-//! What can be wrong with a model file, or with a call of a model.
+//! Errors of model files and of calls of models.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use super::tensor::TensorSpec;
 use crate::execute::RunError;
 use crate::lower::LowerError;
 
-/// What is wrong with a model file, or with a call of a model. Each message is one line.
+/// A fault of a model file, or of a call of a model. Each message is one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -19,21 +19,21 @@ pub enum ModelError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The file is no safetensors file, or is not whole.
+    /// The file is no safetensors file, or is incomplete.
     #[error("this is no safetensors file: {reason}")]
     Format {
-        /// What is wrong with it.
+        /// Description of the fault.
         reason: String,
     },
-    /// A safetensors file without a graph, or with one that does not say what it must.
+    /// A safetensors file without a graph, or with missing or invalid metadata.
     #[error("{key} in the metadata: {reason}")]
     Metadata {
         /// The key.
         key: &'static str,
-        /// What is wrong with it.
+        /// Description of the fault.
         reason: String,
     },
     /// The file was written in another version of the format.
@@ -42,72 +42,72 @@ pub enum ModelError {
         super::VERSION
     )]
     Version {
-        /// Which one.
+        /// The version of the file.
         found: String,
     },
     /// The text of the graph cannot be read.
     #[error("line {} of the graph, column {}: expected {}, found {}", .0.line, .0.column, .0.expected, one_line(&.0.found))]
     Text(Box<ParseError>),
-    /// The text is a graph, but not one that a model can be.
+    /// The text is a graph, but not a valid graph of a model.
     #[error("node {name} of the graph: {reason}")]
     Graph {
         /// The node.
         name: String,
-        /// What is wrong with it.
+        /// Description of the fault.
         reason: String,
     },
-    /// A call in the graph fails when it runs.
+    /// A call in the graph would fail when it runs.
     #[error("node {} of the graph ({}): expected {}, got {}", .0.name, .0.target, one_line(&.0.expected), one_line(&.0.got))]
     Types(Box<ShapeError>),
-    /// The graph calls something that this engine does not know.
+    /// The graph calls operators that this engine does not support.
     #[error("the engine cannot run {}", listed(.0))]
     Unsupported(Vec<LowerError>),
-    /// The file asks for more than it may.
+    /// The file exceeds a limit.
     #[error("{what}: {size} is more than the limit of {limit}")]
     TooLarge {
-        /// What there is too much of, with its unit.
+        /// The limited resource, with its unit.
         what: &'static str,
-        /// How much there is.
+        /// The amount that the file asks for.
         size: u64,
-        /// How much there may be.
+        /// The limit.
         limit: u64,
     },
-    /// A weight is not what the graph or the file says.
+    /// A weight does not match the graph or the file.
     #[error("weight {name}: {reason}")]
     Weight {
         /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// Description of the fault.
         reason: String,
     },
-    /// An input of a run is not what the model takes.
+    /// An input of a run does not match the model.
     #[error("the input is {expected}, not {}{:?}", got.dtype.name(), got.shape)]
     Input {
-        /// What the model takes.
+        /// The input that the model expects.
         expected: Box<TensorSpec>,
-        /// What was given.
+        /// The input that was given.
         got: Box<TensorSpec>,
     },
-    /// Elements that do not fill the shape they are to have.
+    /// Elements that do not match the shape of their tensor.
     #[error("{got} elements for a tensor of shape {shape:?}")]
     Tensor {
         /// The shape.
         shape: Vec<usize>,
-        /// How many elements were given.
+        /// Number of elements that were given.
         got: usize,
     },
-    /// The program cannot be called so.
+    /// The program cannot be called with these tensors.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// Compiling or running the graph failed inside the engine: a bug of it.
+    /// Compiling or running the graph failed inside the engine: a bug of the engine.
     #[error("the engine failed: {reason}")]
     Internal {
-        /// What it says.
+        /// The message of the failure.
         reason: String,
     },
 }
 
-/// What a caller can do about a [`ModelError`].
+/// Kinds of [`ModelError`], by what a caller can do about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ModelErrorKind {
@@ -117,18 +117,18 @@ pub enum ModelErrorKind {
     Damaged,
     /// Use the version of this program that wrote the file, or save the model anew.
     Version,
-    /// Save another model: this one cannot run here.
+    /// Save another model: this one cannot run on this engine.
     Unsupported,
     /// Raise [`Limits`](super::Limits), if the file can be trusted.
     TooLarge,
-    /// Call the model with what it takes.
+    /// Call the model with the inputs that it expects.
     Call,
     /// Report a bug.
     Internal,
 }
 
 impl ModelError {
-    /// What a caller can do about it.
+    /// The kind of the error.
     #[must_use]
     pub fn kind(&self) -> ModelErrorKind {
         match self {
@@ -161,7 +161,7 @@ impl ModelError {
     }
 }
 
-/// Long names, and names with line breaks, do not make a long message.
+/// `text` on one line, cut off if it is long.
 fn one_line(text: &str) -> String {
     const LONGEST: usize = 200;
     let visible = |c: char| if c.is_control() { ' ' } else { c };
@@ -188,8 +188,8 @@ fn listed(errors: &[LowerError]) -> String {
     parts.join("; ")
 }
 
-/// Does `work`, of which nobody should hear that it panics: a server that loads files from anywhere
-/// lives on.
+/// Runs `work`, and turns a panic into an error: a server that loads files from anywhere must
+/// survive.
 pub(super) fn without_panic<T>(
     work: impl FnOnce() -> Result<T, ModelError>,
 ) -> Result<T, ModelError> {

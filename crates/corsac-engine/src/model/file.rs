@@ -25,8 +25,8 @@ use crate::optimise::optimise;
 use crate::prepare::Weights;
 use crate::program::{Output, Precision, Program};
 
-/// A model file: the graph, what it takes and gives, and where its weights are. Everything is
-/// checked, and nothing but the header is read.
+/// A model file: the graph, its inputs and outputs, and the places of its weights. The whole file
+/// is checked, but only its header is read.
 #[derive(Debug)]
 pub struct ModelFile {
     source: Source,
@@ -38,7 +38,7 @@ pub struct ModelFile {
     limits: Limits,
 }
 
-/// A weight: what it is, and its bytes in the file.
+/// A weight: its type and shape, and its bytes in the file.
 #[derive(Debug)]
 struct Entry {
     spec: TensorSpec,
@@ -50,12 +50,12 @@ impl ModelFile {
     /// Opens the model file at `path`.
     ///
     /// # Errors
-    /// If it cannot be read, is no model file, or asks for more than the default [`Limits`].
+    /// If it cannot be read, is no model file, or exceeds the default [`Limits`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, ModelError> {
         Self::open_within(path, &Limits::default())
     }
 
-    /// As [`ModelFile::open`], within other limits.
+    /// As [`ModelFile::open`], with other limits.
     ///
     /// # Errors
     /// As [`ModelFile::open`].
@@ -63,7 +63,7 @@ impl ModelFile {
         Self::read(Source::open(path.as_ref())?, limits)
     }
 
-    /// A model file in memory.
+    /// Reads a model file in memory.
     ///
     /// # Errors
     /// As [`ModelFile::open`].
@@ -97,10 +97,11 @@ impl ModelFile {
         })
     }
 
-    /// The model, with convolutions and linear layers that multiply in another precision.
+    /// Compiles the model anew, with convolutions and linear layers that multiply in another
+    /// precision.
     ///
     /// # Errors
-    /// If its values take more than the limits then.
+    /// If its values then exceed the limits.
     pub fn with_precision(mut self, precision: Precision) -> Result<Self, ModelError> {
         let host = FileHost::of(&self.weights);
         let compile = || compiled(&self.graph, &host, &self.inputs, &self.limits, precision);
@@ -114,14 +115,14 @@ impl ModelFile {
         &self.graph
     }
 
-    /// What it takes, in order.
+    /// The inputs of the model, in order.
     #[must_use]
     pub fn inputs(&self) -> &[TensorSpec] {
         &self.inputs
     }
 
-    /// The tensors that it gives, in order. Each is called after its place in the result: `1.0`, or
-    /// `logits`; a single one is called `output`.
+    /// The outputs of the model, in order. Each is named after its place in the result: `1.0`, or
+    /// `logits`; a single one is named `output`.
     #[must_use]
     pub fn outputs(&self) -> &[TensorSpec] {
         &self.outputs
@@ -138,8 +139,7 @@ impl ModelFile {
         &self.program
     }
 
-    /// The bytes of the weight with this number, in little-endian order, row by row; `None` if there
-    /// is none.
+    /// The bytes of weight `number`, in little-endian order, row by row; `None` if it is missing.
     ///
     /// # Errors
     /// If the file cannot be read any more.
@@ -149,11 +149,11 @@ impl ModelFile {
         bytes.transpose()
     }
 
-    /// Calls `work` with the types of all values of the graph: for costs, and for whoever runs the
-    /// graph in another way.
+    /// Calls `work` with the types of all values of the graph: for costs, and to run the graph in
+    /// another way.
     ///
     /// # Errors
-    /// None that opening the file would not have found.
+    /// None that opening the file would not have reported.
     pub fn with_types<T>(
         &self,
         work: impl FnOnce(&mut Propagator<'_>) -> T,
@@ -266,7 +266,7 @@ fn read_graph(text: &str, limits: &Limits) -> Result<Graph, ModelError> {
     Ok(graph)
 }
 
-/// That the graph, its inputs and its weights are about the same names.
+/// Checks that the graph, its inputs and its weights use the same names.
 fn check_names(graph: &Graph, inputs: &[TensorSpec], weights: &[Entry]) -> Result<(), ModelError> {
     let mut known: FxHashMap<&str, bool> = FxHashMap::default();
     known.extend(weights.iter().map(|entry| (&*entry.spec.name, false)));
@@ -330,7 +330,7 @@ fn typed(inputs: &[TensorSpec]) -> Vec<Value> {
 
 fn type_of(spec: &TensorSpec) -> TensorType {
     let sizes = spec.shape.iter();
-    // Larger ones are refused before anything is made of them.
+    // Larger sizes are refused before any memory is allocated for them.
     let sizes = sizes.map(|&size| Dim::Known(i64::try_from(size).unwrap_or(i64::MAX)));
     TensorType::new(spec.dtype, sizes)
 }
@@ -365,7 +365,7 @@ fn compiled(
     Ok(program)
 }
 
-/// What goes in or out, and is of a type that callers have no elements for.
+/// Inputs, attributes and outputs of element types that callers cannot pass.
 fn narrow_borders(graph: &Graph, types: &Propagator<'_>) -> Vec<LowerError> {
     let mut borders: Vec<NodeId> = Vec::new();
     for node in graph.nodes() {
@@ -392,7 +392,7 @@ fn narrow_borders(graph: &Graph, types: &Propagator<'_>) -> Vec<LowerError> {
     found
 }
 
-/// All nodes that cannot be lowered, those aside that only follow from others.
+/// All nodes that cannot be lowered, except those that fail only because of others.
 fn all_unknown(graph: &Graph, types: &Propagator<'_>, first: LowerError) -> Vec<LowerError> {
     let found = unsupported(graph, types).into_iter();
     let found = found.map(|(node, reason)| LowerError {
@@ -401,7 +401,7 @@ fn all_unknown(graph: &Graph, types: &Propagator<'_>, first: LowerError) -> Vec<
         target: graph.node(node).target_name().to_owned(),
         reason,
     });
-    // What follows from a call of which nothing is known has the same reason.
+    // Nodes that depend on a call of unknown type have the same reason.
     let mut reasons = FxHashSet::default();
     let mut own: Vec<LowerError> = found
         .filter(|error| reasons.insert(error.reason.clone()))
@@ -440,7 +440,7 @@ fn name_outputs(program: &Program, output: &Output, path: String, names: &mut Ve
     }
 }
 
-/// What a file says of the attributes of its graph.
+/// The types of the attributes of a graph, as the file gives them.
 struct FileHost {
     attributes: FxHashMap<String, Value>,
     count: usize,
@@ -483,17 +483,17 @@ impl TypeHost for FileHost {
 /// The weights of a file, for packing.
 struct FileWeights<'f> {
     file: &'f ModelFile,
-    /// What the first weight that could not be read failed with.
+    /// The error of the first weight that could not be read.
     failed: Mutex<Option<ModelError>>,
 }
 
 impl FileWeights<'_> {
-    /// Why a weight was not given.
+    /// The error of the first weight that could not be read, if there was one.
     fn into_error(self) -> Option<ModelError> {
         self.failed.into_inner().ok().flatten()
     }
 
-    /// The bytes of a weight of this type.
+    /// The bytes of weight `number`, if it is of this type.
     fn bytes(&self, number: usize, dtype: DType) -> Option<Vec<u8>> {
         let entry = self.file.weights.get(number)?;
         if entry.spec.dtype != dtype {

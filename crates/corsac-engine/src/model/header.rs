@@ -11,10 +11,10 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use super::error::ModelError;
 use corsac_ir::DType;
 
-/// Bytes of the number in front of the header.
+/// Bytes of the length in front of the header.
 pub(super) const LENGTH_BYTES: u64 = 8;
 
-/// What a header says, each name once, tensors in the order in which they lie in the file.
+/// Contents of a header: each name once, tensors in the order in which they lie in the file.
 #[derive(Debug, Default)]
 pub(super) struct Header {
     pub(super) metadata: HashMap<String, String>,
@@ -24,8 +24,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads the JSON text of a header. Tensors lie one behind the other without gaps, and are as
-    /// long as their shapes say.
+    /// Reads the JSON text of a header. Checks that tensors follow each other without gaps, and
+    /// have the sizes of their shapes.
     pub(super) fn parse(json: &[u8]) -> Result<Self, ModelError> {
         let mut header: Self =
             serde_json::from_slice(json).map_err(|error| ModelError::format(error.to_string()))?;
@@ -71,7 +71,7 @@ impl<'de> Deserialize<'de> for Header {
     }
 }
 
-/// Strings by name, each name once.
+/// Strings by name; a repeated name is an error.
 struct Once(HashMap<String, String>);
 
 impl<'de> Deserialize<'de> for Once {
@@ -101,7 +101,7 @@ impl<'de> Deserialize<'de> for Once {
     }
 }
 
-/// Element types that both sides have.
+/// Pairs of element types of files and graphs.
 const DTYPES: &[(Dtype, DType)] = &[
     (Dtype::F64, DType::Float64),
     (Dtype::F32, DType::Float32),
@@ -124,13 +124,13 @@ const DTYPES: &[(Dtype, DType)] = &[
     (Dtype::BOOL, DType::Bool),
 ];
 
-/// The element type of the graph that a type of the file is; `None` if there is none.
+/// The element type of the graph for a type of the file; `None` if there is none.
 pub(super) fn graph_type(dtype: Dtype) -> Option<DType> {
     let found = DTYPES.iter().find(|(own, _)| *own == dtype);
     found.map(|(_, dtype)| *dtype)
 }
 
-/// The type in a file that an element type is; `None` if there is none.
+/// The type of the file for an element type of the graph; `None` if there is none.
 pub(super) fn file_type(dtype: DType) -> Option<Dtype> {
     let found = DTYPES.iter().find(|(_, own)| *own == dtype);
     found.map(|(dtype, _)| *dtype)

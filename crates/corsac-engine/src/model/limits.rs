@@ -1,11 +1,11 @@
-//! How much a model file may ask for.
+//! Limits of model files.
 
 use super::error::ModelError;
 
-/// How much a model file may ask for before it is refused.
+/// Limits above which a model file is refused.
 ///
 /// A file is data, and may come from anywhere: a few bytes of it can ask for more memory than there
-/// is. The defaults are far above what models need that fit a machine.
+/// is. The defaults are far above the needs of models that fit a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of the header: names, shapes and offsets of weights, and the text of the graph.
@@ -14,7 +14,7 @@ pub struct Limits {
     pub nodes: usize,
     /// Bytes of all weights together.
     pub weight_bytes: u64,
-    /// Bytes of all values of a run that are held at once, and of any single one.
+    /// Bytes of all values of a run that are live at once, and of any single one.
     pub value_bytes: u64,
 }
 
@@ -30,7 +30,7 @@ impl Default for Limits {
     }
 }
 
-/// That `size` is at most `limit`.
+/// Checks that `size` is at most `limit`.
 pub(super) fn within(
     what: &'static str,
     size: impl TryInto<u64>,

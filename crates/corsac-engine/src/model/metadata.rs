@@ -1,4 +1,4 @@
-//! What a model file says besides its tensors: version, graph, inputs.
+//! Metadata of a model file: version, graph, inputs.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub(super) const GRAPH: &str = "corsac.graph";
 /// The key of the inputs: a list in JSON.
 pub(super) const INPUTS: &str = "corsac.inputs";
 
-/// An input as the file writes it.
+/// An input as it is written in the file.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct InputEntry {
@@ -24,7 +24,7 @@ struct InputEntry {
     shape: Vec<usize>,
 }
 
-/// What the metadata of a model say.
+/// The metadata of a model.
 pub(super) struct ModelMetadata {
     pub(super) graph: String,
     pub(super) inputs: Vec<TensorSpec>,
@@ -38,7 +38,7 @@ fn wrong(key: &'static str, reason: impl Into<String>) -> ModelError {
 }
 
 impl ModelMetadata {
-    /// Takes what it needs out of `metadata`.
+    /// Removes the keys of a model from `metadata` and parses them.
     pub(super) fn take(metadata: &mut HashMap<String, String>) -> Result<Self, ModelError> {
         let mut take = |key: &'static str| {
             let value = metadata.remove(key);
@@ -78,7 +78,7 @@ fn read_inputs(json: &str) -> Result<Vec<TensorSpec>, ModelError> {
     entries.into_iter().map(spec).collect()
 }
 
-/// The inputs as the file writes them.
+/// The inputs as JSON text for the file.
 pub(super) fn write_inputs(inputs: &[TensorSpec]) -> Result<String, ModelError> {
     let entries = inputs.iter().map(|spec| InputEntry {
         name: spec.name.clone(),

@@ -1,8 +1,8 @@
 //! Models in files, run without Python.
 //!
-//! A model file is a safetensors file: weights, and in its metadata the text of a graph and what the
-//! graph takes. The graph is lowered when the file is loaded, so files do not depend on how this
-//! engine runs them. `docs/model-files.md` describes the format.
+//! A model file is a safetensors file: weights, and in its metadata the text of a graph and the
+//! types of its inputs. The graph is lowered when the file is loaded, so files do not depend on the
+//! programs of this engine. `docs/model-files.md` describes the format.
 //!
 //! ```
 //! use corsac_engine::{DType, Model, Tensor, TensorSpec, write_model};
@@ -31,9 +31,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A file is data: it may come from anywhere. Loading checks all of it and runs nothing; what is wrong
-//! is a [`ModelError`] that says where, and what asks for more memory than [`Limits`] allow is refused
-//! before it is allocated.
+//! A file is data: it may come from anywhere. Loading checks all of it and runs nothing. A fault is
+//! a [`ModelError`] that says where it is, and a file that asks for more memory than [`Limits`]
+//! allow is refused before any is allocated.
 
 mod check;
 mod error;
@@ -72,7 +72,7 @@ pub struct Model {
     inputs: Vec<TensorSpec>,
     outputs: Vec<TensorSpec>,
     threads: usize,
-    /// Memory of runs that are over, for those to come.
+    /// Memory of finished runs, for later ones.
     idle: Mutex<Vec<Context>>,
 }
 
@@ -80,7 +80,7 @@ impl Model {
     /// Loads the model in the file at `path`.
     ///
     /// # Errors
-    /// If it cannot be read, is no model file, or asks for more than the default [`Limits`].
+    /// If it cannot be read, is no model file, or exceeds the default [`Limits`].
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ModelError> {
         Self::from_file(ModelFile::open(path)?)
     }
@@ -101,27 +101,27 @@ impl Model {
         })
     }
 
-    /// Lets this many threads take part in a run: by default `CORSAC_NUM_THREADS`, or as many as the
-    /// machine has.
+    /// Sets the number of threads of a run: by default `CORSAC_NUM_THREADS`, or the number of
+    /// cores.
     #[must_use]
     pub fn with_threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
         self
     }
 
-    /// How many threads take part in a run.
+    /// Number of threads of a run.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// What it takes, in order.
+    /// The inputs of the model, in order.
     #[must_use]
     pub fn inputs(&self) -> &[TensorSpec] {
         &self.inputs
     }
 
-    /// The tensors that it gives, in order, called after their places in the result.
+    /// The outputs of the model, in order, named after their places in the result.
     #[must_use]
     pub fn outputs(&self) -> &[TensorSpec] {
         &self.outputs
@@ -136,7 +136,7 @@ impl Model {
     /// Runs it on `inputs`, in order.
     ///
     /// # Errors
-    /// If the model takes other inputs.
+    /// If the model expects other inputs.
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, ModelError> {
         for (spec, tensor) in self.inputs.iter().zip(inputs) {
             let got = tensor.spec(&spec.name);
@@ -166,10 +166,10 @@ impl Model {
             .collect()
     }
 
-    /// As [`Model::run`], on elements row by row, into memory of the caller's.
+    /// As [`Model::run`], with elements row by row, into memory of the caller.
     ///
     /// # Errors
-    /// If there are other numbers of them than the model has, or they are of other types.
+    /// If inputs or outputs differ in number, length or element type from those of the model.
     pub fn run_into(
         &self,
         inputs: &[Data<'_>],

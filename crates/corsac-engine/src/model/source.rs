@@ -1,4 +1,4 @@
-//! Where the bytes of a model file are.
+//! Storage of the bytes of a model file.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -19,7 +19,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// The regular file at `path`.
+    /// Opens the regular file at `path`.
     pub(super) fn open(path: &Path) -> Result<Self, ModelError> {
         let failed = |source| ModelError::Io {
             path: path.to_owned(),
@@ -45,7 +45,7 @@ impl Source {
         }
     }
 
-    /// The bytes from `start` on, which end within the file.
+    /// The `len` bytes from `start` on; an error if they exceed the file.
     pub(super) fn read(&self, start: u64, len: u64) -> Result<Vec<u8>, ModelError> {
         let (path, read) = match self {
             Self::File { path, file, .. } => (path.clone(), read_file(file, start, len)),
@@ -77,7 +77,7 @@ fn read_file(file: &Mutex<File>, start: u64, len: u64) -> io::Result<Vec<u8>> {
     let read = (&mut *file).take(len).read_to_end(&mut bytes)?;
     match read == size {
         true => Ok(bytes),
-        // Somebody cut it off meanwhile.
+        // The file was truncated in the meantime.
         false => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }

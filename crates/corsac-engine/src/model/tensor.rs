@@ -1,4 +1,4 @@
-//! Tensors that models take and give.
+//! Tensors passed to and returned by models.
 
 use corsac_ir::DType;
 
@@ -14,7 +14,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// The tensor of this shape with these elements, row by row: a vector or an array of `f32`, `i64`
+    /// A tensor of this shape with these elements, row by row: a vector or an array of `f32`, `i64`
     /// or `bool`.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Tensor {
         self.elements
     }
 
-    /// What is known of it, under a name.
+    /// Its type and shape, under a name.
     pub(super) fn spec(&self, name: &str) -> TensorSpec {
         TensorSpec {
             name: name.to_owned(),
@@ -100,7 +100,7 @@ where
     }
 }
 
-/// The element type as PyTorch has it.
+/// The PyTorch element type.
 pub(super) fn dtype_of(element: Element) -> DType {
     match element {
         Element::F32 => DType::Float32,
@@ -109,10 +109,10 @@ pub(super) fn dtype_of(element: Element) -> DType {
     }
 }
 
-/// What is known of an input, a result or a weight without its elements.
+/// Name, element type and shape of an input, an output or a weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSpec {
-    /// What it is called.
+    /// The name.
     pub name: String,
     /// The type of its elements.
     pub dtype: DType,
@@ -121,7 +121,7 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
-    /// As many zeros; `None` if engines have no such elements.
+    /// A tensor of zeros; `None` if the engine has no such elements.
     #[must_use]
     pub fn zeros(&self) -> Option<Tensor> {
         let element = match self.dtype {

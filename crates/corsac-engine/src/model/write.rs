@@ -16,8 +16,8 @@ use super::tensor::TensorSpec;
 /// Writes a model to the file at `path`: `graph`, whose placeholders take `inputs` and whose
 /// `get_attr` nodes name `weights`, given with their bytes in little-endian order, row by row.
 ///
-/// What is written is opened before it takes its place, so that nothing is left behind that cannot
-/// be loaded, whatever happens meanwhile. The same model makes the same bytes.
+/// The file is checked by opening it before it replaces a file at `path`, so that no file is left
+/// behind that cannot be loaded, whatever happens. The same model gives the same bytes.
 ///
 /// # Errors
 /// If the file cannot be written, or would be no model file.
@@ -37,7 +37,7 @@ pub fn write_model(
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    // What is said of the file in between means nothing to the caller.
+    // The caller does not know the temporary file: only the kind of the error is passed on.
     let mut file = temporary(folder, 0o666).map_err(|error| failed(error.kind().into()))?;
     let mut out = BufWriter::new(file.as_file_mut());
     let write = (|| {
@@ -55,7 +55,7 @@ pub fn write_model(
     Ok(())
 }
 
-/// The same bytes in memory.
+/// The bytes of a model file, in memory.
 ///
 /// # Errors
 /// If they would be no model file.
@@ -71,8 +71,8 @@ pub fn model_bytes(
     Ok(bytes)
 }
 
-/// A file with these permissions, as far as the user's mask leaves them, which is to get its name when it is
-/// whole.
+/// A temporary file with these permissions, less those that the user's mask removes, to be renamed
+/// when it is complete.
 pub(crate) fn temporary(folder: &Path, mode: u32) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".corsac-").suffix(".partial");
@@ -122,15 +122,15 @@ fn header(
 pub(crate) fn header_bytes(entries: Map<String, Json>) -> Vec<u8> {
     let text = Json::Object(entries).to_string();
     let mut header = text.into_bytes();
-    // Tensors begin at a multiple of eight bytes; spaces are no part of the JSON text.
+    // Tensors begin at a multiple of eight bytes; trailing spaces are no part of the JSON text.
     header.resize(header.len().next_multiple_of(8), b' ');
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.append(&mut header);
     bytes
 }
 
-/// `graph` without what only its host knows, and without where its nodes come from: paths of
-/// somebody's machine.
+/// `graph` without the types and objects that only its host holds, and without the origins of its
+/// nodes, which are paths of a machine.
 fn plain(graph: &Graph) -> Result<Graph, GraphError> {
     let mut plain = graph.clone();
     let nodes: Vec<_> = plain.nodes().collect();

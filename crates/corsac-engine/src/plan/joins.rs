@@ -1,7 +1,8 @@
-//! Concatenation that copies nothing: its operands are computed where they lie in the result.
+//! Concatenation without copies: the operands are computed where they lie in the result.
 //!
-//! The feature maps of a block of DenseNet are joined before each layer, with one more each time. Since each
-//! result begins with the one before, all of them and their parts lie in one region of memory.
+//! The feature maps of a block of DenseNet are joined before each layer, with one more each time.
+//! Since each result begins with the one before, all of them and their operands lie in one region
+//! of memory.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +13,14 @@ use crate::kernels::blocked::BLOCK;
 use crate::lines::LINE;
 use crate::program::{Element, Layout, Op, Program, Step, ValueId};
 
-/// A region has no more parts than this, so that what it takes to join two does not grow with the program.
+/// Largest number of parts of a region, so that the time to join two does not grow with the
+/// program.
 const PARTS: usize = 512;
 
-/// Which values lie in a region with others, and where.
+/// Values that share a region of memory, and their places in it.
 #[derive(Debug, Default)]
 pub(super) struct Joins {
-    /// By value, the region that it lies in, and how far from an element that is the same for all.
+    /// By value, the region that it lies in, and its offset from the origin of the region.
     places: FxHashMap<ValueId, (usize, isize)>,
     regions: Vec<Region>,
 }
@@ -46,10 +48,10 @@ enum Writer {
     Copy(ValueId, usize),
 }
 
-/// What is joined.
+/// An operand of a concatenation.
 struct Operand {
     value: ValueId,
-    /// Where it begins in the result.
+    /// Its offset in the result.
     start: isize,
     len: isize,
     /// Whether it may be computed there.
@@ -57,9 +59,9 @@ struct Operand {
 }
 
 impl Joins {
-    /// Joins what concatenations of `program` are of, where each result is one piece of memory and nobody
-    /// else owns what is joined.
-    /// `result` says by value which result of the program it is.
+    /// Joins the operands of the concatenations of `program`, where the result is one contiguous
+    /// piece of memory and no other value needs them elsewhere. `result` has, by value, the result
+    /// of the program that it is.
     pub(super) fn of(program: &Program, result: &[Option<usize>]) -> Self {
         let mut joins = Self::default();
         for step in &program.steps {
@@ -74,14 +76,15 @@ impl Joins {
         self.places.is_empty()
     }
 
-    /// The number of the region that `value` lies in, and how far from its beginning.
+    /// The number of the region that `value` lies in, and its offset from the beginning of the
+    /// region.
     pub(super) fn place(&self, value: ValueId) -> Option<(usize, usize)> {
         let &(region, at) = self.places.get(&value)?;
         let (&first, _) = self.regions[region].parts.first_key_value()?;
         Some((region, (at - first).unsigned_abs()))
     }
 
-    /// How many elements each region holds.
+    /// Number of elements of each region.
     pub(super) fn lens(&self) -> impl Iterator<Item = usize> + '_ {
         self.regions.iter().map(|region| {
             let first = region.parts.first_key_value();
@@ -94,7 +97,7 @@ impl Joins {
     }
 
     fn join(&mut self, result: ValueId, mut operands: Vec<Operand>) {
-        // One operand less fits each time.
+        // Each time one operand less is computed in place.
         let joined = loop {
             if !operands.iter().any(|operand| operand.fits) {
                 return;
@@ -125,8 +128,8 @@ impl Joins {
         self.regions.push(region);
     }
 
-    /// The region with `result` at 0, and by how much the regions move that its operands lie in; or the
-    /// number of an operand that cannot be computed where it should lie.
+    /// The region with `result` at 0, and the offsets by which the regions of its operands move; or
+    /// the number of an operand that cannot be computed in place.
     fn joined(
         &self,
         result: ValueId,
@@ -134,7 +137,7 @@ impl Joins {
     ) -> Result<(Region, FxHashMap<usize, isize>), usize> {
         let mut region = Region::default();
         let mut moved: FxHashMap<usize, isize> = FxHashMap::default();
-        // What must lie in the result.
+        // The parts of the result.
         for (number, operand) in operands.iter().enumerate() {
             let place = self.places.get(&operand.value).filter(|_| operand.fits);
             match place {
@@ -158,7 +161,7 @@ impl Joins {
                 }
             }
         }
-        // What lies around its operands now, and cannot be anywhere else.
+        // The other parts of the regions of the operands, which move with them.
         for (number, operand) in operands.iter().enumerate() {
             if let Some(&(other, _)) = self.places.get(&operand.value).filter(|_| operand.fits) {
                 let by = moved[&other];
@@ -174,7 +177,7 @@ impl Joins {
 }
 
 impl Region {
-    /// Adds a part. That is not possible if there is another where it lies, or there are too many.
+    /// Adds a part. Returns false if it overlaps another one, or there are too many.
     fn add(&mut self, start: isize, part: Part) -> bool {
         if self.parts.get(&start) == Some(&part) {
             return true;
@@ -190,7 +193,7 @@ impl Region {
     }
 }
 
-/// What `step` joins, if its result is one operand after the other.
+/// The operands of `step`, if it is a concatenation whose operands are contiguous in the result.
 fn operands(program: &Program, step: &Step, result: &[Option<usize>]) -> Option<Vec<Operand>> {
     let is_result = |value: ValueId| result[value.index()].is_some();
     let Op::Concat { dim } = step.op else {

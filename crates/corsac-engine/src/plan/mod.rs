@@ -1,4 +1,5 @@
-//! Where values lie: in the results of a call, or in as little other memory as lifetimes allow.
+//! Memory planning: values are placed in the results of a call, or in as little other memory as
+//! their live ranges allow.
 
 mod joins;
 mod spans;
@@ -12,30 +13,31 @@ use crate::program::{Element, Layout, Op, Program, Source, Step, ValueId};
 use joins::Joins;
 use spans::{Found, Room, Span};
 
-/// Places for the values of a program.
+/// Places of the values of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The place of each value that a step computes, and of inputs that are written to.
     places: Vec<Option<Place>>,
-    /// The steps whose result takes the place of their first input.
+    /// Whether a step computes its result in place of its first input, by step.
     in_place: Vec<bool>,
-    /// The numbers that a step needs besides, while it runs: where they lie, and how many.
+    /// The workspace of each step: its place, and its number of elements.
     workspaces: Vec<(Place, usize)>,
-    /// How many elements of each type there is memory for.
+    /// Number of elements of each type to allocate.
     lens: Lens,
 }
 
-/// Where a value lies.
+/// Place of a value in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The number of the result in whose memory it lies: a result of the program itself, or numbers that
-    /// nobody needs any more when that is written. Without one, it is the memory for its type of elements.
+    /// The number of the result in whose memory it lies: a result of the program itself, or numbers
+    /// that are dead before that result is written. Without one, it lies in the memory for its type
+    /// of elements.
     pub(crate) result: Option<usize>,
-    /// Where it begins.
+    /// Offset in elements.
     pub(crate) start: usize,
 }
 
-/// How many elements of each type.
+/// Number of elements of each type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lens {
     pub(crate) numbers: usize,
@@ -43,27 +45,27 @@ pub(crate) struct Lens {
     pub(crate) flags: usize,
 }
 
-/// What holds a value, and those before it that it took the place of.
+/// A buffer: it holds a value, and before that those that the value was computed in place of.
 struct Slot {
     element: Element,
     span: Span,
     /// The result that it is.
     result: Option<usize>,
-    /// The region that it lies in, and where.
+    /// The region that it lies in, and its offset there.
     region: Option<(usize, usize)>,
 }
 
-/// What has to be known of values to find places for them.
+/// Uses of values, from which their live ranges follow.
 struct Lifetimes<'p> {
     program: &'p Program,
-    /// By value, the step that reads it last: the one after all others, if it is a result.
+    /// By value, the last step that reads it; the number of steps if it is a result.
     last_read: Vec<Option<usize>>,
     /// By value, the result that it is.
     result: Vec<Option<usize>>,
 }
 
 impl Plan {
-    /// Plans `program`. Memory is free again after the last step that reads what is in it.
+    /// Plans `program`. Memory is free again after the last step that reads its value.
     #[must_use]
     pub fn of(program: &Program) -> Self {
         let lifetimes = Lifetimes::of(program);
@@ -72,7 +74,7 @@ impl Plan {
         if joins.is_empty() {
             return plan;
         }
-        // What is joined stays for as long as any part of it is wanted, which may be long.
+        // Joined values stay as long as any part of them is live, which may be long.
         let joined = Self::with_joins(&lifetimes, &joins);
         match joined.size_bytes() <= plan.size_bytes() / 8 * 9 {
             true => joined,
@@ -142,9 +144,9 @@ impl Plan {
         self.places[value.index()]
     }
 
-    /// Whether `value`, which is the result with this number, is computed in its memory.
+    /// Whether `value`, which is result `number`, is computed in the memory of that result.
     pub(crate) fn is_result(&self, value: ValueId, number: usize) -> bool {
-        // What only lies there for a time is no result.
+        // A value that only lies there for a time is not the result.
         self.place(value)
             .is_some_and(|place| place.result == Some(number))
     }
@@ -153,12 +155,12 @@ impl Plan {
         self.in_place[step]
     }
 
-    /// The numbers that a step needs besides its inputs and its result: where they lie, and how many.
+    /// The workspace of a step: its place, and its number of elements.
     pub(crate) fn workspace(&self, step: usize) -> (Place, usize) {
         self.workspaces[step]
     }
 
-    /// Whether `operand` was computed where `joined` has it, `start` elements behind its beginning.
+    /// Whether `operand` was computed in place in `joined`, `start` elements from its beginning.
     pub(crate) fn lies_in(
         &self,
         program: &Program,
@@ -177,7 +179,7 @@ impl Plan {
         self.lens
     }
 
-    /// How many elements of a type there has to be memory for.
+    /// Number of elements of a type to allocate.
     #[must_use]
     pub fn len(&self, element: Element) -> usize {
         match element {
@@ -187,7 +189,7 @@ impl Plan {
         }
     }
 
-    /// How many bytes that memory takes. Results have their own.
+    /// Bytes to allocate. Results have memory of their own.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         let elements = [Element::F32, Element::I64, Element::Bool];
@@ -232,13 +234,13 @@ impl<'p> Lifetimes<'p> {
         }
     }
 
-    /// What holds the values; by value, which of these; and which steps work in place.
+    /// The buffers; by value, its buffer; and by step, whether it works in place.
     fn slots(&self, joins: &Joins) -> (Vec<Slot>, Vec<Option<usize>>, Vec<bool>) {
         let program = self.program;
         let mut slots: Vec<Slot> = Vec::new();
         let mut slot_of: Vec<Option<usize>> = vec![None; program.values.len()];
         let mut in_place = vec![false; program.steps.len()];
-        // The memory of inputs that are written to, as long as what is in it is read.
+        // By value, the number of the written input whose memory it lies in.
         let mut written: Vec<Option<usize>> = vec![None; program.values.len()];
         for (at, value) in program.values.iter().enumerate() {
             if let Source::Input(number) = value.source
@@ -283,12 +285,14 @@ impl<'p> Lifetimes<'p> {
         (slots, slot_of, in_place)
     }
 
-    /// The input that nobody reads after `step`, and whose place its result can take.
+    /// The first input of a step, if its live range ends there and the result can be computed in
+    /// its place.
     fn taken_over(&self, at: usize, step: &Step, written: &[Option<usize>]) -> Option<ValueId> {
         let program = self.program;
         let output = program.root(step.output);
         let value = program.root(*step.inputs.first()?);
-        // What comes of the run lies in memory of its own: of an input that is written to in that.
+        // Results lie in memory of their own; those of inputs that are written to in that of the
+        // input.
         let is_there = match written[value.index()] {
             Some(own) => {
                 let mut results = program.results().into_iter().enumerate();
@@ -308,10 +312,11 @@ impl<'p> Lifetimes<'p> {
         fits.then_some(value)
     }
 
-    /// The results that have memory for numbers, and how long it can be used for something else.
+    /// The results that hold floating-point numbers, as memory that can hold other values before
+    /// they are written.
     fn rooms(&self, slots: &[Slot]) -> (Vec<usize>, Vec<Room>) {
         let results = slots.iter().filter(|slot| slot.element == Element::F32);
-        // Inputs that are written to have their elements in it all the time.
+        // Written inputs hold their elements all the time.
         let given = self.program.outputs().len();
         let rooms = results.filter_map(|slot| {
             let number = slot.result.filter(|&number| number < given)?;
@@ -322,11 +327,11 @@ impl<'p> Lifetimes<'p> {
         rooms.unzip()
     }
 
-    /// The memory of regions: for as long as there is something in them.
+    /// The memory of regions, live as long as any value in them.
     fn regions(&self, joins: &Joins, slots: &[Slot]) -> Vec<Span> {
         let end = self.program.steps.len();
         let lens = joins.lens().map(|len| in_lines(Span::new(end, 0, len)));
-        // Regions that became parts of others are empty, and nothing is in them at any time.
+        // Regions that were merged into others are empty, and never live.
         let mut spans: Vec<Span> = lens.collect();
         for slot in slots {
             if let Some((region, _)) = slot.region {
@@ -342,19 +347,19 @@ fn is_step(program: &Program, value: ValueId) -> bool {
     matches!(program.value(value).source, Source::Step)
 }
 
-/// As long as there are lines of the cache in it, so that what follows begins at one.
+/// Rounds up to whole cache lines, so that the next buffer begins at one.
 fn in_lines(span: Span) -> Span {
     let len = span.len.checked_next_multiple_of(LINE).unwrap_or(span.len);
     Span { len, ..span }
 }
 
-/// What steps need besides their inputs and results.
+/// The workspaces of all steps.
 fn workspaces(program: &Program) -> impl Iterator<Item = Span> + '_ {
     let steps = program.steps.iter().enumerate();
     steps.map(|(at, step)| in_lines(Span::new(at, at, workspace_len(program, step))))
 }
 
-/// How many elements a step needs besides its inputs and its result.
+/// Number of elements that a step needs besides its inputs and its result.
 fn workspace_len(program: &Program, step: &Step) -> usize {
     let in_blocks = program.value(step.output).layout == Layout::Blocks;
     match step.op {
@@ -380,7 +385,7 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
 /// Whether the result can overwrite the first input while it is computed.
 fn works_in_place(program: &Program, step: &Step) -> bool {
     match step.op {
-        // Both operands are read element by element: neither is repeated.
+        // Both operands are read element by element: neither is broadcast.
         Op::Binary(_) => {
             let shape = program.shape(step.output);
             step.inputs

@@ -1,17 +1,17 @@
-//! Pieces of memory that are wanted for a time, in as little memory as there is need for.
+//! Placement of buffers with live ranges in as little memory as possible.
 
 use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-/// A piece of memory.
+/// A buffer with its live range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
-    /// The first step that it is wanted for.
+    /// The first step of its live range.
     pub(super) first: usize,
-    /// The last one.
+    /// The last step of its live range.
     pub(super) last: usize,
-    /// How many elements it holds.
+    /// Number of elements.
     pub(super) len: usize,
 }
 
@@ -20,7 +20,7 @@ impl Span {
         Self { first, last, len }
     }
 
-    /// Makes it wanted from `first` to `last`, too.
+    /// Extends the live range to include `first` to `last`.
     pub(super) fn extend(&mut self, first: usize, last: usize) {
         self.first = self.first.min(first);
         self.last = self.last.max(last);
@@ -31,38 +31,38 @@ impl Span {
     }
 }
 
-/// Memory that is there anyway, and can be used until something else is written to it.
+/// Memory that is allocated anyway, and can hold buffers until something else is written to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
-    /// How many elements it holds.
+    /// Number of elements.
     pub(super) len: usize,
-    /// The first step that wants it for itself.
+    /// The first step that writes to it for its own purpose.
     pub(super) until: usize,
 }
 
-/// Where a span lies.
+/// Place of a buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// The number of the room that it lies in.
     pub(super) room: Option<usize>,
-    /// Where it begins there, or in memory of its own.
+    /// Its offset in the room, or in memory of its own.
     pub(super) start: usize,
 }
 
-/// So many steps have a list of the spans that are wanted for them.
+/// Number of steps that share a list of the buffers that are live in them.
 const STEPS: usize = 64;
 
-/// Spans in one piece of memory.
+/// Buffers in one piece of memory.
 struct Placed {
-    /// By time, those that are wanted then: the range that they take.
+    /// By time, the buffers that are live then, each with its offset.
     spans: Vec<Vec<(Span, usize)>>,
 }
 
-/// Where each of `spans` lies, and how long the memory is that holds those of them that are in no room.
+/// Places of `spans`, and the length of the memory for those that are in no room.
 ///
-/// The longest is placed first, each in the smallest gap that holds it between those that are wanted at
-/// the same time ("greedy by size", Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net
-/// Inference, 2020, section 5.2). Each is compared with those of its own time only.
+/// The longest is placed first, each in the smallest gap that holds it between those that are live
+/// at the same time ("greedy by size", Pisarchyk and Lee, Efficient Memory Management for Deep
+/// Neural Net Inference, 2020, section 5.2). Each is compared with those of its own time only.
 pub(super) fn place(spans: &[Span], rooms: &[Room]) -> (Vec<Found>, usize) {
     let mut order: Vec<usize> = (0..spans.len()).filter(|&at| spans[at].len > 0).collect();
     order.sort_by_key(|&at| (Reverse(spans[at].len), spans[at].first, at));
@@ -105,12 +105,13 @@ impl Placed {
         Self { spans: Vec::new() }
     }
 
-    /// Where the smallest gap begins that `span` fits into, or the end of all there is at its time.
+    /// Start of the smallest gap that fits `span`, or the end of all buffers that are live at its
+    /// time.
     fn gap(&self, span: &Span) -> usize {
         let mut taken: SmallVec<[(usize, usize); 32]> = SmallVec::new();
         for time in span.first / STEPS..=span.last / STEPS {
             for (met, start) in self.spans.get(time).into_iter().flatten() {
-                // One that is in several lists is looked at in the first of them.
+                // One that is in several lists is considered in the first of them.
                 if time == span.first.max(met.first) / STEPS && met.meets(span) {
                     taken.push((*start, start + met.len));
                 }
@@ -131,7 +132,8 @@ impl Placed {
     }
 }
 
-/// The beginning of the smallest gap between `taken`, in order, that is `len` long; their end if there is none.
+/// Start of the smallest gap of at least `len` between `taken`, which are in order; their end if
+/// there is none.
 fn gap(taken: &[(usize, usize)], len: usize) -> usize {
     let (mut best, mut smallest) = (None, usize::MAX);
     let mut free = 0;
@@ -233,7 +235,7 @@ mod tests {
                 }
             }
             prop_assert!(end <= spans.iter().map(|span| span.len).sum());
-            // Without rooms, at least as much as is wanted at some time.
+            // Without rooms, at least as much as is live at some step.
             let wanted = (0..500).map(|step| {
                 let then = spans.iter().filter(|span| span.first <= step && step <= span.last);
                 then.map(|span| span.len).sum::<usize>()

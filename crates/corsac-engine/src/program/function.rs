@@ -1,4 +1,4 @@
-//! Functions of single elements and of pairs, and what rows are reduced to.
+//! Functions of one and two numbers, and reductions.
 
 /// Functions of one number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,7 +85,7 @@ pub enum Unary {
     Round,
     /// The next integer towards zero.
     Trunc,
-    /// What is behind the point.
+    /// The fractional part.
     Frac,
     /// -1, 0 or 1.
     Sign,
@@ -97,9 +97,9 @@ pub enum Unary {
     Softsign,
     /// `log(sigmoid(x))`
     LogSigmoid,
-    /// `x` moved towards zero, as far as it is.
+    /// `x` moved towards zero by this much, but not past it.
     Softshrink(f32),
-    /// `x`; 0 within this distance of it.
+    /// `x`; 0 if its absolute value is at most this.
     Hardshrink(f32),
     /// `x - tanh(x)`
     Tanhshrink,
@@ -116,11 +116,11 @@ impl Unary {
         Self::Affine(factor, -0.0)
     }
 
-    /// `x / divisor`: a product where that is the same.
+    /// `x / divisor`: a product with the inverse where the results are equal.
     #[must_use]
     pub fn divide_by(divisor: f32) -> Self {
         let factor = 1.0 / divisor;
-        // A power of two, whose fraction has no bits, and whose inverse is one.
+        // A power of two: its fraction has no bits, and its inverse is exact.
         let is_exact = divisor.to_bits() << 9 == 0 && divisor.is_normal() && factor.is_normal();
         match is_exact {
             true => Self::scale(factor),
@@ -148,7 +148,7 @@ pub enum Binary {
     Prelu,
 }
 
-/// What is computed of the elements along some dimensions.
+/// A reduction of the elements along some dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     /// Their sum.

@@ -31,25 +31,25 @@ impl ValueId {
     }
 }
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// It is the input with this number.
+    /// The input with this number.
     Input(usize),
-    /// It is the weight with this number, as the host counts them.
+    /// The weight with this number, as the host counts them.
     Weight(usize),
-    /// It is computed from weights before the program runs, by the recipe with this number.
+    /// Computed from weights before the program runs, by the recipe with this number.
     Derived(usize),
-    /// A step computes it.
+    /// The result of a step.
     Step,
-    /// It is another value under another shape.
+    /// Another value under another shape.
     Alias(ValueId),
 }
 
-/// What a value is made of.
+/// Type of the elements of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Element {
-    /// Truth values: bytes that are 0 or 1.
+    /// Booleans: bytes that are 0 or 1.
     Bool,
     /// Integers of 64 bits.
     I64,
@@ -59,7 +59,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// How many bytes one takes.
+    /// Bytes of an element.
     #[must_use]
     pub fn size_bytes(self) -> usize {
         match self {
@@ -69,7 +69,7 @@ impl Element {
         }
     }
 
-    /// PyTorch's name for it.
+    /// The PyTorch name of the type.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -80,19 +80,19 @@ impl Element {
     }
 }
 
-/// With what convolutions and linear layers multiply.
+/// Precision of the products of convolutions and linear layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
     /// Numbers of 32 bits.
     #[default]
     F32,
     /// Numbers rounded to bfloat16, with sums of 32 bits, where the processor multiplies them in
-    /// [tiles](corsac_kernels::amx); elsewhere as [`F32`](Self::F32).
+    /// [tiles](corsac_kernels::amx); elsewhere the same as [`F32`](Self::F32).
     Bf16,
 }
 
 impl Precision {
-    /// The right to use tiles, if they are wanted and there are any.
+    /// The token for the use of tiles, if they are wanted and available.
     pub(crate) fn amx(self) -> Option<Amx> {
         match self {
             Self::F32 => None,
@@ -100,14 +100,14 @@ impl Precision {
         }
     }
 
-    /// What is meant here: bfloat16 where there are tiles.
+    /// The precision that is used on this processor: bfloat16 only where there are tiles.
     #[must_use]
     pub fn effective(self) -> Self {
         self.amx().map_or(Self::F32, |_| self)
     }
 }
 
-/// How the elements of a value lie in memory.
+/// Layout of the elements of a value in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// Row by row.
@@ -117,27 +117,27 @@ pub enum Layout {
     Blocks,
 }
 
-/// What is known of a value before the program runs.
+/// Properties of a value that are known before the program runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValueInfo {
     /// Its sizes.
     pub shape: Vec<usize>,
-    /// What it is made of.
+    /// Type of its elements.
     pub element: Element,
-    /// How its elements lie.
+    /// Layout of its elements.
     pub layout: Layout,
-    /// Where it comes from.
+    /// Its origin.
     pub source: Source,
 }
 
 impl ValueInfo {
-    /// How many elements it has.
+    /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// How many elements it takes in memory.
+    /// Number of elements in memory, with the padding of blocks.
     #[must_use]
     pub fn stored_len(&self) -> usize {
         match self.layout {
@@ -146,14 +146,14 @@ impl ValueInfo {
         }
     }
 
-    /// Whether it has none.
+    /// Whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What the caller gets: tensors, in containers.
+/// Structure of the results that the caller gets: tensors, in containers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// A tensor.
@@ -187,40 +187,40 @@ impl Output {
 /// Steps over values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
-    /// With what convolutions and linear layers multiply.
+    /// Precision of the products of convolutions and linear layers.
     pub precision: Precision,
     /// All values.
     pub values: Vec<ValueInfo>,
-    /// How weights are made of weights.
+    /// Recipes of weights that are computed from others, with their inputs.
     pub recipes: Vec<(Recipe, Vec<ValueId>)>,
-    /// How many inputs there are.
+    /// Number of inputs.
     pub inputs: usize,
-    /// What to do, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// What comes of it.
+    /// The results.
     pub output: Option<Output>,
-    /// The inputs that it writes to, by number, and what they hold in the end.
+    /// The inputs that the program writes to, by number, and the values that they hold at the end.
     pub written: Vec<(usize, ValueId)>,
-    /// What inputs are for the caller, in order: [elements](Element) hold several types.
+    /// PyTorch types of the inputs, in order: one [element type](Element) holds several.
     pub input_dtypes: Vec<DType>,
-    /// The same for the results.
+    /// PyTorch types of the results, in order.
     pub output_dtypes: Vec<DType>,
 }
 
 impl Program {
-    /// What is known of `value`.
+    /// Properties of `value`.
     #[must_use]
     pub fn value(&self, value: ValueId) -> &ValueInfo {
         &self.values[value.index()]
     }
 
-    /// Its sizes.
+    /// Sizes of `value`.
     #[must_use]
     pub fn shape(&self, value: ValueId) -> &[usize] {
         &self.value(value).shape
     }
 
-    /// The value that `value` lies in: itself, unless it is an alias.
+    /// The value in whose memory `value` lies: itself, unless it is an alias.
     #[must_use]
     pub fn root(&self, mut value: ValueId) -> ValueId {
         while let Source::Alias(of) = self.value(value).source {
@@ -229,13 +229,13 @@ impl Program {
         value
     }
 
-    /// Whether `value` is there before the program runs: a weight, or made of weights.
+    /// Whether `value` is known before the program runs: a weight, or computed from weights.
     pub(crate) fn is_weight(&self, value: ValueId) -> bool {
         let source = self.value(self.root(value)).source;
         matches!(source, Source::Weight(_) | Source::Derived(_))
     }
 
-    /// The matrix that `value` is the transposed of, and true; `value` and false if it is made otherwise.
+    /// The matrix that `value` is the transpose of, and true; otherwise `value` and false.
     pub(crate) fn untransposed(&self, value: ValueId) -> (ValueId, bool) {
         match self.value(self.root(value)).source {
             Source::Derived(number) => match &self.recipes[number] {
@@ -256,7 +256,8 @@ impl Program {
         values
     }
 
-    /// All that is there when it has run: what the caller gets, and what [written](Self::written) inputs hold.
+    /// All values that a run leaves: the tensors that the caller gets, and the final values of
+    /// [written](Self::written) inputs.
     #[must_use]
     pub fn results(&self) -> Vec<ValueId> {
         let mut values = self.outputs();
@@ -264,7 +265,7 @@ impl Program {
         values
     }
 
-    /// Whether all that is done with an input of truth values is the same for any byte that is not 0.
+    /// Whether any byte that is not 0 may stand for true in a boolean input.
     #[must_use]
     pub fn takes_any_bytes(&self, input: usize) -> bool {
         let is_own = |value: &ValueId| self.value(self.root(*value)).source == Source::Input(input);
@@ -276,7 +277,7 @@ impl Program {
             })
     }
 
-    /// The number of the result in whose memory an input lies that is written to.
+    /// The number of the result that is the final value of an input, if the input is written to.
     pub(crate) fn result_of_input(&self, input: usize) -> Option<usize> {
         let at = self.written.iter().position(|&(own, _)| own == input)?;
         Some(self.results().len() - self.written.len() + at)
@@ -296,7 +297,7 @@ impl Program {
         self.add_typed(Element::F32, shape, source)
     }
 
-    /// A value that lies in blocks of channels.
+    /// Adds a value in blocks of channels that a step computes.
     pub(crate) fn add_blocks(&mut self, shape: Vec<usize>) -> ValueId {
         let value = self.add_value(shape, Source::Step);
         self.values[value.index()].layout = Layout::Blocks;
@@ -318,7 +319,7 @@ impl Program {
         ValueId::new(self.values.len() - 1)
     }
 
-    /// What it is made of.
+    /// Type of the elements of `value`.
     #[must_use]
     pub fn element(&self, value: ValueId) -> Element {
         self.value(value).element

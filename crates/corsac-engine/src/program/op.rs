@@ -1,4 +1,4 @@
-//! Steps, and what they compute.
+//! Steps and their operators.
 
 use corsac_ir::NodeId;
 use smallvec::SmallVec;
@@ -10,8 +10,8 @@ use crate::portions::Portions;
 
 use super::{Binary, Reduction, Unary, ValueId};
 
-/// How a weight is computed from weights. A batch norm stands as mean, variance, and weight and bias
-/// if it has them; the number is what is added to the variance.
+/// Recipe of a weight that is computed from other weights. A batch norm is given by mean, variance,
+/// and weight and bias if it has them; the number is added to the variance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Recipe {
     /// A convolution's weight times the factors of the norm after it.
@@ -22,9 +22,9 @@ pub enum Recipe {
     NormScale(f32),
     /// The offsets of a norm.
     NormOffset(f32),
-    /// A matrix with its columns as rows.
+    /// The transpose of a matrix.
     Transpose,
-    /// The weight or bias of a layer, each channel of its results times a factor.
+    /// The weight or bias of a layer, with each output channel times a factor.
     Scale,
 }
 
@@ -37,7 +37,7 @@ pub struct Conv {
     pub padding: [[usize; 2]; 2],
     /// Rows and columns from one element of the kernel to the next.
     pub dilation: [usize; 2],
-    /// Into how many parts channels are divided that do not see each other.
+    /// Number of groups of channels that are independent of each other.
     pub groups: usize,
 }
 
@@ -54,19 +54,19 @@ pub struct Pool {
     pub dilation: [usize; 2],
 }
 
-/// Elements of a value, as a tensor of its own.
+/// A strided view of the elements of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Where the first element is.
+    /// Offset of the first element.
     pub offset: usize,
     /// Its sizes.
     pub shape: SmallVec<[usize; 6]>,
-    /// Elements from one to the next along each dimension.
+    /// Strides in elements.
     pub strides: SmallVec<[usize; 6]>,
 }
 
-/// `softmax(query @ key.T * scale + mask) @ value`, for stacks of matrices of which those with fewer
-/// are repeated.
+/// `softmax(query @ key.T * scale + mask) @ value`, for stacks of matrices, which are broadcast to
+/// each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
     /// `[…, rows, width]`
@@ -79,15 +79,15 @@ pub struct Attention {
     pub mask: Option<View>,
     /// `[…, rows, outputs]`
     pub result: View,
-    /// What products are multiplied by.
+    /// Factor of the products.
     pub scale: f32,
-    /// Whether a query sees no keys that come after it.
+    /// Whether a query sees no keys after it.
     pub causal: bool,
-    /// Whether rows of which nothing is seen are zero; NaN otherwise.
+    /// Whether rows whose keys are all masked are zero; otherwise they are NaN.
     pub safe: bool,
 }
 
-/// What a recurrent layer does in a time step.
+/// Function of a recurrent layer in a time step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
     /// Long short-term memory.
@@ -101,7 +101,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// How many numbers a state has for each of its own.
+    /// Number of gates.
     #[must_use]
     pub fn gates(self) -> usize {
         match self {
@@ -115,41 +115,42 @@ impl Cell {
 /// A layer of a recurrent network in one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recurrent {
-    /// What it does.
+    /// The function of a time step.
     pub cell: Cell,
-    /// How many rows the state has: those of the first time step.
+    /// Rows of the state: those of the first time step.
     pub batch: usize,
-    /// How many numbers a gate has.
+    /// Numbers of a gate.
     pub hidden: usize,
-    /// How many a row of the state has.
+    /// Numbers of a row of the state.
     pub width: usize,
-    /// Whether the last time step comes first.
+    /// Whether time steps are computed in reverse order.
     pub reverse: bool,
     /// Whether there is a bias.
     pub bias: bool,
-    /// Whether the last input says how many rows each time step has; otherwise all have as many.
+    /// Whether the last input has the number of rows of each time step; otherwise all have as many.
     pub varies: bool,
-    /// Whether the last state and the last memory follow the rows of all time steps.
+    /// Whether the last state and the last cell memory follow the rows of all time steps in the
+    /// result.
     pub keeps: bool,
 }
 
-/// What a step computes of its inputs.
+/// Operator of a step. Descriptions of variants begin with the inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
     /// Image, weight, and bias if there are three.
     Conv(Conv),
-    /// Image, weight, bias, and a number for each channel of the image that it is multiplied by; of single
-    /// pixels, and in blocks.
+    /// Image, weight, bias, and a factor for each channel of the image; for kernels of single
+    /// pixels, in blocks.
     GatedConv(Conv),
     /// `x @ weight.T`, with a bias if there are three inputs.
     Linear,
-    /// Products of the matrices in the last two dimensions; transposed if so said.
+    /// Products of the matrices in the last two dimensions.
     MatMul {
-        /// Whether the first has its columns in rows.
+        /// Whether the first matrix is transposed.
         first_transposed: bool,
-        /// Whether the second has.
+        /// Whether the second matrix is transposed.
         transposed: bool,
-        /// What products are multiplied by.
+        /// Factor of the products.
         scale: f32,
     },
     /// Input, mean, variance, and weight and bias if there are five; over dimension 1.
@@ -161,7 +162,7 @@ pub enum Op {
     ChannelAffine,
     /// Input, and weight and bias if there are three; over the last `dims` dimensions.
     LayerNorm {
-        /// How many dimensions a row has.
+        /// Number of dimensions of a row.
         dims: usize,
         /// Added to the variance.
         eps: f32,
@@ -170,11 +171,11 @@ pub enum Op {
         /// Whether the last input is a bias.
         bias: bool,
     },
-    /// Of each element.
+    /// A function of each element.
     Unary(Unary),
-    /// Of each pair of elements, after broadcasting.
+    /// A function of each pair of elements, after broadcasting.
     Binary(Binary),
-    /// Several functions of elements, and reductions of rows, done a tile at a time.
+    /// Several elementwise functions and reductions of rows, computed a tile at a time.
     Fused(Box<Fused>),
     /// The largest of each window.
     MaxPool(Pool),
@@ -184,53 +185,55 @@ pub enum Op {
         pool: Pool,
         /// Whether zeros outside the image count.
         count_padding: bool,
-        /// What sums are divided by instead of the number of elements.
+        /// Divisor of the sums, if it is not the number of elements.
         divisor: Option<usize>,
     },
-    /// Means of windows that make the image as large as the result.
+    /// Means of as many windows as the result has elements, spread evenly over the image.
     AdaptiveAvgPool,
-    /// Along dimensions, which stay with size 1 or go.
+    /// A reduction along dimensions, which stay with size 1 or are removed.
     Reduce {
-        /// What is computed.
+        /// The reduction.
         reduction: Reduction,
-        /// Which dimensions.
+        /// The dimensions.
         dims: SmallVec<[usize; 4]>,
     },
-    /// Along a dimension.
+    /// Softmax along a dimension.
     Softmax {
-        /// Which one.
+        /// The dimension.
         dim: usize,
-        /// Whether the logarithm of it is meant.
+        /// Whether its logarithm is computed.
         log: bool,
     },
-    /// Queries, keys and values, and what is added to scores if there are four.
+    /// Queries, keys and values, and a mask if there are four; it is added to the scores.
     Attention(Box<Attention>),
-    /// A view, copied: an element of the result lies `offset` plus its indices times `strides`
-    /// from the first one of the input.
+    /// A strided copy: an element of the result lies `offset` plus its indices times `strides` from
+    /// the first one of the input.
     Copy {
-        /// Where the first element is.
+        /// Offset of the first element.
         offset: usize,
-        /// Steps along the dimensions of the result.
+        /// Strides in the input along the dimensions of the result.
         strides: SmallVec<[isize; 6]>,
     },
-    /// What the gates get of the inputs, the weight of the state, its bias, the state, what cells remember if they do,
-    /// the weight of a projection if the state is narrower than the gates, and integers: how many rows each time step
-    /// has. A vector: the rows of all time steps, and the last state and memory if they are kept.
+    /// A recurrent layer. Inputs: the products of its inputs for the gates, the weight of the
+    /// state, its bias, the state, the cell memory if there is one, the weight of a projection if
+    /// the state is narrower than the gates, and the numbers of rows of the time steps, as
+    /// integers. The result is a vector: the rows of all time steps, and the last state and cell
+    /// memory if they are kept.
     Recurrent(Recurrent),
-    /// One behind the other along a dimension.
+    /// Concatenation along a dimension.
     Concat {
-        /// Which one.
+        /// The dimension.
         dim: usize,
     },
-    /// What [`general`](crate::general) computes: operators over all types of elements.
+    /// An operator over elements of any type, see [`general`](crate::general).
     General(General),
-    /// An image, into blocks of channels.
+    /// An image, reordered into blocks of channels.
     ToBlocks(Order),
-    /// An image, out of blocks of channels.
+    /// An image, reordered out of blocks of channels.
     FromBlocks(Order),
-    /// What several steps compute, for a part of the batch at a time.
+    /// Several steps, computed one micro-batch at a time.
     Portions(Box<Portions>),
-    /// Surrounded by a number.
+    /// Padding with a number.
     Pad {
         /// Elements before and after, by dimension.
         widths: SmallVec<[[usize; 2]; 6]>,
@@ -239,32 +242,32 @@ pub enum Op {
     },
 }
 
-/// What is done to a result before it is stored.
+/// An epilogue: it is applied to a result before that is stored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Post {
     /// A value of the same shape is added.
     Add(ValueId),
-    /// Of each element.
+    /// A function of each element.
     Unary(Unary),
 }
 
 /// One step of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// What it computes.
+    /// The operator.
     pub op: Op,
-    /// What it computes it of.
+    /// The operands.
     pub inputs: SmallVec<[ValueId; 4]>,
-    /// What is done to the result.
+    /// The epilogues, in order.
     pub post: SmallVec<[Post; 2]>,
-    /// What it is called.
+    /// The result.
     pub output: ValueId,
-    /// The node of the graph that asked for it.
+    /// The node of the graph that it was lowered from.
     pub node: NodeId,
 }
 
 impl Step {
-    /// How many steps it stands for.
+    /// Number of steps, with those of micro-batches.
     pub(crate) fn count(&self) -> usize {
         match &self.op {
             Op::Portions(portions) => portions.body.step_count(),
@@ -272,7 +275,7 @@ impl Step {
         }
     }
 
-    /// The weight and bias of a layer: what is packed, if it is known before the program runs.
+    /// The weight and bias of a layer, which are packed if they are known before the program runs.
     pub(crate) fn weights(&self) -> &[ValueId] {
         match self.op {
             Op::GatedConv(_) => &self.inputs[1..3],
@@ -281,7 +284,7 @@ impl Step {
         }
     }
 
-    /// The same as [`reads`](Self::reads), to replace them.
+    /// The values of [`reads`](Self::reads), to be replaced.
     pub(crate) fn reads_mut(&mut self) -> impl Iterator<Item = &mut ValueId> {
         let added = self.post.iter_mut().filter_map(|post| match post {
             Post::Add(value) => Some(value),
@@ -290,7 +293,7 @@ impl Step {
         self.inputs.iter_mut().chain(added)
     }
 
-    /// All values that it reads.
+    /// All values that the step reads: its inputs, and those that its epilogues add.
     pub fn reads(&self) -> impl Iterator<Item = ValueId> + '_ {
         let added = self.post.iter().filter_map(|post| match post {
             Post::Add(value) => Some(*value),

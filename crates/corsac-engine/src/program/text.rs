@@ -5,13 +5,13 @@ use std::fmt;
 use super::{Binary, Layout, Op, Post, Program, Source, Step, ValueId};
 
 impl Program {
-    /// How many steps there are, with those that are done in portions of the batch.
+    /// Number of steps, with those of micro-batches.
     #[must_use]
     pub fn step_count(&self) -> usize {
         self.steps.iter().map(Step::count).sum()
     }
 
-    /// All steps in order, a line of text each, with those that are done in portions of the batch.
+    /// All steps in order, a line of text each, with those of micro-batches.
     #[must_use]
     pub fn all_steps(&self) -> Vec<String> {
         let mut lines = Vec::with_capacity(self.steps.len());
@@ -81,7 +81,7 @@ impl fmt::Display for Program {
 }
 
 impl Op {
-    /// A word for it.
+    /// Name of the operator in listings.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {

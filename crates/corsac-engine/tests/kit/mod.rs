@@ -1,4 +1,4 @@
-//! What tests of programs are made with.
+//! Test kit for programs.
 
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a failure is a failed test")]
@@ -36,7 +36,7 @@ pub(crate) fn program(graph: &Graph, inputs: &[Value]) -> Result<Program, String
     Ok(program)
 }
 
-/// How many elements a tensor of this shape has.
+/// Number of elements of a tensor of this shape.
 pub(crate) fn len(shape: &[i64]) -> usize {
     usize::try_from(shape.iter().product::<i64>()).unwrap()
 }

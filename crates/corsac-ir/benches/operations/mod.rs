@@ -1,4 +1,4 @@
-//! What the benches do to a graph, each a number of times that grows with the graph.
+//! Measured operations on graphs, each repeated in proportion to the number of nodes.
 
 use std::any::Any;
 use std::error::Error;
@@ -14,18 +14,18 @@ pub(crate) struct Subject {
     ids: Vec<NodeId>,
 }
 
-/// One operation: `run` does it to what `prepare` made for a number of nodes.
+/// One operation: `run` is timed on the graph that `prepare` made.
 pub(crate) struct Operation {
-    /// What it is called in the report.
+    /// Name in the report.
     pub name: &'static str,
-    /// Makes a graph of so many nodes; not timed.
+    /// Makes a graph of the given number of nodes; not timed.
     pub prepare: fn(usize) -> Fallible<Subject>,
-    /// The operation, about once per node. What it makes is answered, so that it is dropped when
-    /// the clock has stopped, and no operation finds the memory of the one before in the cache.
+    /// The operation, about once per node. It returns what it makes, which is dropped after the
+    /// clock has stopped, so that no operation finds the memory of the one before in the cache.
     pub run: fn(&mut Subject) -> Fallible<Box<dyn Any>>,
 }
 
-/// For operations that make nothing.
+/// The result of operations that make nothing.
 fn done() -> Fallible<Box<dyn Any>> {
     Ok(Box::new(()))
 }

@@ -1,4 +1,4 @@
-//! Which node of one graph is which of another.
+//! Matches the nodes of two graphs.
 
 use std::hash::{Hash, Hasher};
 
@@ -9,7 +9,7 @@ use crate::entity::{NodeId, SecondaryMap};
 use crate::graph::Graph;
 use crate::op::Op;
 
-/// Pairs of nodes that are one and the same, each node in one pair at most.
+/// Pairs of nodes that correspond, each node in one pair at most.
 pub(super) fn match_nodes(before: &Graph, after: &Graph) -> Vec<(NodeId, NodeId)> {
     let mut matcher = Matcher {
         old: before.nodes().collect(),
@@ -41,7 +41,7 @@ fn call(graph: &Graph, id: NodeId) -> (Op, &str) {
     (graph.node(id).op(), graph.node(id).target_name())
 }
 
-/// Nodes of both graphs that have no other half yet.
+/// Nodes of both graphs that are not paired yet, and the pairs.
 struct Matcher {
     old: Vec<NodeId>,
     new: Vec<NodeId>,
@@ -68,9 +68,9 @@ impl Matcher {
     }
 }
 
-/// A hash of what each node computes: opcode, target and arguments, with the nodes among them by
-/// what they compute themselves. Chance collisions only make a diff less plain: nodes of a pair are
-/// compared afterwards.
+/// A hash of the computation of each node: opcode, target and arguments, with the nodes among them
+/// by their own hashes. Hash collisions only make a diff harder to read: nodes of a pair
+/// are compared afterwards.
 fn computations(graph: &Graph) -> SecondaryMap<NodeId, u64> {
     let mut hashes: SecondaryMap<NodeId, u64> = SecondaryMap::with_capacity(graph.id_bound());
     for id in graph.nodes() {

@@ -1,7 +1,7 @@
-//! Copying nodes between graphs.
+//! Copies of nodes between graphs.
 //!
-//! Symbols, functions, host values and places are numbered per graph. A [`Translation`] knows what
-//! a thing of the source graph is called in the destination, and adds what is missing there.
+//! Symbols, functions, host values and places are numbered per graph. A [`Translation`] maps the
+//! ids of the source graph to those of the destination, and adds what is missing there.
 
 use thin_vec::ThinVec;
 
@@ -14,7 +14,7 @@ use crate::error::GraphError;
 use crate::interner::Interner;
 use crate::op::{Function, Op, Target};
 
-/// What the things of a source graph are in a destination graph.
+/// A map from the ids of a source graph to those of a destination graph.
 ///
 /// One translation serves any number of copies between the same two graphs, in this direction.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ pub struct Translation {
     learned: Learned,
 }
 
-/// What a translation has found out itself, so that it can be forgotten again.
+/// The entries that a translation made itself, which [`Translation::forget`] removes.
 #[derive(Clone, Debug, Default)]
 struct Learned {
     symbols: Vec<Symbol>,
@@ -42,18 +42,18 @@ struct Learned {
 }
 
 impl Translation {
-    /// A translation that knows nothing yet.
+    /// An empty translation.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Says what a host value of the source is in the destination, where the host knows.
+    /// Enters the destination's id of a host value of the source, where the host has it.
     pub fn know_external(&mut self, from: ExternalId, to: ExternalId) {
         self.externals.set(from, Some(to));
     }
 
-    /// Says what a function of the source is in the destination, where the host knows.
+    /// Enters the destination's id of a function of the source, where the host has it.
     pub fn know_function(&mut self, from: FunctionId, to: FunctionId) {
         self.functions.set(from, Some(to));
     }
@@ -70,9 +70,9 @@ impl Translation {
         std::mem::take(&mut self.new_functions)
     }
 
-    /// Forgets what was found out while copying, so that the translation serves another
-    /// destination. Takes time in proportion to what was found out, however large the source is;
-    /// what was said with [`Translation::know_external`] and [`Translation::know_function`] stays.
+    /// Removes the entries made while copying, so that the translation serves another destination.
+    /// Takes time in proportion to their number, however large the source is; entries made with
+    /// [`Translation::know_external`] and [`Translation::know_function`] stay.
     pub fn forget(&mut self) {
         let learned = std::mem::take(&mut self.learned);
         learned
@@ -100,7 +100,7 @@ impl Translation {
         self.new_functions.clear();
     }
 
-    /// What `symbol` of `from` is in `to`.
+    /// The symbol in `to` for `symbol` of `from`, added if it is missing.
     pub fn symbol(&mut self, from: &Graph, to: &mut Graph, symbol: Symbol) -> Symbol {
         if symbol.index() < self.shared_symbols {
             return symbol;
@@ -114,7 +114,7 @@ impl Translation {
         new
     }
 
-    /// What `function` of `from` is in `to`.
+    /// The function in `to` for `function` of `from`, added if it is missing.
     pub fn function(&mut self, from: &Graph, to: &mut Graph, function: FunctionId) -> FunctionId {
         if let Some(known) = self.functions[function] {
             return known;
@@ -141,7 +141,7 @@ impl Translation {
         new
     }
 
-    /// What `external` of `from` is in `to`.
+    /// The host value in `to` for `external` of `from`, added if it is missing.
     pub fn external(&mut self, from: &Graph, to: &mut Graph, external: ExternalId) -> ExternalId {
         if let Some(known) = self.externals[external] {
             return known;
@@ -153,7 +153,7 @@ impl Translation {
         new
     }
 
-    /// What `target` of `from` is in `to`.
+    /// The target in `to` for `target` of `from`.
     pub fn target(&mut self, from: &Graph, to: &mut Graph, target: Target) -> Target {
         match target {
             Target::Name(symbol) => Target::Name(self.symbol(from, to, symbol)),
@@ -161,11 +161,11 @@ impl Translation {
         }
     }
 
-    /// An argument of `from` as an argument of `to`, with `node` saying what becomes of the nodes
-    /// in it.
+    /// An argument of `from` as an argument of `to`, with each node in it replaced by the result of
+    /// `node`.
     ///
     /// # Errors
-    /// What `node` answers.
+    /// Those of `node`.
     pub fn arg<E: From<GraphError>>(
         &mut self,
         from: &Graph,
@@ -217,7 +217,7 @@ impl Translation {
         Ok(Seq::new(items)?)
     }
 
-    /// Where a node of `from` comes from, as `to` would say it.
+    /// An origin of `from` with the ids of `to`.
     pub fn origin(&mut self, from: &Graph, to: &mut Graph, origin: Origin) -> Origin {
         Origin {
             source: origin.source.map(|id| self.source(from, to, id)),
@@ -282,11 +282,11 @@ impl Translation {
         self.scopes[id].expect("set in the loop or before")
     }
 
-    /// What makes node `id` of `from`, as `to` would say it. `node` says what becomes of the nodes in
-    /// its arguments.
+    /// The specification of node `id` of `from` with the ids of `to`. Each node in its arguments is
+    /// replaced by the result of `node`.
     ///
     /// # Errors
-    /// What `node` answers.
+    /// Those of `node`.
     pub fn spec<E: From<GraphError>>(
         &mut self,
         from: &Graph,
@@ -314,10 +314,10 @@ impl Translation {
 
 impl Graph {
     /// Copies one node of `from` to the insertion point, under the same name where it is free.
-    /// `node` says what becomes of the nodes in its arguments.
+    /// Each node in its arguments is replaced by the result of `node`.
     ///
     /// # Errors
-    /// What `node` answers.
+    /// Those of `node`.
     pub fn copy_node<E: From<GraphError>>(
         &mut self,
         from: &Graph,
@@ -337,9 +337,9 @@ impl Graph {
 
     /// Copies the nodes of `from` that come before its first output node to the insertion point.
     ///
-    /// `map` says what some nodes of `from` are already in this graph, and afterwards what all
-    /// copied ones are. Answers the output node of `from` reached, if any, and what its value is
-    /// in this graph.
+    /// `map` holds the counterparts of nodes of `from` that are already in this graph, and
+    /// afterwards those of all copied ones. Returns the output node of `from` reached, if any, and
+    /// its value in this graph.
     ///
     /// # Errors
     /// [`GraphError::UnknownNode`] if `from` uses a node before it is defined; nothing is copied
@@ -385,7 +385,7 @@ impl Graph {
         Ok(None)
     }
 
-    /// Makes room for so many nodes and as many strings as `strings` holds: growing by doubling
+    /// Makes room for `nodes` more nodes and for the strings of `strings`: growing by doubling
     /// would touch the memory twice.
     pub(crate) fn reserve(&mut self, nodes: usize, strings: &Interner) {
         self.reserve_nodes(nodes, nodes);
@@ -399,7 +399,7 @@ impl Graph {
     }
 
     /// A graph with the same nodes under the same names and nothing else: erased nodes and names
-    /// that nobody has any more are left behind. `map` says afterwards what became of each node.
+    /// that are no longer used are left out. `map` afterwards holds the copy of each node.
     ///
     /// # Errors
     /// As [`Graph::copy_graph`].

@@ -1,4 +1,4 @@
-//! Changing nodes that exist. Each change is checked first and then made whole.
+//! Changes to existing nodes. Each is checked first and then made as a whole.
 
 use thin_vec::ThinVec;
 
@@ -57,8 +57,8 @@ impl Graph {
         self.set_arguments(id, args, kwargs.into())
     }
 
-    /// Which nodes got another opcode or target since the last call, each once, in the order in which
-    /// they first did: for a host that keeps copies of those.
+    /// Nodes whose opcode or target changed since the last call, each once, in the order of their
+    /// first change: for a host that keeps copies of those.
     pub fn take_retargeted(&mut self) -> Vec<NodeId> {
         let taken = std::mem::take(&mut self.retargeted);
         for &id in &taken {
@@ -67,7 +67,7 @@ impl Graph {
         taken
     }
 
-    /// Makes a node call or name something else. The opcode stays.
+    /// Replaces the target of a node. The opcode stays.
     ///
     /// # Errors
     /// If the target does not fit the opcode.
@@ -80,7 +80,7 @@ impl Graph {
         self.set_op_and_target(id, op, target)
     }
 
-    /// Makes a node do something else.
+    /// Replaces the opcode and the target of a node.
     ///
     /// # Errors
     /// If the target does not fit the opcode.
@@ -146,8 +146,8 @@ impl Graph {
         Ok(self.data(id).name)
     }
 
-    /// Gives a value this very name, taken or not; torch.fx lets people write `node.name = "x"`,
-    /// and the verifier reports two values with one name.
+    /// Gives a value exactly this name, taken or not; torch.fx allows `node.name = "x"`, and the
+    /// verifier reports two values with one name.
     ///
     /// # Errors
     /// If the node was never in this graph.
@@ -277,7 +277,7 @@ impl Graph {
         self.link_uses(user);
     }
 
-    /// Makes all users of `old` use `new` instead, and answers which they are.
+    /// Makes all users of `old` use `new` instead, and returns them.
     ///
     /// # Errors
     /// If one of the two was never in this graph.
@@ -289,8 +289,8 @@ impl Graph {
         self.replace_uses_if(old, new, |_, _| true)
     }
 
-    /// Makes those users of `old` use `new` for which `keep(graph, user)` holds, and answers which
-    /// they are.
+    /// Makes those users of `old` use `new` for which `wanted(graph, user)` holds, and returns
+    /// them.
     ///
     /// # Errors
     /// If one of the two was never in this graph.
@@ -309,7 +309,7 @@ impl Graph {
         Ok(users)
     }
 
-    /// That `id` was handed out by this graph, erased or not.
+    /// Checks that `id` was handed out by this graph, erased or not.
     fn check_known(&self, id: NodeId) -> Result<(), GraphError> {
         if id.is_root() || id.index() >= self.nodes.len() {
             return Err(GraphError::UnknownNode { node: id });

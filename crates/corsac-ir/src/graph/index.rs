@@ -1,4 +1,4 @@
-//! Finding nodes by opcode and target, in time proportional to the answer.
+//! An index of nodes by opcode and target, searched in time proportional to the number found.
 //!
 //! Nodes with one opcode and target form a list threaded through the arena, whose head is in a
 //! hash table per opcode.
@@ -63,8 +63,8 @@ impl Graph {
         }
     }
 
-    /// The nodes that the index does not have exactly once, under their opcode and target, and
-    /// those it has though they were erased. For the verifier.
+    /// The nodes that the index does not hold exactly once, under their opcode and target, and
+    /// erased nodes that it still holds. For the verifier.
     pub(crate) fn nodes_out_of_index(&self) -> Vec<NodeId> {
         let mut found: SecondaryMap<NodeId, u8> = SecondaryMap::with_capacity(self.id_bound());
         for (op, heads) in Op::ALL.into_iter().zip(&self.index.heads) {

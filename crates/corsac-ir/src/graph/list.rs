@@ -1,7 +1,7 @@
-//! The list of nodes: which comes after which, and whether one comes before another.
+//! The list of nodes: their order, and comparisons of places in it.
 //!
-//! It is kept apart from what nodes do: a walk through the list, and every comparison of places, reads
-//! a few bytes of each node.
+//! It is kept apart from the rest of the nodes: a walk through the list, and every comparison of
+//! places, reads a few bytes of each node.
 
 use super::InsertPoint;
 use crate::entity::{EntityId, NodeId};
@@ -17,7 +17,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Of a node that is not linked yet; the root's in an empty list.
+    /// The place of a node that is not linked yet; the root's in an empty list.
     const ALONE: Self = Self {
         prev: NodeId::ROOT,
         next: NodeId::ROOT,
@@ -33,7 +33,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// With the root only.
+    /// A list of the root only.
     pub(super) fn new() -> Self {
         Self {
             places: vec![Place::ALONE],
@@ -92,7 +92,7 @@ impl List {
         self.number(id, point);
     }
 
-    /// Takes `id` out of the list. It still says what is around the place where it was.
+    /// Takes `id` out of the list. It keeps its links to the nodes around the place where it was.
     pub(super) fn unlink(&mut self, id: NodeId) {
         let Place { prev, next, .. } = *self.place(id);
         self.place_mut(prev).next = next;
@@ -105,7 +105,7 @@ impl List {
         self.place_mut(id).erased = true;
     }
 
-    /// How many nodes are linked, counting no further than `limit` + 1.
+    /// Number of linked nodes, counted no further than `limit` + 1.
     pub(super) fn length(&self, limit: usize) -> usize {
         let walk = std::iter::successors(Some(self.place(NodeId::ROOT).next), |&id| {
             Some(self.place(id).next)

@@ -32,7 +32,7 @@ use list::List;
 use origin::Origins;
 use uses::{Edges, UseList};
 
-/// What the arena keeps for a node.
+/// A node in the arena.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeData {
     pub(crate) op: Op,
@@ -55,7 +55,7 @@ impl NodeData {
     }
 }
 
-/// Where new nodes go.
+/// The place of new nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsertPoint {
     /// Before the node, in the order of their creation. Before [`NodeId::ROOT`] is the end.
@@ -68,9 +68,9 @@ pub enum InsertPoint {
 /// Everything that makes a node.
 #[derive(Clone, Debug)]
 pub struct NodeSpec {
-    /// What it does.
+    /// Opcode.
     pub op: Op,
-    /// What it calls or names.
+    /// Target.
     pub target: Target,
     /// Positional arguments.
     pub args: ThinVec<Arg>,
@@ -80,7 +80,7 @@ pub struct NodeSpec {
     pub ty: Option<ExternalId>,
 }
 
-/// A straight-line program: nodes in order, each with what it uses and who uses it.
+/// A straight-line program: nodes in order, each with its inputs and users.
 ///
 /// Fields are private and one mutator ([`Graph::set_arguments`]) keeps arguments and uses in step.
 #[derive(Clone, Debug)]
@@ -94,16 +94,16 @@ pub struct Graph {
     strings: Interner,
     names: Namespace,
     functions: Vec<Function>,
-    /// Functions that no host object stands behind, by name.
+    /// Functions without a host object, by name.
     functions_by_name: FxHashMap<Symbol, FunctionId>,
     externals: Vec<Option<Symbol>>,
     origins: Origins,
     output_symbol: Symbol,
-    /// Nodes that came to do something else since somebody asked, each once.
+    /// Nodes whose opcode or target changed since [`Graph::take_retargeted`], each once.
     retargeted: Vec<NodeId>,
 }
 
-/// How many strings every graph has from the start, under the same symbols.
+/// Number of strings that every graph has from the start, under the same symbols.
 const PREDEFINED_STRINGS: usize = 2;
 
 impl Default for Graph {
@@ -169,7 +169,7 @@ impl Graph {
         self.strings.resolve(symbol)
     }
 
-    /// The function called `name` that no host object stands behind, added if it is new.
+    /// The function called `name` without a host object, added if it is new.
     pub fn function(&mut self, name: &str) -> FunctionId {
         let symbol = self.strings.intern(name);
         if let Some(&id) = self.functions_by_name.get(&symbol) {
@@ -180,8 +180,8 @@ impl Graph {
         id
     }
 
-    /// Adds a function with a host object behind it: `name` is what `print(graph)` shows, `own`
-    /// its `__name__`. The host asks once per object.
+    /// Adds a function with a host object: `name` is the name that `print(graph)` shows, `own` its
+    /// `__name__`. The host calls this once per object.
     pub fn external_function(&mut self, name: &str, own: &str, external: ExternalId) -> FunctionId {
         let symbol = self.strings.intern(name);
         self.add_function(symbol, own, Some(external))
@@ -202,8 +202,8 @@ impl Graph {
         FunctionId::from_index(self.functions.len() - 1)
     }
 
-    /// A function with this base name, or the one that its name says. For the text form, which
-    /// keeps both; functions without a host object are one for one name.
+    /// A function with this base name, or the one derived from its name. For the text form, which
+    /// keeps both; without a host object, there is one function per name.
     pub(crate) fn function_with_base(
         &mut self,
         name: &str,
@@ -235,7 +235,7 @@ impl Graph {
         id
     }
 
-    /// Says which host object stands behind a function that had none.
+    /// Sets the host object of a function that had none.
     ///
     /// # Panics
     /// If `id` is another graph's.
@@ -247,13 +247,13 @@ impl Graph {
         }
     }
 
-    /// What nodes that call the function with this qualified name are named after, unless the
-    /// host says otherwise.
+    /// The base name of nodes that call the function with this qualified name, unless the host
+    /// gives another.
     pub(crate) fn default_base(name: &str) -> String {
         snake_case(own_name(name))
     }
 
-    /// What is known of a function.
+    /// The entry of a function.
     ///
     /// # Panics
     /// If `id` is another graph's.
@@ -293,7 +293,7 @@ impl Graph {
             .map(|s| self.text(s))
     }
 
-    /// How many host values there are.
+    /// Number of host values.
     #[must_use]
     pub fn external_count(&self) -> usize {
         self.externals.len()
@@ -303,8 +303,8 @@ impl Graph {
 
     /// Creates a node at the insertion point.
     ///
-    /// `name` is a wish: the node gets the first free name after it ([`crate::namespace`]), or
-    /// after its target where no wish is given.
+    /// `name` is a candidate: the node gets the first free name after it ([`crate::namespace`]), or
+    /// after its target where none is given.
     ///
     /// # Errors
     /// If the target does not fit the opcode, or an argument is no node of this graph. A node may
@@ -320,7 +320,7 @@ impl Graph {
         Ok(self.insert(spec, name))
     }
 
-    /// Enters a node that was checked, under a name that was taken for it, at the insertion point.
+    /// Enters a checked node at the insertion point, under a name already reserved for it.
     fn insert(&mut self, spec: NodeSpec, name: Symbol) -> NodeId {
         let id = self.list.push();
         self.nodes.push(NodeData {
@@ -463,7 +463,7 @@ impl Graph {
         }
     }
 
-    /// That the target of a new node fits its opcode.
+    /// Checks that the target of a new node fits its opcode.
     pub(crate) fn check_target(
         &self,
         spec: &NodeSpec,
@@ -511,13 +511,13 @@ impl Graph {
 
     // ---- order ----
 
-    /// Where new nodes go.
+    /// The place of new nodes.
     #[must_use]
     pub fn insert_point(&self) -> InsertPoint {
         self.insert_point
     }
 
-    /// Says where new nodes go from now on, and answers where they went before.
+    /// Sets the place where new nodes go, and returns the previous one.
     ///
     /// # Errors
     /// If the node named is not in the graph.
@@ -564,23 +564,23 @@ impl Graph {
 
     // ---- queries ----
 
-    /// How many nodes there are.
+    /// Number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// How many nodes the list has, counting no further than one more than there should be.
+    /// Number of nodes in the list, counted no further than one more than there should be.
     pub(crate) fn list_length(&self) -> usize {
         self.list.length(self.len)
     }
 
-    /// How many strings the graph has: one more than the largest index of a symbol.
+    /// Number of strings in the graph: one more than the largest index of a symbol.
     pub(crate) fn symbol_count(&self) -> usize {
         self.strings.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no nodes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -639,7 +639,7 @@ impl Graph {
         self.list.place(id).erased
     }
 
-    /// That `id` is a node of this graph and was not erased.
+    /// Checks that `id` is a node of this graph and was not erased.
     ///
     /// # Errors
     /// [`GraphError::UnknownNode`] or [`GraphError::Erased`].
@@ -656,7 +656,7 @@ impl Graph {
     }
 }
 
-/// `__add__` without its underscores; of `__`, nothing is left.
+/// `__add__` without its underscores; an empty name for `__`.
 fn strip_magic(name: &str) -> &str {
     if name.starts_with("__") && name.ends_with("__") {
         name.get(2..name.len() - 2).unwrap_or_default()

@@ -16,8 +16,8 @@ use super::list::{List, Place};
 use super::{InsertPoint, NodeId};
 
 /// Distance between the numbers of nodes appended one after the other. A million nodes can be
-/// inserted between two of them, at one place, before any is numbered anew, and 67 million appended;
-/// after that the last ones are numbered closer.
+/// inserted between two of them, at one place, before any is numbered anew, and 67 million
+/// appended; after that the last ones are numbered closer.
 pub(super) const ORDER_GAP: u64 = 1 << 38;
 
 /// A range of 2^i numbers may hold this to the power of i nodes. Between 1 and 2: nearer to 2 fills
@@ -31,16 +31,16 @@ const DENSITY: f64 = 1.4;
 /// wide.
 const KEPT_FREE: u64 = 8;
 
-/// How much of a gap a new node takes: about its square root. The gap then lasts for about twice
-/// as many nodes one after the other, and between each two of them is as much room again; halving
-/// it would use it up in log2(gap).
+/// The part of a gap that a new node takes: about its square root. The gap then lasts for about
+/// twice as many nodes one after the other, and between each two of them is as much room again;
+/// halving it would use it up in log2(gap).
 fn part_of(gap: u64) -> u64 {
     1 << (gap.ilog2() / 2)
 }
 
 impl List {
-    /// Numbers `id`, which is linked into the list at `point`, and what else is needed to make room
-    /// for it.
+    /// Numbers `id`, which is linked into the list at `point`, and other nodes where that is needed
+    /// to make room for it.
     pub(super) fn number(&mut self, id: NodeId, point: InsertPoint) {
         let Place { prev, next, .. } = *self.place(id);
         let low = self.place(prev).order;
@@ -60,8 +60,8 @@ impl List {
         }
     }
 
-    /// Numbers `id`, which comes after the number `low`, and its neighbourhood evenly, with room for
-    /// the next nodes at `point`.
+    /// Numbers `id`, which comes after the number `low`, and its neighbourhood evenly, with room
+    /// for the next nodes at `point`.
     fn make_room(&mut self, id: NodeId, low: u64, point: InsertPoint) {
         let (mut first, mut last) = (id, id);
         let mut count = 1u64;
@@ -159,7 +159,7 @@ mod tests {
         for (order, id) in (1..).zip(&ids) {
             graph.list.place_mut(*id).order = order;
         }
-        // Of a linear congruential generator: somewhere, mostly next to what came last.
+        // From a linear congruential generator: any place, mostly next to the latest nodes.
         let mut random = 12345_u32;
         for _ in 0..4000 {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -1,4 +1,4 @@
-//! Where nodes come from: the user's source line, and the module calls it was reached through.
+//! Origins of nodes: the user's source line, and the module calls it was reached through.
 
 use rustc_hash::FxHashMap;
 
@@ -17,7 +17,7 @@ pub enum Source {
         /// The function or method that the line is in.
         function: Symbol,
     },
-    /// A position in a code object of the host, which finds the line when somebody asks.
+    /// A position in a code object of the host, which finds the line on request.
     Host {
         /// The code object.
         code: ExternalId,
@@ -35,11 +35,11 @@ pub struct Scope {
     pub path: Symbol,
     /// The module's class, held by the host.
     pub class: ExternalId,
-    /// How many calls of this module came before, in this capture.
+    /// Number of earlier calls of this module in this capture.
     pub call: u32,
 }
 
-/// Where a node comes from.
+/// The origin of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The place in the user's program.
@@ -100,13 +100,13 @@ impl Graph {
         })
     }
 
-    /// Where a node comes from.
+    /// The origin of a node.
     #[must_use]
     pub fn origin(&self, id: NodeId) -> Origin {
         self.origins.of_node[id]
     }
 
-    /// Says where a node comes from.
+    /// Sets the origin of a node.
     pub fn set_origin(&mut self, id: NodeId, origin: Origin) {
         if origin != Origin::default() || self.origin(id) != Origin::default() {
             self.origins.of_node.set(id, origin);

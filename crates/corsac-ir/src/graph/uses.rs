@@ -1,4 +1,4 @@
-//! Who uses what: edges from definition to user, in an arena of their own.
+//! Uses: edges from definition to user, in an arena of their own.
 //!
 //! An edge stands for "this user mentions this definition", however often. It is threaded into
 //! two lists: the definition's users, in the order in which they came to use it, and the user's
@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::Graph;
 use crate::entity::{EdgeId, EntityId, NodeId};
 
-/// Up to this many inputs, finding out whether one was seen already is a scan of the list.
+/// Up to this many inputs, a scan of the list finds whether one was seen already.
 const SCAN_LIMIT: usize = 16;
 
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl Edges {
         self.edges.reserve(additional);
     }
 
-    /// How many there are or were at one time.
+    /// Number of edges, freed ones included.
     pub(super) fn len(&self) -> usize {
         self.edges.len()
     }
@@ -120,7 +120,7 @@ impl Graph {
         next.is_none() && list.last_use == previous
     }
 
-    /// Puts the users of `id` in this order; false, and nothing changes, if these are not its
+    /// Puts the users of `id` in this order; returns false and changes nothing if these are not its
     /// users, each once.
     pub(crate) fn reorder_users(&mut self, id: NodeId, order: &[NodeId]) -> bool {
         let mut edges: FxHashMap<NodeId, EdgeId> = FxHashMap::default();

@@ -1,4 +1,4 @@
-//! Reading: one node, and all nodes in order.
+//! Read-only views of one node, and of all nodes in order.
 
 use super::{Graph, NodeData, Origin};
 use crate::arg::Arg;
@@ -37,7 +37,7 @@ impl<'g> Node<'g> {
         self.id
     }
 
-    /// What it does.
+    /// Its opcode.
     #[inline]
     #[must_use]
     pub fn op(self) -> Op {
@@ -58,14 +58,14 @@ impl<'g> Node<'g> {
         self.data.name
     }
 
-    /// What it calls or names.
+    /// Its target.
     #[inline]
     #[must_use]
     pub fn target(self) -> Target {
         self.data.target
     }
 
-    /// What it calls or names, as printed: a function's qualified name, or the name itself.
+    /// Its target as printed: a function's qualified name, or the name itself.
     #[must_use]
     pub fn target_name(self) -> &'g str {
         match self.data.target {
@@ -122,7 +122,7 @@ impl<'g> Node<'g> {
         self.graph.is_erased(self.id)
     }
 
-    /// How many nodes use it.
+    /// Number of nodes that use it.
     #[inline]
     #[must_use]
     pub fn num_users(self) -> usize {
@@ -139,7 +139,7 @@ impl<'g> Node<'g> {
         self.graph.inputs(self.id)
     }
 
-    /// Where in the user's program it comes from.
+    /// Its origin in the user's program.
     #[must_use]
     pub fn origin(self) -> Origin {
         self.graph.origin(self.id)

@@ -1,4 +1,4 @@
-//! Whether a way leads out of a match and back in: fusing such a match would make a cycle.
+//! Finds paths that lead out of a match and back in: fusing such a match would make a cycle.
 
 use crate::entity::{NodeId, SecondaryMap};
 use crate::graph::Graph;
@@ -16,7 +16,7 @@ pub(super) struct Boundary {
 
 impl Boundary {
     /// Whether some value computed in `covered` reaches `covered` again through nodes outside of
-    /// it. Ways run along the order of the graph, so that none has to be followed beyond the last
+    /// it. Paths run along the order of the graph, so that none has to be followed beyond the last
     /// covered node.
     pub(super) fn has_way_back(
         &mut self,

@@ -1,8 +1,8 @@
-//! What can be wrong with a pattern or a search.
+//! Errors of patterns and searches.
 
 use thiserror::Error;
 
-/// Why a pattern cannot be searched for.
+/// The reason why a pattern cannot be searched for, or a match is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MatchError {
@@ -15,7 +15,7 @@ pub enum MatchError {
         /// The node's name.
         node: String,
     },
-    /// The search ended without coming by a node whose match was asked for: a placeholder that the
+    /// The search ended without a counterpart for a node that needs one: a placeholder that the
     /// pattern does not use, or one skipped because literals are ignored.
     #[error("pattern node {node} was left without a counterpart in a match")]
     Unbound {

@@ -1,4 +1,4 @@
-//! What a search asks the host: whether things that the graphs only know by id are the same.
+//! The host of a search, which compares things that the graphs hold only by id.
 
 use crate::arg::Arg;
 use crate::entity::{ExternalId, FunctionId};
@@ -6,14 +6,14 @@ use crate::graph::Graph;
 
 use super::MatchError;
 
-/// Answers for what the graphs do not know themselves.
+/// Compares functions, values and attributes that the graphs hold only by id or name.
 ///
-/// A search holds both graphs for reading while it asks.
+/// A search borrows both graphs for reading during the calls.
 pub trait MatchHost {
-    /// What a search fails with.
+    /// The error of a search.
     type Error: From<MatchError>;
 
-    /// Whether a function of the pattern is that function of the graph. Asked once for each pair,
+    /// Whether a function of the pattern is that function of the graph. Called once for each pair,
     /// before the search.
     fn same_function(&mut self, pattern: (&Graph, FunctionId), graph: (&Graph, FunctionId))
     -> bool;
@@ -21,7 +21,7 @@ pub trait MatchHost {
     /// Whether a host value in the pattern equals one in the graph, and is of the same type.
     ///
     /// # Errors
-    /// What comparing them fails with; the search ends.
+    /// Those of the comparison; they end the search.
     fn same_value(
         &mut self,
         pattern: (&Graph, ExternalId),
@@ -31,14 +31,14 @@ pub trait MatchHost {
     /// Whether an attribute that the pattern names can stand for one that the graph names.
     ///
     /// # Errors
-    /// What comparing them fails with; the search ends.
+    /// Those of the comparison; they end the search.
     fn same_attribute(&mut self, pattern: &str, graph: &str) -> Result<bool, Self::Error>;
 }
 
-/// What else to look for, and what to know, in a search.
+/// Further criteria of a search.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Query<'q> {
-    /// Where it is not empty, anchors also stand for any node whose name contains it.
+    /// If it is not empty, anchors also match any node whose name contains it.
     pub name: &'q str,
     /// The functions of the pattern that are operators with a schema: calls that pass the same
     /// arguments in different ways then match.
@@ -59,7 +59,7 @@ pub struct Parameter {
     pub name: String,
     /// Whether it can be passed by keyword only.
     pub keyword_only: bool,
-    /// What is passed where nothing is said, as an argument in the graph that is searched.
+    /// The default value, as an argument in the graph that is searched.
     pub default: Arg,
 }
 

@@ -1,4 +1,4 @@
-//! Equality of literals, as Python's `==` and `type() is type()` see it.
+//! Equality of literals by Python's `==` and `type() is type()`.
 
 use num_bigint::BigInt;
 
@@ -13,7 +13,7 @@ pub(super) struct Value<'a> {
     pub(super) graph: &'a Graph,
 }
 
-/// Decides about what only the host understands.
+/// Compares values that only the host understands.
 pub(super) trait Externals<E> {
     /// Whether two host values of different graphs are equal and of one type.
     fn externals(
@@ -133,7 +133,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The items of what is a tuple or a list in Python, named tuples included.
+/// The items of a tuple or list of Python, named tuples included.
 pub(super) fn sequence_items(arg: &Arg) -> Option<&[Arg]> {
     match arg {
         Arg::List(items) => Some(items),
@@ -172,7 +172,7 @@ fn equal_numbers(left: Number<'_>, right: Number<'_>) -> bool {
     match (left, right) {
         (Number::Int(a), Number::Int(b)) => a == b,
         (Number::Big(a), Number::Big(b)) => a == b,
-        // What fits 64 bits is never kept as a big one.
+        // An integer that fits 64 bits is never kept as a big one.
         (Number::Int(_), Number::Big(_)) | (Number::Big(_), Number::Int(_)) => false,
         (Number::Float(a), Number::Float(b)) => a == b,
         (Number::Int(a), Number::Float(b)) | (Number::Float(b), Number::Int(a)) => {
@@ -209,7 +209,7 @@ fn exact_integer(value: f64) -> Option<BigInt> {
     Some(if value < 0.0 { -magnitude } else { magnitude })
 }
 
-/// First value, step and length, as far as they tell which values a range runs through.
+/// First value, step and length, as far as they determine the values that a range runs through.
 fn range_values(range: &Seq) -> Option<(Option<i128>, Option<i128>, i128)> {
     let &[Arg::Int(start), Arg::Int(stop), Arg::Int(step)] = &**range else {
         return None;

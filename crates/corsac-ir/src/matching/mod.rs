@@ -1,7 +1,7 @@
-//! Finding a pattern in a graph.
+//! Search for a pattern in a graph.
 //!
-//! A pattern is a graph. Its placeholders stand for anything; what its output returns may be used
-//! outside the match, everything else may not. The nodes that only the output uses are the anchors:
+//! A pattern is a graph. Its placeholders match anything; values that its output returns may be
+//! used outside the match, all others may not. The nodes that only the output uses are the anchors:
 //! the search takes the nodes of the graph that look like an anchor, from the target index, and
 //! compares backwards from there, argument by argument. With one anchor, or anchors with a common
 //! input, the search looks at the candidates and their surroundings only, so that it is linear in
@@ -58,7 +58,7 @@ use crate::entity::NodeId;
 /// One place where a pattern was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Match {
-    /// What each pattern node stands for, in the order in which the search came by them.
+    /// Pattern nodes with their counterparts, in the order in which the search reached them.
     bindings: Vec<(NodeId, Arg)>,
     /// Positions in `bindings`, in the order of the pattern.
     placeholders: Positions,
@@ -68,41 +68,42 @@ pub struct Match {
 type Positions = SmallVec<[u32; 4]>;
 
 impl Match {
-    /// What each pattern node stands for, in the order in which the search came by them: a node of
-    /// the graph, or for placeholders any argument.
+    /// Pattern nodes with their counterparts, in the order in which the search reached them: a node
+    /// of the graph, or for placeholders any argument.
     #[must_use]
     pub fn bindings(&self) -> &[(NodeId, Arg)] {
         &self.bindings
     }
 
-    /// What a pattern node stands for.
+    /// The counterpart of a pattern node.
     #[must_use]
     pub fn get(&self, pattern_node: NodeId) -> Option<&Arg> {
         let found = self.bindings.iter().find(|(p, _)| *p == pattern_node);
         found.map(|(_, bound)| bound)
     }
 
-    /// The node of the graph that a pattern node stands for.
+    /// The counterpart of a pattern node, if it is a node of the graph.
     #[must_use]
     pub fn node(&self, pattern_node: NodeId) -> Option<NodeId> {
         self.get(pattern_node).and_then(Arg::as_node)
     }
 
-    /// What the pattern's placeholders stand for, in their order.
+    /// The counterparts of the pattern's placeholders, in their order.
     pub fn placeholders(&self) -> impl ExactSizeIterator<Item = &Arg> {
         self.placeholders
             .iter()
             .map(|&at| &self.bindings[at as usize].1)
     }
 
-    /// What the pattern returns, in the order in which its output mentions it.
+    /// The counterparts of the returned nodes, in the order in which the pattern's output mentions
+    /// them.
     pub fn returning(&self) -> impl ExactSizeIterator<Item = &Arg> {
         self.returning
             .iter()
             .map(|&at| &self.bindings[at as usize].1)
     }
 
-    /// Makes the `index`-th placeholder stand for something else.
+    /// Replaces the counterpart of the `index`-th placeholder.
     pub(crate) fn rebind_placeholder(&mut self, index: usize, to: Arg) {
         let at = self.placeholders[index] as usize;
         self.bindings[at].1 = to;

@@ -1,5 +1,5 @@
-//! A pattern, analysed once: what it returns, where the search starts, and how it gets from one
-//! anchor to the next.
+//! A pattern, analysed once: the nodes it returns, the anchors where the search starts, and the
+//! paths from one anchor to the next.
 
 use crate::arg::Arg;
 use crate::entity::{NodeId, SecondaryMap};
@@ -9,16 +9,16 @@ use crate::op::Op;
 use super::search::Search;
 use super::{ByName, Match, MatchError, MatchHost, Query};
 
-/// How a pattern is to be read.
+/// Options of a search for a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatchOptions {
     /// The output node is part of the pattern.
     pub match_output: bool,
-    /// Placeholders stand for placeholders, not for anything.
+    /// Placeholders match placeholders only, not anything.
     pub match_placeholder: bool,
-    /// Of matches that share nodes, only the first is answered.
+    /// Of matches that share nodes, only the first is returned.
     pub remove_overlapping_matches: bool,
-    /// Literals in the pattern stand for anything.
+    /// Literals in the pattern match anything.
     pub ignore_literals: bool,
 }
 
@@ -33,10 +33,10 @@ impl Default for MatchOptions {
     }
 }
 
-/// What the search must know of a pattern node.
+/// Properties of a pattern node that the search needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Role {
-    /// The output returns it, so that others may use what it stands for.
+    /// The output returns it, so that other nodes may use its counterpart.
     pub(super) returned: bool,
 }
 
@@ -72,7 +72,7 @@ impl<'p> SubgraphMatcher<'p> {
         options: MatchOptions,
         has_effect: impl Fn(NodeId) -> bool,
     ) -> Result<Self, MatchError> {
-        // torch.fx takes whatever comes last for the output.
+        // torch.fx takes the last node for the output.
         let output = pattern
             .nodes()
             .next_back()
@@ -138,8 +138,7 @@ impl<'p> SubgraphMatcher<'p> {
         &self.placeholders
     }
 
-    /// The match that `bindings` describe, which are taken to be right: what each pattern node
-    /// stands for.
+    /// The match of `bindings`, pattern nodes with their counterparts, which are taken to be right.
     ///
     /// # Errors
     /// [`MatchError::Unbound`] if a placeholder or a returned node is missing.
@@ -164,7 +163,7 @@ impl<'p> SubgraphMatcher<'p> {
         })
     }
 
-    /// The complaint that a pattern node stands for nothing in a match.
+    /// The error for a pattern node without a counterpart in a match.
     pub(crate) fn unbound(&self, id: NodeId) -> MatchError {
         let node = self.pattern.node(id).name().to_owned();
         MatchError::Unbound { node }
@@ -179,10 +178,10 @@ impl<'p> SubgraphMatcher<'p> {
         self.find_with(graph, &mut ByName, Query::default())
     }
 
-    /// All matches in `graph`, asking `host` what the graphs do not know.
+    /// All matches in `graph`, where `host` compares things that the graphs hold only by id.
     ///
     /// # Errors
-    /// As [`SubgraphMatcher::find`], and what the host fails with.
+    /// As [`SubgraphMatcher::find`], and those of the host.
     pub fn find_with<H: MatchHost>(
         &self,
         graph: &Graph,
@@ -193,12 +192,12 @@ impl<'p> SubgraphMatcher<'p> {
     }
 }
 
-/// For each anchor, a shortest way down to it from what the anchors before it lead to.
+/// For each anchor, a shortest path down to it from a node that an earlier anchor leads to.
 fn approaches(pattern: &Graph, anchors: &[NodeId]) -> Vec<Vec<NodeId>> {
     let mut reached: SecondaryMap<NodeId, bool> = SecondaryMap::with_capacity(pattern.id_bound());
     let mut ways = Vec::with_capacity(anchors.len());
     for &anchor in anchors {
-        // Breadth first, upwards; `below` remembers who led to a node.
+        // Breadth first, upwards; `below` holds the node that led to each node.
         let mut below: SecondaryMap<NodeId, Option<NodeId>> = SecondaryMap::new();
         let mut queue = vec![anchor];
         let mut through_placeholder = None;
@@ -208,7 +207,7 @@ fn approaches(pattern: &Graph, anchors: &[NodeId]) -> Vec<Vec<NodeId>> {
             let id = queue[at];
             at += 1;
             if reached[id] {
-                // What stands for a placeholder may have users all over the graph.
+                // The counterpart of a placeholder may have users all over the graph.
                 if pattern.node(id).op() == Op::Placeholder {
                     through_placeholder = through_placeholder.or(Some(id));
                 } else {

@@ -1,9 +1,9 @@
 //! The search: candidates for each anchor, and from each a walk backwards through the arguments of
 //! pattern and graph in step.
 //!
-//! What stands for what is a trail that grows while the walk succeeds and is cut back when it does
-//! not, with tables from pattern and graph nodes into it that are cut back along: no attempt costs
-//! more than the part of the graph that it looked at.
+//! Pairs of nodes form a trail that grows while the walk succeeds and is cut back when it does
+//! not, together with the tables from pattern and graph nodes into it: no attempt costs more than
+//! the part of the graph that it looked at.
 
 use smallvec::SmallVec;
 
@@ -16,15 +16,15 @@ use super::boundary::Boundary;
 use super::literal::{Externals, Value, sequence_items};
 use super::{Match, MatchError, MatchHost, Positions, Query, Schema, SubgraphMatcher};
 
-/// What a node of the graph is in the match under construction.
+/// The role of a node of the graph in the match under construction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Nothing.
+    /// Not part of the match.
     #[default]
     Outside,
-    /// What a placeholder stands for.
+    /// The counterpart of a placeholder.
     Input,
-    /// What another node of the pattern stands for.
+    /// The counterpart of another node of the pattern.
     Inside,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Search<'a, H> {
     query: Query<'a>,
     /// For each pattern node with a target: the targets in the graph that are the same.
     targets: SecondaryMap<NodeId, SmallVec<[Target; 1]>>,
-    /// What pattern nodes stand for, in the order in which they were come by.
+    /// Pattern nodes with their counterparts, in the order in which they were reached.
     trail: Vec<(NodeId, Arg)>,
     /// Pattern node to position in the trail.
     position: SecondaryMap<NodeId, Option<u32>>,
@@ -49,9 +49,9 @@ pub(super) struct Search<'a, H> {
     found: Vec<Match>,
 }
 
-/// Where the search for one anchor stands.
+/// The state of the search for one anchor.
 struct Level {
-    /// Candidates close to what is matched already; otherwise all candidates are tried.
+    /// Candidates close to nodes matched already; without it, all candidates are tried.
     near: Option<Vec<NodeId>>,
     next: usize,
     /// Length of the trail before this anchor.
@@ -134,7 +134,7 @@ impl<'a, H: MatchHost> Search<'a, H> {
                     trail_len: self.trail.len(),
                 });
             } else if self.accept()? && self.matcher.options.remove_overlapping_matches {
-                // Whatever else would build on the nodes just taken would overlap.
+                // Any other match that builds on the nodes just taken would overlap.
                 while levels.len() > 1
                     && levels
                         .last()
@@ -178,11 +178,11 @@ impl<'a, H: MatchHost> Search<'a, H> {
         Ok(candidates)
     }
 
-    /// The nodes that can stand for the anchor at `index`, found from what is matched already: none
-    /// where that does not say where to look, or says more than the list of all candidates.
+    /// The nodes that can match the anchor at `index`, found from the nodes matched already. `None`
+    /// if these do not lead to it, or lead to `limit` nodes or more: then all candidates are tried.
     fn approach(&self, index: usize, limit: usize) -> Option<Vec<NodeId>> {
         let (&start, rest) = self.matcher.approaches[index].split_first()?;
-        // With a name or without literals to compare, an anchor need not use what it should.
+        // With a name, or with literals ignored, an anchor's match need not have these inputs.
         if self.matcher.options.ignore_literals || !self.query.name.is_empty() {
             return None;
         }
@@ -214,7 +214,7 @@ impl<'a, H: MatchHost> Search<'a, H> {
         nodes.sort_unstable_by_key(|&id| self.graph.order(id));
     }
 
-    /// Whether a node of the graph is what a pattern node is, arguments aside.
+    /// Whether a node of the graph matches a pattern node, arguments aside.
     fn looks_like(
         &mut self,
         wanted: NodeId,
@@ -297,7 +297,7 @@ impl<'a, H: MatchHost> Search<'a, H> {
         Ok(op == Op::Placeholder || self.queue_arguments(wanted, id))
     }
 
-    /// Enters the arguments of both nodes to be compared, if they can be paired.
+    /// Queues the arguments of both nodes for comparison; returns false if they cannot be paired.
     fn queue_arguments(&mut self, wanted: NodeId, id: NodeId) -> bool {
         let matcher: &'a SubgraphMatcher<'a> = self.matcher;
         let graph: &'a Graph = self.graph;
@@ -447,8 +447,8 @@ impl<'a, H: MatchHost> Search<'a, H> {
     }
 }
 
-/// Whether a match covers what a pattern node with this opcode stands for, so that no other match
-/// may.
+/// Whether a match covers the counterparts of pattern nodes with this opcode, so that no other
+/// match may.
 fn covers(op: Op) -> bool {
     !matches!(op, Op::Placeholder | Op::Output)
 }

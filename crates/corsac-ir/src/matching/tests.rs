@@ -203,7 +203,7 @@ fn several_anchors_are_found_together() {
             "neg=neg_2 relu=relu_2 x=a exp=exp_2",
         ]
     );
-    // An anchor that nothing looks like.
+    // An anchor without candidates.
     let lacking = graph(|g| {
         let b = relu(g, g.placeholder("a"));
         b.method("neg", ())

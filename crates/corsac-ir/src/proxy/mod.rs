@@ -1,8 +1,8 @@
-//! Writing programs in Rust: proxies record what is done to them.
+//! Programs written in Rust: proxies record the operations on them.
 //!
-//! A pattern, a replacement or a rule for taking an operator apart reads best as the expression
-//! it is. [`trace`] hands out proxies for the inputs; operators, methods and functions applied to
-//! them are recorded into a [`Graph`].
+//! A pattern, a replacement or a decomposition rule reads best as the expression it is. [`trace`]
+//! hands out proxies for the inputs; operators, methods and functions applied to them are recorded
+//! into a [`Graph`].
 //!
 //! ```
 //! use corsac_ir::proxy::trace;
@@ -33,8 +33,8 @@
 //! # Ok::<(), corsac_ir::proxy::TraceError>(())
 //! ```
 //!
-//! Nothing panics while a program is recorded. What went wrong is answered at the end, all of it;
-//! what depends on it is not recorded.
+//! Nothing panics while a program is recorded. All faults are returned at the end; nodes that
+//! depend on a failed one are not recorded.
 //!
 //! ```
 //! use corsac_ir::proxy::trace;
@@ -79,7 +79,7 @@ pub fn trace<R: Into<Value>>(program: impl FnOnce(&Tracer) -> R) -> Result<Graph
     tracer.finish()
 }
 
-/// Everything that went wrong while a program was recorded.
+/// All faults of recording a program.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct TraceError {
     /// In the order of recording; never empty.
@@ -98,30 +98,30 @@ impl fmt::Display for TraceError {
     }
 }
 
-/// One thing that went wrong.
+/// One fault of recording a program.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TraceFault {
     /// The graph refused a node.
     #[error("{target}: {error}")]
     Refused {
-        /// What the node would have called.
+        /// The target of the node.
         target: String,
-        /// Why it was refused.
+        /// The reason.
         error: GraphError,
     },
     /// A proxy was used outside of the trace that it was made in.
     #[error("{target}: proxy {proxy} belongs to another trace")]
     Foreign {
-        /// What it was passed to.
+        /// The target of the call that it was passed to.
         target: String,
         /// The name of its value.
         proxy: String,
     },
-    /// A rule wants an argument to be the value of a node.
+    /// A rule expects an argument to be the value of a node.
     #[error("{target}: argument {index} is no node")]
     NoNode {
-        /// What the rule takes apart.
+        /// The target of the call that the rule decomposes.
         target: String,
         /// The position of the argument.
         index: usize,
@@ -132,7 +132,7 @@ pub enum TraceFault {
 struct Recorder {
     graph: Graph,
     faults: Vec<TraceFault>,
-    /// Where the nodes recorded are said to come from.
+    /// The origin given to the nodes recorded.
     origin: Origin,
 }
 
@@ -146,13 +146,13 @@ pub struct Tracer {
 #[derive(Clone, Debug)]
 pub struct Proxy {
     recorder: Rc<RefCell<Recorder>>,
-    /// Nothing, if recording it failed.
+    /// `None` if recording it failed.
     node: Option<NodeId>,
     name: Rc<str>,
 }
 
 impl Tracer {
-    /// A tracer that goes on with `graph`.
+    /// A tracer that continues `graph`.
     pub(crate) fn new(graph: Graph) -> Self {
         let recorder = Recorder {
             graph,
@@ -163,7 +163,7 @@ impl Tracer {
         }
     }
 
-    /// The graph, if all went well.
+    /// The graph, or else all faults.
     pub(crate) fn finish(self) -> Result<Graph, TraceError> {
         let Recorder { graph, faults, .. } = self.recorder.take();
         if faults.is_empty() {
@@ -173,17 +173,17 @@ impl Tracer {
         }
     }
 
-    /// Changes the graph in the making.
+    /// Changes the graph under construction.
     pub(crate) fn edit<R>(&self, change: impl FnOnce(&mut Graph) -> R) -> R {
         change(&mut self.recorder.borrow_mut().graph)
     }
 
-    /// Says where the nodes recorded from now on come from.
+    /// Sets the origin of the nodes recorded from now on.
     pub(crate) fn set_origin(&self, origin: Origin) {
         self.recorder.borrow_mut().origin = origin;
     }
 
-    /// An argument of the graph in the making, as a value.
+    /// An argument of the graph under construction, as a value.
     pub(crate) fn value(&self, arg: Arg) -> Value {
         let Arg::Node(node) = arg else {
             return Value::Arg(arg);
@@ -196,8 +196,8 @@ impl Tracer {
         })
     }
 
-    /// A value, as an argument of the graph in the making; `None` if it cannot be used, which is
-    /// reported in the name of `target`.
+    /// A value, as an argument of the graph under construction; `None` if it cannot be used, which
+    /// is reported as a fault of `target`.
     pub(crate) fn arg(&self, target: &str, value: Value) -> Arg {
         let mut inner = self.recorder.borrow_mut();
         inner
@@ -208,7 +208,7 @@ impl Tracer {
             })
     }
 
-    /// Reports a fault; what uses the proxy is not recorded.
+    /// Reports a fault; nodes that use the returned proxy are not recorded.
     pub(crate) fn fail(&self, fault: TraceFault) -> Proxy {
         self.recorder.borrow_mut().faults.push(fault);
         Proxy {
@@ -340,7 +340,7 @@ fn record<'k>(
 }
 
 impl Recorder {
-    /// Creates a node. `Err(None)` says that something it uses has failed before.
+    /// Creates a node. Returns `Err(None)` if something it uses has failed before.
     fn try_record(
         &mut self,
         recorder: &Rc<RefCell<Recorder>>,
@@ -378,7 +378,7 @@ impl Recorder {
         Ok(node)
     }
 
-    /// The argument that a value is, in a call of `target`.
+    /// A value as an argument in a call of `target`.
     fn argument(
         &mut self,
         recorder: &Rc<RefCell<Recorder>>,

@@ -1,7 +1,7 @@
 //! Rust's operators on proxies, recorded as the functions of Python's `operator` module.
 //!
 //! Of numbers, `i64` and `f64` can stand on the left: with one type for each kind of literal, the
-//! compiler knows what `2 - x` is.
+//! compiler can infer the types of `2 - x`.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
 
@@ -94,7 +94,7 @@ impl Not for &Proxy {
 
 macro_rules! named_operators {
     ($($(#[$doc:meta])* $method:ident => $name:literal,)*) => {
-        /// Operators that Rust has no overloadable sign for.
+        /// Operators without an overloadable sign in Rust.
         impl Proxy {
             $(
                 $(#[$doc])*

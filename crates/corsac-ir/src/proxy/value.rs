@@ -1,4 +1,4 @@
-//! What can be passed to a recorded call.
+//! Arguments of recorded calls.
 
 use thin_vec::ThinVec;
 
@@ -26,9 +26,9 @@ pub enum Value {
     Arg(Arg),
 }
 
-/// Why a value is no argument.
+/// The reason why a value cannot be an argument.
 pub(super) enum Unusable {
-    /// A proxy in it cannot be used; nothing to report if that is known.
+    /// A proxy in it cannot be used; `None` if that is reported already.
     Proxy(Option<TraceFault>),
     /// The graph refuses it.
     Refused(GraphError),
@@ -44,7 +44,7 @@ impl Value {
         Self::Slice(Box::new([start.into(), stop.into(), step.into()]))
     }
 
-    /// The argument in `graph`, with `node` saying what proxies stand for.
+    /// The argument in `graph`, where `node` gives the nodes of proxies.
     pub(super) fn into_arg(
         self,
         graph: &mut Graph,

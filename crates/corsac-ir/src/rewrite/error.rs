@@ -1,11 +1,11 @@
-//! Why a rewrite was refused.
+//! Errors of rewrites.
 
 use thiserror::Error;
 
 use crate::error::GraphError;
 use crate::matching::MatchError;
 
-/// Why a rewrite was refused. The graph is then as it was before that rewrite.
+/// The reason why a rewrite was refused. The graph is then as it was before that rewrite.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RewriteError {
@@ -40,10 +40,10 @@ pub enum RewriteError {
     /// The replacement returns no node, tuple or list.
     #[error("the replacement returns {got}: expected a node, or a tuple or list of them")]
     NothingReturned {
-        /// What it returns.
+        /// The kind of value that it returns.
         got: &'static str,
     },
-    /// What the pattern returns is a literal in this match, which has no users to be redirected.
+    /// A returned pattern node matched a literal, which has no users to be redirected.
     #[error("pattern node {node} is returned, but stands for a literal in a match")]
     LiteralReturned {
         /// The name of the pattern node.
@@ -57,7 +57,7 @@ pub enum RewriteError {
         /// The name of the input.
         input: String,
     },
-    /// Nothing comes after what is replaced.
+    /// Nothing comes after the replaced nodes.
     #[error("The insert point can't be None (nothing uses the match, and it ends the graph)")]
     NoInsertPoint,
     /// The graph has got new nodes since the patch was made.

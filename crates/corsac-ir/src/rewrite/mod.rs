@@ -1,8 +1,8 @@
-//! Replacing what a pattern matches.
+//! Replaces the matches of a pattern.
 //!
 //! Each match is rewritten by a [`Patch`]: the nodes of the replacement are added before the first
-//! user of what the match computes, its users are redirected, and the nodes of the match are
-//! dropped. Nothing outside of the surroundings of the match is looked at, so that rewriting is
+//! user of the values that the match computes, its users are redirected, and the nodes of the match
+//! are dropped. Nothing outside of the surroundings of the match is looked at, so that rewriting is
 //! linear in the number of matches.
 //!
 //! Results are those of `replace_pattern` in torch.fx 2.15 (`torch/fx/subgraph_rewriter.py`), by
@@ -10,8 +10,8 @@
 //! run: where a pattern returns several values, the first user of one can come before an input of
 //! the replacement, and such users are moved behind it; and where a pattern returns one of its own
 //! placeholders, no new node uses itself in its place, and a match whose replacement would depend
-//! on itself all the same is refused. Beyond torch.fx, new nodes say that they come from the source
-//! line and the module call that the replaced ones came from.
+//! on itself all the same is refused. Beyond torch.fx, new nodes get the source line and the module
+//! call of the replaced ones.
 //!
 //! ```
 //! use corsac_ir::Graph;
@@ -60,9 +60,9 @@ use crate::op::Op;
 /// A match that was rewritten.
 #[derive(Clone, Debug)]
 pub struct Replaced {
-    /// What was matched. Placeholders stand for what the new nodes use, the other nodes are gone.
+    /// The match. Its placeholders stand for the inputs of the new nodes, its other nodes are gone.
     pub matched: Match,
-    /// What the match returned, as it was found.
+    /// The nodes that the match returned, as they were found.
     returned: SmallVec<[NodeId; 2]>,
     /// The ids of the new nodes, as indices.
     added: std::ops::Range<usize>,
@@ -81,31 +81,32 @@ impl Replaced {
     }
 }
 
-/// How a match is to be replaced.
+/// The planned replacement of a match.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// The match; its placeholders stand for what the new nodes use.
+    /// The match; its placeholders stand for the inputs of the new nodes.
     pub matched: Match,
-    /// What the match returned, as it was found.
+    /// The nodes that the match returned, as they were found.
     pub returned: SmallVec<[NodeId; 2]>,
     /// The change.
     pub patch: Patch,
 }
 
-/// What a node of a replacement is for.
+/// The purpose of a node of a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Purpose {
-    /// The number of the result that it is, or that it is on the way to: the first one.
+    /// The number of the first result that it is or contributes to.
     pub result: usize,
     /// Whether it is that result.
     pub is_result: bool,
 }
 
 /// Replaces all matches of `pattern` in `graph` that do not overlap by `replacement`, which takes
-/// and returns as many values. Answers what was replaced, in graph order.
+/// and returns as many values. Returns the replaced matches, in graph order.
 ///
 /// # Errors
-/// [`RewriteError`] says what does not fit; the graph is then as the rewrites before left it.
+/// [`RewriteError`] for a match that cannot be replaced; the graph is then as the rewrites before
+/// left it.
 pub fn replace_pattern(
     graph: &mut Graph,
     pattern: &Graph,
@@ -133,7 +134,7 @@ pub struct Replacement<'r> {
 }
 
 impl<'r> Replacement<'r> {
-    /// Analyses a replacement: what comes after its first output does not count.
+    /// Analyses a replacement; nodes after its first output are ignored.
     #[must_use]
     pub fn new(graph: &'r Graph) -> Self {
         let mut replacement = Self {
@@ -162,7 +163,7 @@ impl<'r> Replacement<'r> {
         replacement
     }
 
-    /// What the nodes of the body are for.
+    /// The purposes of the nodes of the body.
     fn find_purposes(&self) -> Vec<Purpose> {
         let purpose = |result, is_result| Purpose { result, is_result };
         let single = self.value.map(std::slice::from_ref);
@@ -195,7 +196,7 @@ impl<'r> Replacement<'r> {
         &self.body
     }
 
-    /// What each node of the body is for.
+    /// The purpose of each node of the body.
     #[must_use]
     pub fn purposes(&self) -> &[Purpose] {
         &self.purposes
@@ -208,7 +209,7 @@ impl<'r> Replacement<'r> {
     }
 }
 
-/// What took the place of nodes that matches returned: later matches may use them.
+/// The replacements of nodes that matches returned and that later matches may use.
 #[derive(Clone, Debug, Default)]
 pub struct Changed(FxHashMap<NodeId, Arg>);
 
@@ -219,9 +220,9 @@ pub struct Rewriter<'m> {
     changed: Changed,
     /// The nodes of the pattern that a rewrite drops, users first.
     covered: Vec<NodeId>,
-    /// What the nodes of the replacement are in the graph.
+    /// The values in the graph of the nodes of the replacement.
     values: SecondaryMap<NodeId, Option<Arg>>,
-    /// What the nodes of the pattern are in the graph.
+    /// The counterparts in the graph of the nodes of the pattern.
     bound: SecondaryMap<NodeId, Option<NodeId>>,
 }
 
@@ -241,7 +242,7 @@ impl<'m> Rewriter<'m> {
         }
     }
 
-    /// The match that `bindings` describe.
+    /// The match of `bindings`, pattern nodes with their counterparts.
     ///
     /// # Errors
     /// As [`SubgraphMatcher::match_of`].
@@ -258,7 +259,7 @@ impl<'m> Rewriter<'m> {
         }
     }
 
-    /// What later rewrites have to know of those before.
+    /// The state that later rewrites need, for [`Rewriter::resume`].
     #[must_use]
     pub fn into_changed(self) -> Changed {
         self.changed
@@ -267,7 +268,7 @@ impl<'m> Rewriter<'m> {
     /// Replaces one match. `translation` goes from the replacement to `graph`.
     ///
     /// # Errors
-    /// [`RewriteError`] says what does not fit; the graph is then unchanged.
+    /// [`RewriteError`] if the match cannot be replaced; the graph is then unchanged.
     pub fn replace(
         &mut self,
         graph: &mut Graph,
@@ -284,8 +285,8 @@ impl<'m> Rewriter<'m> {
         })
     }
 
-    /// The change that replaces one match, and the match with what its placeholders stand for now.
-    /// The rewriter counts on it that the change is made.
+    /// The change that replaces one match, and the match with the present counterparts of its
+    /// placeholders. The rewriter relies on the change being made.
     ///
     /// # Errors
     /// As [`Rewriter::replace`].
@@ -296,7 +297,7 @@ impl<'m> Rewriter<'m> {
         replacement: &Replacement<'_>,
         translation: &mut Translation,
     ) -> Result<Planned, RewriteError> {
-        // Returned placeholders are meant as they were found, not as what took their place since.
+        // Returned placeholders are kept as they were found, not as their replacements since.
         let mut returned = SmallVec::new();
         for (&id, bound) in self.matcher.returning().iter().zip(matched.returning()) {
             returned.push(
@@ -316,7 +317,7 @@ impl<'m> Rewriter<'m> {
         })
     }
 
-    /// Makes the placeholders of both sides stand for what the match has there now.
+    /// Binds the placeholders of both sides to the present inputs of the match.
     fn bind_placeholders(
         &mut self,
         matched: &mut Match,
@@ -340,7 +341,7 @@ impl<'m> Rewriter<'m> {
         Ok(())
     }
 
-    /// An argument with replaced nodes replaced.
+    /// An argument with the replacements of nodes that earlier rewrites replaced.
     fn current(&self, bound: &Arg) -> Result<Arg, RewriteError> {
         bound.map_leaves(&mut |leaf| {
             let changed = leaf.as_node().and_then(|node| self.changed.0.get(&node));
@@ -430,7 +431,7 @@ fn value(values: &SecondaryMap<NodeId, Option<Arg>>, node: NodeId) -> Result<Arg
     }))
 }
 
-/// The first user of what a match returns; where there is none, what comes after the match.
+/// The first user of the values that a match returns; without one, the node after the match.
 fn insertion_point(graph: &Graph, returned: &[NodeId]) -> Result<NodeId, RewriteError> {
     let order = |&id: &NodeId| graph.order(id);
     let users = returned.iter().flat_map(|&id| graph.users(id));
@@ -447,8 +448,8 @@ fn insertion_point(graph: &Graph, returned: &[NodeId]) -> Result<NodeId, Rewrite
     }
 }
 
-/// Where an input of the new nodes comes after the first user of what they compute: puts them
-/// behind it, and moves down the users that come before.
+/// Puts the new nodes behind their last input where that comes after the first user of their
+/// values, and moves down the users that come before it.
 fn put_behind_inputs(graph: &Graph, patch: &mut Patch) -> Result<(), RewriteError> {
     let mut inputs = Vec::new();
     patch.for_each_input(&mut |id| inputs.push(id));
@@ -491,7 +492,7 @@ fn put_behind_inputs(graph: &Graph, patch: &mut Patch) -> Result<(), RewriteErro
     Ok(())
 }
 
-/// What an argument is, for messages.
+/// The kind of an argument, for messages.
 fn kind(arg: &Arg) -> &'static str {
     match arg {
         Arg::None => "None",

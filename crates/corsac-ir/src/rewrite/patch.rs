@@ -1,7 +1,7 @@
 //! A change to a graph as a value: nodes to add, uses to redirect, nodes to move and to drop.
 //!
 //! A patch is made while the graph is only read, checked against it as a whole, and then applied,
-//! so that a change that cannot be made whole is not begun.
+//! so that a change that cannot be made as a whole is not begun.
 
 use std::ops::Range;
 
@@ -75,13 +75,13 @@ impl Patch {
         }
     }
 
-    /// Where the new nodes go: before this node, at the end for [`NodeId::ROOT`].
+    /// The place of the new nodes: before this node, at the end for [`NodeId::ROOT`].
     #[must_use]
     pub fn at(&self) -> NodeId {
         self.at
     }
 
-    /// What is used in the place of which nodes.
+    /// Nodes with the values that are to be used in their place.
     #[must_use]
     pub fn redirections(&self) -> &[(NodeId, Arg)] {
         &self.redirections
@@ -98,7 +98,7 @@ impl Patch {
         self.at = at;
     }
 
-    /// Adds a node after those added before, named after `name` or its target. Answers the id that
+    /// Adds a node after those added before, named after `name` or its target. Returns the id that
     /// it will have, by which later additions and redirections can mention it.
     pub fn add(&mut self, spec: NodeSpec, name: Option<String>, origin: Origin) -> NodeId {
         self.additions.push(Addition { spec, name, origin });
@@ -154,7 +154,7 @@ impl Patch {
         });
     }
 
-    /// That the patch can be applied to `graph`.
+    /// Checks that the patch can be applied to `graph`.
     ///
     /// # Errors
     /// [`RewriteError::StalePatch`]; [`GraphError::Erased`] or [`GraphError::UnknownNode`] if it
@@ -227,7 +227,7 @@ impl Patch {
         Ok(())
     }
 
-    /// Checks the patch and changes the graph. Answers the ids of the new nodes, as indices. The
+    /// Checks the patch and changes the graph. Returns the ids of the new nodes, as indices. The
     /// graph's insertion point stays where it was.
     ///
     /// # Errors
@@ -245,7 +245,7 @@ impl Patch {
     }
 
     /// Checks the patch, adds its nodes and moves those to be moved; redirecting and dropping is
-    /// left to the caller, who wants to do something in between. Answers the ids of the new nodes.
+    /// left to the caller, for steps in between. Returns the ids of the new nodes, as indices.
     ///
     /// # Errors
     /// As [`Patch::check`]; the graph is then unchanged.

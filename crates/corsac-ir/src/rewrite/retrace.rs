@@ -1,5 +1,5 @@
-//! Taking operators apart by rules: the graph is recorded again, and each call that has a rule is
-//! replaced by what the rule records.
+//! Decomposes operators by rules: the graph is recorded again, and each call that has a rule is
+//! replaced by the nodes that the rule records.
 
 use rustc_hash::FxHashMap;
 
@@ -10,7 +10,7 @@ use crate::graph::{Graph, Origin, Translation};
 use crate::op::Op;
 use crate::proxy::{Proxy, TraceError, TraceFault, Tracer, Value};
 
-/// What a rule is given: the call it takes apart.
+/// The call that a rule decomposes.
 #[derive(Debug)]
 pub struct Call<'t> {
     /// Positional arguments.
@@ -22,7 +22,7 @@ pub struct Call<'t> {
 }
 
 impl Call<'_> {
-    /// What is called: the qualified name of a function, the name of a method, the path of a module.
+    /// The target: the qualified name of a function, the name of a method, the path of a module.
     #[must_use]
     pub fn target(&self) -> &str {
         self.target
@@ -44,7 +44,7 @@ impl Call<'_> {
 
 type Rule<'r> = Box<dyn Fn(&Tracer, &Call<'_>) -> Option<Value> + 'r>;
 
-/// Rules for taking calls apart, by opcode and target.
+/// Rules for decomposing calls, by opcode and target.
 #[derive(Default)]
 pub struct Rules<'r> {
     rules: FxHashMap<(Op, String), Rule<'r>>,
@@ -57,7 +57,7 @@ impl<'r> Rules<'r> {
         Self::default()
     }
 
-    /// Says what becomes of calls of the function with this qualified name. The last rule given
+    /// Adds a rule for calls of the function with this qualified name. The last rule given
     /// counts.
     #[must_use]
     pub fn function<R: Into<Value>>(
@@ -68,7 +68,7 @@ impl<'r> Rules<'r> {
         self.rule(Op::CallFunction, name, rule)
     }
 
-    /// Says what becomes of calls of the method called `name`; the object is the first argument.
+    /// Adds a rule for calls of the method called `name`; the object is the first argument.
     #[must_use]
     pub fn method<R: Into<Value>>(
         self,
@@ -78,7 +78,7 @@ impl<'r> Rules<'r> {
         self.rule(Op::CallMethod, name, rule)
     }
 
-    /// Says what becomes of calls of the submodule with this qualified name.
+    /// Adds a rule for calls of the submodule with this qualified name.
     #[must_use]
     pub fn module<R: Into<Value>>(
         self,
@@ -99,8 +99,8 @@ impl<'r> Rules<'r> {
         })
     }
 
-    /// Says what becomes of calls of `name` with this opcode; the rule may answer `None`, and then
-    /// the call stays as it is.
+    /// Adds a rule for calls of `name` with this opcode; where it returns `None`, the call stays as
+    /// it is.
     #[must_use]
     pub fn declining(
         mut self,
@@ -119,14 +119,14 @@ impl<'r> Rules<'r> {
     }
 }
 
-/// What became of a call that has a rule.
+/// The outcome for a call that has a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Retraced {
-    /// What the rule recorded took its place; the value, in the new graph.
+    /// The nodes that the rule recorded took its place; the value, in the new graph.
     Replaced(Arg),
     /// The rule declined.
     Declined,
-    /// It was to stay.
+    /// The rule was not to be applied.
     Kept,
 }
 
@@ -135,14 +135,14 @@ pub enum Retraced {
 pub struct Retrace {
     /// The graph.
     pub graph: Graph,
-    /// The calls of the original that have a rule, and what became of them, in order.
+    /// The calls of the original that have a rule, with their outcomes, in order.
     pub calls: Vec<(NodeId, Retraced)>,
-    /// Every new node, with the one of the original that it is there because of.
+    /// Every new node, with the node of the original that it was recorded for.
     pub origins: Vec<(NodeId, NodeId)>,
 }
 
-/// Records `graph` again with `rules` applied; what has no rule is copied. What a rule records says
-/// that it comes from where the call came from. Rules are not applied to what rules record.
+/// Records `graph` again with `rules` applied; nodes without a rule are copied. Nodes that a rule
+/// records have the origin of the call. Rules are not applied to nodes that rules record.
 ///
 /// ```
 /// use corsac_ir::proxy::trace;
@@ -168,7 +168,7 @@ pub fn retrace(graph: &Graph, rules: &Rules<'_>) -> Result<Graph, TraceError> {
     Ok(retrace_where(graph, rules, |_| true)?.graph)
 }
 
-/// The same, where `wanted` says of each call that has a rule whether the rule is applied.
+/// Like [`retrace`], with rules applied only to the calls for which `wanted` holds.
 ///
 /// # Errors
 /// [`TraceError`] lists everything that the rules could not record.

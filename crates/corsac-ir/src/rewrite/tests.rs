@@ -36,7 +36,7 @@ fn listing(graph: &Graph) -> Vec<String> {
     graph.nodes().map(line).collect()
 }
 
-/// Every node comes after what it uses.
+/// Asserts that every node comes after its inputs.
 fn assert_in_order(graph: &Graph) {
     for id in graph.nodes() {
         for input in graph.inputs(id) {
@@ -79,7 +79,7 @@ fn adjacent_matches_are_chained() {
         .map(|id| program.node(id).name().to_owned())
         .collect();
     assert_eq!(added, ["neg_1", "exp_1"]);
-    // Placeholders stand for what is used now.
+    // Placeholders stand for the present inputs.
     let input = second
         .matched
         .placeholders()
@@ -366,8 +366,8 @@ fn rules_take_calls_apart() {
     assert_eq!(error.to_string(), "chunk: argument 1 is no node");
 }
 
-/// Were the cost not linear in the matches, this would take minutes; how long it takes is measured
-/// by the benches.
+/// The cost is linear in the matches: otherwise this would take minutes. The benches measure the
+/// time.
 #[test]
 fn a_hundred_thousand_matches_are_replaced() {
     let pattern = graph(|g| {

@@ -1,9 +1,9 @@
-//! Parts that take turns on two kinds of machine.
+//! Parts that alternate between two kinds of machine.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Where something runs.
+/// The machine that something runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// On the accelerator.
@@ -21,10 +21,10 @@ impl Kind {
     }
 }
 
-/// What is to run, and in which order it may.
+/// Things to run, with the constraints on their order.
 #[derive(Clone, Debug, Default)]
 pub struct Alternation {
-    /// Where each thing runs.
+    /// The machine of each thing.
     pub kinds: Vec<Option<Kind>>,
     /// Pairs: the first has to run before the second.
     pub before: Vec<(u32, u32)>,
@@ -35,10 +35,10 @@ pub struct Alternation {
 /// Groups that take turns, host and device, each with everything of its kind that can run by then:
 /// as few groups as there can be for the kind that starts.
 ///
-/// Things of kind `None` are in no group and nobody waits for them. Things that have to run
+/// Things of kind `None` are in no group and nothing waits for them. Things that have to run
 /// together, or that wait for each other in a cycle, are in one group, which is the host's unless
 /// all of them are the device's. Groups have their things in the order of their numbers as far as
-/// that is possible. `first` says whose turn it is first; without it, the host's if it can run
+/// that is possible. `first` is the kind that starts; without it, the host does if it can run
 /// anything.
 ///
 /// ```
@@ -59,7 +59,7 @@ pub struct Alternation {
 /// );
 /// ```
 ///
-/// Source: what `torch.fx.passes.splitter_base` does with sets of nodes that wait.
+/// Source: `torch.fx.passes.splitter_base`, which uses sets of waiting nodes.
 #[must_use]
 pub fn alternate(things: &Alternation, first: Option<Kind>) -> Vec<(Kind, Vec<u32>)> {
     let units = Units::new(things);

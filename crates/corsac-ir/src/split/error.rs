@@ -1,11 +1,11 @@
-//! Why a graph cannot be split as it was asked for.
+//! Errors of splitting a graph.
 
 use thiserror::Error;
 
 use crate::entity::NodeId;
 use crate::error::GraphError;
 
-/// Why a graph cannot be split as it was asked for. The graph is as it was.
+/// The reason why a graph cannot be split as requested. The graph is as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SplitError {
@@ -22,7 +22,7 @@ pub enum SplitError {
         user: String,
         /// The index of its part.
         part: usize,
-        /// The name of what it uses.
+        /// The name of the node it uses.
         input: String,
         /// The index of the part that comes too late.
         later: usize,
@@ -43,22 +43,22 @@ pub enum SplitError {
         /// The index of the part that comes too late.
         later: usize,
     },
-    /// A value is needed where nothing stands for it: it is no input, or defined too late.
+    /// A value is needed where it is not available: it is no input, or defined too late.
     #[error("{} {name}, which is no input and not computed before", uses(.user.as_deref()))]
     Missing {
         /// The node.
         node: NodeId,
         /// Its name.
         name: String,
-        /// The name of what uses it; `None` where it is a result.
+        /// The name of its user; `None` where it is a result.
         user: Option<String>,
     },
     /// There is not one name for each part.
     #[error("{parts} parts need as many names, got {names}")]
     Names {
-        /// How many parts there are.
+        /// Number of parts.
         parts: usize,
-        /// How many names were given.
+        /// Number of names given.
         names: usize,
     },
     /// A call that is to be replaced by a part does not fit it.
@@ -66,9 +66,9 @@ pub enum SplitError {
     Arguments {
         /// The name of the call.
         call: String,
-        /// How many inputs the part has.
+        /// Number of inputs of the part.
         expected: usize,
-        /// How many the call gives.
+        /// Number of arguments of the call.
         got: usize,
     },
     /// One of the graphs refuses a node.

@@ -1,4 +1,4 @@
-//! Making graphs of the parts, and the graph that calls them.
+//! Makes graphs of the parts, and the graph that calls them.
 
 use rustc_hash::FxHashMap;
 
@@ -11,7 +11,7 @@ use crate::graph::{Graph, NodeSpec, Translation};
 use crate::op::{Op, Target};
 use crate::{Symbol, ThinVec};
 
-/// Where the inputs of a part stand.
+/// The place of the inputs of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inputs {
     /// Before everything else; attributes that the part reads itself come after them.
@@ -20,7 +20,7 @@ pub enum Inputs {
     AtFirstUse,
 }
 
-/// What the inputs of a part are called.
+/// The names of the inputs of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputNames {
     /// As the values that they stand for.
@@ -29,7 +29,7 @@ pub enum InputNames {
     Numbered,
 }
 
-/// What the values of a part are called.
+/// The names of the values of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueNames {
     /// As in the graph that is split.
@@ -38,7 +38,7 @@ pub enum ValueNames {
     AfterTarget,
 }
 
-/// What a part gives.
+/// The form of the values that a part returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returns {
     /// One value by itself, several as a tuple.
@@ -49,22 +49,22 @@ pub enum Returns {
     List,
 }
 
-/// How graphs of parts are written.
+/// Style of the graphs of parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
-    /// Where inputs stand.
+    /// The place of inputs.
     pub inputs: Inputs,
-    /// What inputs are called.
+    /// The names of inputs.
     pub input_names: InputNames,
-    /// What other values are called.
+    /// The names of other values.
     pub value_names: ValueNames,
     /// Whether dots in the names of called modules become underscores.
     pub flat_targets: bool,
-    /// What parts give.
+    /// The form of the returned values.
     pub returns: Returns,
 }
 
-/// Where the calling graph reads attributes that it passes to parts.
+/// The place where the calling graph reads attributes that it passes to parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttributePlace {
     /// All attributes of the graph, in their order among the inputs.
@@ -75,10 +75,10 @@ pub enum AttributePlace {
     ResultOnly,
 }
 
-/// How the calling graph is written.
+/// Style of the calling graph.
 #[derive(Clone, Copy, Debug)]
 pub struct ParentStyle {
-    /// Where attributes are read.
+    /// The place where attributes are read.
     pub attributes: AttributePlace,
     /// Whether inputs have the names of their values for targets, and so for parameters.
     pub inputs_by_name: bool,
@@ -86,12 +86,12 @@ pub struct ParentStyle {
     pub defaults: bool,
 }
 
-/// In which order the calling graph calls the parts.
+/// The order in which the calling graph calls the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sequence {
     /// One in which they can run.
     Sorted(Order),
-    /// That of their ids, without looking whether they can run.
+    /// That of their ids, without checking that they can run.
     ById,
 }
 
@@ -108,20 +108,20 @@ pub struct Region {
     pub parts: Vec<PartId>,
 }
 
-/// What to split by, and how to write the graphs.
+/// Options of a split.
 #[derive(Clone)]
 pub struct Options<'a> {
-    /// The name of each part: what the calling graph calls it.
+    /// The name of each part, by which the calling graph calls it.
     pub names: &'a [String],
-    /// How parts are written.
+    /// The style of the parts.
     pub style: Style,
-    /// How the calling graph is written.
+    /// The style of the calling graph.
     pub parent: ParentStyle,
     /// The order of the calls.
     pub sequence: Sequence,
-    /// Which attributes parts read themselves; others are passed to them.
+    /// Whether parts read an attribute themselves; others are passed to them.
     pub local: &'a dyn Fn(NodeId) -> bool,
-    /// Values that come along where a value is passed, such as the symbols in its shape.
+    /// Values that are passed along with a value, such as the symbols in its shape.
     pub companions: FxHashMap<NodeId, Vec<NodeId>>,
     /// Stretches with a mode of their own.
     pub regions: Vec<Region>,
@@ -178,23 +178,23 @@ impl<'a> Options<'a> {
     }
 }
 
-/// A graph that was made from another, and what in it was made from what.
+/// A graph that was made from another, with the correspondence of their contents.
 #[derive(Clone, Debug, Default)]
 pub struct Part {
     /// The graph.
     pub graph: Graph,
-    /// What its inputs stand for in the original.
+    /// The values of the original that its inputs stand for.
     pub inputs: Vec<NodeId>,
-    /// What it gives, as values of the original.
+    /// The values of the original that it returns.
     pub outputs: Vec<NodeId>,
     /// Nodes of the original with their copies, inputs and attributes included.
     pub copies: Vec<(NodeId, NodeId)>,
-    /// What the modules and attributes that it names are called in the original: target here,
-    /// target there, in the order of their first use.
+    /// The targets of modules and attributes, here and in the original, in the order of their first
+    /// use.
     pub targets: Vec<(String, String)>,
-    /// Host values of the original with what they are here.
+    /// Host values of the original with their counterparts here.
     pub externals: Vec<(ExternalId, ExternalId)>,
-    /// Functions of the original with what they are here.
+    /// Functions of the original with their counterparts here.
     pub functions: Vec<(FunctionId, FunctionId)>,
 }
 
@@ -213,9 +213,9 @@ pub struct Split {
 
 /// Splits a graph: each part becomes a graph of its own, and one more graph calls them.
 ///
-/// A part that gives one value returns it, unless the style says otherwise; one that gives several
-/// returns a tuple, which the calling graph takes apart by `operator.getitem`. Origins and type
-/// annotations go with the nodes; [`Part::copies`] says where whatever else is known of them goes.
+/// A part with one output returns it, unless the style says otherwise; one with several returns a
+/// tuple, which the calling graph unpacks by `operator.getitem`. Origins and type annotations go
+/// with the nodes; [`Part::copies`] serves to carry over other data of nodes.
 ///
 /// Nodes in no part have to be inputs, attributes and outputs.
 ///
@@ -232,7 +232,7 @@ pub fn split(graph: &Graph, parts: &Parts, options: &Options<'_>) -> Result<Spli
     let mut crossing = Crossing::new(parts);
     let mut quotient = Quotient::new(parts.len());
     for user in graph.nodes() {
-        // What turns a mode on or off is copied to where it is needed.
+        // Nodes that turn a mode on or off are copied to where they are needed.
         if options
             .regions
             .iter()
@@ -296,12 +296,12 @@ pub fn split(graph: &Graph, parts: &Parts, options: &Options<'_>) -> Result<Spli
     })
 }
 
-/// Makes a graph of `members`, which takes `inputs` and gives `outputs`, all nodes of `graph`.
+/// Makes a graph of `members`, which takes `inputs` and returns `outputs`, all nodes of `graph`.
 ///
 /// Nodes are copied in the order given.
 ///
 /// # Errors
-/// [`SplitError::Missing`] if a member uses what is neither an input nor an earlier member.
+/// [`SplitError::Missing`] if a member uses a node that is neither an input nor an earlier member.
 pub fn extract(
     graph: &Graph,
     inputs: Vec<NodeId>,
@@ -323,7 +323,7 @@ pub fn extract(
     })
 }
 
-/// What to do about a mode in one part.
+/// The handling of a mode in one part.
 struct Mode {
     enter: NodeId,
     /// Whether the part has to turn it on itself.
@@ -346,7 +346,7 @@ fn is_attribute(graph: &Graph, node: NodeId) -> bool {
     graph.node(node).op() == Op::GetAttr
 }
 
-/// What a part is made of, as nodes of the original.
+/// The contents of a part, as nodes of the original.
 struct Body {
     inputs: Vec<NodeId>,
     locals: Vec<NodeId>,
@@ -361,12 +361,12 @@ struct Writer<'g> {
     translation: Translation,
 }
 
-/// A graph that is being written, and what the nodes of the original are in it.
+/// A graph that is being written, with the counterparts of the nodes of the original.
 #[derive(Default)]
 struct Draft {
     part: Part,
     values: FxHashMap<NodeId, NodeId>,
-    /// How many inputs were given a number for a name.
+    /// Number of inputs that were given a numbered name.
     numbered: usize,
 }
 
@@ -381,7 +381,7 @@ impl Draft {
     }
 }
 
-/// What stands in a part for the node `old` of `from`, which `user` uses, or else the caller.
+/// The counterpart in a part of the node `old` of `from`, which `user` uses, or else the caller.
 fn value_in(
     values: &FxHashMap<NodeId, NodeId>,
     from: &Graph,
@@ -456,7 +456,7 @@ impl Writer<'_> {
         draft.part
     }
 
-    /// An input or an attribute of a part, for `node`.
+    /// Adds an input or an attribute of a part for `node`.
     fn stand_in(
         &mut self,
         draft: &mut Draft,
@@ -494,7 +494,7 @@ impl Writer<'_> {
         self.create(draft, node, spec, None)
     }
 
-    /// Copies a node; `name` is the one whose name the copy is to have.
+    /// Copies a node; the copy gets the name of the node `name`.
     fn copy(
         &mut self,
         draft: &mut Draft,
@@ -534,7 +534,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Says that the new node `new` has the value of `node`, and comes from where that does.
+    /// Enters the new node `new` as the counterpart of `node`, with the same origin.
     fn stand_for(&mut self, draft: &mut Draft, node: NodeId, new: NodeId) {
         let to = &mut draft.part.graph;
         let origin = self.graph.origin(node);
@@ -620,7 +620,7 @@ impl Writer<'_> {
         Ok((self.finish(draft), calls))
     }
 
-    /// What the output nodes use, each once, in order.
+    /// The nodes that the output nodes use, each once, in order.
     fn results(&self) -> Vec<NodeId> {
         let outputs = self.graph.nodes();
         let outputs = outputs.filter(|&n| self.graph.node(n).op() == Op::Output);
@@ -694,7 +694,7 @@ impl Writer<'_> {
     }
 }
 
-/// What stands in a part for a value from outside.
+/// The kind of node that stands in a part for a value from outside.
 #[derive(Clone, Copy)]
 enum Standing {
     Input,

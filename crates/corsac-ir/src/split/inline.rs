@@ -1,4 +1,4 @@
-//! Putting a part back in the place of its call.
+//! Puts a part back in the place of its call.
 
 use super::error::SplitError;
 use crate::arg::Arg;
@@ -7,15 +7,15 @@ use crate::graph::{Graph, InsertPoint, Translation};
 use crate::op::Op;
 
 /// Replaces `call`, a node with as many positional arguments as `part` has inputs, by the nodes of
-/// `part`, before it. What the part returns takes the place of the call, and its items that of the
-/// `operator.getitem` nodes that take it apart.
+/// `part`, before it. The value that the part returns takes the place of the call, and its items
+/// that of the `operator.getitem` nodes that unpack it.
 ///
-/// Targets stay as they are in the part. `translation` says what host values of the part are in
+/// Targets stay as they are in the part. `translation` maps host values of the part to those of
 /// `graph`.
 ///
 /// # Errors
-/// [`SplitError::Arguments`] if inputs and arguments do not fit, [`SplitError::Missing`] if the part
-/// uses a value before it is defined.
+/// [`SplitError::Arguments`] if inputs and arguments do not fit, [`SplitError::Missing`] if the
+/// part uses a value before it is defined.
 pub fn inline(
     graph: &mut Graph,
     call: NodeId,
@@ -73,7 +73,7 @@ pub fn inline(
     Ok(())
 }
 
-/// What `item` takes out of the result of `call`, if it does that.
+/// The value that `item` takes out of the result of `call`, if it is such a `getitem`.
 fn item_taken(graph: &Graph, item: NodeId, call: NodeId, result: &Arg) -> Option<Arg> {
     let node = graph.node(item);
     let [taken_from, Arg::Int(index)] = node.args() else {

@@ -1,4 +1,4 @@
-//! What crosses between parts.
+//! Values that cross between parts.
 
 use rustc_hash::FxHashSet;
 
@@ -6,7 +6,7 @@ use super::parts::Parts;
 use crate::entity::{EntityId, NodeId, PartId, SecondaryMap};
 use crate::graph::Graph;
 
-/// The values that a part takes and gives.
+/// The values that a part takes and returns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
     /// The values from outside that the part uses, in the order of their first use in it.
@@ -16,7 +16,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// What crosses between the parts of a graph, in one walk over its uses.
+    /// The interfaces of the parts of a graph, in one walk over its uses.
     #[must_use]
     pub fn of_parts(graph: &Graph, parts: &Parts) -> Vec<Self> {
         let mut crossing = Crossing::new(parts);
@@ -47,8 +47,8 @@ impl<'p> Crossing<'p> {
         }
     }
 
-    /// Notes a use of `value` in the part `used`, or outside of all parts. Answers whether it
-    /// crosses.
+    /// Records a use of `value` in the part `used`, or outside of all parts. Returns whether the
+    /// value crosses.
     pub(super) fn record(&mut self, value: NodeId, used: Option<PartId>) -> bool {
         let defined = self.parts.part_of(value);
         if defined == used {

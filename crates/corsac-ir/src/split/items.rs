@@ -1,15 +1,15 @@
-//! Keeping tuples and what is taken out of them together.
+//! Keeps tuples and the items taken out of them together.
 
 use super::parts::Parts;
 use crate::entity::{NodeId, PartId};
 use crate::graph::Graph;
 
 impl Parts {
-    /// Moves `operator.getitem` nodes to the part of what they take from, if that has no other
-    /// users: no tuple then crosses. Nodes that use more than the one value stay, since moving
-    /// those could make a cycle.
+    /// Moves `operator.getitem` nodes to the part of the tuple that they take from, if it has no
+    /// other users: no tuple then crosses. Nodes that use more than the one value stay, since
+    /// moving those could make a cycle.
     ///
-    /// Answers the nodes that moved, in the order in which they did.
+    /// Returns the nodes that moved, in the order in which they did.
     pub fn take_items_along(&mut self, graph: &Graph) -> Vec<NodeId> {
         let is_item = |user: NodeId| graph.node(user).calls("operator.getitem");
         let mut moved = Vec::new();

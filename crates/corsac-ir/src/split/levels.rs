@@ -1,4 +1,4 @@
-//! Putting nodes of one colour together, in time proportional to nodes and uses.
+//! Puts nodes of one colour together, in time proportional to nodes and uses.
 
 use rustc_hash::FxHashMap;
 
@@ -6,11 +6,11 @@ use super::parts::{Growing, Grown, Parts};
 use crate::entity::{NodeId, SecondaryMap};
 use crate::graph::Graph;
 
-/// Where a node is on the ways to the end of the program.
+/// The place of a node on the paths to the end of the program.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     colour: Option<u32>,
-    /// For a coloured node: how often a way from it to the end enters its colour again, at most.
+    /// For a coloured node: the most times that a path from it to the end enters its colour again.
     /// For others, the same of the nodes that use it, plus one where they are coloured.
     level: u32,
 }
@@ -19,15 +19,15 @@ impl Parts {
     /// Puts as many nodes of one colour together as possible, connected or not (`None`: in no
     /// part).
     ///
-    /// The level of a node is the largest number of times that a way from it to the end of the
+    /// The level of a node is the largest number of times that a path from it to the end of the
     /// program leaves a colour and enters one. Nodes of one colour and level form a part. No use
-    /// leads to a higher level, and one that stays in a level stays in a part, so that no way
+    /// leads to a higher level, and one that stays in a level stays in a part, so that no path
     /// leads out of a part and back. With one colour there are as few parts as there can be: some
-    /// way enters the colour as often as there are parts.
+    /// path enters the colour as often as there are parts.
     ///
     /// The graph has to be in order.
     ///
-    /// Source: what `torch.fx.passes.infra.partitioner` answers with horizontal fusion, which it
+    /// Source: the results of `torch.fx.passes.infra.partitioner` with horizontal fusion, which it
     /// finds by trying all pairs.
     #[must_use]
     pub fn coloured(graph: &Graph, colour: impl FnMut(NodeId) -> Option<u32>) -> Grown {
@@ -37,8 +37,8 @@ impl Parts {
     /// Like [`Parts::coloured`], with no part in two sections of the program. A section is a number
     /// that never falls from one node to the next.
     ///
-    /// Levels are counted in each section anew: no way leads back from a later one, so that parts are
-    /// as large as if each section were coloured alone.
+    /// Levels are counted in each section anew: no path leads back from a later one, so that parts
+    /// are as large as if each section were coloured alone.
     #[must_use]
     pub fn coloured_in_sections(
         graph: &Graph,

@@ -1,9 +1,9 @@
-//! Putting nodes together along uses.
+//! Puts nodes together along uses.
 //!
 //! The vertices of a quotient graph (parts, and nodes in none) are kept in a topological order
-//! with ranks. Two vertices may become one if no other way leads from the earlier to the later
-//! one; such a way passes only ranks between the two, which bounds the search. What the search
-//! has reached then moves behind the merged vertex, so that ranks stay right: the idea of Pearce
+//! with ranks. Two vertices may become one if no other path leads from the earlier to the later
+//! one; such a path passes only ranks between the two, which bounds the search. Vertices that the
+//! search reached then move behind the merged vertex, so that ranks stay right: the idea of Pearce
 //! and Kelly, "A dynamic topological sort algorithm for directed acyclic graphs" (2007).
 
 use super::parts::{Growing, Grown, Parts};
@@ -17,7 +17,7 @@ impl Parts {
     /// order in which they came to use it. Parts are numbered in the order in which the walk makes
     /// them. The graph has to be in order.
     ///
-    /// Source: what `torch.fx.passes.infra.partitioner` answers with `skip_horizontal_fusion`.
+    /// Source: the results of `torch.fx.passes.infra.partitioner` with `skip_horizontal_fusion`.
     #[must_use]
     pub fn along_uses(graph: &Graph, mut wanted: impl FnMut(NodeId) -> bool) -> Grown {
         let mut merger = Merger::new(graph);
@@ -110,8 +110,8 @@ impl<'g> Merger<'g> {
         root
     }
 
-    /// Makes the vertices of two nodes one, unless there is another way from one to the other.
-    /// Answers whether they are one now. Of two as large, the seed of `a` stays.
+    /// Merges the vertices of two nodes, unless there is another path from one to the other.
+    /// Returns whether they are one now. Of two equally large ones, the seed of `a` stays.
     fn merge(&mut self, a: NodeId, b: NodeId) -> bool {
         let (a, b) = (self.root(a), self.root(b));
         if a == b {
@@ -144,8 +144,8 @@ impl<'g> Merger<'g> {
         true
     }
 
-    /// What can be reached from `early` with ranks between the two; None if `late` can, by other
-    /// than a direct use.
+    /// The vertices that can be reached from `early` with ranks between the two; `None` if `late`
+    /// can be reached by other than a direct use.
     fn between(&mut self, early: NodeId, late: NodeId) -> Option<Vec<NodeId>> {
         self.search += 1;
         let floor = self.rank[late];
@@ -177,7 +177,7 @@ impl<'g> Merger<'g> {
         if between.is_empty() {
             return;
         }
-        // What leads to `late` from between has to stay before it: shift only what was reached.
+        // Vertices between that lead to `late` have to stay before it: only those reached shift.
         // The vertices from `late` up to the highest of `between` get their places anew: first
         // those reached, then `late`, then the others, each group as it was.
         let highest = between.iter().map(|&v| self.rank[v]).max().unwrap_or(0);

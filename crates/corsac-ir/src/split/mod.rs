@@ -1,17 +1,17 @@
-//! Splitting a graph into parts, each a graph of its own, and a graph that calls them.
+//! Splits a graph into parts, each a graph of its own, and a graph that calls them.
 //!
 //! All splitters share this engine. It has three stages, which can be used one by one:
 //!
-//! 1. *Which nodes go together* ([`Parts`]): said by the caller ([`Parts::by_key`]), or found from
-//!    what may go together ([`Parts::coloured`], [`Parts::along_uses`], [`alternate`]). What is
-//!    found never has a cycle: two nodes go together only where no way leads out of the part and
-//!    back into it. What is said may have one, which [`Parts::order`] names.
-//! 2. *What crosses* ([`Interface`]): the values that a part takes, and those that it gives, in the
-//!    order of their first use.
+//! 1. *The parts* ([`Parts`]): given by the caller ([`Parts::by_key`]), or found from the nodes
+//!    that may go together ([`Parts::coloured`], [`Parts::along_uses`], [`alternate`]). Parts that
+//!    are found never have a cycle: two nodes go together only where no path leads out of the part
+//!    and back into it. Parts that are given may have one, which [`Parts::order`] names.
+//! 2. *Their interfaces* ([`Interface`]): the values that a part takes, and those that it returns,
+//!    in the order of their first use.
 //! 3. *The graphs* ([`split`]): each part with inputs, body and output, and the calling graph.
 //!    Origins and type annotations are carried along; names as the [`Style`] asks for.
 //!
-//! [`inline`] is the way back.
+//! [`inline`] is the inverse.
 //!
 //! ```
 //! use corsac_ir::Graph;

@@ -1,4 +1,4 @@
-//! Which nodes go together.
+//! Parts of a graph: sets of nodes that go together.
 
 use std::hash::Hash;
 
@@ -8,27 +8,27 @@ use super::error::SplitError;
 use crate::entity::{EntityId, NodeId, PartId, SecondaryMap};
 use crate::graph::Graph;
 
-/// Which part each node is in. Nodes may be in none: they stay in the calling graph.
+/// The part of each node. Nodes may be in none: they stay in the calling graph.
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
     of_node: SecondaryMap<NodeId, Option<PartId>>,
     len: usize,
 }
 
-/// Nodes that have to run after others that they do not use: what reads a value after something has
-/// written to it, and what writes to one after something has read it.
+/// Nodes that have to run after others that they do not use: readers of a value after a write to
+/// it, and writers after a read of it.
 #[derive(Clone, Debug, Default)]
 pub struct Waits {
     before: FxHashMap<NodeId, Vec<NodeId>>,
 }
 
 impl Waits {
-    /// Says that `node` has to run after `earlier`, which comes before it in the graph.
+    /// Makes `node` run after `earlier`, which comes before it in the graph.
     pub fn add(&mut self, earlier: NodeId, node: NodeId) {
         self.before.entry(node).or_default().push(earlier);
     }
 
-    /// What `node` waits for.
+    /// The nodes that `node` waits for.
     #[must_use]
     pub fn of(&self, node: NodeId) -> &[NodeId] {
         self.before.get(&node).map_or(&[], Vec::as_slice)
@@ -40,14 +40,14 @@ impl Waits {
         self.before.is_empty()
     }
 
-    /// The nodes that wait, in no order, each with what it waits for.
+    /// The nodes that wait, in no particular order, each with the nodes that it waits for.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, &[NodeId])> {
         let waiting = self.before.iter();
         waiting.map(|(&node, earlier)| (node, earlier.as_slice()))
     }
 }
 
-/// In which order parts can run.
+/// The choice among the orders in which parts can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Each part comes as early as possible after the one that it waited for last, depth first;
@@ -107,13 +107,13 @@ impl Parts {
         self.of_node[node]
     }
 
-    /// How many parts there are, empty ones included.
+    /// Number of parts, empty ones included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no parts.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -136,7 +136,7 @@ impl Parts {
         members
     }
 
-    /// The same nodes in other parts: `new` says which part becomes which; None dissolves it.
+    /// The same nodes in other parts: `new` gives the new part for each part; `None` dissolves it.
     #[must_use]
     pub fn renumbered(&self, graph: &Graph, new: &[Option<PartId>], len: usize) -> Self {
         let mut parts = Self::new(len);
@@ -148,8 +148,8 @@ impl Parts {
         parts
     }
 
-    /// That parts can run, each at once: no way leads out of a part and back into it, be it
-    /// through other parts or through nodes in none.
+    /// Checks that each part can run as a whole: no path leads out of a part and back into it, be
+    /// it through other parts or through nodes in none.
     ///
     /// # Errors
     /// [`SplitError::Cycle`] with nodes along one.
@@ -157,7 +157,7 @@ impl Parts {
         self.order(graph, Order::SmallestFirst).map(|_| ())
     }
 
-    /// The same, where some nodes also wait for nodes that they do not use.
+    /// Like [`check`](Self::check), where some nodes also wait for nodes that they do not use.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -166,7 +166,7 @@ impl Parts {
             .map(|_| ())
     }
 
-    /// That each part uses no values of parts with larger ids.
+    /// Checks that no part uses values of parts with larger ids.
     ///
     /// # Errors
     /// [`SplitError::Order`] with the first node that does.
@@ -174,7 +174,8 @@ impl Parts {
         self.check_ascending_waiting(graph, &Waits::default())
     }
 
-    /// The same, where some nodes also wait for nodes that they do not use.
+    /// Like [`check_ascending`](Self::check_ascending), where some nodes also wait for nodes that
+    /// they do not use.
     ///
     /// # Errors
     /// [`SplitError::Order`], or [`SplitError::Wait`] for a node that waits.
@@ -215,7 +216,7 @@ impl Parts {
         self.order_waiting(graph, order, &Waits::default())
     }
 
-    /// The same, where some nodes also wait for nodes that they do not use.
+    /// Like [`order`](Self::order), where some nodes also wait for nodes that they do not use.
     ///
     /// # Errors
     /// As [`order`](Self::order).
@@ -228,7 +229,7 @@ impl Parts {
         self.sorted(graph, order, Quotient::of_graph(self, graph, waits))
     }
 
-    /// The parts in an order in which they can run, where `quotient` says which waits for which.
+    /// The parts in an order in which they can run, by the edges of `quotient`.
     pub(super) fn sorted(
         &self,
         graph: &Graph,
@@ -240,7 +241,7 @@ impl Parts {
             .ok_or_else(|| self.cycle(graph, &quotient))
     }
 
-    /// A cycle of the quotient, as nodes.
+    /// The error for a cycle of the quotient, with names of nodes.
     fn cycle(&self, graph: &Graph, quotient: &Quotient) -> SplitError {
         let names = quotient.a_cycle().into_iter().map(|vertex| {
             let node = quotient.node_of(graph, self, vertex);
@@ -257,12 +258,12 @@ impl Parts {
 pub struct Grown {
     /// The parts, in the order of their seeds from the end of the program.
     pub parts: Parts,
-    /// The node that each part is called after. When two parts become one, that of the larger one
-    /// stays; of two as large, that of the part with the earlier node.
+    /// The node that each part is named after. When two parts become one, that of the larger one
+    /// stays; of two equally large ones, that of the part with the earlier node.
     pub seeds: Vec<NodeId>,
 }
 
-/// Parts that are being found, each with its seed and where a walk met that.
+/// Parts that are being found, each with its seed and the position of that in the walk.
 #[derive(Debug, Default)]
 pub(super) struct Growing {
     members: Vec<Vec<NodeId>>,
@@ -280,7 +281,7 @@ impl Growing {
         self.seeds[key] = (position, seed);
     }
 
-    /// Answers how many nodes the part has now.
+    /// Adds a node to a part and returns the part's number of nodes.
     pub(super) fn assign(&mut self, node: NodeId, key: usize) -> usize {
         self.members[key].push(node);
         self.members[key].len()
@@ -326,7 +327,7 @@ impl Quotient {
     }
 
     fn of_graph(parts: &Parts, graph: &Graph, waits: &Waits) -> Self {
-        // Nodes in no part matter where they use a part, directly or not: only then can a way
+        // Nodes in no part matter where they use a part, directly or not: only then can a path
         // lead through them.
         let mut vertex: SecondaryMap<NodeId, Option<u32>> =
             SecondaryMap::with_capacity(graph.id_bound());

@@ -4,7 +4,7 @@ use crate::error::GraphError;
 use crate::graph::{Graph, Translation};
 use crate::text::NoHost;
 
-/// A graph with a line `name <- uses` for each call; what is used and not defined is an input.
+/// A graph with a line `name <- uses` for each call; names used and not defined are inputs.
 fn graph(lines: &[(&str, &[&str])]) -> Graph {
     let mut text = String::from("graph v1:\n    %x = placeholder[target=x]\n");
     for (name, uses) in lines {
@@ -45,14 +45,14 @@ fn nodes_of_a_colour_go_together_where_no_other_comes_between() {
     let cases: &[(Lines, &[&str])] = &[
         // A line of wanted nodes is one part.
         (&[("A", &["x"]), ("B", &["A"]), ("C", &["B"])], &["A B C"]),
-        // What is not wanted parts those before it from those behind it.
+        // An unwanted node separates those before it from those behind it.
         (&[("A", &["x"]), ("u", &["A"]), ("B", &["u"])], &["B", "A"]),
         // A residual edge around it does not help.
         (
             &[("A", &["x"]), ("u", &["A"]), ("B", &["u", "A"])],
             &["B", "A"],
         ),
-        // Unconnected nodes go together; how long the way between is does not matter.
+        // Unconnected nodes go together; the length of the path between does not matter.
         (
             &[
                 ("A", &["x"]),
@@ -142,7 +142,7 @@ fn a_cycle_of_parts_is_named() {
     let names = ["p".to_owned(), "q".to_owned()];
     assert!(split(&graph, &parts, &Options::new(&names)).is_err());
 
-    // Nodes in no part are ways as well.
+    // Paths also lead through nodes in no part.
     let through = Parts::by_key(&graph, |n| {
         matches!(graph.node(n).name(), "a" | "c").then_some(())
     });
@@ -312,7 +312,7 @@ fn groups_take_turns() {
     assert_eq!(run("dhd", &[(1, 2)], &[&[0, 2]]), "Host[1] Device[0, 2]");
     // Where that makes a cycle, all of it goes to the host.
     assert_eq!(run("dhd", &[(0, 1), (1, 2)], &[&[0, 2]]), "Host[0, 1, 2]");
-    // Nobody waits for what is in no group.
+    // Nothing waits for things in no group.
     assert_eq!(run("-d", &[(0, 1)], &[]), "Device[1]");
 }
 
@@ -341,7 +341,8 @@ fn nodes_are_sorted_among_themselves() {
     assert!(own.reorder(&[NodeId::from_index(9)]).is_err());
 }
 
-/// A chain of wanted and unwanted nodes with residual edges: what a search per pair is slow on.
+/// A chain of wanted and unwanted nodes with residual edges is split fast, unlike by a search per
+/// pair.
 #[test]
 fn long_chains() {
     let mut graph = Graph::new();

@@ -1,14 +1,15 @@
-//! Which names a text may use for what only a host can find: functions, classes, other objects.
+//! The names that a text may use for things that only a host can find: functions, classes, other
+//! objects.
 
 use rustc_hash::FxHashSet;
 
 use super::cursor::Cursor;
 use super::parse_error::{ParseError, quoted};
 
-/// Decides about qualified names. Each is asked for once.
+/// The qualified names that are allowed. Each is decided once.
 #[derive(Default)]
 pub(super) struct Allowed<'a> {
-    /// All names are allowed where nobody decides.
+    /// Decides whether a name is allowed; without it, all names are.
     decide: Option<&'a dyn Fn(&str) -> bool>,
     known: FxHashSet<String>,
 }
@@ -21,7 +22,7 @@ impl<'a> Allowed<'a> {
         }
     }
 
-    /// That every name in `text`, which stands at `at`, is allowed.
+    /// Checks that every name in `text`, which stands at `at`, is allowed.
     pub(super) fn check(
         &mut self,
         cursor: &Cursor<'_>,
@@ -45,7 +46,7 @@ impl<'a> Allowed<'a> {
     }
 }
 
-/// The names in what stands for a host value, each from its module on: `builtins.list` and
+/// The names in the text of a host value, each from its module on: `builtins.list` and
 /// `torch.Tensor` of `list[torch.Tensor]`. A string between quotes names nothing.
 fn qualified_names(text: &str) -> impl Iterator<Item = String> {
     let class = text.strip_prefix("<class '");

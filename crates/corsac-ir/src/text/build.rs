@@ -1,4 +1,4 @@
-//! Building a graph from the lines of a text.
+//! Builds a graph from the lines of a text.
 
 use thin_vec::ThinVec;
 
@@ -10,7 +10,7 @@ use crate::error::GraphError;
 use crate::graph::{Graph, NodeSpec, Origin};
 use crate::op::{Op, Target};
 
-/// What one line says about a node.
+/// A node as given by one line.
 pub(super) struct NodeLine {
     pub(super) op: Op,
     pub(super) target: Target,
@@ -21,15 +21,15 @@ pub(super) struct NodeLine {
     pub(super) users: Option<UsersClaim>,
 }
 
-/// What a line claims about the users of its node, and where.
+/// The users of a node as given by its line, with the place in the text.
 pub(super) enum UsersClaim {
-    /// How many there are.
+    /// Their number.
     Count(u32, usize),
-    /// Which they are, in order.
+    /// The nodes, in order.
     Order(Vec<NodeId>, usize),
 }
 
-/// The arguments of a node that has none yet.
+/// The arguments of a node that are not entered yet.
 struct Waiting {
     id: NodeId,
     args: ThinVec<Arg>,
@@ -102,7 +102,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Enters the arguments that waited, and checks what the lines claimed about users.
+    /// Enters the arguments that waited, and checks the users given by the lines.
     pub(super) fn finish(self, graph: &mut Graph, cursor: &Cursor<'_>) -> Result<(), ParseError> {
         let mut used_early = Vec::new();
         for Waiting { id, args, kwargs } in self.waiting {

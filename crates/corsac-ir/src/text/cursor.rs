@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::parse_error::ParseError;
 
-/// A place in a text, and where reading must stop.
+/// A place in a text, and the end of the part to be read.
 #[derive(Clone)]
 pub(super) struct Cursor<'t> {
     text: &'t str,
@@ -89,7 +89,7 @@ impl<'t> Cursor<'t> {
         digits.parse().map_err(|_| self.error_at(start, what))
     }
 
-    /// That `expected` does not stand here.
+    /// The error that `expected` does not stand here.
     pub(super) fn error(&self, expected: impl Into<Cow<'static, str>>) -> ParseError {
         self.error_at(self.at, expected)
     }
@@ -108,7 +108,7 @@ impl<'t> Cursor<'t> {
     }
 }
 
-/// The lines of a text that say something: their first and last byte, without the spaces in front
+/// The lines of a text that are not empty: their first and last byte, without the spaces in front
 /// and without the line break.
 pub(super) fn lines(text: &str, from: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
     let mut next = from;

@@ -1,4 +1,4 @@
-//! What printing asks of the host.
+//! The host of printing.
 
 use std::borrow::Cow;
 
@@ -24,18 +24,17 @@ pub struct SourceLine {
     pub function: String,
 }
 
-/// How the values that only the host understands are written.
+/// Texts of the values that only the host understands.
 ///
-/// Every answer may be `None`: then the value's qualified name is printed, or its number where it
-/// has none.
+/// Every method may return `None`: then the value's qualified name is printed, or its number where
+/// it has none.
 pub trait HostText {
-    /// How a value appears among the arguments of a call; usually its `str`.
+    /// The text of a value among the arguments of a call; usually its `str`.
     fn shown(&self, value: ExternalId) -> Option<Cow<'_, str>> {
         self.str(value)
     }
 
-    /// `str` of a value, as it appears where a default value or the result is one, and of a
-    /// function in the tabular form.
+    /// `str` of a value, for a default value, the result, and a function in the tabular form.
     fn str(&self, _value: ExternalId) -> Option<Cow<'_, str>> {
         None
     }

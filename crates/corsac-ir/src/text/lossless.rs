@@ -1,4 +1,4 @@
-//! Writing the lossless form. `docs/text-form.md` has the grammar.
+//! Writes the lossless form. `docs/text-form.md` has the grammar.
 
 use std::fmt::Write;
 
@@ -48,7 +48,7 @@ impl<'g> LosslessPrinter<'g> {
             self.node(id);
         }
         self.out.push('\n');
-        // What the nodes mention is known now.
+        // The values and module calls that the nodes mention are known now.
         let declarations = self.declarations();
         self.out.insert_str(header, &declarations);
         self.out

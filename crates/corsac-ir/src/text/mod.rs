@@ -1,10 +1,10 @@
-//! Graphs as text: what torch.fx prints, a lossless form, and reading both back.
+//! Graphs as text: the form that torch.fx prints, a lossless form, and a reader of both.
 //!
-//! - [`Graph::to_text`] and `Display` write the *shown* form: what `print(graph)` writes in
+//! - [`Graph::to_text`] and `Display` write the *shown* form: the text of `print(graph)` in
 //!   torch.fx, character for character. [`Graph::to_table`] is its tabular form.
 //! - [`Graph::to_lossless`] writes the *lossless* form, which keeps everything that
 //!   [`Graph::same_as`] compares.
-//! - [`Graph::parse`] reads the lossless form, and the shown form as far as it says what is meant.
+//! - [`Graph::parse`] reads the lossless form, and the shown form as far as it is unambiguous.
 //!
 //! `docs/text-form.md` describes both forms.
 
@@ -37,7 +37,7 @@ use crate::graph::Graph;
 const LINE_BYTES: usize = 112;
 
 impl Graph {
-    /// What torch.fx's `print(graph)` shows.
+    /// The shown form: the text of torch.fx's `print(graph)`.
     #[must_use]
     pub fn to_text(&self, host: &dyn HostText) -> String {
         let mut printer = print::Printer::new(self, host, LINE_BYTES * self.len() + 8);
@@ -45,8 +45,8 @@ impl Graph {
         printer.finish()
     }
 
-    /// The lossless form: reading it back gives the same graph. Erased nodes, and names that
-    /// nobody has any more, are left behind.
+    /// The lossless form: reading it back gives the same graph. Erased nodes, and names that are no
+    /// longer used, are left out.
     #[must_use]
     pub fn to_lossless(&self) -> String {
         self.to_lossless_with(&NoHost)
@@ -81,21 +81,21 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// Where the text is no graph, with what was expected there.
+    /// If the text is no graph, with the place and the text expected there.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         Self::read(text, Allowed::default())
     }
 
-    /// As [`Graph::parse`], for text that is data and must not name just anything: `allow` is asked
-    /// about every qualified name of a function, a class or another host value, once each. The name
-    /// of a builtin has its module with it, `builtins.len`, and of `list[torch.Tensor]` both names
-    /// are asked about. [`is_name_within`] is of use.
+    /// As [`Graph::parse`], for text that is data and may name only certain things: `allow` is
+    /// called for every qualified name of a function, a class or another host value, once each. The
+    /// name of a builtin has its module with it, `builtins.len`, and for `list[torch.Tensor]` it is
+    /// called for both names. [`is_name_within`] is of use.
     ///
-    /// Names of inputs, attributes, methods and modules are not asked about: they are looked up in
-    /// the program's own values.
+    /// It is not called for names of inputs, attributes, methods and modules: these are looked up
+    /// in the program's own values.
     ///
     /// # Errors
-    /// As [`Graph::parse`]; or where a name stands that is not allowed.
+    /// As [`Graph::parse`], or for a name that is not allowed.
     pub fn parse_allowing(text: &str, allow: &dyn Fn(&str) -> bool) -> Result<Self, ParseError> {
         Self::read(text, Allowed::by(Some(allow)))
     }
@@ -139,7 +139,7 @@ impl Graph {
         }
     }
 
-    /// What torch.fx's `node.format_node()` shows.
+    /// The text of torch.fx's `node.format_node()`.
     ///
     /// # Panics
     /// If the id was never handed out by this graph.
@@ -189,7 +189,7 @@ impl Graph {
         printer.finish()
     }
 
-    /// What torch.fx's `graph.print_tabular()` prints, without the line break at the end.
+    /// The text of torch.fx's `graph.print_tabular()`, without the line break at the end.
     #[must_use]
     pub fn to_table(&self, host: &dyn HostText) -> String {
         table::table(self, host)

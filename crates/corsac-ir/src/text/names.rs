@@ -1,4 +1,4 @@
-//! What the names in a text stand for.
+//! The names in a text, with the things that they stand for.
 
 use rustc_hash::FxHashMap;
 
@@ -9,7 +9,7 @@ use crate::entity::{EntityId, ExternalId, FunctionId, NodeId, ScopeId};
 use crate::graph::Graph;
 use crate::interner::Interner;
 
-/// Nodes by name, and host values by number or by what was printed for them.
+/// Nodes by name, and host values by number or by printed text.
 #[derive(Default)]
 pub(super) struct Names<'t> {
     /// The n-th name is the n-th node's.
@@ -22,8 +22,8 @@ pub(super) struct Names<'t> {
 }
 
 impl<'t> Names<'t> {
-    /// No names, with room for a node in each line of `text`, and of functions and host values
-    /// only those that are `allowed`.
+    /// No names, with room for a node in each line of `text`; functions and host values must be
+    /// `allowed`.
     pub(super) fn for_text(text: &str, allowed: Allowed<'t>) -> Self {
         let mut names = Self {
             allowed,
@@ -66,7 +66,7 @@ impl<'t> Names<'t> {
         Some(NodeId::from_index(symbol.index() + 1))
     }
 
-    /// That a function or host value may be called `name`, which stands at `at`.
+    /// Checks that a function or host value may be called `name`, which stands at `at`.
     pub(super) fn check_allowed(
         &mut self,
         cursor: &Cursor<'_>,
@@ -76,7 +76,7 @@ impl<'t> Names<'t> {
         self.allowed.check(cursor, at, name)
     }
 
-    /// Declares the host value with this number; false if it is declared already.
+    /// Declares the host value with this number; returns false if it is declared already.
     pub(super) fn declare_external(&mut self, number: u32, value: ExternalId) -> bool {
         self.externals.insert(number, value).is_none()
     }
@@ -121,7 +121,7 @@ impl<'t> Names<'t> {
         }
     }
 
-    /// Declares the module call with this number; false if it is declared already.
+    /// Declares the module call with this number; returns false if it is declared already.
     pub(super) fn declare_scope(&mut self, number: u32, scope: ScopeId) -> bool {
         self.scopes.insert(number, scope).is_none()
     }

@@ -1,4 +1,4 @@
-//! What is wrong with a text that should be a graph.
+//! Errors of reading a graph from text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,10 +8,10 @@ use thiserror::Error;
 /// Characters shown before and after the place of an error; lines may be as long as the text.
 const CONTEXT: usize = 60;
 
-/// Characters shown of what was found.
+/// Characters shown of the text found.
 const FOUND: usize = 40;
 
-/// Why a text is no graph: where, what was expected and what was found.
+/// The reason why a text is no graph: the place, the text expected and the text found.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}", self.render())]
 pub struct ParseError {
@@ -19,13 +19,13 @@ pub struct ParseError {
     pub line: usize,
     /// The character in the line, counted from 1.
     pub column: usize,
-    /// What was expected there.
+    /// The text expected there.
     pub expected: Cow<'static, str>,
-    /// What was found there, shortened.
+    /// The text found there, shortened.
     pub found: String,
     /// The line, shortened around the place; control characters are replaced.
     pub excerpt: String,
-    /// Where in `excerpt` the place is, in characters.
+    /// The position of the place in `excerpt`, in characters.
     pub caret: usize,
 }
 
@@ -91,7 +91,7 @@ impl ParseError {
     }
 }
 
-/// What stands at `at`: a word, or one character.
+/// The text at `at`: a word, or one character.
 fn found_at(text: &str, at: usize, end_of_line: usize) -> String {
     if at >= text.len() {
         return "the end of the text".into();

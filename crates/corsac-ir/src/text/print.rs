@@ -3,8 +3,8 @@
 //! An argument is written in one of three ways, as the original does:
 //!
 //! - *shown*, directly or in containers among a node's arguments: strings bare, nodes as `%x`;
-//! - *str*, for default values and the result: strings bare, nodes as `x`, and what is inside
-//!   containers as repr;
+//! - *str*, for default values and the result: strings bare, nodes as `x`, and items of containers
+//!   as repr;
 //! - *repr*, inside slices and everywhere under *str*: strings quoted, nodes as `x`.
 
 use std::fmt::Write;
@@ -23,9 +23,9 @@ pub(super) struct Printer<'a> {
     graph: &'a Graph,
     host: &'a dyn HostText,
     out: String,
-    /// Whether a node's line says how many users it has.
+    /// Whether a node's line has the number of its users.
     num_users: bool,
-    /// Stands where the annotation of a call would stand.
+    /// Text in the place of the annotation of a call.
     call_annotation: Option<&'a str>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Printer<'a> {
         self.out
     }
 
-    /// What was written since the last call.
+    /// The text written since the last call.
     pub(super) fn take(&mut self) -> String {
         std::mem::take(&mut self.out)
     }
@@ -315,7 +315,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// A host value that the host says nothing about.
+    /// Writes a host value without a text of the host: its name or number.
     fn external(&mut self, value: ExternalId) {
         match self.graph.external_name(value) {
             Some(name) => self.out.push_str(name),

@@ -1,4 +1,4 @@
-//! Reading the lossless form. `docs/text-form.md` has the grammar.
+//! Reads the lossless form. `docs/text-form.md` has the grammar.
 
 use std::borrow::Cow;
 
@@ -151,7 +151,7 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// What follows the name in a node's line.
+    /// The rest of a node's line after the name.
     fn node(&mut self) -> Result<NodeLine, ParseError> {
         let (mut ty, mut users) = (None, None);
         self.cursor.skip_spaces();

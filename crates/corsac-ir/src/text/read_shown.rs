@@ -1,10 +1,10 @@
-//! Reading what [`Graph::to_text`] writes, as far as it says what is meant.
+//! Reads the text of [`Graph::to_text`], as far as it is unambiguous.
 //!
 //! The shown form leaves things out (strings stand without quotes, an output has no name, host
 //! values are whatever their `str` is), so that a text may have several readings. Any reading that
-//! prints the same text again is right, and the plainest is taken: `1` is a number, `torch.float32`
-//! a dtype, `relu` a string. What looks like the `repr` of an object (`<...>`, `name(...)`, a set)
-//! becomes a host value of that name, never a string.
+//! prints the same text again is right, and the simplest is taken: `1` is a number, `torch.float32`
+//! a dtype, `relu` a string. Text that looks like the `repr` of an object (`<...>`, `name(...)`, a
+//! set) becomes a host value of that name, never a string.
 
 use std::borrow::Cow;
 
@@ -91,10 +91,10 @@ struct Reader<'t> {
     cursor: Cursor<'t>,
     graph: Graph,
     names: Names<'t>,
-    /// For each byte from `brackets_from` on: how far the bracket that closes the one here is.
+    /// For each byte from `brackets_from` on: the distance to the bracket that closes the one here.
     brackets: Vec<u32>,
     brackets_from: usize,
-    /// Values read by `repr`, and where they stand. What they mention is known by name when all
+    /// Values read by `repr`, with their place. The nodes that they mention have names when all
     /// nodes are there.
     to_print_back: Vec<(Arg, usize, usize)>,
 }
@@ -155,7 +155,7 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// What follows the name in a node's line.
+    /// The rest of a node's line after the name.
     fn node(&mut self, name: &str, end: usize) -> Result<NodeLine, ParseError> {
         let (mut ty, mut users) = (None, None);
         if self.cursor.eat(" : ") {
@@ -304,8 +304,8 @@ impl<'t> Reader<'t> {
         Ok(Arg::Str(self.graph.intern(text)))
     }
 
-    /// The bytes `start..end` as one value written by `repr`, and by nothing else: what prints
-    /// differently, for its spaces or its digits, would not be the text again.
+    /// The bytes `start..end` as one value exactly as `repr` writes it: a value that prints
+    /// differently, for its spaces or its digits, would not give the text again.
     fn repr(&mut self, start: usize, end: usize) -> Result<Arg, ParseError> {
         let mut cursor = Cursor::within(self.cursor.text(), start, end);
         let mut values = Values {
@@ -392,7 +392,7 @@ impl<'t> Reader<'t> {
         Ok(Arg::Str(self.graph.intern(text)))
     }
 
-    /// A tuple; nothing for `(a)`, which is none.
+    /// A tuple; `None` for `(a)`, which is none.
     fn shown_tuple(
         &mut self,
         start: usize,
@@ -421,7 +421,7 @@ impl<'t> Reader<'t> {
         self.sequence(start, items).map(|seq| Some(Arg::List(seq)))
     }
 
-    /// A dictionary; nothing if an entry has no colon, as in a set.
+    /// A dictionary; `None` if an entry has no colon, as in a set.
     fn shown_dict(
         &mut self,
         start: usize,
@@ -493,13 +493,13 @@ impl<'t> Reader<'t> {
 
     // ---- brackets ----
 
-    /// Finds which brackets belong together between `start` and `end`, whatever stands between.
+    /// Pairs the brackets between `start` and `end`, whatever stands between them.
     fn match_brackets(&mut self, start: usize, end: usize) {
         self.brackets.clear();
         self.brackets.resize(end - start, 0);
         self.brackets_from = start;
         let mut open: Vec<(u8, usize)> = Vec::new();
-        // How many of each kind are open, by the byte that opens them.
+        // Number of open brackets of each kind, by the byte that opens them.
         let mut waiting = [0_usize; 128];
         for (at, b) in self.cursor.text()[start..end].bytes().enumerate() {
             let opening = match b {

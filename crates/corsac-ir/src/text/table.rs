@@ -1,4 +1,4 @@
-//! The tabular form: what torch.fx's `print_tabular` prints with the `tabulate` package.
+//! The tabular form: the text of torch.fx's `print_tabular` with the `tabulate` package.
 //!
 //! Columns are as wide as their widest cell, and two characters wider than their heading at
 //! least; a column of whole numbers (targets of a graph that only calls `0`, `1`, ...) stands on
@@ -83,7 +83,7 @@ fn rows(graph: &Graph, host: &dyn HostText) -> Vec<Row> {
         .collect()
 }
 
-/// How one column is laid out.
+/// The layout of one column.
 struct Column {
     width: usize,
     to_the_right: bool,
@@ -132,7 +132,7 @@ fn lines(cell: &str) -> Vec<&str> {
     lines
 }
 
-/// Code points: what Python calls the length.
+/// Number of code points, which is the length in Python.
 fn width(text: &str) -> usize {
     text.chars().count()
 }

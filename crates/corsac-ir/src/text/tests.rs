@@ -107,7 +107,7 @@ fn arguments_print_as_in_torch_fx() {
     }
 }
 
-/// A host that knows one class of named tuples, and what its values look like.
+/// A host with one class of named tuples, and with texts of its values.
 struct Classes;
 
 impl HostText for Classes {

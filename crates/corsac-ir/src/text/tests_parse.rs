@@ -103,7 +103,7 @@ fn everything() -> Graph {
             scope: None,
         },
     );
-    // Two functions with one name, one of them named after something else.
+    // Two functions with one name, one of them with another base name.
     let one = graph.external_function("pkg.f", "f", class);
     let two = graph.external_function("pkg.f", "<lambda>", unnamed);
     for function in [one, two, one] {
@@ -312,7 +312,7 @@ fn nesting_is_bounded_and_never_recursed_into() {
             );
             assert!(Graph::parse(&text).is_err());
             let text = format!("{head}\n    return {}", open.repeat(1_000_000));
-            // In the shown form, what is neither closed nor quoted is a string.
+            // In the shown form, text that is neither closed nor quoted is a string.
             assert_eq!(
                 Graph::parse(&text).is_ok(),
                 head == "graph():" && open.len() > 1 && !open.starts_with(['(', '{'])

@@ -1,4 +1,4 @@
-//! Reading values written as Python's `repr` writes them.
+//! Reads values written as Python's `repr` writes them.
 //!
 //! The lossless form and the insides of slices and results in the shown form are both written so;
 //! they differ in how a node and a host value look ([`Dialect`]).
@@ -13,11 +13,11 @@ use crate::arg::{Arg, Dict, MAX_DEPTH, Seq};
 use crate::dtype::{DType, Device, DeviceKind, Layout, MemoryFormat};
 use crate::graph::Graph;
 
-/// As many decimal digits as Python reads (`sys.get_int_max_str_digits`); reading more would take
+/// Decimal digits that Python reads at most (`sys.get_int_max_str_digits`); reading more would take
 /// time that grows faster than the text.
 const MAX_DECIMAL_DIGITS: usize = 4300;
 
-/// How nodes and host values are written.
+/// The notation of nodes and host values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// Nodes as `%x`, host values as `@1`, named tuples as `@1(...)`.
@@ -298,7 +298,7 @@ impl<'t> Values<'_, 't> {
         })
     }
 
-    /// `(1-2j)`, if that is what stands here.
+    /// `(1-2j)`, if such a number stands here.
     fn complex(&mut self) -> Option<Arg> {
         let rest = self.cursor.rest();
         // No part is longer than this: `-1.7976931348623157e+308`.
@@ -355,7 +355,7 @@ impl<'t> Values<'_, 't> {
     }
 
     /// Calls `push` for each character, with the letter of the escape sequence it was written as,
-    /// if it was (`u` also for `U`). `push` answers whether it can stand there.
+    /// if it was (`u` also for `U`). `push` returns whether it can stand there.
     fn quoted(
         &mut self,
         mut push: impl FnMut(char, Option<char>) -> bool,
@@ -387,7 +387,7 @@ impl<'t> Values<'_, 't> {
         }
     }
 
-    /// What stands after a backslash.
+    /// The rest of an escape sequence after the backslash.
     fn escape(&mut self, start: usize) -> Result<(char, Option<char>), ParseError> {
         let error = |cursor: &Cursor<'_>| cursor.error_at(start, "an escape sequence of Python");
         let Some(letter) = self.cursor.peek() else {
@@ -445,7 +445,7 @@ pub(super) fn literal_word(word: &str) -> Option<Arg> {
     })
 }
 
-/// How many bytes of `text` may belong to a number.
+/// Number of bytes at the beginning of `text` that may belong to a number.
 fn number_len(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut len = 0;

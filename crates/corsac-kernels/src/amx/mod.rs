@@ -1,9 +1,9 @@
 //! Products of bfloat16 matrices in tiles, with sums in single precision.
 //!
-//! A product has 32 rows and 32 columns: four tiles of sums, which stay in the processor while pairs
-//! of numbers are multiplied, two tiles of rows and two of columns at a time. Products of bfloat16
-//! numbers are exact in single precision; sums are rounded to the nearest even, and denormal numbers
-//! count as zero.
+//! A product has 32 rows and 32 columns: four tiles of sums, which stay in registers while pairs of
+//! numbers are multiplied, two tiles of rows and two of columns at a time. Products of bfloat16
+//! numbers are exact in single precision; sums are rounded to the nearest even, and denormal
+//! numbers count as zero.
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ use crate::bf16::Bf16;
 pub const ROWS: usize = 32;
 /// Columns of a product.
 pub const COLUMNS: usize = 32;
-/// How many numbers of a row are multiplied at a time: a run.
+/// Length of a run: the numbers of a row that are multiplied at a time.
 pub const RUN: usize = 32;
 /// Elements of a block of rows: for each row, its run.
 pub const BLOCK_LEN: usize = ROWS * RUN;
@@ -32,21 +32,21 @@ pub struct Sums(pub [f32; ROWS * COLUMNS]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amx(());
 
-/// What products are made of.
+/// Operands of products.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands<'a> {
-    /// Runs of rows: the run of the next row follows.
+    /// Runs of consecutive rows, one after the other.
     pub source: &'a [Bf16],
-    /// Where the blocks begin whose runs are multiplied, from the beginning of a product on.
+    /// Offsets of the blocks to multiply, in elements from the first element of a product.
     pub taps: &'a [usize],
-    /// For each tap, [packed](pack) weights.
+    /// [Packed](pack) weights, [`WEIGHTS_LEN`] for each tap.
     pub weights: &'a [Bf16],
-    /// Weights that are wanted soon, to be fetched meanwhile.
+    /// Weights that are needed next, to prefetch meanwhile.
     pub ahead: &'a [Bf16],
 }
 
 impl Amx {
-    /// Asks the processor and the system, once for a process.
+    /// Queries the processor and the system, once per process; `None` without tiles.
     #[must_use]
     pub fn detect() -> Option<Self> {
         #[cfg(target_arch = "x86_64")]
@@ -60,11 +60,11 @@ impl Amx {
         None
     }
 
-    /// Adds a product to each of `sums`: the one whose 32 rows begin at the element of the source with
-    /// the number beside it.
+    /// Adds a product to each of `sums`: its 32 rows begin at the element of the source whose index
+    /// `firsts` has at the same place.
     ///
     /// # Panics
-    /// If there are other numbers of firsts and sums, if weights are too few or too many, or if a
+    /// If `firsts` and `sums` differ in length, if there are too few or too many weights, or if a
     /// product would read past the end of the source.
     pub fn multiply(self, operands: &Operands<'_>, firsts: &[usize], sums: &mut [Sums]) {
         let Operands {
@@ -91,20 +91,22 @@ impl Amx {
             "rows lie in the source"
         );
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: an `Amx` is made by `detect` alone, which has asked for what the function needs;
-        // the assertions above are the rest.
+        // SAFETY: only `detect` makes an `Amx`, after checking the processor and the system; the
+        // assertions above check the other conditions of the function.
         unsafe {
             x86_64::multiply(operands, firsts, sums);
         }
     }
 }
 
-/// Packs weights of a run for up to 32 columns: element `row` of column `column` is `weight(column, row)`.
+/// Packs weights of a run for up to 32 columns: element `row` of column `column` is
+/// `weight(column, row)`.
 ///
-/// Two columns of tiles follow each other; in each, pairs of rows, and in these the pair of each column.
+/// The layout: two columns of tiles, one after the other; in each, pairs of rows, and in these the
+/// pair of each column.
 ///
 /// # Panics
-/// If `packed` has not [`WEIGHTS_LEN`] elements.
+/// If the length of `packed` is not [`WEIGHTS_LEN`].
 pub fn pack(packed: &mut [Bf16], mut weight: impl FnMut(usize, usize) -> Bf16) {
     assert_eq!(packed.len(), WEIGHTS_LEN, "the weights of a run");
     for (tile, packed) in packed.chunks_exact_mut(WEIGHTS_LEN / 2).enumerate() {

@@ -1,4 +1,4 @@
-//! Products in tiles against sums that are written down plainly.
+//! Products in tiles, compared with plain sums.
 
 use super::{Amx, BLOCK_LEN, COLUMNS, Operands, ROWS, RUN, Sums, WEIGHTS_LEN, pack};
 use crate::bf16::{Bf16, rounded, widened};

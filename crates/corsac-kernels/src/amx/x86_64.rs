@@ -1,20 +1,20 @@
-//! The instructions. All that is unsafe in this crate is here.
+//! The instructions for tiles, and the permission to use them.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _MM_HINT_T1, _mm_prefetch};
 
 use super::{BLOCK_LEN, Operands, RUN, Sums, WEIGHTS_LEN};
 
-/// Number of `arch_prctl` among the calls of Linux, its command `ARCH_REQ_XCOMP_PERM`, and the state
-/// that is asked for, `XTILEDATA` (Linux, Documentation/arch/x86/xstate.rst).
+/// Number of the Linux system call `arch_prctl`, its command `ARCH_REQ_XCOMP_PERM`, and the
+/// requested state, `XTILEDATA` (Linux, Documentation/arch/x86/xstate.rst).
 const ARCH_PRCTL: i64 = 158;
 const REQUEST_PERMISSION: u64 = 0x1023;
 const TILE_DATA: u64 = 18;
 
-/// How many elements a line of the cache has.
+/// Elements of a cache line.
 const LINE: usize = 32;
 
-/// What `ldtilecfg` reads.
+/// Tile configuration, in the layout that `ldtilecfg` reads.
 #[repr(C, align(64))]
 struct Configuration {
     palette: u8,
@@ -43,15 +43,15 @@ pub(super) fn has_tiles() -> bool {
     found & bf16 != 0 && found & tiles != 0
 }
 
-/// Asks the system to keep tiles when it switches between threads; once it has said yes, it does so for
-/// all threads of the process.
+/// Requests permission to use tiles, which the system then saves when it switches between threads.
+/// Once granted, it holds for all threads of the process.
 pub(super) fn may_use_tiles() -> bool {
     if !cfg!(target_os = "linux") {
         return false;
     }
     let answer: i64;
     // SAFETY: the call takes numbers and touches no memory; the kernel changes rcx and r11 alone. A
-    // system that does not know it answers with an error.
+    // system without it returns an error.
     unsafe {
         asm!(
             "syscall",
@@ -69,14 +69,14 @@ pub(super) fn may_use_tiles() -> bool {
 /// Adds products to sums.
 ///
 /// # Safety
-/// `has_tiles` and `may_use_tiles` have answered yes. There are as many sums as firsts, and
+/// `has_tiles` and `may_use_tiles` have returned true. There are as many sums as firsts, and
 /// [`WEIGHTS_LEN`] weights for each tap; each tap plus each first plus [`BLOCK_LEN`] is at most the
 /// length of the source.
 pub(super) unsafe fn multiply(operands: &Operands<'_>, firsts: &[usize], sums: &mut [Sums]) {
     debug_assert_eq!(operands.weights.len(), operands.taps.len() * WEIGHTS_LEN);
     debug_assert_eq!(BLOCK_LEN, 2 * 16 * RUN);
-    // SAFETY: the processor has tiles; the configuration is one that it allows, and lies where its
-    // alignment says. Tiles are released before this returns, and no other code uses them.
+    // SAFETY: the processor has tiles; the configuration is one that it allows, and is aligned.
+    // Tiles are released before this returns, and no other code uses them.
     unsafe {
         asm!("ldtilecfg [{}]", in(reg) &raw const CONFIGURATION, options(nostack, readonly));
     }
@@ -88,11 +88,11 @@ pub(super) unsafe fn multiply(operands: &Operands<'_>, firsts: &[usize], sums: &
     let mut ahead = operands.ahead.chunks(share.max(LINE));
     for (&first, sums) in firsts.iter().zip(sums) {
         for line in ahead.next().unwrap_or(&[]).chunks(LINE) {
-            // SAFETY: fetching has no effect that a program can see.
+            // SAFETY: prefetching has no effect that a program can observe.
             unsafe { _mm_prefetch(line.as_ptr().cast(), _MM_HINT_T1) };
         }
-        // SAFETY: for each tap, the block that it reads of the source lies inside, and 2,048 bytes of
-        // weights are its own; sums are 4,096 bytes in rows of 128. Tiles are configured.
+        // SAFETY: for each tap, its block lies inside the source, and it has 2,048 bytes of weights
+        // of its own; sums are 4,096 bytes in rows of 128. Tiles are configured.
         unsafe {
             asm!(
                 "tileloadd tmm0, [{sums} + {row}*2]",

@@ -1,4 +1,4 @@
-//! Operator schemas: what PyTorch says about the parameters of its operators.
+//! Operator schemas: PyTorch's descriptions of the parameters of its operators.
 
 mod table;
 mod text;
@@ -7,7 +7,7 @@ pub use table::TORCH_VERSION;
 
 use table::TABLE;
 
-/// One overload, as the generated table writes it.
+/// One overload, as the generated table has it.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     name: &'static str,
@@ -28,23 +28,24 @@ pub struct SchemaParam {
     pub aliased: bool,
 }
 
-/// What PyTorch says about one overload of an operator.
+/// PyTorch's description of one overload of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
     /// Operator and overload, `add.out`; other namespaces than `aten` in front, `prims::add`.
     pub name: String,
     /// Parameters, in order.
     pub params: Vec<SchemaParam>,
-    /// Whether it draws random numbers from the generator that `torch.manual_seed` seeds.
+    /// Whether it uses random numbers of the generator that `torch.manual_seed` seeds.
     pub random: bool,
-    /// Whether it is composed of other operators and promises nothing about what its result
-    /// shares storage with: it may return an argument, as `type_as` does.
+    /// Whether it is composed of other operators and promises nothing about the storage of its
+    /// result: it may return an argument, as `type_as` does.
     pub composite: bool,
     /// Whether it has one result that is no list.
     pub single: bool,
     /// Whether each element of its result is computed from one element of each operand.
     pub pointwise: bool,
-    /// Whether what it writes to may have other sizes and strides after it: `t_`, `resize_`.
+    /// Whether it may change the sizes and strides of the arguments that it writes to: `t_`,
+    /// `resize_`.
     pub reshapes: bool,
 }
 
@@ -69,8 +70,8 @@ impl Schema {
             .map(Self::from_row)
     }
 
-    /// Whether it can be called with so many arguments by position, the tensor among them, and with these
-    /// keywords, whatever their types.
+    /// Whether it can be called with this many arguments by position, the tensor among them, and
+    /// with these keywords, whatever their types.
     #[must_use]
     pub fn takes<'a>(
         &self,

@@ -1,11 +1,11 @@
-//! Reading schemas as PyTorch prints them: `add.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)`.
+//! Reads schemas as PyTorch prints them: `add.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)`.
 
 use super::{Schema, SchemaParam};
 
 impl Schema {
-    /// Reads what `str(operator._schema)` says. Tags are not in it: `random` is false.
+    /// Reads the text of `str(operator._schema)`. Tags are not in it: `random` is false.
     ///
-    /// Anything unreadable is `None`, so that the operator counts as unknown.
+    /// Returns `None` for unreadable text, so that the operator counts as unknown.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (name, rest) = text.split_once('(')?;

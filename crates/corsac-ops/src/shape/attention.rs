@@ -11,8 +11,8 @@ use super::rule::{Cost, Rule, Work, rule};
 use super::tensor_type::{Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 
-/// `softmax(query key^T) value`. The layout depends on which kernel runs, so it is claimed only
-/// where all do the same.
+/// `softmax(query key^T) value`. The layout depends on the kernel that runs, so it is known only
+/// where all agree.
 fn scaled_dot_product(call: &Call<'_>) -> Result<Value, Failure> {
     let (query, key) = (call.tensor("query")?, call.tensor("key")?);
     let value = call.tensor("value")?;
@@ -89,7 +89,7 @@ fn scaled_dot_product_work(call: &Call<'_>, result: &Value) -> Option<Work> {
     })
 }
 
-/// `nn.MultiheadAttention`: the result, and the weights if they are wanted.
+/// `nn.MultiheadAttention`: the result, and the weights if requested.
 fn multi_head(call: &Call<'_>) -> Result<Value, Failure> {
     let (query, key) = (call.tensor("query")?, call.tensor("key")?);
     let batch_first = call.flag("batch_first", false)?;
@@ -171,7 +171,7 @@ fn first_tensor(value: &Value) -> Option<&Tensor> {
     first
 }
 
-/// A layer or stack of a transformer: as the input.
+/// A layer or stack of a transformer: a tensor of the input's type.
 fn encoder(call: &Call<'_>) -> Result<Value, Failure> {
     let input = call.tensor("src")?;
     Ok(TensorType {

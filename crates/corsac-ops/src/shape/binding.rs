@@ -13,14 +13,14 @@ use crate::spelling;
 #[derive(Debug)]
 pub(super) struct Bound<T> {
     pub(super) args: SmallVec<[Option<T>; 8]>,
-    /// What was given to a parameter that takes all further positional arguments.
+    /// Arguments of a parameter that takes all further positional arguments.
     pub(super) rest: Vec<T>,
-    /// What the result is written to, where that was said.
+    /// The argument that the result is written to, where one is given.
     pub(super) out: Option<T>,
 }
 
 impl Signature {
-    /// Matches arguments with parameters. The error says which one there is no parameter for.
+    /// Matches arguments with parameters. The error names an argument without a parameter.
     pub(super) fn bind<'k, T>(
         &self,
         args: impl Iterator<Item = T>,
@@ -57,7 +57,7 @@ impl Signature {
     }
 }
 
-/// What a call gives for a parameter.
+/// The argument of a call for a parameter.
 #[derive(Clone, Debug)]
 pub enum Given<'g> {
     /// An argument.
@@ -79,16 +79,16 @@ pub struct Binding<'g> {
     pub exact: bool,
     /// The module that is called.
     pub module: Option<&'g ModuleFacts>,
-    /// What is given for each parameter.
+    /// The argument for each parameter.
     pub given: Vec<(&'static str, Given<'g>)>,
 }
 
 impl<'h> Propagator<'h> {
-    /// What `node` calls, with its arguments by the parameters of the operator's rule: the same for
-    /// functions, methods, operators of `torch.ops` and modules.
+    /// The call of `node`, with its arguments by the parameters of the operator's rule: the same
+    /// for functions, methods, operators of `torch.ops` and modules.
     ///
     /// # Errors
-    /// Why nothing is known of the call, in words.
+    /// The reason why nothing is known of the call, in words.
     pub fn binding<'g>(&self, graph: &'g Graph, node: Node<'g>) -> Result<Binding<'g>, String>
     where
         'h: 'g,
@@ -135,11 +135,11 @@ impl<'h> Propagator<'h> {
     }
 }
 
-/// The first of the names of what was found.
+/// The first of the names of the operator found.
 fn operator(found: Found) -> &'static str {
     match found.name.rsplit_once('.') {
         Some(("operator", own)) => spelling::of_python(own.trim_matches('_')).unwrap_or(own),
-        // `nn.MultiheadAttention.forward` has one rule for what is behind several names.
+        // `nn.MultiheadAttention.forward` is named by the class.
         Some((module, "forward")) => module.rsplit_once('.').map_or(module, |(_, own)| own),
         Some((_, own)) => spelling::canonical(own),
         None => spelling::canonical(found.name),

@@ -1,4 +1,4 @@
-//! Broadcasting, and where the elements of elementwise results lie.
+//! Broadcasting, and the layout of elementwise results.
 //!
 //! Source: <https://pytorch.org/docs/stable/notes/broadcasting.html>, and for the layout the
 //! behaviour of `TensorIterator`.
@@ -18,7 +18,7 @@ pub(super) fn shape_text(shape: &[Dim]) -> String {
     text
 }
 
-/// Whether two sizes are the same, as an answer of a rule: `Err` if that is not known.
+/// Whether two sizes are the same, as a result of a rule: `Err` if that is not known.
 pub(super) fn same_size(a: &Dim, b: &Dim) -> Result<bool, Failure> {
     a.equals(b)
         .ok_or_else(|| Failure::unknown(format!("it depends on whether {a} is {b}")))
@@ -29,7 +29,7 @@ pub(super) fn size_is(a: &Dim, value: i64) -> Result<bool, Failure> {
     same_size(a, &Dim::Known(value))
 }
 
-/// The shape that two shapes make together.
+/// The shape that two shapes broadcast to.
 pub(super) fn broadcast(a: &[Dim], b: &[Dim]) -> Result<Shape, Failure> {
     if a == b {
         return Ok(a.into());
@@ -53,10 +53,10 @@ pub(super) fn broadcast(a: &[Dim], b: &[Dim]) -> Result<Shape, Failure> {
     Ok(shape)
 }
 
-/// Where the elements of an elementwise result of this shape lie. `numbers` says whether there
-/// are operands that are plain numbers.
+/// The strides of an elementwise result of this shape. `numbers` is true if some operands are plain
+/// numbers.
 pub(super) fn elementwise_strides(shape: &Shape, operands: &[&Tensor], numbers: bool) -> Strides {
-    // Dimensions of size 1 may have any stride; which one results is not the same everywhere.
+    // Dimensions of size 1 may have any stride; the resulting one is not the same everywhere.
     let odd = |t: &&Tensor| matches!(t.strides, Strides::Explicit(_) | Strides::ChannelsLast);
     if operands.iter().any(odd) && shape.iter().any(|size| size.is(1)) {
         return Strides::Unknown;
@@ -66,8 +66,8 @@ pub(super) fn elementwise_strides(shape: &Shape, operands: &[&Tensor], numbers: 
         .unwrap_or(Strides::Unknown)
 }
 
-/// Operands of one shape: contiguous if all are, channels-last if all are, as the operands lie if
-/// all lie alike. `None` if none of it holds.
+/// Operands of one shape: contiguous if all are, channels-last if all are, the operands' strides if
+/// all have the same. `None` if none of it holds.
 fn same_shape_strides(shape: &Shape, operands: &[&Tensor], numbers: bool) -> Option<Strides> {
     if numbers || operands.iter().any(|t| t.shape != *shape) {
         return None;
@@ -84,7 +84,7 @@ fn same_shape_strides(shape: &Shape, operands: &[&Tensor], numbers: bool) -> Opt
     (alike && first.is_dense()?).then(|| first.strides.clone())
 }
 
-/// Dimensions are sorted by the strides of the operands, the first one with an opinion deciding.
+/// Dimensions sorted by the strides of the operands; the first operand that orders two decides.
 fn sorted_strides(shape: &Shape, operands: &[&Tensor]) -> Option<Strides> {
     let rank = shape.len();
     // Strides of every operand, those of broadcast dimensions zero.
@@ -137,8 +137,8 @@ fn sorted_strides(shape: &Shape, operands: &[&Tensor]) -> Option<Strides> {
     Some(Strides::of(shape, result))
 }
 
-/// Whether dimension `second` steps less than `first`; `Some(None)` if no operand says, `None` if
-/// that is not known.
+/// Whether dimension `second` has smaller strides than `first`; `Some(None)` if no operand decides,
+/// `None` if that is not known.
 fn belongs_further_in(
     strides: &[Shape],
     shape: &Shape,

@@ -1,4 +1,4 @@
-//! A call with its arguments at hand, and how rules read them.
+//! A call with its arguments, as rules read them.
 
 use corsac_ir::{DType, Device, MemoryFormat};
 use smallvec::SmallVec;
@@ -9,7 +9,7 @@ use super::rule::Signature;
 use super::tensor_type::Shape;
 use super::value::{Tensor, Value};
 
-/// What a call is made in: settings of the process.
+/// Settings of the process that a call is made in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The type of floating-point results of integers. Source: `torch.get_default_dtype`.
@@ -32,12 +32,12 @@ impl Default for Settings {
 pub struct Call<'a> {
     pub(super) signature: &'a Signature,
     pub(super) args: SmallVec<[Option<Value>; 8]>,
-    /// What was given to a parameter that takes all further positional arguments.
+    /// Arguments of a parameter that takes all further positional arguments.
     pub(super) rest: Vec<Value>,
     pub(super) settings: Settings,
     /// Whether it goes to an operator of `torch.ops`, whose signature may be another one.
     pub(super) exact: bool,
-    /// What the result is written to, where that was said.
+    /// The argument that the result is written to, where one is given.
     pub(super) out: Option<Value>,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// What was given for the parameter; `None` if nothing was, or `None` was.
+    /// The argument for the parameter; `None` if none was given, or `None` was.
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
         debug_assert!(
             self.signature.position(name).is_some(),
@@ -74,7 +74,7 @@ impl<'a> Call<'a> {
         self.args[at].as_ref().filter(|v| !matches!(v, Value::None))
     }
 
-    /// What was given for the parameter.
+    /// The argument for the parameter, which must be given.
     pub(super) fn need(&self, name: &str) -> Result<&Value, Failure> {
         self.get(name)
             .ok_or_else(|| Failure::invalid(format!("an argument {name}"), "none"))

@@ -1,4 +1,4 @@
-//! Convolutions, and convolutions transposed.
+//! Convolutions and transposed convolutions.
 
 use corsac_ir::MemoryFormat;
 use smallvec::SmallVec;
@@ -12,7 +12,7 @@ use super::rule::{Cost, Rule, rule};
 use super::tensor_type::{CPU, Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 
-/// How many places a window has: `(size + padding - dilation * (kernel - 1) - 1) / stride + 1`,
+/// Number of places of a window: `(size + padding - dilation * (kernel - 1) - 1) / stride + 1`,
 /// rounded down. `padding` is that of both sides together.
 ///
 /// Source: the formula in the documentation of `torch.nn.Conv2d`.
@@ -144,7 +144,7 @@ impl<'a> Convolution<'a> {
                 Some(MemoryFormat::Contiguous),
             ] => Strides::Contiguous,
             [None, _] | [_, None] => Strides::Unknown,
-            // Kernels of meta tensors do not say what those of the processor do.
+            // Kernels of meta tensors do not lay out as those of the processor do.
             _ if self.input.device != CPU => Strides::Unknown,
             _ => Strides::in_format(shape, MemoryFormat::ChannelsLast),
         }

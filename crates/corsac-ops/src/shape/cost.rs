@@ -1,4 +1,4 @@
-//! What a graph costs: arithmetic, memory traffic, and memory held, from the types of its values.
+//! Cost of a graph: arithmetic, memory traffic, and memory held, from the types of its values.
 
 use corsac_ir::{Graph, NodeId, Op, SecondaryMap};
 
@@ -13,7 +13,7 @@ use super::value::{Storage, Tensor, Value};
 /// Something that is counted, or the reason why it is not.
 pub type Counted<T> = Result<T, Box<str>>;
 
-/// What one node costs.
+/// Cost of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeCost {
     /// Its arithmetic.
@@ -43,10 +43,10 @@ impl NodeCost {
     }
 }
 
-/// What `node` costs, once the types of all values are known.
+/// Cost of `node`, once the types of all values are known.
 ///
-/// A multiplication that is added to a sum counts two operations; a bias, being what the sum starts
-/// from, none. See [`Cost`] for the rest. Traffic is what a call cannot do without: each argument
+/// A multiplication that is added to a sum counts two operations; a bias, which the sum starts
+/// from, none. See [`Cost`] for the rest. Traffic is the least that a call needs: each argument
 /// read once and each result written once, whatever caches do.
 pub fn node_cost(types: &mut Propagator<'_>, graph: &Graph, node: NodeId) -> NodeCost {
     let view = graph.node(node);
@@ -124,7 +124,8 @@ fn writes_in_place(found: Found, call: &Call<'_>) -> bool {
     (in_place || fills) && !idle
 }
 
-/// Bytes that arguments hold, a tensor given twice once. What picks elements reads what it writes.
+/// Bytes of arguments, a tensor given twice counted once. An operator that picks elements reads as
+/// many as it writes, and its indices.
 fn read(found: Found, given: &[&Tensor], written: &Dim) -> Dim {
     if matches!(found.entry.rule.cost, Cost::Gather) {
         let indices = given
@@ -186,12 +187,12 @@ fn work(cost: Cost, call: &Call<'_>, result: &Value) -> Counted<Work> {
     }
 }
 
-/// How long a piece of memory is held.
+/// Live range of a piece of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// Which one.
+    /// The piece of memory.
     pub storage: Storage,
-    /// How large it is.
+    /// Its size in bytes.
     pub bytes: i64,
     /// The node that made it.
     pub from: NodeId,
@@ -215,11 +216,11 @@ pub struct Peak {
     pub unknown: Vec<NodeId>,
 }
 
-/// What is held while each node of `graph` runs in order, where a value is let go after its last
-/// use, views keep what they lie in, and what is written in place stays where it is. Inputs are held
-/// to the end, as their owner does.
+/// Memory held while each node of `graph` runs in order, where a value is freed after its last use,
+/// views keep their storage, and a value written in place keeps its own. Inputs are held to the
+/// end, as their owner does.
 ///
-/// What an operator allocates and frees while it runs is not in it.
+/// Memory that an operator allocates and frees while it runs is not in it.
 #[must_use]
 pub fn peak(types: &Propagator<'_>, graph: &Graph) -> Peak {
     let order: Vec<NodeId> = graph.nodes().collect();

@@ -11,7 +11,7 @@ use super::rule::{Cost, Rule, rule};
 use super::tensor_type::{CPU, Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 
-/// A tensor of this shape, with what `dtype`, `device` and `memory_format` say.
+/// A tensor of this shape, by the arguments `dtype`, `device` and `memory_format`.
 fn filled(call: &Call<'_>, shape: Shape, default: DType) -> Result<Value, Failure> {
     let dtype = call.dtype("dtype")?.unwrap_or(default);
     let device = call.device("device")?.unwrap_or(CPU);
@@ -43,7 +43,7 @@ fn of_size(call: &Call<'_>) -> Result<Value, Failure> {
     filled(call, call.rest_dims("size")?, call.settings.default_dtype)
 }
 
-/// The element type that a number has where it makes a tensor.
+/// The element type of a tensor made from a number.
 fn number_dtype(call: &Call<'_>, value: &Value) -> Result<DType, Failure> {
     Ok(match value {
         Value::Bool(_) | Value::Number(Kind::Bool) => DType::Bool,
@@ -199,7 +199,7 @@ fn scalar_tensor(call: &Call<'_>) -> Result<Value, Failure> {
     }
 }
 
-/// As `clone` lays out: as the input where that is dense.
+/// The layout of `clone`: that of the input where it is dense.
 fn preserved(input: &Tensor) -> TensorType {
     match input.is_dense() {
         Some(true) => TensorType {

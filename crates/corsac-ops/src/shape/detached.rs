@@ -1,4 +1,4 @@
-//! Calls that no node of a graph makes: what they would give and cost.
+//! Result types and costs of calls that no node of a graph makes.
 
 use corsac_ir::{Arg, Graph, NodeId, Op, Symbol, Target};
 
@@ -14,7 +14,7 @@ use super::value::Value;
 pub struct DetachedCall<'a> {
     /// `CallFunction` or `CallMethod`; nothing is known of others.
     pub op: Op,
-    /// What is called.
+    /// The target.
     pub target: Target,
     /// Positional arguments. Nodes in them need not be in the graph.
     pub args: &'a [Arg],
@@ -23,8 +23,8 @@ pub struct DetachedCall<'a> {
 }
 
 impl DetachedCall<'_> {
-    /// The type of the result and the cost, where `value_of` says what the nodes in the arguments
-    /// are. Strings and functions are those of `graph`.
+    /// The type of the result and the cost, where `value_of` gives the values of the nodes in the
+    /// arguments. Strings and functions are those of `graph`.
     ///
     /// # Errors
     /// If there is no rule, its arguments are not known, or the call fails.

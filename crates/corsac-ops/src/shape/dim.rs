@@ -10,14 +10,14 @@ use smallvec::SmallVec;
 /// The least value that a symbol is taken to have.
 ///
 /// A size of 0 or 1 behaves differently from all others (it broadcasts, its stride is free), so
-/// that no single answer would hold for it. `torch.export` draws the line in the same place.
+/// that no single result would hold for it. `torch.export` has the same limit.
 pub const LEAST_SYMBOL: i64 = 2;
 
 /// A size, stride or other integer that follows from sizes.
 ///
 /// Expressions are kept as polynomials with integer coefficients over symbols and floor divisions,
-/// in one normal form: what is equal by the laws of sums and products compares equal. A remainder
-/// is `a - b * (a // b)`.
+/// in one normal form: expressions that are equal by the laws of sums and products compare equal. A
+/// remainder is `a - b * (a // b)`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dim {
     /// A number.
@@ -211,7 +211,7 @@ impl Dim {
         let (divisor, factor) = by.leading();
         let mut rest = self.clone();
         let mut quotient = Self::ZERO;
-        // Each step takes one term away; what needs more of them than both have does not divide.
+        // Each step removes one term; a division that needs more steps than both have terms fails.
         for _ in 0..=2 * (self.terms().len() + by.terms().len() + 1) {
             if rest.is(0) {
                 return Some(quotient);
@@ -277,7 +277,7 @@ impl Dim {
         -((-self.clone()).larger(&-other.clone()))
     }
 
-    /// Its value where symbols have the values that `of` says; `None` if one has none, or for a
+    /// Its value where symbols have the values that `of` returns; `None` if one has none, or for a
     /// division by zero.
     pub fn evaluate(&self, of: &dyn Fn(&str) -> Option<i64>) -> Option<i64> {
         let mut sum = self.constant();

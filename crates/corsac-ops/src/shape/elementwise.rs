@@ -14,7 +14,7 @@ use super::value::{Tensor, Value};
 /// The element type of a result.
 #[derive(Clone, Copy)]
 pub(super) enum Out {
-    /// What the operands make together.
+    /// The promoted type of the operands.
     Promoted,
     /// That, where it is floating-point or complex; otherwise the default floating-point type.
     Float,
@@ -66,7 +66,8 @@ pub(super) fn pointwise(call: &Call<'_>, operands: &[&Value], out: Out) -> Resul
     }))
 }
 
-/// Numbers among integer tensors make the default type, not `float32`.
+/// The promoted type; a floating-point number among integer tensors gives the default type, not
+/// `float32`.
 fn promoted(call: &Call<'_>, types: ResultType) -> Result<DType, Failure> {
     let dtype = types.dtype()?;
     let by_number = types.only_number_is_inexact();
@@ -151,7 +152,7 @@ fn power(call: &Call<'_>) -> Result<Value, Failure> {
         return Err(Failure::expected("a tensor", base));
     }
     if exponent.as_tensor().is_none() && base.as_tensor().is_some() {
-        // The exponent is no operand of the loop, so it has no say in the layout.
+        // The exponent is no operand of the loop, so it does not affect the layout.
         let mut types = ResultType::default();
         types.add(base)?;
         types.add(exponent)?;
@@ -174,7 +175,7 @@ fn float_power(call: &Call<'_>) -> Result<Value, Failure> {
     pointwise(call, &operands, Out::Given(dtype))
 }
 
-/// An activation, with `inplace` perhaps.
+/// An activation, possibly with `inplace`.
 fn activation(call: &Call<'_>) -> Result<Value, Failure> {
     let input = call.tensor("input")?;
     if call.flag("inplace", false)? {

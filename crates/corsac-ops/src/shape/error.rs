@@ -1,4 +1,4 @@
-//! What keeps a type from being known.
+//! Failures of type inference.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use corsac_ir::NodeId;
 
 use super::value::Value;
 
-/// What a rule answers where it has no type to give.
+/// The failure of a rule to find a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Nothing is known, with the reason. Not an error: the call may be right.
     Unknown(Box<str>),
     /// The call fails when it runs.
     Invalid {
-        /// What the operator takes.
+        /// Description of the arguments that the operator takes.
         expected: Box<str>,
-        /// What it was given.
+        /// Description of the arguments that it was given.
         got: Box<str>,
     },
 }
@@ -27,8 +27,7 @@ impl Failure {
         Self::Unknown(reason.into())
     }
 
-    /// `expected` was asked for and `got` was given. A value of which nothing is known is no
-    /// error.
+    /// `expected` is required and `got` was given. A value of which nothing is known is no error.
     #[must_use]
     pub fn expected(expected: impl Into<Box<str>>, got: &Value) -> Self {
         match got {
@@ -43,7 +42,7 @@ impl Failure {
         }
     }
 
-    /// The call fails: `expected` was asked for and `got` was given.
+    /// The call fails: `expected` is required and `got` was given.
     #[must_use]
     pub fn invalid(expected: impl Into<Box<str>>, got: impl Into<Box<str>>) -> Self {
         Self::Invalid {
@@ -69,11 +68,11 @@ pub struct ShapeError {
     pub node: NodeId,
     /// Its name.
     pub name: String,
-    /// What it calls.
+    /// Its target.
     pub target: String,
-    /// What the operator takes.
+    /// Description of the arguments that the operator takes.
     pub expected: String,
-    /// What it was given.
+    /// Description of the arguments that it was given.
     pub got: String,
 }
 

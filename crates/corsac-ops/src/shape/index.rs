@@ -1,4 +1,4 @@
-//! Indexing: what square brackets and `select` and `slice` pick.
+//! Indexing by square brackets, `select` and `slice`.
 
 use corsac_ir::DType;
 
@@ -12,7 +12,7 @@ use super::tensor_type::{Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 use super::view::{unsqueezed, view_of};
 
-/// Bounds of a slice inside `size` elements: start, and how many.
+/// Bounds of a slice inside `size` elements: start, and number of elements.
 fn slice_bounds(
     size: &Dim,
     start: Option<Dim>,
@@ -24,7 +24,7 @@ fn slice_bounds(
         let bound = match bound.less_than(&Dim::ZERO) {
             Some(true) => bound + size.clone(),
             Some(false) => bound,
-            // From the end, if what is added is at least the size.
+            // From the end, if the summand is at least the size.
             None => return Err(undecided()),
         };
         let above = match bound.less_than(&Dim::ZERO) {
@@ -105,8 +105,8 @@ fn step_of(value: &Value) -> Result<i64, Failure> {
         .ok_or_else(|| Failure::unknown("the step of the slice is not known"))
 }
 
-/// `tensor[index]`. Whether `single` integers in tensors are as those of Python, so that the result is a view: operators
-/// take them for indices as others are.
+/// `tensor[index]`. With `single`, integers in tensors of no dimensions count as those of Python,
+/// so that the result is a view; operators treat them as any other tensor of indices.
 fn tensor_item(input: &Tensor, index: &Value, single: bool) -> Result<Value, Failure> {
     let items: &[Value] = match index {
         Value::Tuple(items) => items,
@@ -172,8 +172,8 @@ fn tensor_item(input: &Tensor, index: &Value, single: bool) -> Result<Value, Fai
     picked(&result, &advanced)
 }
 
-/// Elements picked by tensors of indices, which are broadcast together. Their dimensions come
-/// where the first of them stands if they stand side by side, and in front otherwise.
+/// Elements picked by tensors of indices, which are broadcast together. Their dimensions come in
+/// the place of the first index if all are adjacent, and in front otherwise.
 fn picked(input: &Tensor, advanced: &[(usize, Tensor)]) -> Result<Value, Failure> {
     let mut places = Shape::new();
     for (_, index) in advanced {

@@ -1,4 +1,4 @@
-//! Tensors joined into one, and one taken apart.
+//! Tensors joined into one, and one split into several.
 
 use corsac_ir::MemoryFormat;
 
@@ -103,7 +103,7 @@ fn stack(call: &Call<'_>) -> Result<Value, Failure> {
     .into())
 }
 
-/// `tensor` with at least `rank` dimensions, as `torch.atleast_2d` and its like see it.
+/// `tensor` with at least `rank` dimensions, as by `torch.atleast_2d` and the like.
 fn at_least(tensor: &Tensor, rank: usize) -> Tensor {
     let mut result = tensor.clone();
     while result.rank() < rank {
@@ -174,7 +174,7 @@ fn parts(input: &Tensor, axis: usize, lengths: impl IntoIterator<Item = Dim>) ->
     Value::Tuple(lengths.into_iter().map(part).collect())
 }
 
-/// Most parts that a tensor is taken apart into: each is a value of its own.
+/// Maximum number of parts that a tensor is split into: each is a value of its own.
 const PARTS: i64 = 1 << 16;
 
 fn not_too_many(count: i64) -> Result<i64, Failure> {

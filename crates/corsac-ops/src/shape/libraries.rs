@@ -22,7 +22,7 @@ fn stochastic_depth(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(like(input, input.dtype).into())
 }
 
-/// As the input; how it lies depends on whether the windows are padded and shifted.
+/// As the input; the layout depends on whether the windows are padded and shifted.
 fn window_attention(call: &Call<'_>) -> Result<Value, Failure> {
     let input = call.tensor("input")?;
     if input.rank() != 4 {

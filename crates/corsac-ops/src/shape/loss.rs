@@ -9,13 +9,13 @@ use super::rule::{Cost, Rule, rule};
 use super::tensor_type::{Shape, Strides, TensorType};
 use super::value::Value;
 
-/// What `reduction` makes of losses of this shape. The layout of losses that are not reduced is
-/// claimed only where it is contiguous.
+/// Losses of this shape after the argument `reduction`. The layout of losses that are not reduced
+/// is known only where it is contiguous.
 fn reduced(call: &Call<'_>, mut each: TensorType) -> Result<Value, Failure> {
     let reduction = match call.get("reduction") {
         None => "mean",
         Some(Value::Str(text)) => text,
-        // As operators count them.
+        // Numbers of the reductions in operators.
         Some(Value::Int(number)) if number.is(0) => "none",
         Some(Value::Int(_)) => "mean",
         Some(other) => return Err(Failure::expected("none, mean or sum", other)),
@@ -91,7 +91,7 @@ fn by_class(call: &Call<'_>) -> Result<Value, Failure> {
     )
 }
 
-/// That nothing is said in ways that are no longer to be used.
+/// Checks that no deprecated argument is given.
 fn not_deprecated(call: &Call<'_>) -> Result<(), Failure> {
     for name in ["size_average", "reduce"] {
         if call.signature.position(name).is_some() && call.get(name).is_some() {

@@ -242,7 +242,7 @@ fn tensordot_axes(
 struct Labels {
     sizes: Vec<(char, Dim)>,
     output: Vec<char>,
-    /// How many operands there are.
+    /// Number of operands.
     operands: usize,
 }
 
@@ -376,7 +376,7 @@ fn cdist(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(made(a, shape))
 }
 
-/// The result of a product, times the size that it sums over.
+/// Number of elements of the result of a product, times the size that it sums over.
 fn over(result: &Value, inner: Option<&Dim>) -> Option<Dim> {
     Some(result.as_tensor()?.numel() * inner?.clone())
 }

@@ -1,14 +1,15 @@
 //! Types of values without running the program: shapes, element types, strides, and the numbers
 //! that are computed from shapes on the way.
 //!
-//! A [`Value`] says what is known of a value: a tensor's [`TensorType`], whose sizes are numbers or
-//! expressions over symbols ([`Dim`]), a number, a container. A rule makes the type of a result from
-//! the types of the arguments. There is one rule for an operator under all its names: the function,
-//! the tensor method, the function of `torch.nn.functional`, the overloads of `torch.ops.aten`, the
-//! module of `torch.nn`. A [`Propagator`] applies rules to the nodes of a graph in order.
+//! A [`Value`] is the knowledge of a value: a tensor's [`TensorType`], whose sizes are numbers or
+//! expressions over symbols ([`Dim`]), a number, a container. A rule makes the type of a result
+//! from the types of the arguments. There is one rule for an operator under all its names: the
+//! function, the tensor method, the function of `torch.nn.functional`, the overloads of
+//! `torch.ops.aten`, the module of `torch.nn`. A [`Propagator`] applies rules to the nodes of a
+//! graph in order.
 //!
-//! What has no rule has a value of which nothing is known, with the reason; nothing is guessed.
-//! Calls that fail when they run are errors that say what was expected and what was given.
+//! A call without a rule has an unknown value, with the reason; nothing is guessed. Calls that fail
+//! when they run are errors with the arguments expected and given.
 //!
 //! ```
 //! use corsac_ir::{DType, Graph};

@@ -6,8 +6,8 @@ use super::propagate::ModuleFacts;
 use super::rule::{Found, named};
 use super::value::Value;
 
-/// Where the classes of `torch.nn` live. A subclass may do anything, so only these very classes
-/// are known.
+/// The package of the classes of `torch.nn`. A subclass may do anything, so only exactly these
+/// classes are known.
 const PREFIX: &str = "torch.nn.modules.";
 
 /// Modules that call one function.
@@ -174,7 +174,7 @@ pub(super) fn find(facts: &ModuleFacts) -> Result<(Found, &'static Module), Fail
 }
 
 impl Module {
-    /// What the module has for a parameter of its rule.
+    /// The module's attribute for a parameter of its rule.
     pub(super) fn attribute(&self, facts: &ModuleFacts, param: &str) -> Option<Value> {
         let renamed = self.renamed.split_ascii_whitespace();
         let own = renamed
@@ -188,7 +188,7 @@ impl Module {
     }
 }
 
-/// The call that a module makes of the arguments of its own.
+/// The call that a module makes with its own arguments.
 pub(super) fn bind<'a>(
     facts: &ModuleFacts,
     args: impl Iterator<Item = Value>,

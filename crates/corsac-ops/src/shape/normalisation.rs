@@ -11,7 +11,7 @@ use super::rule::{Cost, Rule, rule};
 use super::tensor_type::{Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 
-/// `input` laid out as its memory format says.
+/// `input` laid out in its memory format.
 fn in_own_format(input: &Tensor) -> TensorType {
     let mut ty = like(input, input.dtype);
     ty.strides = match input.suggested_format() {
@@ -51,8 +51,7 @@ fn batch_norm(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(in_own_format(input).into())
 }
 
-/// Beside the result, the statistics of the batch, which in evaluation have no size that all
-/// devices agree on.
+/// The result and the statistics of the batch, whose size in evaluation differs between devices.
 fn native_batch_norm(call: &Call<'_>) -> Result<Value, Failure> {
     let input = call.tensor("input")?;
     let training = match call.signature.position("training") {

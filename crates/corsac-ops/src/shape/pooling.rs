@@ -1,4 +1,4 @@
-//! Pooling: windows of fixed size, and of the size that gives a wanted output.
+//! Pooling: windows of fixed size, and of the size for a requested output.
 
 use corsac_ir::{DType, MemoryFormat};
 use smallvec::SmallVec;
@@ -11,7 +11,7 @@ use super::rule::{Cost, Rule, Work, rule};
 use super::tensor_type::{Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 
-/// `input` with other sizes in its last dimensions, laid out as pooling lays out.
+/// `input` with other sizes in its last dimensions, in the layout of pooling results.
 fn resized(input: &Tensor, sizes: Shape) -> TensorType {
     let mut shape: Shape = input.shape[..input.rank() - sizes.len()].into();
     shape.extend(sizes);
@@ -78,7 +78,7 @@ fn pooled_sizes(call: &Call<'_>, input: &Tensor, spatial: usize) -> Result<Shape
     Ok(sizes)
 }
 
-/// The values, and with `INDICES` or on demand where they were found.
+/// The values, and with `INDICES` or on demand their indices.
 fn max_pool<const SPATIAL: usize, const INDICES: bool>(call: &Call<'_>) -> Result<Value, Failure> {
     let input = call.tensor("input")?;
     let values = resized(input, pooled_sizes(call, input, SPATIAL)?);
@@ -101,7 +101,7 @@ fn avg_pool<const SPATIAL: usize>(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(resized(input, pooled_sizes(call, input, SPATIAL)?).into())
 }
 
-/// The sizes wanted; `None` keeps a size.
+/// The requested sizes; `None` keeps a size.
 fn wanted(call: &Call<'_>, input: &Tensor, spatial: usize) -> Result<Shape, Failure> {
     is_batched(input, spatial)?;
     let given = call.need("output_size")?;
@@ -132,7 +132,7 @@ fn adaptive_avg<const SPATIAL: usize>(call: &Call<'_>) -> Result<Value, Failure>
     if SPATIAL == 1 {
         ty.strides = Strides::Contiguous;
     } else if one && input.rank() == SPATIAL + 2 && is_known_otherwise(&ty.strides) {
-        // A mean, whose strides are then set to what channels-last looks like at size 1.
+        // A mean, whose strides are then set to those of channels-last at size 1.
         let channels = ty.shape[1].clone();
         let mut strides = Shape::from_elem(channels, input.rank());
         strides[1] = Dim::ONE;

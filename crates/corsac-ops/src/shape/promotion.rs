@@ -1,4 +1,4 @@
-//! Element types: how wide they are, and which one several of them make.
+//! Element types: their widths, and the promoted type of several.
 //!
 //! Source: <https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion>.
 
@@ -7,7 +7,7 @@ use corsac_ir::DType;
 use super::error::Failure;
 use super::value::Value;
 
-/// What kind of numbers a type holds; a later kind wins over an earlier one.
+/// The kind of numbers of a type; a later kind wins over an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Truth values.
@@ -20,7 +20,7 @@ pub enum Kind {
     Complex,
 }
 
-/// What kind of numbers `dtype` holds; `None` for quantised types and bare bits.
+/// The kind of numbers of `dtype`; `None` for quantised types and bare bits.
 #[must_use]
 pub fn kind(dtype: DType) -> Option<Kind> {
     use DType as D;
@@ -43,13 +43,13 @@ pub fn kind(dtype: DType) -> Option<Kind> {
     })
 }
 
-/// Whether `dtype` is floating-point or complex: what autograd works on.
+/// Whether `dtype` is floating-point or complex, as autograd requires.
 #[must_use]
 pub(super) fn is_inexact(dtype: DType) -> bool {
     kind(dtype).is_some_and(|kind| kind >= Kind::Float)
 }
 
-/// How many bytes an element takes. Types narrower than a byte count as what holds them.
+/// Bytes of an element. Types narrower than a byte count as those that hold them.
 #[must_use]
 pub fn element_bytes(dtype: DType) -> i64 {
     use DType as D;
@@ -84,7 +84,7 @@ pub(super) fn complex_of(dtype: DType) -> Option<DType> {
     })
 }
 
-/// `torch.promote_types(a, b)`; `None` where PyTorch has no answer.
+/// `torch.promote_types(a, b)`; `None` where PyTorch has none.
 #[must_use]
 pub fn promote(a: DType, b: DType) -> Option<DType> {
     use DType as D;
@@ -121,10 +121,10 @@ pub fn promote(a: DType, b: DType) -> Option<DType> {
     }
 }
 
-/// The type of what is computed from several tensors and numbers.
+/// The type of a result computed from several tensors and numbers.
 ///
 /// Tensors with dimensions decide first, then tensors without, then plain numbers, each only where
-/// it is of a higher kind than what came before. Source: `torch.result_type`.
+/// it is of a higher kind than those before. Source: `torch.result_type`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ResultType {
     with_dims: Option<DType>,
@@ -183,7 +183,7 @@ impl ResultType {
     }
 }
 
-/// The type that a Python number has among tensors.
+/// The type of a Python number among tensors.
 fn number_type(value: &Value) -> Result<DType, Failure> {
     Ok(match value {
         Value::Bool(_) | Value::Number(Kind::Bool) => DType::Bool,

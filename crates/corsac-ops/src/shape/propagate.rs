@@ -15,7 +15,7 @@ use crate::aliases::AliasClasses;
 use crate::catalogue::Catalogue;
 use crate::host::{FunctionInfo, Host, ModuleInfo};
 
-/// What the host knows of a module: the class, and its attributes.
+/// Facts about a module: its class and its attributes.
 #[derive(Clone, Debug, Default)]
 pub struct ModuleFacts {
     /// Qualified name of its class: `torch.nn.modules.conv.Conv2d`.
@@ -46,7 +46,7 @@ impl ModuleFacts {
         Some(class)
     }
 
-    /// What effects depend on, of what is known of it.
+    /// The facts that its effects depend on.
     fn info(&self) -> ModuleInfo {
         let is_set = |name: &str| match self.attribute(name) {
             Some(Value::Bool(value)) => *value,
@@ -71,7 +71,7 @@ impl ModuleFacts {
     }
 }
 
-/// What only the host knows of a graph: its modules, its attributes, its constants.
+/// Source of the modules, attributes and constants of a graph.
 pub trait TypeHost {
     /// The submodule with this qualified name.
     fn module(&self, path: &str) -> Option<&ModuleFacts>;
@@ -79,14 +79,15 @@ pub trait TypeHost {
     /// The attribute with this qualified name.
     fn attribute(&self, path: &str) -> Option<Value>;
 
-    /// What stands behind an opaque argument.
+    /// The value of an opaque argument.
     fn constant(&self, id: ExternalId) -> Option<Value>;
 
-    /// How many storages the tensors of modules and attributes lie in: those numbered below.
+    /// Number of storages of the tensors of modules and attributes, which have the numbers below
+    /// it.
     fn weight_count(&self) -> usize;
 }
 
-/// A host that knows nothing.
+/// A host without modules, attributes and constants.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoModules;
 
@@ -108,14 +109,13 @@ impl TypeHost for NoModules {
     }
 }
 
-/// A lookup that was made or not, and what it gave.
+/// A lookup, if it was made, with its result.
 type Looked = Option<Option<Found>>;
 
 /// Types of the values of one graph, found node by node in order.
 ///
-/// A call that fails when it runs is an error; a call of which nothing is known has a value of
-/// which nothing is known, which the caller may replace ([`Propagator::set`]) by something it finds
-/// out in another way.
+/// A call that fails when it runs is an error; a call of which nothing is known has an unknown
+/// value, which the caller may replace ([`Propagator::set`]) by one found in another way.
 pub struct Propagator<'h> {
     host: &'h dyn TypeHost,
     settings: Settings,
@@ -135,7 +135,7 @@ impl std::fmt::Debug for Propagator<'_> {
 }
 
 impl<'h> Propagator<'h> {
-    /// Nothing is known yet.
+    /// A propagator without any types yet.
     #[must_use]
     pub fn new(host: &'h dyn TypeHost, settings: Settings) -> Self {
         Self {
@@ -216,8 +216,9 @@ impl<'h> Propagator<'h> {
         apply(found, &call)
     }
 
-    /// What `node` writes to may have another type from now on: `x.t_()`, `x.resize_(3)`. So may all names
-    /// of the same tensor, which are among the values that may share memory with it.
+    /// Makes the types unknown of values that `node` may resize by writing to them: `x.t_()`,
+    /// `x.resize_(3)`. All earlier values that may share storage with them may be names of the same
+    /// tensor.
     fn forget_written(&mut self, graph: &Graph, node: NodeId) {
         let mut catalogue = Catalogue::new(self);
         let effects = catalogue.effects(graph, node);
@@ -236,7 +237,7 @@ impl<'h> Propagator<'h> {
         }
     }
 
-    /// The rule that a node calls for, and the call.
+    /// The rule for a node, and its call.
     pub(super) fn bind(
         &mut self,
         graph: &Graph,
@@ -283,13 +284,13 @@ impl<'h> Propagator<'h> {
         Ok((found, call))
     }
 
-    /// What is known of an argument.
+    /// The value of an argument, as far as known.
     pub fn argument(&self, graph: &Graph, arg: &Arg) -> Value {
         let value_of = |node| self.value(node).clone();
         argument(graph, arg, self.host, &value_of)
     }
 
-    /// What is known of the value of `node` by now.
+    /// The value of `node`, as far as known by now.
     #[must_use]
     pub fn value(&self, node: NodeId) -> &Value {
         static NOT_YET: std::sync::LazyLock<Value> =
@@ -297,7 +298,7 @@ impl<'h> Propagator<'h> {
         self.values.get(node).as_ref().unwrap_or(&NOT_YET)
     }
 
-    /// Says what the value of `node` is. Tensors in new memory get a number for it.
+    /// Sets the value of `node`. Tensors in new memory get a number for it.
     pub fn set(&mut self, node: NodeId, value: Value) {
         let storages = &mut self.storages;
         let mut is_new = false;
@@ -319,19 +320,19 @@ impl<'h> Propagator<'h> {
         self.values.set(node, Some(value));
     }
 
-    /// How many storages there are, those of weights first.
+    /// Number of storages, those of weights first.
     #[must_use]
     pub fn storage_count(&self) -> usize {
         self.storages
     }
 
-    /// Those of weights.
+    /// Number of storages of weights.
     #[must_use]
     pub fn weight_count(&self) -> usize {
         self.host.weight_count()
     }
 
-    /// What the host knows of the module that `node` calls.
+    /// The facts about the module that `node` calls.
     #[must_use]
     pub fn module(&self, node: Node<'_>) -> Option<&'h ModuleFacts> {
         let host = self.host;
@@ -339,7 +340,7 @@ impl<'h> Propagator<'h> {
     }
 }
 
-/// What nodes do, as far as modules and functions say it that types are found of.
+/// Facts for effects, from the host of types.
 impl Host for Propagator<'_> {
     fn module(&self, path: &str) -> Option<ModuleInfo> {
         self.host.module(path).map(ModuleFacts::info)
@@ -350,7 +351,7 @@ impl Host for Propagator<'_> {
     }
 }
 
-/// What is known of an argument, given what is known of the nodes in it.
+/// The value of an argument, as far as known, where `value_of` gives those of the nodes in it.
 pub(super) fn argument(
     graph: &Graph,
     arg: &Arg,
@@ -401,7 +402,7 @@ fn range(items: &[Arg]) -> Option<std::sync::Arc<[Value]>> {
     (count < 1 << 16).then(|| (*start..*stop).step_by(step_size).map(Value::int).collect())
 }
 
-/// What a rule makes of a call, in-place forms and `out=` included.
+/// The result of a rule for a call, in-place forms and `out=` included.
 pub(super) fn apply(found: Found, call: &Call<'_>) -> Result<Value, Failure> {
     let rule = found.entry.rule;
     let mut result = (rule.infer)(call)?;
@@ -423,7 +424,7 @@ pub(super) fn apply(found: Found, call: &Call<'_>) -> Result<Value, Failure> {
     }
 }
 
-/// Floating-point results of what autograd records are recorded.
+/// Marks floating-point results as recorded by autograd if an argument is.
 fn with_grad(result: Value, call: &Call<'_>) -> Value {
     let mut recorded = false;
     let given = call.args.iter().flatten().chain(&call.rest);

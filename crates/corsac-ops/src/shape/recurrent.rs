@@ -49,7 +49,7 @@ fn recurrent<const CELL: bool>(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(Value::Tuple([made(shape).into(), last].into()))
 }
 
-/// As a tensor, in memory of its own.
+/// The type of a tensor, in memory of its own.
 fn like(tensor: &Tensor) -> TensorType {
     TensorType {
         device: tensor.device,
@@ -68,8 +68,9 @@ fn state(value: &Value) -> Result<Vec<&Tensor>, Failure> {
     tensors.ok_or_else(|| Failure::expected("tensors", value))
 }
 
-/// `lstm`, `gru`, `rnn_tanh` and `rnn_relu`: of a tensor, or of the rows of all time steps and how many rows each has,
-/// which come after one another then. Weights are a list, so the fourth argument tells.
+/// `lstm`, `gru`, `rnn_tanh` and `rnn_relu`: of a tensor, or of the rows of all time steps one
+/// after the other and the number of rows of each. A fourth argument that is no boolean means the
+/// latter.
 fn layers(call: &Call<'_>) -> Result<Value, Failure> {
     let packed = !matches!(call.get("fourth"), Some(Value::Bool(_)));
     let input = call.tensor("input")?;
@@ -90,7 +91,7 @@ fn layers(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(Value::Tuple(results.into_iter().map(Value::from).collect()))
 }
 
-/// `lstm_cell`: the state, and what is remembered.
+/// `lstm_cell`: the hidden state and the cell state.
 fn lstm_cell(call: &Call<'_>) -> Result<Value, Failure> {
     let given = state(call.need("hx")?)?;
     Ok(Value::Tuple(

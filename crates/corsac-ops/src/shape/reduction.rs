@@ -109,7 +109,7 @@ fn truth(call: &Call<'_>) -> Result<Value, Failure> {
         _ => DType::Bool,
     };
     if call.dims("dim")?.is_some_and(|dims| dims.is_empty()) {
-        // Along none, where other operators take that for all.
+        // Along none, which other operators take for all.
         return Ok(like(input, dtype).into());
     }
     Ok(reduced(call, input, dtype)?.into())
@@ -146,7 +146,7 @@ fn extreme(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(values_and_indices(values, indices))
 }
 
-/// What `torch.max(x, dim)`, `torch.sort` and the like answer.
+/// The results of `torch.max(x, dim)`, `torch.sort` and the like.
 pub(super) fn values_and_indices(values: TensorType, indices: TensorType) -> Value {
     let items = [("values", values.into()), ("indices", indices.into())];
     Value::Named(items.into())
@@ -167,8 +167,8 @@ fn accumulated(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(ty.into())
 }
 
-/// Differences of neighbours: fewer than there are elements, with what is put before and after them. Where
-/// none are taken, nothing is put there either.
+/// Differences of neighbours along a dimension, one fewer each time, of the input with `prepend`
+/// and `append` joined to it. With `n = 0` nothing is joined either.
 fn difference(call: &Call<'_>) -> Result<Value, Failure> {
     let input = call.tensor("input")?;
     let last = input.rank().saturating_sub(1);
@@ -347,7 +347,7 @@ mod tests {
     use crate::shape::tensor_type::tests::tensor;
     use crate::shape::{NoModules, Propagator, Settings};
 
-    /// The type of `n` differences along the first dimension, as PyTorch 2.15 has it.
+    /// The type of `n` differences along the first dimension, as in PyTorch 2.15.
     fn differences(of: &TensorType, n: i64, is_joined: bool) -> TensorType {
         let mut graph = Graph::new();
         let x = graph.placeholder("x").unwrap();

@@ -93,7 +93,7 @@ fn interpolate(call: &Call<'_>) -> Result<Value, Failure> {
     let mut shape: Shape = input.shape[..2].into();
     shape.extend(sizes);
     let mut ty = in_own_format(input, shape);
-    // Modes differ in the layout of what is not contiguous.
+    // Modes differ in the layout of inputs that are not contiguous.
     if ty.strides != Strides::Contiguous {
         ty.strides = Strides::Unknown;
     }
@@ -235,9 +235,9 @@ fn affine_grid(call: &Call<'_>) -> Result<Value, Failure> {
 }
 
 struct Patches {
-    /// How many elements a window has.
+    /// Number of elements of a window.
     area: i64,
-    /// How many windows there are.
+    /// Number of windows.
     count: Dim,
 }
 

@@ -1,4 +1,4 @@
-//! Rules: what an operator makes of the types of its arguments, and what that costs.
+//! Rules: the result type of an operator from the types of its arguments, and its cost.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ use super::{
     spectral, view,
 };
 
-/// What a rule computes.
+/// The function of a rule that computes the result type.
 pub(super) type Infer = fn(&Call<'_>) -> Result<Value, Failure>;
 
 /// The arithmetic of one call.
@@ -26,15 +26,15 @@ pub struct Work {
     pub flops: Dim,
 }
 
-/// How the arithmetic of a call is counted. An elementwise operator counts one operation for each
-/// element of its result, whatever it computes; a reduction one for each element of its input.
+/// Count of the arithmetic of a call. An elementwise operator counts one operation for each element
+/// of its result, whatever it computes; a reduction one for each element of its input.
 #[derive(Clone, Copy)]
 pub enum Cost {
-    /// Nothing is computed and nothing is moved: views, and what is known before the program runs.
+    /// Nothing is computed and nothing is moved: views, and values known before the program runs.
     Free,
     /// Elements are moved, nothing is computed.
     Move,
-    /// As many elements are read as are written, wherever they lie.
+    /// As many elements are read as are written, wherever they are.
     Gather,
     /// This many operations for each element of the result.
     PerOutput(u32),
@@ -48,7 +48,7 @@ pub enum Cost {
     Unknown,
 }
 
-/// What in-place forms of an operator do.
+/// In-place form of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InPlace {
     /// The result is written to the first argument, whose type stays.
@@ -57,10 +57,10 @@ pub(super) enum InPlace {
     No,
 }
 
-/// A rule as the tables of the families write it.
+/// A rule, as a row of the tables of the families.
 pub(super) struct Rule {
-    /// What it is for, separated by blanks: `conv2d` in any namespace, `F.softmax`, `Tensor.view`,
-    /// `aten._softmax`, `operator.add` in one, or a whole qualified name.
+    /// The callables it is for, separated by blanks: `conv2d` in any namespace, `F.softmax`,
+    /// `Tensor.view`, `aten._softmax`, `operator.add` in one, or a whole qualified name.
     pub(super) names: &'static str,
     /// Its parameters: `input weight bias *dtype`; `*` starts those given by keyword only, `...`
     /// ends the name of one that takes all further positional arguments.
@@ -68,11 +68,11 @@ pub(super) struct Rule {
     pub(super) infer: Infer,
     pub(super) cost: Cost,
     pub(super) in_place: InPlace,
-    /// Whether autograd goes through it.
+    /// Whether autograd differentiates it.
     pub(super) differentiable: bool,
 }
 
-/// A rule whose result autograd knows.
+/// A rule for a differentiable operator.
 pub(super) const fn rule(
     names: &'static str,
     params: &'static str,
@@ -96,7 +96,7 @@ impl Rule {
         self
     }
 
-    /// The same, with a result that autograd does not reach through.
+    /// The same, for an operator that autograd does not differentiate.
     pub(super) const fn detached(mut self) -> Self {
         self.differentiable = false;
         self
@@ -134,7 +134,7 @@ impl Signature {
         }
     }
 
-    /// Where the parameter is. The names that PyTorch takes for one another are one.
+    /// The place of the parameter. Names that PyTorch takes as synonyms count as one.
     pub(super) fn position(&self, name: &str) -> Option<usize> {
         let find = |name: &str| self.params.iter().position(|p| p.name == name);
         find(name).or_else(|| match name {
@@ -206,7 +206,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     table
 });
 
-/// The rule with this very name in the tables, and the name as it stands there.
+/// The rule with exactly this name in the tables, and the name as it stands there.
 pub(super) fn named(name: &str) -> Option<(&'static str, &'static Entry)> {
     let (&name, &at) = TABLE.by_name.get_key_value(name)?;
     Some((name, &TABLE.entries[at]))
@@ -216,7 +216,7 @@ pub(super) fn named(name: &str) -> Option<(&'static str, &'static Entry)> {
 #[derive(Clone, Copy)]
 pub(super) struct Found {
     pub(super) entry: &'static Entry,
-    /// Which of its names it was found under.
+    /// The name under which it was found.
     pub(super) name: &'static str,
     pub(super) in_place: bool,
     /// Whether it is an operator of `torch.ops`.
@@ -341,9 +341,9 @@ pub fn has_rule(function: &str) -> bool {
 pub struct RuleInfo {
     /// The family it belongs to.
     pub family: &'static str,
-    /// What it is for.
+    /// The callables it is for.
     pub names: Vec<String>,
-    /// How its arithmetic is counted, in words.
+    /// The count of its arithmetic, in words.
     pub cost: &'static str,
 }
 

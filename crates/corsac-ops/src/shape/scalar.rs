@@ -41,7 +41,7 @@ fn operand<'a>(call: &'a Call<'_>, at: usize) -> Result<&'a Value, Failure> {
         .ok_or_else(|| Failure::invalid(format!("{} operands", at + 1), at.to_string()))
 }
 
-/// What kind of number a value is.
+/// The kind of a number.
 fn number_kind(value: &Value) -> Result<Kind, Failure> {
     Ok(match value {
         Value::Bool(_) => Kind::Bool,
@@ -62,7 +62,7 @@ fn float_of(value: &Value) -> Option<f64> {
     }
 }
 
-/// Two numbers: integers by `ints`, others by `floats`; where neither knows, the kind is left.
+/// Two numbers: integers by `ints`, others by `floats`; where neither has a result, only the kind.
 fn arithmetic(
     a: &Value,
     b: &Value,
@@ -187,7 +187,7 @@ fn equal(a: &Value, b: &Value) -> Option<bool> {
             if a.len() != b.len() {
                 return Some(false);
             }
-            // One pair that differs decides, whatever is not known of the others.
+            // One pair that differs decides, even if others are not known.
             let mut all = Some(true);
             for (a, b) in a.iter().zip(b.iter()) {
                 match equal(a, b) {
@@ -543,7 +543,7 @@ fn assertion(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(Value::None)
 }
 
-// -- What tensors say of themselves ---------------------------------------------------------------
+// -- Properties of tensors ------------------------------------------------------------------------
 
 fn size(call: &Call<'_>) -> Result<Value, Failure> {
     let input = call.tensor("input")?;

@@ -25,7 +25,7 @@ fn sort(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(with_indices(as_input(input)))
 }
 
-/// Laid out as the input where that is contiguous; otherwise that is not claimed.
+/// Laid out as the input where that is contiguous; otherwise the layout is unknown.
 fn as_input(input: &super::value::Tensor) -> TensorType {
     let mut ty = like(input, input.dtype);
     if ty.strides != Strides::Contiguous {
@@ -85,7 +85,7 @@ fn one_along(call: &Call<'_>) -> Result<Value, Failure> {
     }))
 }
 
-/// Of all elements, or along a dimension with indices.
+/// The median of all elements, or along a dimension with indices.
 fn median(call: &Call<'_>) -> Result<Value, Failure> {
     if call.get("dim").is_some() {
         return one_along(call);

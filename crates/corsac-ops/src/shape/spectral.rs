@@ -11,14 +11,14 @@ use super::rule::{Cost, Rule, rule};
 use super::tensor_type::{Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 
-/// What a transform does to the last of its dimensions.
+/// The length of the last dimension of a transform.
 #[derive(Clone, Copy)]
 enum Last {
     /// It stays as long as it is.
     Kept,
-    /// A real signal has half as many frequencies, and one.
+    /// Half the length and one: the frequencies of a real signal.
     Halved,
-    /// And back.
+    /// The inverse: a real signal from its frequencies.
     Doubled,
 }
 

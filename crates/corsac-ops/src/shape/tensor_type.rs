@@ -1,4 +1,4 @@
-//! What is known of a tensor without its elements.
+//! Types of tensors: all that is known without their elements.
 
 use corsac_ir::{DType, Device, DeviceKind, MemoryFormat};
 use smallvec::SmallVec;
@@ -10,9 +10,9 @@ use super::promotion::element_bytes;
 /// Sizes, outermost dimension first.
 pub type Shape = SmallVec<[Dim; 5]>;
 
-/// Where elements lie: steps in elements per dimension.
+/// Strides: steps in elements per dimension.
 ///
-/// Kept in one form: what could be said as contiguous or channels-last is said so, and
+/// Kept in one form: contiguous and channels-last strides are always given as such, and
 /// [`Strides::Explicit`] is neither.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Strides {
@@ -26,18 +26,18 @@ pub enum Strides {
     Unknown,
 }
 
-/// What is known of a tensor without its elements.
+/// The type of a tensor: all that is known without its elements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TensorType {
     /// The type of its elements.
     pub dtype: DType,
     /// Its sizes.
     pub shape: Shape,
-    /// Where its elements lie.
+    /// Its strides.
     pub strides: Strides,
-    /// Where it is stored.
+    /// Its device.
     pub device: Device,
-    /// Whether autograd records what is done with it.
+    /// Whether autograd records operations on it.
     pub requires_grad: bool,
 }
 
@@ -93,7 +93,7 @@ impl Strides {
         }
     }
 
-    /// Strides of a tensor of this shape that lies as `format` says.
+    /// Strides of a tensor of this shape in `format`.
     #[must_use]
     pub fn in_format(shape: &[Dim], format: MemoryFormat) -> Self {
         match format {
@@ -118,19 +118,19 @@ impl TensorType {
         }
     }
 
-    /// How many dimensions it has.
+    /// Number of dimensions.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.shape.len()
     }
 
-    /// How many elements it has.
+    /// Number of elements.
     #[must_use]
     pub fn numel(&self) -> Dim {
         Dim::product(&self.shape)
     }
 
-    /// How many bytes its elements take.
+    /// Bytes of its elements.
     #[must_use]
     pub fn size_bytes(&self) -> Dim {
         self.numel() * Dim::Known(element_bytes(self.dtype))
@@ -187,7 +187,7 @@ impl TensorType {
         }
     }
 
-    /// The first of contiguous and channels-last that it lies in, as `ShapeProp` reports it.
+    /// Contiguous, or else channels-last, if it has that format, as `ShapeProp` reports it.
     #[must_use]
     pub fn memory_format(&self) -> Option<MemoryFormat> {
         if self.is_contiguous()? {
@@ -199,8 +199,8 @@ impl TensorType {
         })
     }
 
-    /// The format that PyTorch reads from its strides, where sizes of 1 leave a choice:
-    /// channels-last if strides say so, contiguous otherwise. `None` if they are not known.
+    /// The format that PyTorch derives from its strides, where sizes of 1 leave a choice:
+    /// channels-last if the strides are such, contiguous otherwise. `None` if they are not known.
     /// Source: `TensorBase::suggest_memory_format`.
     #[must_use]
     pub fn suggested_format(&self) -> Option<MemoryFormat> {
@@ -239,7 +239,7 @@ impl TensorType {
         Some(format)
     }
 
-    /// Whether no two indices lead to one element and no element between is left out.
+    /// Whether no two indices lead to one element and the elements have no gaps.
     /// Source: `torch.ops.aten.is_non_overlapping_and_dense`.
     #[must_use]
     pub fn is_dense(&self) -> Option<bool> {
@@ -282,7 +282,7 @@ pub(super) fn write_shape(f: &mut impl fmt::Write, shape: &[Dim]) -> fmt::Result
 pub(super) mod tests {
     use super::*;
 
-    /// Of float32.
+    /// A tensor of float32.
     pub(in crate::shape) fn tensor(shape: &[i64], strides: &[i64]) -> TensorType {
         let dims = |values: &[i64]| values.iter().map(|&v| Dim::Known(v)).collect::<Shape>();
         let mut tensor = TensorType::new(DType::Float32, dims(shape));

@@ -1,4 +1,4 @@
-//! What is known of the value of a node without running the program.
+//! Values of nodes as far as they are known without running the program.
 
 use std::fmt;
 use std::ops::Deref;
@@ -15,7 +15,8 @@ use super::tensor_type::TensorType;
 pub struct Storage(u32);
 
 impl Storage {
-    /// Memory allocated by the call at hand. What runs the rules gives it a number of its own.
+    /// Memory allocated by the present call. [`Propagator`](super::Propagator) gives it a number of
+    /// its own.
     pub const NEW: Self = Self(u32::MAX);
 
     /// Number `index`.
@@ -36,7 +37,7 @@ impl Storage {
 pub struct Tensor {
     /// Its type.
     pub ty: Arc<TensorType>,
-    /// What it lies in.
+    /// Its storage.
     pub storage: Storage,
 }
 
@@ -68,7 +69,7 @@ impl Deref for Tensor {
     }
 }
 
-/// What is known of a value.
+/// A value, as far as it is known.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Nothing, with the reason.
@@ -85,7 +86,7 @@ pub enum Value {
     Float(f64),
     /// A complex number: real, imaginary.
     Complex(f64, f64),
-    /// A number of this kind that only running the program tells.
+    /// A number of this kind, known only when the program runs.
     Number(Kind),
     /// A string.
     Str(Arc<str>),
@@ -177,7 +178,7 @@ impl Value {
         }
     }
 
-    /// The same value with each tensor replaced by what `f` makes of it.
+    /// The same value with each tensor replaced by the result of `f`.
     #[must_use]
     pub fn map_tensors(self, f: &mut dyn FnMut(Tensor) -> Tensor) -> Self {
         let all = |items: &[Value], f: &mut dyn FnMut(Tensor) -> Tensor| -> Arc<[Value]> {
@@ -206,7 +207,7 @@ impl Value {
         }
     }
 
-    /// Why nothing is known of it, or of something in it.
+    /// The reason why nothing is known of it, or of something in it.
     #[must_use]
     pub fn unknown_reason(&self) -> Option<&str> {
         match self {
@@ -269,7 +270,7 @@ fn sequence<'a>(
         if i > 0 {
             f.write_str(", ")?;
         }
-        // The rest of a long list says nothing that its beginning does not.
+        // The rest of a long list adds little to its beginning.
         if i == 16 {
             f.write_str("...")?;
             break;

@@ -73,10 +73,10 @@ pub(super) fn resolved(input: &Tensor, wanted: Shape) -> Result<Shape, Failure> 
     Ok(shape)
 }
 
-/// How a view could lie.
+/// The strides of a possible view.
 enum Fit {
     Strides(Shape),
-    /// No strides say it: the elements have to be copied.
+    /// No strides fit: the elements have to be copied.
     None,
     Unknown,
 }
@@ -132,7 +132,7 @@ pub(super) fn reshaped(input: &Tensor, shape: Shape) -> Tensor {
     match fit(input, &shape) {
         Fit::Strides(strides) => view_of(input, shape, Some(strides)),
         Fit::None => copy_of(input, shape),
-        // A view or a copy: that it may be a view is the answer that claims less.
+        // A view or a copy: a possible view is the weaker claim.
         Fit::Unknown => view_of(input, shape, None),
     }
 }
@@ -296,7 +296,7 @@ fn numpy_t(call: &Call<'_>) -> Result<Value, Failure> {
     call.tensor("input").map(reversed)
 }
 
-/// `x.T`: all dimensions the other way round.
+/// `x.T`: all dimensions reversed.
 pub(super) fn reversed(input: &Tensor) -> Value {
     let order: Vec<usize> = (0..input.rank()).rev().collect();
     Value::Tensor(permuted(input, &order))

@@ -1,4 +1,4 @@
-//! Which casts are made, and where.
+//! Casts and their places.
 
 use corsac_ops::Unhosted;
 use corsac_ops::shape::NoModules;
@@ -25,7 +25,7 @@ fn call(graph: &mut Graph, name: &str, args: impl Into<ThinVec<Arg>>) -> NodeId 
     graph.call_function(function, args).unwrap()
 }
 
-/// How many casts to a type there are.
+/// Number of casts to a type.
 fn casts_to(graph: &Graph, dtype: DType) -> usize {
     let casts = graph.nodes().filter(|&id| {
         let args = graph.node(id).args();

@@ -10,11 +10,11 @@ use super::refusal::Refusal;
 /// The modules that a graph calls, and the attributes that it uses by itself.
 pub(super) struct Modules {
     pub(super) by_path: FxHashMap<String, ModuleInfo>,
-    /// How often each module is called, whatever its path.
+    /// Number of calls of each module, whatever its path.
     pub(super) calls: FxHashMap<u64, usize>,
-    /// An attribute used by itself, for each module that it is part of.
+    /// For each module, an attribute of it that the graph uses by itself.
     pub(super) attribute_of: FxHashMap<u64, String>,
-    /// By path: which module it is, for every module on the way to a called one.
+    /// By path: the identity of every module on the way to a called one.
     pub(super) identities: FxHashMap<String, u64>,
 }
 
@@ -59,7 +59,7 @@ impl Modules {
         modules
     }
 
-    /// Why the modules of a layer and a batch norm cannot be made one, if they cannot.
+    /// Why the modules of a layer and a batch norm cannot be merged, if they cannot.
     pub(super) fn refusal(
         &self,
         layer: &Layer,
@@ -114,7 +114,7 @@ impl Modules {
     }
 }
 
-/// `a.b` and `a` for `a.b.c`.
+/// The parents of a path: `a.b` and `a` for `a.b.c`.
 pub(super) fn parents(path: &str) -> impl Iterator<Item = &str> {
     let mut rest = path;
     std::iter::from_fn(move || {

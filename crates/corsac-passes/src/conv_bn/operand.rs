@@ -6,14 +6,14 @@ use corsac_ops::ModuleInfo;
 use super::{Modules, Refusal};
 use crate::weights::{LayerTensors, NormTensors};
 
-/// What a layer computes.
+/// The kind of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LayerKind {
     /// `x @ weight.T + bias`.
     Linear,
-    /// A convolution over so many dimensions.
+    /// A convolution over this many dimensions.
     Conv(u8),
-    /// A transposed convolution over so many dimensions.
+    /// A transposed convolution over this many dimensions.
     ConvTranspose(u8),
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Layer {
     pub(super) name: String,
     pub(super) kind: LayerKind,
     pub(super) groups: usize,
-    /// Whether it puts zeros around its input.
+    /// Whether it pads its input with zeros.
     pub(super) zero_padded: bool,
     pub(super) input: NodeId,
     pub(super) tensors: LayerTensors,
@@ -46,7 +46,7 @@ pub(super) struct Norm {
     pub(super) is_module: bool,
 }
 
-/// The argument at `position`, called `name`. `None` is as good as missing.
+/// The argument at `position`, or with the keyword `name`. An argument `None` counts as missing.
 fn argument<'g>(node: Node<'g>, position: usize, name: &str) -> Option<&'g Arg> {
     let arg = node.args().get(position).or_else(|| node.kwarg(name));
     arg.filter(|arg| !matches!(arg, Arg::None))
@@ -70,7 +70,7 @@ fn torch_function(name: &str) -> Option<&str> {
     matches!(module, "torch" | "torch._C._nn" | "torch.nn.functional").then_some(own)
 }
 
-/// The qualified name of the attribute that an argument is.
+/// The node and qualified name of the attribute that an argument is, if it is one.
 fn attribute(graph: &Graph, arg: &Arg) -> Option<(NodeId, String)> {
     let node = graph.node(arg.as_node()?);
     (node.op() == Op::GetAttr).then(|| (node.id(), node.target_name().to_owned()))

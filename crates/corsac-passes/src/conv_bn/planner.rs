@@ -1,4 +1,4 @@
-//! What becomes of each batch norm.
+//! The decision about each batch norm.
 
 use corsac_ir::{Graph, Node, NodeId};
 use corsac_ops::{ClassId, Host};
@@ -13,7 +13,7 @@ use crate::error::PassError;
 use crate::tensors::TensorFacts;
 use crate::weights::Side;
 
-/// What a batch norm of this kind is folded into.
+/// The layers that a batch norm of this kind can be folded into, in words.
 pub(super) fn expected(norm: &Norm, options: Options) -> &'static str {
     match norm.dims {
         Some(1) if options.linear => "a 1-d convolution or a linear layer",
@@ -26,20 +26,20 @@ pub(super) fn expected(norm: &Norm, options: Options) -> &'static str {
 
 pub(super) type Decision = Result<(Layer, Plan), (Option<String>, Refusal)>;
 
-/// What is known while batch norms are looked at, in graph order.
+/// State of the search over batch norms, in graph order.
 pub(super) struct Planner<'a> {
     pub(super) graph: &'a Graph,
     pub(super) host: &'a dyn Host,
     pub(super) tensors: &'a TensorFacts,
     pub(super) options: Options,
     pub(super) modules: Modules,
-    /// What folded batch norms leave in their places.
+    /// Folded batch norms with the layers that replace them.
     pub(super) folded: FxHashMap<NodeId, NodeId>,
-    /// The places of writes, found when somebody asks.
+    /// The places of writes, found on demand.
     pub(super) writes: Option<Writes>,
 }
 
-/// Where a program writes.
+/// The writes of a program.
 pub(super) struct Writes {
     /// The writing nodes with the classes that they write to, in order.
     places: Vec<(NodeId, Vec<ClassId>)>,
@@ -47,7 +47,7 @@ pub(super) struct Writes {
 }
 
 impl Planner<'_> {
-    /// The layer that the batch norm at `node` is folded into, and how.
+    /// The layer that the batch norm at `node` is folded into, with the plan.
     pub(super) fn decide(&mut self, node: NodeId, norm: &Norm) -> Result<Decision, PassError> {
         let after = self.after_layer(node, norm)?;
         let Err((layer, refusal)) = after else {
@@ -55,7 +55,7 @@ impl Planner<'_> {
         };
         Ok(match self.before_layer(node, norm)? {
             Some(Ok(decided)) => Ok(decided),
-            // Which of the two reasons says more: that of the layer before, if there is one.
+            // The reason about the layer before it is more informative, if there is such a layer.
             Some(Err(before)) if layer.is_none() => Err(before),
             Some(Err(_)) | None => Err((layer, refusal)),
         })
@@ -70,7 +70,7 @@ impl Planner<'_> {
             let expected = expected(norm, self.options);
             return Ok(Err((None, Refusal::NotAfterLayer { input, expected })));
         };
-        // The layer's own, or that of a batch norm which becomes the layer's.
+        // The layer's own result, or that of a batch norm folded into it.
         let result = self.graph.node(norm.input);
         if result.num_users() > 1 {
             return Ok(Err(used(self.graph, &layer, result)));
@@ -81,7 +81,7 @@ impl Planner<'_> {
         ))
     }
 
-    /// The layer that alone uses what the batch norm computes; `None` if there is no such layer.
+    /// The layer that is the only user of the batch norm; `None` if there is no such layer.
     fn before_layer(&mut self, node: NodeId, norm: &Norm) -> Result<Option<Decision>, PassError> {
         let graph = self.graph;
         let view = graph.node(node);
@@ -123,7 +123,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Why the two cannot be one, if they cannot.
+    /// Why the two cannot be merged, if they cannot.
     fn check(
         &mut self,
         node: NodeId,
@@ -146,8 +146,8 @@ impl Planner<'_> {
         if let Some(refusal) = modules.refusal(layer, of_layer, norm, of_norm) {
             return Ok(Some(refusal));
         }
-        // A module reads its input where it is called, and nothing can write to what is between
-        // the two; a function's weights, and what is read later than before, may be written to.
+        // A module reads its input where it is called, and nothing can write to the value between
+        // the two; a function's weights, and values that are now read later, may be written to.
         if side == Side::Before || !norm.is_module || layer.parameters.is_some() {
             let (from, to) = match side {
                 Side::After => (layer.node, node),
@@ -161,8 +161,8 @@ impl Planner<'_> {
         Ok(None)
     }
 
-    /// Whether the program writes to attributes anywhere, or to what is normalised between two
-    /// nodes.
+    /// Whether the program writes to attributes anywhere, or between two nodes to the value that is
+    /// normalised.
     fn is_written(&mut self, norm: &Norm, from: NodeId, to: NodeId) -> Result<bool, PassError> {
         let writes = match &mut self.writes {
             Some(writes) => writes,

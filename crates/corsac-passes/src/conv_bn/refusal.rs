@@ -9,15 +9,15 @@ use crate::weights::WeightsError;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It normalises something else than the result of a layer that it can be folded into.
+    /// Its input is not the result of a layer that it can be folded into.
     #[error("its input {input} is not the result of {expected}")]
     NotAfterLayer {
         /// The name of the node it normalises.
         input: String,
-        /// What is folded into.
+        /// The layers that it could be folded into.
         expected: &'static str,
     },
-    /// It is called with something else than one tensor.
+    /// It is called with other arguments than one tensor.
     #[error("{path} is called with other arguments than one tensor")]
     Arguments {
         /// The module.
@@ -36,7 +36,7 @@ pub enum Refusal {
     LayerIsShared {
         /// The layer.
         layer: String,
-        /// How often.
+        /// Number of calls.
         calls: usize,
     },
     /// A module in training mode.
@@ -74,10 +74,10 @@ pub enum Refusal {
     /// A weight of a function is no attribute of the program.
     #[error("its {parameter} is no attribute")]
     NotAttribute {
-        /// Which.
+        /// The name of the parameter.
         parameter: String,
     },
-    /// A layer after it puts zeros around its input, which would be normalised too.
+    /// A layer after it pads its input with zeros, which would be normalised too.
     #[error("{layer} comes after it and pads its input with zeros")]
     Padded {
         /// The layer.
@@ -89,14 +89,14 @@ pub enum Refusal {
         /// The layer.
         layer: String,
     },
-    /// Without a batch dimension, another dimension is normalised than the channels.
+    /// Without a batch dimension, it normalises another dimension than the channels.
     #[error(
         "its input has {rank} dimensions, so that it does not normalise the channels of {layer}"
     )]
     Rank {
         /// The layer.
         layer: String,
-        /// Dimensions of what is normalised.
+        /// Number of dimensions of its input.
         rank: usize,
     },
     /// Weights, inputs or values in between are written to.

@@ -76,7 +76,7 @@ impl Model {
     }
 }
 
-/// `conv(x)`, `bn` of it, and what `more` adds to the program.
+/// `conv(x)`, `bn` of it, and the nodes that `more` adds to the program.
 fn program(more: impl FnOnce(&mut Graph, NodeId, NodeId) -> Arg) -> Graph {
     let mut graph = Graph::new();
     let x = graph.placeholder("x").unwrap();

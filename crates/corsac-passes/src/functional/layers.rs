@@ -1,4 +1,4 @@
-//! The way back: modules where functions are called on parameters.
+//! The reverse: modules in place of functions that are called on parameters.
 
 use corsac_ir::{Arg, Graph, Node, NodeId, Op, Target, ThinVec};
 use corsac_ops::module_class_of;
@@ -8,7 +8,7 @@ use crate::budget::Budget;
 use crate::edits::Edits;
 use crate::error::PassError;
 
-/// A call that a module can make.
+/// A call that a module can replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
     /// The node.
@@ -21,12 +21,12 @@ pub struct Layer {
     pub bias: Option<String>,
 }
 
-/// A call of a function that a class of modules makes, and whether a module can make it.
+/// A call of a function that a class of modules computes, with the outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerSite {
     /// The node.
     pub node: NodeId,
-    /// The module to be made, or why there is none.
+    /// The module to make, or why there is none.
     pub outcome: Result<Layer, LayerRefusal>,
 }
 
@@ -43,13 +43,13 @@ pub enum LayerRefusal {
     /// A weight is computed.
     #[error("its {parameter} is no attribute")]
     NotAttribute {
-        /// Which.
+        /// The name of the parameter.
         parameter: &'static str,
     },
     /// A weight is a buffer or a plain tensor.
     #[error("its {parameter} is no parameter")]
     NotParameter {
-        /// Which.
+        /// The name of the parameter.
         parameter: &'static str,
     },
     /// A setting is computed.
@@ -63,8 +63,9 @@ pub enum LayerRefusal {
     Budget,
 }
 
-/// The calls of functions that classes of modules make, in order, within the budget. `is_parameter`
-/// says of attributes, by path, whether they are parameters. Nothing changes.
+/// Finds the calls of functions that classes of modules compute, in order, within the budget,
+/// without changing the graph. `is_parameter` returns whether the attribute at a path is a
+/// parameter.
 #[must_use]
 pub fn find_layers(
     graph: &Graph,
@@ -142,8 +143,8 @@ fn layer(
     }
 }
 
-/// Calls modules, by path, in the place of the functions that the nodes call now, on their first
-/// argument; attributes that nobody reads any more are erased.
+/// Makes nodes call modules, by path, on their first argument, instead of functions; attributes
+/// that are no longer used are erased.
 ///
 /// # Errors
 /// If a node is not of this graph, or calls nothing with an argument.

@@ -1,4 +1,4 @@
-//! Which modules become which calls, and back.
+//! Replacement of modules by calls, and back.
 
 use corsac_ir::{DType, ExternalId};
 use corsac_ops::shape::TensorType;

@@ -1,19 +1,19 @@
-//! What undoes one call.
+//! The inverse of one call.
 
 use corsac_ir::{Arg, Graph, NodeId, Op, SecondaryMap};
 use corsac_ops::{BinaryInverse, inverse_of_binary, inverse_of_unary, operator_name};
 
 use super::obstacle::Obstacle;
 
-/// A call on the way from the input to the result, and what undoes it.
+/// A call on the way from the input to the result, with its inverse.
 pub(super) struct Step<'g> {
     /// The operand on the way to the input.
     pub(super) operand: NodeId,
-    /// What gives it from the result.
+    /// The computation of the operand from the result.
     pub(super) undo: Undo<'g>,
 }
 
-/// What gives an operand from the result of a call.
+/// The computation of an operand from the result of a call.
 pub(super) enum Undo<'g> {
     /// Functions of one tensor, one after the other.
     Functions(&'static [&'static str]),
@@ -25,7 +25,7 @@ pub(super) enum Undo<'g> {
     Binary(BinaryInverse, &'g Arg),
 }
 
-/// What undoes `node`, where `dependent` says which values depend on the input.
+/// The inverse of `node`, where `dependent` marks the values that depend on the input.
 pub(super) fn step<'g>(
     graph: &'g Graph,
     node: NodeId,
@@ -70,7 +70,7 @@ pub(super) fn step<'g>(
     Ok(Step { operand, undo })
 }
 
-/// The permutation that undoes one of literal dimensions, given one by one or as a list.
+/// The inverse of a permutation of literal dimensions, which are given one by one or as a list.
 pub(super) fn inverse_permutation(dims: &[&Arg]) -> Option<Vec<i64>> {
     let dims: Vec<&Arg> = match dims {
         [list] if list.as_items().is_some() => list.as_items()?.iter().collect(),

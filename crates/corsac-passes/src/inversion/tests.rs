@@ -1,4 +1,4 @@
-//! What is undone, and what is in the way.
+//! Inverses, and obstacles to them.
 
 use corsac_ops::Unhosted;
 

@@ -1,37 +1,37 @@
-//! What it takes to compute a value again.
+//! The cost of recomputing a value.
 
 use corsac_ir::{FunctionId, Node, SecondaryMap, Target};
 use corsac_ops::schema::Schema;
 
 use super::Kind;
 
-/// What it takes to compute a value again.
+/// The cost of recomputing a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
-    /// It is not computed again.
+    /// It is not recomputed.
     Never,
-    /// Nothing that would not be done anyway.
+    /// None: it has to be computed anyway.
     Anyway,
-    /// The state of the generator that it was drawn from.
+    /// The saved state of the generator whose random numbers it uses.
     Redrawn,
-    /// So much: bytes that are read and written, in hundreds, more for functions that take long.
+    /// Hundreds of bytes that are read and written, times a factor for slow functions.
     Work(u64),
 }
 
-/// How long computing the elements of a result takes.
+/// Cost classes of computing the elements of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// As long as what takes products of matrices, or as nobody knows.
+    /// Expensive, such as matrix products, or unknown.
     Long,
-    /// No time: it shows a value in another way, or is a number.
+    /// Free: a view, or a number.
     None,
-    /// As long as reading and writing them.
+    /// Dominated by reading and writing.
     Copied,
-    /// Longer: a function such as an exponential.
+    /// Slower: a function such as an exponential.
     Function,
 }
 
-/// Views, and what takes them out of several values.
+/// Views, and operators that split a value into views.
 #[rustfmt::skip]
 const VIEWS: &[&str] = &[
     "_conj", "_neg_view", "_reshape_alias", "_unsafe_view", "alias", "as_strided", "chunk", "detach",
@@ -56,7 +56,7 @@ const COPIES: &[&str] = &[
     "prims::div", "prims::mul", "prims::add", "prims::sub", "prims::where",
 ];
 
-/// Elementwise functions that take no longer than reading and writing.
+/// Elementwise functions that are dominated by reading and writing.
 #[rustfmt::skip]
 const SIMPLE: &[&str] = &[
     "abs", "add", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "clamp", "clamp_max",
@@ -65,7 +65,7 @@ const SIMPLE: &[&str] = &[
     "ne", "neg", "relu", "rsub", "sign", "sub", "threshold", "threshold_backward", "where", "addcmul",
 ];
 
-/// Functions of Python whose results are numbers, or parts of several values.
+/// Whether a function of Python returns numbers, or an item of several values.
 fn of_numbers(name: &str) -> bool {
     let (module, own) = name.rsplit_once('.').unwrap_or(("builtins", name));
     match module {
@@ -79,7 +79,7 @@ fn of_numbers(name: &str) -> bool {
     }
 }
 
-/// How long calls of `name` take, `torch.ops.aten.add.Tensor` or a function of Python.
+/// Cost class of the function `name`: `torch.ops.aten.add.Tensor`, or a function of Python.
 #[must_use]
 pub fn class_of(name: &str) -> Class {
     let Some(operator) = name.strip_prefix("torch.ops.") else {
@@ -105,7 +105,7 @@ pub fn class_of(name: &str) -> Class {
     if COPIES.contains(&own) || SIMPLE.contains(&own) {
         return Class::Copied;
     }
-    // Of an operator any overload counts: `pow.Scalar` as `pow.Tensor_Tensor`.
+    // All overloads of an operator are in one class: `pow.Scalar` as `pow.Tensor_Tensor`.
     let pointwise = Schema::overloads(own).any(|schema| schema.pointwise);
     if pointwise {
         Class::Function
@@ -123,7 +123,7 @@ fn packet(node: Node<'_>) -> &str {
         .map_or(operator, |(packet, _)| packet)
 }
 
-/// Whether a node is a view that PyTorch's partitioner knows as such.
+/// Whether PyTorch's partitioner treats a node as a view.
 pub(super) fn is_plain_view(node: Node<'_>) -> bool {
     matches!(
         packet(node),
@@ -141,13 +141,13 @@ pub(super) fn is_plain_view(node: Node<'_>) -> bool {
     )
 }
 
-/// Whether PyTorch's partitioner takes a call for one that is fused with those around it, although it is
-/// not computed again: draws of random numbers.
+/// Whether PyTorch's partitioner takes a call for one that is fused with its neighbours, although
+/// it is not recomputed: one that uses random numbers.
 pub(super) fn is_fused_at_times(node: Node<'_>) -> bool {
     matches!(packet(node), "native_dropout" | "rand_like" | "randn_like")
 }
 
-/// What functions of one graph are, each looked up once.
+/// Cost classes of the functions of one graph, each looked up once.
 #[derive(Default)]
 pub(super) struct Classes {
     functions: SecondaryMap<FunctionId, Option<Class>>,
@@ -163,21 +163,21 @@ impl Classes {
             .get_mut(function)
             .get_or_insert_with(|| class_of(node.target_name()));
         match (kind, class) {
-            // Numbers are numbers whatever makes them, but one that is read from a tensor.
+            // A number is free whatever computes it, unless it is read from a tensor.
             (Kind::Size | Kind::Number, Class::Function | Class::Copied) => Class::None,
             _ => class,
         }
     }
 }
 
-/// What it takes to compute a value of `bytes` again that is computed from `read` bytes, of which `direct`
-/// are arguments by themselves.
+/// Cost of recomputing a value of `bytes` bytes from `read` bytes, of which `direct` are direct
+/// arguments.
 pub(super) fn bounded(class: Class, bytes: u64, read: u64, direct: u64) -> Again {
     let work = (bytes + read) / 100 + 2;
     match class {
         Class::Long => Again::Never,
         Class::None => Again::Work(0),
-        // Saving what sums things up costs little, and computing it again takes them all.
+        // Saving the result of a reduction costs little, and recomputing it needs all its inputs.
         Class::Copied | Class::Function if bytes.saturating_mul(4) < direct => Again::Never,
         Class::Copied => Again::Work(work),
         Class::Function => Again::Work(work * 3),

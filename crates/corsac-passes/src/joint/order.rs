@@ -1,4 +1,4 @@
-//! What runs on the way forward and on the way back, and in which order.
+//! Contents and order of the forward and the backward graph.
 
 use corsac_ir::{NodeId, Op};
 use fixedbitset::FixedBitSet;
@@ -7,12 +7,12 @@ use super::again::Again;
 use super::{Chosen, GENERATOR_BYTES, Joint, Kind, Partition, Role};
 
 impl Joint<'_> {
-    /// The two parts. The way forward keeps the order of the graph. On the way back, what depends on
-    /// tangents keeps it too, and the rest is computed just before it is used first, so that what is
-    /// computed again is in memory for a short time.
+    /// The two graphs. The forward graph keeps the order of the joint graph. In the backward graph,
+    /// nodes that depend on tangents keep it too, and the others run just before their first use,
+    /// so that recomputed values have short live ranges.
     pub(super) fn parted(&self, chosen: &Chosen) -> Partition {
         let (backward, read) = self.backward_order(&chosen.saved);
-        // What is cut and not read then is a way round that nobody takes.
+        // A value that is cut but not read is not saved.
         let saved: Vec<usize> = chosen
             .saved
             .ones()
@@ -54,7 +54,7 @@ impl Joint<'_> {
         nodes.into_iter().map(|at| self.nodes[at]).collect()
     }
 
-    /// Whether a node is in a part's body.
+    /// Whether a node runs: placeholders and the output do not.
     fn runs(&self, at: usize) -> bool {
         !matches!(
             self.graph.node(self.nodes[at]).op(),
@@ -62,7 +62,7 @@ impl Joint<'_> {
         )
     }
 
-    /// What runs on the way back, in order, and everything that it reads.
+    /// The nodes of the backward graph, in order, and all values that it reads or computes.
     fn backward_order(&self, saved: &FixedBitSet) -> (Vec<usize>, FixedBitSet) {
         let len = self.nodes.len();
         let mut seen = FixedBitSet::with_capacity(len);
@@ -70,7 +70,7 @@ impl Joint<'_> {
         let mut roots: Vec<usize> = self.behind.intersection(&self.back).collect();
         // Results that depend on no tangent come last.
         roots.extend(self.backward_roots.iter().map(|&root| root as usize));
-        // A node, and how many of its operands were looked at.
+        // A node, and the number of its operands visited.
         let mut open: Vec<(usize, usize)> = Vec::new();
         for root in roots {
             if seen.put(root) {

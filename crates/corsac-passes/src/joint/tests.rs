@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::again::{Class, class_of};
 use super::*;
 
-/// A joint graph as it is written down: values first, then what it returns.
+/// A joint graph under construction: values first, then the outputs.
 struct Sketch {
     graph: Graph,
     values: SecondaryMap<NodeId, Value>,
@@ -30,7 +30,7 @@ impl Sketch {
         node
     }
 
-    /// A call of `torch.ops.aten.…` whose value takes so many bytes.
+    /// A call of `torch.ops.aten.…` with a value of `bytes` bytes.
     fn call(&mut self, name: &str, inputs: &[NodeId], bytes: u64) -> NodeId {
         let function = self.graph.function(&format!("torch.ops.aten.{name}"));
         let args: Vec<Arg> = inputs.iter().map(|&node| node.into()).collect();
@@ -67,7 +67,7 @@ impl Sketch {
     }
 }
 
-/// A linear layer, an activation and a linear layer: `(saved, recomputed)` by the name of the activation.
+/// `(saved, recomputed)` of a linear layer, the named activation and another linear layer.
 fn mlp(activation: &str, effort: Effort) -> (Vec<String>, Vec<String>) {
     let mut own = Sketch::new();
     let [x, v, w] = ["x", "v", "w"].map(|name| own.input(name, 100));
@@ -109,7 +109,7 @@ fn a_function_that_a_product_reads_is_computed_once_if_that_is_faster() {
     let (saved, recomputed) = mlp("gelu", Effort::Balanced);
     assert_eq!(saved, ["x", "w", "mm_default", "gelu_default"]);
     assert!(recomputed.is_empty());
-    // What takes no longer than reading it is computed again all the same.
+    // A function that takes no longer than reading its result is recomputed all the same.
     let (_, recomputed) = mlp("relu", Effort::Balanced);
     assert_eq!(recomputed, ["relu_default"]);
 }
@@ -151,7 +151,7 @@ fn random_numbers_that_nobody_reads_are_drawn() {
     own.returns(&[y, grad]);
     let parts = own.parted(1).unwrap();
     assert_eq!(parts.forward, [unread, y]);
-    // What it is drawn like is saved; the result is computed again of it.
+    // The argument of the call is saved; the result is recomputed from it.
     assert_eq!(parts.saved, [x]);
     assert_eq!(parts.backward, [drawn, y, grad]);
 }
@@ -247,7 +247,7 @@ fn a_sum_is_saved_and_not_what_it_sums_up() {
     let tangent = own.tangent();
     let grad = own.call("mul.Tensor", &[tangent, y], 4);
     own.returns(&[y, grad]);
-    // Of two with the same bytes, the one that leaves less to do.
+    // Of two with the same bytes, the one that leaves less work.
     assert_eq!(own.parted(1).unwrap().saved, [y]);
 }
 
@@ -278,7 +278,7 @@ fn sizes_are_saved_in_the_place_of_tensors() {
 
 #[test]
 fn what_is_written_to_is_not_read_again() {
-    // buffer.mul_(2) at the end; the way back needs exp(buffer), of what it was before.
+    // buffer.mul_(2) at the end; the backward pass needs exp(buffer) of the old contents.
     let mut own = Sketch::new();
     let [x, buffer] = ["x", "buffer"].map(|name| own.input(name, 100));
     own.set(buffer, |value| value.role = Role::Parameter);
@@ -298,7 +298,7 @@ fn what_is_written_to_is_not_read_again() {
 
 #[test]
 fn what_both_ways_compute_is_saved_once_or_computed_twice() {
-    // A checkpoint by hand: the way back computes the product again, which takes less than saving it.
+    // A checkpoint by hand: the backward pass recomputes the product, which is cheaper than saving.
     let mut own = Sketch::new();
     let x = own.input("x", 10);
     let product = own.call("mm.default", &[x, x], 1000);
@@ -390,7 +390,7 @@ const OPERATORS: [&str; 5] = [
     "view.default",
 ];
 
-/// A graph of one input, these calls, and a way back that reads what is `demanded`.
+/// A graph of one input, these calls, and a backward pass that reads the `demanded` values.
 fn random(calls: &Calls, demanded: &[usize]) -> (Sketch, Vec<NodeId>, Vec<NodeId>) {
     let mut own = Sketch::new();
     let mut made = vec![own.input("x", 7)];
@@ -413,7 +413,7 @@ fn random(calls: &Calls, demanded: &[usize]) -> (Sketch, Vec<NodeId>, Vec<NodeId
     (own, made, read)
 }
 
-/// The fewest bytes of all ways to save, by trying what is computed again.
+/// The fewest bytes to save, by trying all sets of nodes to recompute.
 fn tried(own: &Sketch, made: &[NodeId], read: &[NodeId]) -> u64 {
     let graph = &own.graph;
     let may_again = |node: NodeId| {
@@ -460,7 +460,7 @@ proptest! {
             ahead.extend(own.graph.inputs(ahead[at]));
             at += 1;
         }
-        // Trying merges nothing, and has nothing that is first computed on the way back.
+        // The trial merges nothing, and computes nothing first in the backward pass.
         if parts.merged.is_empty() && made.iter().all(|node| ahead.contains(node)) {
             prop_assert_eq!(parts.saved_bytes, tried(&own, &made, &read));
         }
@@ -468,7 +468,7 @@ proptest! {
     }
 }
 
-/// That both parts have what they read when they read it, and that nothing random runs twice.
+/// Checks that both graphs read only available values, and that no random call runs twice.
 fn check(own: &Sketch, parts: &Partition, ahead: &[NodeId]) {
     let by: std::collections::HashMap<NodeId, NodeId> = parts.merged.iter().copied().collect();
     let placeholders = own
@@ -495,7 +495,7 @@ fn check(own: &Sketch, parts: &Partition, ahead: &[NodeId]) {
     runs(&mut there, &parts.backward);
     for &node in &parts.recomputed {
         let name = own.graph.node(node).target_name();
-        // Products that the program computes on the way back too are no news.
+        // Products that the program itself computes again in the backward pass are allowed.
         let is_twice = by.values().any(|&kept| kept == node) || !ahead.contains(&node);
         let is_product = name.contains("mm.") && !is_twice;
         assert!(!name.contains("rand") && !is_product, "{name} runs twice");

@@ -1,7 +1,7 @@
 use super::*;
 use corsac_ops::FunctionInfo;
 
-/// Linear layers by path; those with one number are one module.
+/// Linear layers by path; those with the same number are one module.
 struct Model(Vec<(&'static str, ModuleInfo)>);
 
 impl Model {
@@ -29,7 +29,7 @@ impl Host for Model {
     }
 }
 
-/// `q(x)`, what `between` adds, `k(x)` and `v(x)`, the sum of all.
+/// `q(x)`, the nodes that `between` adds, `k(x)` and `v(x)`, the sum of all.
 fn attention(between: impl FnOnce(&mut Graph, NodeId)) -> (Graph, NodeId, Vec<NodeId>) {
     let mut graph = Graph::new();
     let x = graph.placeholder("x").unwrap();

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A network of so many vertices besides source (0) and sink (1), with these arcs.
+/// A network of `vertices` vertices besides source (0) and sink (1), with these arcs.
 fn network(vertices: u32, arcs: &[(u32, u32, Option<u128>)]) -> Network {
     let mut network = Network::new();
     (0..vertices).for_each(|_| {
@@ -70,7 +70,7 @@ fn parallel_arcs_add_up() {
     assert!(!cut.is_with_sink(Vertex(2)));
 }
 
-/// The network of Goldberg's and Tarjan's paper is not needed: a grid that needs flows to be taken back.
+/// The maximum flow of this grid needs flow to be taken back.
 #[test]
 fn flows_are_taken_back() {
     let arcs = [
@@ -85,7 +85,7 @@ fn flows_are_taken_back() {
     assert_eq!(network(4, &arcs).min_cut().unwrap().cost(), 2);
 }
 
-/// Chains on which algorithms that find one shortest way after the other take time with the square.
+/// On these chains, algorithms that find one shortest path after the other take quadratic time.
 #[test]
 fn chains_take_time_in_proportion() {
     let count = 200_000;

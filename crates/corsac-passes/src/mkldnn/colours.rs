@@ -1,6 +1,6 @@
-//! Sets of nodes that grow together: union-find.
+//! Disjoint sets of nodes: union-find.
 
-/// Disjoint sets of small numbers, each with one member that stands for it.
+/// Disjoint sets of small numbers, each with a representative.
 ///
 /// Source: R. E. Tarjan, "Efficiency of a good but not linear set union algorithm", JACM 1975;
 /// union by size, paths halved.
@@ -17,7 +17,7 @@ impl Colours {
         Self::default()
     }
 
-    /// A new set with one member, which is answered.
+    /// Adds a set with one member, and returns the member.
     pub fn add(&mut self) -> u32 {
         let new = u32::try_from(self.parent.len()).unwrap_or(u32::MAX);
         self.parent.push(new);
@@ -25,10 +25,10 @@ impl Colours {
         new
     }
 
-    /// The member that stands for the set of `at`.
+    /// The representative of the set of `at`.
     ///
     /// # Panics
-    /// If `at` was not answered by [`Colours::add`].
+    /// If `at` was not returned by [`Colours::add`].
     pub fn find(&mut self, mut at: u32) -> u32 {
         while self.parent[at as usize] != at {
             let grandparent = self.parent[self.parent[at as usize] as usize];
@@ -38,7 +38,7 @@ impl Colours {
         at
     }
 
-    /// Makes the sets of both one, and answers the member that stands for it.
+    /// Joins the sets of both, and returns the representative.
     ///
     /// # Panics
     /// As [`Colours::find`].

@@ -9,14 +9,14 @@ use crate::error::PassError;
 /// The conversions at the border of a subgraph: calls of a function with one argument.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conversions {
-    /// Of the values that enter, in order.
+    /// Conversions of the values that enter, in order.
     pub starts: Vec<NodeId>,
-    /// Of the values that leave, in order.
+    /// Conversions of the values that leave, in order.
     pub ends: Vec<NodeId>,
 }
 
-/// Puts conversions around a subgraph: `enter` in front of each value that its nodes use and that
-/// is none of theirs, `leave` behind each that others use.
+/// Puts conversions around a subgraph: `enter` for each value from outside that its nodes use,
+/// `leave` for each of its values that nodes outside use.
 ///
 /// A value that enters is converted once, before its first user, and again where it may have been
 /// written to since.
@@ -66,7 +66,7 @@ pub fn convert(
     Ok(conversions)
 }
 
-/// Takes conversions away again. Answers the nodes that are gone.
+/// Removes conversions again. Returns the erased nodes.
 ///
 /// # Errors
 /// If one of them was erased, or is no call with one argument.

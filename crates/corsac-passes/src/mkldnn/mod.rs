@@ -1,18 +1,18 @@
 //! Runs parts of a program on oneDNN's kernels and memory layout.
 //!
-//! What it does, in three steps:
+//! There are three steps:
 //! 1. [`plan`] finds the maximal subgraphs of operators that keep a channels-last layout, by
 //!    colouring connected supported nodes ([`Colours`]).
-//! 2. [`convert`] puts a conversion in front of each value that enters a subgraph and behind each
-//!    that leaves it; [`unconvert`] takes them away where the caller decides against a subgraph.
-//! 3. [`fuse`] makes one call of a convolution or linear layer, the sum with another value after
-//!    it, and the activation after that.
+//! 2. [`convert`] converts each value that enters a subgraph and each that leaves it;
+//!    [`unconvert`] removes the conversions where the caller decides against a subgraph.
+//! 3. [`fuse`] merges a convolution or linear layer with the sum with another value after it, and
+//!    the activation after that, into one call.
 //!
 //! Needs: a graph in order; modules in evaluation; weights that are not read elsewhere while they
 //! are written to.
 //!
-//! Preserves: order, and names and everything known of the nodes whose values stay: a fused call
-//! is the last of the nodes it was made of. Results differ in rounding.
+//! Preserves: order, and names and metadata of the nodes whose values stay: a fused call is the
+//! last of the nodes it was made of. Results differ in rounding.
 //!
 //! ```text
 //! conv = self.conv(x)            to_channels_last = to_channels_last(x)
@@ -22,8 +22,8 @@
 //!                                flatten = flatten(to_contiguous)
 //! ```
 //!
-//! Reference: `torch.fx.experimental.optimization.optimize_for_inference`, which takes no heed of
-//! writes, and splits a subgraph wherever its opaque tensors have no kernel.
+//! Reference: `torch.fx.experimental.optimization.optimize_for_inference`, which ignores writes,
+//! and splits a subgraph wherever its opaque tensors have no kernel.
 
 mod colours;
 mod conversion;
@@ -47,7 +47,7 @@ pub use post_ops::{Fused, fuse};
 pub use table::{Activation, Binary, FUNCTIONS, FUNCTIONS_WITH_OPERAND, MODULES};
 pub use writes::Writes;
 
-/// What can be part of a subgraph.
+/// Targets that can be part of a subgraph.
 #[derive(Clone, Debug, Default)]
 pub struct Supported {
     /// Classes of modules, by qualified name.
@@ -56,13 +56,13 @@ pub struct Supported {
     pub functions: FxHashSet<FunctionId>,
     /// Functions that are part of a subgraph if one of their operands is.
     pub functions_with_operand: FxHashSet<FunctionId>,
-    /// Modules that are not, though their class is, by path and with the reason: the host knows
+    /// Modules of these classes that are not supported, by path, with the reason: the host knows
     /// dtypes and devices.
     pub unfit: FxHashMap<String, String>,
 }
 
 impl Supported {
-    /// What the tables of this module say of `graph`.
+    /// The targets of `graph` that are in the tables of this module.
     #[must_use]
     pub fn of_graph(graph: &Graph) -> Self {
         let named = |names: &[&str]| {
@@ -92,7 +92,7 @@ pub struct Subgraph {
 pub struct Refused {
     /// The node.
     pub node: NodeId,
-    /// Why.
+    /// The reason.
     pub reason: Refusal,
 }
 
@@ -112,16 +112,16 @@ pub enum Refusal {
         /// The module.
         path: String,
     },
-    /// The host says that it does not fit.
+    /// The host rejects it.
     #[error("{reason}")]
     Unfit {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// It does more than compute a value.
     #[error("it does more than compute a value")]
     Effects,
-    /// Its value is written to, or shares storage with one that is, where others see it.
+    /// Its value, or one that shares its storage, is written to while others may read it.
     #[error("its value may be written to while others use it")]
     Written,
 }
@@ -129,18 +129,18 @@ pub enum Refusal {
 /// The subgraphs of a program.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// In the order of their first nodes.
+    /// The subgraphs, in the order of their first nodes.
     pub subgraphs: Vec<Subgraph>,
-    /// Supported nodes that are in none, in order.
+    /// Supported nodes that are in no subgraph, in order.
     pub refused: Vec<Refused>,
-    /// What is written to.
+    /// The writes of the program.
     pub writes: Writes,
 }
 
 /// Finds the maximal subgraphs of supported nodes.
 ///
 /// # Errors
-/// If a node of `graph` comes before what it uses.
+/// If a node of `graph` uses one that comes after it.
 pub fn plan(graph: &Graph, host: &dyn Host, supported: &Supported) -> Result<Plan, PassError> {
     let analysis = Analysis::of_graph(graph, host)?;
     let writes = Writes::of_analysis(graph, &analysis);
@@ -163,7 +163,7 @@ pub fn plan(graph: &Graph, host: &dyn Host, supported: &Supported) -> Result<Pla
                 }
                 Ok(())
             }
-            // Other opcodes call nothing; methods are on no list.
+            // Other opcodes call nothing; methods are never supported.
             _ => continue,
         };
         let decision = may_join.and_then(|()| {
@@ -192,7 +192,7 @@ pub fn plan(graph: &Graph, host: &dyn Host, supported: &Supported) -> Result<Pla
     })
 }
 
-/// Whether a node only computes a value, be it in the place of one of its operands.
+/// Whether a node only computes a value, possibly in place of one of its operands.
 fn computes_only(effects: &Effects) -> bool {
     !(effects.random
         || effects.side_effect
@@ -218,7 +218,7 @@ fn collect(graph: &Graph, colour_of: &[Option<u32>], colours: &mut Colours) -> V
     subgraphs
 }
 
-/// What is known of the modules of a graph; each is asked for once.
+/// The modules of a graph, each looked up once.
 struct Modules<'a> {
     host: &'a dyn Host,
     supported: &'a Supported,

@@ -1,4 +1,4 @@
-//! One call for a layer and what is done with its result at once.
+//! Fusion of layers with the operators after them, their epilogue.
 
 use corsac_ir::{Arg, Graph, NodeId, Op, ThinVec};
 use corsac_ops::{Host, ModuleInfo};
@@ -7,28 +7,27 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{Activation, Binary, Subgraph, Writes};
 use crate::error::PassError;
 
-/// A call of a layer that stands for several nodes.
+/// A call of a layer that replaces several nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fused {
-    /// The node: the last of those it stands for. Its arguments are the input, and the other
-    /// operand if there is one.
+    /// The node: the last of those it replaces. Its arguments are the input, and the other operand
+    /// if there is one.
     pub node: NodeId,
     /// The qualified name of the layer, which the node calls.
     pub layer: String,
-    /// What the result is combined with, the node's second argument.
+    /// The operation that combines the result with the node's second argument.
     pub binary: Option<Binary>,
-    /// What follows.
+    /// The activation that follows.
     pub activation: Option<Activation>,
-    /// The qualified name of the module that the activation was, which knows its parameters.
+    /// The qualified name of the activation's module, which has its parameters.
     pub activation_module: Option<String>,
-    /// The nodes that are gone.
+    /// The erased nodes.
     pub gone: Vec<NodeId>,
 }
 
-/// Makes the calls of layers of `subgraph` do what is done with their results at once: a
-/// convolution adds or multiplies another value, then applies relu, or applies any activation of
-/// the table; a linear layer applies an activation. Layers after which nothing of the kind comes
-/// are answered too.
+/// Fuses the layers of `subgraph` with the operators after them: a convolution adds or multiplies
+/// another value, then applies relu, or applies any activation of the table; a linear layer applies
+/// an activation. Layers without such operators are returned too.
 ///
 /// # Errors
 /// If the graph refuses a change, which it does not for a plan that was made for it.
@@ -41,8 +40,8 @@ pub fn fuse(
     let inside: FxHashSet<NodeId> = subgraph.nodes.iter().copied().collect();
     let mut modules = FxHashMap::default();
     let mut fused = Vec::new();
-    // From the last one on: of two layers whose results are added, the later one takes the sum, so
-    // that the other operand has been computed by then.
+    // From the last one on: of two layers whose results are added, the later one is fused with the
+    // sum, so that the other operand has been computed by then.
     for &node in subgraph.nodes.iter().rev() {
         let Some(layer) = layer(graph, host, &mut modules, node) else {
             continue;
@@ -80,7 +79,7 @@ fn layer(
     matches!(info.torch_class(), Some("Conv2d" | "Linear")).then(|| info.clone())
 }
 
-/// What is looked at to find the nodes after a layer.
+/// Context of the search for the nodes after a layer.
 struct Chain<'a> {
     graph: &'a Graph,
     host: &'a dyn Host,
@@ -88,7 +87,7 @@ struct Chain<'a> {
     writes: &'a Writes,
 }
 
-/// The nodes after a layer that it can stand for, in order.
+/// The nodes after a layer that it can be fused with, in order.
 #[derive(Default)]
 struct Found {
     nodes: Vec<NodeId>,
@@ -118,7 +117,7 @@ impl Chain<'_> {
         }
     }
 
-    /// Whether what the layer and the other operand read is the same where the call moves to.
+    /// Whether the layer and the other operand read the same values at the place the call moves to.
     fn stays_the_same(&self, layer: NodeId, found: &Found) -> bool {
         let Some(&last) = found.nodes.last() else {
             return true;
@@ -160,7 +159,7 @@ impl Chain<'_> {
 }
 
 impl Found {
-    /// Makes the last node the call of the layer that `node` is, and erases the others.
+    /// Makes the last node the call of the layer in place of `node`, and erases the others.
     fn apply(self, graph: &mut Graph, node: NodeId) -> Result<Fused, PassError> {
         let layer = graph.node(node).target_name().to_owned();
         let mut fused = Fused {

@@ -1,9 +1,9 @@
-//! What runs in a oneDNN subgraph, and what of it a convolution or linear layer does on the way.
+//! Targets supported in a oneDNN subgraph, and those that a layer can be fused with.
 
 use corsac_ir::{Arg, Graph, Node, Op};
 use corsac_ops::ModuleInfo;
 
-/// Classes of modules that run on any memory layout and keep it. Named as Python names them.
+/// Classes of modules that run on any memory layout and keep it, by qualified Python name.
 ///
 /// The first seven are torch.fx's; it leaves the others to plain kernels because its opaque
 /// tensors have no kernels for them. On channels-last tensors all of them work.
@@ -61,7 +61,7 @@ pub const FUNCTIONS_WITH_OPERAND: &[&str] = &[
     "torch.cat",
 ];
 
-/// What is computed with a result before it is written to memory.
+/// An activation that is applied to a result before it is written to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Activation {
@@ -69,13 +69,13 @@ pub enum Activation {
     Relu,
     /// `min(max(x, 0), 6)`
     Relu6,
-    /// Between two bounds, which the module knows.
+    /// Clamp to two bounds, which the module has.
     Hardtanh,
     /// `x * relu6(x + 3) / 6`
     Hardswish,
     /// `relu6(x + 3) / 6`
     Hardsigmoid,
-    /// With a slope that the module knows.
+    /// Leaky relu with a slope that the module has.
     LeakyRelu,
     /// `1 / (1 + exp(-x))`
     Sigmoid,
@@ -83,7 +83,7 @@ pub enum Activation {
     Tanh,
     /// `x * sigmoid(x)`
     Silu,
-    /// Gaussian error linear unit; the module knows how it is approximated.
+    /// Gaussian error linear unit; the module has its approximation.
     Gelu,
 }
 
@@ -123,8 +123,8 @@ impl Activation {
         })
     }
 
-    /// The activation that a call of a function is, if nothing but its operand and `inplace` is
-    /// given: other arguments change what it computes.
+    /// The activation that a call of a function is, if its only arguments are its operand and
+    /// `inplace`: others change its result.
     #[must_use]
     pub fn of_function(node: Node<'_>) -> Option<Self> {
         let graph = node.graph();
@@ -154,7 +154,7 @@ impl Activation {
     }
 }
 
-/// How a result is combined with another value before it is written to memory.
+/// An operation that combines a result with another value before it is written to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Binary {

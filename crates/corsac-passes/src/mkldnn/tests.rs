@@ -46,7 +46,7 @@ fn model() -> Model {
     ])
 }
 
-/// The program that `text` says, a line a node: `name = op target operands`.
+/// Parses a program, one node per line: `name = op target operands`.
 fn program(text: &str) -> Graph {
     let mut graph = Graph::new();
     let mut values: FxHashMap<String, NodeId> = FxHashMap::default();
@@ -80,7 +80,7 @@ fn names(graph: &Graph, nodes: &[NodeId]) -> String {
     names.collect::<Vec<_>>().join(" ")
 }
 
-/// The subgraphs of a program, and the reasons of what is in none.
+/// The subgraphs of a program, and the refused nodes with reasons.
 fn planned(text: &str, model: &Model) -> (Vec<String>, Vec<String>) {
     let graph = program(text);
     let plan = plan(&graph, model, &Supported::of_graph(&graph)).unwrap();
@@ -92,7 +92,7 @@ fn planned(text: &str, model: &Model) -> (Vec<String>, Vec<String>) {
     )
 }
 
-/// The program with all its subgraphs converted and fused, a line a node.
+/// The program with all its subgraphs converted and fused, one node per line.
 fn lowered(text: &str, model: &Model) -> String {
     let mut graph = program(text);
     let mut plan = plan(&graph, model, &Supported::of_graph(&graph)).unwrap();
@@ -195,7 +195,7 @@ fn a_write_that_others_see_keeps_a_value_out() {
         ["a: its value may be written to while others use it"]
     );
 
-    // Nobody else has what is written to: it is as good as a new value.
+    // The value that is written to has no other user: it is as good as a new value.
     let alone = "
         x in
         a module conv x
@@ -283,7 +283,7 @@ fn a_convolution_takes_the_sum_and_the_activation_after_it() {
         c fn operator.iadd a b
         d module relu c
         o out d";
-    // The later one takes the sum.
+    // The later one is fused with the sum.
     let expected = "
         enter = enter x
         a = conv enter
@@ -291,7 +291,7 @@ fn a_convolution_takes_the_sum_and_the_activation_after_it() {
         leave = leave d";
     assert_eq!(lowered(text, &model()), dedent(expected));
 
-    // After a sum, relu and nothing else.
+    // After a sum, only relu can be fused.
     let hardswish = "
         x in
         y in
@@ -347,7 +347,7 @@ fn nothing_moves_past_a_write_to_what_it_reads() {
         b module relu a
         o out b,w";
     let out = lowered(text, &model());
-    // The conversion is a copy that nobody writes to, or the value itself, which somebody does.
+    // The conversion is a copy that is not written to, or the value itself, which is.
     assert!(out.contains("a = conv enter\n"), "{out}");
     assert!(out.contains("b = relu a"), "{out}");
 

@@ -1,4 +1,4 @@
-//! Which values are written to where somebody else sees it.
+//! Values that are written to while others may read them.
 
 use corsac_ir::{EntityId, Graph, NodeId};
 use corsac_ops::{ClassId, Host};
@@ -6,23 +6,23 @@ use corsac_ops::{ClassId, Host};
 use crate::analysis::Analysis;
 use crate::error::PassError;
 
-/// Values that are written to while others may look at them, or that share storage with such.
+/// Values that are written to while others may read them, or that share storage with such values.
 ///
-/// A write to a value that was made for it and that nobody else uses, as in `relu_(conv(x))`, is
-/// no different from computing a new one, and does not count.
+/// A write to a temporary value that has no other user, as in `relu_(conv(x))`, is no different
+/// from computing a new value, and does not count.
 #[derive(Clone, Debug, Default)]
 pub struct Writes {
-    /// By index of the node.
+    /// By index of the node: whether it is such a value.
     seen: Vec<bool>,
     /// The nodes that write, in order.
     writers: Vec<NodeId>,
 }
 
 impl Writes {
-    /// What is written to in `graph`.
+    /// Analyses the writes of `graph`.
     ///
     /// # Errors
-    /// If a node comes before what it uses.
+    /// If a node uses one that comes after it.
     pub fn of_graph(graph: &Graph, host: &dyn Host) -> Result<Self, PassError> {
         Ok(Self::of_analysis(graph, &Analysis::of_graph(graph, host)?))
     }
@@ -30,7 +30,7 @@ impl Writes {
     pub(super) fn of_analysis(graph: &Graph, analysis: &Analysis) -> Self {
         let classes = &analysis.classes;
         let mut by_class = vec![false; graph.id_bound().max(1)];
-        // Whether the value of a node is storage of its own that only its one user knows.
+        // Whether the value of a node is storage of its own with only one user.
         let mut private = vec![false; graph.id_bound()];
         let mut writers = Vec::new();
         for (_, node, effects) in analysis.walk() {
@@ -60,13 +60,13 @@ impl Writes {
         Self { seen, writers }
     }
 
-    /// Whether what `node` computes may be written to while others look at it.
+    /// Whether the value of `node` may be written to while others may read it.
     #[must_use]
     pub fn is_seen(&self, node: NodeId) -> bool {
         self.seen.get(node.index()).copied().unwrap_or(false)
     }
 
-    /// Says that `copy`, a new node, may be the same tensor as `value`.
+    /// Records that `copy`, a new node, may be the same tensor as `value`.
     pub(super) fn add_copy(&mut self, copy: NodeId, value: NodeId) {
         let seen = self.is_seen(value);
         if self.seen.len() <= copy.index() {
@@ -75,7 +75,7 @@ impl Writes {
         self.seen[copy.index()] = seen;
     }
 
-    /// Whether a node between `first` and `last` writes to something that others see.
+    /// Whether a node between `first` and `last` writes to a value that others may read.
     #[must_use]
     pub fn come_between(&self, graph: &Graph, first: NodeId, last: NodeId) -> bool {
         let after = self

@@ -4,7 +4,7 @@ use corsac_ops::{FunctionInfo, ModuleInfo, Unhosted};
 use super::*;
 use crate::tensors::TensorFact;
 
-/// `y` of the right shape and dtype, then what `make` adds, and whether that is removed.
+/// Whether the node that `make` adds is removed, with `y` of the right shape and dtype.
 fn removed(make: impl FnOnce(&mut Graph, NodeId) -> NodeId) -> bool {
     let mut graph = Graph::new();
     let x = graph.placeholder("x").unwrap();

@@ -1,12 +1,12 @@
-//! Parts that are put on devices.
+//! Assignment of parts to devices.
 
 use fixedbitset::FixedBitSet;
 
 use super::part::Part;
 use super::{Device, Program};
 
-/// Puts each part that is on no device on the one with the least memory left that still has room for
-/// it. Answers whether all are on devices then; if not, some may be.
+/// Puts each part that is on no device on the one with the least memory left that still has room
+/// for it. Returns whether all parts have devices; if not, some may.
 pub(super) fn assign(program: &Program<'_>, parts: &mut [Part], devices: &[Device]) -> bool {
     let mut nodes: Vec<FixedBitSet> =
         vec![FixedBitSet::with_capacity(program.ids.len()); devices.len()];
@@ -42,7 +42,7 @@ pub(super) fn clear(parts: &mut [Part]) {
     parts.iter_mut().for_each(|part| part.devices.clear());
 }
 
-/// How many bytes a device with these nodes needs more if it is to have `part`.
+/// The additional bytes that a device with these nodes needs for `part`.
 fn extra_bytes(program: &Program<'_>, part: &Part, nodes: &FixedBitSet) -> i64 {
     if nodes.is_clear() {
         return part.bytes;

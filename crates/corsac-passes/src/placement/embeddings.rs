@@ -3,10 +3,10 @@
 use super::part::{Part, Relations};
 use super::{Device, PlacementError, Program, devices};
 
-/// Parts of which it is known whether they are embeddings.
+/// Parts, each either of embeddings or of other calls.
 struct Sorted {
     parts: Vec<Part>,
-    /// By the place of each part.
+    /// By the place of each part: whether it is of embeddings.
     sorts: Vec<bool>,
 }
 
@@ -47,8 +47,8 @@ pub(super) fn place(
     Ok(parts)
 }
 
-/// Puts calls into parts in the order of the graph: a new one begins where the sort changes, and where
-/// a device is full.
+/// Puts calls into parts in the order of the graph: a new part begins where the kind of call
+/// changes, and where a device is full.
 fn sort(
     program: &Program<'_>,
     bytes: i64,
@@ -83,8 +83,8 @@ fn sort(
     Ok(sorted)
 }
 
-/// Combines the smallest part of a sort with the largest one that it fits on a device with and whose
-/// level is at most one away, again and again. What would make a cycle is not combined.
+/// Repeatedly combines the smallest part of a kind with the largest one that fits on a device with
+/// it and whose level differs by at most one, unless that would make a cycle.
 fn combine(program: &Program<'_>, sorted: &mut Sorted, sort: bool, bytes: i64) {
     loop {
         let Sorted { parts, sorts } = &*sorted;

@@ -1,4 +1,4 @@
-//! Parts while they are looked for, and which use values of which.
+//! Parts under construction, and the uses of values between them.
 
 use fixedbitset::FixedBitSet;
 
@@ -9,7 +9,7 @@ use super::Program;
 pub(super) struct Part {
     /// Calls, and the inputs and attributes that they use, by number.
     pub(super) nodes: FixedBitSet,
-    /// The memory that they need.
+    /// The memory that they need, in bytes.
     pub(super) bytes: i64,
     /// The devices it is on.
     pub(super) devices: Vec<i64>,
@@ -72,7 +72,7 @@ impl Part {
     }
 }
 
-/// Which parts use values of which, by their places.
+/// Uses of values between parts, which are given by place.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Relations {
     /// For each part, those whose values it uses.
@@ -123,7 +123,7 @@ impl Relations {
         order
     }
 
-    /// For each part, how many come before it at most.
+    /// For each part, the length of the longest path to it.
     pub(super) fn levels(&self) -> Vec<usize> {
         let mut levels = vec![0; self.parents.len()];
         for at in self.order() {
@@ -133,13 +133,13 @@ impl Relations {
         levels
     }
 
-    /// Whether a part needs its own values, by way of others.
+    /// Whether a part depends on its own values through others.
     pub(super) fn is_in_cycle(&self, part: usize) -> bool {
         self.leads_to(&self.children[part], part)
     }
 
-    /// Whether a way leads from one part to the other through a third, so that the two as one would
-    /// need their own values.
+    /// Whether a path leads from one part to the other through a third, so that the two combined
+    /// would be in a cycle.
     pub(super) fn would_cycle(&self, a: usize, b: usize) -> bool {
         [(a, b), (b, a)].into_iter().any(|(start, end)| {
             let others = self.children[start].iter().filter(|&&part| part != end);

@@ -1,21 +1,21 @@
-//! Looking for the parts.
+//! The search for parts.
 
 use corsac_ir::NodeId;
 
 use super::part::{Part, Relations};
 use super::{Device, PlacementError, Program, devices};
 
-/// How long things take, in seconds.
+/// Durations of calls and transfers.
 #[derive(Clone, Debug)]
 pub struct Times {
-    /// How long each node of the program takes, in the order of the graph.
+    /// Duration of each node of the program in seconds, in the order of the graph.
     seconds: Vec<f64>,
-    /// How fast values move between devices.
+    /// Transfer rate between devices.
     bytes_per_second: f64,
 }
 
 impl Times {
-    /// `seconds` says how long calls take.
+    /// Durations, where `seconds` returns that of a call.
     #[must_use]
     pub fn of(
         program: &Program<'_>,
@@ -35,7 +35,7 @@ impl Times {
         }
     }
 
-    /// The longest way through a part.
+    /// The duration of the longest path through a part.
     fn of_part(&self, program: &Program<'_>, part: &Part) -> f64 {
         let mut up_to = vec![0.0_f64; self.seconds.len()];
         let mut longest = 0.0_f64;
@@ -48,7 +48,8 @@ impl Times {
         longest
     }
 
-    /// Moving to a part what it uses of another one; nothing, if both are on the same devices.
+    /// The duration of moving the values of one part that another uses; zero if both are on the
+    /// same devices.
     fn between(&self, program: &Program<'_>, parent: &Part, child: &Part) -> f64 {
         if !parent.devices.is_empty() && parent.devices == child.devices {
             return 0.0;
@@ -61,8 +62,8 @@ impl Times {
         bytes as f64 / self.bytes_per_second
     }
 
-    /// The longest way through all parts, moving values included; infinite if parts need each other's
-    /// values in a circle.
+    /// The duration of the longest path through all parts, transfers included; infinite if there is
+    /// a cycle of parts.
     pub(super) fn of_all(
         &self,
         program: &Program<'_>,
@@ -83,7 +84,7 @@ impl Times {
         up_to.into_iter().fold(0.0, f64::max)
     }
 
-    /// With the parts put on devices anew; infinite, if they do not fit.
+    /// The duration of all parts after a new assignment to devices; infinite if they do not fit.
     fn on_new_devices(
         &self,
         program: &Program<'_>,
@@ -106,7 +107,7 @@ pub(super) fn by_size(
 ) -> Result<Vec<Part>, PlacementError> {
     let mut free = devices.to_vec();
     let mut parts: Vec<Part> = Vec::new();
-    // Which part is being filled, and how many bytes its device has left.
+    // The part being filled, and the bytes left on its device.
     let mut filled: Option<(usize, i64)> = None;
     for call in program.calls() {
         if parts.len() > devices.len() {
@@ -188,7 +189,7 @@ pub(super) fn by_cost(program: &Program<'_>, devices: &[Device], times: &Times) 
     parts
 }
 
-/// The parts with two of them as one, which comes last.
+/// The parts with two of them combined into one, which comes last.
 fn combined(program: &Program<'_>, parts: &[Part], i: usize, j: usize) -> Vec<Part> {
     let others = parts.iter().enumerate();
     let others = others.filter(|&(at, _)| at != i && at != j);
@@ -236,7 +237,7 @@ pub(super) fn by_exchange(
     Ok(parts)
 }
 
-/// Moves a call to another part, and its partner there, if it has one, the other way.
+/// Moves a call to another part, and its partner there, if there is one, the other way.
 fn exchange(
     program: &Program<'_>,
     parts: &mut [Part],

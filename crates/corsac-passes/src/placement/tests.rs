@@ -1,4 +1,4 @@
-//! Programs on devices, against what can be worked out by hand, and against all that is possible.
+//! Placements, compared with results worked out by hand, and with all possible ones.
 
 use corsac_ir::{Arg, Graph, NodeId};
 use corsac_testkit::{chain, parse};
@@ -44,7 +44,7 @@ fn devices_are_filled_in_order() {
     // `a` needs 20 bytes, its own and those of `x`; `c` needs 20 where there is no `x`.
     let parts = by_size(&program, &devices(&[35, 100])).expect("there is room");
     assert_eq!(shown(&graph, &parts), ["x a b on [0]", "x c d on [1]"]);
-    // What is left when all devices have a part goes where there is room.
+    // Calls left when all devices have a part go where there is room.
     let parts = by_size(&program, &devices(&[25, 35])).expect_err("too little");
     assert_eq!(parts, PlacementError::NoDevice);
     let parts = by_size(&program, &devices(&[25, 90])).expect("there is room");
@@ -58,7 +58,7 @@ fn parts_are_combined_as_long_as_that_saves_time() {
     let graph = parse(DIAMOND);
     let program = Program::of(&graph, |_| TEN);
     let times = Times::of(&program, 1.0, |_| 1.0);
-    // Moving anything takes ten seconds: all that fits goes together.
+    // Moving a value takes ten seconds: everything that fits goes together.
     let parts = by_cost(&program, &devices(&[1000, 1000]), &times);
     assert_eq!(shown(&graph, &parts), ["x a b c d on [0]"]);
     // Three values fit on a device, and one has to be moved.
@@ -68,7 +68,7 @@ fn parts_are_combined_as_long_as_that_saves_time() {
     }
 }
 
-/// The time of the best way to put calls into two parts is that of what is found, for small programs.
+/// For small programs, the time found equals that of the best assignment of calls to two parts.
 #[test]
 fn exchange_finds_what_is_best_on_small_programs() {
     let graph = parse(DIAMOND);
@@ -158,8 +158,8 @@ fn embeddings_have_devices_of_their_own() {
     );
 }
 
-/// Every call of a random program is in one part, parts fit on their devices, and none needs its own
-/// values by way of others.
+/// Every call of a random program is in one part, parts fit on their devices, and there are no
+/// cycles of parts.
 #[test]
 fn placements_of_random_programs_hold() {
     let mut state = 7_u64;
@@ -222,7 +222,7 @@ fn placements_of_random_programs_hold() {
     }
 }
 
-/// The limit is far above what it takes, and far below what a search that forgets its limits would.
+/// The time limit is far above the time it takes, and far below that of an unbounded search.
 #[test]
 fn a_hundred_calls_are_placed_by_cost() {
     let graph = chain(100);

@@ -1,11 +1,11 @@
-//! Which products are merged, and into what.
+//! Merged products, and refusals.
 
 use corsac_ops::Unhosted;
 
 use super::*;
 use crate::tensors::TensorFact;
 
-/// Two products with `w`, and what `between` puts between them.
+/// Two products with `w`, and the nodes that `between` puts between them.
 fn program(between: impl FnOnce(&mut Graph, NodeId, NodeId)) -> (Graph, [NodeId; 5]) {
     let mut graph = Graph::new();
     let x = graph.placeholder("x").unwrap();

@@ -10,17 +10,17 @@ use corsac_ops::{
 use super::{Refusal, first_argument};
 use crate::no_ops::called;
 
-/// What is called instead.
+/// The in-place form of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// A method.
     Method(&'static str),
     /// A function, by qualified name.
     Function(String),
-    /// Nothing: the second argument is copied into a view of the first, which takes the place of
-    /// the result.
+    /// None: the second argument is copied into a view of the first, and the first takes the place
+    /// of the result.
     IntoView {
-        /// The function that gives the view.
+        /// The function that makes the view.
         view: String,
     },
 }
@@ -28,7 +28,7 @@ pub(super) enum Form {
 /// The function that copies into a view.
 pub(super) const COPY: &str = "torch.ops.aten.copy_.default";
 
-/// Arguments that take the place of those that are there.
+/// Arguments that replace those of the call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rewritten {
     pub(super) args: ThinVec<Arg>,
@@ -38,7 +38,7 @@ pub(super) struct Rewritten {
 impl Eq for Rewritten {}
 
 impl Rewritten {
-    /// With the keywords as symbols of `graph`.
+    /// The arguments with keywords as symbols of `graph`.
     pub(super) fn interned(&self, graph: &mut Graph) -> (ThinVec<Arg>, ThinVec<(Symbol, Arg)>) {
         let kwargs = self.kwargs.iter();
         let kwargs = kwargs.map(|(key, value)| (graph.intern(key), value.clone()));
@@ -46,14 +46,14 @@ impl Rewritten {
     }
 }
 
-/// How a call changes.
+/// The change of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
-    /// What is overwritten.
+    /// The value to overwrite.
     pub(super) input: NodeId,
-    /// What is called.
+    /// The in-place form to call.
     pub(super) form: Form,
-    /// With what, if with something else.
+    /// The new arguments, if they change.
     pub(super) arguments: Option<Rewritten>,
     /// See [`InPlace::keeps_type`].
     pub(super) keeps_type: bool,
@@ -61,12 +61,12 @@ pub(super) struct Change {
     pub(super) elementwise: bool,
     /// See [`InPlace::commutes`].
     commutes: bool,
-    /// Whether the second argument is overwritten, and takes the place of the first.
+    /// Whether the second argument is overwritten, and swapped with the first.
     pub(super) swapped: bool,
 }
 
 impl Change {
-    /// The same with the second of two arguments overwritten, if that gives the same elements.
+    /// The same with the second of two arguments overwritten, if the result is the same.
     pub(super) fn of_second(&self, node: Node<'_>) -> Option<Self> {
         let ([first @ Arg::Node(a), second @ Arg::Node(b)], []) = (node.args(), node.kwargs())
         else {
@@ -79,14 +79,14 @@ impl Change {
                 kwargs: Vec::new(),
             }),
             swapped: true,
-            // Which of the two is a number, or the smaller one, is for the types to say.
+            // The types decide which of the two is a number, or is broadcast.
             keeps_type: false,
             ..self.clone()
         })
     }
 }
 
-/// The in-place form of `node`; `None` if what it calls has none.
+/// The in-place form of `node`; `None` if its target has none.
 pub(super) fn form_of(
     graph: &Graph,
     host: &dyn Host,
@@ -163,7 +163,7 @@ fn augmented(own: &str) -> Option<(&'static str, &'static str)> {
 }
 
 fn of_operator(node: Node<'_>, form: InPlace, augmented: &str) -> Result<Change, Refusal> {
-    // Whether the first operand is a tensor at all is for its type to say.
+    // The type of the first operand decides whether it is a tensor at all.
     let input = first_argument(node.args(), None).ok_or(Refusal::Arguments)?;
     Ok(Change {
         input,

@@ -1,4 +1,4 @@
-//! Until when values are looked at.
+//! Live ranges of values.
 
 use corsac_ir::{EntityId, Graph, NodeId};
 use corsac_ops::ClassId;
@@ -6,8 +6,8 @@ use corsac_ops::ClassId;
 use crate::analysis::Analysis;
 use crate::common_subexpressions::returned;
 
-/// The last use of every set of values that may share storage. Sets are joined while operators come
-/// to share storage with their inputs.
+/// The last use of every set of values that may share storage. Sets are joined as operators come to
+/// share storage with their inputs.
 pub(super) struct Lifetimes {
     /// By node: another one of the same set, or itself.
     parent: Vec<u32>,
@@ -29,7 +29,7 @@ impl Lifetimes {
             let class = analysis.classes.class(node).index() as u32;
             lifetimes.parent[node.index()] = class;
         }
-        // A sum of lists holds what they hold, whether or not somebody takes it apart.
+        // A sum of lists holds the items of both, whether or not they are taken out of it.
         for (place, effects) in analysis.special() {
             let node = analysis.nodes[place as usize];
             if effects.concatenates && !analysis.classes.is_single(node) {
@@ -50,18 +50,18 @@ impl Lifetimes {
         lifetimes
     }
 
-    /// The place of the last node that uses `value` or what may share storage with it.
+    /// The last node that uses `value` or a value that may share storage with it, with its place.
     pub(super) fn last_use(&mut self, value: NodeId) -> (u32, Option<NodeId>) {
         let set = self.find(value.index());
         self.last_use[set]
     }
 
-    /// Whether something that is not part of the program may look at `value`.
+    /// Whether `value` may be reachable from outside the program.
     pub(super) fn is_outside(&mut self, value: NodeId) -> bool {
         self.find(value.index()) == ClassId::OUTSIDE.index()
     }
 
-    /// Whether the caller gets `value` or what may share storage with it.
+    /// Whether the caller gets `value` or a value that may share storage with it.
     pub(super) fn is_returned(&mut self, value: NodeId) -> bool {
         let set = self.find(value.index());
         self.returned[set]
@@ -72,7 +72,7 @@ impl Lifetimes {
         self.find(a.index()) == self.find(b.index())
     }
 
-    /// From now on the two values are one.
+    /// Joins the sets of two values.
     pub(super) fn join(&mut self, a: NodeId, b: NodeId) {
         self.union(a.index(), b.index());
     }
@@ -88,7 +88,7 @@ impl Lifetimes {
 
     fn union(&mut self, a: usize, b: usize) {
         let (a, b) = (self.find(a), self.find(b));
-        // The smaller entry stands for the set, so that the outside is its own.
+        // The smaller entry represents the set, so that the outside represents its own.
         let (low, high) = (a.min(b), a.max(b));
         if low == high {
             return;

@@ -6,14 +6,14 @@ use smallvec::SmallVec;
 
 use super::rule::Literal;
 
-/// An argument as a call gives it.
+/// An argument as it is passed in a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Given<'g> {
     /// One argument.
     One(&'g Arg),
     /// Several arguments where one list could stand.
     Many(&'g [Arg]),
-    /// What is passed where nothing is said.
+    /// The default value of a parameter, where no argument is given.
     Default(DefaultValue),
     /// The value of a node.
     Node(NodeId),
@@ -105,14 +105,14 @@ impl<'g> Given<'g> {
 #[derive(Debug, Default)]
 pub(crate) struct Arguments<'g> {
     pub(crate) by_position: SmallVec<[Option<Given<'g>>; 6]>,
-    /// Of an operator without signature.
+    /// Keyword arguments of an operator without signature.
     pub(crate) keywords: SmallVec<[(&'g str, Given<'g>); 2]>,
     pub(crate) signature: Option<&'static Signature>,
 }
 
 impl<'g> Arguments<'g> {
-    /// The arguments of `node`, which calls an operator with this signature; `None` where it calls
-    /// it in a way that the signature does not know.
+    /// The arguments of `node`, which calls an operator with this signature; `None` where the call
+    /// does not fit the signature.
     pub(crate) fn of(
         node: Node<'g>,
         signature: Option<&'static Signature>,
@@ -122,7 +122,7 @@ impl<'g> Arguments<'g> {
         Self::of_call(node.graph(), args, kwargs, signature, spelling)
     }
 
-    /// The same of a call that need not be in the graph, which has its strings.
+    /// The same for a call that need not be in the graph, but whose strings are.
     pub(crate) fn of_call(
         graph: &'g Graph,
         args: &'g [Arg],
@@ -149,7 +149,7 @@ impl<'g> Arguments<'g> {
         let positional = spelling.unwrap_or(signature);
         for (at, arg) in args.iter().enumerate() {
             let parameter: &Parameter = positional.parameters.get(at)?;
-            // A parameter that only this spelling has changes nothing in the result.
+            // A parameter that only this spelling has does not change the result.
             if let Some(place) = signature.position(parameter.name) {
                 let is_list = args.len() == at + 1 && !matches!(arg, Arg::Int(_) | Arg::Node(_));
                 if parameter.variadic && !is_list {
@@ -179,7 +179,7 @@ impl<'g> Arguments<'g> {
         Some(arguments)
     }
 
-    /// Whether the argument at `place` is left out, or is what would be passed then.
+    /// Whether the argument at `place` is left out, or equals the default.
     pub(crate) fn is_default(&self, graph: &Graph, place: usize) -> bool {
         let Some(given) = self.by_position.get(place).copied().flatten() else {
             return true;

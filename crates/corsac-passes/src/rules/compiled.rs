@@ -1,4 +1,4 @@
-//! Rules made ready to be searched for, many at once.
+//! Rules compiled for searching, many at once.
 
 use corsac_ops::signature::Signature;
 use rustc_hash::FxHashMap;
@@ -102,7 +102,7 @@ impl RuleSet {
         self.operators.keys().any(|name| name.starts_with("nn."))
     }
 
-    /// What new nodes may call, each once.
+    /// The callees of new nodes, each once.
     #[must_use]
     pub fn callees(&self) -> Vec<&Callee> {
         let mut seen = rustc_hash::FxHashSet::default();
@@ -152,7 +152,7 @@ fn compile(pattern: &Pattern, operators: &mut FxHashMap<String, OperatorId>) -> 
     }
 }
 
-/// Classes of modules go by the name that they have in `torch.nn`: `nn.Dropout`.
+/// Shortens the names of module classes in `torch.nn`: `nn.Dropout`.
 fn own_name(name: &str) -> String {
     let class = name.strip_prefix("torch.nn.");
     let is_class = |class: &&str| class.starts_with(|c: char| c.is_ascii_uppercase());
@@ -170,12 +170,12 @@ fn items(items: &[Item], operators: &mut FxHashMap<String, OperatorId>) -> Vec<M
     items.iter().map(compile).collect()
 }
 
-/// What is known of the target of a call, for a search.
+/// The operator that a call has as its target, for a search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operator {
     pub(crate) id: OperatorId,
     pub(crate) signature: Option<&'static Signature>,
-    /// Where this spelling passes arguments in another order.
+    /// The signature of this spelling, where it passes arguments in another order.
     pub(crate) spelling: Option<&'static Signature>,
     /// Whether it is a class of modules, whose settings are arguments by keyword.
     pub(crate) is_module: bool,

@@ -1,4 +1,4 @@
-//! Whether the conditions of a rule hold at a match, and what its computed values are.
+//! Evaluation of the conditions and computed values of a rule at a match.
 
 use corsac_ir::{Arg, Graph, NodeId};
 use thin_vec::ThinVec;
@@ -10,7 +10,7 @@ use super::search::Found;
 use super::sizes::Sizes;
 use crate::tensors::TensorFacts;
 
-/// A match with what is known around it.
+/// A match with its graph, facts and rule.
 pub(crate) struct Context<'a, 'g> {
     pub(crate) graph: &'g Graph,
     pub(crate) facts: &'a TensorFacts,
@@ -23,7 +23,7 @@ type Why = String;
 
 impl Context<'_, '_> {
     /// Whether the arguments are of the kinds that the rule is about: where a rule asks for a
-    /// number and there is a tensor, its pattern does not match.
+    /// number and the argument is a tensor, its pattern does not match.
     pub(crate) fn has_kinds(&self) -> bool {
         self.rule
             .conditions
@@ -43,10 +43,10 @@ impl Context<'_, '_> {
             })
     }
 
-    /// That all conditions hold but those that the host must answer.
+    /// Checks all conditions but those that the host decides.
     ///
     /// # Errors
-    /// Which one does not, in words.
+    /// The condition that does not hold, in words.
     pub(crate) fn check(&self) -> Result<(), Why> {
         for condition in &self.rule.conditions {
             match condition {
@@ -133,7 +133,8 @@ impl Context<'_, '_> {
             Predicate::Sizes => match self.operand(first)? {
                 Arg::Int(_) => true,
                 Arg::Node(node) => Sizes::of_node(self.graph, node).is_some(),
-                // `x.view(n)`: one argument is a list of one, and may be all sizes, or a type.
+                // `x.view(n)`: one argument is a list of one item, which may be all sizes, or a
+                // type.
                 Arg::List(items) | Arg::Tuple(items) => match &items[..] {
                     [Arg::Node(node)] => Sizes::of_node(self.graph, *node).is_some(),
                     items => items
@@ -189,7 +190,7 @@ impl Context<'_, '_> {
             Predicate::PowerOfTwo => {
                 let value = number(&self.operand(first)?);
                 value.is_some_and(|value| {
-                    // Within what a half-precision reciprocal holds as a normal number.
+                    // The reciprocal must be a normal number in half precision.
                     let exact = value.abs().log2();
                     value.is_finite() && value != 0.0 && exact.fract() == 0.0 && exact.abs() <= 14.0
                 })
@@ -229,7 +230,7 @@ impl Context<'_, '_> {
         known.ok_or_else(|| format!("the shape of {} is not known", self.show(operand)))
     }
 
-    /// An operand as a reader of the graph knows it.
+    /// An operand as text, for messages.
     fn show(&self, operand: &Operand) -> String {
         if let Some(node) = self.node(operand)
             && self.graph.contains(node)
@@ -266,7 +267,7 @@ impl Context<'_, '_> {
         }
     }
 
-    /// What a value is at this match, as an argument in the graph.
+    /// The value at this match, as an argument in the graph.
     ///
     /// # Errors
     /// If it cannot be computed, or is a new node.
@@ -434,7 +435,7 @@ fn given(graph: &Graph, given: Given<'_>) -> Result<Arg, Why> {
     }
 }
 
-/// A literal as an argument. Strings have been interned before.
+/// A literal as an argument. Strings must have been interned before.
 fn of_literal(graph: &Graph, literal: &Literal) -> Result<Arg, Why> {
     Ok(match literal {
         Literal::None => Arg::None,

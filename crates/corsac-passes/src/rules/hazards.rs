@@ -1,5 +1,5 @@
-//! Whether a value may be computed at another place, or be another tensor: what is written to
-//! where, and what the caller gets.
+//! Whether a value may be computed at another place, or be another tensor: the places of writes,
+//! and the values that the caller gets.
 
 use corsac_ir::{Graph, NodeId, SecondaryMap};
 use corsac_ops::{ClassId, Effects};
@@ -11,13 +11,13 @@ use crate::tensors::TensorFacts;
 /// Places in the program, counted from one.
 type Place = u32;
 
-/// What is written to where, kept up to date while the graph is rewritten.
+/// The places of writes, kept up to date while the graph is rewritten.
 pub(crate) struct Hazards {
     place: SecondaryMap<NodeId, Place>,
     class: SecondaryMap<NodeId, u32>,
-    /// By class: where it is written to, ascending.
+    /// By class: the places where it is written to, ascending.
     writes: Vec<Vec<Place>>,
-    /// After which a call may compute something else, ascending.
+    /// Places of barriers, after which a call may have another result, ascending.
     barriers: Vec<Place>,
     /// By class: whether the caller gets a value of it.
     returned: Vec<bool>,
@@ -72,7 +72,7 @@ impl Hazards {
         self.shares.set(node, !effects.aliases.is_empty());
     }
 
-    /// Whether a node only computes a value of its arguments, and of parameters and buffers.
+    /// Whether a node only computes a value from its arguments, and from parameters and buffers.
     pub(crate) fn is_pure(&self, node: NodeId) -> bool {
         !self.impure[node]
     }
@@ -82,8 +82,8 @@ impl Hazards {
         self.reads_state[node]
     }
 
-    /// Whether a parameter, a buffer or an input is written to after the place of `first` and before
-    /// the one of `last`.
+    /// Whether a parameter, a buffer or an input is written to between the places of `first` and
+    /// `last`.
     pub(crate) fn state_written_between(&self, first: NodeId, last: NodeId) -> bool {
         let writes = &self.writes[ClassId::OUTSIDE.index()];
         let after = writes.partition_point(|&place| place <= self.place[first]);
@@ -102,8 +102,7 @@ impl Hazards {
         writes.last().copied().unwrap_or(0)
     }
 
-    /// Whether something in `inputs` is written to after the place of `first` and before the one
-    /// of `last`.
+    /// The first of `inputs` that is written to between the places of `first` and `last`, if any.
     pub(crate) fn written_between(
         &self,
         inputs: impl IntoIterator<Item = NodeId>,
@@ -120,7 +119,7 @@ impl Hazards {
             .find(|&input| within(&self.writes[self.class[input] as usize]))
     }
 
-    /// Whether a call between the two may change what a call after it computes.
+    /// Whether there is a barrier between the two, after which calls may have other results.
     pub(crate) fn barrier_between(&self, first: NodeId, last: NodeId) -> bool {
         let (first, last) = (self.place[first], self.place[last]);
         let after = self.barriers.partition_point(|&place| place <= first);
@@ -137,13 +136,13 @@ impl Hazards {
         self.last_write(node) > 0
     }
 
-    /// How many calls come before `node`, or are it, after which a call may compute something else.
+    /// Number of barriers up to and including `node`.
     pub(crate) fn barriers_before(&self, node: NodeId) -> usize {
         let place = self.place[node];
         self.barriers.partition_point(|&barrier| barrier <= place)
     }
 
-    /// Whether the caller gets the value of `node`, or something that shares storage with it.
+    /// Whether the caller gets the value of `node`, or one that shares storage with it.
     pub(crate) fn is_returned(&self, node: NodeId) -> bool {
         self.returned[self.class[node] as usize]
     }
@@ -153,7 +152,7 @@ impl Hazards {
         self.class[node] as usize == ClassId::OUTSIDE.index()
     }
 
-    /// A new node at the place of `root`, with a class of its own.
+    /// Adds a new node at the place of `root`, with a class of its own.
     pub(crate) fn add(&mut self, node: NodeId, root: NodeId) {
         self.place.set(node, self.place[root]);
         self.class.set(node, self.writes.len() as u32);
@@ -161,17 +160,17 @@ impl Hazards {
         self.returned.push(false);
     }
 
-    /// Says that a new node calls a module.
+    /// Records that a new node calls a module, which reads parameters or buffers.
     pub(crate) fn set_reads_state(&mut self, node: NodeId) {
         self.reads_state.set(node, true);
     }
 
-    /// Says that the value of a new node comes from outside the program.
+    /// Records that the value of a new node comes from outside the program.
     pub(crate) fn set_outside(&mut self, node: NodeId) {
         self.class.set(node, ClassId::OUTSIDE.index() as u32);
     }
 
-    /// A node, new or not, takes the place of `root`: from then on it is where `root` was.
+    /// Replaces `root` by a node, new or not, which takes over its place.
     pub(crate) fn replace(&mut self, root: NodeId, new: NodeId, is_new: bool) {
         if is_new {
             self.class.set(new, self.class[root]);
@@ -182,7 +181,7 @@ impl Hazards {
         }
     }
 
-    /// Says that the value of a new node may share storage with others, and be `like` one of them.
+    /// Records that the value of a new node may share storage with others, such as `like`.
     pub(crate) fn set_shares(&mut self, node: NodeId, like: Option<NodeId>) {
         self.shares.set(node, true);
         if let Some(like) = like {

@@ -1,5 +1,5 @@
-//! Which rules may match at a node: a discrimination tree over the operator of the node and what
-//! its first operands are, shared by all rules.
+//! Finds the rules that may match at a node: a discrimination tree over the operator of the node
+//! and the kinds of its first operands, shared by all rules.
 //!
 //! Looking a node up takes a few hash look-ups, however many rules there are; the rules found are
 //! then tried one by one ([`super::search`]). Reference: J. Christian, "Flatterms, discrimination
@@ -11,10 +11,10 @@ use rustc_hash::FxHashMap;
 use super::compiled::{Compiled, Matcher, OperatorId};
 use super::rule::Key;
 
-/// How many operands the tree looks at.
+/// Number of operands that the tree distinguishes.
 pub(crate) const OPERANDS: usize = 3;
 
-/// What an operand is, as far as the tree looks.
+/// The kind of an operand, as far as the tree distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Shape {
     /// The value of a node that calls an operator which some rule mentions.
@@ -30,7 +30,7 @@ struct Branch {
     by_operator: FxHashMap<OperatorId, u32>,
     literal: Option<u32>,
     any: Option<u32>,
-    /// At the leaves.
+    /// The rules that end here, at leaves.
     rules: Vec<u32>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Index {
     branches: Vec<Branch>,
 }
 
-/// What a pattern wants of an operand.
+/// The kinds of operand that a pattern accepts.
 #[derive(Clone, Debug)]
 enum Wanted {
     Operators(Vec<OperatorId>),

@@ -8,15 +8,15 @@
 //! ```
 //!
 //! A [`RuleSet`] compiles rules into one matcher, and a [`Session`] applies them to a graph: every
-//! node is looked at once, and again only where a rewrite could have enabled a rule, so that time
+//! node is visited once, and again only where a rewrite could have enabled a rule, so that time
 //! grows with the graph and the rewrites, and hardly with the number of rules.
 //!
-//! Operators go by identity, not by spelling: a pattern `add(?x, ?y)` matches `torch.add`,
+//! Operators match by identity, not by spelling: a pattern `add(?x, ?y)` matches `torch.add`,
 //! `operator.add`, `Tensor.add` and `torch.ops.aten.add.Tensor`, with arguments by position or
 //! keyword ([`corsac_ops::operator_name`], [`corsac_ops::signature`]).
 //!
-//! A rewrite is made only where nobody can see a difference in what is written to and which values
-//! share storage; where a pattern matches and a rule is not applied, the [`Site`] says why.
+//! A rewrite is made only where it makes no observable difference in writes and in shared storage;
+//! where a pattern matches and a rule is not applied, the [`Site`] has the reason.
 //!
 //! ```
 //! use corsac_ir::Graph;
@@ -122,7 +122,7 @@ pub struct Rewrite<'r> {
 }
 
 impl<'r> Rewrite<'r> {
-    /// A pass that reports call `name`.
+    /// A pass with this name in reports.
     #[must_use]
     pub fn new(name: &'static str, set: Cow<'r, RuleSet>) -> Self {
         Self { name, set }

@@ -1,7 +1,7 @@
 //! The text form of rules, one on a line.
 //!
 //! ```text
-//! rules      = { [ rule ] [ "#" comment ] newline } ;   a line that begins with blanks goes on
+//! rules      = { [ rule ] [ "#" comment ] newline } ;  leading blanks continue the line before
 //! rule       = [ name ":" ] pattern { ";" pattern } ( "=>" | "<=>" ) value { ";" value }
 //!              [ "if" condition { "and" condition } ] ;  both sides of "<=>" are patterns and values
 //! pattern    = "?" name [ ":" pattern ] | "_" | literal | call | "[" items "]" ;
@@ -25,23 +25,23 @@ use super::rule::{Call, Condition, Pattern, Replacement, Rule, Value, Var};
 /// Patterns and values nest no deeper than this.
 const MAX_DEPTH: usize = 64;
 
-/// Why a text is no rule.
+/// A syntax error in the text of rules.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}, column {column}: {message}")]
 pub struct RuleError {
-    /// Counted from 1.
+    /// Line, counted from 1.
     pub line: usize,
-    /// In characters, counted from 1.
+    /// Column in characters, counted from 1.
     pub column: usize,
-    /// What was expected, and what came.
+    /// Description of the error: the expected and the actual text.
     pub message: String,
 }
 
-/// Reads rules, one on a line. A line that begins with blanks goes on with the rule before it;
-/// `#` begins a comment. Rules without a name are called after their line.
+/// Parses rules, one on a line. A line that begins with blanks continues the rule before it; `#`
+/// begins a comment. Rules without a name are named after their line.
 ///
 /// # Errors
-/// [`RuleError`] with the place and what was expected there.
+/// [`RuleError`] with the place and the expected text.
 pub fn parse(text: &str) -> Result<Vec<Rule>, RuleError> {
     let mut rules = Vec::new();
     let mut parser = Parser::new(text);
@@ -66,7 +66,7 @@ struct Parser<'t> {
     in_index: bool,
 }
 
-/// What stands between brackets behind a value: `x[0]` or `x[0,]`.
+/// The indices in brackets behind a value: `x[0]` or `x[0,]`.
 enum Indices<T> {
     One(T),
     Many(Vec<T>),
@@ -118,7 +118,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Skips blanks and comments, and the end of a line where the next one goes on.
+    /// Skips blanks and comments, and the end of a line that the next one continues.
     fn skip(&mut self) {
         loop {
             let rest = self.rest();
@@ -331,8 +331,8 @@ impl<'t> Parser<'t> {
         Ok(conditions)
     }
 
-    /// The other direction of `left <=> right if conditions`: what was read as a result is read
-    /// as a pattern, and the other way round.
+    /// Reads the other direction of `left <=> right if conditions`: the right side as a pattern,
+    /// and the left side as a result.
     fn reversed(&mut self, name: String, left: usize, right: usize) -> Parsed<Rule> {
         (self.variables, self.calls) = (Vec::new(), Vec::new());
         self.modules.clear();
@@ -375,7 +375,7 @@ fn is_call(pattern: &Pattern) -> bool {
     }
 }
 
-/// The operator that a name in a pattern stands for: any spelling of it will do.
+/// The operator that a name in a pattern stands for, in any of its spellings.
 fn operator(name: &str) -> String {
     let by_spelling = corsac_ops::operator_name(corsac_ir::Op::CallFunction, name);
     let by_name = || {
@@ -385,7 +385,7 @@ fn operator(name: &str) -> String {
     by_spelling.or_else(by_name).unwrap_or(name).to_owned()
 }
 
-/// The function that a name in a result stands for: one without a dot is an operator of torch.
+/// The function that a name in a result stands for: a name without a dot is an operator of torch.
 fn spelled(name: &str) -> String {
     if name.contains('.') {
         return name.to_owned();

@@ -1,4 +1,4 @@
-//! What a rule is made of: pattern, condition, result.
+//! Rules as data: pattern, condition, result.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use corsac_ops::signature::Default as DefaultValue;
 pub struct Var(pub(crate) u16);
 
 impl Var {
-    /// For dense tables.
+    /// The index, for dense tables.
     #[must_use]
     pub fn index(self) -> usize {
         usize::from(self.0)
@@ -82,7 +82,7 @@ impl fmt::Display for Literal {
     }
 }
 
-/// Which parameter an argument of a pattern is for.
+/// The parameter that an argument of a pattern is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     /// The parameter at this place of the operator's signature, or the argument at this place
@@ -92,7 +92,7 @@ pub enum Key {
     Keyword(String),
 }
 
-/// What is looked for.
+/// The pattern of a rule, or a part of it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pattern {
     /// `?x`: anything; the same thing wherever the variable is repeated.
@@ -102,10 +102,10 @@ pub enum Pattern {
     /// `add|sub(?x, ?y)`: a call of one of these operators. Parameters that are not mentioned
     /// have their default values.
     Call {
-        /// Names of operators, as [`corsac_ops::operator_name`] has them, or qualified names of
-        /// functions that are none.
+        /// Names of operators, as in [`corsac_ops::operator_name`], or qualified names of functions
+        /// that are not operators.
         operators: Vec<String>,
-        /// What is passed, by parameter.
+        /// Patterns of arguments, by parameter.
         arguments: Vec<(Key, Pattern)>,
     },
     /// `?y:relu(?x)`: a pattern whose value has a name.
@@ -114,7 +114,7 @@ pub enum Pattern {
     OfModule(Var, Box<Pattern>),
     /// `[?x, 1, *?rest]`: a list or tuple, item by item.
     Sequence(Vec<Item>),
-    /// The indices in `x[?i, 1:]`: a tuple, item by item; a list means something else there.
+    /// The indices in `x[?i, 1:]`: a tuple, item by item; a list has another meaning there.
     Tuple(Vec<Item>),
     /// `?a:?b:?c` in an index: a slice by its start, end and step.
     Slice(Box<[Pattern; 3]>),
@@ -129,7 +129,7 @@ pub enum Item {
     Many(Var),
 }
 
-/// What a new node calls.
+/// The target of a new node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Callee {
     /// The function with this qualified name.
@@ -138,22 +138,22 @@ pub enum Callee {
     Method(String),
     /// A module.
     Module(Place),
-    /// Nothing: it reads an attribute.
+    /// None: the node reads an attribute.
     Attribute(Place),
 }
 
-/// Where a module or an attribute is.
+/// The place of a module or an attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The variable that names the module from which the path leads; the one that has the graph
-    /// where there is none.
+    /// The variable that names the module where the path starts; without one, it starts at the
+    /// module that has the graph.
     pub of: Option<Var>,
     /// The path; empty for the module itself.
     pub path: String,
 }
 
 impl Place {
-    /// The path from the module that has the graph, where the module that the variable stands for is
+    /// The path from the module that has the graph, if the module that the variable stands for is
     /// at `base`.
     pub(crate) fn from(&self, base: &str) -> String {
         match (base, self.path.as_str()) {
@@ -167,13 +167,13 @@ impl Place {
 /// A value of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// What a variable stands for.
+    /// The value of a variable.
     Variable(Var),
     /// A literal.
     Literal(Literal),
     /// The value of a new node: an index into [`Replacement::calls`].
     New(usize),
-    /// `$add(?a, ?b)`: something that is computed when the rule is applied.
+    /// `$add(?a, ?b)`: a value that is computed when the rule is applied.
     Computed(Function, Vec<Value>),
     /// A list; with `*?rest`, the items that the variable stands for.
     List(Vec<Value>),
@@ -188,7 +188,7 @@ pub enum Value {
 /// A new node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// What it calls.
+    /// The target of the node.
     pub callee: Callee,
     /// Positional arguments.
     pub args: Vec<Value>,
@@ -196,7 +196,7 @@ pub struct Call {
     pub kwargs: Vec<(String, Value)>,
 }
 
-/// What takes the place of the roots of a pattern.
+/// The replacement of the roots of a pattern.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replacement {
     /// New nodes, each after those that it uses.
@@ -206,7 +206,7 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// The modules and attributes of the module with the graph that new nodes name.
+    /// The paths of modules and attributes that new nodes name from the module that has the graph.
     pub fn places(&self) -> impl Iterator<Item = &str> {
         self.calls.iter().filter_map(|call| match &call.callee {
             Callee::Module(place) | Callee::Attribute(place) => {
@@ -231,8 +231,8 @@ impl Replacement {
     }
 }
 
-/// What can be computed from literals, shapes and types when a rule is applied. Undefined results
-/// (an overflow, an unknown shape) keep a rule from being applied.
+/// Functions of literals, shapes and types that are computed when a rule is applied. A rule is not
+/// applied if a result is undefined (an overflow, an unknown shape).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Function {
     /// `$add(a, b)`: the sum of two numbers; of two integers, an integer.
@@ -270,36 +270,36 @@ impl Function {
     ];
 }
 
-/// What must hold for a rule to be applied.
+/// A condition that must hold for a rule to be applied.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Condition {
     /// A fact about values, or its opposite.
     Holds {
-        /// Which one.
+        /// The fact.
         predicate: Predicate,
-        /// Of what.
+        /// The operands that it is about.
         operands: Vec<Operand>,
         /// Whether it must hold.
         expected: bool,
     },
     /// A comparison of two numbers.
     Compare(Operand, Comparison, Operand),
-    /// A question to the host, by the number that it gave.
+    /// A condition that the host decides, by the number that the host gave it.
     Host(usize),
 }
 
-/// What a condition speaks of.
+/// An operand of a condition.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operand {
     /// A value.
     Value(Value),
     /// `result`: the value that is replaced.
     Result,
-    /// A word that the predicate knows: `floating`, `float32`.
+    /// A word with a meaning for the predicate: `floating`, `float32`.
     Word(String),
 }
 
-/// How two numbers compare.
+/// A comparison of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     /// `==`
@@ -316,7 +316,7 @@ pub enum Comparison {
     GreaterOrEqual,
 }
 
-/// Facts that conditions may ask for.
+/// Facts that conditions may require.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Predicate {
     /// `same_dtype(a, b)`: two tensors are known to have the same element type.
@@ -334,14 +334,14 @@ pub enum Predicate {
     Number,
     /// `int(c)`: a literal integer.
     Int,
-    /// `sizes(s)`: sizes, given as a list, as one literal number, or as the value of a node that is known
-    /// to be one or several sizes: `x.shape`, `x.size(0) * 2`.
+    /// `sizes(s)`: sizes, given as a list, as one literal number, or as the value of a node that is
+    /// known to be one or several sizes: `x.shape`, `x.size(0) * 2`.
     Sizes,
     /// `node(x)`: the value of a node.
     Node,
     /// `single_use(x)`: a node with one user.
     SingleUse,
-    /// `identity(p)`: the permutation that changes nothing.
+    /// `identity(p)`: the identity permutation.
     Identity,
     /// `last(d, x)`: `d` is the last dimension of `x`: -1, its rank less one, or a list of that.
     Last,
@@ -378,18 +378,18 @@ impl Predicate {
 /// replacement takes the place of the roots.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// What reports call it.
+    /// Its name in reports.
     pub name: String,
     /// The names of the variables, without the question mark.
     pub variables: Vec<String>,
-    /// What is looked for: calls. All but the first use a value that the ones before mention.
+    /// The patterns, which are calls. All but the first use a value that the ones before mention.
     pub roots: Vec<Pattern>,
-    /// What must hold.
+    /// Conditions that must hold.
     pub conditions: Vec<Condition>,
-    /// What takes the place of the roots.
+    /// The replacement of the roots.
     pub replacement: Replacement,
-    /// The other direction, of a rule that goes both ways (`<=>`). Rewriting, which would not come
-    /// to an end, leaves it out; [`crate::saturate`] uses it.
+    /// The other direction of a rule that goes both ways (`<=>`). [`crate::saturate`] uses it;
+    /// rewriting, which would not terminate with it, does not.
     pub reverse: Option<Box<Rule>>,
 }
 
@@ -403,12 +403,12 @@ impl Rule {
         })
     }
 
-    /// The modules and attributes of the module with the graph that new nodes name.
+    /// The paths of modules and attributes that new nodes name from the module that has the graph.
     pub fn places(&self) -> impl Iterator<Item = &str> {
         self.replacement.places()
     }
 
-    /// How many calls lie on the longest path of the pattern.
+    /// Number of calls on the longest path of the pattern.
     pub(crate) fn depth(&self) -> usize {
         self.roots.iter().map(depth).max().unwrap_or(0)
     }
@@ -432,7 +432,7 @@ fn depth(pattern: &Pattern) -> usize {
     }
 }
 
-/// Whether an operator gives the same for its first two arguments in either order, to the last
+/// Whether an operator has the same result for its first two arguments in either order, to the last
 /// bit.
 #[must_use]
 pub fn is_commutative(operator: &str) -> bool {
@@ -460,7 +460,7 @@ pub(crate) fn same_value(a: &Arg, b: &Arg) -> bool {
         (Arg::Complex(a), Arg::Complex(b)) => {
             a.0.to_bits() == b.0.to_bits() && a.1.to_bits() == b.1.to_bits()
         }
-        // A list and a tuple say the same where sizes, dimensions or tensors are listed.
+        // A list and a tuple of sizes, dimensions or tensors have the same meaning.
         (Arg::Tuple(a) | Arg::List(a), Arg::Tuple(b) | Arg::List(b)) => {
             a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| same_value(a, b))
         }

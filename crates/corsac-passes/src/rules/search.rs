@@ -1,4 +1,4 @@
-//! Whether a rule matches at a node: backtracking over the orders of commutative operands and the
+//! Matching of a rule at a node: backtracking over the orders of commutative operands and the
 //! lengths of spliced sequences.
 
 use corsac_ir::{
@@ -16,15 +16,15 @@ use super::index::{OPERANDS, Shape};
 use super::rule::{Key, Var};
 use super::session::shares;
 
-/// Candidates for a second root are looked for among so many users.
+/// Maximum number of users among which candidates for a further root are searched.
 const USERS: usize = 64;
 
-/// Which operators the targets of a graph's calls are, for one set of rules.
+/// Operators of the targets of a graph's calls, for one set of rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Targets {
     functions: SecondaryMap<FunctionId, Option<Operator>>,
     methods: SecondaryMap<Symbol, Option<Operator>>,
-    /// By path.
+    /// Modules by path.
     modules: FxHashMap<Symbol, Module>,
 }
 
@@ -39,8 +39,8 @@ struct Module {
 }
 
 impl Targets {
-    /// Looks at all functions and methods that `graph` calls now. Those in `names` go by another
-    /// name than their qualified one.
+    /// Finds the operators of all functions and methods that `graph` calls now. Functions in
+    /// `names` have another name in rules than their qualified one.
     pub(crate) fn of(graph: &Graph, set: &RuleSet, names: &FxHashMap<FunctionId, String>) -> Self {
         let mut targets = Self::default();
         for (id, _) in graph.functions() {
@@ -58,7 +58,7 @@ impl Targets {
         targets
     }
 
-    /// Looks at the modules that `graph` calls, and that results may call, of classes that rules
+    /// Adds the modules that `graph` calls, or that results may call, of classes that rules
     /// mention: `nn.Dropout`.
     pub(crate) fn add_modules(
         &mut self,
@@ -78,7 +78,7 @@ impl Targets {
         self.add_modules_at(graph, set, host, &paths)
     }
 
-    /// Looks at the modules with these paths.
+    /// Adds the modules with these paths.
     pub(crate) fn add_modules_at(
         &mut self,
         graph: &mut Graph,
@@ -138,7 +138,7 @@ impl Targets {
         }
     }
 
-    /// Looks at a function that new nodes may call.
+    /// Adds a function that new nodes may call.
     pub(crate) fn set_function(&mut self, graph: &Graph, set: &RuleSet, id: FunctionId) {
         let found = operator(set, Op::CallFunction, graph.function_name(id));
         if self.functions.get(id).is_none() {
@@ -146,7 +146,7 @@ impl Targets {
         }
     }
 
-    /// Looks at a method that new nodes may call.
+    /// Adds a method that new nodes may call.
     pub(crate) fn set_method(&mut self, graph: &Graph, set: &RuleSet, name: Symbol) {
         let found = operator(set, Op::CallMethod, graph.text(name));
         self.methods.set(name, found);
@@ -164,14 +164,14 @@ impl Targets {
         self.modules.get(&path).is_none_or(|module| module.shares)
     }
 
-    /// Whether a module, whose class a rule mentions, is known to have None there.
+    /// Whether a module, whose class a rule mentions, is known to have None as the setting `name`.
     pub(crate) fn module_lacks(&self, graph: &Graph, path: Symbol, name: &str) -> bool {
         let settings = self.modules.get(&path).map(|module| &module.settings);
         let mut settings = settings.into_iter().flatten();
         settings.any(|(key, value)| graph.text(*key) == name && *value == Arg::None)
     }
 
-    /// The operator that a call of `target` is of, if a rule mentions it.
+    /// The operator of a call of `target`, if a rule mentions it.
     pub(crate) fn operator_of(&self, op: Op, target: Target) -> Option<&Operator> {
         match (op, target) {
             (Op::CallFunction, Target::Function(id)) => self.functions.get(id).as_ref(),
@@ -184,7 +184,7 @@ impl Targets {
     }
 }
 
-/// A setting as an argument; `None` for what is no literal.
+/// A setting as an argument; `None` if it is no literal.
 fn literal_arg(graph: &mut Graph, value: &Value) -> Result<Option<Arg>, GraphError> {
     Ok(Some(match value {
         Value::None => Arg::None,
@@ -204,7 +204,7 @@ fn literal_arg(graph: &mut Graph, value: &Value) -> Result<Option<Arg>, GraphErr
 }
 
 fn operator(set: &RuleSet, op: Op, target: &str) -> Option<Operator> {
-    // What is spelled like no operator goes by its qualified name.
+    // A function that is no operator matches by its qualified name.
     let is_function = op == Op::CallFunction;
     let name = corsac_ops::operator_name(op, target).or(is_function.then_some(target))?;
     let &id = set.operators.get(name)?;
@@ -219,7 +219,7 @@ fn operator(set: &RuleSet, op: Op, target: &str) -> Option<Operator> {
 /// A place where the pattern of a rule was found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Found<'g> {
-    /// What the variables stand for.
+    /// The values of the variables.
     pub(crate) bindings: SmallVec<[Option<Given<'g>>; 8]>,
     /// The nodes that the pattern's calls stand for, each once; the first root is the first.
     pub(crate) covered: SmallVec<[NodeId; 8]>,
@@ -235,12 +235,12 @@ pub(crate) struct Candidate<'g> {
     pub(crate) kwargs: &'g [(Symbol, Arg)],
 }
 
-/// What is searched: where values come from, and what uses them.
+/// The program that is searched: sources and users of values.
 pub(crate) trait Program<'g> {
-    /// The graph that has the strings.
+    /// The graph in which strings are interned.
     fn graph(&self) -> &'g Graph;
 
-    /// Call number `index` of those that give the value of `node`; `None` after the last one.
+    /// Call number `index` of those that compute the value of `node`; `None` after the last one.
     fn candidate(&self, node: NodeId, index: usize) -> Option<Candidate<'g>>;
 
     /// Nodes that use the value of `node`.
@@ -266,7 +266,7 @@ impl<'g, 'r: 'g> Program<'g> for Search<'g, 'r> {
         let targets = self.targets;
         let node = self.graph.node(node);
         let kwargs = match node.target() {
-            // A module's settings stand where a function has arguments by keyword.
+            // A module's settings match as keyword arguments of a function.
             Target::Name(path) if operator.is_module => {
                 if !node.kwargs().is_empty() {
                     return None;
@@ -293,14 +293,14 @@ enum Goal<'g, 'r> {
     Root(usize),
 }
 
-/// What is left to be found, innermost first.
+/// Goals that are left to be found, innermost first.
 struct Goals<'g, 'r, 'a> {
     goal: Goal<'g, 'r>,
     next: Option<&'a Goals<'g, 'r, 'a>>,
 }
 
 impl<'g> Search<'g, '_> {
-    /// What the operands of `node` are, as far as the index looks.
+    /// The kinds of the operands of `node`, as far as the index distinguishes.
     pub(crate) fn operands(&self, node: NodeId, operator: &Operator) -> Option<[Shape; OPERANDS]> {
         let view = self.graph.node(node);
         let arguments = Arguments::of(view, operator.signature, operator.spelling)?;
@@ -315,7 +315,7 @@ impl<'g> Search<'g, '_> {
     }
 }
 
-/// Finds a match of `rule` at `node` that `accept` takes.
+/// Finds a match of `rule` at `node` that `accept` accepts; returns whether there is one.
 pub(crate) fn find<'g, 'r, P: Program<'g>>(
     program: &P,
     rule: &'r Compiled,
@@ -458,7 +458,8 @@ impl<'g, 'r, P: Program<'g>> Attempt<'g, 'r, '_, P> {
             || commutative && self.operands(arguments, &given, true, next)
     }
 
-    /// Makes the last operands goals first, so that they are reached from left to right.
+    /// Pushes operands as goals from the last to the first, so that they are matched from left to
+    /// right.
     fn operands(
         &mut self,
         arguments: &'r [(Key, Matcher)],
@@ -532,7 +533,7 @@ impl<'g, 'r, P: Program<'g>> Attempt<'g, 'r, '_, P> {
         }
     }
 
-    /// Looks for a further root among the users of what is bound by now.
+    /// Searches for a further root among the users of the values that are bound so far.
     fn root(&mut self, number: usize, next: Option<&Goals<'g, 'r, '_>>) -> bool {
         let Some(matcher) = self.rule.roots.get(number) else {
             return self.solve(next);
@@ -562,7 +563,7 @@ impl<'g, 'r, P: Program<'g>> Attempt<'g, 'r, '_, P> {
         false
     }
 
-    /// A node that a variable in `matcher` stands for by now, and how many calls are above it.
+    /// A node that a variable in `matcher` is bound to so far, and the number of calls above it.
     fn anchor(&self, matcher: &Matcher) -> Option<(NodeId, usize)> {
         match matcher {
             Matcher::Variable(var) => {
@@ -587,7 +588,7 @@ impl<'g, 'r, P: Program<'g>> Attempt<'g, 'r, '_, P> {
     }
 }
 
-/// Whether what a pattern does not mention is left out, or what would be passed then. Settings of a
+/// Whether all arguments that a pattern does not mention have their default values. Settings of a
 /// module need not be mentioned.
 fn mentions_all(
     graph: &Graph,

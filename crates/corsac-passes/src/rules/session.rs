@@ -23,20 +23,20 @@ use crate::tensors::TensorFacts;
 
 pub use host::{Answer, MatchView, NoRuleHost, RuleHost};
 
-/// What happened at a place where the pattern of a rule matched.
+/// A place where the pattern of a rule matched, with the outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The rule, by its place in the set.
     pub rule: usize,
-    /// The node that the first root stands for; erased by now if the rule was applied.
+    /// The node that matched the first root; erased by now if the rule was applied.
     pub node: NodeId,
-    /// What took its place, as printed; `None` where the rule was not applied.
+    /// Its replacement, as text; `None` where the rule was not applied.
     pub other: Option<String>,
     /// Why the rule was not applied.
     pub reason: Option<String>,
 }
 
-/// A rewrite that may be made.
+/// A rewrite that can be made.
 #[derive(Debug)]
 pub struct Plan {
     rule: usize,
@@ -46,19 +46,19 @@ pub struct Plan {
     /// For each new node, whether its value may share storage with another, and with which.
     shares: Vec<(bool, Option<NodeId>)>,
     dropped: Vec<NodeId>,
-    /// What is used less from then on.
+    /// Nodes that lose users.
     released: Vec<NodeId>,
 }
 
-/// How far to go.
+/// Limits of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Make no more rewrites than this; the places that would be next are reported.
+    /// Maximum number of rewrites; further places are reported.
     pub limit: Option<usize>,
 }
 
 impl Options {
-    /// As many rewrites as are left of a budget, which is not changed.
+    /// As many rewrites as the budget has left; the budget is not changed.
     #[must_use]
     pub fn within(budget: &Budget) -> Self {
         let left = budget.left();
@@ -78,7 +78,7 @@ pub struct Session<'r> {
     built: Option<Built>,
     /// By rule and new node: whether its value may share storage with an argument.
     views: Vec<Vec<bool>>,
-    /// By rule: why its result cannot be, if it cannot.
+    /// By rule: why its result cannot be used, if it cannot.
     obstacles: Vec<Option<String>>,
     stack: Vec<NodeId>,
     queued: SecondaryMap<NodeId, bool>,
@@ -93,7 +93,7 @@ pub struct Session<'r> {
     erased: Vec<NodeId>,
 }
 
-/// What the host wants in the place of one match.
+/// A replacement by the host for one match.
 struct Built {
     rule: usize,
     /// The node of the first root.
@@ -101,16 +101,16 @@ struct Built {
     replacement: Replacement,
     /// For each new node, whether its value may share storage with an argument.
     views: Vec<bool>,
-    /// Why it cannot be, if it cannot.
+    /// Why it cannot be used, if it cannot.
     obstacle: Option<String>,
 }
 
 const ENDLESS: &str = "stopped: the rules may not come to an end";
 
 impl<'r> Session<'r> {
-    /// Gets ready to apply `set` to `graph`. `functions` says which functions of the graph the
-    /// names in the rules' results stand for; those it does not have are called by name only. `names` has the
-    /// functions of the graph that rules know by another name than their qualified one.
+    /// Prepares to apply `set` to `graph`. `functions` maps names in the rules' results to
+    /// functions of the graph; other functions are called by name only. `names` has the functions
+    /// of the graph that have another name in rules than their qualified one.
     ///
     /// # Errors
     /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
@@ -170,7 +170,7 @@ impl<'r> Session<'r> {
         })
     }
 
-    /// The next rewrite to be made; `None` when there is none left, or the host says stop.
+    /// Finds the next rewrite; `None` when there is none left, or the host stops the session.
     pub fn next(&mut self, graph: &Graph, host: &mut dyn RuleHost) -> Option<Plan> {
         let mut candidates = Vec::new();
         while let Some(node) = self.stack.pop() {
@@ -236,9 +236,9 @@ impl<'r> Session<'r> {
         None
     }
 
-    /// What takes the place of the match of `rule` at `node`, where the host makes it for each
-    /// match: it has answered a question about the match with [`Answer::Stop`], and is asked again.
-    /// `functions` says which functions of the graph the names in it stand for.
+    /// Sets the replacement of the match of `rule` at `node`, where the host makes one for each
+    /// match: it has answered a condition at the match with [`Answer::Stop`], and is asked again.
+    /// `functions` maps the names in it to functions of the graph.
     ///
     /// # Errors
     /// If a setting of a module that it calls cannot be entered into the graph.
@@ -382,8 +382,7 @@ impl<'r> Session<'r> {
         }
     }
 
-    /// Puts nodes on the list to be looked at, with those above them that a pattern may reach
-    /// them from.
+    /// Enqueues nodes to be visited, with the users above them from which a pattern may reach them.
     fn enqueue_users(&mut self, graph: &Graph, mut nodes: Vec<NodeId>) {
         let mut seen: FxHashSet<NodeId> = FxHashSet::default();
         let depth = self.set.depth.max(1);
@@ -409,13 +408,13 @@ impl<'r> Session<'r> {
         Ok(())
     }
 
-    /// Where patterns matched: applied, or why not.
+    /// The places where patterns matched, with the outcomes.
     #[must_use]
     pub fn sites(&self) -> Vec<Site> {
         self.sites.iter().flatten().cloned().collect()
     }
 
-    /// How many rewrites were made.
+    /// Number of rewrites made.
     #[must_use]
     pub fn made(&self) -> usize {
         self.made
@@ -435,7 +434,7 @@ impl<'r> Session<'r> {
 }
 
 enum Refusal {
-    /// The pattern and its conditions match, and yet nothing is done.
+    /// The pattern matches, but the rule is not applied, for this reason.
     Because(String),
     /// An argument is not of the kind that the pattern is about.
     NoMatch,
@@ -457,7 +456,7 @@ fn views(
     replacement: &Replacement,
 ) -> Vec<bool> {
     let may_share = |call: &Call| {
-        // What depends on the match is asked for then.
+        // Targets that depend on the match are looked up there.
         let Some((op, target)) = vocabulary.target(graph, &call.callee) else {
             return true;
         };
@@ -468,8 +467,8 @@ fn views(
     replacement.calls.iter().map(may_share).collect()
 }
 
-/// Whether the value of a call with so many positional arguments, and keywords, may share storage
-/// with an argument.
+/// Whether the value of a call with this many positional arguments, and with keywords for which
+/// `has_keyword` holds, may share storage with an argument.
 pub(crate) fn shares(
     behaviour: &Behaviour,
     positional: usize,
@@ -489,7 +488,7 @@ pub(crate) fn shares(
     behaviour.aliases_all || behaviour.roles.iter().any(aliased)
 }
 
-/// The nodes of a match that nobody uses once its roots are replaced; users first.
+/// The nodes of a match that are unused once its roots are replaced; users first.
 fn unused_after(graph: &Graph, found: &Found<'_>, used: &[NodeId]) -> Vec<NodeId> {
     let mut covered: Vec<NodeId> = found.covered.to_vec();
     covered.sort_unstable_by_key(|&node| std::cmp::Reverse(graph.node(node).order()));

@@ -2,10 +2,10 @@
 
 use corsac_ir::{Arg, Graph, NodeId, Op};
 
-/// How far through arithmetic on sizes to look.
+/// Maximum depth of arithmetic on sizes to follow.
 const DEPTH: u32 = 16;
 
-/// What a node that gives sizes gives.
+/// The sizes that are the value of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sizes {
     /// One number: `x.size(0)`, `x.shape[1] * 2`.
@@ -15,8 +15,8 @@ pub(crate) enum Sizes {
 }
 
 impl Sizes {
-    /// What the value of `node` is, where that is known to be sizes. What comes from outside may be
-    /// anything: `x.view(n)` is a view of another type where `n` is a type.
+    /// The kind of sizes that the value of `node` is, where it is known to be sizes. A value from
+    /// outside may be anything: `x.view(n)` is a view of another type where `n` is a type.
     pub(crate) fn of_node(graph: &Graph, node: NodeId) -> Option<Self> {
         of_node(graph, node, DEPTH)
     }

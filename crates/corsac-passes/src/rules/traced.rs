@@ -1,5 +1,5 @@
-//! Rules made of two traced functions: what the one computes is looked for, what the other computes
-//! takes its place.
+//! Rules made of two traced functions: the computation of one is the pattern, that of the other its
+//! replacement.
 
 use corsac_ir::{Arg, FunctionId, Graph, NodeId, Op, Target};
 use corsac_ops::signature::Signature;
@@ -28,7 +28,7 @@ pub enum TracedRuleError {
     Argument {
         /// The name of the node.
         node: String,
-        /// What the argument is.
+        /// The kind of the argument.
         what: &'static str,
     },
     /// A call with arguments that its operator does not take.
@@ -36,7 +36,7 @@ pub enum TracedRuleError {
     Call {
         /// The name of the node.
         node: String,
-        /// What it calls.
+        /// The operator that it calls.
         operator: String,
     },
     /// The pattern returns an input or a literal.
@@ -63,8 +63,7 @@ pub enum TracedRuleError {
     NoOutput(&'static str),
 }
 
-/// What a call of a module in a pattern stands for: a call of any module of its class that has these
-/// settings.
+/// The pattern for a call of a module: a call of any module of its class that has these settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModulePattern {
     /// The class, as `torch.nn` has it: `Dropout`.
@@ -73,16 +72,16 @@ pub struct ModulePattern {
     pub settings: Vec<(String, Pattern)>,
 }
 
-/// The names by which rules know the functions of a graph.
+/// The names in rules of the functions of a graph.
 pub type FunctionNames<'a> = &'a dyn Fn(&Graph, FunctionId) -> String;
 
-/// The rule that replaces what `pattern` computes by what `replacement` computes; without one, the
-/// host makes it for each match ([`replacement_from_graph`]). Inputs of the two go together by name,
-/// or else by position. `modules` says what calls of modules in the pattern stand for, by path. With
-/// `condition`, the host is asked.
+/// The rule that replaces the computation of `pattern` by that of `replacement`; without one, the
+/// host makes it for each match ([`replacement_from_graph`]). Inputs of the two are paired by name,
+/// or else by position. `modules` has the patterns for calls of modules, by path. With `condition`,
+/// the host decides.
 ///
 /// # Errors
-/// [`TracedRuleError`] says what rules cannot express.
+/// [`TracedRuleError`] with the part that rules cannot express.
 pub fn from_graphs(
     name: &str,
     pattern: &Graph,
@@ -140,10 +139,10 @@ pub fn from_graphs(
     })
 }
 
-/// What takes the place of a match of `rule`, which was made of a graph with so many inputs.
+/// The replacement, made from `graph`, of a match of `rule`, whose pattern has `inputs` inputs.
 ///
 /// # Errors
-/// [`TracedRuleError`] says what rules cannot express.
+/// [`TracedRuleError`] with the part that rules cannot express.
 pub fn replacement_from_graph(
     rule: &Rule,
     inputs: usize,
@@ -155,12 +154,12 @@ pub fn replacement_from_graph(
     read_replacement(graph, names, &inputs, &rule.variables, rule.roots.len())
 }
 
-/// What the output node of a graph returns.
+/// The argument of the output node of a graph.
 fn output(graph: &Graph) -> Option<&Arg> {
     graph.node(graph.output_node()?).args().first()
 }
 
-/// What the names of variables that stand for modules begin with; their path follows.
+/// Prefix of the names of variables that stand for modules; their path follows.
 const MODULE: &str = "self.";
 
 struct PatternReader<'a> {
@@ -168,7 +167,7 @@ struct PatternReader<'a> {
     names: FunctionNames<'a>,
     modules: &'a FxHashMap<String, ModulePattern>,
     variables: Vec<String>,
-    /// Nodes that are named: inputs, and calls whose value is used more than once.
+    /// Nodes with variables: inputs, and calls whose value is used more than once.
     by_node: FxHashMap<NodeId, Var>,
 }
 
@@ -217,13 +216,13 @@ impl PatternReader<'_> {
             let node = node.name().to_owned();
             return Err(TracedRuleError::Call { node, operator });
         };
-        // Named before its operands are read: they cannot mention it.
+        // The variable is made before its operands are read: they cannot mention it.
         let is_shared = node.num_users() > 1;
         let mut arguments = Vec::new();
         for (place, value) in given.by_position.iter().enumerate() {
             match value {
                 None | Some(Given::Default(_)) => {}
-                // A list as an index means something else than a tuple.
+                // A list as an index has another meaning than a tuple.
                 Some(Given::One(Arg::Tuple(items))) if operator == "getitem" => {
                     let items = items.iter().map(|item| self.given(id, Given::One(item)));
                     let items = items.map(|item| Ok(Item::One(item?)));
@@ -370,8 +369,8 @@ fn read_replacement(
     })
 }
 
-/// Where the module or attribute is that a replacement has at `path`: the pattern has a module there, or
-/// the module with the graph.
+/// The place of the module or attribute that a replacement has at `path`: inside a module of the
+/// pattern, or else from the module that has the graph.
 fn place(variables: &[String], path: &str) -> Place {
     let inside = |name: &String| {
         let rest = path.strip_prefix(name.strip_prefix(MODULE)?)?;

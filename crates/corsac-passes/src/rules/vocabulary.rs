@@ -1,4 +1,4 @@
-//! The functions, methods, keywords and strings that results of rules use, as a graph has them.
+//! The functions, methods, keywords and strings that results of rules use, entered into a graph.
 
 use corsac_ir::{FunctionId, Graph, Op, Symbol, Target};
 use rustc_hash::FxHashMap;
@@ -7,7 +7,7 @@ use super::compiled::RuleSet;
 use super::rule::{Callee, Literal, Place, Replacement, Value};
 use super::search::Targets;
 
-/// What the results of a set of rules use, entered into one graph.
+/// The names that the results of a set of rules use, entered into one graph.
 pub(crate) struct Vocabulary {
     functions: FxHashMap<String, FunctionId>,
     /// Names of methods and keywords.
@@ -15,8 +15,8 @@ pub(crate) struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Enters everything into `graph`. `functions` says which of its functions names stand for;
-    /// those it does not have are called by name only.
+    /// Enters all names into `graph`. `functions` maps names to functions of the graph; other
+    /// functions are called by name only.
     pub(crate) fn enter(
         set: &RuleSet,
         graph: &mut Graph,
@@ -32,7 +32,7 @@ impl Vocabulary {
         own
     }
 
-    /// Enters what one replacement uses.
+    /// Enters the names that one replacement uses.
     pub(crate) fn add(
         &mut self,
         replacement: &Replacement,
@@ -65,7 +65,7 @@ impl Vocabulary {
         self.symbols[keyword]
     }
 
-    /// What a new node calls or reads, where it is the same for all matches.
+    /// The opcode and target of a new node, if they are the same for all matches.
     pub(crate) fn target(&self, graph: &Graph, callee: &Callee) -> Option<(Op, Target)> {
         let own = |place: &Place| match place.of {
             None => Some(Target::Name(graph.lookup(&place.path)?)),
@@ -79,7 +79,7 @@ impl Vocabulary {
         })
     }
 
-    /// Makes the methods that new nodes call known.
+    /// Adds the methods that new nodes call to `targets`.
     pub(crate) fn add_methods_to(&self, targets: &mut Targets, graph: &Graph, set: &RuleSet) {
         for callee in set.callees() {
             if let Callee::Method(name) = callee {

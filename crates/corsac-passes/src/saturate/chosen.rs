@@ -1,4 +1,4 @@
-//! What was chosen for a region: for each class in use, the call that computes it.
+//! The solution chosen for a region: for each class in use, the call that computes it.
 
 use corsac_ir::NodeId;
 use egg::Id;
@@ -8,7 +8,7 @@ use super::extract::{Problem, Solution, Way};
 use super::language::{Classes, ENode, Head};
 use crate::rules::hazards::Hazards;
 
-/// A free node, as the e-graph has it.
+/// A free node with its class and e-node.
 #[derive(Clone, Debug)]
 pub(super) struct Original {
     pub(super) node: NodeId,
@@ -16,7 +16,7 @@ pub(super) struct Original {
     pub(super) e_node: ENode,
 }
 
-/// The classes of a region with their ways, before anything is chosen.
+/// The classes of a region with the ways to compute them, before one is chosen.
 pub(super) struct Table<'a> {
     classes: &'a Classes<'a>,
     /// Dense numbers of classes.
@@ -27,18 +27,18 @@ pub(super) struct Table<'a> {
     originals: Vec<Vec<(NodeId, ENode)>>,
     class_of: FxHashMap<NodeId, u32>,
     free: FxHashSet<NodeId>,
-    /// Nodes that the caller gets and that stay for it, whatever computes their classes.
+    /// Nodes that stay because the caller gets them, whatever computes their classes.
     kept: FxHashSet<NodeId>,
     pub(super) problem: Problem,
-    /// What the region costs now.
+    /// The cost of the region now.
     pub(super) cost_now: f64,
-    /// What the nodes that are kept cost.
+    /// The cost of the nodes that are kept.
     pub(super) cost_kept: f64,
 }
 
 impl<'a> Table<'a> {
-    /// `cost` prices an e-node; `is_fresh` says whether its value is a tensor of its own;
-    /// `is_needed` says whether a free node is used by others than free ones, or by nobody.
+    /// `cost` returns the cost of an e-node; `is_fresh` whether its value is a tensor of its own;
+    /// `is_needed` whether a free node is used by a node that is not free, or is unused.
     pub(super) fn new<E>(
         classes: &'a Classes<'a>,
         originals: &[Original],
@@ -88,7 +88,7 @@ impl<'a> Table<'a> {
                     e_nodes.push(node);
                 }
             }
-            // Where there is a leaf, nothing is computed.
+            // A class with a leaf needs no computation.
             let leaf = e_nodes.iter().position(&is_leaf);
             let mut now = match leaf {
                 Some(leaf) => {
@@ -97,7 +97,7 @@ impl<'a> Table<'a> {
                 }
                 None => own.first().and_then(|(_, first)| position(&e_nodes, first)),
             };
-            // What the caller gets is a tensor of its own, and one for each.
+            // Each value that the caller gets is a tensor of its own.
             let returned: Vec<NodeId> = own
                 .iter()
                 .filter(|(node, _)| hazards.is_returned(*node))
@@ -144,7 +144,7 @@ impl<'a> Table<'a> {
         Ok(table)
     }
 
-    /// Whether several nodes compute the same, so that some go though nothing is exchanged.
+    /// Whether several nodes compute the same, so that some are removed even without exchange.
     pub(super) fn has_twins(&self) -> bool {
         let mut originals = self.originals.iter();
         originals.any(|own| own.iter().filter(|(n, _)| !self.kept.contains(n)).count() > 1)
@@ -155,7 +155,7 @@ fn position(e_nodes: &[ENode], wanted: &ENode) -> Option<usize> {
     e_nodes.iter().position(|node| node == wanted)
 }
 
-/// What was chosen.
+/// The chosen solution.
 pub(super) struct Chosen<'a> {
     table: &'a Table<'a>,
     choice: Vec<Option<u32>>,
@@ -163,7 +163,7 @@ pub(super) struct Chosen<'a> {
     in_use: Vec<u32>,
     /// By class in use: the node that computes it already, if one does.
     node_of: Vec<Option<NodeId>>,
-    /// By class: nodes that go.
+    /// By class: nodes that are removed.
     replaced: Vec<Vec<NodeId>>,
     stays: FxHashSet<NodeId>,
 }
@@ -258,7 +258,7 @@ impl<'a> Chosen<'a> {
         self.node_of[class as usize]
     }
 
-    /// The nodes that go, since something else computes their class.
+    /// The nodes that are removed, since another call computes their class.
     pub(super) fn replaced_by(&self, class: u32) -> &[NodeId] {
         &self.replaced[class as usize]
     }
@@ -274,8 +274,8 @@ impl<'a> Chosen<'a> {
     }
 }
 
-/// Whether the value that the caller gets is that of the class: then the others that it gets have
-/// tensors of their own.
+/// Whether the value that the caller gets is that of the class: then other values of it that the
+/// caller gets have tensors of their own.
 fn own_is_attached(table: &Table<'_>, class: usize) -> bool {
     let own = &table.originals[class];
     own.iter().any(|(node, _)| table.kept.contains(node))

@@ -1,4 +1,4 @@
-//! What calls cost.
+//! Cost models of calls.
 
 use corsac_ir::{Graph, Op};
 use corsac_ops::operator_name;
@@ -10,9 +10,9 @@ use crate::tensors::TensorFact;
 /// A call whose cost is asked for.
 #[derive(Debug)]
 pub struct PricedCall<'a> {
-    /// What it calls: the qualified name of a function, or the name of a method.
+    /// The target: the qualified name of a function, or the name of a method.
     pub target: &'a str,
-    /// Whether it calls a method.
+    /// The opcode, a call of a function or of a method.
     pub op: Op,
     /// The types of the nodes among its arguments, in order, as far as they are known.
     pub operands: Vec<&'a TensorFact>,
@@ -24,7 +24,7 @@ pub struct PricedCall<'a> {
 }
 
 impl PricedCall<'_> {
-    /// The operator, whatever it is spelled with.
+    /// The operator, independent of the spelling.
     #[must_use]
     pub fn operator(&self) -> &str {
         operator_name(self.op, self.target).unwrap_or(self.target)
@@ -38,20 +38,20 @@ pub enum CostError {
     /// A cost must be a number that is not negative.
     #[error("the cost of {target} must be a finite number, at least 0; got {got}")]
     NotACost {
-        /// What is called.
+        /// The target of the call.
         target: String,
-        /// What was given.
+        /// The cost that was returned.
         got: f64,
     },
-    /// The host has failed, and knows why.
+    /// The host has failed, and has the error.
     #[error("the host cannot say what {target} costs")]
     Host {
-        /// What is called.
+        /// The target of the call.
         target: String,
     },
 }
 
-/// Says what calls cost, in any unit. Costs of a program are sums over its calls.
+/// Costs of calls, in any unit. The cost of a program is the sum over its calls.
 pub trait CostModel {
     /// The cost of a call.
     ///
@@ -60,17 +60,17 @@ pub trait CostModel {
     fn cost(&mut self, call: &PricedCall<'_>) -> Result<f64, CostError>;
 }
 
-/// Estimates microseconds of a call that runs by itself: some for the call, and the longer of
+/// Estimates microseconds of a call that runs by itself: an overhead per call, and the longer of
 /// arithmetic and memory traffic. Where types are not known, a constant for the kind of operator.
 ///
-/// The rates are those of one core of a server processor of 2023 on large tensors, rounded; within a
-/// factor of three for others, which rarely changes what is cheaper: rules compare few calls with
-/// few.
+/// The rates are those of one core of a server processor of 2023 on large tensors, rounded; they
+/// are within a factor of three for others, which rarely changes the cheaper choice: rules compare
+/// few calls with few.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Roofline {
-    /// For each call that computes something.
+    /// Microseconds for each call that is no view.
     pub call_us: f64,
-    /// For each call that only makes a view.
+    /// Microseconds for each call that only makes a view.
     pub view_us: f64,
     /// Floating-point operations per microsecond.
     pub flops_per_us: f64,
@@ -110,8 +110,8 @@ impl CostModel for Roofline {
     }
 }
 
-/// What a call of an operator costs in calls of an elementwise one, where nothing is known of its
-/// arguments.
+/// Cost of a call relative to that of an elementwise operator, where the types of its arguments are
+/// not known.
 fn constant(operator: &str) -> f64 {
     match operator {
         "matmul"
@@ -137,12 +137,12 @@ fn constant(operator: &str) -> f64 {
     }
 }
 
-/// Costs by the name of the operator or of what is called; others cost `default`.
+/// Costs by the name of the operator or target; others cost `default`.
 #[derive(Clone, Debug, Default)]
 pub struct CostTable {
-    /// By operator (`add`) or target (`torch.add`); the target goes first.
+    /// Costs by operator (`add`) or target (`torch.add`); the target takes precedence.
     pub by_name: rustc_hash::FxHashMap<String, f64>,
-    /// What is in no row.
+    /// The cost of calls without an entry.
     pub default: f64,
 }
 

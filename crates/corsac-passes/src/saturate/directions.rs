@@ -1,8 +1,8 @@
-//! Rules as saturation uses them: each direction by itself.
+//! Rules for saturation, split by direction.
 
 use crate::rules::{Condition, Predicate, Rule, RuleSet};
 
-/// Rules made ready for saturation: each direction by itself.
+/// Rules for saturation: each direction is a rule of its own.
 #[derive(Clone, Debug)]
 pub struct Directions {
     pub(super) set: RuleSet,
@@ -11,8 +11,8 @@ pub struct Directions {
 
 impl Directions {
     /// Splits rules that go both ways in two. Rules that only rewriting can use are left out: those
-    /// with several roots, with modules and attributes in the result, with questions to the host, or about how often a value is used, which
-    /// depends on what is chosen in the end.
+    /// with several roots, with modules and attributes in the result, with conditions that the host
+    /// decides, or about the number of uses of a value, which depends on the final choice.
     #[must_use]
     pub fn of(rules: &[Rule]) -> Self {
         let mut left_out = Vec::new();

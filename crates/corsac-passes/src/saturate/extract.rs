@@ -1,10 +1,10 @@
-//! The cheapest program that an e-graph holds, or nearly.
+//! Extraction of a nearly cheapest program from an e-graph.
 //!
-//! Finding the cheapest one where values are shared is NP-hard. Here every class starts with the
-//! call that the program makes itself, or with the cheapest tree; then classes in use are gone over,
-//! and where another call makes the whole program cheaper, what is shared counted once, it is taken,
-//! until none does. The cost never grows from what the program costs now. A second start, from
-//! cheapest trees everywhere, is tried as well, and the cheaper of the two results is the answer.
+//! Finding the cheapest program where values are shared is NP-hard. Here every class starts with
+//! the call that the program makes itself, or with the cheapest tree; then sweeps over the classes
+//! in use take another call wherever it makes the whole program cheaper, with shared values counted
+//! once, until none does. The cost never exceeds that of the present program. A second start, from
+//! cheapest trees everywhere, is tried as well, and the cheaper of the two results is returned.
 //!
 //! Reference: cost in place by reference counting is "exact local area", A. Mishchenko,
 //! S. Chatterjee and R. Brayton, "Improvements to technology mapping for LUT-based FPGAs", IEEE
@@ -19,7 +19,7 @@ use super::search::Clock;
 /// One way to compute the value of a class.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Way {
-    /// What the call itself costs.
+    /// The cost of the call itself.
     pub(super) cost: f64,
     /// The classes it uses, each once.
     pub(super) uses: Vec<u32>,
@@ -39,16 +39,16 @@ pub(super) struct Problem {
 #[derive(Clone, Debug)]
 pub(super) struct Solution {
     pub(super) choice: Vec<Option<u32>>,
-    /// The sum over classes in use.
+    /// The sum of the costs of classes in use.
     pub(super) cost: f64,
-    /// How many times a cheaper way was taken.
+    /// Number of times that a cheaper way was taken.
     pub(super) switches: u64,
 }
 
-/// A change smaller than this part of the whole is none: sums are rounded.
+/// Relative changes of the cost smaller than this count as none: sums are rounded.
 const LEAST_GAIN: f64 = 1e-9;
 
-/// How often all classes are gone over at most; the second time rarely finds anything.
+/// Maximum number of sweeps over all classes; the second rarely finds an improvement.
 const SWEEPS: usize = 8;
 
 impl Problem {
@@ -63,7 +63,7 @@ impl Problem {
         let mut other = Descent::new(self, trees);
         other.run(clock, u64::MAX);
         let mut other = other.solution();
-        // It is another program altogether: one change.
+        // It is an entirely different program: one change.
         other.switches = 1;
         if limit > 0 && other.cost < own.cost - own.cost.abs() * LEAST_GAIN {
             return other;
@@ -71,8 +71,8 @@ impl Problem {
         own
     }
 
-    /// For each class the way of the cheapest tree, in which what is used twice counts twice.
-    /// Classes are settled in the order of their costs, so that there are no cycles.
+    /// For each class the way of the cheapest tree, in which a value that is used twice counts
+    /// twice. Classes are settled in the order of their costs, so that there are no cycles.
     fn cheapest_trees(&self) -> Vec<Option<u32>> {
         let classes = self.ways.len();
         let mut users: Vec<Vec<(u32, u32)>> = vec![Vec::new(); classes];
@@ -99,7 +99,8 @@ impl Problem {
             settled[class as usize] = Some(number);
             for &(user, way) in &users[class as usize] {
                 let (user_at, way_at) = (user as usize, way as usize);
-                // Trees grow exponentially where values are shared: they stay comparable.
+                // Trees grow exponentially where values are shared: costs are clamped to stay
+                // comparable.
                 let sum = (costs[user_at][way_at] + cost).min(f64::MAX);
                 costs[user_at][way_at] = sum;
                 missing[user_at][way_at] -= 1;
@@ -112,7 +113,7 @@ impl Problem {
     }
 }
 
-/// A cost in an order.
+/// A cost with a total order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Total(f64);
 
@@ -134,7 +135,7 @@ impl Ord for Total {
 struct Descent<'p> {
     problem: &'p Problem,
     choice: Vec<Option<u32>>,
-    /// How many classes in use use a class, and how often it is a root.
+    /// By class: the number of its users among classes in use, plus one each time it is a root.
     refs: Vec<u32>,
     cost: f64,
     switches: u64,
@@ -190,7 +191,7 @@ impl<'p> Descent<'p> {
         problem.ways[class as usize].get(number as usize)
     }
 
-    /// One more use of a class; what comes into use with it costs.
+    /// Adds a use of a class; returns the cost of all classes that come into use with it.
     fn take(&mut self, class: u32) -> f64 {
         let mut cost = 0.0;
         debug_assert!(self.stack.is_empty(), "the stack is left empty");
@@ -211,7 +212,7 @@ impl<'p> Descent<'p> {
         cost
     }
 
-    /// One use of a class less; what goes out of use with it is saved.
+    /// Removes a use of a class; returns the cost of all classes that go out of use with it.
     fn release(&mut self, class: u32) -> f64 {
         let mut saved = 0.0;
         self.stack.push(class);
@@ -229,7 +230,7 @@ impl<'p> Descent<'p> {
     }
 
     /// Whether computing `way` needs the value of `class`. Only classes that come after it in the
-    /// order can need it, which leaves little to be searched.
+    /// order can need it, which keeps the search short.
     fn leads_to(&mut self, way: &Way, class: u32) -> bool {
         self.mark += 1;
         let own = self.rank[class as usize];
@@ -260,7 +261,7 @@ impl<'p> Descent<'p> {
         self.order_from(&problem.roots)
     }
 
-    /// What is needed to compute `roots`, each after what it uses.
+    /// The classes needed to compute `roots`, each after those that it uses.
     fn order_from(&mut self, roots: &[u32]) -> Vec<u32> {
         self.mark += 1;
         let mut order = Vec::new();
@@ -303,7 +304,7 @@ impl<'p> Descent<'p> {
         }
     }
 
-    /// Takes the way that makes the whole cheapest.
+    /// Takes the way of a class that makes the whole program cheapest.
     fn improve(&mut self, class: u32) {
         let problem = self.problem;
         let at = class as usize;
@@ -336,7 +337,7 @@ impl<'p> Descent<'p> {
         }
     }
 
-    /// Uses what `new` uses instead of what `old` uses; by how much the cost grows.
+    /// Replaces the uses of `old` by those of `new`; returns the growth of the cost.
     fn exchange(&mut self, old: &Way, new: &Way) -> f64 {
         let mut change = new.cost - old.cost;
         for &used in &new.uses {

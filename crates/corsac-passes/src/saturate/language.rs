@@ -1,5 +1,5 @@
-//! What the e-graph holds: calls whose literals belong to the operator and whose nodes are
-//! operands, and what is known of the tensors that they compute.
+//! The language of the e-graph: calls whose literals belong to the operator and whose nodes are
+//! operands, with facts about the tensors that they compute.
 
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::tensors::{TensorFact, TensorFacts};
 /// An operator of the e-graph: an index into [`Heads`].
 pub(super) type HeadId = u32;
 
-/// A call without its operands: what is called, with which literals, and where operands go.
+/// A call without its operands: the target, the literals, and the places of operands.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) op: Op,
@@ -31,10 +31,10 @@ pub(super) struct Call {
     pub(super) kwargs: ThinVec<(Symbol, Arg)>,
 }
 
-/// What an e-node is.
+/// The head of an e-node.
 #[derive(Clone, Debug)]
 pub(super) enum Head {
-    /// The value of a node that nothing is to be known of but its type.
+    /// The value of a node of which only the type is used.
     Leaf(NodeId),
     /// A call.
     Call(Call),
@@ -101,7 +101,7 @@ impl Heads {
         id
     }
 
-    /// The e-node of a call in whose arguments `class_of` says which class each node is of.
+    /// The e-node of a call, where `class_of` returns the class of each node in the arguments.
     ///
     /// # Errors
     /// If containers nest too deeply.
@@ -139,7 +139,7 @@ impl Heads {
 }
 
 impl Call {
-    /// The arguments where `operand` says what the operands are.
+    /// The arguments, where `operand` returns each operand by number.
     ///
     /// # Errors
     /// If containers nest too deeply.
@@ -161,7 +161,7 @@ impl Call {
         Ok((args, kwargs.collect::<Result<_, GraphError>>()?))
     }
 
-    /// What it calls, as a graph prints it.
+    /// The name of the target, as a graph prints it.
     pub(super) fn target_name<'g>(&self, graph: &'g Graph) -> &'g str {
         match self.target {
             Target::Function(function) => graph.function_name(function),
@@ -197,17 +197,17 @@ impl Language for ENode {
     }
 }
 
-/// What is known of the values of a class.
+/// Facts about the values of a class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     /// Shape and element type.
     pub(super) fact: TensorFact,
-    /// Whether the call would fail: nothing is equal to it.
+    /// Whether the call would fail: then no value is equal to it.
     pub(super) fails: bool,
 }
 
 impl Known {
-    /// Whether two values may be the same one, for all that is known.
+    /// Whether the facts allow two values to be the same.
     pub(super) fn agrees(&self, other: &Self) -> bool {
         fn both<T: PartialEq>(a: Option<&T>, b: Option<&T>) -> bool {
             a.is_none() || b.is_none() || a == b
@@ -220,14 +220,14 @@ impl Known {
     }
 }
 
-/// Finds what is known of the values of a class when an e-node enters the e-graph.
+/// Infers facts about the values of a class when an e-node enters the e-graph.
 pub(super) struct Types<'a> {
     pub(super) graph: &'a Graph,
     pub(super) heads: Heads,
-    /// What is known of the nodes of the graph.
+    /// Facts about the nodes of the graph.
     pub(super) facts: &'a TensorFacts,
     pub(super) settings: Settings,
-    /// How calls of an operator are spelled, where the spelling makes no difference.
+    /// The spelling of calls of an operator, where it makes no difference.
     spelling: FxHashMap<String, (Op, Target)>,
 }
 
@@ -242,8 +242,9 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// One spelling for all calls of an operator that pass the same arguments by position: the
-    /// first that was seen. Operators of `torch.ops`, which have overloads, are spelled as they are.
+    /// One spelling for all calls that pass an operator's arguments by position, in the order of
+    /// its signature: the first one met. Operators of `torch.ops`, which have overloads, keep
+    /// theirs.
     fn spelled(&mut self, op: Op, target: Target, arguments: usize) -> (Op, Target) {
         let name = match target {
             Target::Function(function) => self.graph.function_name(function),
@@ -268,7 +269,7 @@ impl<'a> Types<'a> {
     }
 }
 
-/// Adds a call in whose arguments `class_of` says which class each node is of.
+/// Adds a call, where `class_of` returns the class of each node in the arguments.
 ///
 /// # Errors
 /// If containers nest too deeply.
@@ -283,7 +284,7 @@ pub(super) fn add_call(
         let class = arg.as_node().map(class_of);
         class.is_some_and(|class| classes[class].data.fact.dtype.is_some())
     };
-    // Flags come in another place, or not at all, in other spellings: `relu(x, inplace)`.
+    // In other spellings, flags have another position or do not exist: `relu(x, inplace)`.
     let has_flags = args.iter().any(|arg| matches!(arg, Arg::Bool(_)));
     let plain = kwargs.is_empty() && !has_flags && args.first().is_some_and(is_tensor);
     let types = &mut classes.analysis;
@@ -330,13 +331,13 @@ impl<'a> egg::Analysis<ENode> for Types<'a> {
         let other = b.clone();
         a.fact.shape = a.fact.shape.take().or(b.fact.shape);
         a.fact.dtype = a.fact.dtype.take().or(b.fact.dtype);
-        // What is equal to something that works does.
+        // A call that equals one that does not fail does not fail either.
         a.fails &= b.fails;
         DidMerge(*a != before, *a != other)
     }
 }
 
-/// The type that a call would give, and what it would cost.
+/// The type and cost of a call.
 pub(super) fn infer(classes: &Classes<'_>, node: &ENode) -> Result<(Value, NodeCost), Failure> {
     let types = &classes.analysis;
     let Head::Call(call) = types.heads.get(node.head) else {
@@ -356,7 +357,7 @@ pub(super) fn infer(classes: &Classes<'_>, node: &ENode) -> Result<(Value, NodeC
     .infer(types.graph, &value_of, types.settings)
 }
 
-/// A value in memory number `storage`, of which this is known.
+/// A value with these facts, in storage number `storage`.
 fn value_of(fact: &TensorFact, storage: usize) -> Value {
     let (Some(dtype), Some(shape)) = (fact.dtype, &fact.shape) else {
         return Value::unknown("its type is not known");
@@ -375,7 +376,7 @@ fn fact_of(value: &Value) -> TensorFact {
     TensorFact {
         shape: tensor.shape.iter().map(Dim::known).collect(),
         dtype: Some(tensor.dtype),
-        // Equal values may lie in memory in different ways.
+        // Equal values may have different strides.
         strides: None,
     }
 }

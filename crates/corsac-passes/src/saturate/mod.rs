@@ -1,19 +1,20 @@
-//! Equality saturation: all programs that rules make of this one at once, and the cheapest of them.
+//! Equality saturation: the cheapest of all programs that rules make of one.
 //!
-//! What it does: puts what may be exchanged into an e-graph, adds to it what the rules say is
-//! equal, until nothing is new or a limit is reached, and takes the cheapest program that it then
-//! holds (`extract.rs`). Where rewriting takes the first rule that matches, and never goes back, the
+//! Enters the nodes that may be exchanged into an e-graph, adds the equalities that follow from the
+//! rules, until nothing is new or a limit is reached, and extracts the cheapest program
+//! (`extract.rs`). While rewriting takes the first rule that matches, and never goes back, the
 //! order of rules makes no difference here, and rules may go both ways.
 //!
 //! Needs: a graph in which definitions come before uses. Rules that depend on types or shapes need
 //! them to be known ([`TensorFacts`]); types of new calls are found by the operator catalogue.
 //!
-//! Stays: what does more than compute a value, and what reads or gives something that is written
-//! to anywhere; views that the caller gets. Nothing is moved across a call that may change what
-//! others compute. The caller gets tensors that share storage with nothing it got before.
+//! Not exchanged: nodes with effects, nodes that read or compute a value that is written to
+//! anywhere, and views that the caller gets. No node is moved across a barrier, a call that may
+//! change the results of others. Values that the caller gets share storage with no more than
+//! before.
 //!
-//! Preserves: names, order and everything known of the nodes that stay; what takes the place of a
-//! node has its name, origin and metadata. The cost never grows: what is not cheaper is not taken.
+//! Preserves: names, order and metadata of the nodes that stay; a replacement has the name, origin
+//! and metadata of the node. The cost never grows: only cheaper programs are taken.
 //!
 //! ```text
 //! a = x @ w1                    add = w1 + w2
@@ -22,12 +23,12 @@
 //! ```
 //!
 //! With the same program, rules, cost model and limits on nodes and iterations the result is the
-//! same; a run that ends because its time is over may end elsewhere the next time.
+//! same; a run that ends because its time is over may have another result the next time.
 //!
 //! Reference: R. Tate et al., "Equality saturation: a new approach to optimization", POPL 2009; M.
-//! Willsey et al., "egg: fast and extensible equality saturation", POPL 2021, whose e-graph it is.
-//! `egglog` is the same with Datalog rules; patterns, conditions and literals here are those of
-//! [`crate::rules`], which leaves nothing for its rule language to do.
+//! Willsey et al., "egg: fast and extensible equality saturation", POPL 2021, whose e-graph is
+//! used. `egglog` adds Datalog rules, which are not needed: patterns, conditions and literals here
+//! are those of [`crate::rules`].
 
 mod chosen;
 mod cost;
@@ -65,14 +66,14 @@ use crate::tensors::TensorFacts;
 
 use plan::Plan;
 
-/// How far to go.
+/// Limits and settings of saturation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Rules may add so many e-nodes to those of the program.
+    /// Maximum number of e-nodes that rules add to those of the program.
     pub max_nodes: usize,
-    /// So much time may pass before the search for the cheapest program ends.
+    /// Maximum time until the search for the cheapest program ends.
     pub max_time: Option<Duration>,
-    /// How often all rules are gone over.
+    /// Maximum number of iterations over all rules.
     pub iterations: usize,
     /// Settings of the process that types depend on.
     pub settings: Settings,
@@ -89,14 +90,14 @@ impl Default for Options {
     }
 }
 
-/// Why no more equal calls were looked for.
+/// Why saturation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stop {
-    /// There are none: the e-graph holds everything that the rules can make.
+    /// The e-graph holds all equalities that follow from the rules.
     Saturated,
-    /// The rules were gone over as often as allowed.
+    /// The maximum number of iterations was reached.
     Iterations,
-    /// As many e-nodes were added as allowed.
+    /// The maximum number of e-nodes was reached.
     Nodes,
     /// The time was over.
     Time,
@@ -121,19 +122,19 @@ impl fmt::Display for Stop {
     }
 }
 
-/// A node that something cheaper takes the place of, or would.
+/// A node that is, or would be, replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// The node, erased by now if it went.
+    /// The node, erased by now if it was replaced.
     pub node: NodeId,
     /// Why it stays, if it does.
     pub reason: Option<String>,
 }
 
-/// What was found.
+/// Outcome of saturation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// How often the rules were gone over.
+    /// Number of iterations over the rules.
     pub iterations: usize,
     /// E-nodes at the end.
     pub e_nodes: usize,
@@ -141,17 +142,17 @@ pub struct Report {
     pub classes: usize,
     /// Why it ended.
     pub stop: Stop,
-    /// What all nodes cost that may be exchanged.
+    /// The cost of all nodes that may be exchanged.
     pub cost_before: f64,
-    /// What those cost that take their places.
+    /// The cost of the nodes in their place.
     pub cost_after: f64,
-    /// How many changes of the budget were used.
+    /// Number of changes of the budget used.
     pub changes: u64,
-    /// Nodes that something else takes the place of.
+    /// Nodes that are, or would be, replaced.
     pub sites: Vec<Site>,
-    /// How often each rule made something equal that was not, for those that did.
+    /// For each rule that made different classes equal, how often it did.
     pub merged: Vec<(String, usize)>,
-    /// Rules that cannot be used here, and why.
+    /// Rules that cannot be used here, with the reason.
     pub left_out: Vec<(String, &'static str)>,
 }
 
@@ -170,7 +171,7 @@ pub enum SaturateError {
     Cost(#[from] CostError),
 }
 
-/// What takes the place of what, for each region.
+/// The planned replacements, for each region.
 #[derive(Debug)]
 pub struct Saturation {
     plans: Vec<Plan>,
@@ -178,7 +179,7 @@ pub struct Saturation {
 }
 
 impl Saturation {
-    /// What was found.
+    /// The outcome so far.
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.report
@@ -187,7 +188,7 @@ impl Saturation {
     /// Changes the graph.
     ///
     /// # Errors
-    /// If it has changed since.
+    /// If the graph has changed since.
     pub fn apply(self, graph: &mut Graph) -> Result<(Report, Applied), GraphError> {
         let mut now = FxHashMap::default();
         let mut applied = Applied::default();
@@ -202,9 +203,9 @@ impl Saturation {
 /// Names of the graph's functions, as its host knows them.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    /// Functions that results of rules call, by the names that the rules have for them.
+    /// Functions that results of rules call, by their names in the rules.
     pub functions: FxHashMap<String, FunctionId>,
-    /// Functions that rules know by another name than their qualified one.
+    /// Functions that have another name in rules than their qualified one.
     pub own: FxHashMap<FunctionId, String>,
 }
 
@@ -262,7 +263,7 @@ pub fn saturate(
 pub struct Saturate {
     /// Whether laws may be used that hold up to rounding only.
     pub fast_math: bool,
-    /// How far to go.
+    /// Limits and settings.
     pub options: Options,
 }
 

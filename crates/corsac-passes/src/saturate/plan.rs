@@ -1,4 +1,4 @@
-//! The program that was chosen, as a change of the graph: a value first, then applied.
+//! The chosen program as a change of the graph, which is planned first and then applied.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,12 +11,12 @@ use super::language::{Call, Head};
 use super::region::Region;
 use crate::edits::Added;
 
-/// What a class is computed by.
+/// The node that computes a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
-    /// A node that is there.
+    /// An existing node.
     Node(NodeId),
-    /// New node number so-and-so of the plan.
+    /// A new node, by its number in the plan.
     New(usize),
 }
 
@@ -25,7 +25,7 @@ enum By {
 struct NewNode {
     call: Call,
     operands: Vec<By>,
-    /// The node whose place it takes, or on the way to which it is.
+    /// The node that it replaces, or for which it is an intermediate value.
     home: NodeId,
     has_its_value: bool,
 }
@@ -36,33 +36,33 @@ pub(super) struct Plan {
     /// The node before which the region begins.
     first: Option<NodeId>,
     new: Vec<NewNode>,
-    /// Nodes that stay with other operands, which these are by node used now.
+    /// Nodes that stay with other operands, each with pairs of present and new operand.
     rewired: Vec<(NodeId, Vec<(NodeId, By)>)>,
-    /// The order of what stays and what is new.
+    /// The order of the nodes that stay and the new ones.
     order: Vec<By>,
-    /// Nodes that go, in order, and what takes their places where somebody looks.
+    /// Nodes that are removed, in order, with replacements where they are still used.
     replaced: Vec<(NodeId, Option<By>)>,
 }
 
-/// What was done.
+/// Added, erased and replaced nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// New nodes, each after those that it uses.
     pub added: Vec<Added>,
-    /// Nodes that are gone.
+    /// Nodes that were erased.
     pub erased: Vec<NodeId>,
-    /// Nodes that are gone with what took their places, where somebody looked; by node.
+    /// Erased nodes with replacements, where they were still used; sorted by node.
     pub replaced: Vec<(NodeId, NodeId)>,
 }
 
 impl Applied {
-    /// What took the place of a node that is gone, as a reader of the graph knows it.
+    /// The replacement of an erased node, as text for messages.
     #[must_use]
     pub fn in_place_of(&self, graph: &Graph, node: NodeId) -> Option<String> {
         let at = self.replaced.binary_search_by_key(&node, |(old, _)| *old);
         let (_, new) = self.replaced.get(at.ok()?)?;
         let (old, new) = (graph.node(node), graph.node(*new));
-        // One that has inherited the name is known by what it calls.
+        // A node that has inherited the name is shown by its target.
         let shown = if old.name() == new.name() {
             new.target_name()
         } else {
@@ -73,19 +73,19 @@ impl Applied {
 }
 
 impl Plan {
-    /// The change that makes `region` compute what was chosen; `None` if it cannot be put in an
-    /// order, because something new would have to come before what it uses.
+    /// The change that makes `region` compute the chosen program; `None` if there is no order for
+    /// it, because a new node would have to come before one that it uses.
     pub(super) fn of(graph: &Graph, region: &Region, chosen: &Chosen<'_>) -> Option<Self> {
         Drafting::new(graph, region, chosen).plan()
     }
 
-    /// The nodes that go.
+    /// The nodes that are removed.
     pub(super) fn replaced(&self) -> impl Iterator<Item = NodeId> {
         self.replaced.iter().map(|&(node, _)| node)
     }
 
-    /// Makes the change. `now` says what took the places of nodes of regions before, and is told of
-    /// those of this one.
+    /// Makes the change. `now` has the replacements of nodes of earlier regions; those of this one
+    /// are added.
     ///
     /// # Errors
     /// If the graph has changed since the plan was made.
@@ -159,7 +159,7 @@ impl Plan {
             graph.erase(node)?;
             applied.erased.push(node);
         }
-        // What has the value of a node that is gone has its name.
+        // A node with the value of an erased node gets its name.
         for (new, draft) in self.new.iter().enumerate() {
             if draft.has_its_value
                 && let Some(at) = number[new]
@@ -172,7 +172,7 @@ impl Plan {
     }
 }
 
-/// Makes a node use others, all at once.
+/// Replaces inputs of a node, all at once.
 fn exchange_inputs(
     graph: &mut Graph,
     node: NodeId,
@@ -210,11 +210,11 @@ struct Drafting<'a, 'c> {
     region: &'a Region,
     chosen: &'a Chosen<'c>,
     plan: Plan,
-    /// What computes each class in use.
+    /// The node that computes each class in use.
     by: Vec<Option<By>>,
     /// By node of the region: its place, counted from one.
     place: SecondaryMap<NodeId, u32>,
-    /// By new node: where it would like to be.
+    /// By new node: its preferred place.
     wanted: Vec<u32>,
 }
 
@@ -257,7 +257,7 @@ impl<'a, 'c> Drafting<'a, 'c> {
                 }
             }
         }
-        // Users come later: what has no place of its own goes before the first of them.
+        // Users come later: a node without a place of its own goes before the first of them.
         for &class in in_use.iter().rev() {
             let Some(By::New(new)) = self.by[class as usize] else {
                 continue;
@@ -274,7 +274,7 @@ impl<'a, 'c> Drafting<'a, 'c> {
         Some(self.plan)
     }
 
-    /// A new node that has the place of none goes where the first of its users is.
+    /// Moves a new node that replaces none to the place of the first of its users.
     fn want(&mut self, new: usize, place: u32, home: NodeId) {
         if !self.plan.new[new].has_its_value && place < self.wanted[new] {
             self.wanted[new] = place;
@@ -282,7 +282,7 @@ impl<'a, 'c> Drafting<'a, 'c> {
         }
     }
 
-    /// Says what computes a class; those it uses were seen before.
+    /// Decides which node computes a class; the classes that it uses were decided before.
     fn draft(&mut self, class: u32) -> Option<()> {
         let chosen = self.chosen;
         let node = chosen.e_node(class)?;
@@ -299,7 +299,7 @@ impl<'a, 'c> Drafting<'a, 'c> {
                     self.plan.new.push(NewNode {
                         call: call.clone(),
                         operands: operands?,
-                        // One without a place gets one from its users.
+                        // A node without a place gets one from its users.
                         home: home.or_else(|| self.region.free.last().copied())?,
                         has_its_value: home.is_some(),
                     });
@@ -313,7 +313,7 @@ impl<'a, 'c> Drafting<'a, 'c> {
         Some(())
     }
 
-    /// Nodes that stay use what computes the classes of their operands.
+    /// Makes the nodes that stay use those that compute the classes of their operands.
     fn rewire(&mut self) -> Option<()> {
         for &node in &self.region.free {
             if !self.chosen.stays(node) {
@@ -336,7 +336,7 @@ impl<'a, 'c> Drafting<'a, 'c> {
         Some(())
     }
 
-    /// What a free node uses instead of `input`.
+    /// The node that a free node uses in place of `input`.
     fn operand(&self, input: NodeId) -> Option<By> {
         match self.chosen.class_of(input) {
             Some(class) => self.by[class as usize],
@@ -344,7 +344,7 @@ impl<'a, 'c> Drafting<'a, 'c> {
         }
     }
 
-    /// What a node that is not free uses instead of `input`.
+    /// The node that a node that is not free uses in place of `input`.
     fn seen_outside(&self, input: NodeId) -> Option<By> {
         let is_replaced = self.chosen.is_free(input) && !self.chosen.stays(input);
         if is_replaced {
@@ -354,8 +354,8 @@ impl<'a, 'c> Drafting<'a, 'c> {
         }
     }
 
-    /// Puts what stays and what is new in an order as near as can be to the one now: the first in
-    /// the program of what may come next comes next.
+    /// Puts the nodes that stay and the new ones in an order close to the present one: of the nodes
+    /// that may come next, the first in the program does.
     fn order(&mut self) -> Option<()> {
         let (region, new_count) = (self.region, self.plan.new.len());
         let stays = |node: NodeId| !self.chosen.is_free(node) || self.chosen.stays(node);
@@ -389,7 +389,7 @@ impl<'a, 'c> Drafting<'a, 'c> {
                 needs(item, by);
             }
             if !is_free {
-                // What does more than compute stays in order.
+                // Nodes with effects stay in order.
                 if let Some(before) = fixed {
                     needs(item, By::Node(before));
                 }
@@ -420,7 +420,7 @@ impl<'a, 'c> Drafting<'a, 'c> {
             }
         }
         let key = |item: usize| match item.checked_sub(places) {
-            // New ones go before what stands at the place.
+            // New nodes go before the node at their place.
             Some(new) => (u64::from(self.wanted[new]) * 2 - 1, item),
             None => (item as u64 * 2 + 2, item),
         };

@@ -1,8 +1,9 @@
-//! Which nodes may be exchanged for equal ones.
+//! Finds the nodes that may be exchanged for equal ones.
 //!
-//! A node may if it only computes a value, nothing that it reads or computes is written to
-//! anywhere in the program, and it is no view that the caller gets. Between two calls that may
-//! change what others compute (a barrier: a mode is switched) the nodes make a region of their own.
+//! A node may be exchanged if it only computes a value, no value that it reads or computes is
+//! written to anywhere in the program, and it is no view that the caller gets. The nodes between
+//! two barriers, calls that may change the results of others such as a switch of modes, make a
+//! region.
 
 use corsac_ir::{EntityId, Graph, NodeId, Op};
 

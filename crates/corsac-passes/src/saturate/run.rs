@@ -1,4 +1,4 @@
-//! Saturation of a program, region by region: entering it into e-graphs, applying rules, choosing.
+//! Saturation of a program, region by region: enters it into e-graphs, applies rules, extracts.
 
 use std::time::Instant;
 
@@ -46,7 +46,7 @@ impl<'r> Ready<'r> {
         }
     }
 
-    /// Finds the cheapest program. The graph, into which the names were entered, stays as it is.
+    /// Finds the cheapest program. The graph, into which the names were entered, does not change.
     ///
     /// # Errors
     /// [`SaturateError`]
@@ -106,7 +106,7 @@ impl<'r> Ready<'r> {
     }
 }
 
-/// How a rule that matches too often is put off, so that others get their turn.
+/// Back-off of a rule that matches too often, so that others get their turn.
 /// Source: the back-off scheduler of egg, with its numbers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Backoff {
@@ -136,15 +136,15 @@ struct Search<'a, 'r> {
     catalogue: Catalogue<'a>,
     options: Options,
     clock: Clock,
-    /// By rule: how often it made something equal.
+    /// By rule: how often it made different classes equal.
     merged: Vec<usize>,
-    /// How many e-nodes rules have added so far.
+    /// Number of e-nodes that rules have added so far.
     added: usize,
     report: Report,
 }
 
 impl Search<'_, '_> {
-    /// What is to be changed in one region.
+    /// Plans the change of one region.
     fn region(
         &mut self,
         region: &Region,
@@ -202,7 +202,7 @@ impl Search<'_, '_> {
         let granted = left.saturating_sub(twins);
         let solution = table.problem.solve(&self.clock, granted);
         let after = solution.cost + table.cost_kept;
-        // Sums of many costs are rounded: what is not cheaper by more than that is not cheaper.
+        // Sums of many costs are rounded: a difference within the rounding does not count.
         let is_cheaper = after < before - before.abs() * 1e-9;
         let chosen = Chosen::new(&table, &solution);
         let plan = is_cheaper.then(|| Plan::of(self.graph, region, &chosen));
@@ -235,7 +235,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Enters the free nodes of a region, and what they use as leaves.
+    /// Enters the free nodes of a region, with other nodes that they use as leaves.
     fn enter(
         &self,
         region: &Region,
@@ -278,7 +278,7 @@ impl Search<'_, '_> {
         Ok(originals)
     }
 
-    /// Adds what the rules say is equal.
+    /// Adds the equalities that follow from the rules.
     fn saturate(&mut self, classes: &mut Classes<'_>) -> Result<(), SaturateError> {
         let set = &self.ready.rules.set;
         let numbering = Numbering::of(self.graph);
@@ -343,7 +343,7 @@ impl Search<'_, '_> {
                     stop = Stop::Saturated;
                     break;
                 }
-                // Nothing else is left to do: those that were put off have their turn.
+                // Nothing else is left to do: now the rules that were put off have their turn.
                 backoff.iter_mut().for_each(|b| b.until = 0);
             }
         }
@@ -354,7 +354,8 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// Adds the result of a rule at a match, and makes it equal to what was matched.
+    /// Adds the result of a rule at a match, and makes it equal to the matched class; returns
+    /// whether that is new.
     fn unite(
         &self,
         classes: &mut Classes<'_>,
@@ -372,7 +373,7 @@ impl Search<'_, '_> {
             let kwargs =
                 kwargs.map(|(key, v)| Some((self.ready.vocabulary.symbol(key), value(v)?)));
             let kwargs: Option<corsac_ir::ThinVec<_>> = kwargs.collect();
-            // A value that is not defined: the rule does not apply.
+            // A computed value is undefined: the rule does not apply.
             let (Some(args), Some(kwargs)) = (args, kwargs) else {
                 return Ok(false);
             };
@@ -393,7 +394,7 @@ impl Search<'_, '_> {
         let (Some(from), Some(to)) = (from, to) else {
             return Ok(false);
         };
-        // Two values of different types are not equal, whatever a rule says.
+        // Values of different types are never equal, even if a rule makes them so.
         if !classes[from].data.agrees(&classes[to].data) {
             return Ok(false);
         }
@@ -401,7 +402,7 @@ impl Search<'_, '_> {
     }
 }
 
-/// What an e-node costs.
+/// The cost of an e-node.
 fn price_of(
     classes: &Classes<'_>,
     model: &mut dyn CostModel,

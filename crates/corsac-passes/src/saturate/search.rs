@@ -1,7 +1,8 @@
-//! Where the patterns of rules are found in an e-graph.
+//! Search for the patterns of rules in an e-graph.
 //!
-//! Patterns are searched for in a snapshot, in which the classes have the numbers of nodes that the
-//! graph does not have, so that patterns, conditions and computed values are those of rewriting.
+//! Patterns are searched for in a snapshot, in which classes are represented by ids of nodes that
+//! do not exist in the graph, so that patterns, conditions and computed values work as in
+//! rewriting.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -17,7 +18,7 @@ use crate::rules::condition::Context;
 use crate::rules::search::{Candidate, Found, Program, Targets, find};
 use crate::tensors::TensorFacts;
 
-/// Nodes that stand for classes: numbers that the graph has no node for.
+/// Ids of nodes that stand for classes: ids above those in the graph.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbering {
     base: usize,
@@ -40,7 +41,7 @@ impl Numbering {
     }
 }
 
-/// Says when to stop.
+/// The time limit of a search.
 #[derive(Debug)]
 pub(super) struct Clock {
     pub(super) deadline: Option<Instant>,
@@ -49,7 +50,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// How many steps pass between two looks at the time.
+    /// Number of steps between two checks of the time.
     const STEPS: u32 = 1024;
 
     pub(super) fn new(deadline: Option<Instant>) -> Self {
@@ -60,7 +61,7 @@ impl Clock {
         }
     }
 
-    /// Whether the time is over, seen every so many steps.
+    /// Whether the time is over, checked every `STEPS` calls.
     pub(super) fn tick(&self) -> bool {
         let steps = self.steps.get() + 1;
         self.steps.set(steps % Self::STEPS);
@@ -87,13 +88,13 @@ struct Member {
     kwargs: ThinVec<(Symbol, Arg)>,
 }
 
-/// What an e-graph holds at one time, as far as rules can see it.
+/// The contents of an e-graph at one time, as rules match them.
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    /// By number of the class: where its calls are in `members`.
+    /// By number of the class: the range of its calls in `members`.
     spans: Vec<(u32, u32)>,
     members: Vec<Member>,
-    /// Classes, ascending, that have a call of this operator.
+    /// By operator: the classes that have a call of it, ascending.
     by_operator: FxHashMap<OperatorId, Vec<Id>>,
     pub(super) facts: TensorFacts,
 }
@@ -170,7 +171,7 @@ impl<'s> Program<'s> for ClassSearch<'s> {
         })
     }
 
-    /// Rules with several roots, which look for users, are left out.
+    /// None: rules with several roots, which search for users, are left out.
     fn users(&self, _node: NodeId) -> impl Iterator<Item = NodeId> {
         std::iter::empty()
     }
@@ -213,7 +214,7 @@ impl<'s> ClassSearch<'s> {
         Some(matches)
     }
 
-    /// A match with what is known around it.
+    /// A match with its graph, facts and rule.
     pub(super) fn context<'a>(
         &'a self,
         set: &'a RuleSet,

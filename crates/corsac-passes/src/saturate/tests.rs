@@ -88,7 +88,7 @@ fn products_are_put_in_the_cheapest_order() {
     let first = from_right.graph.inputs(last).next().unwrap();
     assert_eq!(from_right.graph.node(first).name(), "x");
 
-    // A vector at the beginning: it is in the cheapest order as it is.
+    // A vector at the beginning: the program is in the cheapest order already.
     let mut from_left = product([1, 256, 256, 256, 256]);
     let before = from_left.graph.to_string();
     let report = from_left.saturate(MATMUL_ASSOC, Options::default());
@@ -218,7 +218,7 @@ fn what_is_written_to_and_what_the_caller_gets_stays() {
     typed.graph.output(back).unwrap();
     assert!(typed.saturate(rules, Options::default()).sites.is_empty());
 
-    // What is written to is no value that could be another.
+    // A value that is written to is not exchanged.
     let mut typed = Typed::default();
     let x = typed.input("x", &[4]);
     let neg = typed.call("torch.neg", &[x], &[4]);
@@ -231,7 +231,7 @@ fn what_is_written_to_and_what_the_caller_gets_stays() {
     typed.graph.output(out).unwrap();
     assert!(typed.saturate(rules, Options::default()).sites.is_empty());
 
-    // Otherwise it goes.
+    // Otherwise it is removed.
     let mut typed = Typed::default();
     let x = typed.input("x", &[4]);
     let neg = typed.call("torch.neg", &[x], &[4]);
@@ -379,14 +379,14 @@ proptest! {
         prop_assert!((cost - solution.cost).abs() < 1e-9);
         prop_assert!(cost <= now);
         prop_assert!(cost >= cheapest(&problem));
-        // Not one change is made without a budget.
+        // No change is made without a budget.
         let none = problem.solve(&Clock::new(None), 0);
         prop_assert_eq!(none.switches, 0);
         prop_assert!((none.cost - now).abs() < 1e-9);
     }
 }
 
-/// How near extraction comes to the best: the bound is what was measured, with room.
+/// Extraction comes close to the optimum; the bound is the measured distance, with a margin.
 #[test]
 fn extraction_is_within_a_few_percent_of_the_best() {
     use proptest::strategy::ValueTree as _;
@@ -404,8 +404,8 @@ fn extraction_is_within_a_few_percent_of_the_best() {
     assert!(exact >= 285 && sum <= best * 1.02, "{sum} {best} {exact}");
 }
 
-/// Time grows with the program: with a search of all that a class needs for each way to compute it,
-/// this takes minutes.
+/// Time is in proportion to the program: if everything that a class needs were searched for each
+/// way to compute it, this would take minutes.
 #[test]
 fn long_programs_take_no_time() {
     let mut typed = Typed::default();

@@ -13,7 +13,7 @@ use corsac_testkit::filetest::{on_graph, run};
 use crate::rewriting::Setting;
 use crate::{Declared, name, outcome};
 
-/// Runs `filetests/FOLDER` through a pass, which answers its report in words.
+/// Runs `filetests/FOLDER` through a pass, which returns its report as text.
 fn run_conversion(
     folder: &str,
     pass: impl Fn(&mut Graph, &Declared, &mut Setting) -> Result<String, PassError>,
@@ -46,8 +46,8 @@ fn modules_to_functions() {
     });
 }
 
-/// Modules are called what their nodes are called, with `_module` behind it; what ends in `buffer` is
-/// no parameter.
+/// Modules get the names of their nodes with the suffix `_module`; an attribute that ends in
+/// `buffer` is no parameter.
 #[test]
 fn functions_to_modules() {
     run_conversion("layers", |graph, _, setting| {
@@ -68,7 +68,7 @@ fn functions_to_modules() {
     });
 }
 
-/// With types, casts are made by them; without, by the host.
+/// Casts are made by type where types are given, and by the host otherwise.
 #[test]
 fn casts() {
     run_conversion("autocast", |graph, host, setting| {

@@ -1,4 +1,4 @@
-//! The filetests of the passes whose layers the host makes: what is found, and how calls change.
+//! The filetests of the passes whose layers the host makes: sites, and changed calls.
 
 use corsac_ir::Graph;
 use corsac_ops::Host;
@@ -28,7 +28,7 @@ fn divisions() {
     });
 }
 
-/// Groups are merged in the order of their layers; each has as many features as its place.
+/// Merges each group in the order of its layers, of which number n has n output features.
 fn merge(graph: &mut Graph, host: &dyn Host) -> Result<String, corsac_passes::PassError> {
     let mut sites = linears::find(graph, host, &rustc_hash::FxHashMap::default());
     let mut groups = linears::group(graph, host, &mut sites, &|_| 0)?;

@@ -1,14 +1,14 @@
 //! The filetests of the passes: a graph in; the report, as comments, and the graph out.
 //!
-//! What a host would know of a module stands in a comment of the input:
+//! The facts that a host has about a module are in a comment of the input:
 //!
 //! ```text
 //! # module drop = dropout.Dropout training inplace
 //! ```
 //!
-//! that is: its path, its class under `torch.nn.modules`, and which of [`ModuleInfo`]'s flags hold.
-//! `same=PATH` says that it is the object at that other path. Attributes that passes write into the
-//! program stand in another comment; a tensor is a name alone:
+//! that is: its path, its class under `torch.nn.modules`, and the flags of [`ModuleInfo`] that
+//! hold. `same=PATH` means that it is the object at that other path. Attributes that passes write
+//! into the program are in another comment; a tensor is a name alone:
 //!
 //! ```text
 //! # attributes drop p=0.5 inplace=False
@@ -153,7 +153,7 @@ impl Host for Declared {
     }
 }
 
-/// Runs `filetests/FOLDER` through a pass, which answers its report in words.
+/// Runs `filetests/FOLDER` through a pass, which returns its report as text.
 fn run_pass(folder: &str, pass: impl Fn(&mut Graph, &dyn Host) -> String) {
     run(folder, |input| {
         let host = Declared::in_comments_of(input);
@@ -257,7 +257,7 @@ fn dropouts_in_training() {
     run_pass("dropout-in-training", dropout_with(options));
 }
 
-/// What is folded into what; the arithmetic is tested with the weights.
+/// Batch norms are folded into the right layers; the arithmetic is tested with the weights.
 #[test]
 fn conv_and_batch_norm() {
     run_pass("conv-bn", |graph, host| {

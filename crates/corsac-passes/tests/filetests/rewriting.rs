@@ -1,4 +1,4 @@
-//! The filetests of rewrite rules and equality saturation. Rules and types stand in comments of the
+//! The filetests of rewrite rules and equality saturation. Rules and types are in comments of the
 //! input:
 //!
 //! ```text
@@ -16,7 +16,7 @@ use corsac_testkit::filetest::{on_graph, run};
 
 use crate::{Declared, name, outcome};
 
-/// What the comments of an input say.
+/// The settings in the comments of an input.
 #[derive(Default)]
 pub(crate) struct Setting {
     rules: String,

@@ -35,7 +35,7 @@ impl Tensor {
         }
     }
 
-    /// A view of `len` elements from `start`, as many as there are.
+    /// A view of `len` elements from `start`, or of fewer if there are no more.
     fn narrow(&self, start: usize, len: usize) -> Self {
         let start = start.min(self.len - 1);
         Self {
@@ -88,19 +88,19 @@ impl Value {
     }
 }
 
-/// What a program can change besides its values.
+/// State that a program can change besides its values.
 #[derive(Default)]
 pub(crate) struct World {
     pub(crate) attributes: HashMap<String, Tensor>,
     /// State of the random number generator.
     pub(crate) seed: i64,
-    /// What the opaque function has seen, and keeps.
+    /// Tensors that the opaque function has been given, and keeps.
     pub(crate) kept: Vec<Tensor>,
-    /// What was asserted.
+    /// Values that were asserted.
     pub(crate) log: Vec<Vec<i64>>,
 }
 
-/// Runs `graph` on `inputs`; the value of its output.
+/// Runs `graph` on `inputs`; returns the value of its output.
 pub(crate) fn run(graph: &Graph, inputs: &[Value], world: &mut World) -> Value {
     run_watched(graph, inputs, world, &mut |_, _| {})
 }
@@ -155,7 +155,7 @@ fn evaluate(arg: &Arg, values: &HashMap<NodeId, Value>) -> Value {
 fn call(node: Node<'_>, args: &[Value], world: &mut World) -> Value {
     let name = node.target_name();
     let this = match &args[0] {
-        // A list has no such methods: what they do is of no interest, as long as it is the same.
+        // A list has no such methods: any result will do, as long as it is the same.
         Value::List(_) if node.op() == Op::CallMethod => Tensor::new(vec![0]),
         value => value.tensor(),
     };
@@ -221,7 +221,7 @@ fn call(node: Node<'_>, args: &[Value], world: &mut World) -> Value {
             this.narrow(index % this.len, 1).write(|_, _| value[0]);
             this
         }
-        // Keeps what it gets, and writes to what it was given before.
+        // Keeps its arguments, and writes to those of earlier calls.
         "mine.keep" => {
             let mut seen = Vec::new();
             args[0].tensors(&mut seen);

@@ -1,5 +1,5 @@
-//! Random programs with views, writes, random numbers and unknown calls compute, write and draw
-//! the same before and after the passes.
+//! Random programs with views, writes, random numbers and unknown calls have the same results,
+//! writes and random numbers before and after the passes.
 
 // Test code: a failure is a failure of the test.
 #![allow(clippy::unwrap_used)]
@@ -16,7 +16,7 @@ use interpreter::{Tensor, Value, World, run};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 
-/// Calls of a program, by what they take.
+/// Calls of a program, by their operands.
 const UNARY: &[&str] = &[
     "clone",
     "neg",
@@ -30,7 +30,7 @@ const BINARY: &[&str] = &["add_", "copy_", "mul"];
 const FUNCTIONS: &[&str] = &["torch.add", "operator.add", "operator.iadd"];
 const EFFECTS: &[&str] = &["torch.rand_like", "torch._assert", "mine.keep"];
 
-/// One instruction: what to call, and which earlier values to call it with.
+/// One instruction: the call, and the earlier values that are its arguments.
 type Step = (u8, usize, usize, usize);
 
 fn build(steps: &[Step], returned: &[usize]) -> Graph {
@@ -106,8 +106,8 @@ fn function<const N: usize>(
     graph.call_function(function, args)
 }
 
-/// Everything that somebody outside can see of a run. The caller writes to each result and looks
-/// at the others again.
+/// Everything that is observable of a run from outside. The caller writes to each result and reads
+/// the others again.
 fn observe(graph: &Graph, shared_inputs: bool) -> Vec<Vec<i64>> {
     let ([x, y, w, v], mut world) = start(shared_inputs);
     let inputs = [Value::Tensor(x.clone()), Value::Tensor(y.clone())];
@@ -128,7 +128,7 @@ fn observe(graph: &Graph, shared_inputs: bool) -> Vec<Vec<i64>> {
     seen
 }
 
-/// Two inputs and two attributes, and the world that they are in.
+/// Two inputs and two attributes, and the state around them.
 fn start(shared_inputs: bool) -> ([Tensor; 4], World) {
     let x = Tensor::new(vec![1, 2, 3, 4]);
     let y = if shared_inputs {
@@ -212,7 +212,7 @@ proptest! {
     }
 }
 
-/// The programs of the properties are worth something: the passes find what to do in them.
+/// The random programs are useful: the passes find changes to make in them.
 #[test]
 fn random_programs_have_dead_code_and_common_subexpressions() {
     let (mut removed, mut merged, mut kept) = (0, 0, 0);

@@ -1,5 +1,5 @@
-//! Random programs compute, write and draw the same before and after equality saturation, and the
-//! sums of costs never grow.
+//! Random programs have the same results, writes and random numbers before and after equality
+//! saturation, and the sums of costs never grow.
 
 use corsac_ir::{DType, EntityId, Graph};
 use corsac_ops::Unhosted;
@@ -11,8 +11,9 @@ use proptest::prelude::*;
 use crate::interpreter::{Value, run_watched};
 use crate::{Step, build, listing, observe, start};
 
-/// Laws of numbers that wrap, some of which make programs larger before they make them smaller. Only
-/// tensors have shapes: a list that is added to a number is no tensor, though the sum is one here.
+/// Laws of numbers that wrap, some of which make programs larger before they make them smaller.
+/// Conditions on shapes exclude lists: a list that is added to a number is no tensor, though the
+/// sum is one here.
 const LAWS: &str = "
 double_negation: neg(neg(?x)) => ?x
 neg_of_sum:   neg(add(?x, ?y)) <=> add(neg(?x), neg(?y))  if same_shape(?x, ?y)
@@ -30,7 +31,7 @@ fn laws() -> Vec<Rule> {
     parse(LAWS).unwrap()
 }
 
-/// Element types and lengths, as a run shows them.
+/// Element types and lengths, found by a run.
 fn facts(graph: &Graph) -> TensorFacts {
     let ([x, y, ..], mut world) = start(false);
     let mut facts = TensorFacts::new();
@@ -85,7 +86,7 @@ fn pure_step() -> impl Strategy<Value = Step> {
 
 type Program = (Vec<Step>, Vec<usize>);
 
-/// Programs of which most is calls that only compute.
+/// Programs mostly of calls that only compute.
 fn steps() -> impl Strategy<Value = Program> {
     let any = (any::<u8>(), 0..40_usize, 0..40_usize, 0..24_usize);
     let step = prop_oneof![1 => any, 6 => pure_step()];
@@ -132,7 +133,7 @@ fn check(
             listing(&after)
         );
     }
-    // The same again gives the same.
+    // A second run has the same result.
     let mut again = before.clone();
     let mut same = budget.limit().map_or_else(Budget::unlimited, Budget::of);
     let options = options();
@@ -186,7 +187,7 @@ proptest! {
     }
 }
 
-/// The programs of the properties are worth something: there is what to do in them.
+/// The random programs are useful: there are improvements to find in them.
 #[test]
 fn random_programs_become_cheaper() {
     use proptest::strategy::ValueTree as _;

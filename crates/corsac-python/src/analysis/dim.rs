@@ -9,11 +9,11 @@ use pyo3::types::PyDict;
 
 /// A size that depends on symbols: `batch`, `2*seq + 1`. Equal expressions are equal.
 ///
-/// A symbol stands for any number from 2.
+/// A symbol stands for any integer of at least 2.
 #[pyclass(name = "Dim", module = "corsac._core", frozen)]
 pub(crate) struct PyDim(pub(crate) Dim);
 
-/// A size: an int where it is one, a [`PyDim`] otherwise.
+/// Converts a size: to an int where it is known, to a [`PyDim`] otherwise.
 pub(crate) fn write_dim<'py>(py: Python<'py>, dim: &Dim) -> PyResult<Bound<'py, PyAny>> {
     match dim {
         Dim::Known(value) => Ok(value.into_pyobject(py)?.into_any()),
@@ -21,7 +21,7 @@ pub(crate) fn write_dim<'py>(py: Python<'py>, dim: &Dim) -> PyResult<Bound<'py, 
     }
 }
 
-/// The size that `value` is: an int, a [`PyDim`], or the name of a symbol.
+/// Reads a size: an int, a [`PyDim`], or the name of a symbol.
 pub(crate) fn read_dim(value: &Bound<'_, PyAny>) -> PyResult<Dim> {
     if let Ok(dim) = value.cast::<PyDim>() {
         return Ok(dim.get().0.clone());
@@ -48,7 +48,7 @@ impl PyDim {
         Self(Dim::symbol(name))
     }
 
-    /// Its value where symbols have the values in `sizes`.
+    /// Value for the symbols' values in `sizes`; raises `KeyError` if one is missing.
     #[pyo3(signature = (sizes))]
     fn evaluate(&self, sizes: &Bound<'_, PyDict>) -> PyResult<i64> {
         let mut known = Vec::new();

@@ -1,4 +1,4 @@
-//! What Python knows of the modules and attributes that a graph names, for the rules.
+//! Facts from Python about the modules and attributes that a graph names, for the rules.
 
 use corsac_ir::{ExternalId, Op};
 use corsac_ops::shape::{ModuleFacts, Storage, TypeHost, Value};
@@ -13,11 +13,11 @@ use crate::graph::PyGraph;
 /// A parameter or buffer.
 #[derive(Clone)]
 pub(crate) struct Weight {
-    /// Its qualified name, the first that it was found under.
+    /// Qualified name, the first that it was found under.
     pub(crate) name: String,
-    /// How many elements it has.
+    /// Number of elements.
     pub(crate) numel: i64,
-    /// How many bytes they take.
+    /// Size in bytes.
     pub(crate) bytes: i64,
     /// Whether it is a parameter; a buffer otherwise.
     pub(crate) parameter: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Weight {
     pub(crate) trainable: bool,
 }
 
-/// What Python knows, found before types are propagated: rules call no Python.
+/// Facts from Python, collected before types are propagated: rules call no Python.
 #[derive(Default)]
 pub(crate) struct TypeFacts {
     modules: FxHashMap<String, ModuleFacts>,
@@ -36,7 +36,7 @@ pub(crate) struct TypeFacts {
     /// The tensors themselves, by storage.
     pub(crate) tensors: Vec<Py<PyAny>>,
     by_identity: FxHashMap<usize, Storage>,
-    /// Those of them that this graph has.
+    /// Indices of the tensors that this graph uses.
     used: FxHashSet<usize>,
 }
 
@@ -59,7 +59,7 @@ impl TypeHost for TypeFacts {
 }
 
 impl TypeFacts {
-    /// Asks Python about modules that the graph does not call yet.
+    /// Adds the facts about modules that the graph does not call yet.
     pub(crate) fn learn(&mut self, graph: &Bound<'_, PyGraph>, paths: &[String]) -> PyResult<()> {
         let py = graph.py();
         let owner = graph.getattr(intern!(py, "owning_module"))?;
@@ -79,13 +79,13 @@ impl TypeFacts {
         Ok(())
     }
 
-    /// Asks Python about everything that `graph` names.
+    /// Collects the facts about everything that `graph` names.
     pub(crate) fn of_graph(graph: &Bound<'_, PyGraph>) -> PyResult<Self> {
         Self::default().with_graph(graph)
     }
 
-    /// Asks Python about everything that `graph` names. Tensors that are known already keep their
-    /// storage, and no new one gets the storage of another.
+    /// Collects the facts about everything that `graph` names. Tensors that are known already keep
+    /// their storage, and no new one gets the storage of another.
     pub(crate) fn of_graph_after(&self, graph: &Bound<'_, PyGraph>) -> PyResult<Self> {
         let py = graph.py();
         let known = Self {
@@ -142,12 +142,12 @@ impl TypeFacts {
         Ok(facts)
     }
 
-    /// The tensors that this graph has.
+    /// The tensors that this graph uses.
     pub(crate) fn used(&self) -> impl Iterator<Item = &Py<PyAny>> {
         self.used.iter().map(|&number| &self.tensors[number])
     }
 
-    /// A value that lives outside the graph. The same tensor has the same storage.
+    /// Value of an object outside the graph. The same tensor always gets the same storage.
     fn weight<'py>(
         &mut self,
         reader: &TypeReader<'py>,
@@ -246,7 +246,7 @@ impl TypeFacts {
     }
 }
 
-/// Whether hooks are set for all modules.
+/// Whether any hook is set for all modules.
 fn global_hooks(py: Python<'_>) -> PyResult<bool> {
     let module = py.import(intern!(py, "torch.nn.modules.module"))?;
     for name in [
@@ -268,7 +268,7 @@ pub(crate) fn has_attribute(graph: &Bound<'_, PyGraph>, path: &str) -> PyResult<
     Ok(!owner.is_none() && resolve(&owner, path)?.is_some())
 }
 
-/// The attribute of `root` with this qualified name.
+/// The attribute of `root` with this qualified name, if there is one.
 fn resolve<'py>(root: &Bound<'py, PyAny>, path: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
     let mut object = root.clone();
     for name in path.split('.') {

@@ -29,10 +29,10 @@ create_exception!(
     corsac._core,
     ShapeInferenceError,
     PyRuntimeError,
-    "A call in a graph fails when it runs: the node, what it takes, and what it was given."
+    "A call in a graph that fails when it runs: the node, expected and actual arguments."
 );
 
-/// Types of the values of a graph, and what computing them costs.
+/// Types of the values of a graph, and the cost of computing them.
 #[pyclass(name = "Types", module = "corsac._core", frozen)]
 pub(crate) struct PyTypes {
     graph: Py<PyGraph>,
@@ -52,7 +52,7 @@ struct Memory {
     bytes: i64,
     at: Option<NodeId>,
     held: Vec<i64>,
-    /// Bytes, first node and last node of each piece of memory.
+    /// Bytes, first node and last node of each buffer.
     lifetimes: Vec<(i64, NodeId, NodeId)>,
     unknown: Vec<NodeId>,
 }
@@ -91,9 +91,10 @@ pub(crate) fn shape_error(graph: &Bound<'_, PyGraph>, error: &ShapeError) -> PyE
 
 /// Types of all values of `graph` for `inputs`, in the order of the placeholders.
 ///
-/// `fallback(node, values)` is asked about nodes without a rule, with what is known of their inputs
-/// as a dictionary from node to value; it answers a value, or None if it knows none. With `fill`,
-/// metadata is written to the nodes as `ShapeProp` does. With `cost`, costs are counted too.
+/// `fallback(node, values)` is called for nodes without a rule, with the known values of their
+/// inputs as a dictionary from node to value; it returns a tuple of one value, or None if the value
+/// is unknown. With `fill`, metadata is written to the nodes as `ShapeProp` does. With `cost`,
+/// costs are counted too.
 #[pyfunction]
 #[pyo3(signature = (graph, inputs, fallback = None, *, fill = true, cost = false))]
 pub(crate) fn propagate_types<'py>(
@@ -168,7 +169,7 @@ fn is_call(graph: &Bound<'_, PyGraph>, node: NodeId) -> PyResult<bool> {
     ))
 }
 
-/// The parameters and buffers that a node uses itself, by number.
+/// Indices of the parameters and buffers that a node uses itself.
 fn weights_of(types: &Propagator<'_>, ir: &Graph, node: NodeId) -> Vec<u32> {
     let view = ir.node(node);
     let mut used = Vec::new();
@@ -191,8 +192,8 @@ fn weights_of(types: &Propagator<'_>, ir: &Graph, node: NodeId) -> Vec<u32> {
     used
 }
 
-/// Finds the types of all values, those of inputs being set. `fallback` is asked about calls without a
-/// rule; which they are, and why, is the answer.
+/// Finds the types of all values, given those of the inputs. `fallback` is called for calls without
+/// a rule. Returns these calls, each with the reason.
 pub(crate) fn find_types<'py>(
     graph: &Bound<'py, PyGraph>,
     types: &mut Propagator<'_>,
@@ -221,7 +222,7 @@ pub(crate) fn find_types<'py>(
     Ok(without_rule)
 }
 
-/// What the host finds out about a node.
+/// Calls `fallback` for a node; None if the value is unknown to it, too.
 fn ask<'py>(
     graph: &Bound<'py, PyGraph>,
     types: &Propagator<'_>,
@@ -248,7 +249,7 @@ fn ask<'py>(
     if answer.is_none() {
         return Ok(None);
     }
-    // In a tuple, since the answer itself may be None.
+    // In a tuple, since the value itself may be None.
     Ok(Some(reader.value(&answer.get_item(0)?)?))
 }
 
@@ -293,7 +294,7 @@ impl PyTypes {
     }
 }
 
-/// The name of a node, what it calls, and a reason.
+/// The name of a node, its target, and a reason.
 type Site = (String, String, String);
 
 #[pymethods]
@@ -308,7 +309,7 @@ impl PyTypes {
         self.names(py, &sites)
     }
 
-    /// Nodes whose value is not known: name, target, and the reason.
+    /// Nodes whose value is unknown: name, target, and the reason.
     fn unknown(&self, py: Python<'_>) -> PyResult<Vec<Site>> {
         let unknown = self.order.iter().filter_map(|&node| {
             let reason = self.value(node).unknown_reason()?;
@@ -317,8 +318,8 @@ impl PyTypes {
         self.names(py, &unknown.collect::<Vec<_>>())
     }
 
-    /// What is known of each node's value, in order: tensors as their metadata. With `places`, of the nodes with these
-    /// numbers; raises `IndexError` for others than there are.
+    /// Values of the nodes, in order, with tensors as their metadata. With `places`, those of the
+    /// nodes at these indices; raises `IndexError` for an index out of range.
     #[pyo3(signature = (places = None))]
     fn values<'py>(
         &self,
@@ -340,7 +341,7 @@ impl PyTypes {
         PyList::new(py, values?)
     }
 
-    /// What is known of each node's value, in order, as text: `float32[2, 3]`.
+    /// Types of the nodes' values, in order, as text: `float32[2, 3]`.
     fn shown(&self) -> Vec<String> {
         self.order
             .iter()
@@ -348,8 +349,8 @@ impl PyTypes {
             .collect()
     }
 
-    /// What each node costs, in order: multiplications, floating-point operations, bytes read, bytes
-    /// written; None for what is not known.
+    /// Costs of the nodes, in order: multiplications, floating-point operations, bytes read, bytes
+    /// written; None for what is unknown.
     fn costs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let none = || py.None().into_bound(py);
         let rows = self.costs.iter().map(|cost| {
@@ -366,7 +367,7 @@ impl PyTypes {
         PyList::new(py, rows.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// Why the cost of a node is not known, by the node's name.
+    /// Nodes whose cost is unknown: name, target, and the reason.
     fn uncounted(&self, py: Python<'_>) -> PyResult<Vec<Site>> {
         let sites = self
             .order
@@ -376,7 +377,7 @@ impl PyTypes {
         self.names(py, &sites.collect::<Vec<_>>())
     }
 
-    /// Bytes that each node's result takes, in order; None where sizes are not known.
+    /// Bytes of each node's result, in order; None where sizes are unknown.
     fn result_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let bytes = self.order.iter().map(|&node| {
             let value = self.value(node);
@@ -390,8 +391,8 @@ impl PyTypes {
         PyList::new(py, bytes.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// The most bytes of activations held at once, the name of the node at which that is, bytes
-    /// held while each node runs, and the names of nodes whose memory is not known.
+    /// Peak of the bytes of activations held at once, the name of the node with that peak, bytes
+    /// held while each node runs, and the names of nodes whose memory is unknown.
     #[expect(clippy::type_complexity, reason = "a tuple for Python to take apart")]
     fn peak(&self, py: Python<'_>) -> PyResult<(i64, Option<String>, Vec<i64>, Vec<String>)> {
         let graph = self.graph.bind(py).try_borrow()?;
@@ -406,7 +407,8 @@ impl PyTypes {
         ))
     }
 
-    /// Each piece of memory: bytes, and the names of the first and the last node that need it.
+    /// Live ranges of the buffers: bytes, and the names of the first and the last node that need
+    /// each.
     fn lifetimes(&self, py: Python<'_>) -> PyResult<Vec<(i64, String, String)>> {
         let graph = self.graph.bind(py).try_borrow()?;
         let name = |node: NodeId| graph.ir().node(node).name().to_owned();
@@ -416,8 +418,8 @@ impl PyTypes {
             .collect())
     }
 
-    /// Parameters and buffers that the graph names: name, elements, bytes, whether it is a
-    /// parameter, whether it is trained.
+    /// Parameters and buffers that the graph names: name, number of elements, bytes, whether it is
+    /// a parameter, whether it is trained.
     fn weights(&self) -> Vec<(String, i64, i64, bool, bool)> {
         let weights = self.weights.iter();
         weights
@@ -425,15 +427,15 @@ impl PyTypes {
             .collect()
     }
 
-    /// The numbers of the parameters and buffers that each node uses, in order.
+    /// Indices of the parameters and buffers that each node uses, in order.
     fn used_weights(&self) -> Vec<Vec<u32>> {
         self.used.clone()
     }
 }
 
-/// The type of what `target` gives for these arguments, by the rules: tensors as their metadata.
-/// A string is the name of a tensor method. Answers a tuple of one value, or the reason why there is
-/// none as text.
+/// Type of the result of `target` for these arguments, by the shape rules; tensors as their
+/// metadata. A string is the name of a tensor method. Returns a tuple of one value, or the reason
+/// why the type is unknown as text.
 #[pyfunction]
 #[pyo3(signature = (target, args, kwargs))]
 pub(crate) fn infer_type<'py>(
@@ -471,14 +473,14 @@ pub(crate) fn infer_type<'py>(
     }
 }
 
-/// The rules there are: family, names, and how arithmetic is counted.
+/// The shape rules: family, names, and how arithmetic is counted.
 #[pyfunction]
 pub(crate) fn shape_rules() -> Vec<(&'static str, Vec<String>, &'static str)> {
     let row = |rule: RuleInfo| (rule.family, rule.names, rule.cost);
     rules().into_iter().map(row).collect()
 }
 
-/// Adds what is here to the module.
+/// Adds the module's classes and functions to `m`.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyDim>()?;
     m.add_class::<PyTypes>()?;

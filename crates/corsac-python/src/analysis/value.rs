@@ -1,4 +1,4 @@
-//! Types of values between Python and the rules.
+//! Conversion of values between Python and the shape rules.
 
 use corsac_ir::{DType, Device, DeviceKind, MemoryFormat};
 use corsac_ops::shape::{Dim, Kind, Shape, Storage, Strides, Tensor, TensorType, Value};
@@ -13,10 +13,10 @@ use pyo3::types::{
 use super::dim::{PyDim, read_dim, write_dim};
 use crate::runtime::{TorchValue, TorchValues};
 
-/// How deep containers are looked into.
+/// Deepest nesting of containers that is read.
 const DEPTH: u16 = 32;
 
-/// Reads what is known of Python values.
+/// Converts Python values into values of the rules.
 pub(crate) struct TypeReader<'py> {
     torch: &'py TorchValues,
     tensor: &'py Bound<'py, PyType>,
@@ -47,12 +47,12 @@ impl<'py> TypeReader<'py> {
         value.is_instance(self.tensor)
     }
 
-    /// What is known of `value`; an object where it means nothing.
+    /// Converts `value`; to [`Value::Object`] where the rules have no other kind of value for it.
     pub(crate) fn value(&self, value: &Bound<'py, PyAny>) -> PyResult<Value> {
         self.at_depth(value, 0)
     }
 
-    /// What is known of each of `values`.
+    /// Converts each of `values`.
     pub(crate) fn values(&self, values: &Bound<'py, PyTuple>) -> PyResult<Vec<Value>> {
         values.iter().map(|value| self.value(&value)).collect()
     }
@@ -139,7 +139,7 @@ impl<'py> TypeReader<'py> {
         Ok(Value::Object)
     }
 
-    /// A tensor: its type, in memory of its own.
+    /// Type of a tensor, in a storage of its own.
     pub(crate) fn tensor(&self, value: &Bound<'py, PyAny>) -> PyResult<Value> {
         let py = value.py();
         let layout = value.getattr(intern!(py, "layout"))?;
@@ -185,7 +185,7 @@ impl<'py> TypeReader<'py> {
         }))
     }
 
-    /// `corsac.analysis.TensorSpec`.
+    /// Type that a `corsac.analysis.TensorSpec` describes.
     fn spec(&self, value: &Bound<'py, PyAny>) -> PyResult<Value> {
         let py = value.py();
         let dims = |given: Bound<'py, PyAny>| -> PyResult<Shape> {
@@ -231,7 +231,7 @@ fn device(value: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
         .map(|index| Device { kind, index }))
 }
 
-/// Makes Python values of what is known.
+/// Converts values of the rules into Python values.
 pub(crate) struct TypeWriter<'py> {
     py: Python<'py>,
     torch: &'py TorchValues,
@@ -258,7 +258,7 @@ impl<'py> TypeWriter<'py> {
         PyTuple::new(self.py, items.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// `torch.Size`; a tuple where sizes depend on symbols.
+    /// Converts a shape: to `torch.Size`, or to a tuple where sizes depend on symbols.
     pub(crate) fn shape(&self, shape: &[Dim]) -> PyResult<Bound<'py, PyAny>> {
         let dims = self.dims(shape)?;
         if shape.iter().all(|dim| dim.known().is_some()) {
@@ -268,7 +268,7 @@ impl<'py> TypeWriter<'py> {
         }
     }
 
-    /// What `ShapeProp` keeps of a tensor. Strides that are not known are None.
+    /// Metadata of a tensor, as `ShapeProp` records it. Strides that are unknown are None.
     pub(crate) fn tensor(&self, ty: &TensorType) -> PyResult<Bound<'py, PyAny>> {
         let py = self.py;
         let none = || py.None().into_bound(py);
@@ -294,7 +294,7 @@ impl<'py> TypeWriter<'py> {
         ))
     }
 
-    /// A value, with tensors as their metadata.
+    /// Converts a value, with tensors as their metadata.
     pub(crate) fn value(&self, value: &Value) -> PyResult<Bound<'py, PyAny>> {
         let py = self.py;
         let all = |items: &[Value]| -> PyResult<Vec<Bound<'py, PyAny>>> {
@@ -354,7 +354,7 @@ impl<'py> TypeWriter<'py> {
         })
     }
 
-    /// The class that a value of this type has.
+    /// Python class of a value of this type.
     pub(crate) fn class(&self, value: &Value) -> PyResult<Bound<'py, PyAny>> {
         let py = self.py;
         let builtin = |name: &str| py.import(intern!(py, "builtins"))?.getattr(name);
@@ -375,7 +375,7 @@ impl<'py> TypeWriter<'py> {
     }
 }
 
-/// `value` with every tensor in the storage given for it.
+/// `value` with all its tensors in `storage`.
 pub(crate) fn in_storage(value: Value, storage: Storage) -> Value {
     value.map_tensors(&mut |tensor: Tensor| Tensor { storage, ..tensor })
 }

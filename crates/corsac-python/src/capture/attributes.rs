@@ -1,4 +1,4 @@
-//! Attributes and variables that programs read and set.
+//! Reads and writes of attributes and variables by programs.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -20,7 +20,7 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// `object.name` is read.
+    /// Records a read of `object.name`.
     pub(super) fn attribute(
         &mut self,
         object: &Bound<'py, PyAny>,
@@ -50,7 +50,7 @@ impl<'py> Look<'_, 'py> {
         if cpython::is_of_program(&kind)
             && cpython::lookup(&kind, intern!(self.py, "__del__")).is_some()
         {
-            // Whoever holds it has it do that later.
+            // Its finaliser runs later, when its last owner drops it.
             self.state
                 .opaque("it uses an object that does something when it goes away");
             return Ok(());
@@ -73,7 +73,7 @@ impl<'py> Look<'_, 'py> {
             return self.super_attribute(object, name);
         }
         if name_in_c(&kind) == "method" {
-            // It has a function and an object, for good; all else is the function's.
+            // Its function and its object never change; all other attributes are the function's.
             return match name == "__self__" || name == "__func__" {
                 true => Ok(()),
                 false => self.attribute(&object.getattr(intern!(self.py, "__func__"))?, name),
@@ -96,7 +96,7 @@ impl<'py> Look<'_, 'py> {
                 return Ok(());
             }
         } else if object.is_instance_of::<PyModule>() {
-            // Derived from modules, whose own way of looking things up is this one.
+            // Derived from modules, which have no other way to look attributes up.
         } else if !cpython::is_generic(slots) && !is_constant(object) {
             self.state
                 .opaque(format!("it reads {name} of a {}", full_name(&kind)));
@@ -105,7 +105,7 @@ impl<'py> Look<'_, 'py> {
         self.instance_attribute(object, &kind, name)
     }
 
-    /// `object.name` of a `threading.local` is read: each thread has its own.
+    /// Records a read of `object.name` of a `threading.local`: each thread has its own.
     fn attribute_of_thread(
         &mut self,
         object: &Bound<'py, PyAny>,
@@ -142,7 +142,7 @@ impl<'py> Look<'_, 'py> {
         let of_class = found.as_ref().map(|own| name_in_c(&own.get_type()));
         match of_class.as_deref() {
             Some("getset_descriptor" | "member_descriptor") => {
-                // Computed by C: asked for anew.
+                // Computed by C: read again to check the guard.
                 if name == "__dict__" {
                     self.state.attributes(object);
                 }
@@ -167,7 +167,7 @@ impl<'py> Look<'_, 'py> {
         }
         if let Some(own) = self.state.attributes(object) {
             let content = self.state.reads.entry(&own, name.as_any())?;
-            // A descriptor of the class may give something else.
+            // A descriptor of the class may give another value.
             let is_plain = found.as_ref().is_none_or(|own| {
                 cpython::lookup(&own.get_type(), intern!(self.py, "__get__")).is_none()
             });
@@ -179,7 +179,7 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// What a class has under a name may compute what is read of it.
+    /// Records the use of an attribute of a class that may be a descriptor.
     pub(super) fn descriptor(
         &mut self,
         found: &Bound<'py, PyAny>,
@@ -259,7 +259,7 @@ impl<'py> Look<'_, 'py> {
                 &*name_in_c(&found.get_type()),
                 "getset_descriptor" | "member_descriptor"
             ) {
-                // A descriptor itself, which is what the class has.
+                // The descriptor itself, as the class has it.
                 return Ok(());
             }
             self.descriptor(&found, name)?;
@@ -267,7 +267,7 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// `super().name`: what the classes after the one at hand have.
+    /// Records a read of `super().name`, an attribute of the classes after the current one.
     pub(super) fn super_attribute(
         &mut self,
         object: &Bound<'py, PyAny>,
@@ -305,7 +305,8 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// A method that C calls by its class: `__len__` for a length. Whether Python runs it.
+    /// Records a call by C of a special method, such as `__len__` for a length. Returns whether it
+    /// is a Python function; None if there is no such method.
     pub(super) fn special(
         &mut self,
         object: &Bound<'py, PyAny>,
@@ -319,7 +320,7 @@ impl<'py> Look<'_, 'py> {
         self.method(&kind, name)
     }
 
-    /// Whether a method that C calls by its class is one of Python; None if there is none.
+    /// Whether a special method that C calls is a Python function; None if there is no such method.
     pub(super) fn method(
         &mut self,
         kind: &Bound<'py, PyType>,
@@ -328,7 +329,7 @@ impl<'py> Look<'_, 'py> {
         let found = cpython::lookup(kind, name)?;
         let is_in_python = is_in_python(&found);
         let of = name_in_c(&found.get_type());
-        // Those that classes of C have are what the tables are about.
+        // Methods of C classes are covered by the tables.
         let is_own = matches!(
             &*of,
             "wrapper_descriptor" | "method_descriptor" | "NoneType" | "classmethod_descriptor"
@@ -343,7 +344,7 @@ impl<'py> Look<'_, 'py> {
         Some(is_in_python)
     }
 
-    /// An attribute is set or deleted, by whatever does that where nobody else wants to.
+    /// Records that an attribute is set or deleted by the default implementation.
     pub(super) fn write_attribute(
         &mut self,
         owner: &Bound<'py, PyAny>,
@@ -364,7 +365,7 @@ impl<'py> Look<'_, 'py> {
             Some("getset_descriptor" | "member_descriptor") => {
                 self.state.reads.attribute(owner, name);
             }
-            // A property is set by a function, which is seen where it is one of Python.
+            // A property is set by a function, which is seen where it is a Python function.
             Some("property") => {}
             _ => match self.state.attributes(owner) {
                 Some(own) => self.write_entry(&own, name, deletes)?,
@@ -376,7 +377,8 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// An entry of a dictionary of attributes is set, or deleted, for which it has to be there.
+    /// Records that an entry of a dictionary of attributes is set, or deleted, for which it has to
+    /// exist.
     fn write_entry(
         &mut self,
         store: &Bound<'py, PyDict>,
@@ -401,7 +403,7 @@ impl<'py> Look<'_, 'py> {
             let found = self.state.reads.lookup(&kind, name);
             match found {
                 Some(_) => self.torch(|| format!("Tensor.{name} = …")),
-                // Tells Dynamo what to make symbols of, and is nothing of the program's.
+                // A hint to Dynamo about dynamic sizes, which does not affect the program.
                 None if name.to_str().is_ok_and(|own| own.starts_with("_dynamo_")) => {}
                 None => self.state.write(owner, "it sets an attribute of a tensor"),
             }

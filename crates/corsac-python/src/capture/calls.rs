@@ -1,4 +1,4 @@
-//! What programs call.
+//! Calls that programs make.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -18,7 +18,7 @@ use super::look::{
 use super::state::{DEEPEST, Kind};
 
 impl<'py> Look<'_, 'py> {
-    /// A class is asked whether something is an instance of it, or derived from it.
+    /// Records a check whether an object is an instance of a class, or derived from it.
     pub(super) fn class_question(
         &mut self,
         object: &Bound<'py, PyAny>,
@@ -53,7 +53,7 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// Something is called, with these arguments.
+    /// Handles a call of `callable` with these arguments.
     pub(super) fn call(
         &mut self,
         callable: &Bound<'py, PyAny>,
@@ -136,7 +136,8 @@ impl<'py> Look<'_, 'py> {
                 self.call(&function, &all, depth + 1)
             }
             "functools._lru_cache_wrapper" => {
-                // What it remembers may be forgotten, and computed anew from what it reads.
+                // Its cached results may be dropped, and computed anew from the state that it
+                // reads.
                 self.symbols_used(arguments, false)?;
                 if self.by_c.is_none()
                     && let Some(names) = self.names_of_arguments()
@@ -156,7 +157,7 @@ impl<'py> Look<'_, 'py> {
             "numpy.ufunc" | "numpy._ArrayFunctionDispatcher"
                 if self.is_of_numbers(callable, arguments) =>
             {
-                // A function of numbers, in Python and in C: nothing of it is the program's.
+                // A function of numbers, in Python and in C, which touches no state of the program.
                 self.symbols_used(arguments, false)?;
                 for own in arguments {
                     self.deep(own, 0, Purpose::Compared)?;
@@ -167,7 +168,7 @@ impl<'py> Look<'_, 'py> {
             "operator.itemgetter" | "operator.attrgetter" | "operator.methodcaller" => {
                 self.getter(callable, arguments, Purpose::Moved)
             }
-            // What it compares with is called by who sorts.
+            // The sorting function calls its comparison.
             "functools.KeyWrapper" => Ok(()),
             "weakref.ReferenceType" if self.by_c.is_none() => {
                 self.state.reads.call(callable, &PyTuple::empty(py))
@@ -194,7 +195,7 @@ impl<'py> Look<'_, 'py> {
         }
     }
 
-    /// Whether it is the method that gives what a tensor holds as a number, bound or not.
+    /// Whether a callable is `Tensor.item`, bound or not.
     fn is_item(&self, callable: &Bound<'py, PyAny>) -> PyResult<bool> {
         let name = intern!(self.py, "item");
         let of_tensor = cpython::lookup(self.effects.tensor.bind(self.py).cast()?, name);
@@ -208,8 +209,8 @@ impl<'py> Look<'_, 'py> {
         Ok(self.is_tensor(&owner) && short_name(callable) == "item")
     }
 
-    /// Whether a function of NumPy gets numbers and texts, and containers of some, of which it computes another one; it does
-    /// not read or write files.
+    /// Whether a function of NumPy gets only numbers, texts and containers of them, to compute
+    /// another one; it does not read or write files.
     fn is_of_numbers(&self, function: &Bound<'py, PyAny>, arguments: &[Bound<'py, PyAny>]) -> bool {
         const FILES: [&str; 6] = ["save", "load", "memmap", "genfrom", "from", "to"];
         let name = short_name(function);
@@ -229,7 +230,8 @@ impl<'py> Look<'_, 'py> {
         is_constant(own) || is_class(own)
     }
 
-    /// The names of the last arguments of the call at hand, if some have any; None if they are not known.
+    /// Names of the keyword arguments of the current call, which come last; None if they are not
+    /// known.
     pub(super) fn names_of_arguments(&self) -> Option<Bound<'py, PyTuple>> {
         let watched = self.state.frames.last().filter(|own| own.keywords);
         let Some(watched) = watched else {
@@ -239,7 +241,7 @@ impl<'py> Look<'_, 'py> {
         names.cast::<PyTuple>().ok().cloned()
     }
 
-    /// The method that a bound method of C is of, as the class has it that defines it.
+    /// The unbound method of a bound method of C, from the class that defines it.
     pub(super) fn unbound(
         &self,
         bound: &Bound<'py, PyAny>,
@@ -275,7 +277,7 @@ impl<'py> Look<'_, 'py> {
         Ok(None)
     }
 
-    /// A function of C is called.
+    /// Handles a call of a function of C.
     pub(super) fn effect(
         &mut self,
         function: &Bound<'py, PyAny>,
@@ -310,7 +312,7 @@ impl<'py> Look<'_, 'py> {
         let used = match arguments {
             // A length is that of a container, whatever is in it.
             _ if short == "len" => &[],
-            // What is found is what was put there.
+            // The element found is the one that was stored.
             [_, key, ..] if effect == Effect::Item => std::slice::from_ref(key),
             _ => arguments,
         };
@@ -351,7 +353,7 @@ impl<'py> Look<'_, 'py> {
             }
             Effect::Item => match arguments {
                 [container, key, ..] => self.item_of_any(container, key)?,
-                // Nobody knows which.
+                // The key is not known.
                 [container] => {
                     self.deep(container, 0, Purpose::Compared)?;
                     if short == "__getitem__" {
@@ -372,7 +374,8 @@ impl<'py> Look<'_, 'py> {
                     && let Ok(name) = name.cast::<PyString>()
                 {
                     match short == "__getattribute__" && !self.is_tensor(object) {
-                        // Not the class's own way, which has called it.
+                        // Not called by the class's own `__getattribute__`, which reads in another
+                        // way.
                         true if object.is_instance_of::<PyType>() => {
                             self.state
                                 .opaque("it reads an attribute of a class as of an object");
@@ -483,8 +486,8 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// What C code that the instruction runs does with what functions of Python give to it; and where something else calls it,
-    /// what it does with its arguments.
+    /// Records the use that C code of this instruction makes of results of Python functions; and
+    /// where other C code calls it, the use that it makes of its arguments.
     fn uses_for(&mut self, effect: Effect, purpose: Purpose, moves: bool) {
         let least = match effect {
             Effect::Reads | Effect::Uses | Effect::Class | Effect::ClassOf | Effect::Writes => {
@@ -493,7 +496,7 @@ impl<'py> Look<'_, 'py> {
             _ => Purpose::Moved,
         };
         match &mut self.by_c {
-            // It looks at what is in its arguments, which are in what it is called for.
+            // It reads the contents of its arguments, which are elements themselves.
             Some(taken) if purpose > Purpose::Moved => {
                 *taken = purpose.max(Purpose::Compared).max(*taken);
             }
@@ -507,7 +510,7 @@ impl<'py> Look<'_, 'py> {
         }
     }
 
-    /// A function prints, which may be done later.
+    /// Handles a call that prints, which may be done later.
     fn print(&mut self, called: &Bound<'py, PyAny>, arguments: &[Bound<'py, PyAny>]) -> Step {
         let owner = called.getattr_opt(intern!(self.py, "__self__"))?;
         let is_method = owner.is_some_and(|own| !own.is_instance_of::<PyModule>());
@@ -531,8 +534,8 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// A variable of the context is read, perhaps with a value for when it has none, or set. One that has been set has
-    /// to be as it was in the end.
+    /// Records that a context variable is read, perhaps with a default, or set. One that has been
+    /// set has to have its old value again in the end.
     pub(super) fn variable_of_context(
         &mut self,
         arguments: &[Bound<'py, PyAny>],
@@ -557,7 +560,7 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// An item, by a function that takes any container.
+    /// Records a read of an item by a function that takes any container.
     pub(super) fn item_of_any(
         &mut self,
         container: &Bound<'py, PyAny>,
@@ -569,7 +572,7 @@ impl<'py> Look<'_, 'py> {
         }
     }
 
-    /// An instance of a class is made.
+    /// Handles the creation of an instance of a class.
     pub(super) fn construct(
         &mut self,
         class: &Bound<'py, PyType>,
@@ -626,7 +629,7 @@ impl<'py> Look<'_, 'py> {
                 self.state.opaque(format!("something else makes a {name}"));
             }
             Some(Effect::Calls) => {
-                // What filters looks at truth values.
+                // Filtering reads truth values.
                 let maps = ["map", "itertools.starmap"].contains(&&*name_in_c(class));
                 self.symbols_taken(arguments.first().filter(|_| maps));
                 let Some((first, rest)) = arguments.split_first() else {
@@ -684,7 +687,7 @@ impl<'py> Look<'_, 'py> {
             return Ok(());
         };
         let mut arguments = Vec::new();
-        // An iterator has to be taken to know what it gives.
+        // The elements of an iterator are unknown until they are taken.
         let mut is_known = true;
         match positional.cast::<PyTuple>() {
             Ok(tuple) => arguments.extend(tuple),

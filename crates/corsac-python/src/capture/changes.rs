@@ -1,4 +1,4 @@
-//! Changes that a program has made to what was there before, as edits that bring the same about again.
+//! Changes that a program has made to existing state, as edits that can be made again.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,14 +13,15 @@ use super::guards::{
 use super::look::full_name;
 use super::symbols::Symbols;
 
-/// One container, and what has become of it.
+/// One container, and the edits to it.
 pub(super) struct Change {
-    /// A dictionary, a list, a set, a queue or a cell; or an object with attributes that lie in no dictionary.
+    /// A dictionary, a list, a set, a queue or a cell; or an object with attributes outside its
+    /// dictionary.
     pub(super) container: Py<PyAny>,
     pub(super) edits: Vec<Edit>,
 }
 
-/// A part of a change.
+/// One edit.
 pub(super) enum Edit {
     /// An entry is set.
     Set(Py<PyAny>, Py<PyAny>),
@@ -32,16 +33,16 @@ pub(super) enum Edit {
     Append(Vec<Py<PyAny>>),
     /// A cell is filled.
     Fill(Py<PyAny>),
-    /// An attribute that lies in no dictionary is set.
+    /// An attribute that is not in a dictionary is set.
     SetAttribute(Py<PyAny>, Py<PyAny>),
 }
 
-/// All changes, or a text that says what was changed so that no edit brings it about.
+/// All changes, or a description of one that no edit can make again.
 pub(super) type Changes = Result<Vec<Change>, String>;
 
-/// What the program that has read `reads` has changed, which it has run to its end.
+/// Changes by the program that has read `reads` and has run to its end.
 ///
-/// Places that were set to what they held already count as read from now on.
+/// Places that were set to the values that they had already count as read from now on.
 pub(super) fn changes(
     py: Python<'_>,
     reads: &mut Reads,
@@ -104,20 +105,21 @@ fn add(found: &mut Vec<Change>, container: &Bound<'_, PyAny>, edits: Vec<Edit>) 
     }
 }
 
-/// Whether a number stands for another one in each call, and was not there before the program ran.
+/// Whether a value is a symbol, which was not there before the program ran.
 fn is_new_symbol(now: Option<&Bound<'_, PyAny>>, symbols: &Symbols) -> bool {
     now.is_some_and(|own| symbols.has(own))
 }
 
 impl Place {
-    /// Whether something else is there now.
+    /// Whether another value is there now.
     pub(super) fn is_changed(&mut self, now: Option<&Bound<'_, PyAny>>, symbols: &Symbols) -> bool {
         let is_same = is_same_option(now, self.before.as_ref()) && !is_new_symbol(now, symbols);
         self.read |= is_same;
         !is_same
     }
 
-    /// Whether the program has put a number there that was there before, where another one may be in the next call.
+    /// Whether the program has set the number in a place that may hold another one in the next
+    /// call.
     fn is_set(&self, counters: &Counters, place: (Address, Address)) -> bool {
         self.written && counters.is_any(place)
     }
@@ -137,7 +139,7 @@ impl DictRead {
             let mut added = FxHashMap::default();
             for own in self.entries.values_mut() {
                 let now = store.get_item(&own.key)?;
-                // What is deleted and set comes after the others.
+                // An entry that was deleted and set again comes after the others.
                 let is_moved = own.deleted && own.before.is_some() && now.is_some();
                 let is_set = own.is_set(counters, (at, address(own.key.bind(py))));
                 if own.is_changed(now.as_ref(), symbols) || is_moved || is_set {
@@ -175,8 +177,8 @@ impl DictRead {
                 edits.push(Edit::Delete(key.clone_ref(py)));
             }
         }
-        // What was there before keeps its order, and what is new comes after it. What has another place is put there anew, with
-        // all that follows.
+        // Old entries keep their order, and new ones come after them. An entry that has moved is
+        // inserted anew, with all that follow it.
         let kept: Vec<_> = before
             .iter()
             .filter(|(key, _)| store.contains(key).unwrap_or(false))
@@ -236,7 +238,7 @@ impl SequenceRead {
         Ok(Ok(vec![Edit::Replace(now)]))
     }
 
-    /// Whether something else is now where this element was. A set is replaced as a whole.
+    /// Whether another element is now at this index. A set is replaced as a whole.
     pub(super) fn is_replaced(&self, py: Python<'_>, number: usize) -> bool {
         let object = self.object.bind(py);
         if object.is_instance_of::<PySet>() {

@@ -1,4 +1,4 @@
-//! What programs read of containers and of values, and what they change there.
+//! Reads and writes of containers and values by programs.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -16,7 +16,7 @@ use super::opcode as op;
 use super::state::{DEEPEST, MOST};
 
 impl<'py> Look<'_, 'py> {
-    /// What a container holds is read, and no deeper: its length, its truth value, its elements in turn.
+    /// Records a shallow read of a container: its length, its truth value, its elements in turn.
     pub(super) fn contents(&mut self, object: &Bound<'py, PyAny>) -> Step {
         if is_constant(object) || is_class(object) || object.is_instance_of::<PyFunction>() {
             return Ok(());
@@ -52,7 +52,7 @@ impl<'py> Look<'_, 'py> {
         if is_sequence {
             for method in [intern!(self.py, "__iter__"), intern!(self.py, "__len__")] {
                 if cpython::is_of_program(&kind) && self.special(object, method) == Some(true) {
-                    // What C takes from it is something else.
+                    // C reads something else of it.
                     let name = full_name(&kind);
                     self.state.opaque(format!("it reads what a {name} holds"));
                     return Ok(());
@@ -125,7 +125,7 @@ impl<'py> Look<'_, 'py> {
         next.is_some_and(|own| !is_in_python(&own))
     }
 
-    /// All that a value holds is read: it is compared, or made a text.
+    /// Records a deep read of a value: it is compared, or converted to text.
     pub(super) fn deep(
         &mut self,
         object: &Bound<'py, PyAny>,
@@ -160,7 +160,7 @@ impl<'py> Look<'_, 'py> {
             }
             return Ok(());
         }
-        // C takes what is in lists from where it lies, whatever iterates them.
+        // C reads the elements of a list directly, even if its class defines another iteration.
         let listed = object.cast::<PyList>().map(|own| own.iter().collect());
         if let Some(parts) = listed.map_or_else(|_| parts(object), |own| Ok(Some(own)))? {
             self.contents(object)?;
@@ -194,7 +194,7 @@ impl<'py> Look<'_, 'py> {
             }
             _ => {}
         }
-        // What C compares or prints of them.
+        // Parts of an object that C compares or prints.
         if object.is_instance(self.effects.namespace.bind(self.py))? {
             if let Some(own) = self.state.attributes(object) {
                 self.deep(own.as_any(), depth + 1, purpose)?;
@@ -206,7 +206,8 @@ impl<'py> Look<'_, 'py> {
         self.instance(object, purpose)
     }
 
-    /// An object whose class says how it is compared, printed or computed with.
+    /// Records the use of an object whose class defines how it is compared, printed or computed
+    /// with.
     pub(super) fn instance(&mut self, object: &Bound<'py, PyAny>, purpose: Purpose) -> Step {
         let kind = object.get_type();
         self.state.reads.kind(object);
@@ -232,13 +233,13 @@ impl<'py> Look<'_, 'py> {
             }
             return Ok(());
         }
-        // Without a method for that, it is equal to itself.
+        // Without such a method, it is equal only to itself.
         self.state.strict.push(object.clone().unbind());
         self.state.reads.whole_class(&kind);
         Ok(())
     }
 
-    /// `container[key]` is read.
+    /// Records a read of `container[key]`.
     pub(super) fn item(&mut self, container: &Bound<'py, PyAny>, key: &Bound<'py, PyAny>) -> Step {
         if self.is_tensor(container) || self.is_tensor(key) {
             self.state
@@ -287,7 +288,7 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// An index of a tensor may be a list.
+    /// Records the reads of an index of a tensor, which may contain lists.
     pub(super) fn contents_of_key(&mut self, key: &Bound<'py, PyAny>) -> Step {
         if let Ok(tuple) = key.cast::<PyTuple>() {
             for own in tuple {
@@ -319,7 +320,7 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// A dictionary has a function make what is missing.
+    /// Records that a dictionary may call its factory for a missing entry.
     pub(super) fn made_by_factory(&mut self, dict: &Bound<'py, PyAny>) -> Step {
         let name = intern!(self.py, "default_factory");
         if let Some(factory) = dict.getattr_opt(name)?.filter(|own| !own.is_none()) {
@@ -329,7 +330,7 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// Whether looking a key up runs no code of Python.
+    /// Whether looking a key up runs no Python code.
     pub(super) fn is_key(&mut self, key: &Bound<'py, PyAny>, depth: usize) -> bool {
         if is_constant(key) || is_class(key) {
             return true;
@@ -355,7 +356,8 @@ impl<'py> Look<'_, 'py> {
                     || key.is_instance_of::<PyFunction>()
                     || key.is_instance_of::<PyString>()
                     || key.is_instance_of::<PyInt>()
-                    // Members of enumerations, and what is hashed by a method of Python, which is seen.
+                    // Members of enumerations, and other keys hashed by a Python method, which is
+                    // seen.
                     || is_in_python(&own)
                     || key.is_instance_of::<PyFrozenSet>()
             }
@@ -363,7 +365,7 @@ impl<'py> Look<'_, 'py> {
         }
     }
 
-    /// `item in container`.
+    /// Records a check of `item in container`.
     pub(super) fn contains(
         &mut self,
         container: &Bound<'py, PyAny>,
@@ -401,7 +403,8 @@ impl<'py> Look<'_, 'py> {
         self.deep(container, 0, Purpose::Compared)
     }
 
-    /// An operator of Python: a comparison, arithmetic. `names` are those of its methods.
+    /// Records the use of a Python operator: a comparison, arithmetic. `names` are those of its
+    /// methods.
     pub(super) fn operator(&mut self, operands: &[Bound<'py, PyAny>], names: &[&str]) -> Step {
         if operands.iter().any(|own| self.is_tensor(own)) {
             for own in operands {
@@ -420,7 +423,7 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// What containers among arguments hold is read.
+    /// Records shallow reads of the containers among arguments.
     pub(super) fn uses(&mut self, arguments: &[Bound<'py, PyAny>]) -> Step {
         for own in arguments {
             if !self.is_tensor(own) {
@@ -430,7 +433,7 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// One element is taken from an iterator.
+    /// Records that one element is taken from an iterator.
     pub(super) fn advance(&mut self, iterator: &Bound<'py, PyAny>) -> Step {
         self.state.write(
             iterator,
@@ -442,8 +445,8 @@ impl<'py> Look<'_, 'py> {
         }
     }
 
-    /// A container is changed, or the attributes of an object are. In the end it has to be as it was, unless the
-    /// program has made it: what it holds now is read, and compared then.
+    /// Records a change of a container, or of an object's attributes. In the end it has to be as it
+    /// was, unless the program has made it: its contents are read now, and compared then.
     pub(super) fn write(&mut self, object: &Bound<'py, PyAny>, what: &str) -> Step {
         let kind = object.get_type();
         if object.is_instance_of::<PyDict>()
@@ -464,7 +467,7 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// Something is put at the end of a list or a queue.
+    /// Records that an element is put at the end of a list or a queue.
     pub(super) fn append(&mut self, object: &Bound<'py, PyAny>) -> Step {
         match object.len()? > MOST {
             true => self.contents(object),
@@ -472,12 +475,12 @@ impl<'py> Look<'_, 'py> {
         }
     }
 
-    /// A value is made a text.
+    /// Records that a value is converted to text.
     pub(super) fn text(&mut self, value: &Bound<'py, PyAny>) -> Step {
         self.deep(value, 0, Purpose::Printed)
     }
 
-    /// The truth value of something is asked for, or its length.
+    /// Records a read of the truth value or the length of an object.
     pub(super) fn truth(&mut self, own: &Bound<'py, PyAny>) -> Step {
         if self.is_iterator(own) {
             return Ok(());

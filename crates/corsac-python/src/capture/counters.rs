@@ -1,7 +1,8 @@
 //! Numbers in Python's state that each call replaces: counters, running sums.
 //!
-//! The first program that is recorded finds a number and sets another one. When the next call finds another one, the
-//! program is recorded with symbols for such numbers ([`super::symbols`]), and needs them to be no certain ones.
+//! The first recording of a program finds a number and sets another one. If the next call finds
+//! another one, the program is recorded with symbols for such numbers ([`super::symbols`]), and
+//! must not depend on their values.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -13,19 +14,19 @@ use super::look::{Look, Step};
 use super::opcode as op;
 use super::symbols::{Number, Pending, Symbols};
 
-/// A dictionary and a key; a cell and the cell once more.
+/// A dictionary and a key; or a cell, twice.
 pub(super) type Counter = (Py<PyAny>, Py<PyAny>);
 
-/// Places of numbers, and what the program has found there.
+/// Places of numbers, and the numbers that the program has found there.
 #[derive(Default)]
 pub(super) struct Counters {
-    /// Those in which it may be another one; without those of which the program has got the number itself.
+    /// Places that may hold another number, without those whose number itself the program has got.
     places: FxHashMap<(Address, Address), Counter>,
-    /// Those of which it has got a symbol.
+    /// Numbers that the program has got as symbols.
     found: FxHashMap<(Address, Address), Py<PyAny>>,
 }
 
-/// What the number in a place is called in expressions, for as long as guards keep what it lies in.
+/// Name in expressions of the number in a place, for as long as guards keep its container.
 pub(super) fn name_of(place: (Address, Address)) -> String {
     format!("state {:x} {:x}", place.0, place.1)
 }
@@ -41,7 +42,8 @@ impl Counters {
         }
     }
 
-    /// Whether the program does the same with any number in a place, but for conditions: it has got symbols alone.
+    /// Whether the program does the same for any number in a place, apart from conditions: it has
+    /// got symbols only.
     pub(super) fn is_any(&self, place: (Address, Address)) -> bool {
         self.places.contains_key(&place) && self.found.contains_key(&place)
     }
@@ -60,7 +62,8 @@ impl Counters {
 }
 
 impl<'py> Look<'_, 'py> {
-    /// The instruction reads this number in a place, which may hold another one in the next call.
+    /// Records that the instruction reads a number in a place that may hold another one in the next
+    /// call.
     pub(super) fn number_read(
         &mut self,
         container: &Bound<'py, PyAny>,
@@ -70,7 +73,8 @@ impl<'py> Look<'_, 'py> {
         self.number_in_place(container, key, found, true)
     }
 
-    /// The same; the instruction may give something else than what is there, unless it `is_given`.
+    /// The same; unless `is_given`, the instruction may give something else than the content of the
+    /// place.
     pub(super) fn number_in_place(
         &mut self,
         container: &Bound<'py, PyAny>,
@@ -82,7 +86,7 @@ impl<'py> Look<'_, 'py> {
         let Some(found) = found.filter(|_| self.state.counters.places.contains_key(&place)) else {
             return Ok(());
         };
-        // What the program itself has put there is what it is.
+        // A number that the program itself has put there needs no symbol.
         let reads = &self.state.reads;
         let read = match container.is_instance_of::<PyDict>() {
             true => reads
@@ -106,7 +110,7 @@ impl<'py> Look<'_, 'py> {
             );
         let counters = &mut self.state.counters;
         let Some(frame) = self.state.frames.last_mut().filter(|_| is_seen) else {
-            // What a function of C does with it is not seen.
+            // Uses by a function of C are not seen.
             counters.places.remove(&place);
             return Ok(());
         };
@@ -116,7 +120,7 @@ impl<'py> Look<'_, 'py> {
     }
 }
 
-/// Numbers that a program has replaced by others of their type.
+/// Places of numbers that a program has replaced by others of their type.
 pub(super) fn changed_numbers(
     py: Python<'_>,
     reads: &Reads,

@@ -1,7 +1,7 @@
-//! Where CPython 3.11 keeps what the recorder looks at: frames, versions of dictionaries, caches of types.
+//! Memory layout in CPython 3.11 of frames, versions of dictionaries, and caches of types.
 //!
 //! Layouts are those of `Include/internal/pycore_frame.h`, `Include/cpython/dictobject.h` and
-//! `Objects/dictobject.c` of 3.11. [`is_supported`] says whether they are this interpreter's.
+//! `Objects/dictobject.c` of 3.11. [`is_supported`] returns whether this interpreter has them.
 
 #![expect(unsafe_code, reason = "structures and functions of CPython")]
 
@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCode, PyDict, PyFunction, PyModule, PyString, PyType};
 
-/// `struct _frame`, up to what is used.
+/// `struct _frame`, up to the last field used.
 #[repr(C)]
 struct FrameObject {
     head: ffi::PyObject,
@@ -50,7 +50,7 @@ struct DictObject {
     version: u64,
 }
 
-/// `PyFunctionObject`, up to what is used.
+/// `PyFunctionObject`, up to the last field used.
 #[repr(C)]
 struct FunctionObject {
     head: ffi::PyObject,
@@ -96,13 +96,13 @@ unsafe extern "C" {
     fn _PyLong_New(size: isize) -> *mut ffi::PyObject;
 }
 
-/// Whether frames and dictionaries lie in memory as they are written down here.
+/// Whether this interpreter has the layouts of this module.
 pub(super) fn is_supported(py: Python<'_>) -> bool {
     let version = py.version_info();
     cfg!(target_pointer_width = "64") && (version.major, version.minor) == (3, 11)
 }
 
-/// A frame of Python while its next instruction is being announced.
+/// A Python frame whose next instruction is being reported to the trace function.
 pub(super) struct Frame<'py> {
     py: Python<'py>,
     object: *mut FrameObject,
@@ -111,7 +111,8 @@ pub(super) struct Frame<'py> {
 impl<'py> Frame<'py> {
     /// # Safety
     ///
-    /// `object` is the frame that CPython 3.11 has just given to a trace function, which has not returned.
+    /// `object` is the frame that CPython 3.11 has just given to a trace function, which has not
+    /// returned.
     pub(super) unsafe fn new(py: Python<'py>, object: *mut ffi::PyFrameObject) -> Self {
         Self {
             py,
@@ -129,7 +130,7 @@ impl<'py> Frame<'py> {
         unsafe { Bound::from_borrowed_ptr_or_opt(self.py, object) }
     }
 
-    /// Has each instruction of this frame announced, or nothing of it.
+    /// Turns events for each instruction of this frame on, or all its events off.
     pub(super) fn announce(&self, instructions: bool) {
         // SAFETY: the frame object is alive, and only this thread uses it.
         unsafe {
@@ -138,10 +139,11 @@ impl<'py> Frame<'py> {
         }
     }
 
-    /// Has nothing more announced on this thread; frames are as whoever traces next expects them.
+    /// Ends tracing on this thread; its frames are left as the next tracer expects them.
     pub(super) fn leave(&self) {
-        // SAFETY: this thread is attached, and may change its trace function while that runs. Frames are alive as long as
-        // they are on the stack; those behind this one are given with a reference of their own.
+        // SAFETY: this thread is attached, and may change its trace function while that runs.
+        // Frames are alive as long as they are on the stack; those behind this one are given with a
+        // reference of their own.
         unsafe {
             ffi::PyEval_SetTrace(None, std::ptr::null_mut());
             let mut frame = Bound::from_borrowed_ptr_or_opt(self.py, self.object.cast());
@@ -173,25 +175,25 @@ impl<'py> Frame<'py> {
         self.owned(self.inner().builtins)?.cast_into().ok()
     }
 
-    /// Where the instruction stands that comes next, in bytes.
+    /// Offset of the next instruction, in bytes.
     pub(super) fn offset(&self) -> Option<usize> {
         // SAFETY: the frame object is alive.
         let offset = unsafe { ffi::PyFrame_GetLasti(self.object.cast()) };
         usize::try_from(offset).ok()
     }
 
-    /// Whether a function of C has called it, which gets its result.
+    /// Whether a function of C has called the frame, and gets its result.
     pub(super) fn is_called_by_c(&self) -> bool {
         self.inner().is_entry
     }
 
-    /// The value `depth` places from the top of the stack, of which the topmost is 1. None where nothing is.
+    /// The value at `depth` on the stack, counted from 1 at the top; None if nothing is there.
     pub(super) fn stack(&self, depth: usize) -> Option<Bound<'py, PyAny>> {
         let top = usize::try_from(self.inner().stack_top).ok()?;
         self.value(top.checked_sub(depth)?)
     }
 
-    /// Puts another value in a place of the stack, counted as by [`Self::stack`].
+    /// Replaces the value at `depth` on the stack, counted as by [`Self::stack`].
     pub(super) fn replace(&self, depth: usize, value: Bound<'py, PyAny>) {
         let Some(top) = usize::try_from(self.inner().stack_top)
             .ok()
@@ -199,8 +201,8 @@ impl<'py> Frame<'py> {
         else {
             return;
         };
-        // SAFETY: the stack up to its top is initialised and owns its values; the interpreter reads it anew once
-        // the trace function has returned.
+        // SAFETY: the stack up to its top is initialised and owns its values; the interpreter reads
+        // it anew once the trace function has returned.
         let old = unsafe {
             let place = (&raw mut (*(*self.object).frame).values)
                 .cast::<*mut ffi::PyObject>()
@@ -211,12 +213,13 @@ impl<'py> Frame<'py> {
         drop(unsafe { Bound::from_owned_ptr_or_opt(self.py, old) });
     }
 
-    /// The variable with this number, a cell where it is shared with functions inside.
+    /// The variable with this number; a cell where it is shared with inner functions.
     pub(super) fn value(&self, number: usize) -> Option<Bound<'py, PyAny>> {
         if number >= usize::try_from(self.inner().stack_top).ok()? {
             return None;
         }
-        // SAFETY: locals and the stack up to its top are initialised, and lie behind the frame's head.
+        // SAFETY: locals and the stack up to its top are initialised, and lie behind the frame's
+        // head.
         let object = unsafe {
             *(&raw const (*(*self.object).frame).values)
                 .cast::<*mut ffi::PyObject>()
@@ -226,10 +229,10 @@ impl<'py> Frame<'py> {
     }
 }
 
-/// An integer object of its own, though there are others of this value; None if it is negative or large.
+/// A new integer object, distinct from others of this value; None if it is negative or large.
 pub(super) fn own_integer<'py>(py: Python<'py>, value: i64) -> Option<Bound<'py, PyAny>> {
     let digit = u32::try_from(value).ok().filter(|own| *own < 1 << 30)?;
-    // SAFETY: it gives a new integer with room for one digit of 30 bits, or null with an exception.
+    // SAFETY: it returns a new integer with room for a digit of 30 bits, or null with an exception.
     let own = unsafe { Bound::from_owned_ptr_or_err(py, _PyLong_New(1)) }.ok()?;
     let object = own.as_ptr().cast::<LongObject>();
     // SAFETY: nobody else has the object yet; zero has no digits.
@@ -242,34 +245,34 @@ pub(super) fn own_integer<'py>(py: Python<'py>, value: i64) -> Option<Bound<'py,
     Some(own)
 }
 
-/// The instructions of a code object, not specialised.
+/// Unspecialised instructions of a code object, as bytes.
 pub(super) fn instructions(code: &Bound<'_, PyCode>) -> PyResult<Vec<u8>> {
-    // SAFETY: it takes a code object and gives a new reference to bytes, or null with an exception.
+    // SAFETY: it takes a code object and returns a new reference, or null with an exception.
     let bytes = unsafe { Bound::from_owned_ptr_or_err(code.py(), PyCode_GetCode(code.as_ptr())) }?;
     bytes.extract()
 }
 
-/// A number that changes whenever a dictionary does, and that no other dictionary has had.
+/// Version of a dictionary, which changes whenever it does, and which no other dictionary has had.
 pub(super) fn version(dict: &Bound<'_, PyDict>) -> u64 {
     // SAFETY: it is a dictionary of CPython 3.11, which is what is supported.
     unsafe { (*dict.as_ptr().cast::<DictObject>()).version }
 }
 
-/// Whether the number of [`version`] is this one.
+/// Whether the [`version`] of a dictionary is this one.
 #[inline]
 pub(super) fn has_version(dict: &Py<PyDict>, then: u64, _attached: Python<'_>) -> bool {
     // SAFETY: as in `version`.
     unsafe { (*dict.as_ptr().cast::<DictObject>()).version == then }
 }
 
-/// Whether the class of an object is this one.
+/// Whether an object is of exactly this class.
 #[inline]
 pub(super) fn is_of(object: &Py<PyAny>, kind: &Py<PyType>, _attached: Python<'_>) -> bool {
     // SAFETY: it is an object, which is alive.
     unsafe { ffi::Py_TYPE(object.as_ptr()).cast() == kind.as_ptr() }
 }
 
-/// Whether objects of this class keep it: assigning `__class__` is an error.
+/// Whether objects keep this class: assigning `__class__` is an error.
 pub(super) fn keeps_class(kind: &Bound<'_, PyType>) -> bool {
     // SAFETY: it is a type object.
     let flags = unsafe { ffi::PyType_GetFlags(kind.as_type_ptr()) } as u64;
@@ -284,7 +287,8 @@ pub(super) fn has_type_version(kind: &Py<PyType>, then: u32, _attached: Python<'
     unsafe { (*kind).tp_version_tag == then && (*kind).tp_flags & HAS_VERSION != 0 }
 }
 
-/// Whether a function has these parts, as addresses, 0 for what it has not: see [`parts_of_function`].
+/// Whether a function has these parts, as addresses with 0 for missing ones: see
+/// [`parts_of_function`].
 #[inline]
 pub(super) fn has_parts(function: &Py<PyAny>, parts: &[usize; 3], _attached: Python<'_>) -> bool {
     // SAFETY: callers have seen that it is a function; it is alive.
@@ -292,7 +296,7 @@ pub(super) fn has_parts(function: &Py<PyAny>, parts: &[usize; 3], _attached: Pyt
     now.iter().zip(parts).all(|(now, then)| now.addr() == *then)
 }
 
-/// Whether a cell holds what has this address, or nothing if that is 0.
+/// Whether a cell holds the object at this address, or nothing if it is 0.
 #[inline]
 pub(super) fn holds(cell: &Py<PyAny>, content: usize, _attached: Python<'_>) -> bool {
     // SAFETY: callers have seen that it is a cell; it is alive.
@@ -312,9 +316,9 @@ pub(super) fn has_items(list: &Py<PyAny>, items: &[Py<PyAny>], _attached: Python
         })
 }
 
-/// What a function of C without arguments gives; None for other callables, and where it raises.
+/// Result of a call without arguments; None if it raises.
 pub(super) fn asked<'py>(py: Python<'py>, callable: &Py<PyAny>) -> Option<Bound<'py, PyAny>> {
-    // SAFETY: it is an object; it gives a new reference, or null with an exception.
+    // SAFETY: it is an object; the call returns a new reference, or null with an exception.
     let found =
         unsafe { Bound::from_owned_ptr_or_opt(py, ffi::PyObject_CallNoArgs(callable.as_ptr())) };
     if found.is_none() {
@@ -323,7 +327,7 @@ pub(super) fn asked<'py>(py: Python<'py>, callable: &Py<PyAny>) -> Option<Bound<
     found
 }
 
-/// The version of a type and of its bases, 0 if it has none at present.
+/// Version of a type and its bases; 0 if it has none at present.
 pub(super) fn type_version(kind: &Bound<'_, PyType>) -> u32 {
     let kind = kind.as_type_ptr();
     // SAFETY: it is a type object.
@@ -335,7 +339,7 @@ pub(super) fn type_version(kind: &Bound<'_, PyType>) -> u32 {
     }
 }
 
-/// The line of the instruction that stands so many bytes from the beginning of its code.
+/// Source line of the instruction at this offset, in bytes.
 pub(super) fn line(code: &Bound<'_, PyCode>, offset: usize) -> c_int {
     let offset = c_int::try_from(offset).unwrap_or(0);
     // SAFETY: it takes a code object and any number.
@@ -344,22 +348,23 @@ pub(super) fn line(code: &Bound<'_, PyCode>, offset: usize) -> c_int {
 
 /// The code of a function.
 pub(super) fn code_of<'py>(function: &Bound<'py, PyFunction>) -> Option<Bound<'py, PyAny>> {
-    // SAFETY: it takes a function, and gives a borrowed reference.
+    // SAFETY: it takes a function, and returns a borrowed reference.
     unsafe { Bound::from_borrowed_ptr_or_opt(function.py(), PyFunction_GetCode(function.as_ptr())) }
 }
 
-/// Whether a type is `base` or derived from it; no code of Python is asked.
+/// Whether a type is `base` or derived from it; runs no Python code.
 pub(super) fn is_derived(kind: &Bound<'_, PyType>, base: &Bound<'_, PyType>) -> bool {
     // SAFETY: it takes two types.
     unsafe { ffi::PyType_IsSubtype(kind.as_type_ptr(), base.as_type_ptr()) != 0 }
 }
 
-/// What a type or one of its bases has under this name.
+/// Attribute of a type or one of its bases.
 pub(super) fn lookup<'py>(
     kind: &Bound<'py, PyType>,
     name: &Bound<'py, PyString>,
 ) -> Option<Bound<'py, PyAny>> {
-    // SAFETY: it takes a type and a string, and gives a borrowed reference or null without an exception.
+    // SAFETY: it takes a type and a string, and returns a borrowed reference or null without an
+    // exception.
     unsafe {
         Bound::from_borrowed_ptr_or_opt(
             kind.py(),
@@ -375,13 +380,13 @@ pub(super) fn class_dict<'py>(kind: &Bound<'py, PyType>) -> Option<Bound<'py, Py
     dict?.cast_into().ok()
 }
 
-/// The attributes of an object, if it has a dictionary of them; with `make`, if it can have one.
+/// The attribute dictionary of an object, if it has one; with `make`, it is created if possible.
 pub(super) fn attributes<'py>(
     object: &Bound<'py, PyAny>,
     make: bool,
 ) -> Option<Bound<'py, PyDict>> {
     let py = object.py();
-    // SAFETY: it takes any object, and gives the place of its dictionary or null.
+    // SAFETY: it takes any object, and returns the place of its dictionary or null.
     let place = unsafe { _PyObject_GetDictPtr(object.as_ptr()) };
     if place.is_null() {
         return None;
@@ -389,8 +394,8 @@ pub(super) fn attributes<'py>(
     // SAFETY: the place is in the object.
     let mut dict = unsafe { *place };
     if dict.is_null() && make {
-        // SAFETY: the object has a place for a dictionary; the new reference is dropped at once, as the
-        // object keeps its own.
+        // SAFETY: the object has a place for a dictionary; the new reference is dropped at once, as
+        // the object keeps its own.
         dict = unsafe { ffi::PyObject_GenericGetDict(object.as_ptr(), std::ptr::null_mut()) };
         if dict.is_null() {
             drop(PyErr::take(py));
@@ -405,17 +410,18 @@ pub(super) fn attributes<'py>(
         .ok()
 }
 
-/// Whether the dictionary of an object's attributes is the one at this address.
+/// Whether the attribute dictionary of an object is the one at this address.
 #[inline]
 pub(super) fn has_store(object: &Py<PyAny>, store: usize, _attached: Python<'_>) -> bool {
-    // SAFETY: it takes any object, and gives the place of its dictionary, which is in the object, or null.
+    // SAFETY: it takes any object, and returns the place of its dictionary, which is in the object,
+    // or null.
     unsafe {
         let place = _PyObject_GetDictPtr(object.as_ptr());
         !place.is_null() && (*place).addr() == store
     }
 }
 
-/// The dictionary that a view of keys, values or items is of.
+/// The dictionary of a view of its keys, values or items.
 pub(super) fn viewed<'py>(view: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
     // SAFETY: callers have seen that its type is that of views, which keep their dictionary alive.
     let dict = unsafe { (*view.as_ptr().cast::<ViewObject>()).dict };
@@ -425,9 +431,9 @@ pub(super) fn viewed<'py>(view: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>
         .ok()
 }
 
-/// What a cell holds, if anything.
+/// Content of a cell, if any.
 pub(super) fn cell_content<'py>(cell: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-    // SAFETY: it gives a new reference, or null: with an exception where it is no cell.
+    // SAFETY: it returns a new reference, or null: with an exception where it is no cell.
     let content = unsafe { ffi::PyCell_Get(cell.as_ptr()) };
     if content.is_null() {
         drop(PyErr::take(cell.py()));
@@ -437,18 +443,18 @@ pub(super) fn cell_content<'py>(cell: &Bound<'py, PyAny>) -> Option<Bound<'py, P
     Some(unsafe { Bound::from_owned_ptr(cell.py(), content) })
 }
 
-/// Functions of C that types are made of.
+/// Addresses of C functions in the slots of a type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slots {
-    /// What reads attributes.
+    /// Reads attributes.
     pub(super) getattr: usize,
-    /// What writes attributes.
+    /// Writes attributes.
     pub(super) setattr: usize,
-    /// What makes instances.
+    /// Makes instances.
     pub(super) new: usize,
-    /// What initialises them.
+    /// Initialises instances.
     pub(super) init: usize,
-    /// What calls them.
+    /// Calls instances.
     pub(super) call: usize,
 }
 
@@ -467,10 +473,10 @@ impl Slots {
     }
 }
 
-/// The name of a class of C, with its module unless that is `builtins`; nothing of a class of Python.
+/// Name of a C class, with its module unless that is `builtins`; empty for a Python class.
 pub(super) fn name_in_c(kind: &Bound<'_, PyType>) -> Cow<'static, str> {
-    // SAFETY: it is a type object, whose name ends with a null byte. Types that are not allocated are never freed, nor is
-    // their name; those of the others are not kept.
+    // SAFETY: it is a type object, whose name ends with a null byte. Types that are not allocated
+    // are never freed, nor is their name; those of the others are not kept.
     let name: &'static CStr = unsafe { CStr::from_ptr((*kind.as_type_ptr()).tp_name) };
     let name = name.to_str().unwrap_or_default();
     if !is_of_program(kind) {
@@ -497,20 +503,21 @@ pub(super) fn is_view(own: &Bound<'_, PyAny>) -> bool {
     )
 }
 
-/// Whether a class is one of Python, or any other that can be changed.
+/// Whether a class is defined in Python, or can be changed like one.
 pub(super) fn is_of_program(kind: &Bound<'_, PyType>) -> bool {
     // SAFETY: it is a type object.
     unsafe { ffi::PyType_HasFeature(kind.as_type_ptr(), ffi::Py_TPFLAGS_HEAPTYPE) != 0 }
 }
 
-/// Whether the type reads attributes from a dictionary and its classes, and in no other way.
+/// Whether a type reads attributes only from the instance's dictionary and its classes.
 pub(super) fn is_generic(slots: Slots) -> bool {
     slots.getattr == ffi::PyObject_GenericGetAttr as *const () as usize
 }
 
 /// Calls `program` with a trace function on this thread.
 ///
-/// The function is called with `state`, whatever the program does, and no more once this returns.
+/// The trace function is called with `state`, whatever the program does, and no more once this
+/// returns.
 pub(super) fn traced<'py>(
     state: &Bound<'py, PyAny>,
     function: ffi::Py_tracefunc,
@@ -519,7 +526,7 @@ pub(super) fn traced<'py>(
     struct Off<'a, 'py>(&'a Bound<'py, PyAny>);
     impl Drop for Off<'_, '_> {
         fn drop(&mut self) {
-            // The program may have set another one, which is to stay.
+            // The program may have set another one, which has to stay.
             if trace_object(self.0.py()).is_ok_and(|own| own.is(self.0)) {
                 // SAFETY: this thread is attached to the interpreter.
                 unsafe { ffi::PyEval_SetTrace(None, std::ptr::null_mut()) };
@@ -532,7 +539,7 @@ pub(super) fn traced<'py>(
     program()
 }
 
-/// Has no trace function called on this thread until [`resume`]. Gives the thread.
+/// Suspends the trace function of this thread until [`resume`]. Returns the thread.
 pub(super) fn pause(_attached: Python<'_>) -> usize {
     // SAFETY: this thread is attached, so that it has a state.
     unsafe {
@@ -542,7 +549,7 @@ pub(super) fn pause(_attached: Python<'_>) -> usize {
     }
 }
 
-/// Ends a [`pause`] of `thread`, if that is this one. Whether it is.
+/// Ends a [`pause`] of `thread`, if that is this one. Returns whether it is.
 pub(super) fn resume(_attached: Python<'_>, thread: usize) -> bool {
     // SAFETY: this thread is attached, and has been paused.
     unsafe {
@@ -554,23 +561,24 @@ pub(super) fn resume(_attached: Python<'_>, thread: usize) -> bool {
     }
 }
 
-/// Whether somebody traces this thread: a debugger, a measurement of coverage.
+/// Whether this thread is traced, by a debugger or a measurement of coverage.
 pub(super) fn is_traced(py: Python<'_>) -> PyResult<bool> {
     Ok(!trace_object(py)?.is_none())
 }
 
-/// What the trace function of this thread is called with; None if there is none.
+/// Object that the trace function of this thread is called with; None if there is none.
 fn trace_object(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     static GETTRACE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     GETTRACE.import(py, "sys", "gettrace")?.call0()
 }
 
-/// What makes a function of Python what it is: its code, defaults of its parameters, and those of keywords.
+/// Parts that define a Python function: its code, its defaults, and those of keyword-only
+/// parameters.
 pub(super) fn parts_of_function<'py>(
     function: &Bound<'py, PyAny>,
 ) -> [Option<Bound<'py, PyAny>>; 3] {
     let (py, object) = (function.py(), function.as_ptr());
-    // SAFETY: callers have seen that it is a function; these give borrowed references or null.
+    // SAFETY: callers have seen that it is a function; these return borrowed references or null.
     let parts = unsafe {
         [
             ffi::PyFunction_GetCode(object),
@@ -582,7 +590,7 @@ pub(super) fn parts_of_function<'py>(
     parts.map(|part| unsafe { Bound::from_borrowed_ptr_or_opt(py, part) })
 }
 
-/// Whether the collector knows an object.
+/// Whether the garbage collector tracks an object.
 pub(super) fn is_tracked(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: it takes any object.
     unsafe { ffi::PyObject_GC_IsTracked(object.as_ptr()) == 1 }

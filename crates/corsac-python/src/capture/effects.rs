@@ -1,4 +1,4 @@
-//! What functions of C that programs call read and write: the table for the interpreter at hand.
+//! Effects of the C functions that programs call: the table for the current interpreter.
 
 use std::fmt;
 
@@ -12,40 +12,41 @@ use super::cpython::Slots;
 use super::effects_table::{CALLERS, CALLING, CLASSES, FUNCTIONS, MOVING, PURPOSES, SETTINGS};
 use super::guards::address;
 
-/// What a function does besides giving a result.
+/// Effect of a function besides its result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Effect {
     /// Nothing.
     Nothing,
-    /// Reads what its arguments hold, and no deeper; tensors by operators of PyTorch.
+    /// Reads the direct contents of its arguments; of tensors, by operators of PyTorch.
     Reads,
-    /// Reads what containers among its arguments hold, and no deeper; tensors are left alone.
+    /// Reads the direct contents of containers among its arguments; tensors are left alone.
     Uses,
-    /// Reads what its arguments hold, and what is in that: comparisons, texts.
+    /// Reads its arguments deeply: comparisons, conversions to text.
     ReadsAll,
-    /// Reads an entry of its first argument, whose key is the second one.
+    /// Reads the entry of its first argument at the key in the second one.
     Item,
-    /// Reads an attribute of its first argument, whose name is the second one.
+    /// Reads the attribute of its first argument that the second one names.
     Attribute,
-    /// Asks for the class of its first argument, and what it is derived from.
+    /// Reads the class of its first argument, and the bases of that.
     Class,
-    /// The same of its second argument.
+    /// The same for its second argument.
     ClassOf,
-    /// Gives what a copy of its first argument is made of.
+    /// Returns the parts that a copy of its first argument is made of.
     Copies,
-    /// Tells which object its argument is.
+    /// Returns the identity of its argument.
     Identity,
     /// Writes to its first argument, and reads the others.
     Writes,
     /// Puts its second argument at the end of its first one.
     Appends,
-    /// Takes something from its first argument, an iterator.
+    /// Takes an element from its first argument, an iterator.
     Advances,
-    /// Tells how something is set: it is asked anew in each call.
+    /// Returns a setting: it is called again in each call of the program.
     Asked,
-    /// Reads or sets a variable of the context.
+    /// Reads or sets a context variable.
     Context,
-    /// Tells whether a class is registered as another one's: depends on what has been registered.
+    /// Returns whether a class is registered with an abstract one, which depends on past
+    /// registrations.
     Registered,
     /// Calls its first argument, and reads the others.
     Calls,
@@ -56,8 +57,8 @@ pub(super) enum Effect {
 }
 
 impl Effect {
-    /// Whether it is the same for all arguments and does nothing but read them, so that other C code may call the function with
-    /// whatever it has.
+    /// Whether the effect is the same for all arguments and only reads them, so that other C code
+    /// may call the function with any.
     pub(super) fn is_reading(self) -> bool {
         matches!(
             self,
@@ -66,17 +67,17 @@ impl Effect {
     }
 }
 
-/// What C code does with what it takes from iterables, or from functions that it calls.
+/// Use that C code makes of elements of iterables, or of results of functions that it calls.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(super) enum Purpose {
-    /// Puts it somewhere, or gives it to the program.
+    /// Stores it, or passes it to the program.
     #[default]
     Moved,
-    /// Asks for its truth value, its length or what it holds, and no deeper.
+    /// Reads its truth value, its length or its direct contents.
     Read,
-    /// Compares it, or computes with it: all that it holds is read.
+    /// Compares it, or computes with it: reads it deeply.
     Compared,
-    /// Makes a text of it.
+    /// Converts it to text.
     Printed,
 }
 
@@ -90,22 +91,24 @@ impl fmt::Display for Purpose {
     }
 }
 
-/// The table, for the interpreter at hand.
+/// The table, for the current interpreter.
 pub(super) struct Effects {
     functions: FxHashMap<usize, Effect>,
     classes: FxHashMap<usize, Effect>,
     moving: FxHashSet<usize>,
     purposes: FxHashMap<usize, Purpose>,
     callers: FxHashSet<usize>,
-    /// Functions of C that make instances and initialise them, and do no more.
+    /// C functions that only make and initialise instances.
     makers: Vec<usize>,
-    /// What classes have that define `__getattr__`, `__getattribute__`, `__setattr__` or `__call__` in Python.
+    /// Slots of classes that define `__getattr__`, `__getattribute__`, `__setattr__` or `__call__`
+    /// in Python.
     pub(super) in_python: InPython,
     /// `torch.Tensor`
     pub(super) tensor: Py<PyType>,
     /// `torch.nn.Module`
     pub(super) module: Py<PyType>,
-    /// `torch.overrides.has_torch_function`, which takes several values in one, and those that take one value and several.
+    /// `torch.overrides.has_torch_function`, which takes a tuple of values, and its variants for
+    /// one value and for several.
     pub(super) has_torch_function: [Py<PyAny>; 3],
     /// `torch.compiler.is_compiling`
     pub(super) is_compiling: Py<PyAny>,
@@ -115,12 +118,12 @@ pub(super) struct Effects {
     pub(super) namespace: Py<PyAny>,
     /// `torch._C.TensorBase`
     tensor_base: Py<PyType>,
-    /// Tells what is registered as a kind of something else.
+    /// `abc.get_cache_token`, whose result changes with each registration of a class.
     pub(super) cache_token: Py<PyAny>,
     _kept: Vec<Py<PyAny>>,
 }
 
-/// Functions of C that call methods of Python.
+/// C functions in slots that call methods of Python.
 #[derive(Clone, Copy)]
 pub(super) struct InPython {
     pub(super) getattr: usize,
@@ -138,7 +141,7 @@ fn resolve<'py>(py: Python<'py>, path: &str) -> Option<Bound<'py, PyAny>> {
         Err(_) => py.import(first).ok()?.into_any(),
     };
     for part in parts {
-        // A method as its class has it: it is looked up there.
+        // Methods are looked up in the `__dict__` of their class.
         found = match found.cast::<PyType>() {
             Ok(class) => class.getattr("__dict__").ok()?.get_item(part).ok()?,
             Err(_) => found.getattr(part).ok()?,
@@ -147,7 +150,7 @@ fn resolve<'py>(py: Python<'py>, path: &str) -> Option<Bound<'py, PyAny>> {
     Some(found)
 }
 
-/// What stands at a path of the table, or all functions of C that are there.
+/// The object at a path of the table, or all C functions there if it ends with `.*`.
 fn all_at<'py>(py: Python<'py>, path: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let Some(owner) = path.strip_suffix(".*") else {
         return Ok(resolve(py, path).into_iter().collect());
@@ -181,7 +184,7 @@ impl Effects {
         for (effect, paths) in FUNCTIONS {
             for path in *paths {
                 for own in all_at(py, path)? {
-                    // What is listed by name has been, or will be, said there.
+                    // Paths listed by name take precedence.
                     if !path.ends_with(".*") || !functions.contains_key(&address(&own)) {
                         functions.insert(address(&own), *effect);
                     }
@@ -286,7 +289,7 @@ impl Effects {
         })
     }
 
-    /// What a function or a method of C does; None where that is not known.
+    /// Effect of a function or a method of C; None if it is unknown.
     pub(super) fn of(&self, function: &Bound<'_, PyAny>) -> PyResult<Option<Effect>> {
         let py = function.py();
         if let Some(effect) = self.functions.get(&address(function)) {
@@ -335,15 +338,15 @@ impl Effects {
         Ok(None)
     }
 
-    /// Whether a function or a class only puts values somewhere, or takes them from there.
+    /// Whether a function or a class only stores values, or takes them from where they are stored.
     pub(super) fn moves(&self, own: &Bound<'_, PyAny>) -> bool {
         self.moving.contains(&address(own))
     }
 
-    /// What a function with this effect, or a class, does with what is in its arguments.
+    /// Use that a function with this effect, or a class, makes of the contents of its arguments.
     pub(super) fn purpose(&self, own: &Bound<'_, PyAny>, effect: Effect) -> Purpose {
         let known = match own.cast::<PyType>() {
-            // Classes that are derived from others do what these do.
+            // Derived classes do the same as their bases.
             Ok(class) => class
                 .mro()
                 .iter()
@@ -356,13 +359,13 @@ impl Effects {
         })
     }
 
-    /// Whether a function or a class calls those among its arguments that can be called.
+    /// Whether a function or a class calls the callables among its arguments.
     pub(super) fn calls_arguments(&self, function: &Bound<'_, PyAny>) -> bool {
         self.callers.contains(&address(function))
     }
 
-    /// Whether making an instance of a class only moves its arguments: C computes nothing of them, which the first one
-    /// of its bases that is listed says.
+    /// Whether making an instance of a class only stores its arguments: C computes nothing with
+    /// them, according to the first of its bases that is listed.
     pub(super) fn makes_of_values(&self, class: &Bound<'_, PyType>) -> bool {
         let bases = class.mro();
         let listed = bases
@@ -373,7 +376,7 @@ impl Effects {
         })
     }
 
-    /// What making an instance of a class does; None where that is not known.
+    /// Effect of making an instance of a class; None if it is unknown.
     pub(super) fn of_class(&self, class: &Bound<'_, PyType>) -> Option<Effect> {
         if let Some(effect) = self.classes.get(&address(class)) {
             return Some(*effect);
@@ -384,7 +387,7 @@ impl Effects {
     }
 }
 
-/// Whether something is a function or method of C.
+/// Whether an object is a function or method of C.
 fn is_of_c(own: &Bound<'_, PyAny>) -> PyResult<bool> {
     let kind = own.get_type();
     let name = kind.name()?;

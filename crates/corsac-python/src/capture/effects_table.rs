@@ -1,12 +1,12 @@
-//! What functions and classes of C that programs call read and write, by where they are found.
+//! Effects of the C functions and classes that programs call, by path.
 //!
-//! `owner.*` are all functions of C that a module or a class has; what is listed by its own name is said there.
-//! The lists say effects only, never what a function computes, since CPython computes it. What is in none of them may
-//! do anything, and a program that calls it is not captured.
+//! `owner.*` stands for all C functions of a module or a class; an entry with its own name takes
+//! precedence. The lists give effects only, never results, since CPython computes those. A function
+//! in none of them may do anything, and a program that calls it is not captured.
 
 use super::effects::{Effect, Purpose};
 
-/// Functions, by where they are found; `module.*` are all functions of C that are there.
+/// Functions, by path; `module.*` stands for all C functions there.
 pub(super) const FUNCTIONS: &[(Effect, &[&str])] = &[
     (
         Effect::Nothing,
@@ -347,7 +347,8 @@ pub(super) const FUNCTIONS: &[(Effect, &[&str])] = &[
     ),
 ];
 
-/// What functions and classes do with what is in their arguments, where that is more than their effect says.
+/// Uses that functions and classes make of the contents of their arguments, where their effects
+/// imply less.
 pub(super) const PURPOSES: &[(Purpose, &[&str])] = &[
     (
         Purpose::Read,
@@ -392,7 +393,7 @@ pub(super) const PURPOSES: &[(Purpose, &[&str])] = &[
     ),
 ];
 
-/// Functions and classes that call those among their arguments that can be called.
+/// Functions and classes that call the callables among their arguments.
 pub(super) const CALLERS: &[&str] = &[
     "_bisect.bisect_left",
     "_bisect.bisect_right",
@@ -408,7 +409,8 @@ pub(super) const CALLERS: &[&str] = &[
     "re.Pattern.sub",
 ];
 
-/// Functions and classes that put values somewhere or take them from there, and compute nothing of them.
+/// Functions and classes that store values or take them from where they are stored, and compute
+/// nothing with them.
 pub(super) const MOVING: &[&str] = &[
     "builtins.isinstance",
     "builtins.callable",
@@ -458,7 +460,7 @@ pub(super) const MOVING: &[&str] = &[
     "torch.Size",
 ];
 
-/// Names of functions of `torch._C` that tell how something is set begin so.
+/// Prefixes of the names of functions of `torch._C` that return settings.
 pub(super) const SETTINGS: &[&str] = &[
     "_get_",
     "get_",
@@ -524,7 +526,7 @@ pub(super) const CLASSES: &[&str] = &[
     "_thread.RLock",
 ];
 
-/// Classes of C that call their first argument for what is in the others.
+/// Classes of C that call their first argument with the elements of the others.
 pub(super) const CALLING: &[&str] = &[
     "builtins.map",
     "builtins.filter",

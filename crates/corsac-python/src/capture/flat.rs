@@ -1,8 +1,9 @@
 //! Guards as rows of addresses and versions, compared one after the other.
 //!
-//! A row is what a place was when it was looked at last: a version, or the address of an object that is kept
-//! alive. Where that differs, the place is looked at as [`super::guards`] says, key by key, and a new version
-//! is noted if all of it is as it was. The guard that failed last is looked at first.
+//! A row is the state of a place when it was last checked: a version, or the address of an object
+//! that is kept alive. Where that differs, the place is checked as in [`super::guards`], key by
+//! key, and the new version is stored if everything is as it was. The guard that failed last is
+//! checked first.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -15,7 +16,7 @@ use super::cpython;
 use super::guards::{CallRead, Reads, is_ordered, is_same_option};
 use crate::engine::situation::{is_quiet, is_quiet_of};
 
-/// Where a guard stands: its table, and its row there.
+/// Position of a guard: its table, and its row there.
 #[derive(Clone, Copy)]
 enum At {
     Kind(usize),
@@ -59,24 +60,26 @@ impl At {
     }
 }
 
-/// The rows. Those of dictionaries, classes and cells stand in the order of [`Reads`].
+/// The rows. Those of dictionaries, classes and cells are in the order of [`Reads`].
 pub(super) struct Flat {
-    /// Objects that may get another class, and theirs.
+    /// Objects whose class may change, and their classes.
     kinds: Vec<(Py<PyAny>, Py<PyType>)>,
     dicts: Vec<(Py<PyDict>, AtomicU64)>,
-    /// Rows of dictionaries that have an order of their own, of which versions say nothing.
+    /// Rows of dictionaries with an order of their own, which versions do not cover.
     moving: Vec<usize>,
     classes: Vec<(Py<PyType>, AtomicU32)>,
     functions: Vec<(Py<PyAny>, [usize; 3])>,
-    /// Cells, and the addresses of what they hold, 0 for nothing.
+    /// Cells, and the addresses of their contents, 0 for none.
     cells: Vec<(Py<PyAny>, usize)>,
-    /// Objects and the addresses of the dictionaries of their attributes, with the rows of those attributes.
+    /// Objects and the addresses of their attribute dictionaries, with the rows of those
+    /// attributes.
     stores: Vec<(Py<PyAny>, usize, usize)>,
-    /// The other attributes that C computes.
+    /// Rows of the other attributes that C computes.
     attributes: Vec<usize>,
-    /// Questions that are asked.
+    /// Rows of calls that are made again.
     calls: Vec<usize>,
-    /// Questions that need not be asked while [nothing](is_quiet) of what they are about is on.
+    /// Rows of calls about PyTorch's modes, which need not be made while [none of these](is_quiet)
+    /// is on.
     quiet: Vec<usize>,
     /// The guard that failed last, 0 for none.
     failed: AtomicU64,
@@ -99,7 +102,7 @@ impl Flat {
         }
         let (mut stores, mut attributes) = (Vec::new(), Vec::new());
         for (row, own) in reads.attributes.values().enumerate() {
-            // Their classes have what gives them the dictionary, which is guarded, too.
+            // Their classes provide the dictionary, which is guarded, too.
             let store = cpython::attributes(own.object.bind(py), false);
             let is_store = own.place.key.bind(py).eq("__dict__")?
                 && is_same_object(store.as_ref(), own.place.before.as_ref());
@@ -154,7 +157,7 @@ impl Flat {
         })
     }
 
-    /// Whether everything is as it was.
+    /// Whether all guards hold.
     pub(super) fn hold(&self, py: Python<'_>, reads: &Reads) -> PyResult<bool> {
         if !self.may_hold(py, reads)? {
             return Ok(false);
@@ -255,7 +258,7 @@ impl Flat {
         })
     }
 
-    /// Whether a dictionary holds what it did, entry by entry.
+    /// Whether the guards of a dictionary hold, entry by entry.
     #[cold]
     fn dict(&self, py: Python<'_>, reads: &Reads, row: usize) -> PyResult<bool> {
         let (Some((_, read)), Some((store, version))) =
@@ -272,7 +275,7 @@ impl Flat {
         Ok(is_same)
     }
 
-    /// Whether a class has what it had, name by name.
+    /// Whether the guards of a class hold, name by name.
     #[cold]
     fn class(&self, py: Python<'_>, reads: &Reads, row: usize) -> bool {
         let (Some((_, read)), Some((kind, version))) =
@@ -285,7 +288,7 @@ impl Flat {
         }
         let is_same = read.is_same(py);
         if is_same {
-            // Looking things up has given it a version.
+            // The lookups have given it a version.
             version.store(cpython::type_version(kind.bind(py)), Relaxed);
         }
         is_same
@@ -315,8 +318,8 @@ impl Flat {
     }
 }
 
-/// Whether a question cannot be answered for want of CUDA's driver, which no process gets while it runs. To find that
-/// out takes ten times as long as all else.
+/// Whether a call fails for lack of CUDA's driver, which no process gets while it runs. To find
+/// that out takes ten times as long as all else.
 fn lacks_driver(py: Python<'_>, own: &CallRead) -> bool {
     const WANT: &str = "cudaErrorInsufficientDriver";
     own.result.is_none()

@@ -1,4 +1,4 @@
-//! Functions that C code calls for what is in its other arguments, and those of `operator` that get something of an object.
+//! Functions that C code calls with elements of its other arguments, and the getters of `operator`.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -9,7 +9,7 @@ use super::effects::Purpose;
 use super::iteration::elements_left;
 use super::look::{Look, Step, full_name, is_constant, is_in_python};
 
-/// Whether it gets something of its argument, or calls a method.
+/// Whether an object is a getter of `operator`, or a `methodcaller`.
 pub(super) fn is_getter(own: &Bound<'_, PyAny>) -> bool {
     matches!(
         &*name_in_c(&own.get_type()),
@@ -18,11 +18,12 @@ pub(super) fn is_getter(own: &Bound<'_, PyAny>) -> bool {
 }
 
 impl<'py> Look<'_, 'py> {
-    /// C code calls those of its arguments that can be called, for what is in the others, and compares the results.
+    /// Handles C code that calls the callables among its arguments with the elements of the others,
+    /// and compares the results.
     pub(super) fn called_among(&mut self, arguments: &[Bound<'py, PyAny>]) -> Step {
         let (functions, others): (Vec<_>, Vec<_>) =
             arguments.iter().cloned().partition(Bound::is_callable);
-        // Other arguments with names are no elements.
+        // Other keyword arguments are not elements.
         let positional = match self.names_of_arguments() {
             Some(names) => arguments.get(..arguments.len().saturating_sub(names.len())),
             None => Some(&others[..]),
@@ -49,7 +50,8 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// A function of `operator` is called for each element of an iterable; what it gives is used for `results`.
+    /// Handles calls of a getter for each element of an iterable, with results that are used for
+    /// `results`.
     pub(super) fn got(
         &mut self,
         getter: &Bound<'py, PyAny>,
@@ -64,7 +66,7 @@ impl<'py> Look<'_, 'py> {
         }
     }
 
-    /// An item that was read is used for `purpose`.
+    /// Records the use of an item that was read for `purpose`.
     fn item_used(
         &mut self,
         container: &Bound<'py, PyAny>,
@@ -79,7 +81,7 @@ impl<'py> Look<'_, 'py> {
             || container.is_exact_instance_of::<PyDict>();
         let getitem = intern!(self.py, "__getitem__");
         match cpython::lookup(&container.get_type(), getitem) {
-            // Whatever is raised is raised again.
+            // An exception is raised again by the call itself.
             Some(_) if is_of_c => container
                 .get_item(key)
                 .map_or(Ok(()), |own| self.used(&own, purpose)),
@@ -89,7 +91,7 @@ impl<'py> Look<'_, 'py> {
         }
     }
 
-    /// An attribute that was read is used for `purpose`.
+    /// Records the use of an attribute that was read for `purpose`.
     fn attribute_used(
         &mut self,
         object: &Bound<'py, PyAny>,
@@ -121,8 +123,8 @@ impl<'py> Look<'_, 'py> {
         }
     }
 
-    /// A function of `operator` gets items or attributes of its argument, or calls a method of that; the
-    /// attributes are used for `results`.
+    /// Handles a call of a getter: it reads items or attributes of its argument, or calls a method
+    /// of that; the results are used for `results`.
     pub(super) fn getter(
         &mut self,
         getter: &Bound<'py, PyAny>,
@@ -177,7 +179,7 @@ impl<'py> Look<'_, 'py> {
                         match results {
                             Purpose::Moved => Ok(()),
                             _ if is_in_python(&found) => self.given_by(&found, results, 0),
-                            // It may give anything that the object has.
+                            // It may return any part of the object.
                             _ => self.used(object, results.max(Purpose::Compared)),
                         }
                     }

@@ -1,8 +1,9 @@
-//! What a program read besides its arguments, and whether it would read the same again.
+//! State that a program reads besides its arguments, and checks that it is unchanged.
 //!
-//! A read is a place and what was there: an entry of a dictionary, an attribute found in a class, what a list
-//! holds. A program that finds the same in every place that it looks at takes the same way; each of the
-//! places is reached through others that are guarded, so that no paths from the arguments are needed.
+//! A read is a place and the value found there: an entry of a dictionary, an attribute found in a
+//! class, the elements of a list. A program that finds the same in every place that it reads takes
+//! the same path; each of the places is reached through others that are guarded, so that no paths
+//! from the arguments are needed.
 
 use indexmap::IndexMap;
 use pyo3::PyTraverseError;
@@ -22,16 +23,16 @@ use super::told::{Failed, Guard, Told};
 
 pub(super) type Map<K, V> = IndexMap<K, V, FxBuildHasher>;
 pub(super) type Address = usize;
-/// A name or key, and what was there.
+/// A name or key, and the value there.
 type Entry = (Py<PyAny>, Option<Py<PyAny>>);
 
 pub(super) fn address(object: &Bound<'_, PyAny>) -> Address {
     object.as_ptr() as Address
 }
 
-/// Whether a program can tell two values apart: numbers and texts are the same that are equal, all else that
-/// is one object.
-pub(super) fn is_same(now: &Bound<'_, PyAny>, then: &Bound<'_, PyAny>) -> bool {
+/// Whether programs cannot tell two values apart: numbers and texts are the same if they are equal,
+/// all else only if it is one object.
+pub(crate) fn is_same(now: &Bound<'_, PyAny>, then: &Bound<'_, PyAny>) -> bool {
     if now.is(then) {
         return true;
     }
@@ -51,7 +52,8 @@ pub(super) fn is_same(now: &Bound<'_, PyAny>, then: &Bound<'_, PyAny>) -> bool {
     }
     match (now.cast::<PyTuple>(), then.cast::<PyTuple>()) {
         (Ok(items), Ok(then)) => {
-            // Named tuples and sizes of tensors are what is in them, unless they have attributes.
+            // Named tuples and sizes of tensors are compared by elements, unless they have
+            // attributes.
             cpython::attributes(now, false).is_none()
                 && items.len() == then.len()
                 && items
@@ -59,7 +61,7 @@ pub(super) fn is_same(now: &Bound<'_, PyAny>, then: &Bound<'_, PyAny>) -> bool {
                     .zip(then)
                     .all(|(now, then)| is_same(&now, &then))
         }
-        // Each tensor makes one of its own.
+        // Each tensor makes a new one.
         _ => is_device(now) && now.eq(then).unwrap_or(false),
     }
 }
@@ -80,49 +82,49 @@ pub(super) fn is_same_option(now: Option<&Bound<'_, PyAny>>, then: Option<&Py<Py
 
 /// A place that programs read and write: an entry, an attribute, a variable.
 pub(super) struct Place {
-    /// The key or the name of it.
+    /// Its key or name.
     pub(super) key: Py<PyAny>,
-    /// What was there before the program ran.
+    /// The value there before the program ran.
     pub(super) before: Option<Py<PyAny>>,
-    /// Whether the program has read that; it may only have put something else there.
+    /// Whether the program has read that value; it may have only written the place.
     pub(super) read: bool,
-    /// Whether the program has put something there, which may be the same again.
+    /// Whether the program has written the place, perhaps with the same value.
     pub(super) written: bool,
-    /// Whether the program has deleted it, of an entry of a dictionary.
+    /// Whether the program has deleted it, if it is an entry of a dictionary.
     pub(super) deleted: bool,
 }
 
 /// Keys and values, in their order.
 type Items = Vec<(Py<PyAny>, Py<PyAny>)>;
 
-/// What was read of a dictionary.
+/// Reads of a dictionary.
 pub(super) struct DictRead {
     pub(super) store: Py<PyDict>,
-    /// When it was read first.
+    /// Version at the first read.
     pub(super) version: u64,
     pub(super) entries: Map<Address, Place>,
-    /// All of it, in its order.
+    /// All entries in order, if they were read.
     pub(super) contents: Option<Items>,
-    /// Whether an entry was deleted before all of it was read: nobody knows its place.
+    /// Whether an entry was deleted before all of them were read: its position is unknown.
     pub(super) deleted_before: bool,
 }
 
-/// What a list, a set or a queue held.
+/// Contents of a list, a set or a queue.
 pub(super) struct SequenceRead {
     pub(super) object: Py<PyAny>,
     pub(super) items: Vec<Py<PyAny>>,
-    /// Whether the program has read that; it may only have put something at its end.
+    /// Whether the program has read them; it may have only appended.
     pub(super) read: bool,
 }
 
-/// What was looked up in a class.
+/// Lookups in a class.
 pub(super) struct ClassRead {
     pub(super) kind: Py<PyType>,
-    /// When it was read first.
+    /// Version at the first lookup.
     pub(super) version: u32,
     bases: Py<PyAny>,
     pub(super) names: Map<Address, Entry>,
-    /// Whether all that it has matters.
+    /// Whether all attributes of the class matter.
     pub(super) whole: bool,
 }
 
@@ -131,13 +133,13 @@ pub(super) struct FunctionRead {
     pub(super) parts: [Option<Py<PyAny>>; 3],
 }
 
-/// A question, and the answer: it is asked anew.
+/// A call and its result; the guard calls again.
 pub(super) struct CallRead {
     pub(super) callable: Py<PyAny>,
     pub(super) arguments: Py<PyTuple>,
-    /// Names of the last ones.
+    /// Names of the keyword arguments, which come last.
     names: Py<PyTuple>,
-    /// None where it raises an exception.
+    /// None if it raised an exception.
     pub(super) result: Option<Py<PyAny>>,
 }
 
@@ -147,7 +149,7 @@ pub(super) struct AttributeRead {
     pub(super) place: Place,
 }
 
-/// Everything that a program has read so far.
+/// All reads of a program so far.
 #[derive(Default)]
 pub(super) struct Reads {
     pub(super) dicts: Map<Address, DictRead>,
@@ -174,7 +176,7 @@ impl Place {
         }
     }
 
-    /// The program finds this there. What it has put there itself is no news.
+    /// Marks the place as read, if the program finds the value from before it ran.
     fn is_read(&mut self, found: Option<&Bound<'_, PyAny>>) {
         self.read |= match (found, &self.before) {
             (None, None) => true,
@@ -190,9 +192,10 @@ impl Place {
 }
 
 impl DictRead {
-    /// What the dictionary held before the program ran, if it holds ``items`` now and nothing was deleted.
+    /// Contents of the dictionary before the program ran, given that it holds `items` now and that
+    /// nothing was deleted.
     fn as_it_was(&self, py: Python<'_>, items: Items) -> PyResult<Items> {
-        // Keys that are equal are one.
+        // Equal keys are one key.
         let before = PyDict::new(py);
         for place in self.entries.values() {
             let value = PyTuple::new(py, place.before.iter().map(|own| own.bind(py)))?;
@@ -225,7 +228,7 @@ impl Reads {
             })
     }
 
-    /// An entry of a dictionary; returns what is there.
+    /// Records a read of an entry of a dictionary; returns the value there.
     pub(super) fn entry<'py>(
         &mut self,
         store: &Bound<'py, PyDict>,
@@ -240,7 +243,7 @@ impl Reads {
         Ok(found)
     }
 
-    /// An entry of a dictionary is about to be set.
+    /// Records that an entry of a dictionary is about to be set.
     pub(super) fn set_entry(
         &mut self,
         store: &Bound<'_, PyDict>,
@@ -256,7 +259,7 @@ impl Reads {
         Ok(())
     }
 
-    /// An entry of a dictionary is about to be deleted, for which it has to be there.
+    /// Records that an entry of a dictionary is about to be deleted, for which it has to exist.
     pub(super) fn delete_entry(
         &mut self,
         store: &Bound<'_, PyDict>,
@@ -268,7 +271,7 @@ impl Reads {
         Ok(())
     }
 
-    /// All entries of a dictionary, in their order.
+    /// Records a read of all entries of a dictionary, in order.
     pub(super) fn contents(&mut self, store: &Bound<'_, PyDict>) -> PyResult<()> {
         if self.dict(store).contents.is_none() {
             let items = items_of(store)?;
@@ -282,7 +285,7 @@ impl Reads {
 
     fn class(&mut self, kind: &Bound<'_, PyType>) -> &mut ClassRead {
         self.classes.entry(address(kind)).or_insert_with(|| {
-            // Who is asked for something gets a version.
+            // A lookup gives the class a version.
             drop(cpython::lookup(kind, pyo3::intern!(kind.py(), "__init__")));
             ClassRead {
                 kind: kind.clone().unbind(),
@@ -294,7 +297,7 @@ impl Reads {
         })
     }
 
-    /// What a class or one of its bases has under a name.
+    /// Records a lookup in a class and its bases; returns the attribute.
     pub(super) fn lookup<'py>(
         &mut self,
         kind: &Bound<'py, PyType>,
@@ -312,20 +315,21 @@ impl Reads {
         found
     }
 
-    /// A class, whatever it has.
+    /// Records that all attributes of a class matter.
     pub(super) fn whole_class(&mut self, kind: &Bound<'_, PyType>) {
         self.sites.note(Family::Class, address(kind), 0);
         self.class(kind).whole = true;
     }
 
-    /// The class of an object.
+    /// Records a read of the class of an object.
     pub(super) fn kind(&mut self, object: &Bound<'_, PyAny>) {
         self.sites.note(Family::Kind, address(object), 0);
         let known = self.kinds.entry(address(object));
         known.or_insert_with(|| (object.clone().unbind(), object.get_type().unbind()));
     }
 
-    /// What a list, a set or a queue holds; without `read` something is about to be put at its end.
+    /// Records a read of a list, a set or a queue; without `read`, that an element is about to be
+    /// appended.
     pub(super) fn sequence(&mut self, object: &Bound<'_, PyAny>, read: bool) -> PyResult<()> {
         if let Some(known) = self.sequences.get_mut(&address(object)) {
             known.read |= read;
@@ -342,13 +346,13 @@ impl Reads {
         Ok(())
     }
 
-    /// What a cell holds.
+    /// Records a read of a cell.
     pub(super) fn cell(&mut self, cell: &Bound<'_, PyAny>) {
         let found = cpython::cell_content(cell);
         self.place_of_cell(cell).is_read(found.as_ref());
     }
 
-    /// A cell is about to be filled.
+    /// Records that a cell is about to be set.
     pub(super) fn set_cell(&mut self, cell: &Bound<'_, PyAny>) {
         self.place_of_cell(cell).written = true;
     }
@@ -359,7 +363,7 @@ impl Reads {
         known.or_insert_with(|| Place::new(cell, cpython::cell_content(cell).as_ref()))
     }
 
-    /// What a function of Python does.
+    /// Records a call of a Python function, whose parts are guarded.
     pub(super) fn function(&mut self, function: &Bound<'_, PyAny>) -> PyResult<()> {
         if self.functions.contains_key(&address(function)) {
             return Ok(());
@@ -377,14 +381,14 @@ impl Reads {
         Ok(())
     }
 
-    /// An attribute that C computes, which is asked for anew.
+    /// Records a read of an attribute that C computes; the guard reads it again.
     pub(super) fn attribute(&mut self, object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) {
         let found = object.getattr(name).ok();
         self.known_attribute(object, name, found.as_ref())
             .is_read(found.as_ref());
     }
 
-    /// An attribute that C computes is about to be set.
+    /// Records that an attribute that C computes is about to be set.
     pub(super) fn set_attribute(&mut self, object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) {
         self.known_attribute(object, name, object.getattr(name).ok().as_ref());
     }
@@ -405,7 +409,7 @@ impl Reads {
         &mut read.place
     }
 
-    /// A question that is cheap to ask and changes nothing, which is asked anew.
+    /// Records a call that is cheap and changes nothing; the guard calls again.
     pub(super) fn call(
         &mut self,
         callable: &Bound<'_, PyAny>,
@@ -415,8 +419,8 @@ impl Reads {
         self.call_quietly(callable, arguments, &names, None)
     }
 
-    /// The same of a question that may run code of the program: by `quiet`, so that no operator of it is recorded. The
-    /// last arguments have `names`.
+    /// The same for a call that may run code of the program: `quiet` makes it, so that none of its
+    /// operators is recorded. The last arguments have `names`.
     pub(super) fn call_quietly(
         &mut self,
         callable: &Bound<'_, PyAny>,
@@ -447,7 +451,7 @@ impl Reads {
         Ok(())
     }
 
-    /// Whether one of these objects is a value that has to be found in some place.
+    /// Whether one of these objects is a value that guards expect in some place.
     pub(super) fn find_any(&self, py: Python<'_>, objects: &FxHashSet<Address>) -> bool {
         fn is_in(own: &Bound<'_, PyAny>, objects: &FxHashSet<Address>) -> bool {
             match own.cast::<PyTuple>() {
@@ -470,8 +474,8 @@ impl Reads {
             .any(|own| is_in(own.bind(py), objects))
     }
 
-    /// Whether a weak reference was followed to an object that no other place holds that was read: who guards it would
-    /// keep it alive.
+    /// Whether a weak reference was followed to an object that is held by no other place that was
+    /// read: a guard would keep it alive.
     pub(super) fn has_lone_weak_reference(
         &self,
         py: Python<'_>,
@@ -492,8 +496,8 @@ impl Reads {
         })
     }
 
-    /// Forgets what was read of objects that the program itself has made, and of its arguments. For dictionaries the
-    /// version counts that they had when they were read first.
+    /// Forgets the reads of objects that the program itself has made, and of its arguments. A
+    /// dictionary is judged by its version at the first read.
     pub(super) fn forget(
         &mut self,
         py: Python<'_>,
@@ -515,7 +519,7 @@ impl Reads {
     }
 }
 
-/// Keys and values of a dictionary, in the order in which programs see them.
+/// Keys and values of a dictionary, in the order that programs see.
 pub(super) fn items_of(store: &Bound<'_, PyDict>) -> PyResult<Vec<(Py<PyAny>, Py<PyAny>)>> {
     if !is_ordered(store)? {
         return Ok(store
@@ -539,7 +543,7 @@ pub(super) fn is_ordered(store: &Bound<'_, PyDict>) -> PyResult<bool> {
 }
 
 impl DictRead {
-    /// Whether everything that was read of it is there.
+    /// Whether all that was read of it is unchanged.
     pub(super) fn is_same(&self, py: Python<'_>) -> PyResult<bool> {
         let store = self.store.bind(py);
         for own in self.entries.values() {
@@ -566,7 +570,7 @@ impl DictRead {
 }
 
 impl ClassRead {
-    /// Whether its bases, and what was looked up in it, are as they were. Gives it a version.
+    /// Whether its bases, and the attributes looked up in it, are unchanged. Gives it a version.
     pub(super) fn is_same(&self, py: Python<'_>) -> bool {
         let kind = self.kind.bind(py);
         if self.whole || !is_same(kind.mro().as_any(), self.bases.bind(py)) {
@@ -605,7 +609,7 @@ impl AttributeRead {
     }
 }
 
-/// Arguments by position, and those by keyword, which are the last ones.
+/// Splits arguments into positional ones and keyword arguments, which come last.
 fn with_names<'py>(
     arguments: &Bound<'py, PyTuple>,
     names: &Bound<'py, PyTuple>,
@@ -619,7 +623,7 @@ fn with_names<'py>(
 }
 
 impl CallRead {
-    /// What it gives now.
+    /// Result of the call now; None if it raises.
     pub(super) fn ask<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         let (arguments, names) = (self.arguments.bind(py), self.names.bind(py));
         if arguments.is_empty() {
@@ -672,15 +676,16 @@ type Found<'py> = (
     FxHashMap<String, Bound<'py, PyAny>>,
 );
 
-/// What a program read when it was captured. A call may use the program if all of it is as it was.
+/// State that a program read when it was captured. A call may use the program if all of it is
+/// unchanged.
 #[pyclass(name = "Guards", module = "corsac._core", frozen)]
 pub(crate) struct PyGuards {
     pub(super) reads: Reads,
     /// The same as rows of addresses and versions.
     flat: Flat,
-    /// What is looked at by its structure, and where it is found.
+    /// Structures that are compared, and their roots.
     pub(super) roots: Vec<(Root, Structure)>,
-    /// The numbers of objects in structures that the program changes.
+    /// Numbers of the objects in structures that the program changes.
     written: Vec<usize>,
     /// Places of numbers that the program replaces.
     counters: Vec<Counter>,
@@ -703,12 +708,13 @@ impl PyGuards {
         })
     }
 
-    /// Whether everything that the program read is as it was. What raises is not.
+    /// Whether all state that the program read is unchanged. A check that raises counts as a
+    /// change.
     pub(crate) fn are_current(&self, py: Python<'_>) -> bool {
         self.flat.hold(py, &self.reads).unwrap_or(false)
     }
 
-    /// Whether an object is guarded as one that is known.
+    /// Whether an object is guarded by identity.
     fn is_known(&self, own: &Bound<'_, PyAny>) -> bool {
         let (reads, at) = (&self.reads, address(own));
         reads.dicts.contains_key(&at)
@@ -717,7 +723,7 @@ impl PyGuards {
             || reads.attributes.keys().any(|key| key.0 == at)
     }
 
-    /// What is not as it was: a description, None as a rule.
+    /// Description of a change; None if there is none.
     pub(crate) fn changed(&self, py: Python<'_>) -> PyResult<Option<String>> {
         if self.flat.hold(py, &self.reads)? {
             return Ok(None);
@@ -727,12 +733,12 @@ impl PyGuards {
                 return own.described(py).map(Some);
             }
         }
-        // What raises, too, is not as it was.
+        // A check that raises counts as a change, too.
         Ok(Some("what it reads".to_owned()))
     }
 }
 
-/// Those of `entries`, which have `guards`, of which the guard that failed last holds now.
+/// Those of `entries` whose last failing guard holds now. Each entry has `guards`.
 #[pyfunction]
 pub(super) fn not_failing<'py>(
     py: Python<'py>,
@@ -751,16 +757,16 @@ pub(super) fn not_failing<'py>(
 
 #[pymethods]
 impl PyGuards {
-    /// Whether everything that the program read is as it was.
+    /// Whether all state that the program read is unchanged.
     fn hold(&self, py: Python<'_>) -> bool {
         self.are_current(py)
     }
 
-    /// Finds the tensors and the objects in arguments and in state: in the places, and with the numbers, of the call
-    /// that was recorded. Gives None if something else is there.
+    /// Finds the tensors and the objects in arguments and in state: in the places, and with the
+    /// numbers, of the recorded call. Returns None if something else is there.
     ///
     /// `arguments` are those that are neither tensors nor constants.
-    fn find<'py>(
+    pub(crate) fn find<'py>(
         &self,
         py: Python<'py>,
         arguments: Vec<Bound<'py, PyAny>>,
@@ -775,7 +781,7 @@ impl PyGuards {
             let Some(own) = own else {
                 return Ok(None);
             };
-            // What raises is not as it was.
+            // A check that raises counts as a change.
             if !structure.matches(own, tensor, &mut met).unwrap_or(false) {
                 return Ok(None);
             }
@@ -795,25 +801,25 @@ impl PyGuards {
             .collect()
     }
 
-    /// What has changed, for people; None if nothing has.
+    /// Description of a change, for people; None if there is none.
     fn reason(&self, py: Python<'_>) -> Option<String> {
         self.changed(py)
             .unwrap_or_else(|error| Some(error.to_string()))
     }
 
-    /// Each guard in words: the family, the place, what it has to be, and the file and the line that has read it
-    /// first, if the program has. `program` is where paths begin.
+    /// All guards in words: family, place, condition, and the file and line of the first read, if
+    /// it was the program's. Paths begin at `program`.
     fn list(&self, program: &Bound<'_, PyAny>) -> PyResult<Vec<Told>> {
         self.told(program)
     }
 
-    /// The first guard that fails in words: the place, what was there, what is there now, and the file and the line
-    /// that has read it first; None if all hold.
+    /// The first failing guard in words: place, old value, current value, and the file and line of
+    /// the first read; None if all hold.
     fn failure(&self, program: &Bound<'_, PyAny>) -> PyResult<Option<Failed>> {
         self.failed(program)
     }
 
-    /// How many places are looked at.
+    /// Number of places that are guarded.
     fn __len__(&self) -> usize {
         let reads = &self.reads;
         reads.dicts.len()

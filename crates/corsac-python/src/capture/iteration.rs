@@ -1,4 +1,4 @@
-//! What C code takes from iterables and from functions that it calls, and what it looks at of that.
+//! Uses that C code makes of elements of iterables, and of results of functions that it calls.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,7 +13,8 @@ use super::guards::address;
 use super::look::{Look, Step, full_name, is_class, is_constant, is_in_python};
 use super::state::DEEPEST;
 
-/// Iterators that give tuples of what they take: who looks at those looks no deeper.
+/// Iterators that give tuples of the elements that they take: shallow reads of those do not read
+/// the elements.
 const PAIRING: &[&str] = &[
     "zip",
     "enumerate",
@@ -25,8 +26,9 @@ const PAIRING: &[&str] = &[
 ];
 
 impl<'py> Look<'_, 'py> {
-    /// C code calls `callable` with what nobody knows yet, and uses the results for `results`. Gives what functions of C do
-    /// with the arguments; what those of Python do is seen.
+    /// Handles C code that calls `callable` with unknown arguments, and uses the results for
+    /// `results`. Returns the use that C functions make of the arguments; that of Python functions
+    /// is seen.
     pub(super) fn called_by_c(
         &mut self,
         callable: &Bound<'py, PyAny>,
@@ -40,7 +42,7 @@ impl<'py> Look<'_, 'py> {
         Ok(after.unwrap_or(Purpose::Moved))
     }
 
-    /// The results of `callable` are used for `purpose`.
+    /// Records that the results of `callable` are used for `purpose`.
     pub(super) fn given_by(
         &mut self,
         callable: &Bound<'py, PyAny>,
@@ -61,7 +63,7 @@ impl<'py> Look<'_, 'py> {
                 self.given_by(&callable.getattr(intern!(py, "__func__"))?, purpose, depth)
             }
             "functools.partial" => {
-                // Functions of C may give what they were given.
+                // C functions may return their arguments.
                 self.elements(&callable.getattr(intern!(py, "args"))?, purpose)?;
                 self.given_by(&callable.getattr(intern!(py, "func"))?, purpose, depth + 1)
             }
@@ -77,7 +79,7 @@ impl<'py> Look<'_, 'py> {
         }
     }
 
-    /// A value that C code has, which it uses for `purpose`.
+    /// Records that C code uses a value for `purpose`.
     pub(super) fn used(&mut self, own: &Bound<'py, PyAny>, purpose: Purpose) -> Step {
         match purpose {
             _ if self.is_tensor(own) => Ok(()),
@@ -87,7 +89,7 @@ impl<'py> Look<'_, 'py> {
         }
     }
 
-    /// The same of all that an iterable gives, whose own contents have been read.
+    /// The same for all elements of an iterable, whose own contents have been read.
     pub(super) fn elements(&mut self, iterable: &Bound<'py, PyAny>, purpose: Purpose) -> Step {
         if is_constant(iterable) || self.is_tensor(iterable) {
             return Ok(());
@@ -101,7 +103,7 @@ impl<'py> Look<'_, 'py> {
         if let Some(parts) = parts(iterable)? {
             return parts.iter().try_for_each(|own| self.used(own, purpose));
         }
-        // Methods of Python give them.
+        // Python methods return them.
         for name in ["__iter__", "__next__", "__getitem__"] {
             let name = PyString::intern(self.py, name);
             if let Some(found) = cpython::lookup(&iterable.get_type(), &name)
@@ -113,8 +115,8 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// What an iterator has still to give is used for `purpose`; what it calls is asked for what that looks at. `next_only`
-    /// where one element is taken.
+    /// Records that the elements left in an iterator are used for `purpose`, with the calls that it
+    /// makes for them. `next_only` if one element is taken.
     pub(super) fn sources(
         &mut self,
         iterator: &Bound<'py, PyAny>,
@@ -159,7 +161,7 @@ impl<'py> Look<'_, 'py> {
                 Err(_) => Ok(()),
             };
         }
-        // What groups compares, whatever becomes of the groups.
+        // Grouping compares, whatever the use of the groups.
         let mut purposes = vec![purpose, self.effects.purpose(kind.as_any(), Effect::Uses)];
         let Remaining { mut given, state } = left;
         if effect == Some(Effect::Calls) && !given.is_empty() {
@@ -189,8 +191,8 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// The iterables that are left of an `itertools.chain`, whose state has an iterator of them, and what is being taken from
-    /// the first one.
+    /// Iterables left in an `itertools.chain`, whose state has an iterator of them and the one that
+    /// elements are being taken from.
     fn chained(
         &mut self,
         state: &Bound<'py, PyTuple>,
@@ -206,7 +208,7 @@ impl<'py> Look<'_, 'py> {
                 given.extend(parts(&iterables)?.unwrap_or_default());
             }
         } else {
-            // All that is in what it will give is used.
+            // All elements of the iterables that it has left are used.
             let purpose = match purpose {
                 Purpose::Moved => Purpose::Read,
                 _ => Purpose::Compared.max(purpose),
@@ -216,8 +218,8 @@ impl<'py> Look<'_, 'py> {
         Ok(given)
     }
 
-    /// A class of C whose instances call `function` for what is in `iterables`; what they give is used for `purpose`. Gives
-    /// what is looked at of that which is in them.
+    /// Handles a class of C whose instances call `function` with the elements of `iterables`, and
+    /// whose results are used for `purpose`. Returns the use made of those elements.
     pub(super) fn mapped(
         &mut self,
         class: &Bound<'py, PyType>,
@@ -229,7 +231,7 @@ impl<'py> Look<'_, 'py> {
             "map" => (purpose, Purpose::Moved),
             // Each element has the arguments in it.
             "itertools.starmap" => (purpose, Purpose::Read),
-            // What filters looks at truth values.
+            // Filtering reads truth values.
             _ => (Purpose::Read, Purpose::Moved),
         };
         if function.is_none() {
@@ -245,7 +247,7 @@ impl<'py> Look<'_, 'py> {
         Ok(taken.max(arguments))
     }
 
-    /// A frame gives something to C code, which may use it.
+    /// Records that a frame returns or yields a value to C code, which may use it.
     pub(super) fn gives(&mut self, frame: &Frame<'py>, own: &Bound<'py, PyAny>) -> Step {
         if is_constant(own) || self.is_tensor(own) {
             return Ok(());
@@ -267,7 +269,7 @@ impl<'py> Look<'_, 'py> {
     }
 }
 
-/// What an iterable of C has to give, and perhaps what it has given; None if that is not known.
+/// Elements left in an iterable of C, perhaps with those taken already; None if they are not known.
 pub(super) fn elements_left<'py>(
     iterable: &Bound<'py, PyAny>,
 ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
@@ -281,16 +283,16 @@ pub(super) fn elements_left<'py>(
     }
 }
 
-/// What is left of an iterator of C, without anything being taken: what `__reduce__` says.
+/// State of an iterator of C according to `__reduce__`, without anything being taken.
 pub(super) struct Remaining<'py> {
-    /// What another one would be made of.
+    /// Arguments that make an equal iterator.
     pub(super) given: Vec<Bound<'py, PyAny>>,
-    /// How far that one would have come.
+    /// Position of that iterator.
     state: Option<Bound<'py, PyAny>>,
 }
 
 impl<'py> Remaining<'py> {
-    /// None where the iterator does not say it.
+    /// None if the iterator cannot be reduced.
     pub(super) fn of(iterator: &Bound<'py, PyAny>) -> Option<Self> {
         let said = iterator
             .call_method0(intern!(iterator.py(), "__reduce__"))
@@ -304,7 +306,7 @@ impl<'py> Remaining<'py> {
         })
     }
 
-    /// The list or tuple that it takes elements from, and the number of the next one.
+    /// The list or tuple that it takes elements from, and the index of the next one.
     fn place(&self) -> Option<(&Bound<'py, PyAny>, usize)> {
         let [sequence] = &self.given[..] else {
             return None;
@@ -316,7 +318,7 @@ impl<'py> Remaining<'py> {
     }
 }
 
-/// What a container of C holds, in its order; None if it is something else.
+/// Elements of a container of C, in order; None for other objects.
 pub(super) fn parts<'py>(own: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
     let is_container = own.is_instance_of::<PyTuple>()
         || own.is_instance_of::<PyList>()
@@ -326,7 +328,7 @@ pub(super) fn parts<'py>(own: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'
         || own.is_instance_of::<PyRange>()
         || cpython::is_queue(own)
         || cpython::is_view(own);
-    // One that says in Python what is in it is asked there.
+    // Another iteration that is defined in Python is used there.
     let iter = cpython::lookup(&own.get_type(), intern!(own.py(), "__iter__"));
     if !is_container || iter.is_some_and(|own| is_in_python(&own)) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Instructions of Python, and what they read and write.
+//! Analysis of Python instructions: their reads and writes.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
@@ -15,18 +15,19 @@ use super::opcode::{self as op, Instruction};
 use super::state::{Hosting, State};
 use crate::engine::Exchange;
 
-/// What an instruction does, with what it needs for that.
+/// Analysis of one instruction, with its context.
 pub(super) struct Look<'a, 'py> {
     pub(super) py: Python<'py>,
     pub(super) effects: &'py Effects,
     pub(super) state: &'a mut State,
-    /// How many operators were recorded.
+    /// Number of operators recorded so far.
     pub(super) recorded: u64,
     /// Whether Python's own code for copies is being executed.
     pub(super) copies: bool,
-    /// The instruction.
+    /// Opcode of the instruction.
     pub(super) opcode: u8,
-    /// Where C code calls a function with what is not known: what functions of C do with that.
+    /// Use that C functions make of their arguments, while C code calls a function with unknown
+    /// ones.
     pub(super) by_c: Option<Purpose>,
 }
 
@@ -47,13 +48,13 @@ pub(super) fn is_class(own: &Bound<'_, PyAny>) -> bool {
     own.is_instance_of::<PyType>()
 }
 
-/// The name of a type, with its module where it is one of C.
+/// Fully qualified name of a type.
 pub(super) fn full_name(kind: &Bound<'_, PyType>) -> String {
     kind.fully_qualified_name()
         .map_or_else(|_| "?".to_owned(), |own| own.to_string())
 }
 
-/// Values of classes of C that never change.
+/// Whether a value is of a class of C whose instances never change.
 pub(super) fn is_constant(own: &Bound<'_, PyAny>) -> bool {
     let kind = own.get_type();
     is_atom(own)
@@ -83,7 +84,7 @@ pub(super) fn is_number_class_of_numpy(kind: &Bound<'_, PyType>) -> bool {
     })
 }
 
-/// Whether a method is one that Python runs, so that its instructions are seen.
+/// Whether a method is a Python function, so that its instructions are seen.
 pub(super) fn is_in_python(found: &Bound<'_, PyAny>) -> bool {
     found.is_instance_of::<PyFunction>()
         || matches!(
@@ -108,7 +109,8 @@ impl<'a, 'py> Look<'a, 'py> {
         })
     }
 
-    /// By its class, and not by what it says of itself, which may be code of the program.
+    /// Whether an object is a tensor by its class, not by `__class__`, which may be code of the
+    /// program.
     pub(super) fn is_tensor(&self, own: &Bound<'py, PyAny>) -> bool {
         cpython::is_derived(&own.get_type(), self.effects.tensor.bind(self.py))
     }
@@ -117,8 +119,8 @@ impl<'a, 'py> Look<'a, 'py> {
         self.state.expect_operator(self.recorded, what);
     }
 
-    /// A function is about to be called; if it tells whether somebody compiles the program, nobody does but the recorder,
-    /// of which the program knows nothing.
+    /// Replaces a call that is about to ask whether the program is being compiled: the answer is
+    /// no, since the recorder is invisible to the program.
     pub(super) fn answer_compiling(&self, frame: &Frame<'py>, count: usize) {
         if count == 0
             && frame
@@ -130,7 +132,7 @@ impl<'a, 'py> Look<'a, 'py> {
         }
     }
 
-    /// The same for functions that tell whether somebody looks at the operators of tensors.
+    /// The same for calls that ask whether operators of tensors are intercepted.
     pub(super) fn answer_functions(&self, frame: &Frame<'py>, count: usize) -> Step {
         let Some(called) = frame.stack(count + 1).filter(|_| count > 0) else {
             return Ok(());
@@ -173,8 +175,9 @@ impl<'a, 'py> Look<'a, 'py> {
         Ok(())
     }
 
-    /// A function is about to be called. If it is one that PyTorch is to run as it is, with nobody looking, `host` makes
-    /// of it what does so. Whether it is one.
+    /// Handles a call that is about to be made of a function that PyTorch has to run as it is,
+    /// without being recorded: `host` makes another function of it that does so. Returns whether it
+    /// is such a function.
     pub(super) fn is_hosted(
         &mut self,
         frame: &Frame<'py>,
@@ -211,9 +214,9 @@ impl<'a, 'py> Look<'a, 'py> {
         Ok(is_hosted)
     }
 
-    /// Who runs a function, by its code.
+    /// Treatment of a function, by its code.
     fn hosting(&mut self, function: &Bound<'py, PyFunction>) -> PyResult<Hosting> {
-        // Files, and functions in them; none for all.
+        // Files, and functions in them; an empty list for all.
         const HOSTED: [(&str, &[&str]); 4] = [
             ("/torch/_higher_order_ops/", &[]),
             (
@@ -350,7 +353,7 @@ impl<'a, 'py> Look<'a, 'py> {
                     && !is_constant(&left)
                     && !self.is_tensor(&left)
                     && !left.is_instance_of::<PyTuple>()
-                    // What Python does is seen, and without a method it gives something else.
+                    // Python code is seen, and without such a method another object results.
                     && self.special(&left, &PyString::intern(py, name)) == Some(false)
                 {
                     self.write(&left, "computes in place")?;
@@ -380,7 +383,7 @@ impl<'a, 'py> Look<'a, 'py> {
             | op::DICT_UPDATE
             | op::DICT_MERGE => {
                 let own = top(1)?;
-                // Who makes an iterator of an iterator takes nothing from it yet.
+                // Making an iterator of an iterator takes nothing from it yet.
                 let is_fetched = opcode == op::GET_ITER || opcode == op::GET_YIELD_FROM_ITER;
                 if !(is_fetched && self.is_iterator(&own)) {
                     self.contents(&own)?;
@@ -464,7 +467,7 @@ impl<'a, 'py> Look<'a, 'py> {
     }
 }
 
-/// The type of what shows a dictionary and lets nobody change it.
+/// Type of a read-only view of a dictionary.
 pub(super) const PROXY: &str = "mappingproxy";
 
 pub(super) fn short_name(called: &Bound<'_, PyAny>) -> String {

@@ -1,10 +1,11 @@
-//! Capture by recording: CPython runs a program, and what it reads, writes and calls is watched.
+//! Capture by recording: CPython runs a program, while its reads, writes and calls are watched.
 //!
-//! A trace function sees every instruction of Python that the program executes, with the values on the stack of
-//! its frame ([`cpython`], [`opcode`]). What is read besides the arguments becomes a guard ([`guards`]);
-//! functions of C are tensor operators, which are recorded elsewhere, or in a table of effects
-//! ([`effects`]). What is not known, and what leaves something changed that was there before, is a reason not to
-//! capture the program ([`recording`]); its run is an ordinary one all the same.
+//! A trace function sees every Python instruction that the program executes, with the values on the
+//! stack of its frame ([`cpython`], [`opcode`]). Reads of anything but the arguments become guards
+//! ([`guards`]). Functions of C are tensor operators, which are recorded elsewhere, or are listed
+//! in a table of effects ([`effects`]). Unknown functions, and changes of existing state that
+//! cannot be made again, are reasons not to capture the program ([`recording`]); its run is an
+//! ordinary one all the same.
 
 mod attributes;
 mod calls;
@@ -35,17 +36,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-pub(crate) use guards::PyGuards;
+pub(crate) use guards::{PyGuards, is_same};
 
-/// Whether somebody has set attributes of an object that are in its dictionary.
+/// Whether an object has attributes in its dictionary.
 pub(crate) fn has_attributes(object: &Bound<'_, PyAny>) -> bool {
     cpython::attributes(object, false).is_some_and(|own| !own.is_empty())
 }
 
-/// A dictionary that others may change, and when it was looked at.
+/// A dictionary that others may change, with its version when it was last checked.
 pub(crate) struct Stamped {
     pub(crate) dict: Py<PyDict>,
-    /// None where dictionaries have no versions that are known here.
+    /// None where versions of dictionaries are not supported.
     version: Option<AtomicU64>,
 }
 
@@ -58,14 +59,14 @@ impl Stamped {
         }
     }
 
-    /// Whether it is known to be as it was when it was looked at last.
+    /// Whether the dictionary is known to be unchanged since the last check.
     #[inline]
     pub(crate) fn is_unchanged(&self, py: Python<'_>) -> bool {
         let version = self.version.as_ref();
         version.is_some_and(|own| cpython::has_version(&self.dict, own.load(Relaxed), py))
     }
 
-    /// Whether it is as it was: what has not changed is, and of all else `look` says so.
+    /// Whether the dictionary is current: if it has changed, `look` decides.
     #[inline]
     pub(crate) fn is_current(
         &self,

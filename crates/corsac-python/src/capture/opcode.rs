@@ -1,4 +1,5 @@
-//! Instructions of CPython 3.11 that read, write or call something. Numbers are those of `Lib/opcode.py`.
+//! Instructions of CPython 3.11 that read, write or call something. Numbers are those of
+//! `Lib/opcode.py`.
 
 /// An instruction and its argument.
 #[derive(Clone, Copy)]
@@ -35,7 +36,8 @@ opcodes! {
     DICT_UPDATE = 165, CALL = 171, KW_NAMES = 172, POP_JUMP_BACKWARD_IF_FALSE = 175, POP_JUMP_BACKWARD_IF_TRUE = 176,
 }
 
-/// Whether an instruction only moves values between a frame's variables, its constants and its stack, or jumps.
+/// Whether an instruction only moves values between a frame's variables, its constants and its
+/// stack, or jumps.
 pub(super) const fn is_plain(opcode: u8) -> bool {
     matches!(
         opcode,
@@ -83,7 +85,8 @@ const COMPARISONS: &[[&str; 2]] = &[
     ["__ge__", "__le__"],
 ];
 
-/// Methods that `BINARY_OP` may call; after the operators come those that compute in place.
+/// Methods that `BINARY_OP` may call; arguments after those of the operators are their in-place
+/// forms.
 pub(super) fn methods_of_arithmetic(arg: usize) -> &'static [&'static str] {
     let count = if arg >= ARITHMETIC.len() { 3 } else { 2 };
     let found = ARITHMETIC.get(arg % ARITHMETIC.len());
@@ -95,7 +98,7 @@ pub(super) fn methods_of_comparison(arg: usize) -> &'static [&'static str] {
     COMPARISONS.get(arg).map_or(&[], |own| &own[..])
 }
 
-/// Methods that operators may call, and C code for containers, sorting and texts.
+/// Methods that operators may call, and C code for containers, sorting and conversion to text.
 pub(super) fn methods_of_operators() -> impl Iterator<Item = &'static str> {
     const OTHERS: &[&str] = &[
         "__hash__",
@@ -119,7 +122,7 @@ pub(super) fn methods_of_operators() -> impl Iterator<Item = &'static str> {
     arithmetic.chain(comparisons).chain(OTHERS).copied()
 }
 
-/// The instruction at a place, with the arguments that are spread over several before it.
+/// The instruction at an offset, with its argument collected from `EXTENDED_ARG` prefixes.
 pub(super) fn instruction(code: &[u8], offset: usize) -> Option<Instruction> {
     let (mut at, mut arg) = (offset, 0_usize);
     loop {

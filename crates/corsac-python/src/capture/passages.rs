@@ -1,5 +1,6 @@
-//! The code through which modules are called and find their parts: a third of the instructions of a model. What it reads
-//! is known, so that its frames are looked at once, as they begin, instead of instruction by instruction.
+//! PyTorch's code that calls modules and finds their parts: a third of the instructions of a model.
+//! Its reads are known, so that its frames are analysed once, as they begin, instead of instruction
+//! by instruction.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -8,7 +9,7 @@ use pyo3::types::{PyDict, PyFunction, PyString, PyTuple};
 use super::cpython::{self, Frame, name_in_c};
 use super::look::{Look, is_in_python};
 
-/// A function of `torch.nn.Module` that is as it is known here.
+/// A function of `torch.nn.Module` whose code is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Passage {
     /// `__getattr__(self, name)`
@@ -19,12 +20,12 @@ pub(super) enum Passage {
     Forward,
 }
 
-/// In the order in which the recorder gives their code.
+/// The passages, in the order in which the recorder passes their code.
 pub(super) const PASSAGES: [Passage; 3] = [Passage::Find, Passage::Call, Passage::Forward];
 
 impl<'py> Look<'_, 'py> {
-    /// A frame of a passage begins. Whether all that it is going to read is noted; if it does something else than to look
-    /// up or to call, its instructions are to be looked at.
+    /// Handles the start of a frame of a passage. Returns whether all reads of the frame are
+    /// recorded; if it does more than look up or call, its instructions have to be analysed.
     pub(super) fn passage(&mut self, frame: &Frame<'py>, passage: Passage) -> PyResult<bool> {
         let Some(module) = frame.value(0) else {
             return Ok(false);
@@ -69,7 +70,7 @@ impl<'py> Look<'_, 'py> {
         }
     }
 
-    /// `__getattr__` finds a parameter, a buffer or a module.
+    /// Records the reads of `__getattr__`, which finds a parameter, a buffer or a module.
     fn finds(&mut self, frame: &Frame<'py>, module: &Bound<'py, PyAny>) -> PyResult<bool> {
         let name = frame.value(1).map(|own| own.cast_into::<PyString>());
         let Some(Ok(name)) = name else {
@@ -114,7 +115,8 @@ impl<'py> Look<'_, 'py> {
         Ok(false)
     }
 
-    /// Whether nothing is traced by TorchScript, and neither the module nor all modules have hooks, which is noted.
+    /// Whether TorchScript traces nothing, and neither the module nor all modules have hooks;
+    /// records the reads.
     fn is_without_hooks(
         &mut self,
         frame: &Frame<'py>,
@@ -167,7 +169,7 @@ impl<'py> Look<'_, 'py> {
         Ok(true)
     }
 
-    /// Whether nothing is traced by TorchScript, which is noted.
+    /// Whether TorchScript traces nothing; records the read.
     fn is_not_traced(
         &mut self,
         frame: &Frame<'py>,
@@ -190,7 +192,7 @@ impl<'py> Look<'_, 'py> {
         Ok(true)
     }
 
-    /// It calls a method with the arguments that it was given.
+    /// Records the call of a method with the frame's own arguments.
     fn goes_on(
         &mut self,
         frame: &Frame<'py>,
@@ -220,7 +222,7 @@ impl<'py> Look<'_, 'py> {
         Ok(true)
     }
 
-    /// What an attribute is that nothing computes; None if something does, or there is none.
+    /// Value of an attribute that is not computed; None if it is, or if there is none.
     fn plain(
         &mut self,
         object: &Bound<'py, PyAny>,
@@ -241,7 +243,7 @@ impl<'py> Look<'_, 'py> {
         Ok(own.or(of_class))
     }
 
-    /// A function that is a method of a module by its class, and not by an attribute of its own.
+    /// A method that a module has by its class, and not by an attribute of its own.
     fn method_of(
         &mut self,
         module: &Bound<'py, PyAny>,

@@ -1,6 +1,7 @@
-//! Calls of functions of PyTorch of which is known, from a call just like them, that they only compute: they draw no
-//! random numbers, write to nothing that was there, and read no values to decide by. A recording has seen each operator
-//! of the first such call; those of the next ones need not be announced, which takes longer than many of them.
+//! Calls of PyTorch functions that are known, from an equal call before, to do nothing but compute:
+//! they use no random numbers, write to no existing memory, and read no values to branch on. A
+//! recording has seen each operator of the first such call; announcing those of later ones is
+//! unnecessary, and takes longer than many of them.
 
 use std::sync::Mutex;
 
@@ -14,22 +15,22 @@ use smallvec::SmallVec;
 use super::cpython::name_in_c;
 use crate::engine::Exchange;
 
-/// How many kinds of calls are known at a time.
+/// Largest number of calls that are known at a time.
 const MOST: usize = 4096;
 
-/// A call: the function, and all that it can depend on besides what tensors hold.
+/// A call: the function, and everything that it can depend on except the data of tensors.
 type Key = SmallVec<[u64; 48]>;
 
 struct Known {
-    /// Whether its results are new memory; none of it is, otherwise.
+    /// Whether its results are all new memory; otherwise none of them is.
     is_new: bool,
-    /// Addresses in the key stay those of these objects.
+    /// Keeps these objects alive, so that their addresses in the key stay valid.
     _objects: Vec<Py<PyAny>>,
 }
 
 static CALLS: Mutex<Option<FxHashMap<Key, Known>>> = Mutex::new(None);
 
-/// What follows in a key.
+/// Kind of the next part of a key.
 #[repr(u64)]
 enum Tag {
     Tensor,
@@ -89,7 +90,7 @@ impl<'py> Keys<'_, 'py> {
         self.objects.push(own.clone());
     }
 
-    /// Whether it is known what a call can depend on of this argument.
+    /// Adds an argument to the key. Returns whether all that a call can depend on in it is known.
     fn add(&mut self, own: &Bound<'py, PyAny>, depth: usize) -> PyResult<bool> {
         let key = &mut self.key;
         if self.exchange.is_tensor(own) {
@@ -139,7 +140,8 @@ impl<'py> Keys<'_, 'py> {
     }
 }
 
-/// Whether the results of a call are new memory, if it is known to do nothing but compute them; None if it is not known.
+/// Whether the results of a call are new memory, if it is known to do nothing but compute them;
+/// None if it is not known.
 #[pyfunction]
 pub(super) fn quiet_call(
     function: &Bound<'_, PyAny>,
@@ -153,7 +155,8 @@ pub(super) fn quiet_call(
     Ok(calls.and_then(|all| Some(all.as_ref()?.get(&key)?.is_new)))
 }
 
-/// A call of a function of PyTorch has done nothing but compute results, which are all new memory, or none of them is.
+/// Record that a call of a PyTorch function did nothing but compute results, which are all new
+/// memory, or none of them is.
 #[pyfunction]
 pub(super) fn note_quiet_call(
     function: &Bound<'_, PyAny>,

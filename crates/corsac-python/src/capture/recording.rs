@@ -1,4 +1,4 @@
-//! What one run of a program read and wrote.
+//! Reads and writes of one run of a program.
 
 #![expect(unsafe_code, reason = "the trace function that CPython calls")]
 
@@ -30,20 +30,24 @@ use super::sites::Site;
 use super::state::{Code, Held, Kind, State, Watched};
 use super::symbols::{Condition, Symbols};
 
-/// Watches a run of a program on the thread that it is called from.
+/// Watches a run of a program on the calling thread.
 ///
-/// Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at; ``asking``, code that
-/// asks whether somebody looks at the operators of tensors, or compiles it, and is told that nobody does; ``passages``, the
-/// code of functions through which modules are called and find their parts, in the order of [`PASSAGES`], or none;
-/// ``refused``, methods of C that cannot be recorded; ``printing``, the code of ``ours`` that prints; ``told``, an object with
-/// functions:
+/// Args: ``ours``, code objects of functions that record operators, which are not analysed;
+/// ``asking``, code that asks whether operators of tensors are intercepted, or whether it is being
+/// compiled, and gets no for an answer; ``passages``, code of functions through which modules are
+/// called and find their parts, in the order of [`PASSAGES`], or none; ``refused``, methods of C
+/// that cannot be recorded; ``printing``, the code of ``ours`` that prints; ``told``, an object
+/// with callbacks:
 ///
-/// - ``quiet(function, arguments, named)`` calls a function so that its operators are not recorded.
-/// - ``host(function)`` gives a function that does the same for a program that is not recorded any more.
-/// - ``prints(function, arguments, names)`` is told of each call that prints: of the function, or None for one of ``printing``
-///   that is being entered, all arguments and the names of the last ones, or None if they are not known. It gives why that
-///   cannot be done later.
-/// - ``assume(begins)`` is told when a function is entered and left that is marked to give constants.
+/// - ``quiet(function, arguments, named)`` calls a function without recording its operators.
+/// - ``host(function)`` returns a function that does the same for a program that is no longer
+///   recorded.
+/// - ``prints(function, arguments, names)`` is called for each call that prints: with the function,
+///   or None for one of ``printing`` that is being entered, all arguments and the names of the last
+///   ones, or None if they are not known. It returns the reason why the call cannot be made later,
+///   if there is one.
+/// - ``assume(begins)`` is called when a function that is marked to return constants is entered and
+///   left.
 #[pyclass(name = "Recording", module = "corsac._core", frozen)]
 pub(crate) struct PyRecording {
     state: Mutex<State>,
@@ -56,25 +60,25 @@ pub(crate) struct PyRecording {
     printing: Vec<Py<PyAny>>,
     prints: Py<PyAny>,
     assume: Py<PyAny>,
-    /// How many operators were recorded.
+    /// Number of operators recorded so far.
     recorded: AtomicU64,
-    /// Whether the program has done something of which nothing is known: nothing more is looked at then.
+    /// Whether the program has done something unknown: nothing more is analysed then.
     over: AtomicBool,
     recording: Mutex<BeingRecorded>,
-    /// What the program has made, once it has run.
+    /// Objects that the program has made, once it has run.
     made: Mutex<Made>,
 }
 
-/// Objects that were made since a moment.
+/// Objects made since the run began.
 #[derive(Default)]
 struct Made {
     tracked: FxHashSet<usize>,
-    /// The version of the newest dictionary before.
+    /// Version of the newest dictionary before the run.
     newest: u64,
     /// Code of the recorder that was called.
     entered: FxHashSet<usize>,
     symbols: Symbols,
-    /// Where the program was refused.
+    /// File and line where the program was refused.
     refused_at: Option<(String, i32)>,
 }
 
@@ -82,30 +86,31 @@ impl Made {
     fn has(&self, own: &Bound<'_, PyAny>) -> bool {
         match own.cast::<PyDict>() {
             Ok(dict) => self.has_dict(dict, cpython::version(dict)),
-            // A tuple is what it holds.
+            // A tuple counts by its elements.
             Err(_) => own.is_instance_of::<PyTuple>() || self.tracked.contains(&address(own)),
         }
     }
 
-    /// Whether a dictionary is new that had this version when it was met first. One that holds nothing that could be
-    /// part of a cycle is not tracked; an old one is from when it does.
+    /// Whether a dictionary that had this version when it was first met is new. The garbage
+    /// collector does not track dictionaries that hold nothing that could be part of a cycle; an
+    /// old one is tracked once it does.
     fn has_dict(&self, dict: &Bound<'_, PyDict>, version: u64) -> bool {
         version > self.newest
             && (self.tracked.contains(&address(dict)) || !is_tracked(dict.as_any()))
     }
 }
 
-/// Operators that are being recorded, which nothing watches.
+/// Operators that are being recorded, during which nothing is watched.
 #[derive(Default)]
 struct BeingRecorded {
-    /// How many there are, one within the other.
+    /// Number of them, one within the other.
     depth: usize,
-    /// The thread that is not traced meanwhile.
+    /// The thread whose tracing is suspended meanwhile.
     thread: usize,
 }
 
 impl PyRecording {
-    /// `given` is what a frame gives that ends.
+    /// Handles an event of a frame. `given` is the value that an ending frame returns.
     fn event<'py>(
         &self,
         py: Python<'py>,
@@ -118,8 +123,8 @@ impl PyRecording {
         };
         let looked = self.look(py, &mut state, frame, what, given);
         if state.is_opaque() && !self.over.swap(true, Ordering::Relaxed) {
-            // The program may ask who traces it, and goes on faster. What was kept of it goes now, as without a recording,
-            // which may call code that looks at this.
+            // The program may ask who traces it, and goes on faster. The kept objects are dropped
+            // now, as without a recording; that may call code that looks at this recording.
             frame.leave();
             let kept = state.forget();
             drop(state);
@@ -247,7 +252,7 @@ impl PyRecording {
         Ok(())
     }
 
-    /// An operator that was called in this frame has been recorded, or something else has happened.
+    /// Refuses the program if an operator that was called in this frame has not been recorded.
     fn settle(&self, state: &mut State) {
         let recorded = self.recorded.load(Ordering::Relaxed);
         if let Some(frame) = state.frames.last_mut()
@@ -301,7 +306,7 @@ unsafe extern "C" fn on_event(
 ) -> c_int {
     // SAFETY: CPython calls trace functions on a thread that is attached.
     let py = unsafe { Python::assume_attached() };
-    // SAFETY: CPython keeps the object alive that it was given with the function.
+    // SAFETY: CPython keeps the object alive that was passed with the function.
     let recording = unsafe { Bound::from_borrowed_ptr(py, recording) };
     let Ok(recording) = recording.cast::<PyRecording>() else {
         return 0;
@@ -310,7 +315,8 @@ unsafe extern "C" fn on_event(
     let pending = PyErr::occurred(py).then(|| PyErr::take(py)).flatten();
     // SAFETY: the frame is alive while this function runs, and the version is a supported one.
     let frame = unsafe { Frame::new(py, frame) };
-    // SAFETY: CPython holds what a frame gives while it says so, and gives null for an exception.
+    // SAFETY: CPython keeps the returned value alive during the event, and passes null for an
+    // exception.
     let given = unsafe { Bound::from_borrowed_ptr_or_opt(py, given) };
     let looked = catch_unwind(AssertUnwindSafe(|| {
         recording.get().event(py, &frame, what, given.as_ref())
@@ -321,7 +327,7 @@ unsafe extern "C" fn on_event(
         Err(_) => Some("the recorder panicked".to_owned()),
     };
     if let Some(text) = failure {
-        // What was read until then is of no use, whatever it is.
+        // The reads until then are of no use.
         let mut state = even_after_a_panic(&recording.get().state);
         state.opaque(format!("it could not be looked at: {text}"));
     }
@@ -364,7 +370,7 @@ impl PyRecording {
         })
     }
 
-    /// Why nothing can be watched here and now; None if it can.
+    /// The reason why nothing can be watched here and now; None if it can.
     #[staticmethod]
     fn unavailable(py: Python<'_>) -> PyResult<Option<&'static str>> {
         if !cpython::is_supported(py) {
@@ -374,7 +380,7 @@ impl PyRecording {
             .then_some("a debugger or a measurement of coverage traces this thread"))
     }
 
-    /// The table of effects, for who tests it: what a function does, and where it is found.
+    /// The table of effects, for tests: effects of functions, and their paths.
     #[staticmethod]
     fn effects() -> Vec<(String, &'static str)> {
         FUNCTIONS
@@ -385,7 +391,8 @@ impl PyRecording {
             .collect()
     }
 
-    /// An operator is being recorded: nothing is looked at until `recorded` is called. Whether anything is looked at.
+    /// Begin to record an operator: nothing is analysed until `recorded` is called. Returns whether
+    /// the program is still analysed.
     fn operator(&self, py: Python<'_>) -> bool {
         self.recorded.fetch_add(1, Ordering::Relaxed);
         if let Ok(mut recording) = self.recording.lock() {
@@ -397,7 +404,7 @@ impl PyRecording {
         !self.over.load(Ordering::Relaxed)
     }
 
-    /// An operator has been recorded.
+    /// End the recording of an operator.
     fn recorded(&self, py: Python<'_>) {
         if let Ok(mut recording) = self.recording.lock()
             && recording.depth > 0
@@ -407,7 +414,7 @@ impl PyRecording {
         }
     }
 
-    /// A container is among the arguments of an operator: what it holds is read.
+    /// Record a read of the contents of a container that is an argument of an operator.
     fn reads(&self, container: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = container.py();
         let Ok(mut state) = self.state.try_lock() else {
@@ -416,7 +423,8 @@ impl PyRecording {
         Look::new(py, &mut state, 0)?.deep(container, 0, Purpose::Compared)
     }
 
-    /// A number that stands for a size, or for what depends on values: it is `value`, and no other object.
+    /// A new object with the value of `value` that stands for a size or, `of_values`, for an
+    /// expression of tensor values.
     fn symbol<'py>(
         &self,
         expression: Bound<'py, PyAny>,
@@ -429,8 +437,8 @@ impl PyRecording {
         }
     }
 
-    /// Places hold other numbers in each call, which are symbols: dictionaries with keys, and cells, which are their own
-    /// keys.
+    /// Set the places that hold other numbers in each call, which become symbols: dictionaries with
+    /// keys, and cells, which are their own keys.
     fn count(&self, places: Vec<(Py<PyAny>, Py<PyAny>)>) -> PyResult<()> {
         match self.state.lock() {
             Ok(mut state) => {
@@ -441,18 +449,20 @@ impl PyRecording {
         }
     }
 
-    /// Whether the program gets the number that a method of a tensor gives, and no function of C that calls it.
+    /// Whether the number that a tensor method returns goes to the program, not to a C function
+    /// that calls the method.
     fn makes_number(&self) -> bool {
         self.state.lock().is_ok_and(|state| state.makes_number)
     }
 
-    /// What a number stands for; None if it is none of the recording's. Also for a recording that is finished.
+    /// Expression that a number stands for; None if it is not one of this recording. Also for a
+    /// recording that is finished.
     fn expression<'py>(&self, own: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
         let running = self.state.lock().ok()?.symbols.expression(own);
         running.or_else(|| self.made.lock().ok()?.symbols.expression(own))
     }
 
-    /// Symbols in a value have to be the numbers that they are. Also for a recording that is finished.
+    /// Fix the symbols in a value to their numbers. Also for a recording that is finished.
     fn fix(&self, own: &Bound<'_, PyAny>) -> PyResult<()> {
         if let (Ok(mut state), Ok(mut made)) = (self.state.lock(), self.made.lock()) {
             state.symbols.fix(own, 0)?;
@@ -461,8 +471,8 @@ impl PyRecording {
         Ok(())
     }
 
-    /// Comparisons of symbols and integers that have to come out as they did; or a text that says what cannot be
-    /// followed. For a recording that is finished.
+    /// Comparisons of symbols and integers that have to give the same results again; or the name of
+    /// an operation that cannot be followed. For a recording that is finished.
     fn conditions(&self, py: Python<'_>) -> PyResult<Conditions> {
         match self.made.lock() {
             Ok(mut made) => Ok(match made.symbols.lost.clone() {
@@ -473,8 +483,8 @@ impl PyRecording {
         }
     }
 
-    /// Conditions on values, after all of them are fixed if something cannot be followed. For a recording that is
-    /// finished.
+    /// Conditions on values, with all symbols fixed if an operation cannot be followed. For a
+    /// recording that is finished.
     fn conditions_on_values(&self, py: Python<'_>) -> PyResult<Vec<Condition>> {
         match self.made.lock() {
             Ok(mut made) => {
@@ -487,7 +497,7 @@ impl PyRecording {
         }
     }
 
-    /// Calls `program`, and watches it. Gives what it gives, and raises what it raises.
+    /// Call `program`, and watch it. Returns its result, and raises its exceptions.
     #[pyo3(signature = (program, args, kwargs))]
     fn run<'py>(
         slf: &Bound<'py, Self>,
@@ -524,12 +534,13 @@ impl PyRecording {
         cpython::traced(slf.as_any(), on_event, || program.call(args, Some(kwargs)))
     }
 
-    /// What the program read, as guards, and what it has changed; or why it is not captured: `"writes"`, `"torch"`
-    /// (something of PyTorch that is no operator) or `"opaque"`, and a text.
+    /// Reads of the program as guards, and its changes; or the reason why it is not captured:
+    /// `"prints"`, `"writes"`, `"torch"` (something of PyTorch that is no operator) or `"opaque"`,
+    /// and a text.
     ///
-    /// Args: ``given``, the tensors among the arguments, which each call has others of; ``arguments``, those that are
-    /// neither tensors nor constants; ``replays``, whether changes may be part of the program, and objects among
-    /// the arguments others in each call.
+    /// Args: ``given``, the tensors among the arguments, which differ in each call; ``arguments``,
+    /// those that are neither tensors nor constants; ``replays``, whether changes may be part of
+    /// the program, and objects among the arguments may differ in each call.
     fn finish<'py>(
         &self,
         py: Python<'py>,
@@ -568,7 +579,7 @@ impl PyRecording {
         }
         for (left, right) in &state.compared {
             let (left, right) = (left.bind(py), right.bind(py));
-            // Two arguments are two again by their structures.
+            // Two different arguments are kept apart by their structures.
             let are_arguments = [left, right]
                 .iter()
                 .all(|own| arguments.iter().any(|given| given.is(own)));
@@ -674,26 +685,27 @@ impl PyRecording {
         Ok(FinishedRecording::Guarded((Py::new(py, guards)?, replay)))
     }
 
-    /// Whether the program has made an object, as far as the collector knows it. For a recording that is finished.
+    /// Whether the program has made an object, as far as the garbage collector tracks it. For a
+    /// recording that is finished.
     fn made(&self, object: &Bound<'_, PyAny>) -> bool {
         self.made.lock().is_ok_and(|made| made.has(object))
     }
 
-    /// The file and the line of the program that does what cannot be recorded, where that is known. For a recording
+    /// File and line of the program that does what cannot be recorded, if known. For a recording
     /// that is finished.
     fn refused_at(&self) -> Option<(String, i32)> {
         self.made.lock().ok()?.refused_at.clone()
     }
 
-    /// Whether the program has called code of ``ours``. For a recording that is finished.
+    /// Whether the program has called this code of ``ours``. For a recording that is finished.
     fn entered(&self, code: &Bound<'_, PyAny>) -> bool {
         self.made
             .lock()
             .is_ok_and(|made| made.entered.contains(&address(code)))
     }
 
-    /// A function tells how something is set that the program depends on: it is asked now, and before each call, unless the
-    /// program has made the function or one of its arguments.
+    /// Guard a setting that the program depends on: the function is called now, and before each
+    /// call, unless the program has made the function or one of its arguments.
     #[pyo3(signature = (function, *arguments))]
     fn ask(&self, function: &Bound<'_, PyAny>, arguments: &Bound<'_, PyTuple>) -> PyResult<()> {
         match self.state.lock() {
@@ -727,23 +739,24 @@ enum FinishedRecording<'py> {
     Refused((&'static str, String)),
 }
 
-/// What a program needs of sizes.
+/// Conditions of a program on sizes.
 #[derive(IntoPyObject)]
 enum Conditions {
     All(Vec<Condition>),
     Lost(String),
 }
 
-/// What a program takes from arguments and state besides tensors that are arguments, and what it changes there.
+/// Inputs that a program takes from arguments and state, besides tensors that are arguments, and
+/// its changes there.
 #[derive(IntoPyObject, Default)]
 struct Replay<'py> {
     /// Tensors, in the order in which guards find them.
     tensors: Vec<Bound<'py, PyAny>>,
-    /// Objects that guards find, by their numbers. The program may have dropped them.
+    /// Objects that guards find, by their numbers, even if the program has dropped them.
     objects: Vec<Bound<'py, PyAny>>,
-    /// Changes: the number of an object, the kind, a key, values.
+    /// Changes: the number of an object, the kind of edit, a key, values.
     edits: Vec<WrittenChange>,
-    /// Numbers in places that hold others in each call, by what they are called in expressions.
+    /// Numbers in places that hold others in each call, by their names in expressions.
     counted: FxHashMap<String, Bound<'py, PyAny>>,
 }
 
@@ -755,7 +768,8 @@ fn even_after_a_panic<T>(own: &Mutex<T>) -> MutexGuard<'_, T> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the collector has in its youngest generation. Nobody keeps the list while other threads run.
+/// Objects in the youngest generation of the garbage collector. The list must not be kept while
+/// other threads run.
 fn young_objects(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     let found = py.import("gc")?.call_method1("get_objects", (0,))?;
     Ok(found.cast_into::<PyList>()?)

@@ -1,8 +1,9 @@
-//! Structures of what a program has read of its arguments, and of the state that it has changed.
+//! Structures of arguments that a program has read, and of state that it has changed.
 //!
-//! What is reached from the arguments alone is part of a structure; what the program also finds in another way, by a
-//! global variable for instance, is known, and guarded by identity. Values that the program has replaced are no way to
-//! know an object: the next call finds others there.
+//! Objects that are reached from the arguments alone are part of a structure; those that the
+//! program also finds in another way, by a global variable for instance, are known, and guarded by
+//! identity. Values that the program has replaced do not identify an object: the next call finds
+//! others there.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -18,33 +19,34 @@ use super::look::{is_class, is_constant};
 use super::structure::{Entries, Object, Structure};
 use super::symbols::Number;
 
-/// Where a structure is found.
+/// Origin of a structure.
 pub(super) enum Root {
     /// The argument with this number, of those that are neither tensors nor constants.
     Argument(usize),
-    /// An object that is known.
+    /// A known object.
     Known(Py<PyAny>),
 }
 
-/// All structures of a program, with the tensors and objects in them in the order in which they are met.
+/// All structures of a program, with the tensors and objects in them in the order in which they are
+/// found.
 pub(super) struct Roots<'py> {
     pub(super) roots: Vec<(Root, Structure)>,
     pub(super) tensors: Vec<Bound<'py, PyAny>>,
     pub(super) numbers: FxHashMap<Address, usize>,
-    /// The objects that have numbers.
+    /// The objects with numbers, in that order.
     pub(super) objects: Vec<Bound<'py, PyAny>>,
 }
 
 /// Objects, by their addresses.
 type Objects<'py> = FxHashMap<Address, Bound<'py, PyAny>>;
 
-/// What is known of the values that a program finds.
+/// Facts about the values that a program finds.
 pub(super) struct Known<'a> {
-    /// Objects that are what they are by identity.
+    /// Objects that are compared by identity.
     pub(super) strict: FxHashSet<Address>,
     /// Tensors that are arguments.
     pub(super) given: &'a FxHashSet<Address>,
-    /// Places of numbers that are others in each call.
+    /// Places of numbers that differ in each call.
     pub(super) counters: &'a Counters,
 }
 
@@ -52,22 +54,22 @@ struct Builder<'a, 'py> {
     py: Python<'py>,
     effects: &'py Effects,
     reads: &'a mut Reads,
-    /// Objects that are what they are by identity.
+    /// Objects that are compared by identity.
     strict: FxHashSet<Address>,
     /// Tensors that are arguments.
     given: &'a FxHashSet<Address>,
     counters: &'a Counters,
     /// Attributes that C computes, by the objects that have them.
     attributes: FxHashMap<Address, Vec<(Address, Address)>>,
-    /// Objects that are known.
+    /// Known objects.
     anchored: Objects<'py>,
     tensors: Vec<Bound<'py, PyAny>>,
     numbers: FxHashMap<Address, usize>,
-    /// The objects that have numbers, in the order of these: alive, so that no others lie at their addresses.
+    /// The objects with numbers, in that order: kept alive, so that their addresses stay unique.
     objects: Vec<Bound<'py, PyAny>>,
 }
 
-/// Makes structures of arguments and of changed state; takes what is in them out of `reads`.
+/// Makes structures of arguments and of changed state; removes their parts from `reads`.
 pub(super) fn roots<'py>(
     py: Python<'py>,
     reads: &mut Reads,
@@ -118,7 +120,7 @@ pub(super) fn roots<'py>(
             ));
         }
     }
-    // What was asked of tensors besides is in their types, of which programs are for some.
+    // Other facts about tensors are part of their types, for which a program is captured.
     let tensors: FxHashSet<_> = builder.tensors.iter().map(address).collect();
     builder.reads.kinds.retain(|at, _| !tensors.contains(at));
     builder
@@ -134,7 +136,7 @@ pub(super) fn roots<'py>(
 }
 
 impl<'py> Builder<'_, 'py> {
-    /// Objects that are asked about by functions of C are what they are by identity.
+    /// Marks the objects in calls of C functions as compared by identity.
     fn strict_calls(&mut self) {
         for own in &self.reads.calls {
             self.strict.insert(address(own.callable.bind(self.py)));
@@ -148,7 +150,7 @@ impl<'py> Builder<'_, 'py> {
             .unwrap_or(false)
     }
 
-    /// Whether a value is the same object in each call, or none of the program's.
+    /// Whether a value is the same object in each call, or does not belong to the program.
     fn is_fixed(&self, own: &Bound<'py, PyAny>) -> bool {
         is_constant(own)
             || is_class(own)
@@ -160,7 +162,7 @@ impl<'py> Builder<'_, 'py> {
                 .unwrap_or(true)
     }
 
-    /// The values in a container that the program has replaced.
+    /// Values in a container that the program has replaced.
     fn replaced(&self, container: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
         let mut found = self.values(container, |is_changed| is_changed);
         if let Some(keys) = self.attributes.get(&address(container)) {
@@ -169,7 +171,7 @@ impl<'py> Builder<'_, 'py> {
         found
     }
 
-    /// What places in an object hold before the program runs: those that it changes, or the others.
+    /// Values in an object before the program ran: in the places that it changes, or in the others.
     fn values(
         &self,
         own: &Bound<'py, PyAny>,
@@ -229,7 +231,7 @@ impl<'py> Builder<'_, 'py> {
         values.map(|own| own.bind(self.py).clone()).collect()
     }
 
-    /// What a value leads to by places that the program does not change.
+    /// Values that a value leads to directly, by places that the program does not change.
     fn children(&self, own: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
         if let Ok(tuple) = own.cast::<PyTuple>() {
             return tuple.iter().collect();
@@ -249,7 +251,7 @@ impl<'py> Builder<'_, 'py> {
         found
     }
 
-    /// All that values lead to, themselves among it; with `stop`, nothing that fixed ones lead to.
+    /// All values that these lead to, and themselves; with `stop`, none that fixed ones lead to.
     fn reached(&self, mut left: Vec<Bound<'py, PyAny>>, stop: bool) -> Objects<'py> {
         let mut found = Objects::default();
         while let Some(own) = left.pop() {
@@ -261,7 +263,8 @@ impl<'py> Builder<'_, 'py> {
         found
     }
 
-    /// Where the program begins besides its arguments: all that it has read and not reached from there.
+    /// Starting points of the program besides its arguments: all that it has read and that is not
+    /// `reached`.
     fn starts(&self, reached: &Objects<'py>) -> Vec<Bound<'py, PyAny>> {
         let py = self.py;
         let reads = &self.reads;
@@ -284,7 +287,8 @@ impl<'py> Builder<'_, 'py> {
         found
     }
 
-    /// The structure of a value that is found by an argument, or where the program puts something else.
+    /// Structure of a value that is found through an argument, or in a place that the program
+    /// replaces.
     fn structure(&mut self, own: &Bound<'py, PyAny>) -> PyResult<Structure> {
         let at = address(own);
         let is_known = self.is_fixed(own) || self.strict.contains(&at);
@@ -296,7 +300,7 @@ impl<'py> Builder<'_, 'py> {
         if let Ok(tuple) = own.cast::<PyTuple>()
             && !is_known
         {
-            // One that is there twice is looked at twice.
+            // A tuple that occurs twice is compared twice.
             self.number(own);
             let items: PyResult<_> = tuple.iter().map(|own| self.structure(&own)).collect();
             return Ok(Structure::Tuple {
@@ -317,7 +321,7 @@ impl<'py> Builder<'_, 'py> {
         own.map(|own| self.structure(own.bind(self.py))).transpose()
     }
 
-    /// The structure of a value in a container; that of one that is known and not changed is the value.
+    /// Structure of a value in a container; a known one that is not changed stands for itself.
     fn value(
         &mut self,
         own: Option<&Py<PyAny>>,
@@ -331,7 +335,8 @@ impl<'py> Builder<'_, 'py> {
         }
     }
 
-    /// The structure of an object. Without `deep` it is known, and only what the program changes may differ.
+    /// Structure of an object. Without `deep` the object is known, and only its parts that the
+    /// program changes may differ.
     fn object(&mut self, own: &Bound<'py, PyAny>, deep: bool) -> PyResult<Object> {
         let (py, at) = (self.py, address(own));
         self.number(own);
@@ -392,7 +397,7 @@ impl<'py> Builder<'_, 'py> {
         })
     }
 
-    /// The structure of a number that may be another one in the next call.
+    /// Structure of a number that may be another one in the next call.
     fn counted(&self, place: (Address, Address), before: Option<&Py<PyAny>>) -> Option<Structure> {
         let before = before?.bind(self.py);
         let is_counted = self.counters.is_any(place) && Number::of(before).is_some();
@@ -437,7 +442,7 @@ impl<'py> Builder<'_, 'py> {
     }
 }
 
-/// An edit for whoever makes it: what kind it is, the key, and the values.
+/// An edit for Python: its kind, the key, and the values.
 pub(super) type WrittenEdit = (&'static str, Option<Py<PyAny>>, Vec<Py<PyAny>>);
 
 impl Edit {

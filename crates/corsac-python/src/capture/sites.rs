@@ -1,4 +1,4 @@
-//! The instructions of a program that have caused what is guarded.
+//! Instructions of a program that caused the guards.
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -24,17 +24,17 @@ pub(super) enum Family {
     Call,
 }
 
-/// An instruction: the address of its code object, and where it stands there, in bytes.
+/// An instruction: the address of its code object, and its offset there, in bytes.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Site {
     pub(super) code: Address,
     pub(super) offset: usize,
 }
 
-/// The first instruction that has read a place, by the family, the object and the name or key.
+/// The first instruction that read a place, by the family, the object and the name or key.
 #[derive(Default)]
 pub(super) struct Sites {
-    /// The instruction that is being looked at.
+    /// The current instruction.
     pub(super) at: Site,
     first: FxHashMap<(Family, Address, Address), Site>,
     codes: FxHashMap<Address, Py<PyCode>>,
@@ -53,7 +53,7 @@ impl Sites {
         self.codes = codes.map(|(at, own)| (at, own.clone_ref(py))).collect();
     }
 
-    /// The file and the line that a guard comes from; None for what was read before the program began.
+    /// File and line that a guard comes from; None for reads before the program began.
     pub(super) fn line(
         &self,
         py: Python<'_>,
@@ -72,7 +72,7 @@ impl Sites {
     }
 }
 
-/// The file and the line that are being executed, outside PyTorch and corsac.
+/// File and line that are being executed, outside PyTorch and corsac.
 pub(super) fn line_of_program() -> Option<(String, i32)> {
     Python::attach(|py| {
         let lines = py.import("corsac._lines").ok()?;

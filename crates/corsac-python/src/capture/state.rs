@@ -1,4 +1,4 @@
-//! What is known of a program while it is being watched.
+//! State of a recording in progress.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyCode, PyDict, PyTuple, PyWeakrefMethods, PyWeakrefReference};
@@ -12,23 +12,23 @@ use super::passages::Passage;
 use super::sites::line_of_program;
 use super::symbols::{Pending, Symbols};
 
-/// Containers with more elements are data, of which programs read a part.
+/// Largest container that is read; larger ones are data, of which programs read a part.
 pub(super) const MOST: usize = 10_000;
-/// How deep containers are looked into that are compared or printed.
+/// Deepest nesting of containers that are compared or printed.
 pub(super) const DEEPEST: usize = 8;
 
-/// Why a program is not captured.
+/// Reason why a program is not captured.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Kind {
-    /// It prints or imports something, where Dynamo ends a graph and leaves that to Python.
+    /// It prints or imports something, where Dynamo breaks the graph and leaves that to Python.
     Prints,
-    /// It writes to something that was there before.
+    /// It writes to existing state.
     Writes,
     /// It calls something of PyTorch that is no operator.
     Torch,
-    /// It does something of which nothing is known.
+    /// It does something unknown.
     Opaque,
-    /// It uses transforms of `torch.func`, which Dynamo knows whatever they do besides.
+    /// It uses transforms of `torch.func`, which Dynamo supports, whatever else they do.
     Transforms,
 }
 
@@ -43,63 +43,67 @@ impl Kind {
     }
 }
 
-/// A code object that was met.
+/// A code object that was executed.
 pub(super) struct Code {
     pub(super) instructions: Vec<u8>,
     pub(super) names: Py<PyTuple>,
-    /// It belongs to the recorder.
+    /// Whether it belongs to the recorder.
     pub(super) is_ours: bool,
-    /// It asks whether somebody looks at the operators of tensors, or compiles it, and is told that nobody does.
+    /// Whether it asks if operators of tensors are intercepted, or if it is being compiled; the
+    /// answer is no.
     pub(super) asks: bool,
     pub(super) passage: Option<Passage>,
-    /// It belongs to PyTorch, which asks whether somebody looks at operators, and is told.
+    /// Whether it belongs to PyTorch, which gets the true answer to whether operators are
+    /// intercepted.
     pub(super) is_of_torch: bool,
-    /// It belongs to `torch.func`.
+    /// Whether it belongs to `torch.func`.
     pub(super) transforms: bool,
-    /// It is Python's own for copies, which finds objects by identity and makes the same of the same.
+    /// Whether it is Python's own for copies, which looks objects up by identity, and copies alike
+    /// what is alike.
     pub(super) copies: bool,
     pub(super) _object: Py<PyCode>,
 }
 
-/// Who runs a function.
+/// Treatment of a function that is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Hosting {
     /// Its instructions are seen.
     Seen,
-    /// PyTorch, as it is.
+    /// PyTorch runs it as it is.
     Hosted,
-    /// Whoever runs the function that it wraps: Dynamo has such.
+    /// That of the function that it wraps: Dynamo has such wrappers.
     Wrapped,
 }
 
 /// A frame that is being watched.
 #[derive(Default)]
 pub(super) struct Watched {
-    /// Whether all that it reads was noted as it began.
+    /// Whether all its reads were recorded as it began.
     pub(super) is_read: bool,
-    /// How many operators had been recorded before one was called that has to be.
+    /// Number of operators recorded before the call of one that has to be.
     pub(super) expected: Option<u64>,
-    /// What was called, for a message.
+    /// Name of the callee, for a message.
     pub(super) called: String,
     /// Whether the next instruction finds a new iterator on the stack.
     pub(super) makes_iterator: bool,
-    /// Whether what a function gives to the C code that this instruction runs goes on to the program.
+    /// Whether results of Python functions that the C code of this instruction gets are passed on
+    /// to the program.
     pub(super) moves: bool,
-    /// What C code that this instruction runs does with what functions of Python give to it.
+    /// Use that the C code of this instruction makes of results of Python functions.
     pub(super) purpose: Purpose,
-    /// Whether the next call has arguments with names.
+    /// Whether the next call has keyword arguments.
     pub(super) keywords: bool,
-    /// Their names, where the instruction has them.
+    /// Their names, if the instruction has them.
     pub(super) names: Option<Py<PyAny>>,
-    /// The symbol that the next instruction finds there.
+    /// The symbol for the value that the next instruction finds on the stack.
     pub(super) pending: Option<Pending>,
 }
 
-/// An object that something was done to.
+/// An object that was changed.
 pub(super) enum Held {
     Strong(Py<PyAny>),
-    /// One that does something when it goes away, as generators do. If it has, the program has made it: what was there
-    /// before is held by what had it.
+    /// An object with a finaliser, such as a generator. If it is gone, the program has made it:
+    /// older objects are held by their owners.
     Weak(Py<PyWeakrefReference>),
 }
 
@@ -125,59 +129,62 @@ impl Held {
 pub(super) struct State {
     pub(super) reads: Reads,
     pub(super) symbols: Symbols,
-    /// Places of numbers that were others in each call so far.
+    /// Places of numbers that differed in each call so far.
     pub(super) counters: Counters,
-    /// What was written to, and what the program did.
+    /// Objects that were written to, and the operations.
     pub(super) writes: Vec<(Held, String)>,
     pub(super) written: FxHashSet<usize>,
     pub(super) codes: FxHashMap<usize, Code>,
     pub(super) frames: Vec<Watched>,
-    /// Dictionaries of attributes that were made while the program ran, and whose attributes they are.
+    /// Attribute dictionaries created while the program ran, and their owners.
     pub(super) owners: FxHashMap<usize, Py<PyAny>>,
-    /// Objects whose identity was asked for.
+    /// Objects whose identity was read.
     pub(super) identities: Vec<Py<PyAny>>,
-    /// Values of which the program asks whether they are one object.
+    /// Pairs of values that the program compares by identity.
     pub(super) compared: Vec<(Py<PyAny>, Py<PyAny>)>,
-    /// Objects by which dictionaries were asked.
+    /// Objects that have to be the same ones, such as keys of dictionaries.
     pub(super) strict: Vec<Py<PyAny>>,
-    /// Classes whose methods for operators have been looked at.
+    /// Classes whose methods for operators have been recorded.
     pub(super) computed: FxHashSet<usize>,
-    /// New iterators that the collector does not know: kept, so that no others have their addresses.
+    /// New iterators that the garbage collector does not track: kept alive, so that their addresses
+    /// stay unique.
     pub(super) iterators: Vec<Py<PyAny>>,
-    /// Code whose results C code will use, and what for, whoever calls it.
+    /// Code whose results C code will use, with the use, whoever calls it.
     pub(super) consumed: FxHashSet<(usize, Purpose)>,
-    /// Whether it is noted that nothing is traced by TorchScript, and that there are no hooks of all modules.
+    /// Whether it is recorded that TorchScript traces nothing, and that there are no hooks of all
+    /// modules.
     pub(super) knows_hooks_of_all: bool,
-    /// Who runs functions that were called, by their code.
+    /// Treatment of functions that were called, by their code.
     pub(super) hosting: FxHashMap<usize, (Hosting, Py<PyAny>)>,
-    /// Variables of the context that were set.
+    /// Context variables that were set.
     pub(super) variables: FxHashSet<usize>,
-    /// How many frames of the recorder, and of what it calls, are being executed.
+    /// Number of frames on the stack of the recorder, and of functions that it calls.
     pub(super) skipped: usize,
-    /// The code of a function whose results are taken to be constants, and that is being called.
+    /// Code of the function being called that is marked to return constants.
     pub(super) assumed: Option<usize>,
     /// Whether the frames that are skipped are those of such a function.
     pub(super) is_assumed: bool,
     pub(super) refusal: Option<(Kind, String)>,
-    /// The file and the line of the program where that was.
+    /// File and line of the program at the refusal.
     pub(super) refused_at: Option<(String, i32)>,
-    /// Whether the instruction gives the program the number that a method of a tensor gives: `item`, or `int` and `float`
-    /// of one.
+    /// Whether the instruction gives the program the number that a tensor method returns: `item`,
+    /// or `int` and `float` of one.
     pub(super) makes_number: bool,
-    /// Calls a function with arguments, whose operators are not recorded.
+    /// Calls a function with arguments, without recording its operators.
     pub(super) quiet: Option<Py<PyAny>>,
-    /// Whether what the instruction calls is nothing of the program's: it prints, or computes numbers of others.
+    /// Whether the callee of the instruction does not concern the program: it prints, or computes
+    /// with plain numbers.
     pub(super) is_skipping: bool,
-    /// Is told of calls that print.
+    /// Called for each call that prints.
     pub(super) prints: Option<Py<PyAny>>,
     /// Code of the recorder that was called.
     pub(super) entered: FxHashSet<usize>,
     /// Methods of C that cannot be recorded.
     pub(super) refused: FxHashSet<usize>,
-    /// Objects that were young before the program ran.
+    /// Objects in the youngest generation before the program ran.
     pub(super) young: FxHashSet<usize>,
     pub(super) _young: Vec<Py<PyAny>>,
-    /// The version of the newest dictionary then.
+    /// Version of the newest dictionary then.
     pub(super) newest: u64,
 }
 
@@ -189,7 +196,7 @@ impl State {
         }
     }
 
-    /// Keeps nothing but why nothing is captured; gives what it had.
+    /// Forgets everything except the reason why nothing is captured; returns the rest.
     pub(super) fn forget(&mut self) -> Self {
         let rest = Self {
             refusal: self.refusal.take(),
@@ -200,12 +207,12 @@ impl State {
         std::mem::replace(self, rest)
     }
 
-    /// Whether the program has done something of which nothing is known.
+    /// Whether the program has done something unknown.
     pub(super) fn is_opaque(&self) -> bool {
         matches!(self.refusal, Some((Kind::Opaque, _)))
     }
 
-    /// Something is called or made of which nothing is known.
+    /// Refuses the program, since something unknown is called or made.
     pub(super) fn unknown(&mut self, does: &str, name: &str) {
         let kind = match name.starts_with("torch") || name.starts_with("_VariableFunctions") {
             true => Kind::Torch,
@@ -218,7 +225,8 @@ impl State {
         self.refuse(Kind::Opaque, text);
     }
 
-    /// Something is changed of which nobody can say afterwards whether it is as it was: it must be the program's own.
+    /// Records a change whose undoing cannot be checked afterwards: the object must be the
+    /// program's own.
     pub(super) fn write(&mut self, object: &Bound<'_, PyAny>, what: &str) {
         if self.written.insert(address(object)) {
             match Held::new(object) {
@@ -228,7 +236,8 @@ impl State {
         }
     }
 
-    /// An iterator has been made, if the last instruction was to make one. The collector does not know all of them.
+    /// Records a new iterator, if the last instruction was to make one. The garbage collector does
+    /// not track all of them.
     pub(super) fn note_iterator(&mut self, frame: &Frame<'_>) {
         if let Some(watched) = self.frames.last_mut()
             && std::mem::take(&mut watched.makes_iterator)
@@ -240,7 +249,8 @@ impl State {
         }
     }
 
-    /// The dictionary of an object's attributes. It may be made by whoever asks for it, and is as old as the object.
+    /// The attribute dictionary of an object. It may be created here, but counts as old as the
+    /// object.
     pub(super) fn attributes<'py>(
         &mut self,
         object: &Bound<'py, PyAny>,
@@ -253,7 +263,7 @@ impl State {
         Some(dict)
     }
 
-    /// An operator of PyTorch is called, which the recorder has to see.
+    /// Notes a call of an operator of PyTorch, which the recorder has to see.
     pub(super) fn expect_operator(&mut self, recorded: u64, what: impl FnOnce() -> String) {
         if let Some(frame) = self.frames.last_mut()
             && frame.expected.is_none()

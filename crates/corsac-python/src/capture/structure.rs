@@ -1,8 +1,10 @@
-//! Structures of arguments and of state that programs replace: checked by what they hold, not by which objects they are.
+//! Structures of arguments and of state that programs replace: compared by contents, not by
+//! identity.
 //!
-//! Most of what programs read is guarded by identity ([`super::guards`]). Caches that are made for each text, lists of
-//! tensors, a hidden state that each call replaces are other objects in each call. A [`Structure`] is what a program
-//! has read of one: classes, keys, lengths and constants have to be the same, tensors are inputs.
+//! Most reads of programs are guarded by identity ([`super::guards`]). Caches that are made for
+//! each text, lists of tensors, or a hidden state that each call replaces are other objects in each
+//! call. A [`Structure`] holds the parts of one that a program has read: classes, keys, lengths and
+//! constants have to be the same, tensors are inputs.
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -15,16 +17,16 @@ use super::guards::{address, is_same, items_of};
 
 /// Expected value of a place.
 pub(super) enum Structure {
-    /// A constant, or an object that is known.
+    /// A constant, or a known object.
     Same(Py<PyAny>),
     /// A tensor.
     Tensor,
-    /// Any number of a type, and what it is called in expressions.
+    /// Any number of a type, and its name in expressions.
     Number {
         name: String,
         kind: Py<PyType>,
     },
-    /// The object with this number, once more.
+    /// The object with this number, again.
     Again(usize),
     Tuple {
         kind: Py<PyType>,
@@ -42,7 +44,7 @@ pub(super) struct Object {
     pub(super) entries: Option<Entries>,
     /// Entries of the dictionary of its attributes, which is an object with a number, too.
     pub(super) attributes: Option<Entries>,
-    /// Attributes that lie elsewhere; None for what is not there.
+    /// Attributes elsewhere; None for missing ones.
     pub(super) slots: Vec<(Py<PyString>, Option<Structure>)>,
     /// Content of a cell; None if it is empty.
     pub(super) content: Option<Option<Structure>>,
@@ -50,26 +52,26 @@ pub(super) struct Object {
 
 /// Expected entries of a dictionary.
 pub(super) struct Entries {
-    /// Keys and values, None for what is not there.
+    /// Keys and values, None for missing ones.
     pub(super) entries: Vec<(Py<PyAny>, Option<Structure>)>,
-    /// Whether these are all, in this order.
+    /// Whether these are all entries, in this order.
     pub(super) all: bool,
 }
 
-/// Tensors and objects that were met in structures.
+/// Tensors and objects found in structures.
 #[derive(Default)]
 pub(super) struct Met<'py> {
-    /// Tensors, in the order of their places; one may be there several times.
+    /// Tensors, in the order of their places; one may occur several times.
     pub(super) tensors: Vec<Bound<'py, PyAny>>,
     /// Objects by their numbers.
     pub(super) objects: Vec<Bound<'py, PyAny>>,
-    /// Numbers that may be any, by their names.
+    /// Numbers that may differ, by their names.
     pub(super) counted: FxHashMap<String, Bound<'py, PyAny>>,
     numbers: FxHashMap<usize, usize>,
 }
 
 impl<'py> Met<'py> {
-    /// Gives an object the next number; false if it has one.
+    /// Gives an object the next number; returns false if it has one.
     fn add(&mut self, object: &Bound<'py, PyAny>) -> bool {
         let number = self.objects.len();
         if self.numbers.insert(address(object), number).is_some() {
@@ -81,7 +83,8 @@ impl<'py> Met<'py> {
 }
 
 impl Structure {
-    /// Looks at a value; notes the tensors and objects in it. Returns whether it is as expected.
+    /// Compares a value, and collects the tensors and objects in it. Returns whether it is as
+    /// expected.
     pub(super) fn matches<'py>(
         &self,
         own: &Bound<'py, PyAny>,
@@ -133,7 +136,7 @@ impl Structure {
     }
 }
 
-/// Whether a value, or that there is none, is as expected.
+/// Whether a value, or the lack of one, is as expected.
 fn option_matches<'py>(
     now: Option<&Bound<'py, PyAny>>,
     then: Option<&Structure>,
@@ -154,7 +157,7 @@ impl Object {
         tensor: &Bound<'py, PyType>,
         met: &mut Met<'py>,
     ) -> PyResult<bool> {
-        // Objects that were two are two again.
+        // Different objects have to be different again.
         if !own.get_type().is(&self.kind) || !met.add(own) {
             return Ok(false);
         }

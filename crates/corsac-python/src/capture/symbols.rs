@@ -1,10 +1,11 @@
-//! Numbers as symbols: sizes and values of tensors that are told apart by identity, and the conditions that programs
-//! put on them.
+//! Numbers as symbols: sizes and values of tensors that are recognised by identity, and the
+//! conditions that programs put on them.
 //!
-//! A number that may be another one in the next call is handed to the program as an object of its own, which no other
-//! value is. Whatever moves values moves the object: variables, containers, calls of Python functions. What
-//! computes with the number is seen here: arithmetic gives another symbol, a comparison becomes a condition, and all
-//! else needs the number to be what it is. Operators of PyTorch take symbols as arguments of nodes.
+//! A number that may be another one in the next call is passed to the program as an object of its
+//! own, which no other value is. Code that moves values moves the object: variables, containers,
+//! calls of Python functions. Computations with the number are seen here: arithmetic gives another
+//! symbol, a comparison becomes a condition, and all else fixes the number. Operators of PyTorch
+//! take symbols as arguments of nodes.
 
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
@@ -29,17 +30,18 @@ const ARITHMETIC: &[(usize, &str)] = &[
     (10, "sub"),
     (11, "truediv"),
 ];
-/// Integers up to this are floating-point numbers, too.
+/// Integers up to this are exact as floating-point numbers.
 const EXACT: i64 = 1 << 53;
 /// The same for comparisons, by the argument of `COMPARE_OP`.
 const COMPARISONS: &[&str] = &["lt", "le", "eq", "ne", "gt", "ge"];
-/// How deep containers are searched for symbols, and up to how many elements.
+/// Deepest nesting and largest size of containers that are searched for symbols.
 const DEPTH: usize = 6;
 const ELEMENTS: usize = 1000;
 
-/// A comparison that has to come out as it did: the function, two symbols or numbers, and the result.
+/// A comparison that has to give the same result again: the function, two symbols or numbers, and
+/// the result.
 pub(super) type Condition = (&'static str, Py<PyAny>, Py<PyAny>, bool);
-/// The first part of expressions that are values of tensors.
+/// The first part of expressions of tensor values.
 const VALUE: &str = "value";
 
 /// An integer or a floating-point number.
@@ -58,7 +60,7 @@ impl Number {
         Some(Self::Float(float.value()))
     }
 
-    /// As a floating-point number, if that is the same one.
+    /// The number as a floating-point number, if that is exact.
     fn as_float(self) -> Option<f64> {
         match self {
             Self::Int(own) if own.abs() <= EXACT => Some(own as f64),
@@ -67,7 +69,7 @@ impl Number {
         }
     }
 
-    /// Whether programs cannot tell them apart: zero has two signs.
+    /// Whether programs cannot tell two numbers apart: zero has two signs.
     fn is(self, other: Self) -> bool {
         match (self, other) {
             (Self::Int(own), Self::Int(other)) => own == other,
@@ -85,7 +87,7 @@ impl Number {
         }
     }
 
-    /// What Python's arithmetic gives; None if it is not followed.
+    /// Result of Python's arithmetic; None if it is not followed.
     fn arithmetic(self, name: &str, other: Self) -> Option<Self> {
         if let (Self::Int(a), Self::Int(b)) = (self, other)
             && name != "truediv"
@@ -129,14 +131,14 @@ impl Number {
     }
 }
 
-/// The result of an instruction that will be a symbol.
+/// A symbol for the result of the current instruction.
 pub(super) struct Pending {
     symbol: Symbol,
     value: Number,
 }
 
 impl Pending {
-    /// The instruction gives the value that has this name.
+    /// A symbol for the value with this name.
     pub(super) fn value(py: Python<'_>, name: &str, value: Number) -> PyResult<Self> {
         let expression = (VALUE, name, 0).into_pyobject(py)?.into_any().unbind();
         let symbol = Symbol {
@@ -147,24 +149,24 @@ impl Pending {
     }
 }
 
-/// What a symbol stands for.
+/// Meaning of a symbol.
 struct Symbol {
     expression: Py<PyAny>,
-    /// Whether it depends on values of tensors, not on sizes.
+    /// Whether it depends on values of tensors, not only on sizes.
     of_values: bool,
 }
 
 /// Symbols, and the conditions on them.
 #[derive(Default)]
 pub(super) struct Symbols {
-    /// The objects, which are kept so that no others get their addresses, and what they stand for.
+    /// The objects, kept alive so that their addresses stay unique, and their meanings.
     known: FxHashMap<Address, (Py<PyAny>, Symbol)>,
     pub(super) conditions: Vec<Condition>,
-    /// Symbols that have to be the numbers that they are.
+    /// Symbols that are fixed to their numbers.
     fixed: FxHashSet<Address>,
-    /// Code of generators whose values are computed with.
+    /// Code of generators whose values are used in computations.
     consumed: FxHashSet<Address>,
-    /// Something that was done with values and cannot be followed.
+    /// An operation on values that cannot be followed.
     pub(super) lost: Option<String>,
 }
 
@@ -209,7 +211,7 @@ impl Symbols {
         own
     }
 
-    /// What a value stands for, if it is a symbol.
+    /// Expression of a value, if it is a symbol.
     pub(super) fn expression<'py>(&self, own: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
         let (_, symbol) = self.known.get(&address(own))?;
         Some(symbol.expression.bind(own.py()).clone())
@@ -229,13 +231,13 @@ impl Symbols {
             }
     }
 
-    /// All symbols have to be the numbers that they are.
+    /// Fixes all symbols to their numbers.
     pub(super) fn fix_all(&mut self, py: Python<'_>) -> PyResult<()> {
         let all: Vec<_> = self.known.values().map(|own| own.0.clone_ref(py)).collect();
         all.iter().try_for_each(|own| self.fix(own.bind(py), 0))
     }
 
-    /// An expression has to be the number that it is.
+    /// Adds the condition that an expression is this number.
     fn is_number(&mut self, py: Python<'_>, expression: Py<PyAny>, number: Number) {
         let plain = number.into_object(py).unbind();
         let name = match number {
@@ -245,7 +247,7 @@ impl Symbols {
         self.condition(name, expression, plain, true);
     }
 
-    /// Conditions on values, or those on sizes.
+    /// Removes and returns the conditions on values, or those on sizes.
     pub(super) fn take_conditions(&mut self, py: Python<'_>, of_values: bool) -> Vec<Condition> {
         let all = std::mem::take(&mut self.conditions);
         let (taken, left) = all.into_iter().partition(|(_, first, second, _)| {
@@ -262,7 +264,7 @@ impl Symbols {
         self.conditions.push((name, left, right, result));
     }
 
-    /// Symbols in a value have to be the numbers that they are.
+    /// Fixes the symbols in a value to their numbers.
     pub(super) fn fix(&mut self, own: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
         if let Some(expression) = self.expression(own) {
             if let Some(number) = Number::of(own)
@@ -315,7 +317,8 @@ impl Symbols {
         } else if own.is_instance_of::<PyBaseException>() {
             self.fix(&own.getattr("args")?, depth + 1)?;
         } else if let Some(iter) = own.get_type().getattr_opt("__iter__")? {
-            // Its instances are seen where Python runs it: generators are not made by an instruction that returns.
+            // Its instances are seen where Python runs it: generators are not made by an
+            // instruction that returns.
             match iter.getattr_opt("__code__")? {
                 Some(code) => drop(self.consumed.insert(address(&code))),
                 None => self.fix_attributes(own, depth)?,
@@ -326,7 +329,7 @@ impl Symbols {
         Ok(())
     }
 
-    /// What C may compare or print of an object.
+    /// Fixes the attributes of an object that C may compare or print.
     fn fix_attributes(&mut self, own: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
         if name_in_c(&own.get_type()) == "types.SimpleNamespace"
             && let Some(store) = cpython::attributes(own, false)
@@ -336,14 +339,14 @@ impl Symbols {
         Ok(())
     }
 
-    /// What an iterator gives is computed with.
+    /// Fixes the elements of an iterator, which are used in a computation.
     fn iterator(&mut self, own: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
         match &*name_in_c(&own.get_type()) {
             "generator" => {
                 self.consumed.insert(address(&own.getattr("gi_code")?));
                 Ok(())
             }
-            // What is left of them can be had without taking it.
+            // The elements left in them can be read without being taken.
             "dict_keyiterator"
             | "dict_valueiterator"
             | "dict_itemiterator"
@@ -365,12 +368,12 @@ impl Symbols {
         }
     }
 
-    /// Something takes values that cannot be followed.
+    /// Notes an operation on values that cannot be followed.
     pub(super) fn lose(&mut self, what: &str) {
         self.lost.get_or_insert_with(|| what.to_owned());
     }
 
-    /// The instruction before was to give a symbol, which lies on the stack now.
+    /// Puts the symbol for the result of the previous instruction on the stack.
     pub(super) fn settle(&mut self, pending: Pending, frame: &Frame<'_>) -> PyResult<()> {
         let Some(top) = frame.stack(1) else {
             return Ok(());
@@ -381,7 +384,7 @@ impl Symbols {
                 frame.replace(1, own);
                 Ok(())
             }
-            // Nobody knows what was computed.
+            // Another value was computed.
             Some(_) => {
                 self.is_number(top.py(), pending.symbol.expression, pending.value);
                 self.fix_all(top.py())
@@ -399,7 +402,7 @@ fn depends_on_values(expression: &Bound<'_, PyAny>) -> bool {
     })
 }
 
-/// Two numbers, and what they stand for.
+/// Two numbers, and their expressions.
 struct Operands<'py> {
     expressions: (Bound<'py, PyAny>, Bound<'py, PyAny>),
     numbers: (Number, Number),
@@ -411,7 +414,7 @@ impl<'py> Look<'_, 'py> {
         self.state.symbols.fix(own, 0)
     }
 
-    /// Two numbers of which one is a symbol; each as what it stands for.
+    /// Expressions and values of two numbers of which one is a symbol.
     fn operands(
         &mut self,
         left: &Bound<'py, PyAny>,
@@ -426,7 +429,7 @@ impl<'py> Look<'_, 'py> {
         for own in [left, right] {
             let mut expression = symbols.expression(own);
             if of_values && expression.is_some() && !symbols.is_of_values(own) {
-                // Sizes and values are looked at in different places.
+                // Conditions on sizes and on values are checked in different places.
                 symbols.fix(own, 0)?;
                 expression = None;
             }
@@ -446,7 +449,7 @@ impl<'py> Look<'_, 'py> {
         }))
     }
 
-    /// An instruction that may do something with symbols.
+    /// Handles an instruction that may use symbols.
     pub(super) fn symbols(&mut self, frame: &Frame<'py>, own: Instruction) -> Step {
         let Instruction { opcode, arg } = own;
         let top = |depth: usize| frame.stack(depth);
@@ -486,8 +489,8 @@ impl<'py> Look<'_, 'py> {
             }
             op::IS_OP => {
                 let is_integer = |own: &Bound<'py, PyAny>| own.is_exact_instance_of::<PyInt>();
-                // Each floating-point number that is computed is an object of its own anyway, and no integer is anything
-                // else.
+                // Each floating-point number that is computed is an object of its own anyway, and
+                // no integer is identical to anything else.
                 let are_integers = [1, 2]
                     .into_iter()
                     .all(|at| top(at).is_some_and(|own| is_integer(&own)));
@@ -505,7 +508,7 @@ impl<'py> Look<'_, 'py> {
                 if let Some(own) = top(2).filter(|own| !self.is_tensor(own)) {
                     self.fix(&own)?;
                 }
-                // Keys are what they are already, and values are not looked at.
+                // Keys are fixed already, and values are not read.
                 let is_compared = |own: &Bound<'py, PyAny>| {
                     !own.is_instance_of::<PyDict>()
                         && !own.is_instance_of::<PySet>()
@@ -592,7 +595,7 @@ impl<'py> Look<'_, 'py> {
             return Ok(());
         }
         for own in [left, right] {
-            // Sequences that are put together or repeated move what is in them.
+            // Sequences that are concatenated or repeated move their elements.
             let is_moved =
                 kind != 6 && (own.is_instance_of::<PyTuple>() || own.is_instance_of::<PyList>());
             if !is_moved {
@@ -624,12 +627,13 @@ impl<'py> Look<'_, 'py> {
         self.fix(right)
     }
 
-    /// A function of C is called, which may compute with its arguments unless it only `moves` them.
+    /// Handles a call of a C function, which may compute with its arguments unless it only `moves`
+    /// them.
     pub(super) fn symbols_used(&mut self, arguments: &[Bound<'py, PyAny>], moves: bool) -> Step {
         if moves {
             return Ok(());
         }
-        // Functions of Python that it calls may be the first to make symbols.
+        // Python functions that it calls may be the first to make symbols.
         if let Some(watched) = self.state.frames.last_mut() {
             watched.moves = false;
         }
@@ -644,7 +648,8 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// A class of C is called whose instances take what an iterator gives, or what a function makes of that.
+    /// Handles a call of a C class whose instances take elements of an iterator, or the results of
+    /// a function for them.
     pub(super) fn symbols_taken(&mut self, function: Option<&Bound<'py, PyAny>>) {
         let is_seen = |own: &Bound<'py, PyAny>| match own.cast::<PyType>() {
             Ok(class) => self.effects.makes_of_values(class),

@@ -1,4 +1,4 @@
-//! Guards for people: what is looked at, what it has to be, and the line that has read it first.
+//! Guards as text for people: place, condition, and the line of the first read.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,12 +13,12 @@ use super::guards::{
 use super::look::{full_name, is_class, is_constant};
 use super::sites::Family;
 
-/// How many letters of a value are written out.
+/// Longest text of a value, in letters.
 const LONGEST: usize = 60;
-/// How many elements of a container are.
+/// Largest number of elements written out for a container.
 const MOST: usize = 4;
 
-/// One thing that is looked at.
+/// One guard.
 pub(super) enum Guard<'a> {
     Entry(&'a DictRead, &'a Place),
     Contents(&'a DictRead),
@@ -33,9 +33,9 @@ pub(super) enum Guard<'a> {
     Call(&'a CallRead),
 }
 
-/// A guard as text: the family, the place, what it has to be, and the file and the line that has read it first.
+/// A guard as text: family, place, condition, and the file and line of the first read.
 pub(super) type Told = (&'static str, String, String, Option<(String, i32)>);
-/// A guard that fails as text: the place, what was there, what is there now, and the file and the line.
+/// A failing guard as text: place, old value, current value, and the file and line.
 pub(super) type Failed = (String, String, String, Option<(String, i32)>);
 
 fn at(own: &Py<PyAny>) -> Address {
@@ -69,13 +69,14 @@ impl<'a> Guard<'a> {
         found
     }
 
-    /// All guards, and those of the bases of classes, which go with the names that are looked up in them.
+    /// All guards, and those of the bases of classes, which belong to the names that are looked up
+    /// in them.
     pub(super) fn all_and_bases(reads: &'a Reads) -> impl Iterator<Item = Self> {
         let bases = reads.classes.values().filter(|own| !own.whole);
         Self::all(reads).into_iter().chain(bases.map(Self::Class))
     }
 
-    /// Whether it is as it was, looked at once more.
+    /// Whether the guard holds now.
     pub(super) fn holds(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(match self {
             Self::Entry(_, place) => is_same_option(self.now(py)?.as_ref(), place.before.as_ref()),
@@ -94,7 +95,7 @@ impl<'a> Guard<'a> {
         })
     }
 
-    /// What is there now.
+    /// The value there now.
     fn now<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(match self {
             Self::Entry(own, place) => own.store.bind(py).get_item(&place.key)?,
@@ -175,7 +176,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// What was there.
+    /// The old value, as text.
     fn then(&self, py: Python<'_>) -> String {
         let option = |own: Option<&Py<PyAny>>| match own {
             Some(own) => short(own.bind(py), 0),
@@ -204,7 +205,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// What is there now, as text.
+    /// The current value, as text.
     fn found(&self, py: Python<'_>) -> String {
         let Ok(now) = self.now(py) else {
             return "an error".to_owned();
@@ -255,7 +256,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// What has changed, for a message.
+    /// Description of the change, for a message.
     pub(super) fn described(&self, py: Python<'_>) -> PyResult<String> {
         let of_type = |what: &str, kind: &Bound<'_, PyType>| {
             PyResult::Ok(format!("{what} of type {}", kind.name()?))
@@ -280,7 +281,7 @@ fn entry(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> String {
     format!("{}: {}", short(key, 1), short(value, 1))
 }
 
-/// Texts, separated by commas; of many, the first.
+/// Joins texts with commas; of many, only the first.
 fn shortened(mut texts: Vec<String>) -> String {
     let more = texts.len().saturating_sub(MOST);
     if more > 0 {
@@ -290,7 +291,8 @@ fn shortened(mut texts: Vec<String>) -> String {
     texts.join(", ")
 }
 
-/// A value as a short text. Runs no code of users: it is theirs how their objects are printed.
+/// A value as a short text. Runs no code of users, so that only the classes of their objects are
+/// shown.
 fn short(own: &Bound<'_, PyAny>, depth: usize) -> String {
     let py = own.py();
     let kind = own.get_type();
@@ -334,16 +336,16 @@ fn short(own: &Bound<'_, PyAny>, depth: usize) -> String {
     }
 }
 
-/// How the program, and people, get to an object.
+/// Paths from the program to objects.
 pub(super) struct Paths<'py> {
     /// Objects, as expressions.
     objects: FxHashMap<Address, String>,
-    /// Dictionaries: what is before a key, and how it is written.
+    /// Dictionaries: the expression before a key, and the form of keys.
     dicts: FxHashMap<Address, (String, Keys)>,
     left: Vec<(Bound<'py, PyAny>, String)>,
 }
 
-/// How the keys of a dictionary are written.
+/// Form of the keys of a dictionary.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keys {
     /// `object.key`
@@ -355,7 +357,7 @@ enum Keys {
 }
 
 impl<'py> Paths<'py> {
-    /// Paths that begin at the program, at modules, at classes and at what functions have in cells.
+    /// Paths that begin at the program, at modules, at classes and at cells of functions.
     pub(super) fn new(
         py: Python<'py>,
         reads: &Reads,
@@ -420,7 +422,7 @@ impl<'py> Paths<'py> {
         }
     }
 
-    /// The variables of enclosing functions.
+    /// Adds the variables of enclosing functions.
     fn cells(&mut self, function: &Bound<'py, PyAny>) -> PyResult<()> {
         let py = function.py();
         let (code, cells) = (
@@ -440,7 +442,7 @@ impl<'py> Paths<'py> {
         Ok(())
     }
 
-    /// Goes from what is known on to what is read of it, the shortest ways first.
+    /// Extends the paths to all that was read, the shortest first.
     fn follow(
         &mut self,
         py: Python<'py>,
@@ -557,7 +559,7 @@ fn joined(path: &str, keys: Keys, key: &Bound<'_, PyAny>) -> String {
 }
 
 impl PyGuards {
-    /// Each guard, in words.
+    /// All guards, in words.
     pub(super) fn told(&self, program: &Bound<'_, PyAny>) -> PyResult<Vec<Told>> {
         let py = program.py();
         let paths = Paths::new(py, &self.reads, program)?;
@@ -568,7 +570,7 @@ impl PyGuards {
         Ok(Guard::all(&self.reads).into_iter().map(told).collect())
     }
 
-    /// The first guard that fails, in words; None if all hold.
+    /// The first failing guard, in words; None if all hold.
     pub(super) fn failed(&self, program: &Bound<'_, PyAny>) -> PyResult<Option<Failed>> {
         let py = program.py();
         if self.are_current(py) {

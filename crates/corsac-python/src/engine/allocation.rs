@@ -1,9 +1,11 @@
-//! New tensors, made by PyTorch's functions of C and C++ without what a call from Python takes besides.
+//! New tensors, made by PyTorch's C and C++ functions without the other costs of a call from
+//! Python.
 //!
-//! `torch.empty_like` takes 0.7 µs, half of it to read arguments, to let go of the interpreter and to find the operator.
-//! `aoti_torch_empty_strided` is of the stable interface that compiled programs of PyTorch use, and makes a tensor as the
-//! operator does; `THPVariable_Wrap` gives it to Python. [`Allocator::get`] compares tensors that are made so with those of
-//! `torch.empty`, and where they differ, or a function is missing, there is no such allocator.
+//! `torch.empty_like` takes 0.7 µs, half of it to read arguments, to release the interpreter and to
+//! find the operator. `aoti_torch_empty_strided` belongs to the stable interface that compiled
+//! programs of PyTorch use, and makes a tensor as the operator does; `THPVariable_Wrap` passes it
+//! to Python. [`Allocator::get`] compares tensors made in this way with those of `torch.empty`; if
+//! they differ, or a function is missing, there is no allocator.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -20,17 +22,18 @@ use super::torch_library::Library;
 
 /// `AtenTensorHandle`: an `at::Tensor` of the heap.
 type Handle = *mut c_void;
-/// `aoti_torch_empty_strided`: 0, or 1 after writing to the log why not.
+/// `aoti_torch_empty_strided`: returns 0, or 1 after logging the reason.
 type EmptyStrided =
     unsafe extern "C" fn(i64, *const i64, *const i64, i32, i32, i32, *mut Handle) -> i32;
 /// `aoti_torch_delete_tensor_object`
 type Delete = unsafe extern "C" fn(Handle) -> i32;
-/// `THPVariable_Wrap(at::TensorBase&&)`: takes the tensor out of what it is given.
+/// `THPVariable_Wrap(at::TensorBase&&)`: moves the tensor out of its argument.
 type Wrap = unsafe extern "C-unwind" fn(Handle) -> *mut PyObject;
 /// `aoti_torch_dtype_float32` and the like
 type Number = unsafe extern "C" fn() -> i32;
 
-/// The most bytes of a tensor that is made so. Larger ones may find no memory, which `torch.empty` tells as an exception.
+/// Most bytes of a tensor made in this way. Larger ones may exceed memory, for which `torch.empty`
+/// raises an exception.
 const MOST_BYTES: usize = 64 << 20;
 
 /// The functions that make tensors.
@@ -43,7 +46,7 @@ pub(super) struct Allocator {
     cpu: i32,
 }
 
-/// Sizes and strides of a tensor that lies row by row, and the type of its elements.
+/// Sizes and strides of a contiguous tensor, and the type of its elements.
 pub(super) struct Form {
     sizes: Vec<i64>,
     strides: Vec<i64>,
@@ -86,13 +89,15 @@ impl Allocator {
         let python = Library::loaded(py, "libtorch_python.so")?;
         let number = |name: &str| -> PyResult<i32> {
             let function = cpu.function(name)?;
-            // SAFETY: it is the function of this name, which PyTorch declares so, in a library that stays loaded.
+            // SAFETY: it is the function of this name, which PyTorch declares so, in a library that
+            // stays loaded.
             Ok(unsafe { std::mem::transmute::<*const c_void, Number>(function)() })
         };
         let empty_strided = cpu.function("aoti_torch_empty_strided")?;
         let delete = cpu.function("aoti_torch_delete_tensor_object")?;
         let wrap = python.function("_Z16THPVariable_WrapON2at10TensorBaseE")?;
-        // SAFETY: they are the functions of these names, which PyTorch declares so, in libraries that stay loaded.
+        // SAFETY: they are the functions of these names, which PyTorch declares so, in libraries
+        // that stay loaded.
         let (empty_strided, delete, wrap) = unsafe {
             (
                 std::mem::transmute::<*const c_void, EmptyStrided>(empty_strided),
@@ -113,7 +118,8 @@ impl Allocator {
         })
     }
 
-    /// A new tensor, whose elements are not set; None where PyTorch is to make it, and to say what is wrong.
+    /// A new tensor with unset elements; None where PyTorch has to make it, or to raise an
+    /// exception.
     pub(super) fn empty<'py>(&self, py: Python<'py>, form: &Form) -> Option<Bound<'py, PyAny>> {
         if !form.is_small {
             return None;
@@ -124,9 +130,10 @@ impl Allocator {
             Element::Bool => self.dtypes[2],
         };
         let mut handle: Handle = std::ptr::null_mut();
-        // SAFETY: there are as many sizes and strides as it is told; it sets `handle` if it gives 0. The thread is attached
-        // to the interpreter, and `wrap` takes the tensor, of which there is no other name, and gives a new reference or
-        // null with an exception. What is left of the handle is deleted once.
+        // SAFETY: there are as many sizes and strides as it is told; it sets `handle` if it returns
+        // 0. The thread is attached to the interpreter, and `wrap` moves the tensor, of which there
+        // is no other name, and returns a new reference or null with an exception. What is left of
+        // the handle is deleted once.
         unsafe {
             let rank = form.sizes.len() as i64;
             let (sizes, strides) = (form.sizes.as_ptr(), form.strides.as_ptr());
@@ -145,7 +152,7 @@ impl Allocator {
         }
     }
 
-    /// Whether tensors are those of `torch.empty`, in inference mode and without.
+    /// Whether tensors equal those of `torch.empty`, in inference mode and without.
     fn is_right(&self, py: Python<'_>) -> PyResult<bool> {
         let torch = py.import("torch")?;
         let count = py.import("sys")?.getattr("getrefcount")?;
@@ -191,7 +198,7 @@ impl Allocator {
     }
 }
 
-/// Whether results of programs are made so, for tests.
+/// Whether results of programs are made in this way, for tests.
 #[pyfunction]
 pub(super) fn makes_tensors_directly(py: Python<'_>) -> bool {
     Allocator::get(py).is_some()

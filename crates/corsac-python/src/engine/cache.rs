@@ -1,4 +1,4 @@
-//! The folder of compiled programs, for Python.
+//! The cache folder of compiled programs, for Python.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,12 +19,12 @@ fn cache_error(error: &CacheError) -> PyErr {
     }
 }
 
-/// A folder in which what was found out about compiled programs is kept for other processes.
+/// A folder that keeps facts about compiled programs for other processes.
 ///
-/// Entries are found by facts: names and texts that are all that they depend on, besides the version of
-/// corsac and the processor, which are always looked at. `limit` is a size such as `"64M"`, its default.
-/// Raises `OSError` if the folder cannot be made, belongs to another user or can be written to by others,
-/// and `ValueError` for a limit that is no size.
+/// Entries are found by facts: names and texts that cover all that they depend on, besides the
+/// version of corsac and the processor, which always count. `limit` is a size such as `"64M"`, its
+/// default. Raises `OSError` if the folder cannot be made, belongs to another user or can be
+/// written to by others, and `ValueError` for a limit that is no size.
 #[pyclass(name = "CacheFolder", module = "corsac._core", frozen)]
 pub(super) struct PyCacheFolder {
     folder: CacheFolder,
@@ -48,13 +48,14 @@ impl PyCacheFolder {
         Ok(Self { folder })
     }
 
-    /// The steps of a program, and the seconds that ways to run it took; None if nothing is known of it.
+    /// The steps of a program, and the seconds that each way to run it took; None if there is no
+    /// entry.
     fn get(&self, py: Python<'_>, facts: Facts) -> Option<(String, BTreeMap<String, f64>)> {
         let record = py.detach(|| self.folder.get(&key(&facts)))?;
         Some((record.program, record.seconds))
     }
 
-    /// Keeps these; raises `OSError` if they cannot be written.
+    /// Write an entry; raises `OSError` if it cannot be written.
     fn put(
         &self,
         py: Python<'_>,
@@ -67,20 +68,20 @@ impl PyCacheFolder {
         put.map_err(|error| cache_error(&error))
     }
 
-    /// How many entries there are, and what they take on the disk, in bytes.
+    /// Number of entries, and their size on the disk in bytes.
     fn contents(&self, py: Python<'_>) -> PyResult<(usize, u64)> {
         let contents = py.detach(|| self.folder.contents());
         let contents = contents.map_err(|error| cache_error(&error))?;
         Ok((contents.entries, contents.bytes))
     }
 
-    /// Removes all entries; answers how many.
+    /// Remove all entries; returns their number.
     fn clear(&self, py: Python<'_>) -> PyResult<usize> {
         let removed = py.detach(|| self.folder.clear());
         removed.map_err(|error| cache_error(&error))
     }
 
-    /// How many bytes it may take.
+    /// Largest size of the folder in bytes.
     #[getter]
     fn limit_bytes(&self) -> u64 {
         self.folder.limit_bytes()

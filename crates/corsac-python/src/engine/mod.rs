@@ -1,7 +1,9 @@
 //! Programs of the engine, for Python: compiled from a graph, run on tensors and arrays.
 
 mod allocation;
+mod arguments;
 mod cache;
+mod entry;
 mod model;
 mod places;
 mod planted;
@@ -38,7 +40,7 @@ create_exception!(
     corsac._core,
     CompileError,
     PyRuntimeError,
-    "A graph cannot be compiled: the node, and why."
+    "A graph that cannot be compiled: the node, and the reason."
 );
 
 /// Calls `work` with `graph` and the types of its values for tensors like `inputs`.
@@ -61,9 +63,9 @@ fn with_types<'py, T>(
     }
 }
 
-/// The nodes whose values are returned although they share memory with an input, a weight, what one of
-/// the calls on the `host` gives or another result, and why that cannot be: results of programs are new
-/// tensors, unless `itself` says that they are an input itself.
+/// The nodes whose values are returned although they share memory with an input, a weight, a result
+/// of a call on the `host` or another result, and the reason why that is impossible: results of
+/// programs are new tensors, unless `itself` allows results that are inputs themselves.
 fn shared_results(
     graph: &Graph,
     types: &Propagator<'_>,
@@ -115,7 +117,7 @@ fn shared_results(
             let reason = format!("it is returned and shares memory with {owner}");
             found.push((node, reason));
         }
-        // What both are views of lies where PyTorch has it, so that both are to be.
+        // Both are views of one tensor of PyTorch, which therefore has to make both.
         if let Some(first) = first.filter(|&first| is_view(graph, types, first)) {
             let name = graph.node(node).name();
             found.push((
@@ -128,7 +130,7 @@ fn shared_results(
             owners.insert(storage, format!("the result {}", graph.node(node).name()));
         }
     }
-    // They are views of others, which are to lie there, too.
+    // They are views of other values, which PyTorch has to make, too.
     let mut left: Vec<(NodeId, Storage)> = Vec::new();
     for &(node, _) in &found {
         left.extend(storages(types, node).map(|storage| (node, storage)));
@@ -136,7 +138,7 @@ fn shared_results(
     while let Some((node, storage)) = left.pop() {
         for input in graph.node(node).inputs() {
             let is_known = returned.contains(&input) || found.iter().any(|(own, _)| *own == input);
-            // A list of views has them.
+            // A list of views shares their storage.
             if is_call(graph, input)
                 && !is_known
                 && storages(types, input).any(|own| own == storage)
@@ -150,7 +152,7 @@ fn shared_results(
     found
 }
 
-/// Where the tensors lie that a node gives.
+/// Storages of the tensors in a node's result.
 fn storages(types: &Propagator<'_>, node: NodeId) -> impl Iterator<Item = Storage> + use<> {
     let mut own = Vec::new();
     let value = types.value(node);
@@ -162,7 +164,7 @@ fn is_call(graph: &Graph, node: NodeId) -> bool {
     matches!(graph.node(node).op(), Op::CallFunction | Op::CallMethod)
 }
 
-/// Whether a node gives a view of what another call gives.
+/// Whether a node's result is a view of another call's result.
 fn is_view(graph: &Graph, types: &Propagator<'_>, node: NodeId) -> bool {
     let own: Vec<_> = storages(types, node).collect();
     let mut inputs = graph.node(node).inputs();
@@ -171,14 +173,14 @@ fn is_view(graph: &Graph, types: &Propagator<'_>, node: NodeId) -> bool {
     })
 }
 
-/// Compiles `graph`, whose `owning_module` has the weights, for tensors like `inputs`; numbers among
-/// them are compiled in.
+/// Compiles `graph` for tensors like `inputs`, with the weights of its `owning_module`; numbers
+/// among the inputs are compiled in.
 ///
-/// Raises `CompileError` for what the engine does not know, and `ShapeInferenceError` for a call
-/// that fails when it runs. Results are new tensors; `strict` makes it a `CompileError` if one would
-/// share memory with an input, a weight or another result in PyTorch, and what is returned twice one
-/// tensor. `precision` is `"f32"`, or `"bf16"` for convolutions and linear layers that multiply
-/// numbers rounded to bfloat16, where the processor can.
+/// Raises `CompileError` for what the engine does not support, and `ShapeInferenceError` for a call
+/// that fails when it runs. Results are new tensors; with `strict`, it is a `CompileError` if one
+/// would share memory with an input, a weight or another result in PyTorch, and a value that is
+/// returned twice is one tensor. `precision` is `"f32"`, or `"bf16"` for convolutions and linear
+/// layers that multiply numbers rounded to bfloat16, where the processor can.
 #[pyfunction]
 #[pyo3(signature = (graph, inputs, *, strict = false, precision = "f32"))]
 fn compile_graph<'py>(
@@ -190,8 +192,8 @@ fn compile_graph<'py>(
     model::PyNativeModel::new(graph, strict, precision, None)?.compile(graph.py(), inputs, false)
 }
 
-/// The nodes of `graph` that the engine does not know, for tensors like `inputs`, with the reasons.
-/// `fallback` is as for `propagate_types`, and `strict` as for `compile_graph`.
+/// The nodes of `graph` that the engine does not support, for tensors like `inputs`, with the
+/// reasons. `fallback` is as for `propagate_types`, and `strict` as for `compile_graph`.
 #[pyfunction]
 #[pyo3(signature = (graph, inputs, fallback = None, *, strict = false))]
 fn explain_compilation<'py>(
@@ -228,7 +230,7 @@ fn explain_compilation<'py>(
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("CompileError", m.py().get_type::<CompileError>())?;
-    // What Python sees of a panic: a fault of corsac, which programs are not to end with.
+    // The exception for a panic, a fault of corsac, which must not end the process.
     m.add("PanicException", m.py().get_type::<PanicException>())?;
     m.add_class::<cache::PyCacheFolder>()?;
     m.add_class::<PyProgram>()?;

@@ -20,10 +20,10 @@ use super::{CompileError, shared_results, with_types};
 use crate::analysis::facts::TypeFacts;
 use crate::graph::PyGraph;
 
-/// A graph with what is known of its modules and weights. The programs that are made of it share
-/// packed weights, and the memory for values.
+/// A graph with the facts about its modules and weights. Programs compiled from it share packed
+/// weights, and the memory for values.
 ///
-/// It is for the weights as they are when it is made, and for a graph that does not change.
+/// It uses the weights as they are when it is made, and the graph must not change.
 #[pyclass(name = "NativeModel", module = "corsac._core", frozen)]
 pub(crate) struct PyNativeModel {
     graph: Py<PyGraph>,
@@ -36,8 +36,8 @@ pub(crate) struct PyNativeModel {
 
 #[pymethods]
 impl PyNativeModel {
-    /// `strict` and `precision` are as for `compile_graph`. With the model of another graph of the
-    /// same weights, which was made `after` all others, both share packed weights and memory.
+    /// `strict` and `precision` are as for `compile_graph`. With `after`, the last model that was
+    /// made for a graph with the same weights, both share packed weights and memory.
     #[new]
     #[pyo3(signature = (graph, *, strict = false, precision = "f32", after = None))]
     pub(super) fn new(
@@ -65,9 +65,10 @@ impl PyNativeModel {
         })
     }
 
-    /// A program for tensors like `inputs`; numbers among them are compiled in. Raises what
-    /// `compile_graph` does. With `writes` the program may write to its inputs: calls raise `ValueError` where
-    /// these share memory with others or with a weight, or do not lie row by row.
+    /// Compiles a program for tensors like `inputs`; numbers among them are compiled in. Raises the
+    /// exceptions of `compile_graph`. With `writes` the program may write to its inputs: calls
+    /// raise `ValueError` where these share memory with others or with a weight, or are not
+    /// contiguous.
     #[pyo3(signature = (inputs, *, writes = false))]
     pub(super) fn compile<'py>(
         &self,
@@ -122,7 +123,7 @@ impl PyNativeModel {
     }
 }
 
-/// The precision of this name.
+/// The precision called `name`.
 fn precision_named(name: &str) -> PyResult<Precision> {
     match name {
         "f32" => Ok(Precision::F32),
@@ -134,7 +135,8 @@ fn precision_named(name: &str) -> PyResult<Precision> {
 }
 
 impl PyNativeModel {
-    /// The program with its weights packed, and the numbers of those that are passed with each run.
+    /// The executable program with packed weights, and the numbers of the weights that are passed
+    /// with each run.
     fn executable(
         &self,
         py: Python<'_>,

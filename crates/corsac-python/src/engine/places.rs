@@ -1,4 +1,4 @@
-//! The tensors in arguments and results, and where they lie.
+//! Tensors in arguments and results, and the addresses of their storages.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -7,10 +7,10 @@ use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use super::tensor_layout::Dense;
 use super::tensors::Exchange;
 
-/// How deep containers are looked into.
+/// Deepest nesting of containers that is searched.
 const DEEPEST: usize = 100;
 
-/// Finds tensors in containers, and where they lie.
+/// Finds tensors in containers, and the addresses of their storages.
 struct Places<'py> {
     exchange: Option<&'py Exchange>,
     /// The class `torch.Tensor`.
@@ -61,7 +61,7 @@ impl<'py> Places<'py> {
         }
     }
 
-    /// The address of the storage; None of a tensor that is not strided, if `strided` is to be asked.
+    /// Address of the storage; None if `strided` is set and the tensor is not strided.
     fn place(&self, own: &Bound<'py, PyAny>, strided: bool) -> PyResult<Option<usize>> {
         let py = own.py();
         if self.is_ordinary(own)
@@ -83,8 +83,8 @@ impl<'py> Places<'py> {
     }
 }
 
-/// The tensors among the arguments or results of functions of PyTorch, which put them into tuples, lists and
-/// dictionaries.
+/// The tensors among the arguments or results of PyTorch's functions, including those in tuples,
+/// lists and dictionaries.
 #[pyfunction]
 #[pyo3(signature = (*values))]
 pub(super) fn tensors_in<'py>(values: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
@@ -93,13 +93,14 @@ pub(super) fn tensors_in<'py>(values: &Bound<'py, PyTuple>) -> PyResult<Bound<'p
     Ok(found)
 }
 
-/// Where a strided tensor lies, as long as something lies there: the same for all views of it.
+/// Address of the storage of a strided tensor, which all its views share; valid while the storage
+/// lives.
 #[pyfunction]
 pub(super) fn place_of(own: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
     Places::new(own.py())?.place(own, false)
 }
 
-/// Where those of the tensors in some values lie that are strided.
+/// Addresses of the storages of the strided tensors in some values.
 #[pyfunction]
 #[pyo3(signature = (*values))]
 pub(super) fn places_in(values: &Bound<'_, PyTuple>) -> PyResult<Vec<usize>> {

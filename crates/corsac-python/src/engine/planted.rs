@@ -1,11 +1,11 @@
-//! Panics where a test wants one: what Python makes of a fault of the engine is seen with a fault only.
+//! Panics planted by tests, to see how Python reports a fault of the engine.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Where a panic may be planted.
+/// Places for a planted panic.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 pub(super) enum Place {
@@ -16,8 +16,8 @@ pub(super) enum Place {
 /// The place of the next panic; 0 for none.
 static PLANTED: AtomicU8 = AtomicU8::new(0);
 
-/// For tests: the next compilation (`"compile"`) or run of a program (`"run"`) panics, once; None takes
-/// that back.
+/// Plant a panic, for tests: the next compilation (`"compile"`) or run of a program (`"run"`)
+/// panics, once; None removes it.
 #[pyfunction]
 pub(super) fn plant_panic(place: Option<&str>) -> PyResult<()> {
     let number = match place {
@@ -33,11 +33,11 @@ pub(super) fn plant_panic(place: Option<&str>) -> PyResult<()> {
     Ok(())
 }
 
-/// Panics if that was planted here.
+/// Panics if a panic is planted here.
 ///
 /// # Panics
 ///
-/// That is what it is for.
+/// Whenever it is planted here, as intended.
 pub(super) fn panic_if_planted(place: Place) {
     let number = place as u8;
     if PLANTED.load(Ordering::Relaxed) == number {

@@ -1,13 +1,13 @@
-//! Questions to the installed PyTorch that are asked once for the whole process.
+//! Probes of the installed PyTorch, made once per process.
 
 use std::thread::{Builder, scope};
 
 use pyo3::intern;
 use pyo3::prelude::*;
 
-/// What `probe` finds out in a thread of its own: modes of PyTorch that happen to be on in the caller's thread (of
-/// dispatch, of gradients, fake tensors, a default device) would otherwise decide for every later call. None where the
-/// system gives no thread.
+/// Result of `probe` in a thread of its own: modes of PyTorch that happen to be on in the caller's
+/// thread (of dispatch, of gradients, fake tensors, a default device) would otherwise affect it,
+/// and thus every later call. None if the system provides no thread.
 pub(super) fn in_new_thread<T: Send>(
     py: Python<'_>,
     probe: impl FnOnce(Python<'_>) -> T + Send,
@@ -22,7 +22,7 @@ pub(super) fn in_new_thread<T: Send>(
     })
 }
 
-/// Calls `work` in a context of Python.
+/// Calls `work` within a context manager of Python.
 pub(super) fn within<T>(
     context: &Bound<'_, PyAny>,
     work: impl FnOnce() -> PyResult<T>,

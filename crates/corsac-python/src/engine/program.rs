@@ -25,15 +25,15 @@ use super::planted::{Place, panic_if_planted};
 use super::tensors::{Described, Exchange, Fresh, Template, writable};
 use super::weights::elements;
 
-/// Memory of runs that are over, for those to come: of one program, or of all of a model.
+/// Memory of finished runs, reused by later ones: of one program, or of all programs of a model.
 pub(super) type Contexts = Arc<Mutex<Vec<Context>>>;
 
-/// A tensor that a program takes or makes.
+/// Type of a tensor that a program takes or makes.
 #[derive(Clone)]
 pub(super) struct Spec {
-    /// What it is made of in the program.
+    /// Element type in the program.
     pub(super) element: Element,
-    /// What it is made of for PyTorch.
+    /// Element type for PyTorch.
     pub(super) dtype: DType,
     pub(super) shape: Vec<usize>,
     /// Whether its truth values may be any bytes.
@@ -50,7 +50,7 @@ impl Spec {
         }
     }
 
-    /// The elements of a tensor, if they are these and can be read where they are.
+    /// The elements of a tensor, if it has this type and can be read in place.
     fn data<'a>(&self, tensor: &Described<'a>) -> Option<Data<'a>> {
         match self.any_bytes {
             true => tensor.data_of_any_bytes(self.element, &self.shape),
@@ -58,7 +58,13 @@ impl Spec {
         }
     }
 
-    /// Whether its elements are the same in both.
+    /// A copy of the elements of a small tensor in any layout, if it has this type.
+    fn copied(&self, tensor: &Described<'_>) -> Option<Elements> {
+        let is_so = self.is_direct() && tensor.is(self.dtype, &self.shape);
+        is_so.then(|| tensor.gathered(self.element)).flatten()
+    }
+
+    /// Whether the program and PyTorch store elements alike.
     fn is_direct(&self) -> bool {
         matches!(self.dtype, DType::Float32 | DType::Int64 | DType::Bool)
     }
@@ -68,35 +74,35 @@ impl Spec {
 #[pyclass(name = "NativeProgram", module = "corsac._core", frozen)]
 pub(crate) struct PyProgram {
     executable: Executable,
-    /// Whether what is returned twice is one tensor.
+    /// Whether a value that is returned twice is one tensor.
     strict: bool,
-    /// What the caller gives.
+    /// Types of the inputs from the caller.
     inputs: Vec<Spec>,
-    /// Weights that are read where they lie: inputs after those of the caller.
+    /// Borrowed weights, read in place: inputs after those of the caller.
     lent: Vec<(Py<PyAny>, Spec)>,
     outputs: Vec<Spec>,
-    /// What results are made like.
+    /// Templates of the results.
     templates: Vec<Template>,
     contexts: Contexts,
-    /// The inputs that it writes to.
+    /// Indices of the inputs that it writes to.
     written: Vec<usize>,
-    /// Where weights lie, if it writes to inputs: they are in other memory.
+    /// Memory of the weights, if it writes to inputs, which must not overlap it.
     weights_in: Vec<Range<usize>>,
 }
 
 fn run_error(error: &RunError) -> PyErr {
     let text = error.to_string();
     match error {
-        // PyTorch is not to run the call again: what it would raise.
+        // PyTorch must not run the call again: raises the exception that it would raise.
         RunError::AfterWrites { step, error } => match **error {
             RunError::Index { .. } if !matches!(*step, "gather" | "scatter") => {
                 PyIndexError::new_err(text)
             }
             _ => PyRuntimeError::new_err(text),
         },
-        // What PyTorch raises.
+        // The exception that PyTorch raises.
         RunError::OutOfMemory { .. } => PyRuntimeError::new_err(text),
-        // As a panic is, which tells the caller that PyTorch is to run the call.
+        // Like a panic, for which the caller leaves the call to PyTorch.
         RunError::Mismatch { .. } => PanicException::new_err(text),
         _ => PyValueError::new_err(text),
     }
@@ -122,7 +128,7 @@ fn write(array: &Bound<'_, PyAny>, from: &Elements) -> PyResult<()> {
     }
 }
 
-/// How many threads take part: `CORSAC_NUM_THREADS`, or as many as PyTorch uses.
+/// Number of threads of a run: `CORSAC_NUM_THREADS`, or as many as PyTorch uses.
 fn threads(py: Python<'_>) -> PyResult<usize> {
     static COUNT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     if let Some(threads) = checked_setting(py)? {
@@ -132,7 +138,7 @@ fn threads(py: Python<'_>) -> PyResult<usize> {
     Ok(count.call0()?.extract::<usize>()?.max(1))
 }
 
-/// `CORSAC_NUM_THREADS`; where that is no number, says so once.
+/// Value of `CORSAC_NUM_THREADS`; warns once if it is no number.
 pub(super) fn checked_setting(py: Python<'_>) -> PyResult<Option<usize>> {
     static SAID: AtomicBool = AtomicBool::new(false);
     let text = match threads_setting() {
@@ -151,7 +157,10 @@ pub(super) fn check_threads_setting() -> PyResult<()> {
     threads_setting().map(drop).map_err(PyValueError::new_err)
 }
 
-/// An input of a call: read where it is, or copied.
+/// Memory of inputs that are written to, and those of these inputs that count writes.
+type Written<'a, 't, 'py> = (Vec<DataMut<'a>>, Vec<&'t Bound<'py, PyAny>>);
+
+/// An input of a call: read in place, or copied.
 enum Input<'a> {
     There(Data<'a>),
     Copied(Elements),
@@ -166,7 +175,7 @@ impl Input<'_> {
     }
 }
 
-/// A weight that is read where it lies: as it is now.
+/// A borrowed weight, with its current elements.
 fn lent<'a>(tensor: &'a Bound<'_, PyAny>, spec: &Spec) -> PyResult<Input<'a>> {
     let described = match Exchange::get(tensor.py())? {
         Some(exchange) => exchange.described(tensor)?,
@@ -219,14 +228,15 @@ impl PyProgram {
         }
     }
 
-    /// The same, where the last inputs are these weights.
+    /// The same program with its last inputs bound to these borrowed weights.
     pub(super) fn with_lent(mut self, tensors: Vec<Py<PyAny>>) -> Self {
         let specs = self.inputs.split_off(self.inputs.len() - tensors.len());
         self.lent = tensors.into_iter().zip(specs).collect();
         self
     }
 
-    /// The same, where weights lie in this memory, which no input that is written to may be in.
+    /// The same program with the memory of its weights, which no input that is written to may
+    /// overlap.
     pub(super) fn with_weights_in(mut self, memory: Vec<Range<usize>>) -> Self {
         self.weights_in = memory;
         self
@@ -237,12 +247,12 @@ impl PyProgram {
         !self.written.is_empty()
     }
 
-    /// What it takes.
+    /// Types of its inputs.
     pub(super) fn inputs(&self) -> &[Spec] {
         &self.inputs
     }
 
-    /// Runs it, with the interpreter free meanwhile.
+    /// Runs it, with the interpreter released meanwhile.
     fn run_on(
         &self,
         py: Python<'_>,
@@ -336,7 +346,8 @@ impl PyProgram {
         )))
     }
 
-    /// Calls it with what describes its inputs, which are of its types; `tensors` are the same.
+    /// Calls it with descriptions of its inputs, which have its types; `tensors` are the same
+    /// inputs.
     pub(super) fn call_described<'py>(
         &self,
         py: Python<'py>,
@@ -352,7 +363,10 @@ impl PyProgram {
             inputs.push(match there.flatten() {
                 Some(data) => Input::There(data),
                 None if is_written => Input::Copied(Elements::default()),
-                None => Input::Copied(elements(tensor, spec.element)?),
+                None => Input::Copied(match spec.copied(own) {
+                    Some(elements) => elements,
+                    None => elements(tensor, spec.element)?,
+                }),
             });
         }
         if self.writes_inputs() {
@@ -392,7 +406,8 @@ impl PyProgram {
         self.filled(py, tensors, &results)
     }
 
-    /// The same where it writes to inputs: `described` and `tensors` are those of all.
+    /// The same for a program that writes to inputs: `described` and `tensors` are those of all
+    /// inputs.
     fn call_writing<'py>(
         &self,
         py: Python<'py>,
@@ -401,22 +416,43 @@ impl PyProgram {
         (described, tensors): (&[Described<'_>], &[Bound<'py, PyAny>]),
         times: Option<&mut [f64]>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let refused = |number: usize, why: &str| {
-            PyValueError::new_err(format!("input {number}, which is written to, {why}"))
+        let (written, counting) = match self.written_inputs(py, described, tensors)? {
+            Ok(written) => written,
+            Err((number, why)) => {
+                let text = format!("input {number}, which is written to, {why}");
+                return Err(PyValueError::new_err(text));
+            }
         };
+        let results = self.call_inputs(py, exchange, (inputs, tensors), written, times);
+        if !counting.is_empty() {
+            let counting = PyTuple::new(py, counting)?;
+            py.import(intern!(py, "torch.autograd.graph"))?
+                .call_method1(intern!(py, "increment_version"), (counting,))?;
+        }
+        results
+    }
+
+    /// Memory of the inputs that it writes to, and those of these inputs that count writes; or the
+    /// index of an input that it may not write to, and the reason.
+    fn written_inputs<'a, 't, 'py>(
+        &self,
+        py: Python<'py>,
+        described: &[Described<'a>],
+        tensors: &'t [Bound<'py, PyAny>],
+    ) -> PyResult<Result<Written<'a, 't, 'py>, (usize, &'static str)>> {
         let mut written = Vec::with_capacity(self.written.len());
+        let mut counting = Vec::with_capacity(self.written.len());
         let in_inference = py
             .import(intern!(py, "torch"))?
             .call_method0(intern!(py, "is_inference_mode_enabled"))?
             .is_truthy()?;
-        let mut counting = Vec::with_capacity(self.written.len());
         for &number in &self.written {
             let tensor = &tensors[number];
             let made_there = tensor
                 .call_method0(intern!(py, "is_inference"))?
                 .is_truthy()?;
             if made_there && !in_inference {
-                return Err(refused(number, "was made in inference mode"));
+                return Ok(Err((number, "was made in inference mode")));
             }
             if !made_there {
                 counting.push(tensor);
@@ -426,21 +462,25 @@ impl PyProgram {
             let data = spec
                 .is_direct()
                 .then(|| writable(described, number, typed, &self.weights_in));
-            let data = data.flatten();
-            written.push(data.ok_or_else(|| {
-                refused(
-                    number,
-                    "shares memory with others or does not lie row by row",
-                )
-            })?);
+            match data.flatten() {
+                Some(data) => written.push(data),
+                None => {
+                    let why = "shares memory with others or does not lie row by row";
+                    return Ok(Err((number, why)));
+                }
+            }
         }
-        let results = self.call_inputs(py, exchange, (inputs, tensors), written, times);
-        if !counting.is_empty() {
-            let counting = PyTuple::new(py, counting)?;
-            py.import(intern!(py, "torch.autograd.graph"))?
-                .call_method1(intern!(py, "increment_version"), (counting,))?;
-        }
-        results
+        Ok(Ok((written, counting)))
+    }
+
+    /// Whether it may write to all inputs that it writes to.
+    pub(super) fn may_write(
+        &self,
+        py: Python<'_>,
+        described: &[Described<'_>],
+        tensors: &[Bound<'_, PyAny>],
+    ) -> PyResult<bool> {
+        Ok(self.written_inputs(py, described, tensors)?.is_ok())
     }
 
     fn call_observed<'py>(
@@ -477,10 +517,12 @@ impl PyProgram {
                 Some(data) => Input::There(data),
                 None => {
                     self.check_type(number, tensor)?;
-                    match is_written {
-                        true => Input::Copied(Elements::default()),
-                        false => Input::Copied(elements(tensor, spec.element)?),
-                    }
+                    let copied = described.as_ref().and_then(|own| spec.copied(own));
+                    Input::Copied(match copied {
+                        _ if is_written => Elements::default(),
+                        Some(elements) => elements,
+                        None => elements(tensor, spec.element)?,
+                    })
                 }
             };
             inputs.push(input);
@@ -496,7 +538,7 @@ impl PyProgram {
         self.call_writing(py, exchange, &inputs, (&described, &tensors), times)
     }
 
-    /// That a tensor is what the program takes, wherever its elements lie.
+    /// Checks that a tensor has the type and shape of an input, in any layout.
     fn check_type(&self, number: usize, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = tensor.py();
         let spec = &self.inputs[number];
@@ -513,7 +555,7 @@ impl PyProgram {
         )))
     }
 
-    /// What the graph returns, with `results` in the places of tensors.
+    /// The value that the graph returns, with `results` in place of tensors.
     fn filled<'py>(
         &self,
         py: Python<'py>,
@@ -532,7 +574,7 @@ impl PyProgram {
         }
     }
 
-    /// The numbers of results, in order.
+    /// A function from each returned value, in order, to the index of its result.
     fn numbers(&self) -> impl FnMut(&ValueId) -> usize {
         let results = self.executable.program().outputs();
         let mut next = 0..results.len();
@@ -547,9 +589,9 @@ impl PyProgram {
 
 #[pymethods]
 impl PyProgram {
-    /// Runs the program on tensors: of its types, on the CPU, in any layout. Arguments that are no
-    /// tensors were compiled in, and are ignored. Results are new tensors. The interpreter is free
-    /// meanwhile, unless a run is shorter than that takes.
+    /// Run the program on tensors: of its types, on the CPU, in any layout. Arguments that are not
+    /// tensors were compiled in, and are ignored. Results are new tensors. The interpreter is
+    /// released meanwhile, unless a run is shorter than that takes.
     #[pyo3(signature = (*arguments))]
     fn __call__<'py>(
         &self,
@@ -559,7 +601,7 @@ impl PyProgram {
         self.call_observed(py, arguments, None)
     }
 
-    /// Like a call; answers what it answers, and how many seconds each step took.
+    /// Like a call; returns its result, and the seconds that each step took.
     #[pyo3(signature = (*arguments))]
     fn profile<'py>(
         &self,
@@ -571,9 +613,9 @@ impl PyProgram {
         Ok((results, times))
     }
 
-    /// Runs the program on arrays in row-major order, and writes the results to others: float32,
-    /// int64, and bytes for truth values. The interpreter is free meanwhile. As many threads take part
-    /// as `CORSAC_NUM_THREADS` says, or as there are cores: PyTorch may be absent.
+    /// Run the program on arrays in row-major order, and write the results to others: float32,
+    /// int64, and bytes for truth values. The interpreter is released meanwhile. The number of
+    /// threads is `CORSAC_NUM_THREADS`, or that of the cores: PyTorch may be absent.
     fn run(
         &self,
         py: Python<'_>,
@@ -582,7 +624,7 @@ impl PyProgram {
     ) -> PyResult<()> {
         checked_setting(py)?;
         let run = || self.run_arrays(py, &inputs, &outputs, default_threads(), None);
-        // Nobody is there who could run the call otherwise: a fault of the engine is an error.
+        // There is no fallback for the call: a fault of the engine is an error.
         let failed = |text: &str| PyRuntimeError::new_err(format!("the engine failed: {text}"));
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
             Ok(Err(error)) if error.is_instance_of::<PanicException>(py) => {
@@ -597,7 +639,7 @@ impl PyProgram {
         }
     }
 
-    /// The steps, a line of text each.
+    /// The steps, one line of text each.
     #[getter]
     fn steps(&self) -> Vec<String> {
         self.executable.program().all_steps()
@@ -609,13 +651,13 @@ impl PyProgram {
         self.outputs.iter().map(|spec| spec.shape.clone()).collect()
     }
 
-    /// The element types of the results, by PyTorch's names for them.
+    /// The element types of the results, by PyTorch's names.
     #[getter]
     fn output_dtypes(&self) -> Vec<&'static str> {
         self.outputs.iter().map(|spec| spec.dtype.name()).collect()
     }
 
-    /// What the graph returns, with the numbers of results in the places of tensors.
+    /// The value that the graph returns, with the indices of results in place of tensors.
     fn output<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match &self.executable.program().output {
             Some(output) => {
@@ -628,7 +670,7 @@ impl PyProgram {
         }
     }
 
-    /// How many steps a run takes.
+    /// Number of steps of a run.
     #[getter]
     fn step_count(&self) -> usize {
         self.executable.program().step_count()
@@ -640,8 +682,8 @@ impl PyProgram {
         self.writes_inputs()
     }
 
-    /// With what convolutions and linear layers multiply: `"bf16"` where that is wanted and the
-    /// processor can.
+    /// Precision of multiplications in convolutions and linear layers: `"bf16"` where it was
+    /// requested and the processor supports it.
     #[getter]
     fn precision(&self) -> &'static str {
         match self.executable.program().precision.effective() {
@@ -650,7 +692,7 @@ impl PyProgram {
         }
     }
 
-    /// How many bytes the values of a run take, weights and inputs aside.
+    /// Bytes of the values of a run, without weights and inputs.
     #[getter]
     fn arena_bytes(&self) -> usize {
         self.executable.plan().size_bytes()
@@ -667,7 +709,7 @@ impl PyProgram {
     }
 }
 
-/// What `output` says, with what `item` answers in the places of tensors.
+/// Builds the structure of `output`, with results of `item` in place of tensors.
 fn structure<'py>(
     py: Python<'py>,
     output: &Output,

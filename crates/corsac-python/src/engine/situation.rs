@@ -1,4 +1,4 @@
-//! What a call depends on besides its arguments: modes of PyTorch that make it something else.
+//! State that a call depends on besides its arguments: modes of PyTorch that change its meaning.
 
 #![expect(unsafe_code, reason = "functions of C++")]
 
@@ -13,21 +13,21 @@ use pyo3::types::{PyBool, PyDict};
 use super::probe::{in_new_thread, within};
 use super::torch_library::Library;
 
-/// Functions that tell what is switched on.
+/// Functions that report the modes that are on.
 pub(super) struct Situation {
-    /// The same questions as functions of C++, where they give the same answers.
+    /// The same queries as C++ functions, if they give the same answers.
     switches: Option<Switches>,
     is_grad_enabled: Py<PyAny>,
     is_any_autocast_enabled: Py<PyAny>,
     is_autocast_enabled: Py<PyAny>,
     dispatch_modes: Py<PyAny>,
-    /// The variables of `torch.autograd.forward_ad`, of which one is the level.
+    /// The variables of `torch.autograd.forward_ad`, one of which is the level.
     forward_gradients: Py<PyDict>,
     /// Hooks of all modules, empty as a rule.
     hooks: Vec<Py<PyDict>>,
 }
 
-/// Functions of `libc10` and `libtorch_cpu` that tell what is switched on in this thread.
+/// Functions of `libc10` and `libtorch_cpu` that report the modes of this thread.
 #[derive(Clone, Copy)]
 struct Switches {
     /// `c10::GradMode::is_enabled()`
@@ -40,7 +40,8 @@ struct Switches {
     function_modes: unsafe extern "C" fn() -> i64,
     /// `torch::jit::tracer::getTracingState()`: a `std::shared_ptr`, which begins with a pointer.
     tracing_state: unsafe extern "C" fn() -> *const *const c_void,
-    /// `at::functorch::getDynamicLayerStack()`: a `std::vector`, which begins with where it begins and ends.
+    /// `at::functorch::getDynamicLayerStack()`: a `std::vector`, which begins with the addresses of
+    /// its begin and end.
     transforms: unsafe extern "C" fn() -> *const [*const c_void; 2],
 }
 
@@ -59,7 +60,8 @@ impl Switches {
         let functions = cpu.function("_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv")?;
         let tracing = cpu.function("_ZN5torch3jit6tracer15getTracingStateEv")?;
         let transforms = cpu.function("_ZN2at9functorch20getDynamicLayerStackEv")?;
-        // SAFETY: they are the functions of these names, which PyTorch declares so, in libraries that stay loaded.
+        // SAFETY: they are the functions of these names, which PyTorch declares so, in libraries
+        // that stay loaded.
         Ok(unsafe {
             Self {
                 is_grad_enabled: transmute::<*const c_void, unsafe extern "C" fn() -> bool>(grad),
@@ -83,7 +85,8 @@ impl Switches {
     }
 
     fn records(self) -> bool {
-        // SAFETY: `load` has found the function, which takes nothing and reads a variable of the thread.
+        // SAFETY: `load` has found the function, which takes nothing and reads a variable of the
+        // thread.
         unsafe { (self.is_grad_enabled)() }
     }
 
@@ -97,8 +100,8 @@ impl Switches {
         unsafe { (self.dispatch_modes)() }
     }
 
-    /// Whether no mode of `__torch_function__` is on, nothing is traced by TorchScript, and no transform of functorch
-    /// is on.
+    /// Whether no mode of `__torch_function__` is on, nothing is traced by TorchScript, and no
+    /// transform of functorch is on.
     fn is_quiet(self) -> bool {
         // SAFETY: as above; what is pointed to lives as long as the thread.
         unsafe {
@@ -107,7 +110,7 @@ impl Switches {
         }
     }
 
-    /// Whether they tell what the functions of Python do, whatever is on.
+    /// Whether these agree with the functions of Python, whatever modes are on.
     fn are_right(self, torch: &Bound<'_, PyModule>) -> PyResult<bool> {
         let py = torch.py();
         let core = torch.getattr("_C")?;
@@ -209,17 +212,17 @@ impl Situation {
         }
     }
 
-    /// Whether there are hooks of all modules, which are run before the program is asked for.
+    /// Whether there are hooks of all modules, which run before the program is called.
     pub(super) fn has_hooks(&self, py: Python<'_>) -> bool {
         self.hooks.iter().any(|hooks| !hooks.bind(py).is_empty())
     }
 
-    /// Whether operators on the CPU take other types than they are given.
+    /// Whether operators on the CPU cast their inputs.
     fn autocasts(&self, py: Python<'_>) -> PyResult<bool> {
         if let Some(own) = self.switches {
             return Ok(own.autocasts());
         }
-        // The first question is the quicker one, and the answer nearly always no.
+        // The first query is the quicker one, and its answer nearly always no.
         Ok(is_true(&self.is_any_autocast_enabled.bind(py).call0()?)?
             && is_true(
                 &self
@@ -229,7 +232,7 @@ impl Situation {
             )?)
     }
 
-    /// What is switched on that only PyTorch can do, for a message.
+    /// A mode that only PyTorch supports, for a message; None if none is on.
     pub(super) fn unusual(&self, py: Python<'_>) -> PyResult<Option<&'static str>> {
         if self.autocasts(py)? {
             return Ok(Some("autocast is on"));
@@ -251,14 +254,14 @@ impl Situation {
     }
 }
 
-/// Whether nothing of what [`is_quiet_of`] says is on; None where that is not known without a call of Python.
+/// Whether none of the modes of [`is_quiet_of`] is on; None if that takes a call of Python.
 pub(crate) fn is_quiet(py: Python<'_>) -> Option<bool> {
     let switches = Situation::get(py).ok()?.switches?;
     Some(switches.is_quiet())
 }
 
-/// Whether `callable` tells how many modes of `__torch_function__` are on, what TorchScript traces, or what transform of
-/// functorch is on, and has told that there is none.
+/// Whether `callable` returns the number of modes of `__torch_function__`, what TorchScript traces,
+/// or the transform of functorch, and `result` says that there is none.
 pub(crate) fn is_quiet_of(
     callable: &Bound<'_, PyAny>,
     result: &Bound<'_, PyAny>,
@@ -274,13 +277,13 @@ pub(crate) fn is_quiet_of(
     Ok(others.iter().any(|own| callable.is(own)) && result.is_none())
 }
 
-/// What is switched on in this thread that only PyTorch can do; None as a rule.
+/// A mode of this thread that only PyTorch supports; None as a rule.
 #[pyfunction]
 pub(super) fn unusual_mode(py: Python<'_>) -> PyResult<Option<&'static str>> {
     Situation::get(py)?.unusual(py)
 }
 
-/// Whether what is switched on is asked of functions of C++, for tests.
+/// Whether modes are queried by C++ functions, for tests.
 #[pyfunction]
 pub(super) fn knows_switches(py: Python<'_>) -> PyResult<bool> {
     Ok(Situation::get(py)?.switches.is_some())

@@ -1,9 +1,10 @@
-//! Where a tensor lies, and whether anything of it has changed, seen in PyTorch's own structures without a call of it.
+//! Memory layout of tensors in PyTorch's own structures: address and state are read without a call.
 //!
-//! A program has hundreds of weights, and asking for the version and the layout of one takes 150 ns. The structures are
-//! those of `c10/core/TensorImpl.h`, `StorageImpl.h` and `torch/csrc/autograd/python_variable.h`, as far as they are
-//! used. [`is_known`] says whether they are this PyTorch's: tensors of many kinds are made and looked at, by a way of
-//! reading memory that fails where there is none. Where they are not, everybody asks PyTorch.
+//! A program has hundreds of weights, and asking for the version and the layout of one takes 150
+//! ns. The structures are those of `c10/core/TensorImpl.h`, `StorageImpl.h` and
+//! `torch/csrc/autograd/python_variable.h`, as far as they are used. [`known`] finds out whether
+//! the installed PyTorch has them: tensors of many kinds are made and inspected, by a way of
+//! reading memory that fails where there is none. If it does not have them, everybody asks PyTorch.
 
 #![expect(unsafe_code, reason = "structures of PyTorch")]
 
@@ -36,14 +37,15 @@ struct TensorImpl {
     extra: usize,
     version: *const VersionCounter,
     object: usize,
-    /// Rank, five sizes, five strides, the offset, how many elements, type and device, keys of dispatch.
+    /// Rank, five sizes, five strides, the offset, number of elements, type and device, dispatch
+    /// keys.
     form: [u64; FORM],
 }
 
 const FORM: usize = 15;
-/// The most dimensions of which sizes lie in the structure itself.
+/// Largest number of dimensions whose sizes are in the structure itself.
 const MOST: u64 = 5;
-/// Of the word that also has flags, the type of elements and the device.
+/// Mask for the type of elements and the device in the word that also has flags.
 const TYPE_AND_DEVICE: u64 = (1 << 40) - 1;
 
 /// `c10::VariableVersion::VersionCounter`
@@ -62,8 +64,8 @@ struct StorageImpl {
     data: usize,
 }
 
-/// All that a tensor was when it was looked at. Whoever has this keeps another tensor with its elements and its
-/// counter, so that no others can lie in their places.
+/// Full state of a tensor when it was seen. Its owner keeps another tensor with the same elements
+/// and version counter alive, so that nothing else can take their addresses.
 pub(super) struct Seen {
     class: usize,
     own: usize,
@@ -75,7 +77,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// A tensor of PyTorch itself, that is strided and counts writes; None where structures are not known.
+    /// State of a tensor of PyTorch's own classes that is strided and counts writes; None if
+    /// structures are unknown.
     pub(super) fn of(tensor: &Bound<'_, PyAny>) -> Option<Self> {
         known(tensor.py())?;
         // SAFETY: the structures are as they are written down here, and the tensor is alive.
@@ -97,11 +100,12 @@ impl Seen {
         }
     }
 
-    /// Whether `tensor`, which it was made of, is as it was.
+    /// Whether `tensor`, whose state this is, is unchanged.
     #[inline]
     pub(super) fn is_current(&self, tensor: &Py<PyAny>, _attached: Python<'_>) -> bool {
-        // SAFETY: `of` has found the structures to be known; the tensor is alive, and has its own of them. Storage and
-        // counter are looked into once they are those of then, which are alive.
+        // SAFETY: `of` has found the structures to be known; the tensor is alive, and has its own
+        // of them. Storage and counter are looked into once they are those of then, which are
+        // alive.
         unsafe {
             let own = (*tensor.as_ptr().cast::<TensorObject>()).own;
             ffi::Py_TYPE(tensor.as_ptr()).addr() == self.class
@@ -115,27 +119,29 @@ impl Seen {
     }
 }
 
-/// An ordinary tensor on the CPU: strided, with elements that are what they are stored as.
+/// An ordinary tensor on the CPU: strided, with elements that are stored as their values.
 pub(super) struct Dense {
     /// The address of its storage.
     pub(super) storage: usize,
-    /// Where its storage begins.
+    /// Start of its storage.
     pub(super) data: *mut c_void,
-    /// How many elements before its own.
+    /// Number of elements before its own.
     pub(super) offset: u64,
     pub(super) dtype: DType,
     pub(super) rank: i32,
-    /// So many sizes, and so many strides: the tensor's own.
+    /// Sizes, `rank` of them, and strides, as many: the tensor's own.
     pub(super) sizes: *mut i64,
     pub(super) strides: *mut i64,
 }
 
 impl Dense {
-    /// What `tensor`, which is PyTorch's own and no subclass, is; None where it is something else, or not known.
+    /// Description of `tensor`, which is of a class of PyTorch's own, no subclass; None if it is
+    /// not ordinary, or structures are unknown.
     #[inline]
     pub(super) fn of(tensor: &Bound<'_, PyAny>) -> Option<Self> {
         let known = known(tensor.py())?;
-        // SAFETY: the structures are as they are written down here, and the tensor is alive. One on the CPU has storage.
+        // SAFETY: the structures are as they are written down here, and the tensor is alive. One on
+        // the CPU has storage.
         unsafe {
             let own = (*tensor.as_ptr().cast::<TensorObject>()).own;
             let form = &(*own).form;
@@ -160,26 +166,27 @@ impl Dense {
     }
 }
 
-/// Words of structures that are this PyTorch's.
+/// Words in the structures of the installed PyTorch.
 struct Known {
-    /// Keys of dispatch of ordinary tensors on the CPU: those made as usual, and those made in inference mode.
+    /// Dispatch keys of ordinary tensors on the CPU: those made as usual, and those made in
+    /// inference mode.
     keys: [u64; 2],
     /// Types of elements, on the CPU.
     types: Vec<(u64, DType)>,
 }
 
-/// What is known of the structures; None if they are not those that are written down here.
+/// The known words; None if the structures are not those of this module.
 fn known(py: Python<'_>) -> Option<&Known> {
     static KNOWN: PyOnceLock<Option<Known>> = PyOnceLock::new();
     let probed = || in_new_thread(py, |py| probed(py).ok().flatten()).flatten();
     KNOWN.get_or_init(py, probed).as_ref()
 }
 
-/// The memory of this process, read without risk.
+/// Memory of this process, read without the risk of a crash.
 struct Memory(std::fs::File);
 
 impl Memory {
-    /// So many words from an address; None where nothing is.
+    /// `N` words from an address; None where nothing is mapped.
     fn words<const N: usize>(&self, at: u64) -> Option<[u64; N]> {
         #[cfg(target_os = "linux")]
         {
@@ -203,7 +210,8 @@ impl Memory {
 /// Words of a `TensorImpl`, of a `StorageImpl` and of a `VersionCounter`.
 type Words = ([u64; 22], [u64; 3], [u64; 3]);
 
-/// The words of a tensor's `TensorImpl`, of its storage and of its counter, if they are what PyTorch says.
+/// Words of a tensor's `TensorImpl`, of its storage and of its counter, if they agree with
+/// PyTorch's answers.
 fn agreed(memory: &Memory, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Words>> {
     let py = tensor.py();
     let address = |own: &Bound<'_, PyAny>| own.getattr(intern!(py, "_cdata"))?.extract::<u64>();
@@ -306,7 +314,7 @@ fn known_words(memory: &Memory, torch: &Bound<'_, PyModule>) -> PyResult<Option<
     }))
 }
 
-/// A view of a tensor with these sizes and strides, from this element on.
+/// A view of a tensor with these sizes and strides, from element `offset` on.
 fn strided<'py>(
     own: &Bound<'py, PyAny>,
     sizes: &[usize],
@@ -318,7 +326,7 @@ fn strided<'py>(
     own.call_method1("as_strided", (sizes, strides, offset))
 }
 
-/// Whether tensors of many kinds are what PyTorch says, and changes of them are seen.
+/// Whether the words of tensors of many kinds agree with PyTorch, and changes show in them.
 fn all_agree(memory: &Memory, torch: &Bound<'_, PyModule>) -> PyResult<bool> {
     let py = torch.py();
     let zeros = |len: usize, dtype: &str| {
@@ -357,13 +365,13 @@ fn all_agree(memory: &Memory, torch: &Bound<'_, PyModule>) -> PyResult<bool> {
     ) else {
         return Ok(false);
     };
-    // What is alike has the same form, but for bits beside the flags that nobody sets, and another type and another key
-    // of dispatch are seen.
+    // Like tensors have the same words, except for unused bits beside the flags; another type and
+    // another dispatch key show.
     let negated = torch.call_method1("_neg_view", (&own,))?;
     let Some(negative) = agreed(memory, &negated)? else {
         return Ok(false);
     };
-    // The type and the device stand apart from what depends on sizes and strides.
+    // The type and the device do not depend on sizes and strides.
     let whole = agreed(memory, &base)?;
     let kind = |words: &[u64; 22]| words[20] & TYPE_AND_DEVICE;
     let mut is_so = first.0[7..20] == other.0[7..20]
@@ -373,11 +381,11 @@ fn all_agree(memory: &Memory, torch: &Bound<'_, PyModule>) -> PyResult<bool> {
         && kind(&first.0) != kind(&typed.0)
         && first.0[21] != negative.0[21]
         && first.0[5] != other.0[5];
-    // A write through the other one of two that share memory is counted.
+    // A write through another tensor that shares the memory is counted.
     base.call_method1("add_", (1,))?;
     let written = agreed(memory, &own)?;
     is_so &= written.is_some_and(|own| own.0[5] == first.0[5] && own.2[2] != first.2[2]);
-    // `tensor.data = …` keeps the structure, and other storage or sizes are seen in it.
+    // `tensor.data = …` keeps the structure, and other storage or sizes show in it.
     let before = agreed(memory, &weight)?;
     let data = zeros(12, "float32")?.call_method1("reshape", (3, 4))?;
     weight.setattr("data", data)?;
@@ -389,14 +397,14 @@ fn all_agree(memory: &Memory, torch: &Bound<'_, PyModule>) -> PyResult<bool> {
     } else {
         return Ok(false);
     }
-    // Storage that grows keeps its structure, and lies elsewhere.
+    // Storage that grows keeps its structure, and moves.
     let storage = like.call_method0("untyped_storage")?;
     storage.call_method1("resize_", (1 << 20,))?;
     let grown = agreed(memory, &like)?;
     Ok(is_so && grown.is_some_and(|own| own.0[2] == other.0[2] && own.1[2] != other.1[2]))
 }
 
-/// Whether structures of tensors are known, for tests.
+/// Whether the structures of tensors are known, for tests.
 #[pyfunction]
 pub(super) fn knows_tensor_layout(py: Python<'_>) -> bool {
     known(py).is_some()

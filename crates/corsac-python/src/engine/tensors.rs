@@ -1,10 +1,9 @@
-//! Tensors of PyTorch as slices of memory, without a call of Python for each thing that is asked of
-//! them.
+//! Tensors of PyTorch as slices of memory, without a call of Python for each property.
 //!
 //! PyTorch exports a table of C functions for this, the exchange interface of DLPack: one of them
-//! describes a tensor (where its elements lie, their type, its sizes and strides) without making
-//! anything. Layouts are those of `dlpack.h` 1.3, whose first version with this table is 1.2; another
-//! major version is not used.
+//! describes a tensor (the address of its elements, their type, its sizes and strides) without
+//! making anything. Layouts are those of `dlpack.h` 1.3, whose first version with this table is
+//! 1.2; another major version is not used.
 
 #![expect(unsafe_code, reason = "functions of C, and memory that PyTorch owns")]
 
@@ -13,7 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use corsac_engine::{DType, Data, DataMut, Element, are_truth_values};
+use corsac_engine::{DType, Data, DataMut, Element, Elements, are_truth_values};
 use pyo3::ffi::{Py_TYPE, PyErr_Clear, PyGetSetDef, PyGetSetDescr_Type, PyObject, PyTypeObject};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -25,7 +24,7 @@ use super::allocation::{Allocator, Form};
 use super::tensor_layout::Dense;
 use crate::runtime::TorchValues;
 
-/// The major version of DLPack whose layouts these are.
+/// The major version of DLPack that has these layouts.
 const MAJOR: u32 = 1;
 /// `kDLCPU`
 const CPU: i32 = 1;
@@ -55,7 +54,7 @@ struct Description {
     byte_offset: u64,
 }
 
-/// `DLPackDLTensorFromPyObjectNoSync`: 0, or -1 with an exception set.
+/// `DLPackDLTensorFromPyObjectNoSync`: returns 0, or -1 with an exception set.
 type Describe = unsafe extern "C" fn(*mut c_void, *mut Description) -> c_int;
 
 /// `DLPackExchangeAPI`
@@ -81,7 +80,7 @@ struct GetSet {
     functions: *mut PyGetSetDef,
 }
 
-/// An attribute of tensors that a function of C computes, which is called without looking it up.
+/// An attribute of tensors that a function of C computes, called without a lookup.
 struct Getter(Py<PyAny>);
 
 impl Getter {
@@ -106,12 +105,13 @@ impl Getter {
         Ok(is_of_tensors.then(|| Self(found.unbind())))
     }
 
-    /// Its value; None where it raises.
+    /// Its value; None if it raises.
     #[inline]
     fn ask<'py>(&self, tensor: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
         let py = tensor.py();
-        // SAFETY: `new` has seen that this is such a descriptor of tensors, with a function. Callers have seen that the
-        // object is one; the function gives a new reference, or null with an exception.
+        // SAFETY: `new` has seen that this is such a descriptor of tensors, with a function.
+        // Callers have seen that the object is one; the function returns a new reference, or null
+        // with an exception.
         let found = unsafe {
             let functions = (*self.0.as_ptr().cast::<GetSet>()).functions;
             let get = (*functions).get?;
@@ -125,7 +125,7 @@ impl Getter {
     }
 }
 
-/// How tensors are looked into, and made.
+/// Functions that inspect and make tensors.
 pub(crate) struct Exchange {
     describe: Describe,
     version: Option<Getter>,
@@ -138,19 +138,20 @@ pub(crate) struct Exchange {
     empty_like: Py<PyAny>,
     /// `torch.device("cpu")`
     cpu: Py<PyAny>,
-    /// Tell whether a tensor stands for another one, whose elements lie elsewhere.
+    /// Checks whether a tensor stands for another one, whose elements are elsewhere.
     stands_for_another: [Py<PyAny>; 2],
 }
 
-/// A tensor on the CPU, described.
+/// Description of a tensor on the CPU.
 pub(crate) struct Described<'a> {
     description: Description,
-    /// The tensor that it is a description of.
+    /// The described tensor.
     of: PhantomData<&'a Bound<'a, PyAny>>,
 }
 
-/// What results are made like: sizes, and for PyTorch, where that makes them, a tensor without memory. `torch.empty_like`
-/// takes half of the time that `torch.empty` takes, which reads sizes, type and device each time.
+/// Template of results: sizes, and, where PyTorch makes them, a tensor without memory.
+/// `torch.empty_like` takes half of the time that `torch.empty` takes, which reads sizes, type and
+/// device each time.
 pub(crate) struct Template {
     form: Form,
     like: PyOnceLock<Py<PyAny>>,
@@ -165,7 +166,7 @@ impl Template {
     }
 }
 
-/// A tensor that was made here and that nobody else knows yet.
+/// A new tensor that nobody else has yet.
 pub(crate) struct Fresh<'py> {
     tensor: Bound<'py, PyAny>,
     data: *mut c_void,
@@ -174,7 +175,7 @@ pub(crate) struct Fresh<'py> {
 }
 
 impl Exchange {
-    /// The interface of the installed PyTorch; `None` where it has none that is known here.
+    /// The interface of the installed PyTorch; `None` if it has none that is known here.
     pub(crate) fn get(py: Python<'_>) -> PyResult<Option<&Self>> {
         static EXCHANGE: PyOnceLock<Option<Exchange>> = PyOnceLock::new();
         Ok(EXCHANGE.get_or_try_init(py, || Self::load(py))?.as_ref())
@@ -223,19 +224,20 @@ impl Exchange {
         }))
     }
 
-    /// Whether `value` is a tensor of PyTorch itself, and no subclass.
+    /// Whether `value` is of a tensor class of PyTorch's own, no subclass.
     pub(crate) fn is_tensor(&self, value: &Bound<'_, PyAny>) -> bool {
         // SAFETY: it is an object.
         let class = unsafe { Py_TYPE(value.as_ptr()) }.cast::<PyObject>();
         class == self.tensor.as_ptr() || class == self.parameter.as_ptr()
     }
 
-    /// Whether `value` is a tensor of PyTorch itself, and no parameter.
+    /// Whether `value` is a `torch.Tensor` itself, and no parameter.
     pub(crate) fn is_plain(&self, value: &Bound<'_, PyAny>) -> bool {
         value.get_type().is(&self.tensor)
     }
 
-    /// Where the elements of `tensor` lie; `None` if they do not, or not as they seem to.
+    /// Description of `tensor`; `None` if its elements are not in memory, or not stored as their
+    /// values.
     pub(crate) fn described<'a>(
         &self,
         tensor: &'a Bound<'_, PyAny>,
@@ -249,7 +251,7 @@ impl Exchange {
         self.described_by_torch(tensor)
     }
 
-    /// The same as PyTorch says it, which copies elements that are shared until they are written to.
+    /// The same by PyTorch, which copies elements that are shared until they are written to.
     pub(super) fn described_by_torch<'a>(
         &self,
         tensor: &'a Bound<'_, PyAny>,
@@ -258,7 +260,7 @@ impl Exchange {
         if !self.is_tensor(tensor) {
             return Ok(None);
         }
-        // What has this bit is stored as its negative.
+        // A tensor with this bit is stored as its negative.
         if tensor
             .call_method0(intern!(py, "is_neg"))?
             .cast::<pyo3::types::PyBool>()
@@ -269,7 +271,7 @@ impl Exchange {
         Ok(self.asked(tensor))
     }
 
-    /// The same for a tensor of PyTorch itself, as it is stored: which may be as its negative.
+    /// The same for a tensor of PyTorch's own classes, as it is stored: perhaps as its negative.
     pub(crate) fn described_as_stored<'a>(
         &self,
         tensor: &'a Bound<'_, PyAny>,
@@ -295,7 +297,7 @@ impl Exchange {
         })
     }
 
-    /// How often `tensor` was written to, which was not made in inference mode.
+    /// Number of writes to `tensor`, which was not made in inference mode.
     pub(super) fn version(&self, tensor: &Bound<'_, PyAny>) -> PyResult<i64> {
         let asked = match &self.version {
             Some(own) if self.is_tensor(tensor) => own.ask(tensor),
@@ -307,7 +309,7 @@ impl Exchange {
         }
     }
 
-    /// Whether `tensor` wants a gradient.
+    /// Whether `tensor` requires a gradient.
     pub(super) fn requires_grad(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
         let asked = match &self.requires_grad {
             Some(own) if self.is_tensor(tensor) => own.ask(tensor),
@@ -322,7 +324,8 @@ impl Exchange {
         }
     }
 
-    /// Whether `value` is a strided tensor of PyTorch itself on the CPU, of a type that programs know.
+    /// Whether `value` is a strided tensor of PyTorch's own classes on the CPU, of a type that
+    /// programs support.
     fn is_native(&self, value: &Bound<'_, PyAny>) -> bool {
         self.is_tensor(value)
             && self
@@ -330,25 +333,25 @@ impl Exchange {
                 .is_some_and(|own| own.dtype().is_some())
     }
 
-    /// A number that says where the elements of `tensor` lie, what they are and how: another one after
-    /// `tensor.data = …`. `None` for subclasses, and where DLPack cannot say it.
+    /// Hash of the address, type and layout of the elements of `tensor`, which changes with
+    /// `tensor.data = …`. `None` for subclasses, and where DLPack cannot describe the tensor.
     pub(super) fn layout(&self, tensor: &Bound<'_, PyAny>) -> Option<u64> {
         if !self.is_tensor(tensor) {
             return None;
         }
-        // What is stored as its negative lies in the same place.
+        // A tensor that is stored as its negative has the same address.
         let negated = tensor.call_method0(intern!(tensor.py(), "is_neg"));
         let negated = negated.and_then(|own| own.is_truthy()).ok()?;
         let place = |own: &Description| (own.data.addr(), own.byte_offset, negated);
         self.hashed(tensor, place)
     }
 
-    /// The same wherever its elements lie: a number for their type, sizes and strides.
+    /// Hash of the type, sizes and strides of `tensor`, wherever its elements are.
     pub(super) fn form(&self, tensor: &Bound<'_, PyAny>) -> Option<u64> {
         self.hashed(tensor, |_| ())
     }
 
-    /// A number that says what the elements of `tensor` are, how they lie, and what `place` gives.
+    /// Hash of the type, sizes and strides of `tensor`, and of the result of `place`.
     fn hashed<H: Hash>(
         &self,
         tensor: &Bound<'_, PyAny>,
@@ -364,19 +367,19 @@ impl Exchange {
         (own.device.kind, own.dtype.code, own.dtype.bits).hash(&mut hasher);
         for numbers in [own.shape, own.strides] {
             if rank > 0 && !numbers.is_null() {
-                // SAFETY: where they are, there are as many as dimensions, and they live as long as the
-                // tensor does, which is borrowed here.
+                // SAFETY: where they are, there are as many as dimensions, and they live as long as
+                // the tensor does, which is borrowed here.
                 unsafe { std::slice::from_raw_parts(numbers, rank) }.hash(&mut hasher);
             }
         }
         Some(hasher.finish())
     }
 
-    /// What PyTorch says of `tensor`, which is one of its own.
+    /// PyTorch's description of `tensor`, which is of one of its own classes.
     fn description(&self, tensor: &Bound<'_, PyAny>) -> Option<Description> {
         let mut description = std::mem::MaybeUninit::<Description>::uninit();
-        // SAFETY: the object is a tensor of PyTorch, which is what its function takes; the thread is
-        // attached to the interpreter; and the second pointer is to memory of the right size.
+        // SAFETY: the object is a tensor of PyTorch, which is what its function takes; the thread
+        // is attached to the interpreter; and the second pointer is to memory of the right size.
         let status =
             unsafe { (self.describe)(tensor.as_ptr().cast::<c_void>(), description.as_mut_ptr()) };
         if status != 0 {
@@ -388,7 +391,7 @@ impl Exchange {
         Some(unsafe { description.assume_init() })
     }
 
-    /// A new tensor like `template`, whose elements are not set.
+    /// A new tensor like `template`, with unset elements.
     pub(crate) fn empty<'py>(
         &self,
         py: Python<'py>,
@@ -416,7 +419,7 @@ impl Exchange {
         })
     }
 
-    /// A new tensor like `template`, as PyTorch makes it.
+    /// A new tensor like `template`, made by PyTorch.
     fn empty_like<'py>(
         &self,
         py: Python<'py>,
@@ -428,7 +431,7 @@ impl Exchange {
             let options = self.options(py, element)?;
             let sizes = PyTuple::new(py, shape)?;
             let like = self.empty.bind(py).call((sizes,), Some(&options))?;
-            // Its elements are never looked at.
+            // Its elements are never read.
             like.call_method0(intern!(py, "untyped_storage"))?
                 .call_method1(intern!(py, "resize_"), (0,))?;
             PyResult::Ok(like.unbind())
@@ -436,7 +439,7 @@ impl Exchange {
         self.empty_like.bind(py).call1((like,))
     }
 
-    /// The keywords that tensors of this type are made with, always the same.
+    /// Keyword arguments that make tensors of this type, always the same.
     fn options<'py>(&self, py: Python<'py>, element: Element) -> PyResult<Bound<'py, PyDict>> {
         static OPTIONS: [PyOnceLock<Py<PyDict>>; 3] = [const { PyOnceLock::new() }; 3];
         let (number, dtype) = match element {
@@ -500,7 +503,7 @@ impl<'a> Described<'a> {
         }
     }
 
-    /// PyTorch's name for what it is made of, of those that programs know.
+    /// Element type by PyTorch's name, if programs support it.
     fn dtype(&self) -> Option<DType> {
         let dtype = &self.description.dtype;
         match (dtype.code, dtype.bits, dtype.lanes) {
@@ -518,8 +521,8 @@ impl<'a> Described<'a> {
     }
 
     fn numbers(&self, from: *const i64) -> &[i64] {
-        // Not `unsigned_abs` below the test for zero: LLVM 22 joins both, and goes on to believe that the
-        // length is never zero.
+        // Not `unsigned_abs` below the test for zero: LLVM 22 joins both, and goes on to believe
+        // that the length is never zero.
         let rank = usize::try_from(self.description.rank).unwrap_or(0);
         if rank == 0 || from.is_null() {
             return &[];
@@ -534,12 +537,12 @@ impl<'a> Described<'a> {
         self.dtype() == Some(dtype) && self.has_shape(shape)
     }
 
-    /// Its type, if native code knows it, and its sizes.
+    /// Its element type, if programs support it, and its sizes.
     pub(super) fn outline(&self) -> Option<(DType, &[i64])> {
         Some((self.dtype()?, self.numbers(self.description.shape)))
     }
 
-    /// Its type, if native code knows it, its sizes and its strides.
+    /// Its element type, if programs support it, its sizes and its strides.
     pub(crate) fn layout(&self) -> Option<(DType, &[i64], &[i64])> {
         let (dtype, shape) = self.outline()?;
         Some((dtype, shape, self.numbers(self.description.strides)))
@@ -554,7 +557,7 @@ impl<'a> Described<'a> {
                 .all(|(&own, &size)| own == size as i64)
     }
 
-    /// Whether it is so, and its elements lie row by row, where numbers of their type may lie.
+    /// Whether it has this type and these sizes, and is contiguous and aligned.
     fn fits(&self, element: Element, shape: &[usize]) -> bool {
         if self.element() != Some(element) || !self.has_shape(shape) {
             return false;
@@ -564,7 +567,7 @@ impl<'a> Described<'a> {
         self.is_in_rows() && (is_aligned || shape.contains(&0))
     }
 
-    /// Whether its elements lie row by row without gaps.
+    /// Whether it is contiguous.
     pub(super) fn is_in_rows(&self) -> bool {
         let sizes = self.numbers(self.description.shape);
         let strides = self.numbers(self.description.strides);
@@ -577,7 +580,7 @@ impl<'a> Described<'a> {
         len == 0 || in_rows
     }
 
-    /// Where it lies in memory: from its first element to behind its last.
+    /// Range of its memory, from its first element to the end of its last.
     pub(super) fn bytes(&self) -> Range<usize> {
         let start = self.start() as usize;
         let sizes = self.numbers(self.description.shape);
@@ -597,10 +600,10 @@ impl<'a> Described<'a> {
         self.description.data.wrapping_byte_add(offset)
     }
 
-    /// Its elements, if they can be read where they are.
+    /// Its elements, if they can be read in place.
     pub(crate) fn data(&self, element: Element, shape: &[usize]) -> Option<Data<'a>> {
         match self.data_of_any_bytes(element, shape) {
-            // Bytes that were made truth values by another name may be anything.
+            // Bytes that were reinterpreted as truth values may be anything.
             Some(Data::Bool(bytes)) if !are_truth_values(bytes) => None,
             data => data,
         }
@@ -620,9 +623,9 @@ impl<'a> Described<'a> {
                 Element::Bool => Data::Bool(&[]),
             });
         }
-        // SAFETY: `fits` has found `len` elements of this type from `start`, aligned. They live as long
-        // as the tensor, which is borrowed for `'a`. As for any operator of PyTorch, nobody may write
-        // to them or take their memory while the program runs.
+        // SAFETY: `fits` has found `len` elements of this type from `start`, aligned. They live as
+        // long as the tensor, which is borrowed for `'a`. As for any operator of PyTorch, nobody
+        // may write to them or take their memory while the program runs.
         Some(unsafe {
             match element {
                 Element::F32 => Data::F32(std::slice::from_raw_parts(start.cast(), len)),
@@ -633,8 +636,60 @@ impl<'a> Described<'a> {
     }
 }
 
-/// The elements of `all[number]`, to write to, if they lie row by row, and in no memory of the others nor in `elsewhere`,
-/// which is what else a call uses.
+impl Described<'_> {
+    /// Copies the elements of a small tensor in any layout, in row-major order: PyTorch takes
+    /// microseconds for any copy.
+    pub(super) fn gathered(&self, element: Element) -> Option<Elements> {
+        const MOST: i64 = 4096;
+        let sizes = self.numbers(self.description.shape);
+        let strides = self.numbers(self.description.strides);
+        let len: i64 = sizes.iter().product();
+        let start = self.start();
+        let is_aligned = (start as usize).is_multiple_of(element.size_bytes());
+        let is_readable = !start.is_null() && is_aligned && self.element() == Some(element);
+        if !is_readable || !(1..=MOST).contains(&len) || sizes.len() != strides.len() {
+            return None;
+        }
+        // SAFETY: the tensor, which is borrowed, has elements of this type, aligned, at all
+        // multiples of its strides that are within its sizes. Nobody writes to them meanwhile, as
+        // for any operator of PyTorch.
+        Some(unsafe {
+            match element {
+                Element::F32 => Elements::F32(gathered(start.cast(), sizes, strides, len)),
+                Element::I64 => Elements::I64(gathered(start.cast(), sizes, strides, len)),
+                Element::Bool => Elements::flags(gathered(start.cast(), sizes, strides, len)),
+            }
+        })
+    }
+}
+
+/// Copies `len` elements in row-major order.
+///
+/// # Safety
+/// There is an element to read at all multiples of `strides` within `sizes`, with product `len`.
+unsafe fn gathered<T: Copy>(start: *const T, sizes: &[i64], strides: &[i64], len: i64) -> Vec<T> {
+    /// # Safety
+    /// As above.
+    unsafe fn gather<T: Copy>(to: &mut Vec<T>, from: *const T, sizes: &[i64], strides: &[i64]) {
+        let ([size, sizes @ ..], [stride, strides @ ..]) = (sizes, strides) else {
+            // SAFETY: by the contract of this function.
+            to.push(unsafe { from.read() });
+            return;
+        };
+        for number in 0..*size {
+            let from = from.wrapping_offset((number * stride) as isize);
+            // SAFETY: by the contract of this function, for each of these.
+            unsafe { gather(to, from, sizes, strides) };
+        }
+    }
+    let mut to = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
+    // SAFETY: by the contract of this function.
+    unsafe { gather(&mut to, start, sizes, strides) };
+    to
+}
+
+/// The elements of `all[number]`, for writing, if they are contiguous, and overlap neither the
+/// others nor `elsewhere`, the other memory that a call uses.
 pub(super) fn writable<'a>(
     all: &[Described<'a>],
     number: usize,
@@ -646,7 +701,7 @@ pub(super) fn writable<'a>(
     let is_met = |other: &Range<usize>| bytes.start < other.end && other.start < bytes.end;
     let mut others = all.iter().enumerate().filter(|(at, _)| *at != number);
     let is_shared = elsewhere.iter().any(is_met) || others.any(|(_, other)| is_met(&other.bytes()));
-    // Truth values are to be 0 or 1, and numbers to lie as they seem to.
+    // Truth values have to be 0 or 1, and numbers to be stored as their values.
     let len = own.data(element, shape)?.len();
     if len == 0 {
         return Some(match element {
@@ -659,9 +714,9 @@ pub(super) fn writable<'a>(
         return None;
     }
     let start = own.start();
-    // SAFETY: `data` has found `len` elements of this type from `start`, aligned, which live as long as the tensor. No
-    // other tensor of the call lies there. As for any operator of PyTorch, nobody else may use this memory while the
-    // program runs.
+    // SAFETY: `data` has found `len` elements of this type from `start`, aligned, which live as
+    // long as the tensor. No other tensor of the call lies there. As for any operator of PyTorch,
+    // nobody else may use this memory while the program runs.
     Some(unsafe {
         match element {
             Element::F32 => DataMut::F32(std::slice::from_raw_parts_mut(start.cast(), len)),
@@ -681,9 +736,9 @@ impl<'py> Fresh<'py> {
                 Element::Bool => DataMut::Bool(&mut []),
             };
         }
-        // SAFETY: `Exchange::empty` has found `len` elements of this type here, aligned, in a tensor
-        // that nobody else has. PyTorch does not set them; any bits are a number, and truth values are
-        // written before they are read.
+        // SAFETY: `Exchange::empty` has found `len` elements of this type here, aligned, in a
+        // tensor that nobody else has. PyTorch does not set them; any bits are a number, and truth
+        // values are written before they are read.
         unsafe {
             match self.element {
                 Element::F32 => {
@@ -699,7 +754,7 @@ impl<'py> Fresh<'py> {
         }
     }
 
-    /// The tensor, once its elements are set, with elements of another type.
+    /// The tensor, once its elements are set, converted to another element type.
     pub(crate) fn converted(self, dtype: DType) -> PyResult<Bound<'py, PyAny>> {
         let py = self.tensor.py();
         let dtype = TorchValues::get(py)?.dtype(dtype);
@@ -712,7 +767,8 @@ impl<'py> Fresh<'py> {
     }
 }
 
-/// Whether all of `values` are strided tensors of PyTorch itself on the CPU, of types that programs know.
+/// Whether all of `values` are strided tensors of PyTorch's own classes on the CPU, of types that
+/// programs support.
 #[pyfunction]
 pub(super) fn are_native(values: &Bound<'_, PyTuple>) -> PyResult<bool> {
     Ok(match Exchange::get(values.py())? {

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// The versions of PyTorch whose functions and structures are known.
+/// Prefix of the versions of PyTorch whose functions and structures are known.
 const KNOWN: &str = "2.15.";
 
 /// A library of the installed PyTorch.

@@ -1,4 +1,4 @@
-//! What a program was made for: weights and modules, and how to see that they are still so.
+//! State that a program was compiled for, weights and modules, and checks that it is unchanged.
 
 use corsac_engine::{Data, Element};
 use pyo3::PyTraverseError;
@@ -15,7 +15,7 @@ use crate::capture::Stamped;
 /// A dictionary, and a name in it.
 type Place = (Py<PyDict>, Py<PyString>);
 
-/// A name in a dictionary, and when the dictionary was looked at.
+/// A name in a dictionary, with the version of the dictionary.
 struct StampedPlace {
     store: Stamped,
     name: Py<PyString>,
@@ -29,56 +29,56 @@ impl StampedPlace {
         }
     }
 
-    /// Whether the dictionary has this under the name, None for None.
+    /// Whether the dictionary has `own` under the name, None for None.
     fn has(&self, py: Python<'_>, own: Option<&Py<PyAny>>) -> PyResult<bool> {
         self.store
             .is_current(py, |store| is_same(store, &self.name, own))
     }
 }
 
-/// A parameter, buffer or constant: the place that it is in (none if it is in no module), itself, how
-/// often it was written to, where its elements lie.
+/// A parameter, buffer or constant: its place (none if it is in no module), the tensor, its number
+/// of writes, the layout of its elements.
 struct WatchedTensor {
     place: Option<StampedPlace>,
     tensor: Option<Py<PyAny>>,
-    /// Another tensor with its elements, so that no others can lie in their place. Not in training.
+    /// Another tensor with its elements, so that no others can take their address. Not in training.
     elements: Option<Py<PyAny>>,
-    /// None where it does not count: in inference mode.
+    /// None where writes are not counted: in inference mode.
     version: Option<i64>,
-    /// As [`Exchange::layout`] says it; in training as [`Exchange::form`] does.
+    /// Result of [`Exchange::layout`]; in training, of [`Exchange::form`].
     layout: Option<u64>,
-    /// Whether it wants a gradient, where that matters: in training.
+    /// Whether it requires a gradient, where that matters: in training.
     requires_grad: bool,
-    /// All of it, where that can be seen. Not in training.
+    /// Its full state, where structures are known. Not in training.
     seen: Option<Seen>,
 }
 
-/// A module: the dictionary that it is in (none for the model itself), its name, itself, its mode.
+/// A module: its place (none for the model itself), the module, its mode.
 struct WatchedModule {
     place: Option<StampedPlace>,
     module: Option<Py<PyAny>>,
     attributes: Option<Stamped>,
-    /// The dictionaries of hooks among the attributes; None where something else is there.
+    /// The dictionaries of hooks among the attributes; None if one is of another type.
     hooks: Option<Vec<Py<PyDict>>>,
     mode: Mode,
 }
 
-/// Whether a module trains, and whether it has hooks.
+/// Training mode of a module, and whether it has hooks.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Mode {
     training: bool,
     hooked: bool,
 }
 
-/// The most bytes of tensors made in inference mode that are compared in each call.
+/// Most bytes of tensors made in inference mode whose contents are compared in each call.
 const MOST_COMPARED: usize = 4 << 20;
 
-/// A tensor that is written to without counting it, as batch norms do with their statistics, and what it held. Those that
-/// were made in inference mode count nothing.
+/// A tensor that is written to without being counted, as batch norms do with their statistics, and
+/// its contents. Writes to tensors made in inference mode are not counted either.
 struct WatchedContent {
     tensor: Py<PyAny>,
     shape: Vec<usize>,
-    /// None where its elements do not lie row by row in memory that is known.
+    /// Bits of its elements; None if they are not contiguous in memory that is known.
     content: Option<Vec<u32>>,
 }
 
@@ -100,7 +100,8 @@ impl WatchedContent {
         })
     }
 
-    /// Whether it holds what it did. It is a constant of the program, too, which has found it to be the same tensor.
+    /// Whether its contents are unchanged. It is a constant of the program, too, which has checked
+    /// that it is the same tensor.
     fn is_current(&self, py: Python<'_>, exchange: Option<&Exchange>) -> bool {
         let tensor = self.tensor.bind(py);
         let described = exchange
@@ -114,7 +115,7 @@ impl WatchedContent {
     }
 }
 
-/// Whether numbers have these bits, many at a time.
+/// Whether numbers have these bits, compared many at a time.
 fn has_bits(now: &[f32], then: &[u32]) -> bool {
     const STEP: usize = 64;
     let differ = |(now, then): (&f32, &u32)| now.to_bits() ^ then;
@@ -125,36 +126,37 @@ fn has_bits(now: &[f32], then: &[u32]) -> bool {
         })
 }
 
-/// What programs are for.
+/// Use of programs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// Results: what tensors hold is in the programs.
+    /// Results: contents of tensors are compiled into the programs.
     Inference,
-    /// Gradients too: programs take tensors anew each time, which change from step to step.
+    /// Gradients too: programs take tensors, which change from step to step, anew each time.
     Training,
 }
 
-/// The state of a model that programs were compiled for: its tensors, with how often they were written
-/// to, and its modules, with whether they train and have hooks.
+/// State of a model that programs were compiled for: its tensors, with their numbers of writes, and
+/// its modules, with their training modes and hooks.
 ///
-/// It never changes, so that any code of Python may run while one looks: a model's own `_version` or
-/// truth value, another thread's call. A cycle of references through it goes through the dictionaries
-/// and modules that it holds, where the collector can break it.
+/// It never changes, so that any code of Python may run during a check: a model's own `_version` or
+/// truth value, another thread's call. A cycle of references through it goes through the
+/// dictionaries and modules that it holds, where the garbage collector can break it.
 #[pyclass(name = "Watch", module = "corsac._core", frozen)]
 pub(crate) struct PyWatch {
     tensors: Vec<WatchedTensor>,
     modules: Vec<WatchedModule>,
     contents: Vec<WatchedContent>,
-    /// Whether it can be seen that tensors are written to: not of large ones made in inference mode.
+    /// Whether all writes to tensors can be detected: not those to large ones made in inference
+    /// mode.
     #[pyo3(get)]
     pub(super) counts_writes: bool,
-    /// Whether a module has hooks; in training those of the way back, too.
+    /// Whether a module has hooks; in training, backward hooks count, too.
     #[pyo3(get)]
     has_hooks: bool,
     purpose: Purpose,
 }
 
-/// The names of hooks that matter.
+/// Names of the hooks that matter.
 fn hooks(py: Python<'_>, purpose: Purpose) -> SmallVec<[&Bound<'_, PyString>; 4]> {
     let names = [
         intern!(py, "_forward_hooks"),
@@ -190,12 +192,12 @@ fn mode(attributes: &Bound<'_, PyDict>, purpose: Purpose) -> PyResult<Mode> {
     Ok(Mode { training, hooked })
 }
 
-/// The dictionaries of hooks, if all of them are there.
+/// The dictionaries of hooks; None if one is of another type.
 fn hooks_of(attributes: &Bound<'_, PyDict>, purpose: Purpose) -> PyResult<Option<Vec<Py<PyDict>>>> {
     let py = attributes.py();
     let training = attributes.get_item(intern!(py, "training"))?;
     if training.is_some_and(|own| !own.is_exact_instance_of::<PyBool>()) {
-        // Its truth value may change while it is the same.
+        // Its truth value may change while the object stays the same.
         return Ok(None);
     }
     let mut found = Vec::new();
@@ -238,7 +240,7 @@ fn requires_grad(tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// How often a tensor was written to; None for those made in inference mode.
+/// Number of writes to a tensor; None if it was made in inference mode.
 fn version(tensor: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     let py = tensor.py();
     let inference = tensor.call_method0(intern!(py, "is_inference"))?;
@@ -249,7 +251,7 @@ fn version(tensor: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
 }
 
 impl WatchedTensor {
-    /// Takes note of `tensor`, which may be None, in its place.
+    /// Records the state of `tensor`, which may be None, in its place.
     fn new(
         place: Option<Place>,
         tensor: Bound<'_, PyAny>,
@@ -300,12 +302,12 @@ impl WatchedTensor {
         })
     }
 
-    /// Whether it counts how often it is written to.
+    /// Whether writes to it are counted.
     fn counts_writes(&self) -> bool {
         self.tensor.is_none() || self.version.is_some()
     }
 
-    /// The tensor, if it does not count how often it is written to.
+    /// The tensor, if writes to it are not counted.
     fn uncounted<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         let tensor = self.tensor.as_ref().filter(|_| self.version.is_none())?;
         Some(tensor.bind(py).clone())
@@ -357,7 +359,7 @@ impl WatchedTensor {
 }
 
 impl WatchedModule {
-    /// Takes note of a module, which may be None, in its place.
+    /// Records the state of a module, which may be None, in its place.
     fn new(place: Option<Place>, module: Bound<'_, PyAny>, purpose: Purpose) -> PyResult<Self> {
         let py = module.py();
         let place = place.map(|own| StampedPlace::new(py, own));
@@ -392,7 +394,7 @@ impl WatchedModule {
         if let Some(hooks) = &self.hooks
             && attributes.is_unchanged(py)
         {
-            // Whether it trains, and which dictionaries its hooks are in, is as it was.
+            // Its training mode, and the dictionaries of its hooks, are unchanged.
             let hooked = hooks.iter().any(|own| !own.bind(py).is_empty());
             return Ok(hooked == self.mode.hooked);
         }
@@ -400,7 +402,7 @@ impl WatchedModule {
     }
 }
 
-/// What tensors hold that do not count how often they are written to; None if that is too much, or not known.
+/// Contents of tensors whose writes are not counted; None if they are too large, or unknown.
 fn compared<'py>(
     uncounted: impl Iterator<Item = Bound<'py, PyAny>>,
     exchange: Option<&Exchange>,
@@ -423,10 +425,11 @@ fn compared<'py>(
 
 #[pymethods]
 impl PyWatch {
-    /// Takes note of `root`, a module, and all that is in it; and of other tensors: `constants` has for each the
-    /// dictionary and the name that it is found by, or None, and itself. With `trains` tensors may be written to, and have to keep their sizes,
-    /// types, strides and whether they want gradients. `contents` are tensors of which elements are compared;
-    /// `rewritten` those that may be written to, and only have to be in their places.
+    /// Record the state of `root`, a module, and all that is in it; and of other tensors:
+    /// `constants` has for each its place, a dictionary and a name, or None, and the tensor. With
+    /// `trains`, tensors may be written to, but have to keep their sizes, types, strides and
+    /// `requires_grad`. `contents` are tensors whose elements are compared; `rewritten` those that
+    /// may be written to, and only have to stay in their places.
     #[new]
     #[pyo3(signature = (root, constants = Vec::new(), *, trains = false, contents = Vec::new(), rewritten = Vec::new()))]
     fn new(
@@ -451,7 +454,7 @@ impl PyWatch {
             let module = module?;
             let parameters = module.getattr(intern!(py, "_parameters"))?;
             if !parameters.is_instance_of::<PyDict>() {
-                // A module of TorchScript, whose parts are those of C++: PyTorch runs what calls it.
+                // A module of TorchScript, whose parts are in C++: PyTorch runs its callers.
                 continue;
             }
             for store in [intern!(py, "_parameters"), intern!(py, "_buffers")] {
@@ -505,7 +508,7 @@ impl PyWatch {
         })
     }
 
-    /// Whether everything is still as it was.
+    /// Whether all of this state is unchanged.
     pub(super) fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
         let exchange = Exchange::get(py)?;
         for tensor in &self.tensors {
@@ -526,13 +529,13 @@ impl PyWatch {
         Ok(true)
     }
 
-    /// How many tensors are looked at.
+    /// Number of tensors that are watched.
     #[getter]
     fn count(&self) -> usize {
         self.tensors.len()
     }
 
-    /// The first tensor, or module, that is not as it was, and what has become of it; None if all are.
+    /// The first tensor or module that has changed, and its change; None if none has.
     fn failure<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, &'static str)>> {
         let exchange = Exchange::get(py)?;
         let bound = |own: &Option<Py<PyAny>>| match own {
@@ -569,7 +572,7 @@ impl PyWatch {
         Ok(None)
     }
 
-    /// The tensors that were written to and are in their places, of the same sizes and types.
+    /// The tensors that were written to, and have kept their places, sizes and types.
     fn written<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let exchange = Exchange::get(py)?;
         let mut found = Vec::new();
@@ -588,7 +591,7 @@ impl PyWatch {
         Ok(found)
     }
 
-    /// Whether all tensors are still in their places, whatever has become of them.
+    /// Whether all tensors are still in their places, whatever their changes.
     fn has_same_tensors(&self, py: Python<'_>) -> PyResult<bool> {
         for tensor in &self.tensors {
             if !tensor.is_there(py)? {
@@ -598,7 +601,7 @@ impl PyWatch {
         Ok(true)
     }
 
-    /// Whether a tensor wants a gradient.
+    /// Whether a tensor requires a gradient.
     pub(super) fn requires_grad(&self, py: Python<'_>) -> PyResult<bool> {
         for tensor in self.tensors.iter().filter_map(|own| own.tensor.as_ref()) {
             if requires_grad(tensor.bind(py))? {

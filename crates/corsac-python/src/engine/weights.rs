@@ -1,4 +1,4 @@
-//! Weights of a model, read from tensors when they are asked for.
+//! Weights of a model, read from tensors on demand.
 
 use std::borrow::Cow;
 use std::sync::Mutex;
@@ -11,8 +11,8 @@ use pyo3::prelude::*;
 use super::tensors::Exchange;
 use crate::runtime::TorchValues;
 
-/// Weights that are read where they lie, or else from tensors one by one: a model is not in memory
-/// twice.
+/// Weights that are borrowed in place, or else read from tensors one by one: a model is not in
+/// memory twice.
 pub(super) struct Loaded<'a> {
     tensors: &'a [Py<PyAny>],
     elements: Vec<Option<Element>>,
@@ -48,12 +48,12 @@ impl<'a> Loaded<'a> {
         Ok(weights)
     }
 
-    /// Whether a weight is read where it lies.
+    /// Whether a weight is borrowed.
     pub(super) fn is_lent(&self, number: usize) -> bool {
         matches!(self.lent.get(number), Some(Some(_)))
     }
 
-    /// What went wrong when a weight was read.
+    /// The error that was raised when a weight was read.
     pub(super) fn error(self) -> Option<PyErr> {
         self.error.into_inner().ok().flatten()
     }
@@ -98,7 +98,7 @@ impl Weights for Loaded<'_> {
     }
 }
 
-/// The elements of a tensor, row by row.
+/// The elements of a tensor, in row-major order.
 pub(super) fn elements(tensor: &Bound<'_, PyAny>, element: Element) -> PyResult<Elements> {
     let py = tensor.py();
     let dtype = match element {
@@ -115,11 +115,11 @@ pub(super) fn elements(tensor: &Bound<'_, PyAny>, element: Element) -> PyResult<
     let start: usize = array.call_method0(intern!(py, "data_ptr"))?.extract()?;
     let array = match start.is_multiple_of(element.size_bytes()) {
         true => array,
-        // Elements of bytes that somebody read from anywhere, which a buffer cannot show.
+        // A view of bytes may be unaligned, which a buffer does not support.
         false => array.call_method0(intern!(py, "clone"))?,
     };
     let array = array
-        // A number has a buffer without a shape.
+        // A scalar has a buffer without a shape.
         .call_method1(intern!(py, "view"), (-1,))?
         .call_method0(intern!(py, "numpy"))?;
     Ok(match element {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use corsac_ir::{Graph, NodeId};
 
-/// How often a graph may have changed, for those who do not borrow it: to borrow costs two locked
+/// Number of changes of a graph, for readers that do not borrow it: a borrow costs two locked
 /// instructions, most of the time that a step from node to node takes.
 #[derive(Clone, Default)]
 pub(crate) struct Changes(Arc<AtomicU64>);
@@ -18,7 +18,7 @@ impl Changes {
     }
 }
 
-/// A graph that can be changed through [`Counted::change`] alone.
+/// A graph that can only be changed through [`Counted::change`].
 #[derive(Default)]
 pub(super) struct Counted {
     graph: Graph,
@@ -26,10 +26,10 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// The graph, to change it.
+    /// The graph, for a change.
     #[inline]
     pub(super) fn change(&mut self) -> &mut Graph {
-        // Nobody else writes: a load and a store do.
+        // There is no other writer: a load and a store suffice.
         let count = self.changes.count() + 1;
         self.changes.0.store(count, Ordering::Relaxed);
         &mut self.graph

@@ -14,7 +14,7 @@ use crate::packages::ours;
 use crate::value::Writer;
 
 impl PyGraph {
-    /// Attaches the Python objects behind what `translation` added to this graph.
+    /// Attaches the Python objects behind the entries that `translation` added to this graph.
     pub(crate) fn adopt(
         graph: &Bound<'_, Self>,
         from: &Self,
@@ -36,7 +36,7 @@ impl PyGraph {
         Ok(())
     }
 
-    /// A translation from `from` to `graph` that knows the Python objects both have.
+    /// A translation from `from` to `graph` that knows the Python objects of both.
     pub(crate) fn translation(&self, from: &Self) -> Translation {
         let mut translation = Translation::new();
         for (id, object) in from.host.externals() {
@@ -53,7 +53,7 @@ impl PyGraph {
         translation
     }
 
-    /// [`PyGraph::translation`] for no more than what `origin` speaks of.
+    /// [`PyGraph::translation`] for the objects of `origin` only.
     fn origin_translation(&self, py: Python<'_>, from: &Self, origin: Origin) -> Translation {
         let mut translation = Translation::new();
         let mut know = |id: ExternalId| {
@@ -71,7 +71,7 @@ impl PyGraph {
         translation
     }
 
-    /// Copies metadata that was looked at or set to the copies of nodes.
+    /// Copies metadata that was accessed or set to the copies of nodes.
     fn copy_metas(
         graph: &Bound<'_, Self>,
         from: &Bound<'_, Self>,
@@ -93,8 +93,8 @@ impl PyGraph {
 
 #[pymethods]
 impl PyGraph {
-    /// Copies a node of another graph (or this one) to the insertion point.
-    /// `arg_transform(node)` says what becomes of the nodes in its arguments.
+    /// Copies a node of another graph (or this one) to the insertion point. `arg_transform(node)`
+    /// returns the replacement of each node in its arguments.
     #[pyo3(signature = (node, arg_transform = None))]
     fn node_copy<'py>(
         slf: &Bound<'py, Self>,
@@ -168,9 +168,9 @@ impl PyGraph {
         Ok(copy)
     }
 
-    /// Copies all nodes of `g` up to its output node to the insertion point. `val_map` says what
-    /// some nodes of `g` are already, and afterwards what all of them are. Answers what the
-    /// output of `g` is in this graph; with `return_output_node`, also the output node of `g`.
+    /// Copies all nodes of `g` up to its output node to the insertion point. `val_map` has the
+    /// values of some nodes of `g` in this graph, and afterwards those of all. Returns the value of
+    /// the output of `g` in this graph; with `return_output_node`, also the output node of `g`.
     #[pyo3(signature = (g, val_map, return_output_node = false))]
     fn graph_copy<'py>(
         slf: &Bound<'py, Self>,
@@ -187,7 +187,7 @@ impl PyGraph {
         }
         let mut map = SecondaryMap::new();
         for (key, value) in val_map.iter() {
-            // Other entries, such as those of a deepcopy memo, are none of ours.
+            // Other entries, such as those of a deepcopy memo, do not belong to `g`.
             let Ok(key) = key.cast::<PyNode>() else {
                 continue;
             };
@@ -235,7 +235,7 @@ impl PyGraph {
         Ok(value.unbind())
     }
 
-    /// [`PyGraph::graph_copy`] where some node of `g` stands for a value that is no node.
+    /// [`PyGraph::graph_copy`] where the value of some node of `g` is no node.
     fn copy_with_values<'py>(
         slf: &Bound<'py, Self>,
         g: &Bound<'py, Self>,

@@ -68,8 +68,8 @@ impl PyGraph {
         Ok(handle)
     }
 
-    /// Creates a node from what is in the graph's terms already, says where it comes from, and
-    /// calls the create hooks.
+    /// Creates a node from a spec in the graph's terms, sets its origin, and calls the create
+    /// hooks.
     pub(crate) fn insert(
         graph: &Bound<'_, Self>,
         spec: NodeSpec,
@@ -103,7 +103,7 @@ impl PyGraph {
     /// Creates a node at the insertion point.
     ///
     /// `op` is one of the six opcodes, `target` a function for call_function and otherwise a
-    /// string, `args` a tuple, `kwargs` a dictionary. `name` is a wish for the name of the value,
+    /// string, `args` a tuple, `kwargs` a dictionary. `name` is the preferred name of the value,
     /// `type_expr` a type annotation.
     #[pyo3(signature = (op, target, args = None, kwargs = None, name = None, type_expr = None))]
     fn create_node<'py>(
@@ -127,7 +127,7 @@ impl PyGraph {
         )
     }
 
-    /// An input of the program, called `name`. `*name` and `**name` take what is left over.
+    /// An input of the program, called `name`. `*name` and `**name` take the remaining arguments.
     #[pyo3(signature = (name, type_expr = None, default_value = DefaultValue::Missing))]
     fn placeholder<'py>(
         slf: &Bound<'py, Self>,

@@ -1,4 +1,4 @@
-//! `node.meta`, made when somebody looks.
+//! `node.meta`, created on first access.
 
 use corsac_ir::NodeId;
 use pyo3::intern;
@@ -11,7 +11,7 @@ use super::PyGraph;
 const OF_VALUE: [&str; 3] = ["tensor_meta", "val", "example_value"];
 
 impl PyGraph {
-    /// The metadata of a node, made when first asked for.
+    /// The metadata of a node, created on first access.
     pub(crate) fn meta(graph: &Bound<'_, Self>, id: NodeId) -> PyResult<Py<PyAny>> {
         let py = graph.py();
         let meta = {
@@ -51,7 +51,7 @@ impl PyGraph {
         Ok(())
     }
 
-    /// Gives new nodes shallow copies of the metadata of those that they are in the place of.
+    /// Gives new nodes shallow copies of the metadata of the nodes that they replace.
     pub(crate) fn inherit_metas(
         graph: &Bound<'_, Self>,
         pairs: &[(NodeId, NodeId)],
@@ -68,8 +68,8 @@ impl PyGraph {
         Ok(())
     }
 
-    /// Gives a new node on the way to a value the metadata of the node that had the value, without
-    /// what describes the value itself.
+    /// Gives a new node for an intermediate value the metadata of the node that had the value,
+    /// without the keys that describe the value itself.
     pub(crate) fn inherit_meta_but_value(
         graph: &Bound<'_, Self>,
         new: NodeId,
@@ -79,7 +79,7 @@ impl PyGraph {
         Self::forget_value(graph, new)
     }
 
-    /// Adds a shallow copy of `meta` to what a node has of metadata.
+    /// Adds a shallow copy of `meta` to the metadata of a node.
     pub(crate) fn add_meta(
         graph: &Bound<'_, Self>,
         id: NodeId,
@@ -93,7 +93,7 @@ impl PyGraph {
         }
     }
 
-    /// Takes what describes the value of a node out of its metadata.
+    /// Removes the keys that describe a node's value from its metadata.
     pub(crate) fn forget_value(graph: &Bound<'_, Self>, node: NodeId) -> PyResult<()> {
         let meta = {
             let borrowed = graph.try_borrow()?;

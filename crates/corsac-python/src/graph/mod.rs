@@ -30,13 +30,13 @@ pub(crate) use create::name_target;
 use target::Pending;
 
 /// A program: nodes in order. The Python class `corsac.fx.Graph` derives from this one and adds
-/// what concerns code generation.
+/// code generation.
 #[pyclass(name = "Graph", module = "corsac._core", subclass, weakref)]
 #[derive(Default)]
 pub(crate) struct PyGraph {
     ir: Counted,
     host: Host,
-    /// Grows with every change of an existing node: what handles have cached is then stale.
+    /// Grows with every change of an existing node, which makes the caches of handles stale.
     version: u64,
     owning_module: Option<Py<PyAny>>,
     pending: FxHashMap<NodeId, Pending>,
@@ -47,8 +47,8 @@ impl PyGraph {
         &self.ir
     }
 
-    /// The graph, to change anything but opcodes and targets, which is for [`PyGraph::edit`]. What
-    /// handles remember of arguments is stale from now on.
+    /// The graph, for changes of anything but opcodes and targets, which need [`PyGraph::edit`].
+    /// Arguments that handles have cached are stale from now on.
     pub(crate) fn ir_mut(&mut self) -> &mut Graph {
         self.version += 1;
         self.ir.change()
@@ -62,24 +62,24 @@ impl PyGraph {
         &mut self.host
     }
 
-    /// Both halves at once, to add to the graph without changing what is there.
+    /// Both halves at once, for additions that change nothing that exists.
     pub(crate) fn parts_to_extend(&mut self) -> (&mut Graph, &mut Host) {
         (self.ir.change(), &mut self.host)
     }
 
-    /// Both halves at once. As [`PyGraph::ir_mut`].
+    /// Both halves at once, as [`PyGraph::ir_mut`].
     pub(crate) fn parts_mut(&mut self) -> (&mut Graph, &mut Host) {
         self.version += 1;
         (self.ir.change(), &mut self.host)
     }
 
-    /// Forgets what Python knows of an erased node. What is answered is to be dropped when nothing
-    /// is borrowed.
+    /// Forgets the Python objects of an erased node. The result has to be dropped when nothing is
+    /// borrowed.
     pub(crate) fn forget_erased(&mut self, py: Python<'_>, id: NodeId) -> impl Sized + use<> {
         (self.host.release_handle(py, id), self.pending.remove(&id))
     }
 
-    /// A view of how often the graph has changed.
+    /// A view of the number of changes of the graph.
     pub(crate) fn changes(&self) -> &Changes {
         self.ir.changes()
     }
@@ -88,7 +88,7 @@ impl PyGraph {
         self.version
     }
 
-    /// Makes Python values of this graph's arguments.
+    /// A converter of this graph's arguments to Python values.
     pub(crate) fn writer<'a, 'py>(&'a self, owner: &'a Bound<'py, Self>) -> Writer<'a, 'py> {
         Writer {
             graph: owner,
@@ -98,7 +98,7 @@ impl PyGraph {
         }
     }
 
-    /// Runs `change` with a reader of Python values, the graph being borrowed meanwhile.
+    /// Runs `change` with a reader of Python values, while the graph is borrowed.
     pub(crate) fn change<'py, T>(
         graph: &Bound<'py, Self>,
         change: impl FnOnce(&mut Reader<'_, 'py>) -> PyResult<T>,
@@ -134,7 +134,7 @@ impl PyGraph {
         Ok((!hooks.is_empty()).then_some(hooks))
     }
 
-    /// Lets go of what is kept for those of `ids` that have been erased. Handles live as long as
+    /// Releases the objects kept for those of `ids` that have been erased. Handles live as long as
     /// somebody else holds them.
     pub(crate) fn release_erased(
         graph: &Bound<'_, Self>,
@@ -152,7 +152,7 @@ impl PyGraph {
         Ok(())
     }
 
-    /// The node of this graph that `node` is.
+    /// Id of `node`, which has to be a node of this graph.
     pub(crate) fn own(graph: &Bound<'_, Self>, node: &Bound<'_, PyNode>) -> PyResult<NodeId> {
         let handle = node.get();
         if !handle.graph_is(graph) {
@@ -213,13 +213,13 @@ impl PyGraph {
         PyNode::handle(slf, &slf.try_borrow()?.host, NodeId::ROOT)
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     #[getter]
     fn _len(&self) -> usize {
         self.ir.len()
     }
 
-    /// Takes a node without users out of the graph.
+    /// Removes a node without users from the graph.
     pub(crate) fn erase_node(slf: &Bound<'_, Self>, to_erase: &Bound<'_, PyNode>) -> PyResult<()> {
         let py = slf.py();
         let id = Self::own(slf, to_erase).map_err(|_| {
@@ -258,8 +258,8 @@ impl PyGraph {
         Ok(())
     }
 
-    /// Nodes created from now on come before `n`; before everything for None. As a context
-    /// manager, until the end of the `with` block.
+    /// Sets the insertion point before `n`; before everything for None. As a context manager, until
+    /// the end of the `with` block.
     #[pyo3(signature = (n = None))]
     fn inserting_before(
         slf: &Bound<'_, Self>,
@@ -274,8 +274,8 @@ impl PyGraph {
         )
     }
 
-    /// Nodes created from now on come right after `n`; after everything for None. As a context
-    /// manager, until the end of the `with` block.
+    /// Sets the insertion point right after `n`; after everything for None. As a context manager,
+    /// until the end of the `with` block.
     #[pyo3(signature = (n = None))]
     fn inserting_after(
         slf: &Bound<'_, Self>,
@@ -291,7 +291,7 @@ impl PyGraph {
     }
 
     /// The nodes with this opcode, and this target where one is given, in time proportional to
-    /// the answer. With `sort`, in graph order.
+    /// their number. With `sort`, in graph order.
     #[pyo3(signature = (*, op, target = None, sort = true))]
     fn find_nodes<'py>(
         slf: &Bound<'py, Self>,
@@ -299,7 +299,7 @@ impl PyGraph {
         target: Option<&Bound<'py, PyAny>>,
         sort: bool,
     ) -> PyResult<Bound<'py, PyList>> {
-        // Graph order is an order, so it does where none is asked for.
+        // Graph order is an order, so it also serves where none is asked for.
         let _ = sort;
         let Ok(op) = op.parse::<Op>() else {
             return Ok(PyList::empty(slf.py()));
@@ -385,12 +385,12 @@ impl PyGraph {
     }
 }
 
-/// A message as the warnings module takes it.
+/// Converts a message for the warnings module.
 fn warning_text(message: String) -> std::ffi::CString {
     std::ffi::CString::new(message.replace('\0', " ")).unwrap_or_default()
 }
 
-/// Users as Python shows a dictionary of them.
+/// Names of users, as Python prints a dictionary of them.
 fn shown_users(names: &[&str]) -> String {
     let entries: Vec<_> = names.iter().map(|name| format!("{name}: None")).collect();
     format!("{{{}}}", entries.join(", "))

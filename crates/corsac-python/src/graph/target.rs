@@ -12,8 +12,8 @@ use crate::error::graph_error;
 use crate::node::PyNode;
 use crate::runtime::op_name;
 
-/// Halves of a change of opcode and target that people make in two assignments, one after the
-/// other. The node keeps both as they were until the two halves fit.
+/// Halves of a change of opcode and target that users make in two assignments, one after the other.
+/// The node keeps its old opcode and target until the two halves fit.
 #[derive(Default)]
 pub(super) struct Pending {
     pub(super) op: Option<Op>,
@@ -21,7 +21,7 @@ pub(super) struct Pending {
 }
 
 impl PyGraph {
-    /// The function that `callable` is in this graph, entered if it is new.
+    /// The function for `callable` in this graph, added if it is new.
     pub(crate) fn function(
         graph: &Bound<'_, Self>,
         callable: &Bound<'_, PyAny>,
@@ -49,7 +49,7 @@ impl PyGraph {
         })
     }
 
-    /// What a node calls or names, as Python sees it.
+    /// The target of a node, as Python sees it.
     pub(crate) fn target_object(&self, py: Python<'_>, id: NodeId) -> PyResult<Py<PyAny>> {
         if let Some(target) = self.pending.get(&id).and_then(|p| p.target.as_ref()) {
             return Ok(target.clone_ref(py));
@@ -77,12 +77,12 @@ impl PyGraph {
         op_name(py, self.pending_op(id).unwrap_or(self.ir.node(id).op()))
     }
 
-    /// Changes the graph, and shows Python the opcodes and targets that are others afterwards, also
-    /// where `change` fails half way.
+    /// Changes the graph, and updates the opcodes and targets that Python sees, also where `change`
+    /// fails half way.
     ///
     /// # Errors
-    /// Those of `change`, and if a node waits for the second half of a change of opcode and target: what
-    /// it does is not known.
+    /// Those of `change`, and an error if a node waits for the second half of a change of opcode
+    /// and target: its meaning is unknown.
     pub(crate) fn edit<T>(
         graph: &Bound<'_, Self>,
         change: impl FnOnce(&mut Graph) -> PyResult<T>,
@@ -108,7 +108,7 @@ impl PyGraph {
         answer
     }
 
-    /// What is wrong where a node waits for the second half of a change of opcode and target.
+    /// The error message if a node waits for the second half of a change of opcode and target.
     pub(crate) fn unsettled(&self) -> Option<String> {
         let nodes = self.pending.keys().copied();
         let first = nodes.filter(|&id| self.ir.contains(id)).min()?;
@@ -119,7 +119,7 @@ impl PyGraph {
         ))
     }
 
-    /// Whether the node waits for the second half of a change of opcode and target.
+    /// The new opcode of a node that waits for the second half of a change of opcode and target.
     pub(crate) fn pending_op(&self, id: NodeId) -> Option<Op> {
         self.pending.get(&id).and_then(|p| p.op)
     }

@@ -8,8 +8,8 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 
 use super::proxy::{PyProxy, call_method};
 
-/// An attribute of a proxy. Calling it records a call of a method; any other use records that the
-/// attribute is read.
+/// An attribute of a proxy. Calling it records a call of a method; any other use records a read of
+/// the attribute.
 #[pyclass(name = "Attribute", module = "corsac.fx.proxy", extends = PyProxy, subclass, weakref)]
 pub(crate) struct PyAttribute {
     root: Option<Py<PyAny>>,
@@ -24,7 +24,8 @@ impl PyAttribute {
         }
     }
 
-    /// Sets a field. What was in it goes when nothing is borrowed any more: that may run any code.
+    /// Sets a field. The old value is dropped when nothing is borrowed any more: that may run any
+    /// code.
     fn replace<T>(
         slf: &Bound<'_, Self>,
         field: impl FnOnce(&mut Self) -> &mut Option<T>,

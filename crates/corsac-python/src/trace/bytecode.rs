@@ -1,4 +1,4 @@
-//! What the calling instruction is going to do with a value.
+//! Use that the calling instruction makes of a value.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -10,7 +10,7 @@ struct Opcodes {
     unpack_sequence: Option<u8>,
     extended_arg: Option<u8>,
     load_assertion_error: Option<u8>,
-    /// Conditional jumps taken when the value is true: what `assert` is compiled to.
+    /// Conditional jumps taken when the value is true, as `assert` is compiled.
     jumps_if_true: Vec<u8>,
     /// Instructions without effect on the value, between the test and what follows.
     fillers: Vec<u8>,
@@ -44,7 +44,7 @@ impl Opcodes {
     }
 }
 
-/// The instructions of the innermost Python frame, and where it is in them.
+/// The instructions of the innermost Python frame, and the current offset in them.
 struct Calling<'py> {
     code: Bound<'py, PyBytes>,
     at: usize,
@@ -69,7 +69,7 @@ impl<'py> Calling<'py> {
     }
 }
 
-/// Into how many names the calling instruction unpacks the value, if it does.
+/// Number of names that the calling instruction unpacks the value into, if it does.
 pub(super) fn unpacked_into(py: Python<'_>) -> PyResult<Option<usize>> {
     let opcodes = Opcodes::get(py)?;
     let Some(calling) = Calling::frame(py)? else {

@@ -1,8 +1,9 @@
-//! What is replaced in the process while at least one trace is active, and how it is put back.
+//! Replacements in the process while at least one trace is active, and their removal.
 //!
-//! The code of two functions, `Module.__call__` and `Module.__getattr__`, and the functions that
-//! are registered with `wrap` or that a tracer wraps, in the name spaces that hold them. Whatever
-//! is replaced looks for a trace of the calling thread, so it does not matter who replaced it.
+//! Replaced are the code of two functions, `Module.__call__` and `Module.__getattr__`, and the
+//! functions that are registered with `wrap` or that a tracer wraps, in the name spaces that hold
+//! them. Each replacement looks for a trace of the calling thread, so it does not matter which
+//! thread installed it.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -17,7 +18,7 @@ use super::modules::{TorchClasses, attributes};
 use super::tracer::{self, PyTracer};
 use super::wrapped::PyWrappedFunction;
 
-/// A function, and the code it has while traces are active.
+/// A function, and its code while traces are active.
 struct Entrance {
     function: Py<PyAny>,
     entering: Py<PyAny>,
@@ -32,7 +33,7 @@ impl Entrance {
     }
 }
 
-/// What is replaced, as the Python half of the package prepares it.
+/// Objects for the replacements, prepared by the Python half of the package.
 struct Replaced {
     entrances: [Entrance; 2],
     original_call: Py<PyAny>,
@@ -53,8 +54,8 @@ impl Replaced {
     }
 }
 
-/// Says what is to be replaced: functions with the code that enters here, functions with the
-/// original code, and the registries of wrapped functions and methods.
+/// Registers the objects for the replacements: functions with the code that enters here, functions
+/// with the original code, and the registries of wrapped functions and methods.
 #[pyfunction]
 pub(super) fn register_interception(
     py: Python<'_>,
@@ -105,7 +106,7 @@ impl Patch {
         }
     }
 
-    /// Puts the original back, unless somebody has put something else there meanwhile.
+    /// Restores the original, unless something else was put there meanwhile.
     fn undo(&self, py: Python<'_>) -> PyResult<()> {
         let name = self.name.bind(py);
         match &self.place {
@@ -135,10 +136,10 @@ impl Patch {
     }
 }
 
-/// The active traces, and what was replaced for them.
+/// The active traces, and their replacements.
 ///
-/// The lock is held while something is replaced or put back, so that no thread sees half of it.
-/// No code of the user's runs meanwhile.
+/// The lock is held during replacement and removal, so that no thread sees half of it. No code of
+/// the user's runs meanwhile.
 #[derive(Default)]
 struct State {
     active: usize,
@@ -154,7 +155,7 @@ fn state(py: Python<'_>) -> MutexGuard<'static, Option<State>> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// An active trace, to the process. When the last one is dropped, everything is put back.
+/// An active trace of the process. When the last one is dropped, everything is restored.
 pub(super) struct Interception<'py>(Python<'py>);
 
 impl<'py> Interception<'py> {
@@ -170,13 +171,13 @@ impl<'py> Interception<'py> {
             }
             state.active += 1;
         }
-        // From here on, dropping it undoes what was done.
+        // From here on, dropping it restores everything.
         let interception = Self(py);
         interception.wrap_registered(replaced)?;
         Ok(interception)
     }
 
-    /// Replaces what is registered with `wrap`.
+    /// Replaces the functions and methods that are registered with `wrap`.
     fn wrap_registered(&self, replaced: &Replaced) -> PyResult<()> {
         let py = self.0;
         let registered: Vec<_> = replaced.functions.bind(py).iter().collect();
@@ -191,7 +192,7 @@ impl<'py> Interception<'py> {
         Ok(())
     }
 
-    /// Replaces a function in a name space. `function` is what is there; where it is not given,
+    /// Replaces a function in a name space. `function` is the current one; where it is not given,
     /// the name is looked up, among the builtins if need be.
     pub(super) fn wrap(
         names: &Bound<'py, PyDict>,
@@ -281,8 +282,8 @@ impl<'py> Interception<'py> {
         Ok(())
     }
 
-    /// Calls a module as it would be called if nobody traced: its forward at once, where that is
-    /// all that `Module.__call__` does.
+    /// Calls a module as without tracing: its forward directly, where `Module.__call__` would do
+    /// nothing else.
     pub(super) fn call_module(
         module: &Bound<'py, PyAny>,
         args: &Bound<'py, PyTuple>,
@@ -314,7 +315,7 @@ impl<'py> Interception<'py> {
     }
 }
 
-/// What `Module.__call__` looks at before it calls `forward`.
+/// State that `Module.__call__` checks before it calls `forward`.
 struct CallMachinery {
     call_impl: Py<PyAny>,
     global_hooks: Vec<Py<PyDict>>,
@@ -344,8 +345,8 @@ impl CallMachinery {
         })
     }
 
-    /// Whether a call of `module` would do nothing but call its `forward`: no hooks anywhere, not
-    /// compiled, not under torch.jit.trace, and the call not overridden.
+    /// Whether a call of `module` would only call its `forward`: no hooks anywhere, not compiled,
+    /// not under torch.jit.trace, and the call not overridden.
     fn is_idle(&self, module: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = module.py();
         if !self
@@ -408,13 +409,13 @@ impl Drop for Interception<'_> {
     }
 }
 
-/// How many traces are active in the process.
+/// Number of active traces in the process.
 #[pyfunction]
 pub(super) fn active_traces(py: Python<'_>) -> usize {
     state(py).as_ref().map_or(0, |state| state.active)
 }
 
-/// What `Module.__call__` does while traces are active.
+/// `Module.__call__` while traces are active.
 #[pyfunction]
 pub(super) fn intercept_call<'py>(
     module: &Bound<'py, PyAny>,
@@ -436,7 +437,7 @@ pub(super) fn intercept_call<'py>(
     tracer.call_method1(intern!(py, "call_module"), (module, forward, args, kwargs))
 }
 
-/// What `Module.__getattr__` does while traces are active.
+/// `Module.__getattr__` while traces are active.
 #[pyfunction]
 pub(super) fn intercept_getattr<'py>(
     module: &Bound<'py, PyAny>,

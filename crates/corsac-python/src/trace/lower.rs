@@ -1,4 +1,4 @@
-//! Python values as arguments, while tracing: what `create_arg` does, without handles of nodes.
+//! Conversion of Python values to arguments while tracing: `create_arg` without handles of nodes.
 
 use corsac_ir::{Arg, Dict, MAX_DEPTH, NodeId, Seq, Symbol, ThinVec};
 use pyo3::exceptions::PyRecursionError;
@@ -16,7 +16,7 @@ use crate::graph::PyGraph;
 use crate::node::PyNode;
 use crate::runtime::{TorchValue, TorchValues};
 
-/// Turns values into arguments of the graph that `tracer` records into.
+/// Converts values to arguments of the graph that `tracer` records into.
 ///
 /// The graph is borrowed for an instant at a time only, since making an argument may make nodes.
 pub(super) struct Lowering<'a, 'py> {
@@ -36,7 +36,7 @@ impl<'py> Lowering<'_, 'py> {
             .intern(text))
     }
 
-    /// One argument. `depth` is how many containers it is in.
+    /// One argument. `depth` is the number of containers that it is in.
     pub(super) fn arg(&self, value: &Bound<'py, PyAny>, depth: u16) -> PyResult<Arg> {
         if let Some(node) = self.proxy(value)? {
             return Ok(Arg::Node(node));
@@ -99,7 +99,7 @@ impl<'py> Lowering<'_, 'py> {
             Some(TorchValue::MemoryFormat(format)) => return Ok(Arg::MemoryFormat(format)),
             None => {}
         }
-        // Everything else is made an argument by the method, which may make nodes.
+        // Everything else is converted by the method, which may make nodes.
         let made = self
             .tracer
             .call_method1(intern!(value.py(), "create_arg"), (value,))?;
@@ -117,7 +117,7 @@ impl<'py> Lowering<'_, 'py> {
         if !value.is_instance_of::<PyProxy>() {
             return Ok(None);
         }
-        // A class of the user's may have its own idea of `node`.
+        // A class of the user's may define `node` in another way.
         let node = value.getattr(intern!(value.py(), "node"))?;
         match self.literal(&node)? {
             Arg::Node(node) => Ok(Some(node)),

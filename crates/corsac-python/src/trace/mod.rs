@@ -1,12 +1,12 @@
-//! Tracing: proxies, the tracers that record what happens to them, and how modules are watched.
+//! Tracing: proxies, the tracers that record operations on them, and the interception of modules.
 //!
-//! A [`proxy::PyProxy`] stands for the value of a node. What is done with it goes to its tracer
+//! A [`proxy::PyProxy`] stands for the value of a node. Operations on it go to its tracer
 //! ([`tracer::PyTracer`]) as a [`record::Call`]. A tracer's class may override any part of the
-//! recording; [`overrides`] finds out once which parts, and everything else happens natively:
-//! arguments are read straight into the graph ([`lower`]), without Python handles of nodes.
+//! recording; [`overrides`] finds these parts once, and everything else happens natively: arguments
+//! are converted straight into the graph ([`lower`]), without Python handles of nodes.
 //!
 //! While a trace is active, calls and attributes of modules and the functions registered with
-//! `wrap` come here ([`intercept`]) and are handed to the tracer at work in the calling thread
+//! `wrap` are intercepted ([`intercept`]) and passed to the tracer at work in the calling thread
 //! ([`active`]), if there is one.
 
 mod active;
@@ -30,7 +30,7 @@ use pyo3::prelude::*;
 
 pub(crate) use source::node_source;
 
-/// Adds the classes and functions of this module.
+/// Adds the module's classes and functions to `m`.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<proxy::PyProxy>()?;
     m.add_class::<attribute::PyAttribute>()?;

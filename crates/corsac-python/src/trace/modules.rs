@@ -1,8 +1,8 @@
 //! The modules, parameters and buffers of the root, by identity.
 //!
-//! torch.fx goes through all of them each time it looks for one. Here each table is filled once,
-//! in the order in which `named_modules` and its like go, so that a thing reachable in several
-//! ways gets the same name. At the start of a trace one walk finds the modules and the constants.
+//! torch.fx goes through all of them for each lookup. Here each table is filled once, in the order
+//! of `named_modules` and the like, so that an object reachable by several paths gets the same
+//! name. At the start of a trace one walk finds the modules and the constants.
 
 use pyo3::exceptions::PyRecursionError;
 use pyo3::intern;
@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::state_copy::common_attributes;
 
-/// How deep modules may nest: what Python itself can go through.
+/// Deepest nesting of modules: the limit of Python itself.
 const MAX_DEPTH: usize = 1000;
 
 /// Classes of PyTorch.
@@ -22,10 +22,9 @@ pub(super) struct TorchClasses {
     pub(super) parameter: Py<PyType>,
     pub(super) tensor: Py<PyType>,
     pub(super) sequential: Py<PyType>,
-    /// What an attribute of a module may be to count as a constant.
+    /// Classes of the attributes of modules that count as constants.
     constants: Py<PyTuple>,
-    /// The names of attributes that every module has, of which none is a constant, by where they
-    /// are.
+    /// Addresses of the names of attributes that every module has, none of which is a constant.
     common: FxHashSet<usize>,
     named: [(Py<PyString>, Py<PyAny>); 3],
 }
@@ -62,7 +61,7 @@ impl TorchClasses {
     }
 }
 
-/// Names by identity. Whatever has a name is kept alive, so that an address stands for one object.
+/// Names by identity. Objects with names are kept alive, so that an address stands for one object.
 #[derive(Default)]
 pub(super) struct Names {
     entries: Vec<(Py<PyAny>, Py<PyString>)>,
@@ -102,7 +101,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Goes through `root`, as `named_modules`, `named_parameters` or `named_buffers` does.
+    /// Names of the objects in `root`, as from `named_modules`, `named_parameters` or
+    /// `named_buffers`.
     pub(super) fn names(self, root: &Bound<'_, PyAny>) -> PyResult<Names> {
         let py = root.py();
         let classes = TorchClasses::get(py)?;
@@ -134,7 +134,7 @@ impl Kind {
         Ok(names)
     }
 
-    /// A walk through `root`, if that finds what the method does: it may be overridden.
+    /// A survey of `root`, if it finds the same as the method, which may be overridden.
     pub(super) fn survey<'py>(self, root: &Bound<'py, PyAny>) -> PyResult<Option<Survey<'py>>> {
         let (method, original) = &TorchClasses::get(root.py())?.named[self as usize];
         let found = root.get_type().getattr_opt(method)?;
@@ -144,7 +144,7 @@ impl Kind {
         }
     }
 
-    /// What a method such as `named_modules` answers.
+    /// Result of a method such as `named_modules`.
     fn listed(root: &Bound<'_, PyAny>, method: &Py<PyString>) -> PyResult<Names> {
         let mut names = Names::default();
         for item in root.call_method0(method)?.try_iter()? {
@@ -155,7 +155,7 @@ impl Kind {
     }
 }
 
-/// The entries of a dictionary as they are now: whatever is done with them may change it.
+/// The current entries of a dictionary, which may change while they are processed.
 pub(super) fn entries<'py>(
     dict: &Bound<'py, PyDict>,
 ) -> Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
@@ -184,12 +184,12 @@ fn check_depth(depth: usize) -> PyResult<()> {
     Ok(())
 }
 
-/// What a walk through the root finds: the modules, and the tensors and other constants that they
+/// Result of a walk through the root: the modules, and the tensors and other constants that they
 /// have as plain attributes, with their qualified names.
 pub(super) struct Survey<'py> {
     pub(super) modules: Names,
     pub(super) constants: Bound<'py, PyDict>,
-    /// Whether some module can be reached in several ways.
+    /// Whether some module is reachable by several paths.
     shared: bool,
     classes: &'py TorchClasses,
     /// By class: whether its instances are constants.
@@ -208,7 +208,7 @@ impl<'py> Survey<'py> {
     }
 
     /// Walks through `root`. None where submodules are not kept in dictionaries, as in a scripted
-    /// module, so that only its methods know them.
+    /// module, so that only its methods return them.
     pub(super) fn of(root: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
         let mut survey = Self::new(root.py())?;
         let whole = survey.walk(root, &mut String::new(), 0)?;
@@ -223,14 +223,14 @@ impl<'py> Survey<'py> {
         Ok(Some(survey))
     }
 
-    /// The constants alone, by way of the methods of modules.
+    /// The constants alone, found by the methods of modules.
     pub(super) fn constants_of(root: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
         let mut survey = Self::new(root.py())?;
         survey.find_constants(root, "", 0)?;
         Ok(survey.constants)
     }
 
-    /// Adds a module and what is in it. False if its submodules are not in a dictionary.
+    /// Adds a module and its contents. Returns false if its submodules are not in a dictionary.
     fn walk(
         &mut self,
         module: &Bound<'py, PyAny>,
@@ -277,7 +277,7 @@ impl<'py> Survey<'py> {
             if self.classes.common.contains(&(name.as_ptr() as usize)) {
                 continue;
             }
-            // Asking a class whether it is one of constants may run any code.
+            // The check of a class may run any code.
             let Some(value) = attributes.get_item(&name)? else {
                 continue;
             };
@@ -299,7 +299,7 @@ impl<'py> Survey<'py> {
         Ok(verdict)
     }
 
-    /// Visits a module as often as it can be reached, as torch.fx does.
+    /// Visits a module once for each path to it, as torch.fx does.
     fn find_constants(
         &mut self,
         module: &Bound<'py, PyAny>,

@@ -1,4 +1,4 @@
-//! The functions that operators on proxies are recorded as.
+//! Functions as which operators on proxies are recorded.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

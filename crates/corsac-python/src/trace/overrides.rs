@@ -1,12 +1,12 @@
-//! Which parts of the recording a tracer's class does in its own way.
+//! Parts of the recording that a tracer's class overrides.
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyType};
 
-/// What is overridden, and the settings of a tracer, as found at the start of a trace or at the
-/// first use.
+/// Overridden methods and settings of a tracer, as found at the start of a trace or at the first
+/// use.
 #[derive(Clone, Copy)]
 pub(super) struct Overrides {
     pub(super) create_proxy: bool,
@@ -17,9 +17,9 @@ pub(super) struct Overrides {
     pub(super) is_leaf_module: bool,
     pub(super) path_of_module: bool,
     pub(super) getattr: bool,
-    /// Whether parameters give proxies that know their shape.
+    /// Whether parameters become proxies with known shapes.
     pub(super) parameter_shapes: bool,
-    /// Whether buffers give proxies.
+    /// Whether buffers become proxies.
     pub(super) buffers: bool,
     /// Whether each node needs more than the native recording does: a check of the operator's
     /// schema, or a stack trace.
@@ -47,7 +47,7 @@ const NAMES: [&str; 8] = [
     "getattr",
 ];
 
-/// Says which classes define the methods that may be overridden.
+/// Registers the classes that define the methods that may be overridden.
 #[pyfunction]
 pub(super) fn register_tracer_classes(
     py: Python<'_>,
@@ -75,7 +75,7 @@ pub(super) fn register_tracer_classes(
 }
 
 impl Overrides {
-    /// Looks at a tracer.
+    /// Inspects a tracer.
     pub(super) fn of(tracer: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = tracer.py();
         let Some(originals) = ORIGINALS.get(py) else {
@@ -124,7 +124,7 @@ impl Overrides {
         })
     }
 
-    /// For a tracer used before the classes are complete.
+    /// Overrides of a tracer that is used before the classes are complete.
     fn everything() -> Self {
         Self {
             create_proxy: true,

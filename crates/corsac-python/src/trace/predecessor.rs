@@ -1,4 +1,4 @@
-//! Where nodes come from that are made in the place of another one.
+//! Origins of nodes that replace another one.
 
 use corsac_ir::{Origin, Translation};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -8,14 +8,14 @@ use super::tracer::PyTracer;
 use crate::graph::PyGraph;
 use crate::node::PyNode;
 
-/// The node that a transformer is running. What is recorded meanwhile comes from where it comes
-/// from: the user's program, not the transformer's.
+/// The node that a transformer is running. Nodes that are recorded meanwhile have its origin: the
+/// user's program, not the transformer's.
 #[derive(Default)]
 pub(super) struct Predecessor {
     node: Option<Py<PyNode>>,
-    /// Where it comes from, as the new graph says it; once it was asked for.
+    /// Its origin in terms of the new graph; once it was requested.
     origin: Option<Origin>,
-    /// From the graph of the node to the new one.
+    /// Translation from the graph of the node to the new one.
     translation: Option<Known>,
 }
 
@@ -26,15 +26,15 @@ struct Known {
 }
 
 impl Predecessor {
-    /// Another node is run from now on, or none. Answers the one before, to be dropped when
+    /// Sets the node that is run from now on, or none. Returns the one before, to be dropped when
     /// nothing is borrowed.
     pub(super) fn set(&mut self, node: Option<Py<PyNode>>) -> Option<Py<PyNode>> {
         self.origin = None;
         std::mem::replace(&mut self.node, node)
     }
 
-    /// Where the node that `tracer` stands in for comes from, as `graph` says it: nothing if there
-    /// is no such node, or nobody knows.
+    /// Origin, in terms of `graph`, of the node that `tracer` is running; None if there is no such
+    /// node, or its origin is unknown.
     pub(super) fn origin_in(
         tracer: &Bound<'_, PyTracer>,
         graph: &Bound<'_, PyGraph>,
@@ -78,7 +78,7 @@ impl Predecessor {
         Ok(Some(origin))
     }
 
-    /// For the garbage collector.
+    /// Visits its objects, for the garbage collector.
     pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.node)?;
         if let Some(known) = &self.translation {
@@ -91,7 +91,7 @@ impl Predecessor {
 
 #[pymethods]
 impl PyTracer {
-    /// What is recorded from now on takes the place of `node`; of none for None.
+    /// Sets the node that nodes recorded from now on replace; None for no node.
     fn _succeed(slf: &Bound<'_, Self>, node: Option<Py<PyNode>>) -> PyResult<()> {
         let replaced = slf.try_borrow_mut()?.predecessor.set(node);
         drop(replaced);

@@ -1,4 +1,4 @@
-//! Recording an operation: natively, or by the methods that a tracer's class overrides.
+//! Recording of operations: natively, or by the methods that a tracer's class overrides.
 
 use corsac_ir::{NodeId, NodeSpec, Op, Target, ThinVec};
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError};
@@ -79,7 +79,7 @@ pub(super) struct Call<'a, 'py> {
     pub(super) target: &'a Bound<'py, PyAny>,
     pub(super) arguments: Arguments<'a, 'py>,
     pub(super) kwargs: Option<&'a Bound<'py, PyDict>>,
-    /// A wish for the name of the value.
+    /// Preferred name of the value.
     pub(super) name: Option<&'a Bound<'py, PyAny>>,
     /// A type annotation for the value.
     pub(super) ty: Option<&'a Bound<'py, PyAny>>,
@@ -106,7 +106,7 @@ impl<'a, 'py> Call<'a, 'py> {
     }
 }
 
-/// Records an operation and answers a proxy for its value.
+/// Records an operation and returns a proxy for its value.
 pub(super) fn record<'py>(
     tracer: &Bound<'py, PyAny>,
     call: &Call<'_, 'py>,
@@ -141,7 +141,7 @@ pub(super) fn record<'py>(
     tracer.call_method(method, positional, Some(&named))
 }
 
-/// What `create_proxy` does, unless overridden.
+/// The default `create_proxy`.
 pub(super) fn create_proxy<'py>(
     tracer: &Bound<'py, PyTracer>,
     overrides: Overrides,
@@ -185,7 +185,8 @@ fn wrong_type(what: &str, expected: &str, got: &Bound<'_, PyAny>) -> PyErr {
     ))
 }
 
-/// For arguments that are no tuple and dictionary until `create_arg` has made them so.
+/// The default `create_proxy` for arguments that are no tuple and dictionary until `create_arg` has
+/// converted them.
 pub(super) fn create_proxy_of<'py>(
     tracer: &Bound<'py, PyTracer>,
     kind: &str,
@@ -214,7 +215,7 @@ pub(super) fn create_proxy_of<'py>(
     tracer.call_method1(intern!(py, "proxy"), (node,))
 }
 
-/// The graph, if nothing about making a node in it is overridden or asked for.
+/// The graph, if making a node in it is neither overridden nor checked.
 fn native_graph<'py>(
     tracer: &Bound<'py, PyTracer>,
     overrides: Overrides,
@@ -311,7 +312,7 @@ fn preserves_meta(py: Python<'_>) -> PyResult<bool> {
     }
 }
 
-/// Records what a program returns.
+/// Records the value that a program returns.
 pub(super) fn output<'py>(
     tracer: &Bound<'py, PyTracer>,
     overrides: Overrides,
@@ -345,7 +346,7 @@ pub(super) fn output<'py>(
     Ok(())
 }
 
-/// That a value belongs to the graph that is recorded into.
+/// The error for a value of another graph than the one that is recorded into.
 pub(super) fn foreign_value(name: &str) -> PyErr {
     PyRuntimeError::new_err(format!(
         "value {name} belongs to another graph than the one being recorded: it has leaked from \

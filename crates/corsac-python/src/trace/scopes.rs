@@ -20,7 +20,7 @@ pub(super) struct Open {
     id: ScopeId,
 }
 
-/// The open module calls, innermost last, and how often each module was called.
+/// The open module calls, innermost last, and the number of calls of each module.
 #[derive(Default)]
 pub(super) struct Scopes {
     open: Vec<Open>,
@@ -31,8 +31,8 @@ pub(super) struct Scopes {
 
 /// `tracer.scope`, `.module_stack`, `.num_calls` and `.node_name_to_scope` as Python objects.
 ///
-/// They exist once somebody has asked for one. From then on they are kept up to date and are what
-/// counts, since whoever asked may also change them.
+/// They exist once they were requested. From then on they are kept up to date and take precedence,
+/// since users may also change them.
 pub(super) struct Mirror {
     pub(super) scope: Py<PyAny>,
     pub(super) module_stack: Py<PyAny>,
@@ -50,7 +50,7 @@ impl Mirror {
         }
     }
 
-    /// The key under which a module call stands in the stack.
+    /// Key of a module call in the stack.
     fn key(path: &Bound<'_, PyString>, call: i64) -> PyResult<String> {
         let path = path.to_str()?;
         Ok(match call {
@@ -59,7 +59,7 @@ impl Mirror {
         })
     }
 
-    /// Notes the beginning of a module call. The answer is for [`Mirror::leave`].
+    /// Records the beginning of a module call. The result is for [`Mirror::leave`].
     pub(super) fn enter<'py>(
         &self,
         path: &Bound<'py, PyString>,
@@ -83,7 +83,7 @@ impl Mirror {
         Ok(Entered { before, key })
     }
 
-    /// Notes the end of a module call; `ended` says whether it returned.
+    /// Records the end of a module call; `ended` is whether it returned.
     pub(super) fn leave(&self, entered: &Entered<'_>, ended: bool) -> PyResult<()> {
         let py = entered.before.0.py();
         let scope = self.scope.bind(py);
@@ -105,7 +105,7 @@ impl Mirror {
     }
 }
 
-/// The end of a module call that was open already when somebody asked for the Python objects.
+/// Records the end of a module call that was open already when the Python objects were requested.
 pub(super) fn leave_unnoted(tracer: &Bound<'_, PyTracer>, ended: &Open) -> PyResult<()> {
     let py = tracer.py();
     let (mirror, (path, class)) = {
@@ -122,7 +122,7 @@ pub(super) fn leave_unnoted(tracer: &Bound<'_, PyTracer>, ended: &Open) -> PyRes
     mirror.leave(&entered, false)
 }
 
-/// What a module call is to put back.
+/// State that the end of a module call restores.
 pub(super) struct Entered<'py> {
     before: (Bound<'py, PyAny>, Bound<'py, PyAny>),
     key: String,
@@ -138,7 +138,7 @@ impl Scopes {
         self.mirror.as_ref()
     }
 
-    /// Replaces the Python objects; the answer is to be dropped when nothing is borrowed.
+    /// Replaces the Python objects; returns the old ones, to be dropped when nothing is borrowed.
     pub(super) fn set_mirror(&mut self, mirror: Mirror) -> Option<Mirror> {
         self.mirror.replace(mirror)
     }
@@ -186,7 +186,7 @@ impl Scopes {
         self.open.pop()
     }
 
-    /// Closes whatever is open, before a trace begins. Ids belong to one graph.
+    /// Closes all open calls, before a trace begins. Ids belong to one graph.
     pub(super) fn clear(&mut self) -> impl Sized + use<> {
         std::mem::take(&mut self.open)
     }
@@ -204,7 +204,7 @@ impl Scopes {
         Ok(stack)
     }
 
-    /// How often each module was called, by path.
+    /// Number of calls of each module, by path.
     pub(super) fn num_calls<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let calls = PyDict::new(py);
         for (path, count) in &self.calls {

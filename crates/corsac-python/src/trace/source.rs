@@ -1,4 +1,4 @@
-//! The user's place in the program: the innermost frame that is neither PyTorch's nor ours.
+//! Location in the user's program: the innermost frame that is neither PyTorch's nor corsac's.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::graph::PyGraph;
 use crate::node::PyNode;
 
-/// Where the files of PyTorch and of this package are, and how to get at the stack.
+/// Folders of PyTorch and of this package, and access to the stack.
 struct Stack {
     getframe: Py<PyAny>,
     internal: [String; 2],
@@ -70,7 +70,7 @@ impl CodeCache {
         std::mem::take(&mut self.codes)
     }
 
-    /// What is known of a code object: its id in the graph, or that it is internal.
+    /// Facts about a code object: whether it is internal, and its id in the graph.
     fn known(&self, code: &Bound<'_, PyCode>) -> Option<(bool, Option<ExternalId>)> {
         let known = self.codes.get(&(code.as_ptr() as usize))?;
         Some((known.internal, known.id))
@@ -101,7 +101,7 @@ struct Place<'py> {
 }
 
 impl<'py> Place<'py> {
-    /// Where the user's program is now. No graph may be borrowed.
+    /// Current location in the user's program. No graph may be borrowed.
     fn current(py: Python<'py>, codes: &mut CodeCache) -> PyResult<Option<Self>> {
         let stack = Stack::get(py)?;
         let mut frame = Some(stack.top(py)?);
@@ -125,7 +125,8 @@ impl<'py> Place<'py> {
     }
 }
 
-/// Where the user's program is now, as a place that `graph` knows; `codes` are those met for it. It may not be borrowed.
+/// Current location in the user's program, as a source of `graph`, which must not be borrowed;
+/// `codes` are the code objects met for it.
 pub(super) fn current_source(
     graph: &Bound<'_, PyGraph>,
     codes: &mut CodeCache,
@@ -149,7 +150,7 @@ pub(super) fn current_source(
     })))
 }
 
-/// Notes where in the user's program the nodes of one graph are made.
+/// Records the locations in the user's program where the nodes of one graph are made.
 #[pyclass(module = "corsac._core", name = "SourceNotes", frozen)]
 pub(super) struct PySourceNotes {
     codes: Mutex<CodeCache>,
@@ -164,7 +165,7 @@ impl PySourceNotes {
         }
     }
 
-    /// `node`, of the same graph each time, is made by the line that the program is at.
+    /// Record that `node`, of the same graph each time, is made by the current line of the program.
     fn note(&self, node: &Bound<'_, PyNode>) -> PyResult<()> {
         let graph = node.get().graph(node.py());
         // Taken out meanwhile: looking at frames may run the garbage collector.
@@ -206,7 +207,7 @@ pub(super) fn user_frame(py: Python<'_>) -> PyResult<Option<Bound<'_, PyFrame>>>
     Ok(None)
 }
 
-/// File, line and function that the user's program is at.
+/// File, line and function of the current location in the user's program.
 #[pyfunction]
 pub(super) fn user_location(py: Python<'_>) -> PyResult<Option<(String, i32, String)>> {
     let Some(frame) = user_frame(py)? else {
@@ -222,7 +223,7 @@ pub(super) fn user_location(py: Python<'_>) -> PyResult<Option<(String, i32, Str
     Ok(Some((file, frame.line_number(), function)))
 }
 
-/// What `node.source` says: file, line, function and module path, or None where the node was not
+/// Value of `node.source`: file, line, function and module path, or None where the node was not
 /// made by the user's program.
 pub(crate) fn node_source<'py>(
     graph: &Bound<'py, PyGraph>,
@@ -253,7 +254,7 @@ pub(crate) fn node_source<'py>(
             let code = borrowed.host().external_object(py, code);
             drop(borrowed);
             let Some(file) = code.getattr_opt(intern!(py, "co_filename"))? else {
-                // The graph was read from text, which does not say where that is.
+                // The graph was read from text, which does not contain the location.
                 return Ok(None);
             };
             let function = code.getattr(intern!(py, "co_qualname"))?;

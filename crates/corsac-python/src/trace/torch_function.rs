@@ -1,4 +1,4 @@
-//! `__torch_function__`: what PyTorch's own functions do with a proxy.
+//! `__torch_function__`: calls of PyTorch's own functions with a proxy.
 
 use std::sync::Mutex;
 
@@ -15,7 +15,7 @@ use super::proxy::PyProxy;
 use super::record::{Arguments, Call, record};
 use super::tracer::PyTracer;
 
-/// What kind of call of a function of PyTorch becomes.
+/// Kind of call that a function of PyTorch is recorded as.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Method,
@@ -28,7 +28,7 @@ struct Kinds {
     is_method: Py<PyAny>,
     script_method: Py<PyType>,
     higher_order: Py<PyType>,
-    /// For the functions of PyTorch, which are never freed.
+    /// By address, for the functions of PyTorch, which are never freed.
     known: Mutex<FxHashMap<usize, (Py<PyAny>, Kind)>>,
 }
 
@@ -81,7 +81,7 @@ impl Kinds {
     }
 }
 
-/// Whether a function is one of PyTorch's, as opposed to one that somebody has made and may drop.
+/// Whether a function is one of PyTorch's, as opposed to one that users have made and may drop.
 fn is_permanent(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = function.py();
     if function.is_instance_of::<PyCFunction>() {
@@ -136,7 +136,7 @@ pub(super) fn torch_function<'py>(
         ty: None,
         factory: None,
     };
-    // Overridden methods are told the name that the value gets of itself otherwise.
+    // Overridden methods get the name that the value has by default.
     let name;
     if matches!(kind, Kind::Function | Kind::HigherOrder) && is_told_names(&tracer)? {
         let graph = tracer.getattr(intern!(py, "graph"))?;
@@ -167,7 +167,7 @@ pub(super) fn torch_function<'py>(
     }
 }
 
-/// Whether a tracer sees the names of the nodes that it makes before they are made.
+/// Whether a tracer sees the names of nodes before these are made.
 fn is_told_names(tracer: &Bound<'_, PyAny>) -> PyResult<bool> {
     match tracer.cast::<PyTracer>() {
         Ok(native) => {

@@ -1,4 +1,4 @@
-//! What stands in a name space in place of a function that is recorded as a call.
+//! Replacements of functions that are recorded as calls.
 
 use corsac_ir::Op;
 use pyo3::exceptions::PyAttributeError;
@@ -11,9 +11,9 @@ use super::record::{Arguments, Call, record};
 use super::torch_function::first_proxy;
 use super::tracer;
 
-/// A function that is recorded as one call if it gets a proxy, and otherwise is itself.
+/// A function that is recorded as one call if it gets a proxy, and is called otherwise.
 ///
-/// It is in place while any thread traces. In a thread that does not, it calls the function.
+/// It is in place while any thread traces. In a thread that does not trace, it calls the function.
 #[pyclass(name = "WrappedFunction", module = "corsac._core", frozen)]
 pub(crate) struct PyWrappedFunction {
     pub(super) original: Py<PyAny>,
@@ -68,7 +68,7 @@ impl PyWrappedFunction {
         Ok(result)
     }
 
-    /// Where it stands in a class, it is a method.
+    /// In a class, it is a method.
     fn __get__<'py>(
         slf: &Bound<'py, Self>,
         instance: &Bound<'py, PyAny>,
@@ -90,7 +90,7 @@ impl PyWrappedFunction {
         self.original.clone_ref(py)
     }
 
-    /// So that torch.fx, tracing at the same time, does not wrap it once more.
+    /// Prevents torch.fx, tracing at the same time, from wrapping it once more.
     #[getter(__fx_already_patched)]
     fn is_patched(&self) -> bool {
         true

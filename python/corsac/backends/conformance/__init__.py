@@ -1,4 +1,4 @@
-"""The conformance kit of the contract that backends keep; see docs/backends.md."""
+"""The conformance kit for the contract of backends; see docs/backends.md."""
 
 from corsac.backends.conformance._check import PROGRAMS, check
 from corsac.backends.conformance._program import Program

@@ -1,4 +1,4 @@
-"""The conformance kit: small programs through a backend, each compared with PyTorch."""
+"""Runs the small programs of the conformance kit on a backend, and compares each with PyTorch."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from corsac.backends.conformance._report import Report, Row
 from corsac.backends.conformance._structure import PROGRAMS as STRUCTURE
 from corsac.backends.conformance._values import PROGRAMS as VALUES
 
-#: How often the calls of a program are made: the first may be PyTorch's own, and the next two of programs that
-#: change what Python remembers.
+#: Number of rounds over the calls of a program: PyTorch may run the first call, and also the next two of programs
+#: that change Python state.
 _ROUNDS = 2
 #: All programs of the kit.
 PROGRAMS: tuple[Program, ...] = (*VALUES, *MEMORY, *STRUCTURE, *MODELS)
@@ -36,32 +36,32 @@ PROGRAMS: tuple[Program, ...] = (*VALUES, *MEMORY, *STRUCTURE, *MODELS)
 def check(backend: Any, *, programs: Iterable[str] | None = None, seconds: float = 60.0) -> Report:
     """Run the programs of the conformance kit on a backend and compare each with PyTorch.
 
-    Results, their types and structure, what is written to inputs, buffers and weights, gradients,
-    exceptions, and which tensors share memory have to be PyTorch's, call after call. A backend that
-    declines a graph has PyTorch run it; the table says so. One that raises, returns something else or
-    does not come back fails that program, and the next one runs.
+    Results, their types and structure, writes to inputs, buffers and weights, gradients, exceptions,
+    and the sharing of memory have to be as with PyTorch, call after call. Graphs that the backend
+    declines are run by PyTorch; the table shows that. A backend that raises, returns a wrong result or
+    hangs fails that program, and the next one runs.
 
-    What Dynamo has compiled in this process is forgotten.
+    Dynamo's compiled code of this process is reset.
 
     Args:
         backend: a name or a function.
-        programs: the names of some programs, or kinds of them; all by default.
-        seconds: how long a program may take. Python code that takes longer is stopped; native code
-            cannot be, and goes on in its thread.
+        programs: names or kinds of programs; all by default.
+        seconds: time limit for a program. Python code that takes longer is stopped; native code
+            cannot be, and continues in its thread.
 
     Returns:
         A row for each program; as text, a table.
 
     Raises:
         UnknownBackend: there is none of that name.
-        ValueError: a program that there is not.
+        ValueError: an unknown program.
     """
     chosen = _chosen(programs)
     found = lookup_backend(backend)
     torch._dynamo.reset()
     rows = []
     with warnings.catch_warnings():
-        # Rows say what was declined.
+        # The rows list declined graphs.
         warnings.simplefilter("ignore", HostWarning)
         warnings.filterwarnings("ignore", "Error detected in", UserWarning)
         for program in chosen:
@@ -108,13 +108,13 @@ def _row(program: Program, backend: Any, seconds: float) -> Row:
 
 
 def _stop(thread: threading.Thread) -> None:
-    """Raise in the Python code of a thread, which may hold locks that others need."""
+    """Raise an exception in the Python code of a thread, which may hold locks that others need."""
     ident = ctypes.c_ulong(thread.ident or 0)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(TimeoutError))
 
 
 def _fault(program: Program, backend: Any) -> tuple[str | None, list[str]]:
-    """How the backend fails a program, and why it declined graphs of it."""
+    """The fault of the backend in a program, if any, and its reasons for declining graphs of it."""
     eager = program.make()
     own = copy.deepcopy(eager) if isinstance(eager, torch.nn.Module) else eager
     hosted = HostedModule(own, backend, dynamic=program.dynamic)
@@ -141,7 +141,7 @@ def _in_turn(
             program.between(eager)
             program.between(hosted._model)
     for number, outcome in enumerate(outcomes[:-1]):
-        # What shares memory with an input or a buffer may change.
+        # Results must not change later, unless they share memory with an input or a buffer.
         if outcome.error is None and (fault := later_change(outcome)) is not None:
             return f"call {number}: {fault}"
     return None
@@ -184,7 +184,7 @@ def _call(
 
 
 def _backward(result: Any) -> None:
-    """Gradients of what can have some."""
+    """Run backward from all results that require gradients."""
     wanted = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor) and x.requires_grad]
     if wanted:
         torch.autograd.backward([(x * x).sum() for x in wanted])

@@ -1,4 +1,4 @@
-"""What calls leave behind, and where it differs."""
+"""Outcomes of calls, and their comparison."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves
 
-#: What results may differ by, relative and absolute, by element type.
+#: Relative and absolute tolerances, by element type.
 TOLERANCES = {
     torch.float16: (2e-3, 2e-3),
     torch.bfloat16: (1.6e-2, 1.6e-2),
@@ -22,15 +22,15 @@ TOLERANCES = {
 
 @dataclass(slots=True)
 class Outcome:
-    """What a call left behind.
+    """The outcome of a call.
 
     Attributes:
-        result: what it returned.
-        error: what it raised.
-        inputs: its arguments, as they are after it.
-        state: the parameters and buffers of the model after it, copied.
-        gradients: those of inputs and weights, copied.
-        seen: the result as it was right after the call, copied.
+        result: the returned value.
+        error: the exception raised.
+        inputs: its arguments, after the call.
+        state: copies of the parameters and buffers of the model after the call.
+        gradients: copies of the gradients of inputs and weights.
+        seen: a copy of the result, made right after the call.
     """
 
     result: Any = None
@@ -41,7 +41,7 @@ class Outcome:
     seen: Any = None
 
     def freeze(self) -> None:
-        """Keep the result as it is now."""
+        """Copy the present result to ``seen``."""
         with torch.no_grad():
             leaves, spec = tree_flatten(self.result)
             kept = [x.detach().clone() if isinstance(x, torch.Tensor) else x for x in leaves]
@@ -49,14 +49,14 @@ class Outcome:
 
 
 def difference(found: Outcome, expected: Outcome, exact: bool) -> str | None:
-    """The first thing in which ``found`` is not as ``expected``; None if there is none."""
+    """Description of the first difference between ``found`` and ``expected``; None if there is none."""
     if expected.error is not None or found.error is not None:
         return _of_errors(found.error, expected.error)
     return next(_differences(found, expected, exact), None)
 
 
 def later_change(outcome: Outcome) -> str | None:
-    """Whether the result is another than it was right after the call."""
+    """Description of a change of the result since the call; None if there is none."""
     pairs = zip(tree_leaves(outcome.result), tree_leaves(outcome.seen), strict=True)
     for number, (now, before) in enumerate(pairs):
         if isinstance(now, torch.Tensor) and not _equal(now.detach(), before):
@@ -122,7 +122,7 @@ def _of_tensors(place: str, own: Any, other: torch.Tensor, exact: bool) -> Itera
 
 
 def _of_sharing(found: Outcome, expected: Outcome) -> Iterator[str]:
-    """Tensors that share memory and should not, or the other way round."""
+    """Differences in the sharing of memory."""
     own, other = _sharing(found), _sharing(expected)
     for one, two in sorted(own - other):
         yield f"{one} shares memory with {two}, which PyTorch's does not"
@@ -175,5 +175,5 @@ def _structure(value: Any) -> str:
 
 
 def copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arguments of a call's own, that share among themselves what the originals do."""
+    """Copies of arguments for one call, which share memory among themselves as the originals do."""
     return copy.deepcopy(arguments)

@@ -1,4 +1,4 @@
-"""A small program that a backend has to run as PyTorch does."""
+"""Programs of the conformance kit."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Program:
 
     Attributes:
         name: the name of the function or class.
-        kind: what it is about: ``"views"``, ``"mutation"`` and so on.
+        kind: its subject: ``"views"``, ``"mutation"`` and so on.
         code: a function, or a class of modules made without arguments.
-        calls: makes the arguments of each call; the calls follow each other.
-        backward: whether autograd records it, and gradients of its results are taken and compared.
+        calls: makes the arguments of the successive calls.
+        backward: whether autograd records it, and its gradients are compared.
         dynamic: whether sizes are symbols from the start.
         exact: whether values are compared, or only types and sizes.
-        threads: how many threads make the calls at once.
-        between: done to the model after each call.
+        threads: number of threads that make the calls concurrently.
+        between: function applied to the model after each call.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Program:
 
 
 class Programs:
-    """A list of programs that is written with a decorator."""
+    """A list of programs, filled by a decorator."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -64,11 +64,11 @@ class Programs:
 
 
 def floats(*shape: int, seed: int = 1) -> torch.Tensor:
-    """The same random numbers each time."""
+    """A tensor of random floats, the same for each seed."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def integers(*shape: int, high: int = 10, dtype: torch.dtype = torch.int64) -> torch.Tensor:
-    """The same random integers from 0 each time."""
+    """A tensor of random integers from 0 to below ``high``, the same each time."""
     generator = torch.Generator().manual_seed(1)
     return torch.randint(high, shape, generator=generator).to(dtype)

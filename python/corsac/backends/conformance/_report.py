@@ -1,4 +1,4 @@
-"""What a backend passes and fails."""
+"""Reports of the conformance kit."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from corsac.backends._contract import CONTRACT_VERSION
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How a backend did in a program.
+    """The result of a backend in one program.
 
     Attributes:
-        program: its name.
-        kind: what it is about.
+        program: the name of the program.
+        kind: its subject.
         fault: the first difference from PyTorch; None if there is none.
-        declined: why the backend declined graphs of it, which PyTorch ran.
-        seconds: how long it took, PyTorch's calls included.
+        declined: reasons for which the backend declined graphs, which PyTorch ran.
+        seconds: time, including PyTorch's calls.
     """
 
     program: str
@@ -28,12 +28,12 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """Whether it is as with PyTorch."""
+        """Whether the program behaves as with PyTorch."""
         return self.fault is None
 
     @property
     def verdict(self) -> str:
-        """``"fails"``, ``"passes"``, or ``"declined"``: it passes, since PyTorch ran a graph of it."""
+        """``"fails"``, ``"passes"``, or ``"declined"``: passes, but PyTorch ran a graph of it."""
         if self.fault is not None:
             return "fails"
         return "declined" if self.declined else "passes"
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What :func:`corsac.backends.check` found; as text, a table.
+    """Report of :func:`corsac.backends.check`; as text, a table.
 
     Attributes:
         backend: the name of the backend.
@@ -58,7 +58,7 @@ class Report:
 
     @property
     def failures(self) -> tuple[Row, ...]:
-        """The rows of what the backend fails."""
+        """The rows of failed programs."""
         return tuple(row for row in self.rows if not row.ok)
 
     def __str__(self) -> str:

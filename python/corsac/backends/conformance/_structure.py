@@ -1,4 +1,4 @@
-"""Programs about what is given and returned, and about exceptions."""
+"""Programs about structured arguments and results, and about exceptions."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Modules are imported when they are first looked at."""
+    """Import modules on first use."""
     if any(module.name == name for module in pkgutil.iter_modules(__path__)):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

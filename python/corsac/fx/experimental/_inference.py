@@ -1,4 +1,4 @@
-"""All optimisations for inference, one after the other."""
+"""All optimisations for inference in sequence."""
 
 from __future__ import annotations
 
@@ -30,33 +30,31 @@ def optimize_for_inference(
     pass_config: dict[str, Any] | None = None,
     tracer: type[Tracer] = Tracer,
 ) -> nn.Module:
-    """A module that computes sooner what ``model`` computes in evaluation.
+    """Optimise a model for inference: a faster module that computes what ``model`` does in evaluation mode.
 
     1. Batch norms are folded into the layers before them (:func:`fuse`).
     2. Dropouts are removed.
-    3. Subgraphs of convolutions, linear layers and what lies between them run on oneDNN: weights
-       in its layout, images with channels last, sums and activations computed with the
-       convolution before them.
+    3. Subgraphs of convolutions, linear layers and the operators between them run on oneDNN: weights in its
+       layout, images in channels-last format, sums and activations fused into the preceding convolution.
 
-    Results differ in rounding. Values that are written to while others use them keep their layout,
-    and so do modules with hooks, on other devices than the CPU, and of other dtypes than float32,
-    bfloat16 and float16, where the machine has those; the log (level info) says which and why.
+    Results differ in rounding. Values that are written to while they have other users keep their layout, and
+    so do modules with hooks, on devices other than the CPU, and of dtypes other than float32, bfloat16 and
+    float16 where the machine supports these; the log (level info) contains the reasons.
 
     Args:
-        model: a model in evaluation mode. It is not changed. Weights that stay as they are shared
-            with it where ``conv_bn_fuse`` is off.
-        pass_config: ``{"conv_bn_fuse": bool, "remove_dropout": bool, "mkldnn_layout_optimize":
-            False | {"heuristic": f}}``; ``f`` gets an :class:`MklSubgraph` and says whether it
-            is to run on oneDNN: :func:`use_mkl_length`, the default, or what
-            :func:`gen_mkl_autotuner` gives.
-        tracer: what traces ``model``.
+        model: a model in evaluation mode. It is not changed. Unchanged weights are shared with it if
+            ``conv_bn_fuse`` is off.
+        pass_config: ``{"conv_bn_fuse": bool, "remove_dropout": bool, "mkldnn_layout_optimize": False |
+            {"heuristic": f}}``; ``f`` is called with an :class:`MklSubgraph` and returns whether it is to run
+            on oneDNN: :func:`use_mkl_length`, the default, or a result of :func:`gen_mkl_autotuner`.
+        tracer: the class of tracer for ``model``.
 
     Raises:
         AssertionError: a batch norm is in training mode.
         RuntimeError: ``mkldnn_layout_optimize`` has no heuristic.
 
     Returns:
-        A module with a :class:`corsac.passes.Report` of all three as ``meta["report"]``.
+        A module with a :class:`corsac.passes.Report` on all three as ``meta["report"]``.
     """
     config: dict[str, Any] = {
         "conv_bn_fuse": True,
@@ -89,16 +87,16 @@ def optimize_for_inference(
 def optimize_layout(
     gm: GraphModule, heuristic: Any = use_mkl_length, *, budget: Budget | None = None
 ) -> Report:
-    """Run subgraphs of convolutions, linear layers and what lies between them on oneDNN, in place.
+    """Run subgraphs of convolutions, linear layers and the operators between them on oneDNN, in place.
 
     Args:
-        gm: what to change, in evaluation mode.
-        heuristic: gets an :class:`MklSubgraph` and says whether it is to run on oneDNN.
-        budget: how many subgraphs may be changed; by default that of the block
+        gm: the module, in evaluation mode.
+        heuristic: called with an :class:`MklSubgraph`; returns whether it is to run on oneDNN.
+        budget: the number of subgraphs that may be changed; by default that of the enclosing block
             (:func:`corsac.passes.rewrite_budget`).
 
     Returns:
-        The report: the first node of each subgraph, and each supported node that is in none.
+        The report: the first node of each subgraph, and each supported node outside of all.
 
     Raises:
         AssertionError: a batch norm is in training mode.

@@ -1,4 +1,4 @@
-"""Deciding by measurement which subgraphs run on oneDNN."""
+"""Decides by measurement which subgraphs run on oneDNN."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ __all__ = ["Measurement", "MklAutotuner", "gen_mkl_autotuner"]
 
 #: Seconds before progress is shown.
 PATIENCE: Final = 1.0
-#: Of the file that decisions are kept in.
+#: Format version of the file of decisions.
 FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What was found out about a subgraph.
+    """Times of a subgraph, run both ways.
 
     Attributes:
         first: the name of its first node.
-        nodes: how many it has.
-        plain_seconds: the shortest run as it was.
+        nodes: its number of nodes.
+        plain_seconds: the shortest run without oneDNN.
         mkldnn_seconds: the shortest run on oneDNN, conversions included.
         use_mkldnn: whether it runs on oneDNN.
         reused: whether it was read from the file of decisions.
@@ -65,29 +65,29 @@ def gen_mkl_autotuner(
 ) -> Callable[[MklSubgraph], bool]:
     """A rule for :func:`optimize_for_inference` that runs each subgraph both ways.
 
-    Both ways run in turn, without gradients; the one with the shortest run wins. Progress is shown
-    on stderr when it takes over a second. The rule's ``measurements`` say what was found.
+    Runs of both ways alternate, without gradients; the way with the shortest run wins. Progress is shown on
+    stderr if it takes over a second. The rule's ``measurements`` hold the results.
 
     Args:
-        example_inputs: what the model is called with.
-        iters: how often each way is timed, at least once.
-        warmup: how often each way runs before.
-        decisions: a JSON file to which decisions are added, and from which they are taken where a
-            subgraph of the same structure was measured with inputs of the same shapes and dtypes,
-            on a machine with the same instructions, number of threads and PyTorch. Without it,
-            decisions are kept in the folder that ``CORSAC_CACHE_DIR`` names, if it does.
+        example_inputs: inputs of the model.
+        iters: number of timed runs of each way, at least one.
+        warmup: number of untimed runs before.
+        decisions: a JSON file to which decisions are added, and from which they are reused for a subgraph of
+            the same structure, with inputs of the same shapes and dtypes, on a machine with the same
+            instructions, number of threads and PyTorch. Without it, decisions are cached in the folder
+            ``CORSAC_CACHE_DIR``, if that is set.
 
     Raises:
-        ValueError: the file holds something else.
+        ValueError: the file has other contents.
     """
     return MklAutotuner(example_inputs, iters, warmup, decisions)
 
 
 class MklAutotuner:
-    """What :func:`gen_mkl_autotuner` gives.
+    """The rule that :func:`gen_mkl_autotuner` returns.
 
     Attributes:
-        measurements: what was found out, in the order of the subgraphs.
+        measurements: the measurements, in the order of the subgraphs.
     """
 
     def __init__(
@@ -119,13 +119,13 @@ class MklAutotuner:
             if self._decisions is not None:
                 self._decisions.put(key, known)
         else:
-            # One of the same structure may have been measured, with other names.
+            # It may be of another subgraph with the same structure.
             known = replace(known, first=graph.nodes[0].name, nodes=len(graph.nodes))
         self.measurements.append(known)
         return known.use_mkldnn
 
     def _run_once(self, graph: Graph) -> None:
-        """Find the values that enter subgraphs, by running the whole program."""
+        """Record the inputs of all subgraphs by running the whole program once."""
         if self._measured is graph:
             return
         starts = graph.find_nodes(op="call_function", target=to_channels_last)
@@ -145,7 +145,7 @@ class MklAutotuner:
         with torch.no_grad():
             for round_number in range(self._warmup + self._iters):
                 for way, module in enumerate((plain, mkldnn)):
-                    # Subgraphs may write into what they are given.
+                    # Subgraphs may write to their inputs.
                     fresh = [v.clone() if isinstance(v, torch.Tensor) else v for v in inputs]
                     begin = clock()
                     module(*fresh)
@@ -158,13 +158,12 @@ class MklAutotuner:
 
 
 def _clock() -> Callable[[], float]:
-    """What tells the seconds: with one thread, those that it computed, so that other programs on
-    the machine do not disturb."""
+    """The clock: with one thread its CPU time, so that other programs on the machine do not interfere."""
     return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
 class _Recorder(Interpreter):
-    """Runs a program and keeps the values that were asked for."""
+    """Runs a program and records the values of some nodes."""
 
     def __init__(self, module: GraphModule, wanted: set[str]) -> None:
         super().__init__(module)
@@ -174,13 +173,13 @@ class _Recorder(Interpreter):
     def run_node(self, n: Node) -> Any:
         value = super().run_node(n)
         if n.name in self._wanted:
-            # What comes after may write into it.
+            # Later nodes may write to it.
             self.recorded[n.name] = value.clone() if isinstance(value, torch.Tensor) else value
         return value
 
 
 def _extract(owner: GraphModule, subgraph: MklSubgraph, converted: bool) -> GraphModule:
-    """The subgraph as a module of its own: as it was, or on oneDNN with its conversions."""
+    """The subgraph as a module of its own: unchanged, or on oneDNN with its conversions."""
     graph = Graph()
     copies: dict[Node, Node] = {}
     for start in subgraph.start_nodes:
@@ -206,7 +205,7 @@ def _extract(owner: GraphModule, subgraph: MklSubgraph, converted: bool) -> Grap
 
 
 def _key(owner: GraphModule, subgraph: MklSubgraph, inputs: list[Any]) -> str:
-    """What two subgraphs that take the same time have in common, and what the time depends on."""
+    """A hash of everything that the time depends on; subgraphs with the same key take the same time."""
     places: dict[Node, str] = {node: f"in{i}" for i, node in enumerate(subgraph.start_nodes)}
     lines = [
         f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, "
@@ -265,7 +264,7 @@ class _Decisions:
         return None if entry is None else Measurement(**entry, reused=True)
 
     def put(self, key: str, measurement: Measurement) -> None:
-        """Keep a measurement. The file is whole at any time."""
+        """Store a measurement. The file is complete at any time."""
         entry = asdict(measurement)
         del entry["reused"]
         self._known[key] = entry
@@ -282,7 +281,7 @@ class _Decisions:
 
 
 class _KeptDecisions:
-    """The same among what is kept for other processes, without names."""
+    """Measurements in the cache that processes share, without names."""
 
     def __init__(self, kept: cache.Cache) -> None:
         self._kept = kept
@@ -306,7 +305,7 @@ class _KeptDecisions:
 
 
 class _Progress:
-    """A line on stderr while something takes over a second."""
+    """A progress line on stderr for work that takes over a second."""
 
     def __init__(self, label: str) -> None:
         self._label, self._start, self._shown = label, time.monotonic(), False

@@ -1,4 +1,4 @@
-"""Subgraphs that run on oneDNN's layout: finding them, and running them there."""
+"""Finds subgraphs that run in oneDNN's layout, and runs them there."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ __all__ = [
     "use_mkl_length",
 ]
 
-#: Classes of modules and functions that run on oneDNN's layout. What is added here is taken into
-#: subgraphs too, and must work on tensors in channels-last order. As in ``MODULES`` and
-#: ``FUNCTIONS`` of ``crates/corsac-passes/src/mkldnn/table.rs``.
+#: Classes of modules and functions that run in oneDNN's layout. Additions are taken into subgraphs too, and
+#: must work on tensors in channels-last order. As in ``MODULES`` and ``FUNCTIONS`` of
+#: ``crates/corsac-passes/src/mkldnn/table.rs``.
 mkldnn_supported: list[Any] = [
     nn.Conv2d,
     nn.Linear,
@@ -73,7 +73,7 @@ mkldnn_supported: list[Any] = [
     F.gelu,
     torch.tanh,
 ]
-#: Functions that are taken into a subgraph if one of their operands is: operands may be numbers.
+#: Functions that join a subgraph if one of their operands is in it: operands may be numbers.
 mkldnn_supported_unknown: list[Any] = [
     operator.add,
     operator.mul,
@@ -88,7 +88,7 @@ mkldnn_supported_unknown: list[Any] = [
 
 @pure
 def to_channels_last(x: Any) -> Any:
-    """Images ``(N, C, H, W)`` with channels last in memory; anything else as it is."""
+    """Convert images ``(N, C, H, W)`` to channels-last format; other values are returned unchanged."""
     if isinstance(x, torch.Tensor) and x.dim() == 4 and x.layout == torch.strided:
         return x.contiguous(memory_format=torch.channels_last)
     return x
@@ -96,20 +96,20 @@ def to_channels_last(x: Any) -> Any:
 
 @pure
 def to_contiguous(x: Any) -> Any:
-    """A tensor in row-major order; anything else as it is."""
+    """Convert a tensor to row-major order; other values are returned unchanged."""
     if isinstance(x, torch.Tensor) and x.layout == torch.strided:
         return x.contiguous()
     return x
 
 
 class MklSubgraph:
-    """Connected nodes that run on oneDNN's layout.
+    """Connected nodes that run in oneDNN's layout.
 
     Attributes:
-        fx_graph: the graph that they are in.
+        fx_graph: their graph.
         nodes: the nodes, in order.
         start_nodes: conversions of the values that enter, each with one argument.
-        end_nodes: conversions of the values that leave, likewise.
+        end_nodes: conversions of the values that leave, each with one argument.
     """
 
     def __init__(self, fx_graph: Graph) -> None:
@@ -128,9 +128,8 @@ class UnionFind:
     """Disjoint sets of the numbers below ``n``.
 
     Attributes:
-        parent: for each number one that is nearer to what stands for its set; None if it is in
-            no set.
-        size: for each number that stands for a set, how many members it has.
+        parent: for each number one nearer to the representative of its set; None if it is in no set.
+        size: for each representative, the number of members of its set.
     """
 
     def __init__(self, n: int) -> None:
@@ -143,7 +142,7 @@ class UnionFind:
         self.size[v] = 1
 
     def find(self, v: int) -> int:
-        """The number that stands for the set of ``v``.
+        """The representative of the set of ``v``.
 
         Raises:
             AssertionError: ``v`` is in no set.
@@ -160,8 +159,8 @@ class UnionFind:
         return v
 
     def join(self, a: int, b: int) -> int | None:
-        """Make the sets of ``a`` and ``b`` one. Returns what stands for it if they were one
-        before, as torch.fx does."""
+        """Join the sets of ``a`` and ``b``. Returns the representative if they were one set before, as
+        torch.fx does."""
         a, b = self.find(a), self.find(b)
         if a == b:
             return a
@@ -173,10 +172,10 @@ class UnionFind:
 
 
 def find_subgraphs(gm: GraphModule) -> tuple[list[MklSubgraph], list[Site]]:
-    """Put conversions around the maximal subgraphs of ``gm`` that run on oneDNN's layout.
+    """Insert conversions around the maximal subgraphs of ``gm`` that run in oneDNN's layout.
 
     Returns:
-        The subgraphs, and the supported nodes that are in none, with the reason.
+        The subgraphs, and the supported nodes outside of all, with the reason.
     """
     reasons = {}
     for path in {node.target for node in gm.graph.find_nodes(op="call_module")}:
@@ -200,12 +199,12 @@ def find_subgraphs(gm: GraphModule) -> tuple[list[MklSubgraph], list[Site]]:
 
 
 def leave_out(subgraph: MklSubgraph) -> None:
-    """Take the conversions around a subgraph away: its nodes run as they did."""
+    """Remove the conversions around a subgraph: its nodes run as before."""
     _core.unconvert_mkldnn(subgraph.fx_graph, subgraph.start_nodes, subgraph.end_nodes)
 
 
 def has_layers(gm: GraphModule, subgraph: MklSubgraph) -> bool:
-    """Whether there is anything in a subgraph that oneDNN's layout is for."""
+    """Whether a subgraph contains a layer that benefits from oneDNN's layout."""
     return any(
         node.op == "call_module" and type(gm.get_submodule(node.target)) in (nn.Conv2d, nn.Linear)
         for node in subgraph.nodes
@@ -214,7 +213,7 @@ def has_layers(gm: GraphModule, subgraph: MklSubgraph) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Fused:
-    """A call of a layer, with what it does besides."""
+    """A call of a layer, with the operators fused into it."""
 
     node: Node
     path: str
@@ -228,8 +227,8 @@ class _Fused:
 
 
 def run_on_mkldnn(gm: GraphModule, subgraphs: list[MklSubgraph]) -> None:
-    """Make the layers of ``subgraphs`` run on oneDNN, with what is done with their results at
-    once. ``gm`` gets new modules in the place of theirs, and is to be recompiled."""
+    """Make the layers of ``subgraphs`` run on oneDNN, fused with the operators on their results. Modules of
+    ``gm`` are replaced by new ones, and it must be recompiled."""
     calls: list[_Fused] = []
     norms: set[str] = set()
     for subgraph in subgraphs:
@@ -256,7 +255,7 @@ def _batch_norms(gm: GraphModule, subgraph: MklSubgraph) -> set[str]:
 
 
 def _called_elsewhere(gm: GraphModule, subgraphs: list[MklSubgraph], paths: set[str]) -> set[str]:
-    """Those of the modules that nodes outside of ``subgraphs`` call or look into."""
+    """Those of the modules that nodes outside of ``subgraphs`` call or read from."""
     inside = {node for subgraph in subgraphs for node in subgraph.nodes}
     called = {n.target for n in gm.graph.find_nodes(op="call_module") if n not in inside}
     read = {n.target.rpartition(".")[0] for n in gm.graph.find_nodes(op="get_attr")}
@@ -264,8 +263,8 @@ def _called_elsewhere(gm: GraphModule, subgraphs: list[MklSubgraph], paths: set[
 
 
 def _install(gm: GraphModule, calls: list[_Fused]) -> None:
-    """Give each call the module that does it: in the place of the layer where all calls of that
-    do the same, under a name of its own otherwise."""
+    """Give each call its fused module: in place of the layer if all calls of that are alike, under a new name
+    otherwise."""
     total: dict[str, int] = {}
     for node in gm.graph.find_nodes(op="call_module"):
         total[node.target] = total.get(node.target, 0) + 1
@@ -284,7 +283,7 @@ def _install(gm: GraphModule, calls: list[_Fused]) -> None:
 
 
 def _free_path(gm: GraphModule, path: str) -> str:
-    """A name that no module has, beside ``path``."""
+    """An unused module name beside ``path``."""
     parent, _, _ = path.rpartition(".")
     taken = gm.get_submodule(parent)._modules
     number = 1

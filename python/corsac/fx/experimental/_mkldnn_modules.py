@@ -1,8 +1,8 @@
-"""Layers that run on oneDNN with weights in the layout it wants.
+"""Layers that run on oneDNN, with prepacked weights.
 
-Weights are packed at the first call for a shape of input, since the best layout depends on it, and
-again when the weights change. The plain weights stay beside them: they are what is copied, saved
-and loaded. Source: oneDNN's operators for PyTorch's compiler, ``aten/src/ATen/native/mkldnn``.
+Weights are packed at the first call for each shape of input, since the best layout depends on it, and again
+when the weights change. The plain weights are kept too: they are the ones that are copied, saved and loaded.
+Source: oneDNN's operators for PyTorch's compiler, ``aten/src/ATen/native/mkldnn``.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ __all__ = [
     "unfit",
 ]
 
-#: For how many shapes of input a layer keeps packed weights. Others are computed with the first.
+#: Number of input shapes for which a layer keeps packed weights. Further shapes use those of the first.
 MAX_PACKED: Final = 4
-#: Rows from which on packed weights are faster in a float32 product. Measured on one core with
+#: Number of rows from which packed weights are faster in a float32 product. Measured on one core with
 #: AVX-512: 0.32 against 0.34 ms for one row, 0.28 against 0.23 ms for 64 (512 x 512).
 MIN_ROWS: Final = 16
 
 
 class PostOp:
-    """An activation that is applied to a result before it is written to memory.
+    """An activation that is applied to a result before it is written to memory (an epilogue).
 
     Args:
         name: as in ``torch.nn.functional``.
-        module: the module that it was, if it was one: it knows the parameters.
+        module: the original module, if it was one, with the parameters.
     """
 
     def __init__(self, name: str, module: nn.Module | None = None) -> None:
@@ -59,12 +59,12 @@ class PostOp:
         elif name == "gelu":
             self.algorithm = "none" if module is None else module.approximate
 
-    #: oneDNN's names where they differ.
+    #: oneDNN's names, if different.
     _ATTRIBUTES: Final = {"relu6": "hardtanh", "silu": "swish"}
 
     @property
     def attribute(self) -> str:
-        """What oneDNN's operators call it."""
+        """The name in oneDNN's operators."""
         return self._ATTRIBUTES.get(self.name, self.name)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ class PostOp:
 
 
 class _Layer(nn.Module):
-    """Weights, and what they are packed into."""
+    """A layer with weights and their packed copies."""
 
     weight: Tensor
     bias: Tensor | None
@@ -101,7 +101,7 @@ class _Layer(nn.Module):
         self._packed_from: Any = None
 
     def _identity(self) -> Any:
-        """What is another one when the weights have changed."""
+        """A value that changes when the weights change."""
         weight = self.weight
         version = 0 if weight.is_inference() else weight._version
         return (version, weight.data_ptr(), weight.dtype)
@@ -119,7 +119,7 @@ class _Layer(nn.Module):
         return packed
 
     def _runs_packed(self, x: Tensor) -> bool:
-        """Whether oneDNN's operators compute it; gradients they do not compute."""
+        """Whether oneDNN's operators can compute it; they do not compute gradients."""
         return (
             x.dtype == self.weight.dtype
             and _computes(x.dtype)
@@ -138,16 +138,15 @@ class _Layer(nn.Module):
 class MkldnnConv2d(_Layer):
     """A ``Conv2d``, then the sum or product with a second input, then an activation.
 
-    Input ``(N, C, H, W)`` in float32, bfloat16 or float16; results have the channels-last layout.
-    Opaque tensors (``x.to_mkldnn()``) give opaque tensors. What oneDNN does not compute (gradients,
-    other dtypes and devices, a second input that has to be broadcast the other way) plain operators
-    do.
+    Input ``(N, C, H, W)`` in float32, bfloat16 or float16; results are in channels-last format. Opaque
+    tensors (``x.to_mkldnn()``) give opaque tensors. Cases that oneDNN does not support (gradients, other
+    dtypes and devices, a second input of another shape than the result) run on plain operators.
 
     Args:
         dense_module: the convolution. Its weights are shared, not copied.
-        dtype: of the weights; None for theirs.
-        activation: what follows.
-        binary: "add" or "mul", if there is a second input.
+        dtype: dtype of the weights; None to keep theirs.
+        activation: the activation, if there is one.
+        binary: "add" or "mul" if there is a second input.
     """
 
     def __init__(
@@ -265,8 +264,8 @@ class MkldnnLinear(_Layer):
 
     Args:
         dense_module: the layer. Its weights are shared, not copied.
-        dtype: of the weights; None for theirs.
-        activation: what follows.
+        dtype: dtype of the weights; None to keep theirs.
+        activation: the activation, if there is one.
     """
 
     def __init__(
@@ -327,7 +326,7 @@ class MkldnnBatchNorm(nn.Module):
     """A batch norm in evaluation, for dense tensors and opaque ones.
 
     Raises:
-        AssertionError: the batch norm is in training mode or keeps no running statistics.
+        AssertionError: the batch norm is in training mode or has no running statistics.
     """
 
     def __init__(self, dense_module: nn.Module) -> None:
@@ -357,7 +356,7 @@ class MkldnnBatchNorm(nn.Module):
         return f"{self.running_mean.shape[0]}, eps={self.eps}"
 
 
-#: How modules are made that run on oneDNN, by class: called with the module and a dtype or None.
+#: Constructors of modules that run on oneDNN, by class: called with the module and a dtype or None.
 mkldnn_map: dict[type[nn.Module], Callable[..., nn.Module]] = {
     nn.Conv2d: MkldnnConv2d,
     nn.Linear: MkldnnLinear,
@@ -366,7 +365,7 @@ mkldnn_map: dict[type[nn.Module], Callable[..., nn.Module]] = {
 
 
 def _symmetric_padding(conv: nn.Conv2d) -> list[int] | None:
-    """The zeros at each side of both axes; None where sides differ or there are no zeros."""
+    """Zero padding on each side of both axes; None if the sides differ or padding is not with zeros."""
     if conv.padding_mode != "zeros":
         return None
     if conv.padding == "valid":
@@ -379,7 +378,7 @@ def _symmetric_padding(conv: nn.Conv2d) -> list[int] | None:
 
 @functools.cache
 def _computes(dtype: torch.dtype) -> bool:
-    """Whether oneDNN computes with ``dtype`` on this machine."""
+    """Whether oneDNN supports ``dtype`` on this machine."""
     if dtype == torch.bfloat16:
         return torch.ops.mkldnn._is_mkldnn_bf16_supported()
     if dtype == torch.float16:
@@ -388,7 +387,7 @@ def _computes(dtype: torch.dtype) -> bool:
 
 
 def unfit(module: nn.Module) -> str | None:
-    """Why a module cannot run on oneDNN here; None if it can, or has no weights."""
+    """The reason why a module cannot run on oneDNN here; None if it can, or has no weights."""
     weight = module._parameters.get("weight")
     if weight is None:
         return None
@@ -408,8 +407,8 @@ def unfit(module: nn.Module) -> str | None:
 def matches_module_pattern(
     pattern: Iterable[type], node: Node, modules: dict[str, torch.nn.Module]
 ) -> bool:
-    """Whether ``node`` and its first argument call modules of the two classes of ``pattern``,
-    the argument's first."""
+    """Whether the first argument of ``node``, then ``node`` itself, call modules of the two classes of
+    ``pattern``."""
     if not node.args:
         return False
     for expected, called in zip(pattern, (node.args[0], node), strict=False):
@@ -423,11 +422,11 @@ def matches_module_pattern(
 def replace_node_module(
     node: Node, modules: dict[str, torch.nn.Module], new_module: torch.nn.Module
 ) -> None:
-    """Put ``new_module`` in the place of the module that ``node`` calls, in the module that has it
-    and in ``modules``, which has all modules by qualified name.
+    """Replace the module that ``node`` calls by ``new_module``, in its parent and in ``modules``, which maps
+    qualified names to modules.
 
     Raises:
-        AssertionError: the target of ``node`` is no name.
+        AssertionError: the target of ``node`` is not a name.
     """
     if not isinstance(node.target, str):
         raise AssertionError(f"Expected str target, got {type(node.target)}")
@@ -439,12 +438,12 @@ def replace_node_module(
 def modules_to_mkldnn(
     nodes: list[Node], modules: dict[str, nn.Module]
 ) -> dict[nn.Module, nn.Module]:
-    """Put modules that run on oneDNN in the place of those that ``nodes`` call and that have one.
+    """Replace modules that ``nodes`` call by modules that run on oneDNN, if there are any.
 
     They take dense and opaque tensors.
 
     Returns:
-        The modules that were there before, by the new ones.
+        The replaced modules, by the new ones.
     """
     old_modules: dict[nn.Module, nn.Module] = {}
     for node in nodes:

@@ -1,4 +1,4 @@
-"""The program of a model that is to be optimised."""
+"""The graph of a model that is to be optimised."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from corsac.fx.graph_module import GraphModule
 
 
 def program_of(model: nn.Module, tracer: Tracer) -> tuple[nn.Module, Graph]:
-    """A graph of ``model``, and the module that has what it names.
+    """A graph of ``model``, and the module with its attributes and submodules.
 
-    A graph module that calls nothing but leaves of ``tracer`` is its own graph, of which a copy
-    knows what tracing again would lose: where nodes come from, and their metadata.
+    A graph module that calls nothing but leaves of ``tracer`` is not traced: a copy of its graph keeps the
+    source locations and metadata of nodes, which tracing would lose.
     """
     if isinstance(model, GraphModule) and not _overrides_forward(model):
         calls = model.graph.find_nodes(op="call_module")
@@ -28,8 +28,8 @@ def program_of(model: nn.Module, tracer: Tracer) -> tuple[nn.Module, Graph]:
 
 
 def _overrides_forward(model: GraphModule) -> bool:
-    """Whether calling ``model`` runs something else than its graph: its class, which each graph
-    module has for itself, derives from one with a ``forward``."""
+    """Whether calling ``model`` runs something other than its graph: its class, which each graph module has
+    to itself, derives from one with a ``forward``."""
     bases = type(model).__mro__[1:]
     written = next(base for base in bases if "forward" in base.__dict__)
     return "forward" in model.__dict__ or not written.__module__.startswith(("corsac.", "torch."))

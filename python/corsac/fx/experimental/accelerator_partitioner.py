@@ -1,4 +1,4 @@
-"""Placing the parts of a module on devices, by memory and by cost."""
+"""Places partitions of a module on devices, by memory and by cost."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _CALLS = frozenset({"call_module", "call_method", "call_function"})
 
 
 class DAGNode:
-    """A part in the module that calls the parts.
+    """A partition, as a node of the module that calls the partitions.
 
     Args:
         submodule_node: the node that calls it.
-        input_nodes: the nodes whose values it is given.
-        output_nodes: the nodes that stand for its values.
-        logical_device_ids: the devices it is on.
-        size_bytes: the memory it takes.
+        input_nodes: the nodes whose values are its arguments.
+        output_nodes: the nodes for its results.
+        logical_device_ids: its devices.
+        size_bytes: the memory that it needs.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class DAGNode:
 
 
 class DAG:
-    """The parts, in the order in which they are called."""
+    """The partitions, in the order of their calls."""
 
     def __init__(self) -> None:
         self.nodes: list[DAGNode] = []
@@ -71,21 +71,21 @@ class DAG:
         logical_devices: list[int],
         size_bytes: int,
     ) -> None:
-        """Append a part; see :class:`DAGNode`."""
+        """Append a partition; see :class:`DAGNode`."""
         self.nodes.append(
             DAGNode(submodule_node, input_nodes, output_nodes, logical_devices, size_bytes)
         )
 
 
 class PartitionResult(NamedTuple):
-    """The parts with their devices, and the module that calls them."""
+    """The partitions with their devices, and the module that calls them."""
 
     dag: DAG
     module_with_submodules: GraphModule
 
 
 def reset_partition_device(partitions: list[Partition]) -> None:
-    """Take the parts off their devices."""
+    """Remove the partitions from their devices."""
     for partition in partitions:
         partition.logical_device_ids = []
 
@@ -93,7 +93,7 @@ def reset_partition_device(partitions: list[Partition]) -> None:
 def combine_two_partitions(
     partition_0: Partition, partition_1: Partition, partitions: list[Partition]
 ) -> None:
-    """Make two of ``partitions`` one, which comes last, and number all anew."""
+    """Merge two of ``partitions`` into one, which comes last, and renumber all."""
     combined = Partition(len(partitions))
     combined.nodes = partition_0.nodes | partition_1.nodes
     combined.recalculate_mem_size()
@@ -104,7 +104,7 @@ def combine_two_partitions(
 
 
 def set_parents_and_children(partitions: list[Partition]) -> None:
-    """Find out which parts use values of which."""
+    """Find the partitions that use values of each other."""
     places: dict[Node, list[Partition]] = defaultdict(list)
     for partition in partitions:
         partition.children, partition.parents = set(), set()
@@ -120,32 +120,32 @@ def set_parents_and_children(partitions: list[Partition]) -> None:
 
 
 def reorganize_partitions(partitions: list[Partition]) -> None:
-    """Number the parts by their places, and find out which use values of which."""
+    """Number the partitions by position, and find those that use values of each other."""
     for number, partition in enumerate(partitions):
         partition.partition_id = number
     set_parents_and_children(partitions)
 
 
 def get_bfs_level_partition(partitions: list[Partition]) -> None:
-    """Find out for each part how many come before it at most."""
+    """Set the level of each partition: the longest chain of partitions before it."""
     for partition in in_order(partitions):
         partition.bfs_level = max((p.bfs_level + 1 for p in partition.parents), default=0)
 
 
 def get_node_to_partition_mapping(partitions: list[Partition]) -> dict[Node, int]:
-    """The number of the part of each node; the last one of nodes that are in several."""
+    """The partition number of each node; the last one for nodes in several."""
     return {node: partition.partition_id for partition in partitions for node in partition.nodes}
 
 
 def get_logical_id_to_device(devices: list[Device]) -> dict[int, Device]:
-    """The devices by their numbers."""
+    """Devices by number."""
     return {device.logical_id: device for device in devices}
 
 
 def get_device_partition_stats(
     partitions: list[Partition], devices: list[Device]
 ) -> tuple[dict[Device, list[Partition]], dict[Device, int], list[Partition]]:
-    """The parts on each device, the bytes left on it, and the parts on none."""
+    """The partitions on each device, the bytes left on it, and the partitions without a device."""
     by_id = get_logical_id_to_device(devices)
     on_device: dict[Device, list[Partition]] = {device: [] for device in devices}
     left = {device: device.available_mem_bytes for device in devices}
@@ -157,10 +157,10 @@ def get_device_partition_stats(
 
 
 def get_device_to_partitions_mapping(partitions: list[Partition], devices: list[Device]) -> bool:
-    """Put each part that is on no device on the fullest one that still has room for it.
+    """Put each partition without a device on the fullest one that still has room for it.
 
     Returns:
-        Whether all parts are on devices now. If not, some may have been put on one.
+        Whether all partitions have devices now. If not, some may have been placed.
     """
     on_device, left, waiting = get_device_partition_stats(partitions, devices)
     for partition in waiting:
@@ -177,7 +177,7 @@ def get_device_to_partitions_mapping(partitions: list[Partition], devices: list[
 
 
 def _extra_size(partition: Partition, others: list[Partition]) -> int:
-    """How many bytes a device needs more if it is to have ``partition`` besides ``others``."""
+    """Number of additional bytes that a device needs for ``partition`` besides ``others``."""
     nodes = set().union(*(other.nodes for other in others))
     if not nodes:
         return partition.used_mem_bytes
@@ -186,7 +186,7 @@ def _extra_size(partition: Partition, others: list[Partition]) -> int:
 
 
 def check_dependency(partition: Partition) -> bool:
-    """Whether a part needs its own values, by way of other parts."""
+    """Whether a partition depends on its own values, by way of other partitions."""
     seen: set[Partition] = set()
     waiting = list(partition.children)
     while waiting:
@@ -200,7 +200,7 @@ def check_dependency(partition: Partition) -> bool:
 
 
 class Partitioner:
-    """Splits a module that does not fit on one device into parts that fit on several."""
+    """Splits a module that does not fit on one device into partitions on several."""
 
     def __init__(self) -> None:
         self.partitions: list[Partition] = []
@@ -213,19 +213,18 @@ class Partitioner:
         torch_module: torch.nn.Module,
         partitioner_config: PartitionerConfig,
     ) -> PartitionResult:
-        """Put nodes into parts and parts on devices.
+        """Put nodes into partitions and partitions on devices.
 
-        If the module fits on one device, it is one part on the largest, unless the configuration
-        says where nodes go.
+        If the module fits on one device, it becomes one partition on the largest, unless the configuration
+        places nodes explicitly.
 
         Args:
-            fx_module: the module; :class:`corsac.fx.passes.shape_prop.ShapeProp` has to have been
-                through its nodes.
-            torch_module: not used; torch.fx asks for it.
-            partitioner_config: what to do.
+            fx_module: the module, on which :class:`corsac.fx.passes.shape_prop.ShapeProp` must have been run.
+            torch_module: unused, as in torch.fx.
+            partitioner_config: the configuration.
 
         Raises:
-            RuntimeError: there are no devices or no calls, or the devices do not have the memory.
+            RuntimeError: there are no devices or no calls, or the devices have too little memory.
         """
         config = partitioner_config
         self.graph_module, self.torch_module = fx_module, torch_module
@@ -273,14 +272,14 @@ class Partitioner:
         return [node for node in self._graph.nodes if node.op in _CALLS]
 
     def _sizes(self) -> list[tuple[int, int]]:
-        """Of each node, the bytes of its value, and with its parameters."""
+        """Bytes of the value of each node, without and with its parameters."""
         return [(0, 0) if n.op == "output" else tuple(size_of(n)) for n in self._graph.nodes]
 
     def _devices(self) -> list[tuple[int, int]]:
         return [(device.available_mem_bytes, device.logical_id) for device in self.devices]
 
     def _seconds(self, latencies: dict[Node, NodeLatency], rate: float) -> list[float]:
-        """How long each call takes: moving data or computing, whichever is longer."""
+        """Seconds for each call: for moving data or computing, whichever is longer."""
         if not rate and len(self._calls()) > 1:
             raise ZeroDivisionError("transfer_rate_bytes_per_sec is 0: nothing would ever be moved")
         return [
@@ -288,7 +287,7 @@ class Partitioner:
         ]
 
     def _take(self, parts: list[tuple[list[Node], list[int]]]) -> None:
-        """Make these the parts."""
+        """Set the partitions to these."""
         self.partitions = []
         for nodes, devices in parts:
             partition = self.create_partition()
@@ -300,7 +299,7 @@ class Partitioner:
         self.node_to_partition = get_node_to_partition_mapping(self.partitions)
 
     def find_single_partition(self, total_size_of_graph: int, logical_device_id: int = 0) -> None:
-        """Put all nodes into one part on one device."""
+        """Put all nodes into one partition on one device."""
         partition = self.create_partition()
         partition.nodes.update(n for n in self.graph_module.graph.nodes if n.op != "output")
         partition.used_mem_bytes = total_size_of_graph
@@ -308,18 +307,18 @@ class Partitioner:
         self.node_to_partition = get_node_to_partition_mapping(self.partitions)
 
     def size_based_partition(self) -> None:
-        """Fill one device after the other with nodes in graph order; nodes that are left become
-        parts of their own, which go where there is room.
+        """Fill one device after the other with nodes in graph order; remaining nodes become partitions of
+        their own, placed wherever there is room.
 
         Raises:
-            RuntimeError: a node or a part fits nowhere.
+            RuntimeError: a node or a partition does not fit on any device.
         """
         self._take(_core.place_by_size(self._graph, self._sizes(), self._devices()))
 
     def saturate_host(self) -> None:
-        """Put copies of all parts on devices that have none, as often as these last.
+        """Put copies of all partitions on unused devices, as long as there are enough of these.
 
-        A copy of a device's parts goes to the smallest device that has room for them.
+        A copy of a device's partitions goes to the smallest device that has room for them.
         """
         on_device, left, waiting = get_device_partition_stats(self.partitions, self.devices)
         if waiting:
@@ -345,13 +344,13 @@ class Partitioner:
                 partition.logical_device_ids.append(new.logical_id)
 
     def do_partition(self) -> GraphModule:
-        """The module with a submodule for each part."""
+        """The module with a submodule for each partition."""
         return split_module(
             self.graph_module, self.torch_module, self.node_to_partition.__getitem__
         )
 
     def dump_dag(self, module_with_submodules: GraphModule) -> DAG:
-        """The parts as they are called in a module that :meth:`do_partition` has made."""
+        """The partitions as they are called in a module from :meth:`do_partition`."""
         dag = DAG()
         for node in module_with_submodules.graph.find_nodes(op="call_module"):
             number = int(node.name.rsplit("_", 1)[-1])
@@ -367,20 +366,20 @@ class Partitioner:
         return dag
 
     def create_partition(self) -> Partition:
-        """Append a part without nodes."""
+        """Append an empty partition."""
         partition = Partition(len(self.partitions))
         self.partitions.append(partition)
         return partition
 
     def create_single_node_partition(self, node: Node) -> None:
-        """Append a part with one node."""
+        """Append a partition with one node."""
         self.create_partition().add_node(node)
 
     def sparse_nn_partition(self, available_mem_bytes: int) -> None:
-        """Put embeddings on devices, one part each, and copies of everything else on all of these.
+        """Put embeddings on devices, one partition each, and copies of everything else on all of these.
 
-        Nodes are put into parts in graph order; parts of one sort are then combined, smallest
-        first, as long as they fit on a device and are near each other.
+        Nodes are assigned to partitions in graph order; partitions of one kind are then combined, smallest
+        first, as long as they fit on a device and are close to each other.
 
         Args:
             available_mem_bytes: the memory of each device.
@@ -397,7 +396,7 @@ class Partitioner:
         )
 
     def _is_embedding(self, node: Node) -> bool:
-        """Whether a node calls an embedding, or a module with one in it."""
+        """Whether a node calls an embedding, or a module that contains one."""
         if node.op != "call_module":
             return False
         module: object = self.graph_module
@@ -414,12 +413,12 @@ class Partitioner:
         transfer_rate_bytes_per_sec: float,
         node_to_latency_mapping: dict[Node, NodeLatency],
     ) -> None:
-        """Begin with a part for each node, and combine the two for which the module then takes the
-        least time, as long as it does not take more than before.
+        """Start with one partition per node, and combine the two for which the module then takes the least
+        time, as long as the time does not increase.
 
         Args:
-            transfer_rate_bytes_per_sec: how fast values move between devices.
-            node_to_latency_mapping: how long each node takes.
+            transfer_rate_bytes_per_sec: transfer rate between devices.
+            node_to_latency_mapping: latency of each node.
         """
         seconds = self._seconds(node_to_latency_mapping, transfer_rate_bytes_per_sec)
         self._take(
@@ -437,14 +436,14 @@ class Partitioner:
         transfer_rate_bytes_per_sec: float,
         node_to_latency_mapping: dict[Node, NodeLatency],
     ) -> None:
-        """Begin with :meth:`size_based_partition`, and for one node after the other swap it with the
-        node of another part, or move it there, if the module then takes less time.
+        """Start with :meth:`size_based_partition`; then, node by node, swap it with a node of another
+        partition, or move it there, if that reduces the module's time.
 
         Source: Kernighan and Lin, "An efficient heuristic procedure for partitioning graphs" (1970).
 
         Args:
-            transfer_rate_bytes_per_sec: how fast values move between devices.
-            node_to_latency_mapping: how long each node takes.
+            transfer_rate_bytes_per_sec: transfer rate between devices.
+            node_to_latency_mapping: latency of each node.
         """
         seconds = self._seconds(node_to_latency_mapping, transfer_rate_bytes_per_sec)
         self._take(
@@ -462,11 +461,11 @@ class Partitioner:
         node_to_partition_mapping: dict[Node, int],
         partition_to_logical_device_mapping: dict[int, list[int]],
     ) -> None:
-        """Put nodes into parts, and these on devices, as the caller says.
+        """Put nodes into the given partitions, and these on the given devices.
 
         Args:
-            node_to_partition_mapping: the number of the part of each call.
-            partition_to_logical_device_mapping: the devices of each part.
+            node_to_partition_mapping: the partition number of each call.
+            partition_to_logical_device_mapping: the devices of each partition.
         """
         self.node_to_partition = node_to_partition_mapping
         by_id: dict[int, Partition] = {}

@@ -1,5 +1,5 @@
-"""Constant folding, under the names of ``torch.fx.experimental.const_fold``: the part of a module
-that does not depend on its inputs is split off and run once, when the module is first called."""
+"""Constant folding, under the names of ``torch.fx.experimental.const_fold``: the part of a module that does
+not depend on its inputs is split off and run once, at the first call."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["FoldedGraphModule", "get_unique_attr_name_in_module", "split_const_s
 
 
 class FoldedGraphModule(GraphModule):
-    """A graph module whose constants are computed when it is first called.
+    """A graph module whose constants are computed at the first call.
 
     Attributes:
-        const_subgraph_module: computes the constants; None where there are none.
-        fx_const_folded_attrs_name: the attribute that holds them: a parameter, or a
-            ``ParameterList`` where there are several.
+        const_subgraph_module: the module that computes the constants; None if there are none.
+        fx_const_folded_attrs_name: the attribute that holds them: a parameter, or a ``ParameterList`` for
+            several.
         has_folding_been_run: whether they have been computed.
-        device_for_folded_attrs: the device that constants are put on.
+        device_for_folded_attrs: the device for the constants.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class FoldedGraphModule(GraphModule):
         """Compute the constants.
 
         Raises:
-            AssertionError: they have been computed.
+            AssertionError: they have been computed already.
         """
         if self.const_subgraph_module is None or self.fx_const_folded_attrs_name is None:
             return
         if self.has_folding_been_run:
             raise AssertionError("the constants have been computed already")
-        # Autograd records what it records in the program, whatever mode the first call is made in.
+        # Autograd records it as it would in the program, whatever the grad mode of the first call.
         with torch.enable_grad():
             values = self.const_subgraph_module()
         values = values if isinstance(values, tuple) else (values,)
@@ -71,7 +71,7 @@ class FoldedGraphModule(GraphModule):
         folded = made[0] if len(made) == 1 else nn.ParameterList(made)
         delattr(self, self.fx_const_folded_attrs_name)
         setattr(self, self.fx_const_folded_attrs_name, folded)
-        # Only now: what fails above can be tried again.
+        # Last, so that a failure above can be retried.
         self.has_folding_been_run = True
 
     def _parameter(self, value: torch.Tensor) -> nn.Parameter:
@@ -84,7 +84,7 @@ class FoldedGraphModule(GraphModule):
 
 
 def get_unique_attr_name_in_module(mod_traced: GraphModule, name: str) -> str:
-    """The first name after ``name`` that no attribute of the module has."""
+    """The first name derived from ``name`` that is no attribute of the module."""
     return unique_attribute(mod_traced, name)
 
 
@@ -94,17 +94,16 @@ def split_const_subgraphs(
     device_for_folded_attrs: str = "cpu",
     is_impure_node: Callable[[Node], bool] | None = None,
 ) -> FoldedGraphModule:
-    """Split off what does not depend on the inputs.
+    """Split off the part that does not depend on the inputs.
 
     Args:
-        module: what to split; traced if it is no graph module. It is not changed.
-        skip_folding_node_fn: which nodes are to be computed in every call.
-        device_for_folded_attrs: where the constants are put.
-        is_impure_node: which further nodes do something besides computing their value.
+        module: the module; traced if it is not a graph module. It is not changed.
+        skip_folding_node_fn: whether a node is to be computed in every call.
+        device_for_folded_attrs: the device for the constants.
+        is_impure_node: whether a node, in addition to those detected, has side effects.
 
-    Returns a module that computes the constants when it is first called. What the caller gets, what
-    is written to, and what draws random numbers or does something else that can be observed is
-    computed in every call.
+    Returns a module that computes the constants at its first call. Values that the caller receives or that
+    are written to, operators that use random numbers and other side effects are computed in every call.
     """
     traced = module if isinstance(module, GraphModule) else symbolic_trace(module)
     gm = GraphModule(traced, traced.graph.__deepcopy__({}))

@@ -14,7 +14,7 @@ Body = Callable[[Sequence[str]], Sequence[str]]
 def set_trace(gm: GraphModule) -> GraphModule:
     """Recompile ``gm`` once with a breakpoint at the start of its code, for ``pdb``.
 
-    The graph stays as it is: the next ``recompile`` writes code without the breakpoint.
+    The graph is not changed: the next ``recompile`` generates code without the breakpoint.
     """
 
     def with_breakpoint(inner: Body | None) -> Body:

@@ -1,5 +1,5 @@
-"""Gradual typing of tensor shapes: what annotations say is checked and spread over the graph, what
-they leave open (``Dyn``) stays open, or becomes a variable.
+"""Gradual typing of tensor shapes: annotations are checked and propagated through the graph; sizes that they
+leave open (``Dyn``) stay open, or become variables.
 
 Source: J. G. Siek and W. Taha, "Gradual typing for functional languages", 2006; the rules are those
 of torch.fx's documentation for the operators of a ResNet-50.
@@ -59,7 +59,7 @@ __all__ = [
 
 Rule = Callable[..., Any]
 
-#: By function, or class of modules: the type of a call; the equalities that a call demands; sizes as
+#: Rules by function or class of modules: the type of a call; the equalities that a call requires; sizes as
 #: expressions of other sizes.
 _INFERENCE_RULES: dict[Any, Rule] = {}
 _REFINEMENT_RULES: dict[Any, Rule] = {}
@@ -77,30 +77,30 @@ def _registering(table: dict[Any, Rule], kind: str, call_target: Any) -> Callabl
 
 
 def register_inference_rule(call_target: Any) -> Callable[[Rule], Rule]:
-    """Say how calls of a function, or of modules of a class, get their type.
+    """Register the rule for the type of calls of a function, or of modules of a class.
 
-    The rule gets the node, and the module where there is one; it sets the type of the node and
-    returns it, or raises ``TypeError``.
+    The rule is called with the node, and the module if there is one; it sets the type of the node and returns
+    it, or raises ``TypeError``.
     """
     return _registering(_INFERENCE_RULES, "Inference rule", call_target)
 
 
 def register_refinement_rule(call_target: Any) -> Callable[[Rule], Rule]:
-    """Say which sizes are equal in a call: the rule gets the node and returns equalities."""
+    """Register the rule for equal sizes in a call: it is called with the node and returns equalities."""
     return _registering(_REFINEMENT_RULES, "Refinement rule", call_target)
 
 
 def register_algebraic_expressions_inference_rule(call_target: Any) -> Callable[[Rule], Rule]:
-    """Say how sizes of a result are computed: the rule gets the node, and the module where there is
-    one, and sets the type of the node."""
+    """Register the rule that computes sizes of a result: it is called with the node, and the module if there
+    is one, and sets the type of the node."""
     return _registering(_RULES, "Rule", call_target)
 
 
 def expand_to_tensor_dim(t: Any, n: int) -> TensorType:
-    """A type of rank ``n``: ``t`` itself, or with all sizes unknown where nothing is known of ``t``.
+    """A type of rank ``n``: ``t`` itself, or one with unknown sizes if ``t`` is unknown.
 
     Raises:
-        TypeError: ``t`` has another rank, or is no type of a tensor.
+        TypeError: ``t`` has another rank, or is not a tensor type.
     """
     if t == Dyn:
         return TensorType((Dyn,) * n)
@@ -118,11 +118,10 @@ def _is_open(t: Any) -> bool:
 
 
 def broadcast_types(t1: Any, t2: Any) -> tuple[Any, Any]:
-    """Both types after broadcasting: of the same rank, and with the size of the other where theirs
-    is one.
+    """Both types after broadcasting: of the same rank, with each size 1 replaced by the other's size.
 
     Raises:
-        TypeError: one of the two is no type of a tensor.
+        TypeError: one of the two is not a tensor type.
     """
     if _is_open(t1) or _is_open(t2):
         return t1, t2
@@ -135,7 +134,7 @@ def broadcast_types(t1: Any, t2: Any) -> tuple[Any, Any]:
 
 
 def get_greatest_upper_bound(type1: Any, type2: Any) -> Any:
-    """What both types say together.
+    """The information of both types combined.
 
     Raises:
         TypeError: they contradict each other.
@@ -166,8 +165,8 @@ def _of_pair(value: Any, index: int) -> Any:
 
 
 def calculate_out_dimension(d_in: Any, module_instance: Any, index: int) -> Any:
-    """The size that a convolution or pooling makes of the size ``d_in`` of dimension ``index`` of
-    the image: 0 for the height, 1 for the width. A number, an expression, or ``Dyn``.
+    """The output size of a convolution or pooling for the size ``d_in`` of dimension ``index`` of the image
+    (0 for the height, 1 for the width): a number, an expression, or ``Dyn``.
 
     Raises:
         TypeError: the size is none of these.
@@ -200,10 +199,10 @@ def calculate_out_dimension(d_in: Any, module_instance: Any, index: int) -> Any:
 @register_inference_rule(torch.add)
 @register_inference_rule(operator.add)
 def add_inference_rule(n: Node) -> Any:
-    """The less precise of both types after broadcasting; with a number, the type of the other.
+    """The less precise of both types after broadcasting; for a number, the type of the other operand.
 
     Raises:
-        TypeError: the types do not go together.
+        TypeError: the types are not compatible.
     """
     operands = n.args[0], n.args[1]
     types = [a.type if isinstance(a, Node) else type(a) for a in operands]
@@ -229,7 +228,7 @@ def add_inference_rule(n: Node) -> Any:
 
 @register_inference_rule(getattr)
 def get_attr_inference_rule(n: Node, traced: Any) -> Any:
-    """Nothing is known of a shape; other attributes are a ``TypeError``."""
+    """The unknown type for the attribute ``shape``; others are a ``TypeError``."""
     if n.args[1] != "shape":
         raise TypeError("Not yet implemented")
     n.type = Dyn
@@ -241,7 +240,7 @@ def transpose_inference_rule(n: Node) -> Any:
     """The sizes with two of them exchanged.
 
     Raises:
-        TypeError: there are no such dimensions.
+        TypeError: the dimensions do not exist.
     """
     t = _node(n.args[0]).type
     dims = n.args[1:3]
@@ -263,10 +262,10 @@ def transpose_inference_rule(n: Node) -> Any:
 
 @register_inference_rule(torch.reshape)
 def reshape_inference_rule(n: Node) -> TensorType:
-    """The sizes asked for, unknown where they are -1.
+    """The requested sizes, unknown where they are -1.
 
     Raises:
-        TypeError: no number of elements fits both, whatever the unknown sizes are.
+        TypeError: the numbers of elements cannot be equal, whatever the unknown sizes are.
     """
     given = _node(n.args[0]).type
     wanted = n.args[1]
@@ -294,8 +293,8 @@ def _may_be_reshaped(sizes: Sequence[Any], wanted: Sequence[int]) -> bool:
 
 @register_inference_rule(nn.BatchNorm2d)
 def bn2d_inference_rule(n: Node, module_instance: Any) -> Any:
-    """What is known of the input and of the result, which are of one type with as many channels as
-    the module has."""
+    """The combined type of input and result, which are the same, with the number of channels of the
+    module."""
     source = _node(n.args[0])
     source.type = expand_to_tensor_dim(source.type, 4)
     n.type = expand_to_tensor_dim(n.type, 4)
@@ -315,7 +314,7 @@ def _cannot_apply(n: Node, module: Any, given: Any) -> TypeError:
 
 @register_inference_rule(nn.Conv2d)
 def conv2d_inference_rule(n: Node, module_instance: Any) -> Any:
-    """The batch of the input, the channels of the module, and the size of the image computed."""
+    """The batch of the input, the channels of the module, and the computed size of the image."""
     source = _node(n.args[0])
     source.type = expand_to_tensor_dim(source.type, 4)
     batch, channels, height, width = source.type.dims
@@ -333,8 +332,8 @@ def conv2d_inference_rule(n: Node, module_instance: Any) -> Any:
 
 
 def _by_input(n: Node, result: Callable[[TensorType], TensorType]) -> Any:
-    """Combine the annotation of ``n`` with what follows from the type of its input. Where nothing
-    is known of the input, it has as many dimensions as the annotation says."""
+    """Combine the annotation of ``n`` with the type that follows from its input. An unknown input is taken to
+    have as many dimensions as the annotation."""
     source = _node(n.args[0])
     if source.type == Dyn and isinstance(n.type, TensorType):
         source.type = expand_to_tensor_dim(source.type, len(n.type.dims))
@@ -350,7 +349,7 @@ def relu_inference_rule(n: Node, module_instance: Any) -> Any:
 
 
 def maxpool2d_check(typ: Any, module_instance: Any) -> TensorType:
-    """What max pooling makes of images of the type ``typ``, of rank 3 or 4."""
+    """The result of max pooling for images of the type ``typ``, of rank 3 or 4."""
     sizes = list(typ.dims)
     if len(sizes) not in (3, 4):
         raise TypeError(f"Wrong size {typ} for {module_instance}")
@@ -361,12 +360,12 @@ def maxpool2d_check(typ: Any, module_instance: Any) -> TensorType:
 
 @register_inference_rule(nn.MaxPool2d)
 def maxpool2d_inference_rule(n: Node, module_instance: Any) -> Any:
-    """The type of the input, with the size of the image computed."""
+    """The type of the input, with the computed size of the image."""
     return _by_input(n, lambda t: maxpool2d_check(t, module_instance))
 
 
 def linear_check(tensor_type: Any, module_instance: Any) -> TensorType:
-    """What a linear layer makes of a tensor of this type, of rank 2 or more."""
+    """The result of a linear layer for a tensor of this type, of rank 2 or more."""
     sizes = tuple(tensor_type.dims)
     if len(sizes) < 2:
         raise TypeError(f"Type {tensor_type} must have rank 2 or more.")
@@ -384,13 +383,13 @@ def linear_inference_rule(n: Node, module_instance: Any) -> Any:
 
 
 def adaptiveavgpool2d_check(tensor_type: Any, module_instance: Any) -> TensorType:
-    """What adaptive average pooling makes of images of this type, of rank 3 or 4."""
+    """The result of adaptive average pooling for images of this type, of rank 3 or 4."""
     sizes = list(tensor_type.dims)
     if len(sizes) not in (3, 4):
         raise TypeError(f"Tensor ranks must be 3 or 4. Got {tensor_type}")
     wanted = module_instance.output_size
     height, width = (wanted, wanted) if isinstance(wanted, int | None) else wanted
-    # A size that is not given is that of the image.
+    # An unspecified size is that of the image.
     sizes[-2] = sizes[-2] if height is None else height
     sizes[-1] = sizes[-1] if width is None else width
     return TensorType(tuple(sizes))
@@ -398,15 +397,15 @@ def adaptiveavgpool2d_check(tensor_type: Any, module_instance: Any) -> TensorTyp
 
 @register_inference_rule(nn.AdaptiveAvgPool2d)
 def adaptiveavgpool2d_inference_rule(n: Node, module_instance: Any) -> Any:
-    """The type of the input, with the size of the image that the module makes."""
+    """The type of the input, with the image size of the module."""
     return _by_input(n, lambda t: adaptiveavgpool2d_check(t, module_instance))
 
 
 def flatten_check(tensor_type: Any, start_dim: int, end_dim: int) -> TensorType:
-    """The sizes with those from ``start_dim`` to ``end_dim``, which is included, made one.
+    """The sizes with those from ``start_dim`` to ``end_dim`` (inclusive) merged.
 
     Raises:
-        TypeError: there are no such dimensions.
+        TypeError: the dimensions do not exist.
     """
     sizes = tuple(tensor_type.dims)
     rank = len(sizes)
@@ -447,18 +446,18 @@ class GraphTypeChecker:
         self.traced = traced
 
     def type_check(self) -> bool:
-        """Give every node a type. True, or an error.
+        """Give every node a type; return True, or raise an error.
 
         Raises:
             TypeError: types contradict each other.
-            RuntimeError: there is no rule for what is called.
+            RuntimeError: a called function or module has no rule.
         """
         for node in self.traced.graph.nodes:
             self.type_check_node(node)
         return True
 
     def type_check_node(self, n: Node) -> Any:
-        """Give one node a type, those of what it uses given."""
+        """Give one node a type; the nodes that it uses must have theirs."""
         if n.type is None:
             n.type = Dyn
         if n.op == "placeholder":
@@ -486,7 +485,7 @@ class GraphTypeChecker:
 
 
 def _equal_sizes(n: Node, count: int | None) -> list[Equality]:
-    """That the first sizes of the input are those of the result."""
+    """Equalities between the first sizes of the input and of the result."""
     given, made = _node(n.args[0]).type, n.type
     if not (isinstance(given, TensorType) and isinstance(made, TensorType)):
         return []
@@ -496,34 +495,34 @@ def _equal_sizes(n: Node, count: int | None) -> list[Equality]:
 
 @register_refinement_rule(nn.Conv2d)
 def conv_refinement_rule(n: Node) -> list[Any]:
-    """The batch stays."""
+    """The batch is the same."""
     return _equal_sizes(n, 1)
 
 
 @register_refinement_rule(nn.Linear)
 def linear_refinement_rule(n: Node) -> list[Any]:
-    """The batch stays."""
+    """The batch is the same."""
     return _equal_sizes(n, 1)
 
 
 @register_refinement_rule(nn.BatchNorm2d)
 @register_refinement_rule(nn.ReLU)
 def all_eq(n: Node) -> list[Any]:
-    """All sizes stay."""
+    """All sizes are the same."""
     return _equal_sizes(n, None)
 
 
 @register_refinement_rule(nn.AdaptiveAvgPool2d)
 @register_refinement_rule(nn.MaxPool2d)
 def first_two_eq(n: Node) -> list[Any]:
-    """Batch and channels stay."""
+    """Batch and channels are the same."""
     return _equal_sizes(n, 2)
 
 
 @register_refinement_rule(torch.add)
 @register_refinement_rule(operator.add)
 def element_wise_eq(n: Node) -> list[Any]:
-    """Sizes that both operands have, after broadcasting, are those of the result."""
+    """Sizes that both operands share after broadcasting are those of the result."""
     operands = n.args[:2]
     types = [operand.type for operand in operands if isinstance(operand, Node)]
     if len(types) != 2 or not all(isinstance(t, TensorType) for t in (*types, n.type)):
@@ -535,7 +534,7 @@ def element_wise_eq(n: Node) -> list[Any]:
 
 @register_refinement_rule(torch.flatten)
 def flatten_refinement_rule(n: Node) -> list[Any]:
-    """Sizes before and after those that are flattened stay."""
+    """Sizes before and after the flattened ones are the same."""
     given, made = _node(n.args[0]).type, n.type
     start, end = _flatten_arguments(n)
     if not (isinstance(given, TensorType) and isinstance(made, TensorType)):
@@ -567,7 +566,7 @@ def conv_rule(n: Node, module_instance: Any) -> TensorType | None:
 
 
 class Refine:
-    """Gives unknown sizes variables, and collects which of them have to be equal.
+    """Replaces unknown sizes by variables, and collects equalities between them.
 
     Attributes:
         constraints: the equalities found by :meth:`refine`.
@@ -586,13 +585,13 @@ class Refine:
         return True
 
     def symbolic_relations(self) -> bool:
-        """Write variables as symbols, and sizes as expressions of them."""
+        """Turn variables into symbols, and sizes into expressions of them."""
         for node in self.traced.graph.nodes:
             self.infer_symbolic_relations(node)
         return True
 
     def replace_dyn_with_fresh_var(self, typ: Any) -> Any:
-        """``typ`` with a variable of its own for everything unknown."""
+        """``typ`` with a new variable for every unknown type or size."""
         return _replaced(typ, lambda t: Var(next(self.symbol_iter)) if t == Dyn else t)
 
     def convert_to_sympy_symbols(self, typ: Any) -> Any:
@@ -602,7 +601,7 @@ class Refine:
         return _replaced(typ, lambda t: sympy.symbols(str(t)) if isinstance(t, Var) else t)
 
     def refine_node(self, n: Node) -> Any:
-        """Give one node a type with variables, and collect the equalities that it demands."""
+        """Give one node a type with variables, and collect the equalities that it requires."""
         n.type = self.replace_dyn_with_fresh_var(Dyn if n.type is None else n.type)
         rule = self._rule_of(n, _REFINEMENT_RULES)
         if rule is not None:
@@ -610,7 +609,7 @@ class Refine:
         return self._of_output(n)
 
     def infer_symbolic_relations(self, n: Node) -> Any:
-        """Write the sizes of one node as expressions."""
+        """Turn the sizes of one node into expressions."""
         n.type = self.convert_to_sympy_symbols(n.type)
         rule = self._rule_of(n, _RULES)
         if rule is not None:

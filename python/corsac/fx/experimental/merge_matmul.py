@@ -1,4 +1,4 @@
-"""One matrix product for several, under the names of ``torch.fx.experimental.merge_matmul``."""
+"""Merges matrix products, under the names of ``torch.fx.experimental.merge_matmul``."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ def split_result_tensors(
 
 
 def may_depend_on(a: Node, b: Node, search_depth: int = 6) -> bool:
-    """Whether ``a`` depends on ``b``; True where more than ``search_depth`` steps would be needed
-    to be sure."""
+    """Whether ``a`` depends on ``b``; also True if ``search_depth`` steps are too few to decide."""
     if a == b:
         return True
     if not a.all_input_nodes:
@@ -42,9 +41,9 @@ def may_depend_on(a: Node, b: Node, search_depth: int = 6) -> bool:
 
 
 def are_nodes_independent(nodes: list[Node]) -> bool:
-    """Whether none of ``nodes`` depends on another one of them."""
+    """Whether no node of ``nodes`` depends on another one of them."""
     chosen, last = set(nodes), max(nodes)
-    # What depends on one of them, from the first on.
+    # Nodes that depend on one of them, from the first on.
     tainted: set[Node] = set()
     node = min(nodes)
     while True:
@@ -62,22 +61,20 @@ def are_nodes_independent(nodes: list[Node]) -> bool:
 def merge_matmul(
     in_mod: torch.nn.Module, *, example_inputs: Sequence[Any] | None = None
 ) -> GraphModule:
-    """A module in which products ``x @ w``, ``y @ w``, ... with one right-hand side are one product
-    of the rows of all of them.
+    """Merge products ``x @ w``, ``y @ w``, ... with one right-hand side into one product of all rows.
 
-    The left-hand sides have to agree in all dimensions but the first, of two or more, and the
-    right-hand side to have two dimensions or one, as attributes and ``node.meta["tensor_meta"]`` say
-    or ``example_inputs`` show, which has to hold for every call; how many rows there are may vary.
-    Where shapes are not known, products stay apart, and so they do where one depends on another,
-    something is written to in between, or to a result.
+    The left-hand sides have to agree in all dimensions but the first, and have two or more; the right-hand
+    side has two dimensions or one. Shapes come from attributes and ``node.meta["tensor_meta"]`` or
+    ``example_inputs``, and must hold for every call; the number of rows may vary. Products of unknown shapes
+    stay separate, and so do those where one depends on another, or with a write in between or to a result.
 
     Args:
-        in_mod: traced if it is no graph module; not changed.
-        example_inputs: what ``in_mod`` could be called with, so that shapes are known.
+        in_mod: the module; traced if it is not a graph module, and not changed.
+        example_inputs: inputs for ``in_mod``, from which shapes are found.
 
     Returns:
-        A module with a :class:`corsac.passes.Report` as ``meta["report"]``, which says of every product
-        whether it was merged, and if not, why.
+        A module with a :class:`corsac.passes.Report` as ``meta["report"]``, with an entry for every product:
+        merged, or the reason why not.
     """
     traced = in_mod if isinstance(in_mod, GraphModule) else symbolic_trace(in_mod)
     gm = GraphModule(traced, traced.graph.__deepcopy__({}))

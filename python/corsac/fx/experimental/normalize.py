@@ -19,17 +19,16 @@ __all__ = ["NormalizeArgs", "NormalizeOperators"]
 
 
 class NormalizeArgs(Transformer):
-    """Gives every argument of PyTorch's functions and modules by keyword, defaults included.
+    """Passes every argument of PyTorch's functions and modules by keyword, defaults included.
 
-    What is called differently depending on types (``node.meta["type"]``) is normalised where the
-    types decide; what cannot be is left as it is. Names, types and metadata of nodes stay. ::
+    Calls whose form depends on types are normalised if the types (``node.meta["type"]``) decide; others are
+    left unchanged. Names, types and metadata of nodes are kept. ::
 
         traced = NormalizeArgs(traced).transform()
 
     Args:
-        module: what to normalise.
-        normalize_to_only_use_kwargs: whether all arguments are given by keyword; only those that
-            can be otherwise.
+        module: the module.
+        normalize_to_only_use_kwargs: whether positional arguments become keyword arguments too.
     """
 
     def __init__(self, module: GraphModule, normalize_to_only_use_kwargs: bool = True) -> None:
@@ -91,20 +90,20 @@ class NormalizeArgs(Transformer):
 
 
 class NormalizeOperators(AnnotateTypesWithSchema):
-    """Writes calls of ``torch`` that Python has an operator for as that operator:
-    ``torch.add(x, y)`` becomes ``x + y``.
+    """Replaces functions of ``torch`` by Python operators where there is one: ``torch.add(x, y)`` becomes ``x
+    + y``.
 
-    Calls with further arguments (``alpha=2``, ``out=``, ``rounding_mode=``) mean something else and
-    stay. Annotates nodes by the signatures of what they call, where it is asked to.
+    Calls with further arguments (``alpha=2``, ``out=``, ``rounding_mode=``) have another meaning and are
+    kept. Optionally annotates nodes with the return types of what they call.
 
     Args:
-        module: what to normalise.
+        module: the module.
         annotate_functionals: whether calls of ``torch.nn.functional`` get their return type.
         annotate_modules: whether calls of modules do.
         annotate_get_attrs: whether attributes do.
     """
 
-    #: What is written as which operator.
+    #: Functions and the operators that replace them.
     binary_magic_method_remap: ClassVar[dict[Callable[..., Any], Callable[..., Any]]] = {
         torch.add: operator.add,
         torch.mul: operator.mul,

@@ -53,7 +53,7 @@ __all__ = [
 
 
 def _parent_name(target: str) -> tuple[str, str]:
-    """The path of what holds the module, parameter or buffer ``target``, and its name there."""
+    """The path of the module that contains ``target`` (a module, parameter or buffer), and the name in it."""
     path, _, name = target.rpartition(".")
     return path, name
 
@@ -61,17 +61,15 @@ def _parent_name(target: str) -> tuple[str, str]:
 def fuse(model: nn.Module, inplace: bool = False, no_trace: bool = False) -> nn.Module:
     """Fold batch norms into the convolutions and linear layers beside them, for inference.
 
-    Where folding would change what the model computes, the batch norm stays:
-    :func:`corsac.passes.fuse_conv_bn` says why. As in torch.fx, inputs are taken to have a batch
-    dimension, and those of linear layers beside a batch norm to have two dimensions, where
-    ``node.meta["tensor_meta"]`` does not say otherwise.
+    Where folding would change the computation, the batch norm is kept: :func:`corsac.passes.fuse_conv_bn`
+    reports why. As in torch.fx, inputs are assumed to have a batch dimension, and those of linear layers
+    beside a batch norm two dimensions, unless ``node.meta["tensor_meta"]`` differs.
 
     Args:
         model: a model in evaluation mode. It is not changed.
-        inplace: whether the result may share the weights that stay as they are with ``model``;
-            they are copied otherwise.
-        no_trace: whether to take the graph of ``model``, if it is a :class:`GraphModule`, rather
-            than tracing it.
+        inplace: whether the result may share unchanged weights with ``model``; they are copied otherwise.
+        no_trace: whether to use the graph of ``model``, if it is a :class:`GraphModule`, instead of tracing
+            it.
 
     Raises:
         AssertionError: a layer or its batch norm is in training mode.
@@ -92,7 +90,7 @@ def fuse(model: nn.Module, inplace: bool = False, no_trace: bool = False) -> nn.
                 "call model.eval() first"
             )
     if fused.graph.find_nodes(op="get_attr"):
-        # Modules of which only functions used the weights.
+        # Modules whose weights are no longer used.
         fused.delete_all_unused_submodules()
     if not inplace:
         _copy_shared(fused, made)
@@ -101,7 +99,7 @@ def fuse(model: nn.Module, inplace: bool = False, no_trace: bool = False) -> nn.
 
 
 def _copy_shared(gm: GraphModule, own: set[str]) -> None:
-    """Make copies of the modules and attributes that the graph names, except for ``own``."""
+    """Copy the modules and attributes that the graph uses, except for ``own``."""
     memo: dict[int, object] = {}
     for node in gm.graph.find_nodes(op="call_module"):
         if node.target not in own:
@@ -124,11 +122,11 @@ def _copy_shared(gm: GraphModule, own: set[str]) -> None:
 
 
 def remove_dropout(model: nn.Module) -> nn.Module:
-    """A module that computes what ``model`` does without its ``nn.Dropout`` modules, whatever
-    mode they are in. Weights are shared with ``model``.
+    """The model without its ``nn.Dropout`` modules, whatever mode they are in. Weights are shared with
+    ``model``.
 
-    Dropouts stay that have hooks, and those in training mode whose input or result the program
-    writes to: they would be one tensor.
+    Dropouts with hooks are kept, and those in training mode whose input or result is written to, since
+    without the dropout these would be one tensor.
 
     Returns:
         A module with a :class:`corsac.passes.Report` of all dropouts as ``meta["report"]``.
@@ -157,7 +155,7 @@ def remove_dropout(model: nn.Module) -> nn.Module:
 
 
 def _reasons_to_stay(gm: GraphModule) -> dict[str, str]:
-    """Why dropouts cannot be removed, by node: tried on a copy of the graph."""
+    """Reasons why dropouts cannot be removed, by node, found on a copy of the graph."""
     graph = copy.deepcopy(gm.graph)
     graph.owning_module = gm
     sites = _core.remove_dropout(graph, in_training=True)

@@ -1,4 +1,4 @@
-"""Parts of a graph on devices, and what running them costs."""
+"""Partitions of a graph on devices, and their costs."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ class Partition:
     """Nodes that run on one device, with the inputs and attributes that they use.
 
     Args:
-        partition_id: a number that tells parts from each other.
+        partition_id: the number of the partition.
     """
 
     def __init__(self, partition_id: int) -> None:
         self.nodes: set[Node] = set()
         self.partition_id = partition_id
         self.parents: set[Partition] = set()
-        """The parts whose values it uses."""
+        """The partitions whose values it uses."""
         self.children: set[Partition] = set()
-        """The parts that use its values."""
+        """The partitions that use its values."""
         self.bfs_level: int = -1
-        """How many parts come before it at most, once that has been found."""
+        """Length of the longest chain of partitions before it; -1 until computed."""
         self.used_mem_bytes: int = 0
-        """The memory it takes."""
+        """The memory that it needs."""
         self.logical_device_ids: list[int] = []
-        """The devices it is on."""
+        """Its devices."""
 
     def __str__(self) -> str:
         return str(self.partition_id)
 
     def recalculate_mem_size(self) -> None:
-        """Find out how much memory it takes."""
+        """Compute the memory that the partition needs."""
         self.used_mem_bytes = sum(get_extra_size_of(node, self.nodes) for node in self.nodes)
 
     def add_node(self, node: Node) -> None:
-        """Add a node, and the inputs and attributes it uses."""
+        """Add a node, with the inputs and attributes that it uses."""
         self.nodes.update(n for n in node.all_input_nodes if n.op in _GIVEN)
         self.nodes.add(node)
         self.recalculate_mem_size()
 
     def remove_node(self, node: Node) -> None:
-        """Remove a node, if it is there, and inputs and attributes that no other node uses."""
+        """Remove a node, if present, with inputs and attributes that no other node uses."""
         if node not in self.nodes:
             return
         self.nodes.remove(node)
@@ -67,15 +67,15 @@ class Device(NamedTuple):
 
 
 class NodeLatency(NamedTuple):
-    """How long a node takes, in seconds: moving data, and computing."""
+    """Latency of a node, in seconds: for moving data, and for computing."""
 
     mem_latency_sec: float
     computer_latency_sec: float
 
 
 class PartitionLatency(NamedTuple):
-    """How long the longest way through a part takes, in seconds: moving data, computing, and both,
-    of each node what takes longer.
+    """Latency of the longest path through a partition, in seconds: for moving data, for computing, and
+    overall, counting for each node the longer of the two.
     """
 
     mem_latency_sec: float
@@ -84,7 +84,7 @@ class PartitionLatency(NamedTuple):
 
 
 class PartitionMode(Enum):
-    """How nodes are put into parts."""
+    """Ways to put nodes into partitions."""
 
     size_based = 0
     sparse_nn = 1
@@ -94,16 +94,16 @@ class PartitionMode(Enum):
 
 
 class PartitionerConfig(NamedTuple):
-    """What a partitioner is to do.
+    """Configuration of a partitioner.
 
     Attributes:
-        devices: the devices there are.
-        mode: how to put nodes into parts.
-        transfer_rate_bytes_per_sec: how fast values move between devices.
-        node_to_latency_mapping: how long each node takes.
-        node_to_partition_mapping: the part of each node, for ``aot_based``.
-        partition_to_logical_device_mapping: the devices of each part, for ``aot_based``.
-        saturate_host: put copies of the parts on devices that are left.
+        devices: the available devices.
+        mode: the way to put nodes into partitions.
+        transfer_rate_bytes_per_sec: transfer rate between devices.
+        node_to_latency_mapping: latency of each node.
+        node_to_partition_mapping: the partition of each node, for ``aot_based``.
+        partition_to_logical_device_mapping: the devices of each partition, for ``aot_based``.
+        saturate_host: put copies of the partitions on unused devices.
     """
 
     devices: list[Device]
@@ -116,22 +116,22 @@ class PartitionerConfig(NamedTuple):
 
 
 def get_extra_size_of(node: Node, nodes: set[Node]) -> int:
-    """How many bytes a set of nodes needs more if it is to have ``node``.
+    """Number of additional bytes that a set of nodes needs for ``node``.
 
-    Those of the node itself, and those of values that it uses and that are not in the set.
+    They are those of the node itself, and of values that it uses and that are not in the set.
 
     Raises:
-        RuntimeError: a size is not known: ``get_size_of_all_nodes`` has not been run.
+        RuntimeError: a size is unknown: ``get_size_of_all_nodes`` has not been run.
     """
     outside = [n for n in node.all_input_nodes if n not in nodes]
     return sum(size_of(n).output_size for n in outside) + size_of(node).total_size
 
 
 def size_of(node: Node) -> size_bytes:
-    """The bytes of a node.
+    """The size of a node, in bytes.
 
     Raises:
-        RuntimeError: they are not known: ``get_size_of_all_nodes`` has not been run.
+        RuntimeError: it is unknown: ``get_size_of_all_nodes`` has not been run.
     """
     size = getattr(node, "size_bytes", None)
     if not size:
@@ -145,9 +145,9 @@ _NONE = PartitionLatency(0.0, 0.0, 0.0)
 def get_latency_of_one_partition(
     partition: Partition, node_to_latency_mapping: dict[Node, NodeLatency]
 ) -> PartitionLatency:
-    """How long the longest way through a part takes."""
+    """Latency of the longest path through a partition."""
     calls = sorted(node for node in partition.nodes if node.op not in _GIVEN)
-    # The longest way to each node and through it, in graph order.
+    # The longest path up to and including each node, in graph order.
     up_to: dict[Node, PartitionLatency] = {}
     for node in calls:
         own = node_to_latency_mapping[node]
@@ -167,7 +167,7 @@ def _longest(ways: Iterable[PartitionLatency]) -> PartitionLatency:
 def get_partition_to_latency_mapping(
     partitions: list[Partition], node_to_latency_mapping: dict[Node, NodeLatency]
 ) -> dict[Partition, PartitionLatency]:
-    """:func:`get_latency_of_one_partition` of each part."""
+    """:func:`get_latency_of_one_partition` of each partition."""
     return {p: get_latency_of_one_partition(p, node_to_latency_mapping) for p in partitions}
 
 
@@ -176,9 +176,9 @@ def get_comm_latency_between(
     child_partition: Partition,
     transfer_rate_bytes_per_sec: float,
 ) -> float:
-    """How long it takes, in seconds, to move to a part what it uses of another one.
+    """Seconds needed to move to a partition the values of another one that it uses.
 
-    Nothing, if both are on the same devices.
+    Zero if both are on the same devices.
     """
     devices = parent_partition.logical_device_ids
     if devices and devices == child_partition.logical_device_ids:
@@ -194,7 +194,7 @@ def get_latency_of_partitioned_graph(
     partition_to_latency_mapping: dict[Partition, PartitionLatency],
     transfer_rate_bytes_per_sec: float,
 ) -> float:
-    """How long the longest way through all parts takes, in seconds, moving values included."""
+    """Latency of the longest path through all partitions, in seconds, with moving values."""
     up_to: dict[Partition, float] = {}
     for part in in_order(partitions):
         before = (
@@ -207,9 +207,9 @@ def get_latency_of_partitioned_graph(
 
 
 def in_order(partitions: Iterable[Partition]) -> Iterator[Partition]:
-    """The parts, each after those whose values it uses.
+    """The partitions, each after those whose values it uses.
 
     Raises:
-        graphlib.CycleError: (a ``ValueError``) if there is no such order.
+        graphlib.CycleError: (a ``ValueError``) there is no such order.
     """
     return TopologicalSorter({part: part.parents for part in partitions}).static_order()

@@ -1,7 +1,7 @@
-"""Tracing at the level of operators: ``make_fx``, giving a corsac graph.
+"""Operator-level tracing: ``make_fx``, which returns a corsac graph.
 
-The tracing is PyTorch's (it sees each operator that reaches the dispatcher); the graph it gives is
-converted. All other names of this module are those of ``torch.fx.experimental.proxy_tensor``.
+The tracing is PyTorch's (it records each operator that reaches the dispatcher); its graph is converted. All
+other names of this module are those of ``torch.fx.experimental.proxy_tensor``.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = list(_torch_proxy_tensor.__all__)
 
 
 def make_fx(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., GraphModule]:
-    """Return a function that runs ``f`` on its arguments and returns what it did as a graph.
+    """Return a function that runs ``f`` on its arguments and returns a graph of its operators.
 
-    The graph holds the ATen operators ``f`` ran, after decomposition, with their results' shapes
-    and dtypes in ``node.meta["val"]``. Control flow is followed as it ran.
+    The graph contains the ATen operators that ``f`` ran, after decomposition, with their results' shapes and
+    dtypes in ``node.meta["val"]``. Control flow is that of this run.
 
-    The arguments after ``f`` are those of ``torch.fx.experimental.proxy_tensor.make_fx``, among
-    them ``decomposition_table``, a map from operator to the function that replaces it, and
-    ``tracing_mode``: ``"real"`` runs on the tensors given, ``"fake"`` on stand-ins without data,
-    ``"symbolic"`` on stand-ins whose sizes are symbols.
+    The arguments after ``f`` are those of ``torch.fx.experimental.proxy_tensor.make_fx``, such as
+    ``decomposition_table``, a map from operators to functions that replace them, and ``tracing_mode``:
+    ``"real"`` runs on the given tensors, ``"fake"`` on fake tensors, ``"symbolic"`` on fake tensors whose
+    sizes are symbols.
 
     Example::
 

@@ -6,7 +6,7 @@ __all__ = ["Equality"]
 
 
 class Equality:
-    """That two types, or sizes, are the same."""
+    """Equality of two types or sizes."""
 
     __slots__ = ("lhs", "rhs")
 

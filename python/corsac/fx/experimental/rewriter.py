@@ -1,4 +1,4 @@
-"""Statements that cannot be traced, rewritten as calls that can."""
+"""Rewrites statements that cannot be traced as calls that can."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["AST_Rewriter", "RewritingTracer"]
 
 
 class AST_Rewriter(ast.NodeTransformer):
-    """Writes functions anew from their source, with some statements replaced: ``assert c, m`` by
-    ``torch._assert(c, m)``, and ``y: T = v`` by ``y = annotate(v, T)``.
+    """Rewrites the source of functions: ``assert c, m`` becomes ``torch._assert(c, m)``, and ``y: T = v``
+    becomes ``y = annotate(v, T)``.
 
-    ``torch`` and ``annotate`` are looked up where the function looks up its globals. Derived classes
-    replace more by methods like those of :class:`ast.NodeTransformer`.
+    ``torch`` and ``annotate`` are looked up in the function's globals. Derived classes rewrite more by
+    methods like those of :class:`ast.NodeTransformer`.
     """
 
     def rewrite(self, fn: FunctionType) -> FunctionType:
-        """The function with its source rewritten: the same globals, defaults, closure and
-        annotations, and the same places in the source for error messages.
+        """The function with its source rewritten: with the same globals, defaults, closure, annotations and
+        source lines.
 
         Raises:
-            OSError: the source is not known.
+            OSError: the source is not available.
         """
         function = fn.__func__ if isinstance(fn, MethodType) else fn
         lines, start = inspect.getsourcelines(function)
@@ -47,19 +47,19 @@ class AST_Rewriter(ast.NodeTransformer):
         exec(compile(module, filename, "exec"), namespace)
         made = namespace[_FACTORY](*[None] * len(free))
         if not isinstance(made, FunctionType) or inner is not function:
-            # Decorators have been applied again.
+            # The decorators have been applied again.
             return made
         return _like(made.__code__, inner)
 
     def visit_Assert(self, node: ast.Assert) -> ast.Expr:
-        """``assert`` as a call of ``torch._assert``, which is recorded."""
+        """Rewrite ``assert`` as a call of ``torch._assert``, which is recorded."""
         message = node.msg or ast.Constant(value="")
         function = ast.Attribute(ast.Name("torch", ast.Load()), "_assert", ast.Load())
         call = ast.Expr(ast.Call(function, [node.test, message], []))
         return ast.copy_location(call, node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        """An annotated assignment as one of an annotated value."""
+        """Rewrite an annotated assignment as an assignment of an annotated value."""
         if node.value is None:
             return node
         call = ast.Call(ast.Name("annotate", ast.Load()), [node.value, node.annotation], [])
@@ -67,10 +67,10 @@ class AST_Rewriter(ast.NodeTransformer):
 
 
 def _parsed(source: str, start: int) -> ast.Module:
-    """A definition that begins in line ``start``, and may be indented."""
+    """Parse a definition that starts in line ``start`` and may be indented."""
     if not source[:1].isspace():
         return ast.increment_lineno(ast.parse(source), start - 1)
-    # Taking the indentation away would change, or miss, what is in strings of several lines.
+    # Removing the indentation would change strings of several lines.
     outer = ast.parse(f"if True:\n{source}").body[0]
     tree = ast.Module(outer.body, [])  # type: ignore[attr-defined]
     return ast.increment_lineno(tree, start - 2)
@@ -80,7 +80,7 @@ _FACTORY = "_make_rewritten"
 
 
 def _within_closure(tree: ast.Module, name: str, free: tuple[str, ...]) -> ast.Module:
-    """A module with a function of the free variables that defines and returns the function."""
+    """A module with an outer function that has the free variables, and defines and returns the function."""
     parameters = ast.arguments([], [ast.arg(v) for v in free], None, [], [], None, [])
     result = ast.Return(ast.Name(name, ast.Load()))
     factory = ast.parse(f"def {_FACTORY}(): pass").body[0]
@@ -90,7 +90,7 @@ def _within_closure(tree: ast.Module, name: str, free: tuple[str, ...]) -> ast.M
 
 
 def _like(code: CodeType, function: FunctionType) -> FunctionType:
-    """A function with other code that is otherwise the same."""
+    """A copy of a function with other code."""
     if hasattr(code, "co_qualname"):
         code = code.replace(co_qualname=function.__qualname__)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
@@ -107,9 +107,8 @@ def _like(code: CodeType, function: FunctionType) -> FunctionType:
 
 
 class RewritingTracer(Tracer):
-    """A tracer that rewrites the program first, so that its assertions and annotated assignments
-    become part of the graph. The modules traced are not changed: copies of them are traced that
-    share parameters and buffers."""
+    """A tracer that rewrites the program first, so that its assertions and annotated assignments become part
+    of the graph. Modules are not changed: copies of them are traced, which share parameters and buffers."""
 
     def trace(
         self,
@@ -121,7 +120,7 @@ class RewritingTracer(Tracer):
 
 
 def _rewrite(fn: torch.nn.Module | Callable[..., Any]) -> torch.nn.Module | Callable[..., Any]:
-    """A function, or a module with all modules in it, rewritten."""
+    """Rewrite a function, or a module with all modules in it."""
     if not isinstance(fn, torch.nn.Module):
         return AST_Rewriter().rewrite(fn)
     return _rewritten_module(fn, {})
@@ -130,8 +129,8 @@ def _rewrite(fn: torch.nn.Module | Callable[..., Any]) -> torch.nn.Module | Call
 def _rewritten_module(
     module: torch.nn.Module, done: dict[torch.nn.Module, torch.nn.Module]
 ) -> torch.nn.Module:
-    """A shallow copy whose forward is rewritten, with such copies of its children. Modules of
-    ``torch.nn`` are called, not traced, and stay."""
+    """A shallow copy with a rewritten forward and rewritten children. Modules of ``torch.nn`` are kept, since
+    they are called, not traced."""
     if module in done:
         return done[module]
     made = copy.copy(module)
@@ -149,7 +148,7 @@ def _rewritten_module(
     forward = module.__dict__.get("forward", cls.forward)
     try:
         rewritten = AST_Rewriter().rewrite(forward)
-    except (OSError, TypeError):  # The source is not known.
+    except (OSError, TypeError):  # The source is not available.
         return made
     made.__dict__.pop("forward", None)
     namespace = {"forward": rewritten, "__module__": cls.__module__}

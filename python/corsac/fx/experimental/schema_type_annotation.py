@@ -1,4 +1,4 @@
-"""Types of values by the signatures of what computes them."""
+"""Types of values from the signatures of the functions that compute them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["AnnotateTypesWithSchema"]
 
 
 class AnnotateTypesWithSchema(Transformer):
-    """Gives nodes without a type the one that the signature of what they call says.
+    """Annotates nodes that have no type with the return type of what they call.
 
-    Known are modules of ``torch.nn``, functions of ``torch.nn.functional``, and attributes, whose
-    values are looked at. Types that are there, names and metadata of nodes stay. ::
+    Supported are modules of ``torch.nn``, functions of ``torch.nn.functional``, and attributes, from their
+    values. Existing types, names and metadata of nodes are kept. ::
 
         traced = AnnotateTypesWithSchema(traced).transform()
 
     Args:
-        module: what to annotate.
+        module: the module.
         annotate_functionals: whether calls of ``torch.nn.functional`` get their return type.
         annotate_modules: whether calls of modules do.
         annotate_get_attrs: whether attributes do.
@@ -87,7 +87,7 @@ def _annotate(result: Any, type_: Any) -> None:
 
 
 def _returned_by(function: Any) -> Any:
-    """What the signature of a function says it returns; None if it does not say."""
+    """The return type in the signature of a function; None if it has none."""
     try:
         returned = inspect.signature(function).return_annotation
     except (TypeError, ValueError):
@@ -96,7 +96,7 @@ def _returned_by(function: Any) -> Any:
 
 
 def _returned_by_function(function: Any) -> Any:
-    """The same of a function that may be one of two, depending on a flag: both have to agree."""
+    """The return type of a function that may dispatch to one of two, by a flag; both have to agree."""
     if function not in boolean_dispatched:
         return _returned_by(function)
     forms = boolean_dispatched[function]

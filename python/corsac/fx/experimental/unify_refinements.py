@@ -1,4 +1,4 @@
-"""Types with unknown sizes, made more precise by what operators demand of them."""
+"""Refines types with unknown sizes by the equalities that operators require."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = [
 
 
 def infer_symbolic_types_single_pass(traced: GraphModule) -> None:
-    """Give every unknown size a variable, and sizes that have to be equal the same one."""
+    """Give every unknown size a variable, and equal sizes the same one."""
     refine = Refine(traced)
     refine.refine()
     substitute_all_types(traced.graph, unify_eq(refine.constraints))
 
 
 def infer_symbolic_types(traced: GraphModule) -> None:
-    """The same twice, since broadcasting is understood only once the operands are known; then write
-    sizes as expressions of the variables where that is possible."""
+    """Do that twice, since broadcasting depends on known operands; then turn sizes into expressions of the
+    variables where possible."""
     infer_symbolic_types_single_pass(traced)
     infer_symbolic_types_single_pass(traced)
     Refine(traced).symbolic_relations()
@@ -44,12 +44,12 @@ def convert_eq(list_of_eq: list[Equality]) -> tuple[tuple[Any, ...], tuple[Any, 
 
 
 def unify_eq(list_of_eq: list[Equality]) -> Any:
-    """What variables have to be for all equalities to hold."""
+    """The values of variables that satisfy all equalities."""
     return unify(*convert_eq(list_of_eq))
 
 
 def substitute_solution_one_type(mapping: dict[Any, Any], t: Any) -> Any:
-    """A type with its variables replaced by what ``mapping`` says of them."""
+    """A type with its variables replaced by their values in ``mapping``."""
     if isinstance(t, Var):
         return mapping.get(t, t)
     if isinstance(t, TensorType):
@@ -64,8 +64,8 @@ def _looked_up(mapping: dict[Any, Any], size: Any) -> Any:
 
 
 def substitute_all_types(graph: Graph, mapping: dict[Any, Any]) -> None:
-    """Replace variables in the types of all nodes. ``mapping`` leads from variables to what they
-    are, also by way of other variables; afterwards it does so directly."""
+    """Replace variables in the types of all nodes by their values in ``mapping``, which may be other
+    variables; afterwards it maps directly."""
     for variable in list(mapping):
         path, end = [variable], mapping[variable]
         while hashable(end) and end in mapping and end not in path:

@@ -1,6 +1,6 @@
 """Counterparts of ``torch.fx.passes``.
 
-Modules are imported when they are first looked at: ``corsac.fx.passes.split_module``.
+Modules are imported on first use: ``corsac.fx.passes.split_module``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What happened to nodes while a splitter decided where they go."""
+"""Records a splitter's decisions about nodes."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ DUMP_PREFIX = os.environ.get(ENV_FX_NET_ACC_SPLITTER_TRACKER_DUMP_PATH, TRACKER_
 TRACKER_MODE: Literal["0", "1", "2", "3"] = os.environ.get(  # type: ignore[assignment]
     ENV_FX_NET_ACC_SPLITTER_TRACKER_MODE, "0"
 )
-"""What to write to files: ``0`` nothing, ``1`` all events, ``2`` also those that led to the nodes that
-``FX_NET_ACC_SPLITTER_TRACKER_TRACKED_NODES`` names, ``3`` also those that led to all nodes with
-several events.
+"""Events to write to files: ``0`` none, ``1`` all, ``2`` also those that led to the nodes named in
+``FX_NET_ACC_SPLITTER_TRACKER_TRACKED_NODES``, ``3`` also those that led to all nodes with several events.
 """
 
 
 class NodeEvent:
-    """Something that happened to a node.
+    """An event of a node.
 
     Args:
         source: the node.
-        desc: what happened.
-        dep: the node that was the reason, if one was.
+        desc: the description.
+        dep: the node that was the reason, if there was one.
     """
 
     def __init__(self, source: Node, desc: str, dep: Node | None = None) -> None:
@@ -46,7 +45,7 @@ class NodeEvent:
         self.dep = dep
 
     def to_str(self) -> str:
-        """The event in a line; ``#`` stands for no reason."""
+        """The event as a line; ``#`` means no reason."""
         return f"{self.source.name}: {self.desc} {self.dep.name if self.dep else '#'}"
 
 
@@ -54,8 +53,8 @@ class NodeEventTracker:
     """Collects events.
 
     Args:
-        tracker_mode: what :meth:`dump` writes to files, see :data:`TRACKER_MODE`.
-        dump_prefix: what the names of the files begin with.
+        tracker_mode: selects the output of :meth:`dump` to files, see :data:`TRACKER_MODE`.
+        dump_prefix: prefix of the files' names.
     """
 
     def __init__(self, tracker_mode: int, dump_prefix: str) -> None:
@@ -63,11 +62,11 @@ class NodeEventTracker:
         self.dump_prefix = dump_prefix
         self.events: list[NodeEvent] = []
         self.node_events: dict[str, list[int]] = {}
-        """Places in ``events`` by the names of nodes."""
+        """Indices in ``events`` by names of nodes."""
         self.writer: Callable[[str], object] = print
 
     def add(self, node: Node, desc: str, dep: Node | None = None) -> None:
-        """Note that something happened to ``node``, for which ``dep`` was the reason."""
+        """Record an event of ``node``; ``dep`` is its reason."""
         self.node_events.setdefault(node.name, []).append(len(self.events))
         self.events.append(NodeEvent(node, desc, dep))
 
@@ -81,13 +80,13 @@ class NodeEventTracker:
         tab: str = "",
         writer: Callable[[str], object] | None = None,
     ) -> None:
-        """Write what happened to a node, a line each.
+        """Write the events of a node, one per line.
 
         Args:
             node_name: the node.
-            recursive: also what happened to the nodes that were the reasons, indented.
-            tab: what lines begin with.
-            writer: takes the lines; printed by default.
+            recursive: also those of the nodes that were the reasons, indented.
+            tab: prefix of the lines.
+            writer: called with each line; by default lines are printed.
         """
         write = writer or self.writer
         for event in self._events_of(node_name):
@@ -102,14 +101,14 @@ class NodeEventTracker:
         }
 
     def print_all(self, writer: Callable[[str], object] | None = None) -> None:
-        """Write what happened to every node."""
+        """Write the events of every node."""
         write = writer or self.writer
         for name in self.node_events:
             write(f"Node: {name}:")
             self.print_node(name, recursive=False, tab="  ", writer=write)
 
     def dump(self) -> None:
-        """Log the events as structured trace, and write them to files as the mode asks for."""
+        """Log the events as a structured trace, and write them to files according to the mode."""
         trace_structured(
             "artifact",
             metadata_fn=lambda: {"name": "fx_net_acc_splitter_finder_events", "encoding": "json"},

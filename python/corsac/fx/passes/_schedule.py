@@ -1,4 +1,4 @@
-"""Orders of passes: what the two pass managers share."""
+"""Orders of passes, for both pass managers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def this_before_that_pass_constraint(this: AnyPass, that: AnyPass) -> Constraint
 
 
 def _validate_pass_schedule_constraint(constraint: Constraint, passes: list[AnyPass]) -> None:
-    """Check a constraint on each two passes.
+    """Check a constraint on each pair of passes.
 
     Raises:
-        RuntimeError: with the first two in the wrong order, and where they are.
+        RuntimeError: a pair is in the wrong order; the message has the first one with its positions.
     """
     for i, a in enumerate(passes):
         for j, b in enumerate(passes[i + 1 :], i + 1):
@@ -42,10 +42,10 @@ def _validate_pass_schedule_constraint(constraint: Constraint, passes: list[AnyP
 
 
 def _topological_sort_passes(passes: list[AnyPass], constraints: list[Constraint]) -> list[AnyPass]:
-    """The passes in an order that the constraints allow, as near to theirs as a queue gets.
+    """Sort the passes by the constraints, keeping their order as far as a queue does.
 
     Raises:
-        RuntimeError: there is none.
+        RuntimeError: there is no such order.
     """
     if not constraints:
         return passes
@@ -72,11 +72,11 @@ def _topological_sort_passes(passes: list[AnyPass], constraints: list[Constraint
 
 
 class Schedule:
-    """Passes in order, and what has to hold of the order.
+    """Passes in order, with constraints on the order.
 
     Args:
         passes: the passes.
-        constraints: functions of two passes that say whether the first may come before the second.
+        constraints: functions of two passes; whether the first may come before the second.
     """
 
     passes: list[AnyPass]
@@ -107,5 +107,5 @@ class Schedule:
 
 
 def name_of(fn: AnyPass) -> str:
-    """What messages call a pass."""
+    """The name of a pass in messages."""
     return fn.__name__ if inspect.isfunction(fn) else type(fn).__name__

@@ -1,4 +1,4 @@
-"""Symbolic numbers as tensors."""
+"""Turns symbolic numbers into tensors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__: list[str] = []
 def tensorify_python_scalars(
     gm: GraphModule, shape_env: Any, fake_mode: fake_tensor.FakeTensorMode
 ) -> None:
-    """Compute with tensors where the program computes with symbolic floats taken from them.
+    """Replace computations with symbolic floats taken from tensors by computations with tensors.
 
-    PyTorch's pass does it, on the program converted to torch.fx; ``gm`` is changed, and its nodes are
-    other objects afterwards.
+    PyTorch's pass runs on the program converted to torch.fx; ``gm`` is changed, and its nodes are replaced by
+    new objects.
     """
     changed_in_place(gm, lambda c: _torch.tensorify_python_scalars(c, shape_env, fake_mode))

@@ -1,6 +1,6 @@
-"""Passes of PyTorch that work on its symbolic shapes or its compiler, on graphs of corsac.
+"""Runs passes of PyTorch that work on its symbolic shapes or compiler, on graphs of corsac.
 
-What they do is PyTorch's: it knows the symbols, and runs the result. So the program is converted,
+These passes depend on PyTorch's symbols, or its compiler runs the result. The program is therefore converted,
 PyTorch's pass runs, and the program is converted back.
 """
 
@@ -16,14 +16,14 @@ from corsac.fx.graph_module import GraphModule
 
 
 def changed_in_place(gm: GraphModule, run: Callable[[torch.fx.GraphModule], Any]) -> None:
-    """Have ``run`` change the program of ``gm``, whose nodes are other objects afterwards."""
+    """Apply ``run`` to the converted program of ``gm``, whose nodes are replaced by new objects."""
     converted = to_torch(gm)
     run(converted)
     take_over(gm, converted)
 
 
 def take_over(gm: GraphModule, converted: torch.fx.GraphModule) -> None:
-    """Make ``gm`` the program that ``converted`` is, with what its nodes name."""
+    """Replace the program of ``gm`` by that of ``converted``, with the attributes that its nodes use."""
     back = from_torch(converted)
     for kind in ("_parameters", "_buffers", "_modules"):
         getattr(gm, kind).update(getattr(back, kind))

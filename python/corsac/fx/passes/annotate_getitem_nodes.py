@@ -1,4 +1,4 @@
-"""Types of what is taken out of tuples and lists."""
+"""Types of items of tuples and lists."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..graph import Graph
 
 
 def annotate_getitem_nodes(graph: Graph) -> None:
-    """Set ``node.type`` of items whose tuple, list or named tuple has a type that says theirs.
+    """Set ``node.type`` of items whose type follows from that of their tuple, list or named tuple.
 
     Raises:
-        AssertionError: the index is beyond the types of the tuple, or a list has several.
+        AssertionError: the index is beyond the types of the tuple, or a list has several types.
     """
     expect_ours(graph, "annotate_getitem_nodes")
     for node in graph.find_nodes(op="call_function", target=operator.getitem):
@@ -28,7 +28,7 @@ def annotate_getitem_nodes(graph: Graph) -> None:
 
 
 def _item_type(sequence: Any, index: Any) -> Any:
-    """The type of item ``index`` of a ``sequence``; None if it is not known."""
+    """The type of item ``index`` of a ``sequence``; None if unknown."""
     parameters = typing.get_args(sequence)
     if typing.get_origin(sequence) is tuple:
         if len(parameters) == 2 and parameters[1] is ...:

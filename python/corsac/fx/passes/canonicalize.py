@@ -1,7 +1,7 @@
-"""An order and names of nodes that do not depend on how a graph was traced.
+"""Canonical order and names of nodes, independent of how a graph was traced.
 
-The caller says by which key independent nodes are ordered, and which nodes may move at all.
-:func:`corsac.passes.canonicalize` needs no such answers: it knows what operators do.
+The caller chooses the key that orders independent nodes, and the nodes that may move at all.
+:func:`corsac.passes.canonicalize` needs neither: it knows the effects of operators.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _SYMBOLIC = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 def _computation_node_key(
     node: Node, canonical_idx: dict[Node, int]
 ) -> tuple[int, str, tuple[int, ...]]:
-    """By which calls are ordered: what they call, then where their inputs stand."""
+    """Sort key of calls: the target, then the positions of the inputs."""
     places = tuple(canonical_idx[value] for value in node.all_input_nodes)
     return 2, node.graph._target_to_str(node.target), places
 
 
 def _canonical_node_key(node: Node, canonical_idx: dict[Node, int]) -> object:
-    """By which all nodes but placeholders are ordered: attributes, calls, the output."""
+    """Sort key of all nodes except placeholders: attributes, calls, the output."""
     if node.op == "placeholder":
         raise AssertionError("callers must handle placeholder nodes themselves")
     if node.op == "get_attr":
@@ -48,11 +48,11 @@ def _canonical_node_key(node: Node, canonical_idx: dict[Node, int]) -> object:
 
 
 def _is_safe_to_reorder(node: Node) -> bool:
-    """Whether ``node`` may change places with nodes that do not use it.
+    """Whether ``node`` may be exchanged with nodes that do not use it.
 
-    Beside what dead-code elimination would keep, methods and functions that write by their names
-    stay, and calls of plain functions whose result is, by the metadata, no value of the program: they
-    can only be there for what else they do.
+    Besides the nodes that dead-code elimination would keep, these may not move: methods and functions that
+    write according to their names, and calls of plain functions without a value of the program as result
+    (according to metadata), which can only be there for their side effects.
     """
     target = node.target
     if node.op == "call_method":
@@ -84,14 +84,14 @@ def _is_safe_to_reorder(node: Node) -> bool:
 def rename_nodes_to_canonical(
     graph: Graph, skip_ops: frozenset[str] = frozenset()
 ) -> dict[str, str]:
-    """Give all nodes the names that they would get if they were created in this order.
+    """Rename all nodes as if they were created in this order.
 
     Args:
         graph: the graph, which is changed.
         skip_ops: opcodes whose nodes keep their names.
 
     Returns:
-        The new name of each node that has one, by its former name.
+        The new names of renamed nodes, by former name.
     """
     expect_ours(graph, "rename_nodes_to_canonical")
     names = _Namespace()
@@ -109,7 +109,7 @@ def rename_nodes_to_canonical(
 
 
 class _Schedule:
-    """Which nodes have to wait for which: for what they use, and around nodes that must not move."""
+    """Dependencies between nodes: on their arguments, and around nodes that must not move."""
 
     def __init__(self, nodes: list[Node], may_move: Callable[[Node], bool]) -> None:
         self.waits = {node: len(node.all_input_nodes) for node in nodes}
@@ -130,14 +130,14 @@ class _Schedule:
                 self.waits[node] += 1
 
     def order(self, key: Callable[[Node, dict[Node, int]], Any]) -> list[Node]:
-        """The nodes, the smallest key first among those that wait for nothing."""
+        """The nodes, always the ready one with the smallest key first."""
         places: dict[Node, int] = {}
         ready: list[tuple[Any, int, Node]] = []
         arrivals = 0
 
         def arrive(node: Node) -> None:
             nonlocal arrivals
-            # Nodes with equal keys go in the order in which they came to be ready.
+            # Nodes with equal keys keep the order in which they became ready.
             heapq.heappush(ready, (key(node, places), arrivals, node))
             arrivals += 1
 
@@ -161,7 +161,7 @@ class _Schedule:
 
 
 def _attributes_at_first_use(order: list[Node]) -> list[Node]:
-    """The same with each ``get_attr`` node right before the first node that uses it."""
+    """The order, with each ``get_attr`` node moved right before its first user."""
     rest = [node for node in order if node.op != "get_attr"]
     places = {node: place for place, node in enumerate(rest)}
     end = len(rest) - (1 if rest and rest[-1].op == "output" else 0)
@@ -177,7 +177,7 @@ def _attributes_at_first_use(order: list[Node]) -> list[Node]:
 
 
 def _items_at_their_source(order: list[Node]) -> list[Node]:
-    """The same with each ``getitem`` right behind what it takes apart, in the order of indices."""
+    """The order, with each ``getitem`` moved right after its source, sorted by index."""
 
     def index(node: Node) -> tuple[int, int, str]:
         key = node.args[1]
@@ -213,22 +213,22 @@ def canonicalize_graph(
     skip_rename_ops: frozenset[str] = frozenset(),
     group_getitems: bool = False,
 ) -> dict[str, str]:
-    """Put the nodes in an order that depends on their keys alone, and name them accordingly.
+    """Sort the nodes by their keys alone, and rename them accordingly.
 
     Args:
         graph: the graph, which is changed.
-        canonical_key_fn: called for each node whose inputs stand in their places, with the places;
-            the smallest key goes first.
-        is_safe_to_reorder: whether a node may move. Those that may not stay in their order, and what
-            stands between two of them stays there.
+        canonical_key_fn: called for each node whose inputs are placed, with the places so far; the smallest
+            key goes first.
+        is_safe_to_reorder: whether a node may move. The others keep their order, and nodes between two of
+            them stay there.
         skip_rename_ops: opcodes whose nodes keep their names.
-        group_getitems: put items of tuples right behind them.
+        group_getitems: move items of tuples right after these.
 
     Returns:
-        The new name of each node that has one, by its former name.
+        The new names of renamed nodes, by former name.
 
     Raises:
-        RuntimeError: if no order is right.
+        RuntimeError: there is no valid order.
     """
     expect_ours(graph, "canonicalize_graph")
     order = _Schedule(list(graph.nodes), is_safe_to_reorder).order(canonical_key_fn)

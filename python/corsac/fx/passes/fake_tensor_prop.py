@@ -1,4 +1,4 @@
-"""What the program would compute, on tensors without data."""
+"""Runs a program on fake tensors."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ __all__ = ["FakeTensorProp"]
 
 
 class FakeTensorProp(Interpreter):
-    """Runs a graph module on fake tensors and notes each node's value as ``node.meta["val"]``.
+    """Runs a graph module on fake tensors and stores each node's value as ``node.meta["val"]``.
 
-    Fake tensors have shape, dtype, device and strides, and know what they share storage with, but
-    have no data.
+    Fake tensors have shape, dtype, device, strides and aliasing, but no data.
 
     Args:
         module: the module to run.
-        mode: the mode whose fake tensors these are; a new one if there is none.
+        mode: the fake tensor mode; a new one by default.
     """
 
     def __init__(self, module: GraphModule, mode: FakeTensorMode | None = None) -> None:
@@ -36,7 +35,7 @@ class FakeTensorProp(Interpreter):
         self.seen_subgraphs: OrderedSet[str] = OrderedSet()
 
     def run_node(self, n: Node) -> Any:
-        """Run a node and note its value. A subgraph that several nodes call is gone into once."""
+        """Run a node and store its value. A subgraph that several nodes call is run once."""
         from torch.fx.experimental.symbolic_shapes import rebind_unbacked
 
         invokes = n.op == "call_function" and n.target is torch.ops.higher_order.invoke_subgraph
@@ -77,7 +76,7 @@ class FakeTensorProp(Interpreter):
         return self.propagate_dont_convert_inputs(*fake)
 
     def propagate_dont_convert_inputs(self, *args: object) -> Any:
-        """Run the module on ``args``, which are fake tensors of the mode or no tensors."""
+        """Run the module on ``args``, which are fake tensors of the mode or not tensors."""
         devices = [(a, a.fake_device) for a in args if isinstance(a, FakeTensor)]
         with self._mode:
             try:

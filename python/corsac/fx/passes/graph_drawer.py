@@ -1,7 +1,7 @@
 """``FxGraphDrawer``: a graph module as DOT text, as ``torch.fx.passes.graph_drawer`` writes it.
 
-torch.fx needs the ``pydot`` package for that and Graphviz for a picture; this needs neither. For
-new code :func:`corsac.draw` makes better pictures.
+torch.fx needs the ``pydot`` package and, for pictures, Graphviz; this needs neither. For new code,
+:func:`corsac.draw` makes better pictures.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OP_COLORS = {
     "get_attr": "LightGrey",
     "output": "PowderBlue",
 }
-# Of calls of functions and methods: by a hash of what is called, so that it stays.
+# Colours for calls of functions and methods, chosen by a hash of the target, so that they are stable.
 _TARGET_COLORS = (
     "CadetBlue1",
     "Coral",
@@ -44,7 +44,7 @@ _TARGET_COLORS = (
     "Thistle3",
     "Wheat1",
 )
-# Longer lists among the arguments are cut.
+# Longer lists among the arguments are truncated.
 _MAX_LIST = 8
 _ROW_END = r"\n"
 
@@ -57,15 +57,14 @@ class FxGraphDrawer:
         FxGraphDrawer(gm, "resnet18").get_dot_graph().write_svg("resnet18.svg")
 
     Args:
-        graph_module: what to draw.
-        name: the name of its graph; those of graph modules inside are called ``name_target``.
-        ignore_getattr: leave ``get_attr`` nodes out.
-        ignore_parameters_and_buffers: draw no node for each parameter and buffer of the modules
-            that are called.
-        skip_node_names_in_args: leave arguments that name nodes out of the labels.
+        graph_module: the module to draw.
+        name: the name of its graph; those of inner graph modules are ``name_target``.
+        ignore_getattr: omit ``get_attr`` nodes.
+        ignore_parameters_and_buffers: omit nodes for the parameters and buffers of called modules.
+        skip_node_names_in_args: omit arguments that are nodes from the labels.
         parse_stack_trace: put the file and line from ``node.stack_trace`` into the labels.
-        dot_graph_shape: Graphviz's name of the nodes' shape; ``"record"`` if ``None``.
-        normalize_args: show arguments of functions by keyword, where their schema is known.
+        dot_graph_shape: Graphviz's name for the shape of nodes; ``"record"`` if ``None``.
+        normalize_args: show arguments of functions by keyword, if their schema is known.
     """
 
     def __init__(
@@ -115,7 +114,7 @@ class FxGraphDrawer:
         """All graphs, by name."""
         return self._dot_graphs
 
-    # What subclasses change, under torch.fx's names ---------------------------------------------
+    # Methods that subclasses override, under torch.fx's names ---------------------------------------
 
     def _get_node_style(self, node: Any) -> dict[str, str]:
         if node.op in _OP_COLORS:
@@ -196,14 +195,14 @@ class FxGraphDrawer:
                 )
                 return normalized.args, normalized.kwargs  # type: ignore[union-attr]
             except Exception:
-                # No schema, several that fit, or arguments that fit none: shown as they are.
+                # No schema, several that fit, or arguments that do not fit: shown unchanged.
                 pass
         return node.args, node.kwargs
 
     def _tensor_meta_to_label(self, tm: object) -> str:
         if tm is None:
             return ""
-        # A named tuple of torch's or of ours.
+        # A named tuple of torch or of corsac.
         if hasattr(tm, "_fields") and hasattr(tm, "is_quantized"):
             return self._stringify_tensor_meta(tm)
         if isinstance(tm, dict):
@@ -280,12 +279,12 @@ class FxGraphDrawer:
         return graph
 
     def _operator(self, module: torch.nn.Module, node: Any) -> str:
-        """What a node calls, for the colour of its box in a picture."""
+        """The target of a node, for the colour of its box in a picture."""
         called = self._get_leaf_node(module, node) if node.op == "call_module" else node.target
         return self._typename(called)
 
     def _add_tensors(self, graph: Dot, node: Any, module: torch.nn.Module) -> None:
-        """A node for each parameter and buffer of a module that is called."""
+        """Add a node for each parameter and buffer of a called module."""
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
             own = f"{node.name}.{name}"
             kind = (
@@ -301,12 +300,12 @@ class FxGraphDrawer:
 
 
 def _escaped(text: str) -> str:
-    """Braces have a meaning in labels of records."""
+    """Escape braces, which have a meaning in labels of records."""
     return text.replace("{", r"\{").replace("}", r"\}")
 
 
 class _Named:
-    """A node among arguments, for torch.fx's printer, which knows its own nodes only."""
+    """A node among arguments, for torch.fx's printer, which only handles its own nodes."""
 
     def __init__(self, node: Any) -> None:
         self.name = node.name
@@ -320,13 +319,13 @@ def _argument(value: Any) -> str:
 
 
 def _row(start: str, shown: list[str], end: str, skip_node_names: bool) -> str:
-    """A part of a label that lists arguments; nothing if there are none."""
+    """A part of a label that lists arguments; empty if there are none."""
     if skip_node_names:
         shown = [text for text in shown if "%" not in text]
     if not shown:
         return ""
     if len(shown) == 1:
-        # On one line; what the argument itself says of lines goes, too, as in torch.fx.
+        # On one line; line breaks within the argument are removed too, as in torch.fx.
         row = f"|{start}{shown[0]},{end}".replace(r"\l", "").replace(r"\n", "")
     else:
         row = rf"|{start}\l" + r",\n".join(shown) + rf",\n{end}\l"

@@ -1,4 +1,4 @@
-"""Sizes of values in bytes, and replacing what nodes call."""
+"""Sizes of values in bytes, and replacement of targets."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def replace_target_nodes_with(
     new_op: str,
     new_target: Target,
 ) -> None:
-    """Make all nodes with one opcode and target have another, with the same arguments.
+    """Replace one opcode and target by another in all nodes, with the same arguments.
 
-    Names, metadata and order stay; the module is recompiled.
+    Names, metadata and order are kept; the module is recompiled.
     """
     for node in fx_module.graph.nodes:
         if node.op == old_op and node.target == old_target:
@@ -50,7 +50,7 @@ def get_size_of_all_nodes(fx_module: GraphModule, args: list[torch.Tensor] | Non
 
     Args:
         fx_module: the module.
-        args: inputs to run it on, if :class:`.shape_prop.ShapeProp` has not been through it.
+        args: inputs to run it on, unless :class:`.shape_prop.ShapeProp` has been run.
     """
     if args is not None:
         ShapeProp(fx_module).propagate(*args)
@@ -61,10 +61,10 @@ def get_size_of_all_nodes(fx_module: GraphModule, args: list[torch.Tensor] | Non
 
 
 def get_tensor_meta(node: Node) -> TensorMetadata:
-    """What :class:`.shape_prop.ShapeProp` has noted of the tensor that ``node`` computes.
+    """The metadata that :class:`.shape_prop.ShapeProp` stored for the tensor of ``node``.
 
     Raises:
-        RuntimeError: nothing.
+        RuntimeError: there is none.
     """
     described = node.meta.get("tensor_meta")
     if not described:
@@ -76,12 +76,12 @@ def get_tensor_meta(node: Node) -> TensorMetadata:
 
 
 def get_size_of_node(fx_module: GraphModule, node: Node) -> size_bytes:
-    """The size of the tensors that ``node`` computes, and with the parameters of its module.
+    """The size of the tensors that ``node`` computes, without and with its module's parameters.
 
-    Parameters are counted in the dtype of the value, the first one where there are several.
+    Parameters are counted in the dtype of the first tensor of the value.
 
     Raises:
-        RuntimeError: :class:`.shape_prop.ShapeProp` has noted no tensor.
+        RuntimeError: :class:`.shape_prop.ShapeProp` stored no tensor metadata.
     """
     described = get_tensor_meta(node)
     tensors = list(_tensors_in(described))
@@ -95,7 +95,7 @@ def get_size_of_node(fx_module: GraphModule, node: Node) -> size_bytes:
 
 
 def _tensors_in(described: Any) -> Iterator[TensorMetadata]:
-    """What is noted of each tensor in a value."""
+    """The metadata of each tensor in a value."""
     if isinstance(described, TensorMetadata):
         yield described
     elif isinstance(described, list | tuple | dict):

@@ -1,5 +1,5 @@
-"""``GraphTransformObserver``: what a pass makes, erases and replaces, as
-``torch.fx.passes.graph_transform_observer`` sees it."""
+"""``GraphTransformObserver``: records the nodes that a pass makes, erases and replaces, as
+``torch.fx.passes.graph_transform_observer`` does."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ T = TypeVar("T")
 
 
 class GraphTransformObserver:
-    """Watch a pass change a graph module.
+    """Observes a pass that changes a graph module.
 
-    Within the context, nodes that are made get ``node.meta["from_node"]``, which says by which
-    pass and instead of which node. With a folder to log to, the graph before and after is drawn
-    there, as DOT text and as SVG, with what was erased and what was made in yellow, if anything
-    was.
+    Within the context, new nodes get ``node.meta["from_node"]``, with the pass and the node that they
+    replace. With a log folder, the graph before and after is drawn there if it was changed, as DOT text and
+    as SVG, with erased and new nodes in yellow.
 
     Example::
 
@@ -35,7 +34,7 @@ class GraphTransformObserver:
 
     Args:
         gm: the module that the pass changes.
-        passname: what the pass is called.
+        passname: the name of the pass.
         subsystem: a part of PyTorch's compiler, whose bisection may disable the pass.
         log_url: the folder; by default that of ``torch._inductor.config.trace``.
     """
@@ -60,9 +59,10 @@ class GraphTransformObserver:
             self.erased_nodes: set[str] = set()
             self.created_nodes: set[str] = set()
             self.name_to_node: dict[str, Node] = {}
-            # What nodes have from those that they are for when they are made, as by `replace_pattern`.
+            # Entries that new nodes take over on creation from the nodes they replace, as in
+            # `replace_pattern`.
             self._inherited: dict[str, list[NodeSource]] = {}
-            # Copies made meanwhile: they have the hooks, too, and are let go of them in the end.
+            # Copies made within the context: they have the hooks too, which are removed at the end.
             self.copied_gms: list[GraphModule] = []
             self._node_creation_hook = self.get_node_creation_hook()
             self._node_erase_hook = self.get_node_erase_hook()
@@ -74,7 +74,7 @@ class GraphTransformObserver:
 
     @classmethod
     def get_current_pass_count(cls) -> int:
-        """How many passes have been logged in this process."""
+        """Number of passes logged in this process."""
         return cls.__pass_count
 
     def apply_gm_pass(self, pass_fn: Callable[[GraphModule], T]) -> T | None:
@@ -153,23 +153,23 @@ class GraphTransformObserver:
         graph.write(f"{path}.dot")
         graph.write_svg(f"{path}.svg")
 
-    # Hooks are functions, not bound methods: a copy of the module would otherwise copy this.
+    # Hooks are functions, not bound methods: copying the module would otherwise copy this object.
 
     def get_node_creation_hook(self) -> Callable[[Node], None]:
-        """The function that is called with each node that is made."""
+        """The function to be called with each new node."""
 
         def on_node_creation(node: Node) -> None:
             self.created_nodes.add(node.name)
             self.name_to_node[node.name] = node
             source = NodeSource(None, self.passname, NodeSourceAction.CREATE)
             self._inherited[node.name] = inherited = node.meta.get("from_node", [])
-            # A list of its own: the other node's history does not change.
+            # A new list: the other node's history must not change.
             node.meta["from_node"] = [*inherited, source]
 
         return on_node_creation
 
     def get_node_erase_hook(self) -> Callable[[Node], None]:
-        """The function that is called with each node that is erased."""
+        """The function to be called with each erased node."""
 
         def on_node_erase(node: Node) -> None:
             self.erased_nodes.add(node.name)
@@ -178,21 +178,21 @@ class GraphTransformObserver:
         return on_node_erase
 
     def get_node_replace_hook(self) -> Callable[[Node, str, Node], None]:
-        """The function that is called with an old node, the new one's name, and a user."""
+        """The function to be called with an old node, the new one's name, and a user."""
 
         def on_node_replace(old: Node, new: str, user: Node) -> None:
             new_node = self.name_to_node.get(new)
             if new_node is None:
                 return
             sources = new_node.meta.get("from_node", [])
-            # It is called for each user of the old node.
+            # The hook is called for each user of the old node.
             if any(source.name == old.name for source in sources):
                 return
             actions = [NodeSourceAction.REPLACE]
             if new_node.name in self.created_nodes:
                 actions.append(NodeSourceAction.CREATE)
-            # That it was made by this pass is said by the entry that follows, and so is what it has
-            # from the old node.
+            # The entry appended below already records the creation by this pass, and the entries of the old
+            # node.
             inherited = {id(source) for source in self._inherited.get(new, ())}
             said = inherited & {id(source) for source in old.meta.get("from_node", ())}
             kept = [
@@ -208,7 +208,7 @@ class GraphTransformObserver:
         return on_node_replace
 
     def get_deepcopy_hook(self) -> Callable[[GraphModule], None]:
-        """The function that is called with each copy of the module."""
+        """The function to be called with each copy of the module."""
 
         def on_deepcopy(gm: GraphModule) -> None:
             self.copied_gms.append(gm)

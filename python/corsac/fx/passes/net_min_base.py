@@ -1,4 +1,4 @@
-"""Finding the nodes at which two ways of running a module differ."""
+"""Finds the nodes at which two ways of running a module differ."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class FxNetMinimizerBadModuleError(Exception):
-    """The nodes to look at cannot be made one submodule."""
+    """The chosen nodes cannot be made one submodule."""
 
 
 class FxNetMinimizerRunFuncError(Exception):
-    """One of the two ways of running a submodule has failed."""
+    """One of the two ways of running a submodule failed."""
 
 
 class FxNetMinimizerResultMismatchError(Exception):
-    """The two ways of running a submodule have different results."""
+    """The two ways of running a submodule had different results."""
 
 
 _FAILURES = (FxNetMinimizerRunFuncError, FxNetMinimizerResultMismatchError)
@@ -50,17 +50,16 @@ _FAILURES = (FxNetMinimizerRunFuncError, FxNetMinimizerResultMismatchError)
 
 @dataclass
 class _MinimizerSettingBase:
-    """What a minimizer is to do.
+    """Settings of a minimizer.
 
     Args:
-        accumulate_error: give each way of running what it has computed before, rather than what the
-            first one has.
-        traverse_method: ``"sequential"`` (node by node), ``"binary"`` (halves), ``"accumulate"`` (from
-            the first node to more and more), ``"block"`` (the smallest stretch), ``"skip"`` (stretches
-            between given nodes) or ``"defined"`` (all at once).
-        find_all: go on after the first finding.
+        accumulate_error: run each way on its own previous results, instead of those of the first way.
+        traverse_method: ``"sequential"`` (node by node), ``"binary"`` (halves), ``"accumulate"`` (from the
+            first node to more and more), ``"block"`` (the smallest range), ``"skip"`` (ranges between given
+            nodes) or ``"defined"`` (all at once).
+        find_all: continue after the first finding.
         return_intermediate: compare all values in :meth:`_MinimizerBase.run_nodes`.
-        all_outputs: compare all values that leave a submodule, rather than the last.
+        all_outputs: compare all outputs of a submodule, not only the last one.
     """
 
     accumulate_error: bool = False
@@ -77,18 +76,18 @@ class _MinimizerSettingBase:
 class _MinimizerBase:
     """Finds nodes at which ``run_a`` and ``run_b``, which derived classes define, differ.
 
-    Submodules are made of some nodes, run both ways on the same inputs, and what comes out is
-    compared. While it works on a terminal, a line says how far it is.
+    Submodules are made of some nodes and run both ways on the same inputs, and the results are compared. On a
+    terminal, a line shows the progress.
 
     Args:
         module: the module. :class:`.shape_prop.ShapeProp` is run on it.
         sample_input: its inputs.
-        compare_fn: takes what the two ways gave and the names of the values, and answers a number
-            to report and whether they agree.
-        settings: what to do.
-        module_exporter: is given submodules that differ, to save them: inputs, submodule, name.
-        exclusion_fn: takes nodes out of the list it is given, with the place of its first and
-            last one.
+        compare_fn: called with both results and the names of the values; returns a number to report and
+            whether they agree.
+        settings: the settings.
+        module_exporter: called with submodules that differ, to save them: inputs, submodule, name.
+        exclusion_fn: removes nodes from a given list; also called with the positions of its first and last
+            one.
     """
 
     def __init__(
@@ -109,15 +108,15 @@ class _MinimizerBase:
         self.settings = settings
         self.exclusion_fn = exclusion_fn
         self.a_outputs: dict[str, Any] = {}
-        """What the first way of running has computed, by the names of values."""
+        """Results of the first way of running, by names of values."""
         self.b_outputs: dict[str, Any] = {}
-        """The same of the second."""
+        """Results of the second way of running, by names of values."""
         self.results: dict[Any, Any] = {}
-        """The numbers that ``compare_fn`` has answered, by the names of what was compared."""
+        """Numbers returned by ``compare_fn``, by names of the values compared."""
         self.reports: list[list[str]] = []
-        """What was done, step by step, as lines."""
+        """The steps taken, as lines."""
         self.iteration: int = 0
-        """How many steps were taken."""
+        """Number of steps taken."""
         self.run_shape_prop()
         calls = {node for node in module.graph.nodes if node.op in CALLABLE_NODE_OPS}
         self.fusions = FxNetAccFusionsFinder(module, calls)()
@@ -130,7 +129,7 @@ class _MinimizerBase:
             self.a_outputs[name] = self.b_outputs[name] = value
 
     def run_shape_prop(self) -> None:
-        """Find out which values are tensors. Derived classes may have a better way."""
+        """Determine which values are tensors. Derived classes may override it."""
         ShapeProp(self.module).propagate(*self.sample_input)
 
     def run_a(self, mod: GraphModule, inputs: Tensors, report_idx: int = -1) -> TensorOrTensors:
@@ -139,7 +138,7 @@ class _MinimizerBase:
         Args:
             mod: the submodule.
             inputs: its arguments.
-            report_idx: the place in ``reports`` to write to; the last one if negative.
+            report_idx: the index in ``reports`` to write to; the last one if negative.
         """
         raise RuntimeError("run_a() is not implemented.")
 
@@ -152,7 +151,7 @@ class _MinimizerBase:
     def _store_outputs(
         self, a_result: TensorOrTensors, b_result: TensorOrTensors, submodule: GraphModule
     ) -> None:
-        """Keep results, as inputs of what uses them."""
+        """Store results, as inputs for their users."""
         returned = submodule.graph.find_nodes(op="output")[0].args[0]
         if isinstance(returned, Node):
             returned, a_result, b_result = (returned,), (a_result,), (b_result,)  # type: ignore
@@ -163,8 +162,8 @@ class _MinimizerBase:
     def _get_submod_inputs(
         self, main_module: GraphModule, submod_path: str
     ) -> tuple[Tensors, Tensors]:
-        """The arguments for both ways of running a submodule: what was kept, otherwise what running
-        the module gives.
+        """The arguments for both ways of running a submodule: stored results, or else values from running the
+        module.
         """
         submodule: Any = getattr(main_module, submod_path)
         names = [node.name for node in submodule.graph.find_nodes(op="placeholder")]
@@ -189,7 +188,7 @@ class _MinimizerBase:
         return found, found
 
     def _tag_nodes(self, selected_nodes: NodeSet) -> None:
-        """Tag the nodes to look at ``minimize``, what depends on them ``main_1``, others ``main_0``."""
+        """Tag the chosen nodes ``minimize``, nodes that depend on them ``main_1``, others ``main_0``."""
         for node in self.module.graph.nodes:
             if node.op not in CALLABLE_NODE_OPS:
                 continue
@@ -200,7 +199,7 @@ class _MinimizerBase:
             node.tag = "main_0" if all(tag == "main_0" for tag in before) else "main_1"
 
     def _build_submodule(self, nodes: NodeSet) -> tuple[GraphModule, str]:
-        """The module split so that one submodule has these nodes and no others, and its name.
+        """The module split so that one submodule has exactly these nodes, and the name of the submodule.
 
         Raises:
             FxNetMinimizerBadModuleError: there is not exactly one such submodule.
@@ -221,17 +220,17 @@ class _MinimizerBase:
         output_names: Names,
         report_idx: int = -1,
     ) -> None:
-        """Run a submodule both ways and compare.
+        """Run a submodule both ways and compare the results.
 
         Args:
             split_module: the module with the submodule.
             submod_name: the submodule's name.
-            output_names: the values to compare, unless the settings ask for all; those that leave
-                the submodule if the list is empty.
+            output_names: the values to compare, unless the settings require all; the submodule's outputs if
+                the list is empty.
             report_idx: the report to write to; that of this step if negative.
 
         Raises:
-            FxNetMinimizerRunFuncError: running it has failed.
+            FxNetMinimizerRunFuncError: running it failed.
             FxNetMinimizerResultMismatchError: the results differ.
         """
         submodule: Any = getattr(split_module, submod_name)
@@ -282,7 +281,7 @@ class _MinimizerBase:
         return False
 
     def _step(self, *lines: str) -> list[str]:
-        """Begin a step, with these lines in its report."""
+        """Start a step, with these lines in its report."""
         self.iteration += 1
         report = list(lines)
         self.reports.append(report)
@@ -292,10 +291,10 @@ class _MinimizerBase:
         report.extend(lines)
         self.print_report(report)
 
-    # Ways to go through the nodes ------------------------------------------------------------------
+    # Traversals of the nodes -----------------------------------------------------------------------
 
     def _binary_search_impl(self, all_nodes: NodeList, start_idx: int, end_idx: int) -> NodeSet:
-        """Look at a stretch of nodes; if it differs, at its halves."""
+        """Examine a range of nodes; if it differs, its halves."""
         nodes = all_nodes[start_idx:end_idx]
         if self.exclusion_fn is not None:
             self.exclusion_fn(nodes, start_idx, end_idx)
@@ -339,7 +338,7 @@ class _MinimizerBase:
         return self._binary_search_impl(nodes, 0, len(nodes))
 
     def _sequential_traverse(self, nodes: NodeList) -> NodeSet:
-        """Look at one node after the other, with its group if it has one."""
+        """Examine one node after the other, with its group if it has one."""
         culprits: NodeSet = set()
         for node in nodes:
             report = self._step()
@@ -373,17 +372,16 @@ class _MinimizerBase:
     def _block_traverse_impl(
         self, nodes: NodeList, start_idx: int, end_idx: int, find_last_node: bool
     ) -> int | None:
-        """Find by halves how far a difference extends.
+        """Find one end of the range that differs, by bisection.
 
         Args:
             nodes: all nodes.
-            start_idx: the first place that it can be.
-            end_idx: the last.
-            find_last_node: look for the last node it takes to see the difference; for the first
-                otherwise.
+            start_idx: the first candidate index.
+            end_idx: the last candidate index.
+            find_last_node: find the last node needed for the difference to show; otherwise the first one.
 
         Returns:
-            The place; None if there is no difference.
+            The index; None if there is no difference.
         """
         while True:
             middle = (start_idx + end_idx) // 2
@@ -418,7 +416,7 @@ class _MinimizerBase:
             else:
                 start_idx = middle + 1
             if start_idx > end_idx:
-                # What begins after the last place differs no more: that place it is.
+                # Ranges that begin later do not differ: this is the index.
                 return end_idx
 
     def _block_end(
@@ -441,8 +439,8 @@ class _MinimizerBase:
         return place + (1 if find_last_node else -1)
 
     def _block_traverse(self, nodes: NodeList, find_last_node: bool | None) -> NodeSet:
-        """Find the smallest stretch of nodes that differs: its last node first, then its first one,
-        or only one of the two.
+        """Find the smallest range of nodes that differs: its last node first, then its first one, or only one
+        of the two.
         """
         report = [f"Block search from {nodes[0].name} to {nodes[-1].name}", "*" * 50]
         self.reports.append(report)
@@ -473,7 +471,7 @@ class _MinimizerBase:
         return set(nodes[start : end + 1])
 
     def _defined_traverse(self, nodes: NodeList) -> NodeSet:
-        """Look at these very nodes at once."""
+        """Examine exactly these nodes at once."""
         if self.exclusion_fn is not None:
             self.exclusion_fn(nodes, -1, -1)
         if not nodes:
@@ -487,7 +485,7 @@ class _MinimizerBase:
         return set(nodes)
 
     def _accumulate_traverse(self, nodes: NodeList) -> NodeSet:
-        """Look at the first node, at the first two, and so on."""
+        """Examine the first node, the first two, and so on."""
         if self.settings.find_all:
             print("'Find All' mode is not supported in accumulate traversal.")
             return set()
@@ -503,7 +501,7 @@ class _MinimizerBase:
         return set()
 
     def _skip_traverse_impl(self, all_nodes: NodeList, start_idx: int, end_idx: int) -> NodeSet:
-        """Look at a stretch of nodes, with the groups of these."""
+        """Examine a range of nodes, with their groups."""
         nodes = all_nodes[start_idx:end_idx]
         if self.exclusion_fn is not None:
             self.exclusion_fn(nodes, start_idx, end_idx)
@@ -526,7 +524,7 @@ class _MinimizerBase:
         return set()
 
     def _skip_traverse(self, all_nodes: NodeList, skip_nodes: list[str]) -> NodeSet:
-        """Look at the stretches between the nodes to skip."""
+        """Examine the ranges between the nodes to skip."""
         culprits: NodeSet = set()
         start = 0
         for place in range(len(all_nodes) + 1):
@@ -536,13 +534,13 @@ class _MinimizerBase:
                 start = place + 1
         return culprits
 
-    # What people call ------------------------------------------------------------------------------
+    # Public methods ----------------------------------------------------------------------------------
 
     def _with_groups(self, nodes: NodeList) -> NodeSet:
         return set(nodes).union(*(self.fusions[node] for node in nodes if node in self.fusions))
 
     def _collect_nodes(self, start: str | None, end: str | None) -> NodeList:
-        """The calls from the node called ``start`` to the one called ``end``, both included."""
+        """The calls from the node named ``start`` to the one named ``end``, both included."""
         nodes = [node for node in self.module.graph.nodes if node.op in CALLABLE_NODE_OPS]
         names = [node.name for node in nodes]
         if start is not None:
@@ -551,7 +549,7 @@ class _MinimizerBase:
         return nodes[: names.index(end) + 1] if end in names else nodes
 
     def run_nodes(self, start: str | None = None, end: str | None = None) -> None:
-        """Run part of the module both ways and compare; print how they differ, if they do.
+        """Run part of the module both ways and compare; print any difference.
 
         Args:
             start: the name of the first node; the module's first by default.
@@ -584,14 +582,14 @@ class _MinimizerBase:
         """Find the nodes at which the two ways of running the module fail or differ.
 
         Args:
-            start: the name of the first node to look at; the module's first by default.
+            start: the name of the first node to examine; the module's first by default.
             end: the name of the last.
-            skip_nodes: the names of nodes not to look at, for ``"skip"``.
-            find_last_node: for ``"block"``: find only the last node of the stretch (True), or the
-                first (False).
+            skip_nodes: the names of nodes to leave out, for ``"skip"``.
+            find_last_node: for ``"block"``: find only the last node of the range (True), or the first
+                (False).
 
         Raises:
-            RuntimeError: there is no such method, or ``skip_nodes`` is needed.
+            RuntimeError: the method is unknown, or ``skip_nodes`` is missing.
         """
         print(self.settings)
         print(self.module.graph)

@@ -1,4 +1,4 @@
-"""Which nodes a backend can run."""
+"""Decides which nodes a backend can run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 TargetTypeName = str
-"""What a node calls, as :func:`.tools_common.get_node_target` says it."""
+"""The target of a node, as from :func:`.tools_common.get_node_target`."""
 
 SupportedArgumentDTypes = (
     tuple[Sequence[Sequence[torch.dtype]], dict[str, Sequence[torch.dtype]]] | None
@@ -35,22 +35,22 @@ IsNodeSupported = Callable[[Mapping[str, torch.nn.Module], Node], bool]
 
 
 class OperatorSupportBase(abc.ABC):
-    """Says which nodes a backend can run."""
+    """Base class: decides which nodes a backend can run."""
 
     @abc.abstractmethod
     def is_node_supported(self, submodules: t.Mapping[str, torch.nn.Module], node: Node) -> bool:
-        """Whether ``node`` can be run. ``submodules`` has the modules that nodes call, by name."""
+        """Whether ``node`` is supported. ``submodules`` maps names to the modules that nodes call."""
         raise NotImplementedError
 
 
 class OperatorSupport(OperatorSupportBase):
-    """Goes by a table from what a node calls to the dtypes that are supported for its arguments.
+    """Decides by a table from targets to the dtypes supported for their arguments.
 
-    A value of the table is None (any dtype), or a pair: a list of dtypes for each positional
-    argument (None: any), and one for each keyword argument that matters. Arguments that are no
-    values of nodes are not looked at. Nodes that call nothing are supported.
+    A value of the table is None (any dtype), or a pair: a list of dtypes for each positional argument (None:
+    any), and one for each keyword argument to check. Arguments that are not nodes are ignored. Nodes that are
+    not calls are supported.
 
-    Dtypes are those that :class:`.shape_prop.ShapeProp` notes.
+    Dtypes are those recorded by :class:`.shape_prop.ShapeProp`.
 
     Example::
 
@@ -63,7 +63,7 @@ class OperatorSupport(OperatorSupportBase):
         self._support_dict = support_dict or {}
 
     def is_node_supported(self, submodules: t.Mapping[str, torch.nn.Module], node: Node) -> bool:
-        """Whether the table has what ``node`` calls, with the dtypes of its arguments."""
+        """Whether the table contains the target of ``node``, with the dtypes of its arguments."""
         if node.op not in CALLABLE_NODE_OPS:
             return True
         try:
@@ -85,7 +85,7 @@ class OperatorSupport(OperatorSupportBase):
 
 
 def create_op_support(is_node_supported: IsNodeSupported) -> OperatorSupportBase:
-    """An :class:`OperatorSupportBase` that asks the function ``is_node_supported``."""
+    """An :class:`OperatorSupportBase` that calls the function ``is_node_supported``."""
 
     class FunctionalOperatorSupport(OperatorSupportBase):
         def is_node_supported(
@@ -97,12 +97,12 @@ def create_op_support(is_node_supported: IsNodeSupported) -> OperatorSupportBase
 
 
 def chain(*op_support: OperatorSupportBase) -> OperatorSupportBase:
-    """Supports what all of ``op_support`` do, asked in this order until one says no."""
+    """Supports nodes that all of ``op_support`` support, called in order until one returns False."""
     return _combined(all, op_support)
 
 
 def any_chain(*op_support: OperatorSupportBase) -> OperatorSupportBase:
-    """Supports what one of ``op_support`` does, asked in this order until one says yes."""
+    """Supports nodes that any of ``op_support`` supports, called in order until one returns True."""
     return _combined(any, op_support)
 
 
@@ -131,7 +131,7 @@ class OpSupports:
 
 
 def _get_arg_dtype(arg: Node) -> t.Any:
-    """The dtype of a tensor, the type of any other value, as ShapeProp has noted them."""
+    """The dtype of a tensor, or the type of any other value, as recorded by ShapeProp."""
     if not isinstance(arg, Node):
         raise AssertionError(f"Expected a Node, got {type(arg)}")
     described = arg.meta.get("tensor_meta")

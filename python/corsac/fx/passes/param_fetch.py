@@ -1,4 +1,4 @@
-"""Noting on nodes what a backend needs of their modules."""
+"""Stores on nodes the attributes of their modules that a backend needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 
 
 def default_matching(name: str, target_version: int) -> str:
-    """What the attribute ``name`` is called in a module of ``target_version``: the same."""
+    """The name of the attribute ``name`` in a module of ``target_version``: the same."""
     return name
 
 
@@ -36,16 +36,16 @@ module_fetch_book: dict[type, tuple[int, list[str], Callable[[str, int], str]]] 
         (nn.ReLU, 1, "inplace"),
     )
 }
-"""For each class of modules the newest version that is known, the attributes to note, and a function
-that says what these are called in a version. Backends may add to it.
+"""For each class of modules the newest known version, the attributes to record, and a function that returns
+their names in a version. Backends may add to it.
 """
 
 
 def extract_attrs_for_lowering(mod: nn.Module) -> dict[str, Any]:
-    """The attributes of ``mod`` that :data:`module_fetch_book` has, and its class as ``name``.
+    """The attributes of ``mod`` listed in :data:`module_fetch_book`, and its class as ``name``.
 
     Raises:
-        RuntimeError: the book does not have the class, or not this version of it.
+        RuntimeError: the book lacks the class, or this version of it.
     """
     name = torch.typename(mod)
     try:
@@ -64,11 +64,10 @@ def extract_attrs_for_lowering(mod: nn.Module) -> dict[str, Any]:
 
 
 def lift_lowering_attrs_to_nodes(fx_module: GraphModule) -> None:
-    """Set ``node.attrs_for_lowering`` of all nodes that call modules, also in submodules with a
-    graph.
+    """Set ``node.attrs_for_lowering`` of all nodes that call modules, also in submodules with a graph.
 
     Raises:
-        RuntimeError: a module is not known; see :func:`extract_attrs_for_lowering`.
+        RuntimeError: a module is unknown; see :func:`extract_attrs_for_lowering`.
     """
     modules = dict(fx_module.named_modules())
     for node in fx_module.graph.find_nodes(op="call_module"):

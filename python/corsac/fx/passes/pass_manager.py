@@ -1,4 +1,4 @@
-"""Running passes that answer the object they were given, or another."""
+"""Runs passes, each on the result of the one before."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def inplace_wrapper(fn: Callable[Concatenate[_T, _P], Any]) -> Callable[Concatenate[_T, _P], _T]:
-    """A pass that calls ``fn``, which changes its first argument, and answers that argument."""
+    """A pass that calls ``fn``, which changes its first argument, and returns that argument."""
 
     @wraps(fn)
     def wrapped_fn(gm: _T, *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -42,9 +42,9 @@ def inplace_wrapper(fn: Callable[Concatenate[_T, _P], Any]) -> Callable[Concaten
 
 
 def log_hook(fn: Callable[_P, _R], level: int = logging.INFO) -> Callable[_P, _R]:
-    """``fn``, with a line in the log for what it answers.
+    """``fn``, with its result logged.
 
-    :func:`inplace_wrapper` hides what a pass answers, so this goes inside of it.
+    :func:`inplace_wrapper` hides the result of a pass, so this goes inside of it.
     """
 
     @wraps(fn)
@@ -61,16 +61,16 @@ def loop_pass(
     n_iter: int | None = None,
     predicate: Callable[[_T], bool] | None = None,
 ) -> Callable[[_T], _T]:
-    """A pass that runs ``base_pass`` again and again.
+    """A pass that repeats ``base_pass``.
 
     Args:
         base_pass: the pass to repeat.
-        n_iter: how often.
-        predicate: or as long as this holds for what the pass answers.
+        n_iter: the number of repetitions.
+        predicate: or: repeat while this is true of the result.
 
     Raises:
         AssertionError: both or neither of the two are given.
-        RuntimeError: when run, if ``n_iter`` is not positive.
+        RuntimeError: when run, ``n_iter`` is not positive.
     """
     if (n_iter is None) == (predicate is None):
         raise AssertionError("Exactly one of `n_iter`or `predicate` must be specified.")
@@ -96,7 +96,7 @@ def these_before_those_pass_constraint(
 ) -> Callable[[Callable[..., Any], Callable[..., Any]], bool]:
     """The constraint that ``these`` comes before ``those``, wrapped or not.
 
-    Passes that were wrapped by :func:`loop_pass` and the like are looked into.
+    Passes wrapped by :func:`loop_pass` and the like are unwrapped.
     """
     constraint = this_before_that_pass_constraint(these, those)
 
@@ -107,11 +107,11 @@ def these_before_those_pass_constraint(
 
 
 class PassManager(Schedule):
-    """Runs passes, each on what the one before has answered, if the constraints hold.
+    """Runs passes, each on the result of the one before, if the constraints are satisfied.
 
     Args:
-        passes: functions that answer what the next one is to be given.
-        constraints: functions of two passes that say whether the first may come before the second.
+        passes: functions that return the argument of the next one.
+        constraints: functions of two passes; whether the first may come before the second.
     """
 
     @classmethod
@@ -127,7 +127,7 @@ class PassManager(Schedule):
         self._validated = False
 
     def replace_pass(self, _target: Callable[..., Any], _replacement: Callable[..., Any]) -> None:
-        """Put ``_replacement`` in the place of the passes that have the name of ``_target``."""
+        """Replace the passes with the name of ``_target`` by ``_replacement``."""
         self.passes = [_replacement if p.__name__ == _target.__name__ else p for p in self.passes]
         self._validated = False
 
@@ -135,7 +135,7 @@ class PassManager(Schedule):
         """Check the order of the passes.
 
         Raises:
-            RuntimeError: a constraint does not hold.
+            RuntimeError: a constraint is violated.
         """
         self._validate()
 

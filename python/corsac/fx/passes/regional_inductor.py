@@ -1,4 +1,4 @@
-"""Regions of a program that PyTorch's compiler is to compile."""
+"""Regions of a program to be compiled by PyTorch's compiler."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["regional_inductor"]
 
 
 def regional_inductor(gm: GraphModule, *example_args: object) -> GraphModule:
-    """Compile the nodes that ``meta["custom"]["compile_with_inductor"]`` is set on with inductor.
+    """Compile the nodes marked by ``meta["custom"]["compile_with_inductor"]`` with inductor.
 
-    PyTorch's compiler does it, on the program converted to torch.fx. The result is another module.
+    PyTorch's compiler runs on the program converted to torch.fx. The result is a new module.
 
     Args:
         gm: a module that calls operators, with values in the metadata of its nodes.
-        example_args: what torch.fx's takes; not used.
+        example_args: as in torch.fx; unused.
     """
     return from_torch(_torch.regional_inductor(to_torch(gm), *example_args))

@@ -1,4 +1,4 @@
-"""Subgraphs of a program that PyTorch's compiler is to compile."""
+"""Subgraphs of a program to be compiled by PyTorch's compiler."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["regional_inductor_invoke_subgraph"]
 
 
 def regional_inductor_invoke_subgraph(gm: GraphModule, *example_args: Any) -> Any:
-    """Compile the subgraphs that ``invoke_subgraph`` calls and that ask for it with inductor.
+    """Compile the marked subgraphs that ``invoke_subgraph`` calls with inductor.
 
-    PyTorch's compiler does it, on the program converted to torch.fx. The result is a function of a list
-    of inputs, which it empties.
+    PyTorch's compiler runs on the program converted to torch.fx. The result is a function of a list of
+    inputs, which it empties.
     """
-    # PyTorch's pass looks it up without importing it.
+    # PyTorch's pass uses it without importing it.
     importlib.import_module("torch._dynamo.backends.debugging")
     return _torch.regional_inductor_invoke_subgraph(to_torch(gm), *example_args)

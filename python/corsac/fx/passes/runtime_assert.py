@@ -1,4 +1,4 @@
-"""Assertions of what symbolic shapes have to be."""
+"""Runtime assertions on symbolic shapes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["insert_deferred_runtime_asserts"]
 def insert_deferred_runtime_asserts(
     gm: GraphModule, shape_env: ShapeEnv, name: str, export: bool = False
 ) -> None:
-    """Insert checks of what was found out about data-dependent sizes while ``gm`` was traced.
+    """Insert checks of the assumptions on data-dependent sizes made while ``gm`` was traced.
 
-    PyTorch's pass does it, on the program converted to torch.fx.
+    PyTorch's pass runs on the program converted to torch.fx.
 
     Args:
-        gm: a module whose nodes have symbolic values in their metadata. It is changed, and its nodes
-            are other objects afterwards.
-        shape_env: what knows the symbols, and what has to hold of them.
-        name: what logs call the program.
-        export: whether it is to be exported.
+        gm: a module whose nodes have symbolic values in their metadata. It is changed, and its nodes are
+            replaced by new objects.
+        shape_env: the shape environment, with the symbols and assumptions.
+        name: the name of the program in logs.
+        export: whether the program is to be exported.
     """
 
     def run(converted: Any) -> None:

@@ -1,4 +1,4 @@
-"""Shapes and types by running the program."""
+"""Finds shapes and types by running the program."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import detect_fake_mode
 
-# Descriptions of tensors know nothing of graphs. They are PyTorch's own, so that they are equal to
-# those that its passes make, and are pickled under the same name.
+# Descriptions of tensors do not depend on graphs. They are PyTorch's own, so that they are equal to those of
+# its passes, and are pickled under the same name.
 from torch.fx.passes.shape_prop import TensorMetadata, _extract_tensor_metadata
 
 from ..graph_module import GraphModule
@@ -21,7 +21,7 @@ __all__ = ["ShapeProp", "TensorMetadata"]
 
 
 class ShapeProp(Interpreter):
-    """Runs a graph module node by node and notes what each node's value is.
+    """Runs a graph module node by node and records the type of each node's value.
 
     ``node.meta["tensor_meta"]`` becomes a :class:`TensorMetadata`, or a structure with one for each
     tensor in the value; ``node.meta["type"]`` the type of the value.
@@ -34,8 +34,8 @@ class ShapeProp(Interpreter):
 
     Args:
         gm: the module to run.
-        fake_mode: runs on stand-ins of this mode, which have no data, rather than on the tensors.
-            By default the mode in force, if there is one.
+        fake_mode: runs on fake tensors of this mode instead of the given tensors. By default the active mode,
+            if there is one.
     """
 
     def __init__(self, gm: GraphModule, fake_mode: Any = None) -> None:
@@ -49,11 +49,11 @@ class ShapeProp(Interpreter):
         self.real_module = self.module
 
     def run_node(self, n: Node) -> Any:
-        """Run a node and note what its value is.
+        """Run a node and record the type of its value.
 
         Raises:
-            RuntimeError: the node failed; the message has the node and its metadata, and the cause
-                is attached.
+            RuntimeError: the node failed; the message contains the node and its metadata, and the cause is
+                attached.
         """
         try:
             result = self._run_on_stand_ins(n) if self.fake_mode else super().run_node(n)
@@ -101,7 +101,7 @@ class ShapeProp(Interpreter):
 
 
 def _note_unbacked(node: Node, shape_env: Any, result: Any) -> None:
-    """Note where in the value symbols come up that no input has."""
+    """Record where in the value new symbols occur that no input has."""
     from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
 
     if shape_env and (bindings := compute_unbacked_bindings(shape_env, result)):

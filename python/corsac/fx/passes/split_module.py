@@ -26,10 +26,10 @@ _NOT_SPLIT = frozenset({"placeholder", "get_attr", "output"})
 
 
 class Partition:
-    """What is known of a part while a graph is split.
+    """A partition while a graph is being split.
 
     Args:
-        name: the part's name. The module that runs it is called ``submod_<name>``.
+        name: the name of the partition. Its module is called ``submod_<name>``.
     """
 
     def __init__(self, name: str) -> None:
@@ -38,16 +38,16 @@ class Partition:
         self.node_names: list[str] = []
         """The nodes in it."""
         self.inputs: dict[str, None] = {}
-        """The values it takes."""
+        """Its inputs."""
         self.outputs: dict[str, None] = {}
-        """The values it gives."""
+        """Its outputs."""
         self.dependencies: dict[str, None] = {}
-        """The parts whose values it takes."""
+        """The partitions whose values it uses."""
         self.dependents: dict[str, None] = {}
-        """The parts that take its values."""
+        """The partitions that use its values."""
         self.graph = Graph()
         self.environment: dict[Node, Node] = {}
-        """Its nodes by those they were made from."""
+        """Its nodes, by the original ones."""
         self.targets: dict[str, Any] = {}
         """The modules and attributes that it uses."""
 
@@ -75,12 +75,12 @@ def split_module(
     partition_affix: str | None = None,
     tuple_return: bool = False,
 ) -> GraphModule:
-    """A module that computes what ``m`` does in submodules called ``submod_<part>``.
+    """Split ``m`` into submodules called ``submod_<partition>``; the result computes the same.
 
-    Names, metadata, sources and type annotations of nodes are carried into the submodules.
-    Attributes are passed to submodules as arguments, except for modules. Modes such as automatic
-    casting and disabled gradients are turned on and off in every submodule that they extend over;
-    parts then have to ascend.
+    Names, metadata, sources and type annotations of nodes are carried into the submodules. Attributes are
+    passed to submodules as arguments, except for modules. Modes such as automatic casting and disabled
+    gradients are turned on and off in every submodule within their region; partition numbers then have to
+    ascend.
 
     Example::
 
@@ -90,23 +90,22 @@ def split_module(
 
     Args:
         m: the module to split.
-        root_m: not used; torch.fx asks for it.
-        split_callback: answers for each node that is no input, attribute or output the number of
-            its part. Called once a node, in order.
-        qualname_map: is filled with the names of modules in the original, by their names in the
-            result.
-        keep_original_order: call submodules in the order in which parts come up, rather than in
-            one derived from their uses. Attributes are read before the first call that takes them.
-        keep_original_node_name: keep the names of nodes in submodules, rather than naming them
-            after what they call.
-        keep_original_input_name: name the inputs of submodules after the values they stand for,
-            rather than ``arg_0``, ``arg_1``, …
+        root_m: unused, as in torch.fx.
+        split_callback: returns the partition number of each node that is not an input, attribute or output.
+            Called once per node, in order.
+        qualname_map: filled with the original names of modules, by their names in the result.
+        keep_original_order: call submodules in the order in which partitions first occur, instead of one
+            derived from their uses. Attributes are read before the first call that takes them.
+        keep_original_node_name: keep the names of nodes in submodules, instead of naming them after their
+            targets.
+        keep_original_input_name: name the inputs of submodules after their values, instead of ``arg_0``,
+            ``arg_1``, …
         partition_affix: name submodules ``submod_<affix>_<part>``.
-        tuple_return: let submodules return tuples even if there is only one value.
+        tuple_return: let submodules return tuples even for a single value.
 
     Raises:
-        RuntimeError: parts need values of each other in a cycle; the message has nodes along it.
-        AssertionError: there are regions with a mode of their own, and parts do not ascend.
+        RuntimeError: partitions depend on each other in a cycle; the message lists nodes along it.
+        AssertionError: there are regions with a mode, and partition numbers do not ascend.
     """
     expect_ours(m, "split_module")
     numbers: dict[str, int] = {}
@@ -172,7 +171,7 @@ def _module_of(state: dict[str, Any], graph: Graph) -> GraphModule:
 
 
 class _Attributes(dict[str, Any]):
-    """What a module has, by qualified name, each looked up once."""
+    """Attributes of a module by qualified name, each looked up once."""
 
     def __init__(self, owner: GraphModule) -> None:
         super().__init__()
@@ -195,10 +194,10 @@ class _Attributes(dict[str, Any]):
 
 
 def _symbols_of(graph: Graph) -> dict[Node, list[Node]] | None:
-    """For each value with symbols in its shape the values that define these symbols.
+    """For each value with symbols in its shape, the values that define these symbols.
 
-    Symbols are known from ``meta["example_value"]``; what defines one is the first value that is
-    the symbol itself.
+    Symbols are those in ``meta["example_value"]``; the definition of one is the first value equal to the
+    symbol itself.
     """
     examples = {node: value for node in graph.nodes if (value := _example_of(node)) is not None}
     if not examples:
@@ -227,10 +226,10 @@ def _example_of(node: Node) -> Any:
 
 
 def _regions(keys: dict[Node, int]) -> Iterator[tuple[Node, Node | None, list[int]]]:
-    """The stretches of the program in which a mode is on: the node that turns it on, the one that
-    turns it off, if one does, and the parts with nodes in between.
+    """The regions of the program with a mode: the node that turns it on, the one that turns it off, if any,
+    and the partitions with nodes in between.
 
-    Automatic casting is turned off again; gradients are on or off until the next such node.
+    Automatic casting has an explicit end; gradients are on or off until the next such node.
     """
     castings: dict[Node, set[int]] = {}
     exits: dict[Node, Node] = {}
@@ -290,16 +289,15 @@ def split_module_simple(
     *,
     partition_affix: str | None = None,
 ) -> GraphModule:
-    """As :func:`split_module`, for graphs without attributes and modules whose parts are in order.
+    """Like :func:`split_module`, for graphs without attributes and modules whose partitions are in order.
 
     Args:
         m: the module to split.
-        node_to_partition: the number of the part of each node that is no input, attribute or
-            output.
+        node_to_partition: the partition number of each node that is not an input, attribute or output.
         partition_affix: name submodules ``submod_<affix>_<part>``.
 
     Raises:
-        KeyError: a node has no number, or a part needs a value of a later one.
+        KeyError: a node has no number, or a partition needs a value of a later one.
     """
     numbers: dict[int, int] = {}
     part_of: list[int | None] = []

@@ -1,4 +1,4 @@
-"""Splitting by tags on nodes, and what splitters need besides."""
+"""Splits by tags on nodes, and helpers of splitters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def getattr_recursive(obj: object, name: str) -> Any:
-    """The attribute of ``obj`` with a qualified name; None if there is none."""
+    """The attribute of ``obj`` with a qualified name; None if missing."""
     for part in name.split("."):
         if isinstance(obj, torch.nn.ModuleList):
             obj = obj._modules.get(part)
@@ -44,7 +44,7 @@ def setattr_recursive(obj: object, attr: str, value: object) -> None:
     """Set the attribute of ``obj`` with a qualified name.
 
     Raises:
-        AttributeError: something on the way is not there.
+        AttributeError: a part of the path is missing.
     """
     *path, last = attr.split(".")
     for part in path:
@@ -54,20 +54,20 @@ def setattr_recursive(obj: object, attr: str, value: object) -> None:
 
 @dataclass
 class Component:
-    """A part that is being made."""
+    """A partition under construction."""
 
     graph: Graph
     """The nodes it will run."""
     order: int
-    """Its place among the components."""
+    """Its position among the components."""
     name: str
-    """What its module will be called."""
+    """The name of its module."""
     input_placeholders: list[Node] = field(default_factory=list)
     """Its inputs."""
     orig_inputs: list[Node] = field(default_factory=list)
-    """What these stand for in the original graph."""
+    """The nodes of the original graph for the inputs."""
     orig_outputs: list[Node] = field(default_factory=list)
-    """What it returns, in the original graph."""
+    """The nodes of the original graph for the results."""
     getattr_maps: dict[Node, Node] = field(default_factory=dict)
     """Attributes in the original graph, with those in this one."""
     constructor_args: list[str] = field(default_factory=list)
@@ -82,17 +82,17 @@ def split_by_tags(
     return_tuple: bool = False,
     GraphModuleCls: type[GraphModule] = GraphModule,
 ) -> GraphModule | tuple[GraphModule, dict[str, str]]:
-    """A module that computes what ``gm`` does in one submodule for each tag.
+    """Split ``gm`` into one submodule per tag; the result computes the same.
 
-    Nodes are tagged by ``node.tag = "name"``; tags of inputs, outputs and attributes do not matter.
-    Submodules are called in the order of ``tags``, and each reads the attributes it uses. Names,
-    metadata, sources and types of nodes are carried into them, and so are the tags.
+    Nodes are tagged by ``node.tag = "name"``; tags of inputs, outputs and attributes are ignored. Submodules
+    are called in the order of ``tags``, and each reads the attributes it uses. Names, metadata, sources,
+    types and tags of nodes are carried into them.
 
     Args:
         gm: the module to split.
-        tags: the tags in order. There is a submodule for each, even if no node has the tag.
-        return_fqn_mapping: also return what became of the names of modules and attributes.
-        return_tuple: let submodules return tuples even if there is only one value.
+        tags: the tags in order. Each has a submodule, even if no node has the tag.
+        return_fqn_mapping: also return the new names of modules and attributes.
+        return_tuple: let submodules return tuples even for a single value.
         GraphModuleCls: the class of the result.
 
     Returns:
@@ -139,11 +139,11 @@ def split_by_tags(
 
 
 def move_non_tensor_nodes_on_boundary(subgraphs: list[Subgraph]) -> None:
-    """Move what is no tensor out of accelerator subgraphs whose neighbours use it.
+    """Move non-tensor nodes out of accelerator subgraphs into neighbours that use them.
 
-    A node that :class:`.shape_prop.ShapeProp` has not found to be a tensor moves to the one other
-    subgraph that uses it, with all that depends on it in its own. Where these would have to go to
-    several subgraphs, it stays, and a line is printed.
+    A node that is not a tensor according to :class:`.shape_prop.ShapeProp` moves to the one other subgraph
+    that uses it, with all nodes of its own that depend on it. If these would have to go to several subgraphs,
+    it stays, and a line is printed.
 
     Args:
         subgraphs: the subgraphs, whose lists of nodes are changed.
@@ -200,8 +200,8 @@ def _called(subgraphs: list[Subgraph], number: int) -> str:
 def _dependents(
     node: Node, home: int, other: int, place: dict[Node, int], calls: Any
 ) -> list[Node] | None:
-    """What depends on ``node`` in its subgraph ``home``, in the order found; None if some of that
-    is used in another one than ``other``.
+    """Nodes in the subgraph ``home`` that depend on ``node``, in the order found; None if some are used in a
+    subgraph other than ``other``.
     """
     found: dict[Node, None] = {node: None}
     for dependent in (order := [node]):

@@ -1,4 +1,4 @@
-"""Splitting a module between an accelerator and the host."""
+"""Splits a module between an accelerator and the host."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ DEFAULT_ALLOW_NON_TENSOR = False
 
 
 class _SplitterSettingBase:
-    """What a splitter is to do. The program's command line may say otherwise, by options called
+    """Settings of a splitter. Options of the program's command line take precedence:
     ``--min-acc-module-size``, ``--skip-fusion``, ``--allow-non-tensor`` and
     ``--move-non-tensor-nodes-on-boundary``.
 
     Args:
-        min_acc_module_size: smaller accelerator subgraphs go to the host.
-        skip_fusion: do not keep nodes together that pass each other what is no tensor.
-        allow_non_tensor: let accelerator and host pass each other what is no tensor.
-        max_acc_splits: how many submodules there may be; any number if negative.
-        move_non_tensor_nodes_on_boundary: move what is no tensor to where it is used.
+        min_acc_module_size: smaller accelerator subgraphs move to the host.
+        skip_fusion: do not keep nodes together that exchange non-tensor values.
+        allow_non_tensor: allow non-tensor values between accelerator and host.
+        max_acc_splits: maximum number of submodules; unlimited if negative.
+        move_non_tensor_nodes_on_boundary: move non-tensor nodes to where they are used.
     """
 
     def __init__(
@@ -94,16 +94,16 @@ class _SplitterSettingBase:
 
 
 class FxNetAccNodesFinder:
-    """Finds the nodes that go to the accelerator.
+    """Finds the nodes for the accelerator.
 
-    These are the supported ones, without those that pass what is no tensor to nodes on the host or
-    get such from them, unless that is allowed. Called without arguments, an instance answers them
-    as a set. What led to it is in ``tracker``.
+    These are the supported ones, except those that exchange non-tensor values with nodes on the host, unless
+    that is allowed. Calling an instance without arguments returns them as a set. The reasons are recorded in
+    ``tracker``.
 
     Args:
-        module: a module whose nodes :class:`.shape_prop.ShapeProp` has been through.
-        operator_support: says which nodes are supported.
-        allow_non_tensor: let host and accelerator pass each other what is no tensor.
+        module: a module on which :class:`.shape_prop.ShapeProp` has been run.
+        operator_support: decides which nodes are supported.
+        allow_non_tensor: allow non-tensor values between host and accelerator.
     """
 
     def __init__(
@@ -116,8 +116,8 @@ class FxNetAccNodesFinder:
         self.tracker = NodeEventTracker(int(TRACKER_MODE), DUMP_PREFIX)
 
     def reduce_acc_nodes_non_tensor_input_helper(self, cpu_worklist: NodeList) -> None:
-        """Take the users of these nodes off the accelerator, and the users of such of them that
-        are no tensors, and so on.
+        """Remove the users of these nodes from the accelerator, the users of those among them that are not
+        tensors, and so on.
         """
         while cpu_worklist:
             node = cpu_worklist.pop(0)
@@ -131,7 +131,7 @@ class FxNetAccNodesFinder:
                     cpu_worklist.append(user)
 
     def reduce_acc_nodes_non_tensor_input(self) -> None:
-        """Take nodes off the accelerator that get from the host what is no tensor."""
+        """Remove nodes from the accelerator that take non-tensor values from the host."""
         sources: NodeList = []
         for node in self.module.graph.nodes:
             is_call = node.op in CALLABLE_NODE_OPS
@@ -141,7 +141,7 @@ class FxNetAccNodesFinder:
         self.reduce_acc_nodes_non_tensor_input_helper(sources)
 
     def reduce_acc_nodes_non_tensor_output(self) -> None:
-        """Take nodes off the accelerator that pass to the host what is no tensor."""
+        """Remove nodes from the accelerator that pass non-tensor values to the host."""
         while True:
             leaving: NodeList = []
             for node in self.module.graph.nodes:
@@ -175,24 +175,24 @@ class FxNetAccNodesFinder:
 
 
 class FxNetSplitterInternalError(Exception):
-    """The splitter cannot make sense of the graph."""
+    """The splitter cannot process the graph."""
 
 
 @dataclass
 class Subgraph:
-    """Nodes that run in one place."""
+    """Nodes that run on one device."""
 
     is_acc: bool
-    """Whether that is the accelerator."""
+    """Whether they run on the accelerator."""
     nodes: NodeList
     """The nodes."""
     device_ordinal: int | None = None
-    """Which accelerator, where there are several."""
+    """The number of the accelerator, if there are several."""
 
 
 class SplitResult(NamedTuple):
-    """A split module: the module, the inputs of its submodules by their names, and what the names
-    of submodules on the host begin with. Those on the accelerator begin with ``_run_on_acc_``.
+    """A split module: the module, the inputs of its submodules by name, and the name prefix of submodules on
+    the host. The prefix of those on the accelerator is ``_run_on_acc_``.
     """
 
     split_module: GraphModule
@@ -206,17 +206,17 @@ def generate_inputs_for_submodules(
     target_submodules: Iterable[str],
     deepcopy: bool = False,
 ) -> dict[str, Any]:
-    """Run a model and note what its submodules are called with.
+    """Run a model and record the inputs of its submodules.
 
     Args:
         model: the model.
         inputs: its inputs.
-        target_submodules: the submodules to look at. If one is called several times, the last
-            call counts; of two names for one module the last in the model.
-        deepcopy: copy the inputs, which the model may change afterwards.
+        target_submodules: the submodules to record. If one is called several times, the last call counts; of
+            two names for one module, the last one in the model.
+        deepcopy: copy the inputs, since the model may change them afterwards.
 
     Returns:
-        The positional arguments of each submodule, by its name.
+        The positional arguments of each submodule, by name.
     """
     wanted = set(target_submodules)
     names = {module: name for name, module in model.named_modules()}
@@ -240,19 +240,18 @@ def generate_inputs_for_submodules(
 
 
 class _SplitterBase:
-    """Splits a module into submodules that run on an accelerator and on the host, in turns.
+    """Splits a module into submodules that run alternately on an accelerator and on the host.
 
-    There are as few as can be: each has all nodes of its kind that can run by then. Nodes that
-    have to run together, since they pass each other what is no tensor, do. Derived classes say how
-    to lower submodules.
+    There are as few as possible: each contains all nodes of its kind that can run by then. Nodes that
+    exchange non-tensor values stay together. Derived classes define how submodules are lowered.
 
     Args:
         module: the module. :class:`.shape_prop.ShapeProp` is run on it.
         sample_input: its inputs.
-        operator_support: says what the accelerator supports.
-        settings: what to do.
-        non_acc_submodule_name: what names of submodules on the host begin with.
-        return_tuple: let submodules return tuples even if there is only one value.
+        operator_support: decides what the accelerator supports.
+        settings: the settings.
+        non_acc_submodule_name: name prefix of submodules on the host.
+        return_tuple: let submodules return tuples even for a single value.
         nodes_finder: finds the nodes for the accelerator; a :class:`FxNetAccNodesFinder` by default.
     """
 
@@ -296,14 +295,14 @@ class _SplitterBase:
         return [node for node in self.module.graph.nodes if node.op in CALLABLE_NODE_OPS]
 
     def _groups(self) -> list[NodeSet]:
-        """The groups that have to run together, each once."""
+        """The groups of nodes that must run together, each once."""
         return list({id(group): group for group in self.fusions.values()}.values())
 
     def get_node_submodule_map(self) -> dict[str, str]:
-        """The submodule that each node went to, by name."""
+        """The submodule of each node, by name."""
         return self._node_submodule_map
 
-    # What waits for what ---------------------------------------------------------------------
+    # Dependencies ----------------------------------------------------------------------------
 
     def find_deps(self) -> dict[Node, NodeSet]:
         """The calls whose values each node uses."""
@@ -315,8 +314,8 @@ class _SplitterBase:
         return deps
 
     def update_deps_for_fusions(self) -> None:
-        """Make nodes of a group wait for what any of it waits for, and what uses one of it wait for
-        all of it.
+        """Give all nodes of a group the dependencies of any of them, and make the users of one of them depend
+        on all.
         """
         for group in self._groups():
             outside = set().union(*(self.deps[node] for node in group)) - group
@@ -327,21 +326,21 @@ class _SplitterBase:
                 self.deps[user] |= group
 
     def _merge_overlapping_fusions(self) -> None:
-        """Make groups that share nodes one."""
+        """Merge groups that share nodes."""
         for group in self._groups():
             sharing = {id(g): g for n in group if (g := self.fusions.get(n)) is not None}
             if len(sharing) > 1 or any(g is not group for g in sharing.values()):
                 merged = set(group).union(*sharing.values())
                 self.fusions.update(dict.fromkeys(merged, merged))
 
-    # What derived classes say ------------------------------------------------------------------
+    # Methods of derived classes ----------------------------------------------------------------
 
     def _lower_model_to_backend(self, mod: GraphModule, inputs: Tensors) -> torch.nn.Module:
-        """What runs ``mod`` on the accelerator: the module itself, unless a class says otherwise."""
+        """Lower ``mod`` to the accelerator; returns the module itself unless overridden."""
         return mod
 
     def _find_culprit(self, mod: GraphModule, inputs: Tensors) -> str:
-        """What in ``mod`` made lowering or running it fail."""
+        """Find the part of ``mod`` that made lowering or running it fail."""
         return "Unable to find a culprit because _find_culprit() function is not implemented."
 
     # Previews ----------------------------------------------------------------------------------
@@ -364,7 +363,7 @@ class _SplitterBase:
         drawer.get_main_dot_graph().write_raw("node_support.dot")
 
     def node_support_preview(self, dump_graph: bool = False) -> str:
-        """Print and return which calls, with which dtypes, are supported and which are not.
+        """Print and return the supported and unsupported calls, with their dtypes.
 
         Args:
             dump_graph: also draw the graph, coloured, to ``node_support.dot``.
@@ -394,8 +393,8 @@ class _SplitterBase:
         return report
 
     def split_preview(self, dump_graph: bool = False) -> str:
-        """Print and return what the splitter would make: submodules, what they pass each other, what
-        bounds the speed, whether lowering works, and why each node is where it is.
+        """Print and return the result of splitting: submodules, values passed between them, the bound on
+        speed, whether lowering works, and the reason for each node's place.
 
         Args:
             dump_graph: also draw the submodules to ``<name>.dot``.
@@ -432,7 +431,7 @@ class _SplitterBase:
         return report
 
     def _preview_submodule(self, split_module: GraphModule, name: str) -> tuple[str, float]:
-        """A report on a submodule, and how often a second it could be called."""
+        """A report on a submodule, and the maximum number of calls per second."""
         module: Any = getattr(split_module, name)
         inputs = generate_inputs_for_submodules(split_module, self.sample_input, [name])[name]
         ShapeProp(module).propagate(*inputs)
@@ -474,7 +473,7 @@ class _SplitterBase:
         return report, rate
 
     def explain_placement(self) -> str:
-        """A line for each call: where it is and why."""
+        """One line per call: its place and the reason."""
         modules = dict(self.module.named_modules())
         tracker = getattr(self._nodes_finder, "tracker", None)
         lines = []
@@ -504,10 +503,10 @@ class _SplitterBase:
                 return f"{target} is supported, but gives {event.dep} on the host no tensor"
         return f"{target} is not supported with these arguments"
 
-    # Growing a subgraph upwards ------------------------------------------------------------------
+    # Extending a subgraph upwards ----------------------------------------------------------------
 
     def find_reverse_deps(self, tag_id: int | None = None) -> dict[Node, NodeSet]:
-        """The calls that use each node; only those in subgraphs before ``tag_id``, if it is given."""
+        """The calls that use each node; only those in subgraphs before ``tag_id``, if given."""
         users: dict[Node, NodeSet] = defaultdict(set)
         for node in self._calls():
             for user in node.users:
@@ -518,7 +517,7 @@ class _SplitterBase:
         return users
 
     def update_reverse_deps_for_fusions(self, deps: dict[Node, NodeSet]) -> None:
-        """Make groups one in what :meth:`find_reverse_deps` has answered."""
+        """Treat groups as one in the result of :meth:`find_reverse_deps`."""
         for group in self._groups():
             outside = set().union(*(deps[node] for node in group)) - group
             for node in group:
@@ -528,7 +527,7 @@ class _SplitterBase:
                         deps[arg].update(group)
 
     def find_parent_nodes_of_subgraph(self, tag: str) -> NodeSet:
-        """The calls in other subgraphs whose values the one with this tag uses."""
+        """The calls in other subgraphs whose values the subgraph with this tag uses."""
         return {
             arg
             for node in self._calls()
@@ -538,8 +537,8 @@ class _SplitterBase:
         }
 
     def extend_acc_subgraph(self, tag: str) -> None:
-        """Move nodes for the accelerator into the subgraph with this tag, whose values earlier
-        subgraphs do not use otherwise, and so on upwards.
+        """Move accelerator nodes upwards into the subgraph with this tag, as long as no earlier subgraph uses
+        them otherwise.
         """
         deps = self.find_reverse_deps(tag_id=int(tag.rsplit("_", maxsplit=1)[-1]))
         self.update_reverse_deps_for_fusions(deps)
@@ -563,7 +562,7 @@ class _SplitterBase:
     # Splitting -----------------------------------------------------------------------------------
 
     def starter_nodes(self) -> tuple[NodeSet, NodeSet]:
-        """The nodes on host and accelerator that use inputs and attributes, or nothing."""
+        """The nodes on host and accelerator that use inputs and attributes, or have no inputs."""
         first = {
             user
             for node in self.module.graph.nodes
@@ -578,7 +577,7 @@ class _SplitterBase:
         return first - self.acc_nodes, first & self.acc_nodes
 
     def put_nodes_into_subgraphs(self) -> list[Subgraph]:
-        """The subgraphs, in order, each with its nodes as they are in the graph.
+        """The subgraphs, in order, each with its nodes in graph order.
 
         Raises:
             FxNetSplitterInternalError: there is nothing to split.
@@ -595,7 +594,7 @@ class _SplitterBase:
                 for before in waits_for
                 if before in place
             ]
-            # What is written to is used in the order of the program.
+            # Uses of values that are written to keep the order of the program.
             + [
                 (place[before], place[node])
                 for before, node in _core.effect_pairs(self.module.graph)
@@ -612,7 +611,7 @@ class _SplitterBase:
         ]
 
     def remove_small_acc_subgraphs(self, subgraphs: list[Subgraph]) -> list[Subgraph]:
-        """Move accelerator subgraphs that are smaller than the settings ask for to the host's."""
+        """Move accelerator subgraphs smaller than ``min_acc_module_size`` to the host."""
         least = self.settings.min_acc_module_size
         result: list[Subgraph] = []
         for subgraph in subgraphs:
@@ -631,7 +630,7 @@ class _SplitterBase:
         return result
 
     def tag(self, subgraphs: list[Subgraph]) -> None:
-        """Set ``node.tag`` to the name of the submodule it goes to.
+        """Set ``node.tag`` to the name of the node's submodule.
 
         Raises:
             FxNetSplitterInternalError: a node has a tag already.
@@ -647,10 +646,10 @@ class _SplitterBase:
                 self._node_submodule_map[node.name] = self.tags[-1]
 
     def split(self, remove_tag: bool = False) -> GraphModule:
-        """The module in submodules by the tags.
+        """Split the module by the tags.
 
         Args:
-            remove_tag: take the tags off the nodes again.
+            remove_tag: remove the tags from the nodes afterwards.
         """
         split_module = split_by_tags(self.module, self.tags, return_tuple=self._return_tuple)
         if remove_tag:
@@ -671,7 +670,7 @@ class _SplitterBase:
         return self.split()
 
     def generate_split_results(self) -> SplitResult:
-        """Split the module, and run it to find the inputs of its submodules.
+        """Split the module, and run it to record the inputs of its submodules.
 
         Raises:
             ValueError: there are more submodules than the settings allow.

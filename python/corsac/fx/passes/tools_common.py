@@ -1,4 +1,4 @@
-"""What splitters need to know of nodes, and orders of graphs."""
+"""Properties of nodes for splitters, and sorting of graphs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CALLABLE_NODE_OPS = {"call_module", "call_function", "call_method"}
 
 
 def get_acc_ops_name(k: str | type) -> str:
-    """The name of a function or class: ``module.name``, or ``acc_ops.name`` for accelerators' own.
+    """The name of a function or class: ``module.name``, or ``acc_ops.name`` for those of accelerators.
 
     A string is the name itself.
     """
@@ -46,10 +46,10 @@ def get_acc_ops_name(k: str | type) -> str:
 
 
 def get_node_target(submodules: Mapping[str, torch.nn.Module], node: Node) -> str:
-    """What ``node`` calls: the class of a module, the qualified name of a function, the method.
+    """The target of ``node``: the class of a module, the qualified name of a function, the method.
 
     Raises:
-        AssertionError: the node calls nothing.
+        AssertionError: the node is not a call.
     """
     if node.op not in CALLABLE_NODE_OPS:
         raise AssertionError(
@@ -68,19 +68,19 @@ def get_node_target(submodules: Mapping[str, torch.nn.Module], node: Node) -> st
 
 
 def is_node_output_tensor(node: Node) -> bool:
-    """Whether the value of ``node`` is a tensor, as :class:`.shape_prop.ShapeProp` has noted it."""
+    """Whether the value of ``node`` is a tensor, as recorded by :class:`.shape_prop.ShapeProp`."""
     kind = node.meta.get("type")
     return kind is not None and issubclass(kind, torch.Tensor)
 
 
 class FxNetAccFusionsFinder:
-    """Finds nodes that have to run together, since they pass each other what is no tensor.
+    """Finds nodes that must run together, since they exchange non-tensor values.
 
-    Called without arguments, an instance answers a map from each such node to its group. Nodes of
-    groups that would need others than ``acc_nodes`` are taken out of ``acc_nodes``.
+    Calling an instance without arguments returns a map from each such node to its group. Groups that would
+    need nodes outside of ``acc_nodes`` are removed from ``acc_nodes``.
 
     Args:
-        module: a module whose nodes :class:`.shape_prop.ShapeProp` has been through.
+        module: a module on which :class:`.shape_prop.ShapeProp` has been run.
         acc_nodes: the nodes that can run on the accelerator.
     """
 
@@ -93,16 +93,16 @@ class FxNetAccFusionsFinder:
 
     @dataclass
     class FusionGroup:
-        """Nodes that have to run together."""
+        """Nodes that must run together."""
 
         top_node_idx: int
-        """The place of the first node in the graph."""
+        """The graph position of the first node."""
         nodes: NodeSet
         """The nodes."""
         inputs: NodeSet
-        """The calls outside whose values they use."""
+        """The calls outside the group whose values they use."""
         nodes_need_process: NodeSet
-        """Those whose users and inputs have not been looked at."""
+        """Nodes whose users and inputs have not been examined."""
 
         def add_node(self, node: Node) -> None:
             """Add a node, with its inputs."""
@@ -121,15 +121,15 @@ class FxNetAccFusionsFinder:
         inputs: NodeSet | NodeList,
         visited: NodeSet | None = None,
     ) -> bool:
-        """Look from ``inputs`` upwards for a way to the group, and add the nodes along the first.
+        """Search upwards from ``inputs`` for a path to the group, and add the nodes along the first one.
 
         Args:
             fusion_group: the group.
-            inputs: where to begin.
-            visited: nodes not to look at again; those looked at are added.
+            inputs: the start nodes.
+            visited: nodes to skip; visited nodes are added.
 
         Returns:
-            Whether there is a way.
+            Whether there is a path.
         """
         first = (
             sorted(inputs, key=self.node_index.__getitem__) if isinstance(inputs, set) else inputs
@@ -170,7 +170,7 @@ class FxNetAccFusionsFinder:
         return result
 
     def _group_of(self, start: Node) -> NodeSet:
-        """``start``, what it passes what is no tensor to and gets such from, and so on."""
+        """The nodes connected to ``start`` by non-tensor values, directly or not."""
         group = self.FusionGroup(
             top_node_idx=self.node_index[start],
             nodes={start},
@@ -217,17 +217,16 @@ _AS_SOON_AS_POSSIBLE = [
     torch.ops.aten.scalar_tensor.default,
     torch.ops.aten._assert_scalar.default,
 ]
-"""Computations on sizes and checks, which come as soon as they can in a legal order."""
+"""Computations on sizes and checks, which come as early as possible in a sorted graph."""
 
 
 def legalize_graph(gm: GraphModule) -> GraphModule:
-    """Put the nodes of ``gm`` in an order in which they can run, and return ``gm``.
+    """Sort the nodes of ``gm`` topologically, and return ``gm``.
 
-    The order is breadth first and may change what was in order before: see
-    :func:`stable_topological_sort`.
+    The order is breadth first and may change a valid order: see :func:`stable_topological_sort`.
 
     Raises:
-        RuntimeError: nodes use each other in a cycle; the module is then as it was.
+        RuntimeError: nodes use each other in a cycle; the module is then unchanged.
     """
     expect_ours(gm, "legalize_graph")
     _core.sort_breadth_first(gm.graph, _AS_SOON_AS_POSSIBLE)
@@ -236,12 +235,12 @@ def legalize_graph(gm: GraphModule) -> GraphModule:
 
 
 def stable_topological_sort(gm: GraphModule) -> GraphModule:
-    """Put the nodes of ``gm`` in an order in which they can run, and return ``gm``.
+    """Sort the nodes of ``gm`` topologically, and return ``gm``.
 
-    Nodes that come too early move to right behind what they wait for; all others stay.
+    Nodes that come too early move right after the nodes that they depend on; all others stay.
 
     Raises:
-        AssertionError: nodes use each other in a cycle; the module is then as it was.
+        AssertionError: nodes use each other in a cycle; the module is then unchanged.
     """
     expect_ours(gm, "stable_topological_sort")
     try:

@@ -28,7 +28,7 @@ def relu(g: Builder, input: Tensor, inplace: bool = False) -> Tensor:
 
 @translates("relu6")
 def relu6(g: Builder, input: Tensor, inplace: bool = False) -> Tensor:
-    """Between zero and six."""
+    """``clamp(input, 0, 6)``."""
     return clamp(g, input, 0, 6)
 
 
@@ -36,7 +36,7 @@ def relu6(g: Builder, input: Tensor, inplace: bool = False) -> Tensor:
 def hardtanh(
     g: Builder, input: Tensor, min_val: Any = -1.0, max_val: Any = 1.0, inplace: bool = False
 ) -> Tensor:
-    """Between two bounds."""
+    """The input clamped between two bounds."""
     _floats(input, "hardtanh")
     return clamp(g, input, min_val, max_val)
 
@@ -45,7 +45,7 @@ def hardtanh(
 def threshold(
     g: Builder, input: Tensor, threshold: Any, value: Any, inplace: bool = False
 ) -> Tensor:
-    """A number instead of what is not above a bound."""
+    """The input where it is above the threshold, else ``value``."""
     above = g.op("Greater", input, g.scalar(threshold, input.dtype), dtype=torch.bool)
     return g.op("Where", above, input, g.scalar(value, input.dtype), dtype=input.dtype)
 
@@ -54,13 +54,13 @@ def threshold(
 def leaky_relu(
     g: Builder, input: Tensor, negative_slope: float = 0.01, inplace: bool = False
 ) -> Tensor:
-    """A slope below zero."""
+    """The input, times a slope below zero."""
     return g.op("LeakyRelu", input, alpha=float(negative_slope))
 
 
 @translates("prelu", "_prelu_kernel")
 def prelu(g: Builder, input: Tensor, weight: Tensor) -> Tensor:
-    """A learned slope below zero, for all or for each channel."""
+    """The input, times a learned slope below zero, one for all or one per channel."""
     if weight.shape == (1,) or input.rank <= 1:
         slope = g.reshape(weight, (1,) * input.rank) if weight.shape == (1,) else weight
     else:
@@ -79,7 +79,7 @@ def rrelu(
     training: bool = False,
     inplace: bool = False,
 ) -> Tensor:
-    """The mean slope below zero."""
+    """The input, times the mean slope below zero (evaluation only)."""
     if training:
         raise Unsupported("it draws random numbers in training")
     return leaky_relu(g, input, (lower + upper) / 2)
@@ -87,27 +87,27 @@ def rrelu(
 
 @translates("elu")
 def elu(g: Builder, input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """An exponential below zero."""
+    """The input above zero, ``alpha * (exp(input) - 1)`` below."""
     _floats(input, "elu")
     return g.op("Elu", input, alpha=float(alpha))
 
 
 @translates("celu")
 def celu(g: Builder, input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """An exponential below zero, smooth for any alpha."""
+    """The input above zero, ``alpha * (exp(input / alpha) - 1)`` below."""
     scale = g.scalar(alpha, input.dtype)
     return g.op("Mul", g.op("Elu", g.op("Div", input, scale), alpha=1.0), scale)
 
 
 @translates("selu")
 def selu(g: Builder, input: Tensor, inplace: bool = False) -> Tensor:
-    """A scaled exponential below zero."""
+    """ELU with fixed constants."""
     return g.op("Selu", input, alpha=1.6732632423543772, gamma=1.0507009873554805)
 
 
 @translates("gelu")
 def gelu(g: Builder, input: Tensor, *, approximate: str = "none") -> Tensor:
-    """Times the normal distribution function."""
+    """The input times the normal distribution function."""
     if g.opset >= 20:
         return g.op("Gelu", input, approximate=approximate)
     half = g.op("Mul", input, g.scalar(0.5, input.dtype))
@@ -124,13 +124,13 @@ def gelu(g: Builder, input: Tensor, *, approximate: str = "none") -> Tensor:
 
 @translates("silu")
 def silu(g: Builder, input: Tensor, inplace: bool = False) -> Tensor:
-    """Times the logistic function."""
+    """The input times the logistic function."""
     return g.op("Mul", input, g.op("Sigmoid", input))
 
 
 @translates("mish")
 def mish(g: Builder, input: Tensor, inplace: bool = False) -> Tensor:
-    """Times the hyperbolic tangent of softplus."""
+    """The input times the hyperbolic tangent of softplus."""
     return g.op("Mul", input, g.op("Tanh", softplus(g, input)))
 
 
@@ -167,13 +167,13 @@ def tanhshrink(g: Builder, input: Tensor) -> Tensor:
 
 @translates("softshrink")
 def softshrink(g: Builder, input: Tensor, lambd: float = 0.5) -> Tensor:
-    """Nearer to zero, by at most a bound."""
+    """The input moved towards zero by ``lambd``, at most to zero."""
     return g.op("Sub", input, clamp(g, input, -lambd, lambd))
 
 
 @translates("hardshrink")
 def hardshrink(g: Builder, input: Tensor, lambd: float = 0.5) -> Tensor:
-    """Zero within a bound."""
+    """The input, zero where its magnitude is at most ``lambd``."""
     within = g.op("LessOrEqual", g.op("Abs", input), g.scalar(lambd, input.dtype), dtype=torch.bool)
     return g.op("Where", within, g.scalar(0, input.dtype), input, dtype=input.dtype)
 
@@ -186,7 +186,7 @@ def hardsigmoid(g: Builder, input: Tensor, inplace: bool = False) -> Tensor:
 
 @translates("hardswish")
 def hardswish(g: Builder, input: Tensor, inplace: bool = False) -> Tensor:
-    """Times hardsigmoid."""
+    """The input times hardsigmoid."""
     if input.dtype == torch.float32:
         return g.op("HardSwish", input)
     return g.op("Mul", input, hardsigmoid(g, input))
@@ -194,7 +194,7 @@ def hardswish(g: Builder, input: Tensor, inplace: bool = False) -> Tensor:
 
 @translates("glu")
 def glu(g: Builder, input: Tensor, dim: int = -1) -> Tensor:
-    """One half times the logistic function of the other."""
+    """One half of the input times the logistic function of the other."""
     dim = positive_dim(dim, input.rank)
     size = input.shape[dim]
     if not isinstance(size, int):
@@ -208,7 +208,7 @@ def glu(g: Builder, input: Tensor, dim: int = -1) -> Tensor:
 
 def _over(g: Builder, kind: str, input: Tensor, dim: int | None, dtype: Any) -> Tensor:
     if dim is None:
-        # What torch falls back to, with a warning.
+        # Torch's fallback for a missing dim, with a warning.
         dim = 0 if input.rank in (0, 1, 3) else 1
     input = input if dtype is None else g.cast(input, dtype)
     if input.rank == 0:
@@ -221,7 +221,7 @@ def _over(g: Builder, kind: str, input: Tensor, dim: int | None, dtype: Any) -> 
 def softmax(
     g: Builder, input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
-    """Exponentials that sum to one."""
+    """Softmax: exponentials that sum to one."""
     return _over(g, "Softmax", input, dim, dtype)
 
 
@@ -229,31 +229,31 @@ def softmax(
 def log_softmax(
     g: Builder, input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
-    """Their logarithms."""
+    """Logarithm of the softmax."""
     return _over(g, "LogSoftmax", input, dim, dtype)
 
 
 @translates("Tensor.softmax", "torch.softmax", "aten.softmax", "special.softmax")
 def softmax_method(g: Builder, input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """Exponentials that sum to one."""
+    """Softmax: exponentials that sum to one."""
     return _over(g, "Softmax", input, dim, dtype)
 
 
 @translates("Tensor.log_softmax", "torch.log_softmax", "aten.log_softmax", "special.log_softmax")
 def log_softmax_method(g: Builder, input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """Their logarithms."""
+    """Logarithm of the softmax."""
     return _over(g, "LogSoftmax", input, dim, dtype)
 
 
 @translates("aten._softmax")
 def aten_softmax(g: Builder, input: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    """Exponentials that sum to one."""
+    """Softmax: exponentials that sum to one."""
     return _over(g, "Softmax", input, dim, g.out.dtype if half_to_float else None)
 
 
 @translates("aten._log_softmax")
 def aten_log_softmax(g: Builder, input: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    """Their logarithms."""
+    """Logarithm of the softmax."""
     return _over(g, "LogSoftmax", input, dim, g.out.dtype if half_to_float else None)
 
 
@@ -261,7 +261,7 @@ def aten_log_softmax(g: Builder, input: Tensor, dim: int, half_to_float: bool) -
 def softmin(
     g: Builder, input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
-    """Softmax of the negative."""
+    """Softmax of the negated input."""
     return _over(g, "Softmax", g.op("Neg", input), dim, dtype)
 
 
@@ -273,7 +273,7 @@ def softmin(
 def dropout(
     g: Builder, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """Nothing, in evaluation."""
+    """The input itself (evaluation only)."""
     if training and p != 0:
         raise Unsupported("it draws random numbers in training")
     return input
@@ -283,7 +283,7 @@ def dropout(
 def functional_dropout(
     g: Builder, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """Nothing, in evaluation."""
+    """The input itself (evaluation only)."""
     return dropout(g, input, p, training)
 
 
@@ -291,7 +291,7 @@ def functional_dropout(
 def functional_alpha_dropout(
     g: Builder, input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """Nothing, in evaluation."""
+    """The input itself (evaluation only)."""
     return dropout(g, input, p, training)
 
 
@@ -299,5 +299,5 @@ def functional_alpha_dropout(
 def stochastic_depth(
     g: Builder, input: Tensor, p: float, mode: str, training: bool = True
 ) -> Tensor:
-    """Nothing, in evaluation."""
+    """The input itself (evaluation only)."""
     return dropout(g, input, p, training)

@@ -51,7 +51,7 @@ def attention_weights(
     scale: float | None = None,
     zeros: bool = True,
 ) -> Tensor:
-    """``softmax(query @ key.T * scale + mask)``; with ``zeros``, zeros where a mask leaves nothing."""
+    """``softmax(query @ key.T * scale + mask)``; with ``zeros``, zeros where the mask excludes everything."""
     if scale is None:
         if not isinstance(query.shape[-1], int):
             raise Unsupported("a width that is not known")
@@ -71,7 +71,7 @@ def attention_weights(
         scores = g.op("Add", scores, g.cast(mask, scores.dtype))
     if not zeros:
         return g.op("Softmax", scores, axis=-1)
-    # Where a mask leaves nothing, torch's attention is zero and a plain softmax is no number.
+    # Where the mask excludes everything, torch's attention is zero and a plain softmax is NaN.
     zero = g.scalar(0, scores.dtype)
     hidden = g.op("Equal", scores, lowest, dtype=torch.bool)
     all_hidden = g.reduce("ReduceMin", g.cast(hidden, torch.float32), [scores.rank - 1])
@@ -82,7 +82,7 @@ def attention_weights(
 
 
 def _causal(g: Builder, rows: Any, columns: Any) -> Tensor:
-    """Which columns each row may see."""
+    """The causal mask: the columns that each row attends to."""
     if isinstance(rows, int) and isinstance(columns, int):
         return g.known(torch.ones(rows, columns, dtype=torch.bool).tril())
     zero, one = g.scalar(0, torch.int64), g.scalar(1, torch.int64)
@@ -122,7 +122,7 @@ def multihead_attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> Any:
-    """Attention of several heads, with its projections."""
+    """Multi-head attention, with its projections."""
     if module.training and module.dropout:
         raise Unsupported("it draws random numbers in training")
     if module.bias_k is not None or module.add_zero_attn:
@@ -181,7 +181,7 @@ def _joint_mask(
     mask: Tensor | None,
     single: bool,
 ) -> Tensor | None:
-    """What is added to the scores."""
+    """The mask to be added to the scores."""
     batch, heads = projected[0].shape[:2]
     dtype = projected[0].dtype
     result = None
@@ -197,7 +197,7 @@ def _joint_mask(
 
 
 def _additive(g: Builder, mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Booleans say what is not to be seen."""
+    """The mask as numbers to add; booleans are true where attention is excluded."""
     if mask.dtype != torch.bool:
         return g.cast(mask, dtype)
     lowest, zero = g.scalar(-math.inf, dtype), g.scalar(0, dtype)

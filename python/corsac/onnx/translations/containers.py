@@ -13,7 +13,7 @@ from corsac.onnx.translations.views import permute, transpose
 
 @translates("operator.getitem", "Tensor.getitem")
 def getitem(g: Builder, input: Any, index: Any) -> Any:
-    """An item of a container, or the elements of a tensor that an index names."""
+    """An item of a container, or the elements of a tensor at an index."""
     if isinstance(input, Tensor):
         return index_tensor(g, input, index)
     try:
@@ -27,7 +27,7 @@ def getitem(g: Builder, input: Any, index: Any) -> Any:
 
 @translates("getattr")
 def getattr_(g: Builder, input: Any, name: str, default: Any = None) -> Any:
-    """A transposed tensor; an attribute of a result with names."""
+    """A transposed tensor, or a field of a named tuple."""
     if isinstance(input, Tensor):
         if name == "data":
             return input

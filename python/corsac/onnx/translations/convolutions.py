@@ -59,7 +59,7 @@ def _conv(rank: int) -> Any:
 
 
 def _pads(padding: Any, kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
-    """Elements before each dimension, then behind each."""
+    """Padding before each dimension, then after each."""
     if padding == "same":
         total = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
         before = [t // 2 for t in total]

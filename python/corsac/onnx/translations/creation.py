@@ -1,4 +1,4 @@
-"""New tensors and other dtypes."""
+"""New tensors and casts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from corsac.onnx._builder import Builder, Tensor
 from corsac.onnx._table import translates
 from corsac.onnx._types import Unsupported, is_float, is_static
 
-#: Constants up to this many elements are stored as they are.
+#: Largest number of elements of a constant that is stored in full.
 STORED = 1 << 16
 
 
 def _full(g: Builder, value: Any) -> Tensor:
-    """A tensor of the type that analysis found, full of one number."""
+    """A tensor of the type that analysis found, filled with one number."""
     _on_cpu(g)
     if is_static(g.out.shape) and not isinstance(value, Tensor) and _numel(g) <= STORED:
         filled = torch.full(tuple(g.out.shape), _number(value), dtype=g.out.dtype)
@@ -69,27 +69,27 @@ def ones(g: Builder, *sizes: Any, **options: Any) -> Tensor:
 
 @translates("new_full")
 def new_full(g: Builder, input: Tensor, size: Any, fill_value: Any, **options: Any) -> Tensor:
-    """One number everywhere."""
+    """A tensor filled with one number."""
     _device(options)
     return _full(g, fill_value)
 
 
 @translates("full", "full_like")
 def full(g: Builder, size: Any, fill_value: Any, **options: Any) -> Tensor:
-    """One number everywhere."""
+    """A tensor filled with one number."""
     _device(options)
     return _full(g, fill_value)
 
 
 @translates("fill")
 def fill(g: Builder, input: Tensor, value: Any) -> Tensor:
-    """One number everywhere."""
+    """A tensor filled with one number."""
     return _full(g, value)
 
 
 @translates("scalar_tensor")
 def scalar_tensor(g: Builder, s: Any, **options: Any) -> Tensor:
-    """A number as a tensor."""
+    """A number as a tensor of rank 0."""
     _device(options)
     return _full(g, s)
 
@@ -108,7 +108,7 @@ def tensor(g: Builder, data: Any, **options: Any) -> Tensor:
 
 @translates("arange")
 def arange(g: Builder, *bounds: Any, **options: Any) -> Tensor:
-    """Numbers in steps."""
+    """Numbers from start to end in steps."""
     _device(options)
     named = [options[key] for key in ("start", "end", "step") if key in options]
     given = [*bounds, *named] if bounds or "start" in options else named
@@ -126,7 +126,7 @@ def arange(g: Builder, *bounds: Any, **options: Any) -> Tensor:
 
 @translates("linspace")
 def linspace(g: Builder, start: Any, end: Any, steps: Any, **options: Any) -> Tensor:
-    """Numbers at even distances."""
+    """Evenly spaced numbers."""
     _device(options)
     if not all(isinstance(number, (int, float)) for number in (start, end, steps)):
         raise Unsupported("numbers that are not known")
@@ -135,7 +135,7 @@ def linspace(g: Builder, start: Any, end: Any, steps: Any, **options: Any) -> Te
 
 @translates("eye")
 def eye(g: Builder, *sizes: Any, **options: Any) -> Tensor:
-    """Ones on the diagonal."""
+    """The identity matrix: ones on the diagonal."""
     _device(options)
     if not is_static(g.out.shape):
         raise Unsupported("a size that is not known")

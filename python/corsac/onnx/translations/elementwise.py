@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons and functions of one element."""
+"""Elementwise arithmetic, comparisons and functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from corsac.onnx._types import INTEGERS, Unsupported, common_dtype, is_float
 
 @translates("add")
 def add(g: Builder, input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
-    """``input + alpha * other``; of booleans, or."""
+    """``input + alpha * other``; for booleans, or."""
     a, b = g.together(input, other)
     if a.dtype == torch.bool:
         _no_alpha(alpha)
@@ -41,7 +41,7 @@ def rsub(g: Builder, input: Any, other: Any, alpha: Any = 1) -> Tensor:
 
 @translates("mul", "multiply")
 def mul(g: Builder, input: Any, other: Any) -> Tensor:
-    """The product; of booleans, and."""
+    """The product; for booleans, and."""
     a, b = g.together(input, other)
     return g.op("And" if a.dtype == torch.bool else "Mul", a, b)
 
@@ -57,7 +57,7 @@ def _times(g: Builder, tensor: Tensor, factor: Any) -> Tensor:
 
 @translates("div", "divide", "true_divide", "truediv")
 def div(g: Builder, input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-    """The quotient, rounded as ``rounding_mode`` says."""
+    """The quotient, rounded according to ``rounding_mode``."""
     if rounding_mode == "floor":
         return floor_divide(g, input, other)
     dtype = common_dtype(input, other)
@@ -73,7 +73,7 @@ def div(g: Builder, input: Any, other: Any, *, rounding_mode: str | None = None)
 
 
 def _check_divisor(other: Any) -> None:
-    # Runtimes end the process on an integer division by zero, where torch raises.
+    # Runtimes abort on an integer division by zero, where torch raises.
     constant = other.constant if isinstance(other, Tensor) else other
     if constant is None or not torch.as_tensor(2 if isinstance(other, Dim) else constant).all():
         raise Unsupported("an integer divisor that may be zero")
@@ -81,14 +81,14 @@ def _check_divisor(other: Any) -> None:
 
 @translates("floor_divide", "floordiv")
 def floor_divide(g: Builder, input: Any, other: Any) -> Tensor:
-    """The quotient, rounded down, as Python does."""
+    """The quotient, rounded down as in Python."""
     a, b = g.together(input, other)
     if not is_float(a.dtype):
         _check_divisor(other)
         if a.dtype == torch.uint8:
             return g.op("Div", a, b)
         return g.op("Div", g.op("Sub", a, g.op("Mod", a, b)), b)
-    # As torch and Python: the quotient of what is left when the remainder is taken off.
+    # As torch and Python do it: subtract the remainder, then divide.
     rest = g.op("Mod", a, b, fmod=1)
     one, zero = g.scalar(1, a.dtype), g.scalar(0, a.dtype)
     quotient = g.op("Div", g.op("Sub", a, rest), b)
@@ -108,7 +108,7 @@ def floor_divide(g: Builder, input: Any, other: Any) -> Tensor:
 
 @translates("remainder", "mod")
 def remainder(g: Builder, input: Any, other: Any) -> Tensor:
-    """What is left, with the sign of the divisor."""
+    """The remainder, with the sign of the divisor."""
     a, b = g.together(input, other)
     if not is_float(a.dtype):
         _check_divisor(other)
@@ -122,7 +122,7 @@ def remainder(g: Builder, input: Any, other: Any) -> Tensor:
 
 @translates("fmod")
 def fmod(g: Builder, input: Any, other: Any) -> Tensor:
-    """What is left, with the sign of what is divided."""
+    """The remainder, with the sign of the dividend."""
     a, b = g.together(input, other)
     if not is_float(a.dtype):
         _check_divisor(other)
@@ -131,7 +131,7 @@ def fmod(g: Builder, input: Any, other: Any) -> Tensor:
 
 @translates("pow")
 def power(g: Builder, input: Any, exponent: Any) -> Tensor:
-    """Powers; squares and roots as such."""
+    """Powers; squares and roots by their own operators."""
     a, b = g.together(input, exponent)
     if not is_float(a.dtype):
         if not isinstance(exponent, int) or exponent < 0:
@@ -168,13 +168,13 @@ def lerp(g: Builder, input: Any, end: Any, weight: Any) -> Tensor:
 
 @translates("maximum")
 def maximum(g: Builder, input: Any, other: Any) -> Tensor:
-    """The larger one."""
+    """The elementwise maximum."""
     return _extremum(g, "Max", input, other)
 
 
 @translates("minimum")
 def minimum(g: Builder, input: Any, other: Any) -> Tensor:
-    """The smaller one."""
+    """The elementwise minimum."""
     return _extremum(g, "Min", input, other)
 
 
@@ -187,7 +187,7 @@ def _extremum(g: Builder, kind: str, input: Any, other: Any) -> Tensor:
 
 @translates("clamp", "clip")
 def clamp(g: Builder, input: Any, min: Any = None, max: Any = None) -> Tensor:
-    """Within bounds, which may be tensors."""
+    """The input clamped between bounds, which may be tensors."""
     bounds = [bound for bound in (min, max) if bound is not None]
     result, *_ = g.together(input, *bounds)
     if min is not None:
@@ -197,13 +197,13 @@ def clamp(g: Builder, input: Any, min: Any = None, max: Any = None) -> Tensor:
 
 @translates("clamp_min")
 def clamp_min(g: Builder, input: Any, min: Any) -> Tensor:
-    """Not below a bound."""
+    """The input clamped from below."""
     return clamp(g, input, min)
 
 
 @translates("clamp_max")
 def clamp_max(g: Builder, input: Any, max: Any) -> Tensor:
-    """Not above a bound."""
+    """The input clamped from above."""
     return clamp(g, input, None, max)
 
 
@@ -245,7 +245,7 @@ def truth(g: Builder, value: Any) -> Tensor:
 
 def _logical(kind: str) -> Callable[..., Tensor]:
     def combine(g: Builder, input: Any, other: Any) -> Tensor:
-        """Logic on whether elements are not zero."""
+        """A logical operation on elements as truth values."""
         return g.op(kind, truth(g, input), truth(g, other))
 
     return combine
@@ -264,7 +264,7 @@ def logical_not(g: Builder, input: Any) -> Tensor:
 
 def _bitwise(logic: str, bits: str) -> Callable[..., Tensor]:
     def combine(g: Builder, input: Any, other: Any) -> Tensor:
-        """Logic on bits."""
+        """A bitwise operation."""
         a, b = g.together(input, other)
         return g.op(logic if a.dtype == torch.bool else bits, a, b)
 
@@ -278,17 +278,17 @@ translates("bitwise_xor", "xor")(_bitwise("Xor", "BitwiseXor"))
 
 @translates("bitwise_not", "operator.invert", "operator.inv")
 def bitwise_not(g: Builder, input: Any) -> Tensor:
-    """Bits the other way round."""
+    """The bitwise complement."""
     tensor = g.tensor(input)
     return g.op("Not" if tensor.dtype == torch.bool else "BitwiseNot", tensor)
 
 
-# -- choices ---------------------------------------------------------------------------------------
+# -- selection -------------------------------------------------------------------------------------
 
 
 @translates("where")
 def where(g: Builder, condition: Any, input: Any = None, other: Any = None) -> Tensor:
-    """One or the other."""
+    """``input`` where the condition is true, else ``other``."""
     if input is None or other is None:
         raise Unsupported("a result whose size depends on the elements")
     a, b = g.together(input, other)
@@ -297,13 +297,13 @@ def where(g: Builder, condition: Any, input: Any = None, other: Any = None) -> T
 
 @translates("Tensor.where")
 def where_method(g: Builder, input: Any, condition: Any, other: Any) -> Tensor:
-    """One or the other."""
+    """``input`` where the condition is true, else ``other``."""
     return where(g, condition, input, other)
 
 
 @translates("masked_fill")
 def masked_fill(g: Builder, input: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """A number where the mask is true."""
+    """The input, replaced by a number where the mask is true."""
     return g.op("Where", mask, g.tensor(value, input.dtype), input, dtype=input.dtype)
 
 
@@ -311,14 +311,14 @@ def masked_fill(g: Builder, input: Tensor, mask: Tensor, value: Any) -> Tensor:
 
 
 def _in_floats(g: Builder, input: Any) -> Tensor:
-    """The operand of a function whose result is of a floating-point type."""
+    """The operand, cast for a function with a floating-point result."""
     tensor = g.tensor(input)
     return tensor if is_float(tensor.dtype) else g.cast(tensor, torch.get_default_dtype())
 
 
 def _float_function(kind: str) -> Callable[..., Tensor]:
     def compute(g: Builder, input: Any) -> Tensor:
-        """A function whose result is of a floating-point type."""
+        """A function with a floating-point result."""
         return g.op(kind, _in_floats(g, input))
 
     return compute
@@ -336,7 +336,7 @@ translates("special.erf")(_float_function("Erf"))
 
 @translates("rsqrt")
 def rsqrt(g: Builder, input: Any) -> Tensor:
-    """One over the root."""
+    """The reciprocal of the square root."""
     return g.op("Reciprocal", g.op("Sqrt", _in_floats(g, input)))
 
 
@@ -363,11 +363,11 @@ def log10(g: Builder, input: Any) -> Tensor:
 
 @translates("log1p")
 def log1p(g: Builder, input: Any) -> Tensor:
-    """``log(1 + input)``, exact for small numbers too."""
+    """``log(1 + input)``, accurate for small numbers too."""
     x = _in_floats(g, input)
     one = g.scalar(1, x.dtype)
     sum_ = g.op("Add", x, one)
-    # What adding one lost is made good by the quotient (Kahan).
+    # The quotient compensates for the rounding of the sum (Kahan).
     exact = g.op("Div", g.op("Mul", g.op("Log", sum_), x), g.op("Sub", sum_, one))
     small = g.op("Equal", sum_, one, dtype=torch.bool)
     infinite = g.op("Equal", x, g.scalar(math.inf, x.dtype), dtype=torch.bool)
@@ -377,10 +377,10 @@ def log1p(g: Builder, input: Any) -> Tensor:
 
 @translates("expm1", "special.expm1")
 def expm1(g: Builder, input: Any) -> Tensor:
-    """``exp(input) - 1``, exact for small numbers too: by way of the hyperbolic tangent."""
+    """``exp(input) - 1``, accurate for small numbers too: computed from the hyperbolic tangent."""
     x = _in_floats(g, input)
     one, two = g.scalar(1, x.dtype), g.scalar(2, x.dtype)
-    # exp(x) - 1 = 2 t / (1 - t), t = tanh(x / 2); large numbers have nothing to lose.
+    # exp(x) - 1 = 2 t / (1 - t), t = tanh(x / 2); for large numbers exp is accurate itself.
     half = g.op("Tanh", g.op("Div", x, two))
     small = g.op("Div", g.op("Mul", two, half), g.op("Sub", one, half))
     large = g.op("Sub", g.op("Exp", x), one)
@@ -390,7 +390,7 @@ def expm1(g: Builder, input: Any) -> Tensor:
 
 def _same_dtype(kind: str) -> Callable[..., Tensor]:
     def compute(g: Builder, input: Any) -> Tensor:
-        """A function whose result is of the operand's dtype."""
+        """A function with a result of the operand's dtype."""
         tensor = g.tensor(input)
         if tensor.dtype == torch.bool:
             raise Unsupported(f"{kind} of booleans")
@@ -410,7 +410,7 @@ translates("sign", "sgn")(_same_dtype("Sign"))
 
 @translates("round")
 def round_(g: Builder, input: Any, *, decimals: int = 0) -> Tensor:
-    """To the nearest integer, halves to the even one."""
+    """The nearest integer, halves rounded to even."""
     if decimals != 0:
         raise Unsupported("rounding to decimals")
     return _same_dtype("Round")(g, input)
@@ -418,7 +418,7 @@ def round_(g: Builder, input: Any, *, decimals: int = 0) -> Tensor:
 
 @translates("trunc", "fix")
 def trunc(g: Builder, input: Any) -> Tensor:
-    """Towards zero."""
+    """The integer towards zero."""
     tensor = g.tensor(input)
     if not is_float(tensor.dtype):
         return tensor
@@ -429,19 +429,19 @@ def trunc(g: Builder, input: Any) -> Tensor:
 
 @translates("frac")
 def frac(g: Builder, input: Any) -> Tensor:
-    """What is behind the point."""
+    """The fractional part."""
     return g.op("Sub", g.tensor(input), trunc(g, input))
 
 
 @translates("square")
 def square(g: Builder, input: Any) -> Tensor:
-    """The product with itself."""
+    """The square."""
     return mul(g, input, input)
 
 
 @translates("isnan")
 def isnan(g: Builder, input: Tensor) -> Tensor:
-    """Whether elements are no numbers."""
+    """Whether elements are NaN."""
     if not is_float(input.dtype):
         return g.expand(g.scalar(False, torch.bool), input.shape)
     return g.op("IsNaN", input, dtype=torch.bool)
@@ -457,7 +457,7 @@ def isinf(g: Builder, input: Tensor) -> Tensor:
 
 @translates("isfinite")
 def isfinite(g: Builder, input: Tensor) -> Tensor:
-    """Whether elements are numbers and not infinite."""
+    """Whether elements are neither NaN nor infinite."""
     return g.op("Not", g.op("Or", isnan(g, input), isinf(g, input)))
 
 

@@ -1,4 +1,4 @@
-"""Elements by their places."""
+"""Indexing, slicing, gathering and scattering."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from corsac.onnx._builder import Builder, Tensor
 from corsac.onnx._table import translates
 from corsac.onnx._types import Unsupported, broadcast, positive_dim
 
-#: Beyond the end of any dimension.
+#: An index beyond the end of any dimension.
 END = 2**62
 
 
@@ -63,7 +63,7 @@ def _slice(g: Builder, input: Tensor, axis: int, item: slice) -> Tensor:
 
 
 def sliced_length(size: Any, start: Any, end: Any, step: Any) -> Any:
-    """How many elements a slice has, where that can be told."""
+    """The number of elements of a slice, where it can be determined."""
     if all(isinstance(number, int) for number in (size, start, end, step)):
         return len(range(*slice(start, end, step).indices(size)))
     if step == 1 and end is END and isinstance(start, int):
@@ -81,7 +81,7 @@ def _select(g: Builder, input: Tensor, axis: int, index: Any) -> Tensor:
 
 
 def _gather(g: Builder, input: Tensor, tensors: Sequence[tuple[int, Tensor]]) -> Tensor:
-    """Index by tensors, at these dimensions."""
+    """Index by tensors at the given dimensions."""
     if len(tensors) == 1:
         axis, index = tensors[0]
         shape = (*input.shape[:axis], *index.shape, *input.shape[axis + 1 :])
@@ -99,7 +99,7 @@ def _gather(g: Builder, input: Tensor, tensors: Sequence[tuple[int, Tensor]]) ->
     result = g.op("GatherND", first, place, shape=(*common, *(input.shape[at] for at in rest)))
     if not together or axes[0] == 0:
         return result
-    # The new dimensions come where the indexed ones were.
+    # The new dimensions take the place of the indexed ones.
     n, before = len(common), axes[0]
     order = [*range(n, n + before), *range(n), *range(n + before, result.rank)]
     return g.permute(result, order)
@@ -107,14 +107,14 @@ def _gather(g: Builder, input: Tensor, tensors: Sequence[tuple[int, Tensor]]) ->
 
 @translates("aten.index", "aten._unsafe_index")
 def index(g: Builder, input: Tensor, indices: Sequence[Any]) -> Tensor:
-    """By tensors, at some dimensions."""
+    """The elements at index tensors, for some dimensions."""
     given = tuple(slice(None) if item is None else item for item in indices)
     return index_tensor(g, input, given)
 
 
 @translates("select")
 def select(g: Builder, input: Tensor, dim: int, index: Any) -> Tensor:
-    """One of a dimension."""
+    """One index of a dimension, which is removed."""
     return _select(g, input, positive_dim(dim, input.rank), index)
 
 
@@ -122,14 +122,14 @@ def select(g: Builder, input: Tensor, dim: int, index: Any) -> Tensor:
 def slice_(
     g: Builder, input: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Tensor:
-    """Some of a dimension."""
+    """A range of a dimension."""
     end = None if isinstance(end, int) and end >= 2**62 else end
     return _slice(g, input, positive_dim(dim, input.rank), slice(start, end, step))
 
 
 @translates("narrow", "narrow_copy")
 def narrow(g: Builder, input: Tensor, dim: int, start: Any, length: Any) -> Tensor:
-    """A number of elements from a place on."""
+    """``length`` elements of a dimension, from ``start``."""
     axis = positive_dim(dim, input.rank)
     if isinstance(start, int) and start < 0:
         start = start + input.shape[axis]
@@ -138,7 +138,7 @@ def narrow(g: Builder, input: Tensor, dim: int, start: Any, length: Any) -> Tens
 
 @translates("index_select")
 def index_select(g: Builder, input: Tensor, dim: int, index: Tensor) -> Tensor:
-    """Those of a dimension that are named."""
+    """The given indices of a dimension."""
     if input.rank == 0 or index.rank != 1:
         raise Unsupported("an index that is no vector")
     return _gather(g, input, [(positive_dim(dim, input.rank), index)])
@@ -148,11 +148,11 @@ def index_select(g: Builder, input: Tensor, dim: int, index: Tensor) -> Tensor:
 def gather(
     g: Builder, input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False
 ) -> Tensor:
-    """For each element of the index, the one that it names along a dimension."""
+    """For each element of the index, the element of the input there along a dimension."""
     if input.rank == 0:
         raise Unsupported("a tensor without dimensions")
     axis = positive_dim(dim, input.rank)
-    # Elements beyond the index are none of its business, and runtimes want them away.
+    # Elements outside the index's extent are not read, and runtimes need them cut off.
     for at, (have, wanted) in enumerate(zip(input.shape, index.shape, strict=True)):
         if at != axis and have != wanted:
             input = g.slice(input, at, 0, wanted, length=wanted)
@@ -189,7 +189,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """Rows of a table."""
+    """Rows of a table, by index."""
     if max_norm is not None:
         raise Unsupported("max_norm, which writes to the table")
     return g.op("Gather", weight, input, axis=0, shape=(*input.shape, *weight.shape[1:]))
@@ -204,13 +204,13 @@ def aten_embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """Rows of a table."""
+    """Rows of a table, by index."""
     return embedding(g, indices, weight)
 
 
 @translates("one_hot")
 def one_hot(g: Builder, input: Tensor, num_classes: int = -1) -> Tensor:
-    """A one at the place that each element names."""
+    """One-hot vectors of the indices."""
     if num_classes < 0:
         raise Unsupported("a result whose size depends on the elements")
     classes = g.known(torch.arange(num_classes))
@@ -218,7 +218,7 @@ def one_hot(g: Builder, input: Tensor, num_classes: int = -1) -> Tensor:
     return g.cast(g.op("Equal", apart, classes, dtype=torch.bool), torch.int64)
 
 
-# -- with some elements replaced ---------------------------------------------------------------
+# -- replacing elements ------------------------------------------------------------------------
 
 
 @translates("slice_scatter")
@@ -231,7 +231,7 @@ def slice_scatter(
     end: Any = None,
     step: int = 1,
 ) -> Tensor:
-    """The tensor with others in the place of some of a dimension."""
+    """The tensor, with a range of a dimension replaced by another tensor."""
     axis = positive_dim(dim, input.rank)
     size = input.shape[axis]
     if step != 1 or not all(isinstance(x, (int, type(None))) for x in (size, start, end)):
@@ -249,7 +249,7 @@ def slice_scatter(
 
 @translates("select_scatter")
 def select_scatter(g: Builder, input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    """The tensor with another in the place of one of a dimension."""
+    """The tensor, with one index of a dimension replaced by another tensor."""
     axis = positive_dim(dim, input.rank)
     if index < 0:
         index = index + input.shape[axis]
@@ -259,5 +259,5 @@ def select_scatter(g: Builder, input: Tensor, src: Tensor, dim: int, index: int)
 
 @translates("copy")
 def copy(g: Builder, input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
-    """Another's elements."""
+    """The elements of another tensor."""
     return g.expand(g.cast(src, input.dtype), input.shape)

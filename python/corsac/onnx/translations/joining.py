@@ -1,4 +1,4 @@
-"""Several tensors from one, and one from several."""
+"""Joins tensors, and splits them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from corsac.onnx._types import Unsupported, common_dtype, positive_dim
 
 @translates("cat", "concat", "concatenate")
 def cat(g: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """One after the other."""
+    """Tensors joined along a dimension."""
     if any(not isinstance(tensor, Tensor) for tensor in tensors):
         raise Unsupported("something other than tensors to join")
-    # Empty vectors join with anything, as they always did.
+    # Torch lets empty vectors be joined with any tensor.
     given = [tensor for tensor in tensors if tensor.shape != (0,)] or [tensors[0]]
     dtype = common_dtype(*tensors)
     given = [g.cast(tensor, dtype) for tensor in given]
@@ -27,7 +27,7 @@ def cat(g: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 @translates("stack")
 def stack(g: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Side by side, along a new dimension."""
+    """Tensors joined along a new dimension."""
     axis = positive_dim(dim, tensors[0].rank + 1)
     dtype = common_dtype(*tensors)
     apart = [
@@ -38,19 +38,19 @@ def stack(g: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 @translates("hstack")
 def hstack(g: Builder, tensors: Sequence[Tensor]) -> Tensor:
-    """One after the other, along the second dimension."""
+    """Tensors joined along the second dimension."""
     tensors = [g.reshape(x, (1,)) if x.rank == 0 else x for x in tensors]
     return cat(g, tensors, 0 if tensors[0].rank == 1 else 1)
 
 
 @translates("vstack", "row_stack")
 def vstack(g: Builder, tensors: Sequence[Tensor]) -> Tensor:
-    """One after the other, along the first dimension."""
+    """Tensors joined along the first dimension."""
     return cat(g, [g.reshape(x, (1, *(x.shape or (1,)))) if x.rank < 2 else x for x in tensors], 0)
 
 
 def _apart(g: Builder, input: Tensor, dim: int) -> tuple[Tensor, ...]:
-    """As analysis says, along ``dim``."""
+    """Split along ``dim`` into the sizes that analysis found."""
     axis = positive_dim(dim, input.rank)
     sizes = [integer(item.shape[axis]) for item in g.out]
     if len(sizes) == 1:
@@ -73,13 +73,13 @@ def split(
     indices: Any = None,
     indices_or_sections: Any = None,
 ) -> tuple[Tensor, ...]:
-    """In pieces along a dimension."""
+    """Parts of a tensor along a dimension."""
     return _apart(g, input, dim)
 
 
 @translates("unbind")
 def unbind(g: Builder, input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """Each of a dimension."""
+    """All slices along a dimension, which is removed."""
     axis = positive_dim(dim, input.rank)
     count = len(g.out)
     one = (*input.shape[:axis], 1, *input.shape[axis + 1 :])
@@ -93,7 +93,7 @@ def unbind(g: Builder, input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
 @translates("meshgrid")
 def meshgrid(g: Builder, *tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
-    """All pairs of coordinates."""
+    """Coordinate grids of vectors."""
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tuple(tensors[0])
     swapped = indexing == "xy" and len(tensors) > 1

@@ -57,14 +57,14 @@ def addmm(
 
 @translates("outer", "ger")
 def outer(g: Builder, input: Tensor, vec2: Tensor) -> Tensor:
-    """All products of two vectors' elements."""
+    """The outer product of two vectors."""
     a, b = g.together(input, vec2)
     return g.op("Mul", g.reshape(a, (*a.shape, 1)), g.reshape(b, (1, *b.shape)))
 
 
 @translates("einsum")
 def einsum(g: Builder, equation: Any, *operands: Any) -> Tensor:
-    """Sums of products, as the equation says."""
+    """Sums of products, as in the equation."""
     if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
         operands = tuple(operands[0])
     if not isinstance(equation, str):

@@ -1,4 +1,4 @@
-"""Modules of ``torch.nn``: their functions, with their weights and settings."""
+"""Modules of ``torch.nn``: the translations of their functions, with weights and settings."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def _weights(g: Builder, module: nn.Module, path: str, *names: str) -> list[Any]
 
 @translates_module(nn.Linear)
 def _linear(g: Builder, module: nn.Linear, path: str, input: Tensor) -> Tensor:
-    """``linear``."""
+    """``input @ weight.T + bias``."""
     return linear(g, input, *_weights(g, module, path, "weight", "bias"))
 
 
 @translates_module(nn.Conv1d, nn.Conv2d, nn.Conv3d)
 def _conv(g: Builder, module: Any, path: str, input: Tensor) -> Tensor:
-    """A convolution; padding that is not zeros is put around first."""
+    """A convolution; for padding modes other than zeros, the input is padded first."""
     weight, bias = _weights(g, module, path, "weight", "bias")
     rank = len(module.kernel_size)
     padding = module.padding
@@ -75,7 +75,7 @@ def _conv_transpose(
 
 @translates_module(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 def _batch_norm(g: Builder, module: Any, path: str, input: Tensor) -> Tensor:
-    """By the running statistics."""
+    """Normalisation by the running statistics."""
     mean, var, weight, bias = _weights(
         g, module, path, "running_mean", "running_var", "weight", "bias"
     )
@@ -84,7 +84,7 @@ def _batch_norm(g: Builder, module: Any, path: str, input: Tensor) -> Tensor:
 
 @translates_module(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 def _instance_norm(g: Builder, module: Any, path: str, input: Tensor) -> Tensor:
-    """Over each channel of each sample."""
+    """Normalisation over each channel of each sample."""
     if module.training and module.track_running_stats:
         raise Unsupported("it updates running statistics")
     single = input.rank == module._get_no_batch_dim()
@@ -101,46 +101,46 @@ def _instance_norm(g: Builder, module: Any, path: str, input: Tensor) -> Tensor:
 
 @translates_module(nn.LayerNorm)
 def _layer_norm(g: Builder, module: nn.LayerNorm, path: str, input: Tensor) -> Tensor:
-    """Over the last dimensions."""
+    """Normalisation over the last dimensions."""
     weights = _weights(g, module, path, "weight", "bias")
     return norm.layer_norm(g, input, module.normalized_shape, *weights, module.eps)
 
 
 @translates_module(nn.RMSNorm)
 def _rms_norm(g: Builder, module: nn.RMSNorm, path: str, x: Tensor) -> Tensor:
-    """By the root of the mean square."""
+    """Normalisation by the root of the mean square."""
     weight = _weight(g, module, path, "weight")
     return norm.rms_norm(g, x, module.normalized_shape, weight, module.eps)
 
 
 @translates_module(nn.GroupNorm)
 def _group_norm(g: Builder, module: nn.GroupNorm, path: str, input: Tensor) -> Tensor:
-    """Over groups of channels."""
+    """Normalisation over groups of channels."""
     weights = _weights(g, module, path, "weight", "bias")
     return norm.group_norm(g, input, module.num_groups, *weights, module.eps)
 
 
 @translates_module(nn.Embedding)
 def _embedding(g: Builder, module: nn.Embedding, path: str, input: Tensor) -> Tensor:
-    """Rows of a table."""
+    """Rows of a table, by index."""
     weight = g.weight(module.weight, f"{path}.weight")
     return embedding(g, input, weight, max_norm=module.max_norm)
 
 
 @translates_module(nn.PReLU)
 def _prelu(g: Builder, module: nn.PReLU, path: str, input: Tensor) -> Tensor:
-    """A learned slope below zero."""
+    """The input, times a learned slope below zero."""
     return act.prelu(g, input, g.weight(module.weight, f"{path}.weight"))
 
 
 translates_module(nn.MultiheadAttention)(multihead_attention)
 
 
-# -- without ---------------------------------------------------------------------------------------
+# -- without weights -------------------------------------------------------------------------------
 
 
 def _plain(function: Function, *settings: str) -> Function:
-    """A module that calls a function with some of its attributes, by name."""
+    """Make the translation of a module that passes some of its attributes to a function, by name."""
 
     def translate(g: Builder, module: nn.Module, path: str, input: Tensor) -> Any:
         return function(g, input, *(getattr(module, name) for name in settings))
@@ -218,7 +218,7 @@ def _tanh(g: Builder, module: nn.Tanh, path: str, input: Tensor) -> Tensor:
 
 @translates_module(nn.GELU)
 def _gelu(g: Builder, module: nn.GELU, path: str, input: Tensor) -> Tensor:
-    """Times the normal distribution function."""
+    """The input times the normal distribution function."""
     return act.gelu(g, input, approximate=module.approximate)
 
 
@@ -230,14 +230,14 @@ def _softmax2d(g: Builder, module: nn.Softmax2d, path: str, input: Tensor) -> Te
 
 @translates_module(nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d)
 def _upsample(g: Builder, module: nn.Upsample, path: str, input: Tensor) -> Tensor:
-    """Another resolution."""
+    """Resampling to another resolution."""
     given = (module.size, module.scale_factor, module.mode, module.align_corners)
     return resampling.interpolate(g, input, *given, module.recompute_scale_factor)
 
 
 def _padding(mode: str) -> Function:
     def translate(g: Builder, module: Any, path: str, input: Tensor) -> Tensor:
-        """More elements around."""
+        """Padding."""
         value = getattr(module, "value", 0)
         return resampling.pad(g, input, module.padding, mode, value)
 

@@ -38,7 +38,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """By the running statistics."""
+    """Normalisation by the running statistics."""
     if running_mean is None and running_var is None:
         return _by_batch(g, input, weight, bias, eps)
     if training or running_mean is None or running_var is None:
@@ -56,7 +56,7 @@ def batch_norm(
 def _by_batch(
     g: Builder, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Tensor:
-    """By the statistics of the batch."""
+    """Normalisation by the statistics of the batch."""
     _same_dtype(input, weight, bias)
     axes = [axis for axis in range(input.rank) if axis != 1]
     apart = g.op("Sub", input, g.reduce("ReduceMean", input, axes), shape=input.shape)
@@ -78,7 +78,7 @@ def aten_batch_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Tensor:
-    """By the running statistics."""
+    """Normalisation by the running statistics."""
     return batch_norm(g, input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
@@ -93,7 +93,7 @@ def batch_norm_no_training(
     momentum: float,
     eps: float,
 ) -> Any:
-    """By the running statistics."""
+    """Normalisation by the running statistics."""
     result = batch_norm(g, input, running_mean, running_var, weight, bias, eps=eps)
     return result, Missing(_OF_TRAINING), Missing(_OF_TRAINING)
 
@@ -108,7 +108,7 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Tensor:
-    """Over the last dimensions."""
+    """Normalisation over the last dimensions."""
     _same_dtype(input, weight, bias)
     shape = list(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else [
         normalized_shape
@@ -132,7 +132,7 @@ def native_layer_norm(
     bias: Tensor | None,
     eps: float,
 ) -> Any:
-    """Over the last dimensions."""
+    """Normalisation over the last dimensions."""
     result = layer_norm(g, input, normalized_shape, weight, bias, eps)
     return result, Missing(_OF_TRAINING), Missing(_OF_TRAINING)
 
@@ -145,7 +145,7 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:
-    """By the root of the mean square over the last dimensions."""
+    """Normalisation by the root of the mean square over the last dimensions."""
     _same_dtype(input, weight)
     eps = torch.finfo(input.dtype).eps if eps is None else eps
     axes = range(input.rank - len(normalized_shape), input.rank)
@@ -164,7 +164,7 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Over groups of channels."""
+    """Normalisation over groups of channels."""
     _same_dtype(input, weight, bias)
     rest = math.prod(input.shape[1:])
     if not isinstance(rest, int):
@@ -187,7 +187,7 @@ def aten_group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Tensor:
-    """Over groups of channels."""
+    """Normalisation over groups of channels."""
     return group_norm(g, input, num_groups, weight, bias, eps)
 
 
@@ -203,13 +203,13 @@ def native_group_norm(
     group: int,
     eps: float,
 ) -> Any:
-    """Over groups of channels."""
+    """Normalisation over groups of channels."""
     result = group_norm(g, input, group, weight, bias, eps)
     return result, Missing(_OF_TRAINING), Missing(_OF_TRAINING)
 
 
 def _scaled(g: Builder, input: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Times a weight and plus a bias for each channel."""
+    """The input times a weight plus a bias, for each channel."""
     shape = [1] * input.rank
     shape[1] = input.shape[1]
     if weight is not None:
@@ -229,7 +229,7 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Over each channel of each sample."""
+    """Normalisation over each channel of each sample."""
     if not use_input_stats:
         return batch_norm(g, input, running_mean, running_var, weight, bias, False, momentum, eps)
     if running_mean is not None or running_var is not None:
@@ -245,10 +245,10 @@ def instance_norm(
 def local_response_norm(
     g: Builder, input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
-    """By the squares of neighbouring channels."""
+    """Normalisation by the squares of neighbouring channels."""
     if input.rank < 3:
         raise Unsupported("no channels")
-    # The mean over neighbouring channels is a pooling along them.
+    # The mean over neighbouring channels is average pooling along the channels.
     batch, channels, *rest = input.shape
     flat = g.reshape(g.op("Mul", input, input), (batch, 1, channels, math.prod(rest)))
     before, behind = size // 2, (size - 1) // 2

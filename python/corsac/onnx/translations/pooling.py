@@ -28,7 +28,7 @@ def _behind(
     dilation: list[int],
     ceil_mode: bool,
 ) -> list[int]:
-    """How many elements the last windows need behind the input, on top of the padding."""
+    """Number of elements that the last windows need after the input, in addition to the padding."""
     if not ceil_mode:
         return [0] * len(kernel)
     result = []
@@ -83,7 +83,7 @@ def _max_pool_with_indices(rank: int) -> Any:
         ceil_mode: bool = False,
         return_indices: bool = True,
     ) -> Any:
-        """The largest element of each window; the indices have no translation."""
+        """The largest element of each window; indices have no translation."""
         given = (kernel_size, stride, padding, dilation, ceil_mode, True)
         return MAX_POOLS[rank](g, input, *given)
 
@@ -109,7 +109,7 @@ def _avg_pool(rank: int) -> Any:
         more = _behind(shape, input, kernel, strides, pads, [1] * rank, ceil_mode)
         include = bool(count_include_pad)
         if include and any(pads) and any(more) and divisor_override is None:
-            # Padding counts, and what lies behind it does not.
+            # Padding counts in the mean, elements after it do not.
             input = _pad_zeros(g, input, pads)
             pads = [0] * rank
         ends = [pad + extra for pad, extra in zip(pads, more, strict=True)]
@@ -134,7 +134,7 @@ def _pad_zeros(g: Builder, input: Tensor, pads: list[int]) -> Tensor:
 
 def _adaptive_avg_pool(rank: int) -> Any:
     def pool(g: Builder, input: Tensor, output_size: Any) -> Tensor:
-        """The means of as many windows as are asked for."""
+        """Means over windows that divide the input into the given output size."""
         wanted = _wanted(input, output_size, rank)
         axes = list(range(input.rank - rank, input.rank))
         if all(size == 1 for size in wanted):
@@ -155,7 +155,7 @@ def _adaptive_avg_pool(rank: int) -> Any:
 
 
 def _along(g: Builder, input: Tensor, axis: int, weights: torch.Tensor, size: int) -> Tensor:
-    """The product of a matrix with each line along ``axis``."""
+    """Multiply each line along ``axis`` by a matrix."""
     order = [at for at in range(input.rank) if at != axis] + [axis]
     last = g.permute(input, order)
     result = g.op("MatMul", last, g.known(weights.to(input.dtype)), shape=(*last.shape[:-1], size))
@@ -165,7 +165,7 @@ def _along(g: Builder, input: Tensor, axis: int, weights: torch.Tensor, size: in
 
 def _adaptive_max_pool(rank: int) -> Any:
     def pool(g: Builder, input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-        """The largest elements of as many windows as are asked for."""
+        """Maxima over windows that divide the input into the given output size."""
         wanted = _wanted(input, output_size, rank)
         for axis, size in zip(range(input.rank - rank, input.rank), wanted, strict=True):
             have = input.shape[axis]
@@ -196,7 +196,7 @@ def _wanted(input: Tensor, output_size: Any, rank: int) -> list[Any]:
 
 
 def _windows(have: int, size: int) -> list[tuple[int, int]]:
-    """Where windows begin and end."""
+    """Beginnings and ends of the windows."""
     return [(at * have // size, -((at + 1) * have // -size)) for at in range(size)]
 
 

@@ -1,4 +1,4 @@
-"""Sums, means, extrema and what is found by sorting."""
+"""Sums, means, extrema and sorting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corsac.onnx.translations.elementwise import maximum, minimum, truth
 
 
 def axes_of(input: Tensor, dim: Any) -> list[int]:
-    """The dimensions that ``dim`` says; all of them for None and for none."""
+    """The dimensions in ``dim``; all of them if it is None or empty."""
     if dim is None or (isinstance(dim, (tuple, list)) and not dim):
         return list(range(input.rank))
     dims = dim if isinstance(dim, (tuple, list)) else (dim,)
@@ -29,7 +29,7 @@ def _reduced(g: Builder, kind: str, input: Tensor, dim: Any, keepdim: bool) -> T
 
 
 def _accumulated(g: Builder, input: Tensor, dtype: Any) -> Tensor:
-    """In the dtype in which torch sums."""
+    """The input, cast to the dtype in which torch accumulates."""
     if dtype is None:
         dtype = input.dtype if is_float(input.dtype) else torch.int64
     return g.cast(input, dtype)
@@ -39,7 +39,7 @@ def _accumulated(g: Builder, input: Tensor, dtype: Any) -> Tensor:
 def sum_(
     g: Builder, input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
-    """The sum; of integers, as int64."""
+    """The sum; for integers as int64."""
     return _reduced(g, "ReduceSum", _accumulated(g, input, dtype), dim, keepdim)
 
 
@@ -55,7 +55,7 @@ def mean(
 def prod(
     g: Builder, input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
-    """The product; of integers, as int64."""
+    """The product; for integers as int64."""
     return _reduced(g, "ReduceProd", _accumulated(g, input, dtype), dim, keepdim)
 
 
@@ -80,13 +80,13 @@ def _extremum(g: Builder, kind: str, input: Tensor, dim: Any, keepdim: bool) -> 
 
 @translates("any")
 def any_(g: Builder, input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Whether an element is not zero."""
+    """Whether any element is not zero."""
     return g.cast(_extremum(g, "ReduceMax", truth(g, input), dim, keepdim), g.out.dtype)
 
 
 @translates("all")
 def all_(g: Builder, input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Whether all elements are not zero."""
+    """Whether no element is zero."""
     return g.cast(_extremum(g, "ReduceMin", truth(g, input), dim, keepdim), g.out.dtype)
 
 
@@ -114,13 +114,13 @@ def _arg(g: Builder, kind: str, input: Tensor, dim: Any, keepdim: bool) -> Tenso
 
 @translates("max")
 def max_(g: Builder, input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None):
-    """The largest element, with its index along a dimension; or the larger of two tensors."""
+    """The largest element, with its index if a dimension is given; or the larger of two tensors."""
     return _max_or_min(g, "Max", input, dim, keepdim, other)
 
 
 @translates("min")
 def min_(g: Builder, input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None):
-    """The smallest element, with its index along a dimension; or the smaller of two tensors."""
+    """The smallest element, with its index if a dimension is given; or the smaller of two tensors."""
     return _max_or_min(g, "Min", input, dim, keepdim, other)
 
 
@@ -246,7 +246,7 @@ def norm(
     *,
     ord: Any = None,
 ) -> Tensor:
-    """Norms of vectors."""
+    """Vector norms."""
     p = ord if ord is not None else p
     input = input if dtype is None else g.cast(input, dtype)
     if p in ("fro", None):
@@ -272,7 +272,7 @@ def norm(
 def normalize(
     g: Builder, input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: None = None
 ) -> Tensor:
-    """Vectors of length one."""
+    """Vectors scaled to length one."""
     length = norm(g, input, p, dim, True)
     return g.op("Div", input, g.op("Max", length, g.scalar(eps, input.dtype)), shape=input.shape)
 
@@ -282,7 +282,7 @@ def normalize(
 
 @translates("cumsum")
 def cumsum(g: Builder, input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """Sums of what comes before, and of each element."""
+    """Cumulative sums."""
     input = _accumulated(g, input, dtype)
     if not input.rank:
         return input
@@ -318,7 +318,7 @@ def sort(
 def argsort(
     g: Builder, input: Tensor, dim: int = -1, descending: bool = False, *, stable: Any = None
 ) -> Tensor:
-    """The indices that put elements in order."""
+    """The indices that sort the elements."""
     axis = positive_dim(dim, input.rank)
     if not input.rank or not isinstance(input.shape[axis], int):
         raise Unsupported("sorting a size that is not known")

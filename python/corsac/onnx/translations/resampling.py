@@ -19,7 +19,7 @@ from corsac.onnx.translations.pooling import ADAPTIVE_AVG_POOLS
 def pad(
     g: Builder, input: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = None
 ) -> Tensor:
-    """More or fewer elements around."""
+    """Padding, or cropping for negative amounts."""
     amounts = [integer(amount) for amount in pad]
     pairs = list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]
     pairs = [(0, 0)] * (input.rank - len(pairs)) + pairs
@@ -54,7 +54,7 @@ def _circular(g: Builder, input: Tensor, pairs: list[tuple[int, int]]) -> Tensor
 
 @translates("constant_pad_nd")
 def constant_pad_nd(g: Builder, input: Tensor, amounts: Sequence[int], value: Any = 0) -> Tensor:
-    """A number around."""
+    """Padding with a number."""
     return pad(g, input, amounts, "constant", value)
 
 
@@ -69,7 +69,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """Another resolution."""
+    """Resampling to another resolution."""
     rank = input.rank - 2
     if antialias:
         raise Unsupported("antialiasing")
@@ -84,7 +84,7 @@ def interpolate(
 def upsample_nearest(
     g: Builder, input: Tensor, size: Any = None, scale_factor: Any = None
 ) -> Tensor:
-    """Another resolution."""
+    """Resampling to another resolution."""
     return interpolate(g, input, size, scale_factor)
 
 
@@ -92,7 +92,7 @@ def upsample_nearest(
 def upsample_bilinear(
     g: Builder, input: Tensor, size: Any = None, scale_factor: Any = None
 ) -> Tensor:
-    """Another resolution."""
+    """Resampling to another resolution."""
     return interpolate(g, input, size, scale_factor, "bilinear", True)
 
 
@@ -125,7 +125,7 @@ def resize(
 
 
 def _check_scales(input: Tensor, scales: list[Any]) -> None:
-    """That runtimes, which have scales in single precision, find the same sizes."""
+    """Check that runtimes, whose scales are in single precision, compute the same sizes."""
     for size, scale in zip(input.shape[2:], scales, strict=True):
         if not isinstance(scale, (int, float)):
             raise Unsupported("a scale that is not known")
@@ -139,7 +139,7 @@ def _check_scales(input: Tensor, scales: list[Any]) -> None:
 
 def _aten_upsample(mode: str) -> Any:
     def upsample(g: Builder, input: Tensor, *arguments: Any, **named: Any) -> Tensor:
-        """Another resolution."""
+        """Resampling to another resolution."""
         aligned = named.get("align_corners", False)
         rest = list(arguments)
         output_size = rest.pop(0) if rest else named.get("output_size", named.get("input_size"))

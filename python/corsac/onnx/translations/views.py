@@ -1,6 +1,6 @@
-"""Other shapes of the same elements, and orders of dimensions.
+"""Reshaping and permuting.
 
-Analysis knows the shape of each result, so that all that only changes the shape is one reshape.
+Analysis provides the shape of each result, so that every change of shape alone is one reshape.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def movedim(g: Builder, input: Tensor, source: Any, destination: Any) -> Tensor:
 
 @translates("expand", "broadcast_to", "expand_as")
 def expand(g: Builder, input: Tensor, *sizes: Any, **named: Any) -> Tensor:
-    """Repeated along dimensions of size one."""
+    """The tensor broadcast along dimensions of size one."""
     return g.expand(input, g.out.shape)
 
 
 @translates("broadcast_tensors")
 def broadcast_tensors(g: Builder, *tensors: Any) -> tuple[Tensor, ...]:
-    """All tensors in their common shape."""
+    """All tensors broadcast to their common shape."""
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tuple(tensors[0])
     return tuple(g.expand(x, out.shape) for x, out in zip(tensors, g.out, strict=True))
@@ -87,7 +87,7 @@ def broadcast_tensors(g: Builder, *tensors: Any) -> tuple[Tensor, ...]:
 
 @translates("repeat", "tile")
 def repeat(g: Builder, input: Tensor, *sizes: Any, **named: Any) -> Tensor:
-    """The tensor side by side with itself."""
+    """The tensor tiled along its dimensions."""
     if named:
         sizes = tuple(named.values())
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
@@ -101,7 +101,7 @@ def repeat(g: Builder, input: Tensor, *sizes: Any, **named: Any) -> Tensor:
 def repeat_interleave(
     g: Builder, input: Tensor, repeats: Any, dim: int | None = None, *, output_size: Any = None
 ) -> Tensor:
-    """Each element several times."""
+    """Each element repeated."""
     count = integer(repeats)
     if dim is None:
         input, dim = g.op("Reshape", input, g.ints([-1]), shape=(_numel(input),)), 0
@@ -128,7 +128,7 @@ def same(g: Builder, input: Tensor, *options: Any, **named: Any) -> Tensor:
 
 @translates("flip")
 def flip(g: Builder, input: Tensor, *axes: Any, dims: Any = ()) -> Tensor:
-    """Backwards along dimensions."""
+    """The tensor reversed along dimensions."""
     dims = axes or (dims if isinstance(dims, (tuple, list)) else (dims,))
     if len(dims) == 1 and isinstance(dims[0], (tuple, list)):
         dims = tuple(dims[0])
@@ -140,7 +140,7 @@ def flip(g: Builder, input: Tensor, *axes: Any, dims: Any = ()) -> Tensor:
 
 @translates("roll")
 def roll(g: Builder, input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
-    """Shifted along dimensions; what goes out comes in on the other side."""
+    """The tensor rotated along dimensions."""
     shape = input.shape
     if dims is None or dims == () or dims == []:
         input, dims = g.op("Reshape", input, g.ints([-1]), shape=(_numel(input),)), 0
@@ -163,7 +163,7 @@ def roll(g: Builder, input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
 
 def _triangle(upper: int) -> Any:
     def triangle(g: Builder, input: Tensor, diagonal: int = 0) -> Tensor:
-        """Zeros on one side of a diagonal."""
+        """Zeros above or below a diagonal."""
         if input.dtype == torch.bool:
             numbers = g.cast(input, torch.int64)
             return g.cast(triangle(g, numbers, diagonal), torch.bool)
@@ -182,7 +182,7 @@ translates("tril")(_triangle(0))
 
 @translates("pixel_shuffle")
 def pixel_shuffle(g: Builder, input: Tensor, upscale_factor: int) -> Tensor:
-    """Channels become pixels."""
+    """Channels rearranged into pixels."""
     *batch, channels, height, width = input.shape
     r = upscale_factor
     apart = g.reshape(input, (*batch, channels // (r * r), r, r, height, width))
@@ -193,7 +193,7 @@ def pixel_shuffle(g: Builder, input: Tensor, upscale_factor: int) -> Tensor:
 
 @translates("pixel_unshuffle")
 def pixel_unshuffle(g: Builder, input: Tensor, downscale_factor: int) -> Tensor:
-    """Pixels become channels."""
+    """Pixels rearranged into channels."""
     *batch, channels, height, width = input.shape
     r = downscale_factor
     apart = g.reshape(input, (*batch, channels, height // r, r, width // r, r))
@@ -204,7 +204,7 @@ def pixel_unshuffle(g: Builder, input: Tensor, downscale_factor: int) -> Tensor:
 
 @translates("channel_shuffle", "native_channel_shuffle")
 def channel_shuffle(g: Builder, input: Tensor, groups: int) -> Tensor:
-    """Channels of groups side by side."""
+    """Channels of the groups interleaved."""
     batch, channels, *rest = input.shape
     apart = g.reshape(input, (batch, groups, channels // groups, *rest))
     order = [0, 2, 1, *range(3, 3 + len(rest))]

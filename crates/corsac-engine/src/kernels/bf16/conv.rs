@@ -1,9 +1,9 @@
 //! Convolutions of images in blocks of sixteen channels, rounded to bfloat16.
 //!
-//! The image is copied into planes of 32 channels, with zeros around. Where a kernel moves by more than
-//! one pixel, every n-th pixel has a plane of its own, so that it moves by one in each of them. Pixels of
-//! a row, and rows, then follow each other for the result as for the image: a product is 32 pixels
-//! wherever rows end. What it computes between the rows of the result is thrown away.
+//! The image is copied into planes of 32 channels, with zeros around. With a stride of n, every
+//! n-th pixel is in a plane of its own, so that the kernel moves by one pixel in each plane. Pixels
+//! of a row, and rows, then follow each other in the result as in the image: a product is 32
+//! pixels, across the ends of rows. Its results between the rows are thrown away.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::kernels::blocked::BLOCK;
 use crate::kernels::conv::ConvShape;
 use crate::spread::{Spread, thread_count};
 
-/// How many pixels of a result a piece of work has at most.
+/// Largest number of pixels of a result in a piece of work.
 const PIXELS: usize = 1024;
 
 /// A convolution with its weights packed.
@@ -26,16 +26,16 @@ pub struct Bf16Conv {
     shape: ConvShape,
     source: Source,
     panels: Panels,
-    /// Where the pixels begin that are multiplied with weights.
+    /// Offsets of the first pixels that are multiplied with weights.
     taps: Vec<usize>,
 }
 
-/// The copy of an image.
+/// Layout of the copy of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Source {
-    /// Planes of 32 channels.
+    /// Number of planes of 32 channels.
     planes: usize,
-    /// For rows and columns: pixels `n * stride + phase`, of which phases.
+    /// The phases that are used, for rows and columns: phase `p` has the pixels `n * stride + p`.
     phases: [SmallVec<[usize; 2]>; 2],
     /// Rows of a phase.
     rows: usize,
@@ -57,7 +57,7 @@ impl Source {
         };
         let ((by_row, rows), (by_column, columns)) = (along(0), along(1));
         let [[_, left], [_, right]] = conv.padding;
-        // Zeros at the end of a row are those before the next one.
+        // Zeros at the end of a row double as those before the next one.
         let shared = match conv.stride[1] {
             1 => left.min(right),
             _ => 0,
@@ -79,12 +79,12 @@ impl Source {
         self.phases[0].len() * self.phases[1].len() * self.phase_len()
     }
 
-    /// Elements of the copy, with what products read past its end.
+    /// Elements of the copy, with those that products read past its end.
     fn len(&self) -> usize {
         self.planes * self.plane_len() + SLACK
     }
 
-    /// For each plane and element of the kernel, where the pixel of the first result is.
+    /// For each plane and element of the kernel, the offset of the pixel for the first result.
     fn taps(&self, shape: &ConvShape) -> Vec<usize> {
         let conv = &shape.conv;
         let mut taps = Vec::with_capacity(self.planes * shape.kernel[0] * shape.kernel[1]);
@@ -112,7 +112,7 @@ impl Source {
         let [_, rows, columns] = shape.input;
         let block = rows * columns * BLOCK;
         let (copy, slack) = to.split_at_mut(self.planes * self.plane_len());
-        // Products of zero weights with what is no number are none.
+        // Zeroed, since a product of a zero weight with NaN would be NaN.
         slack.fill(0);
         let line = self.pitch * RUN;
         copy.par_chunks_exact_mut(line)
@@ -130,7 +130,7 @@ impl Source {
                     return to.fill(0);
                 };
                 let step = conv.stride[1];
-                // The first pixel inside, and how many there are.
+                // The first pixel inside the image, and the number of pixels.
                 let before = conv.padding[0][1].saturating_sub(right).div_ceil(step);
                 let first = before * step + right - conv.padding[0][1];
                 let count = columns.saturating_sub(first).div_ceil(step);
@@ -157,7 +157,7 @@ pub fn is_supported(shape: &ConvShape) -> bool {
     shape.conv.groups == 1 && shape.input[0] >= BLOCK
 }
 
-/// How many numbers of single precision [`Bf16Conv::run`] needs the room of.
+/// Number of single-precision elements of the workspace of [`Bf16Conv::run`].
 #[must_use]
 pub fn workspace_len(shape: &ConvShape) -> usize {
     room(Source::of(shape).len())
@@ -186,8 +186,8 @@ impl Bf16Conv {
         }
     }
 
-    /// Writes the convolution of `input` to `out`, both in blocks; `finish(at, chunk)` is called with
-    /// each piece of the result that begins at element `at`.
+    /// Writes the convolution of `input` to `out`, both in blocks. Calls `finish(at, chunk)` with
+    /// each piece of the result, which begins at element `at`.
     pub fn run(
         &self,
         input: &[f32],
@@ -276,9 +276,9 @@ impl Bf16Conv {
 /// A piece of work.
 struct Piece<'a> {
     panel: usize,
-    /// Which rows of the result.
+    /// Rows of the result.
     rows: Range<usize>,
-    /// They, in each block of the panel.
+    /// These rows, in each block of the panel.
     blocks: SmallVec<[&'a mut [f32]; COLUMNS / BLOCK]>,
 }
 

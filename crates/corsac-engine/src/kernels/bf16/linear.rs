@@ -9,7 +9,7 @@ use crate::kernels::blocked::linear::LinearWeight;
 use crate::kernels::piece::{Piece, pieces};
 use crate::spread::{Spread, thread_count};
 
-/// How many rows a piece of work has at most.
+/// Largest number of rows of a piece of work.
 const HEIGHT: usize = 1024;
 
 /// `x @ weight.T + bias` with the weight packed.
@@ -24,7 +24,7 @@ fn copy_len(rows: usize, inputs: usize) -> usize {
     rows * inputs.next_multiple_of(RUN) + SLACK
 }
 
-/// How many numbers of single precision [`Bf16Linear::run`] needs the room of.
+/// Number of single-precision elements of the workspace of [`Bf16Linear::run`].
 #[must_use]
 pub fn workspace_len(rows: usize, inputs: usize) -> usize {
     room(copy_len(rows, inputs))
@@ -50,8 +50,8 @@ impl Bf16Linear {
         }
     }
 
-    /// Writes a row of outputs for each row of `input`; `finish(at, chunk)` is called with each piece
-    /// of the result that begins at element `at`.
+    /// Writes a row of outputs for each row of `input`. Calls `finish(at, chunk)` with each piece
+    /// of the result, which begins at element `at`.
     pub fn run(
         &self,
         input: &[f32],
@@ -77,7 +77,7 @@ impl Bf16Linear {
         });
     }
 
-    /// Rounds rows and puts them in runs.
+    /// Rounds rows and divides them into runs.
     fn fill(&self, input: &[f32], rows: usize, to: &mut [Bf16]) {
         let (copy, slack) = to.split_at_mut(to.len() - SLACK);
         slack.fill(0);
@@ -90,14 +90,14 @@ impl Bf16Linear {
             });
     }
 
-    /// Divides a result into pieces of work: as high as they may be, and wide enough for each thread to
+    /// Divides a result into pieces of work: as high as allowed, and wide enough for each thread to
     /// have some.
     fn pieces<'a>(&self, rows: usize, out: &'a mut [f32]) -> Vec<Piece<'a>> {
         let threads = thread_count();
         let wanted = if threads == 1 { 1 } else { 4 * threads };
         let lines = rows.div_ceil(HEIGHT);
         let across = wanted.div_ceil(lines).min(self.panels.count());
-        // With fewer panels than wanted, rows are divided.
+        // With fewer panels than pieces, the rows are divided, too.
         let lines = lines.max(wanted / across).min(rows.div_ceil(ROWS));
         let height = rows.div_ceil(lines).next_multiple_of(ROWS);
         let width = self.panels.count().div_ceil(across) * COLUMNS;

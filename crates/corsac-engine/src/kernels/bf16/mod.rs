@@ -1,8 +1,8 @@
-//! Convolutions and linear layers of numbers that are rounded to bfloat16, in tiles.
+//! Convolutions and linear layers in bfloat16, computed in tiles.
 //!
-//! What a kernel reads is rounded and put in runs of 32 numbers (channels of a pixel, features of a
-//! row), a run behind the other; weights are rounded when they are packed. Sums, and what comes of
-//! them, are in single precision.
+//! Operands are rounded and divided into runs of 32 numbers (channels of a pixel, features of a
+//! row), one run after the other; weights are rounded when they are packed. Sums and results are in
+//! single precision.
 
 pub mod conv;
 pub mod linear;
@@ -16,11 +16,11 @@ use rayon::prelude::*;
 use crate::lines::Lines;
 use crate::spread::Spread;
 
-/// How many runs are multiplied with their weights before the next rows are: their weights, 32 KB, stay
-/// in the first-level cache.
+/// Number of runs that are multiplied with their weights before the next rows are: their weights,
+/// 32 KB, stay in the first-level cache.
 const RUNS: usize = 16;
-/// How many products are summed up at a time: their sums stay in the second-level cache, those of
-/// products that are done at once in the first.
+/// Number of products that are summed at a time: 4, whose sums stay in the first-level cache, if
+/// all runs are multiplied at once; otherwise 32, whose sums stay in the second-level cache.
 const PRODUCTS: [usize; 2] = [4, 32];
 
 /// Weights of outputs, packed for tiles.
@@ -30,12 +30,12 @@ struct Panels {
     /// For each 32 outputs, for each run, bfloat16 numbers.
     weights: Lines,
     runs: usize,
-    /// Of all outputs; zeros behind.
+    /// For all outputs, padded with zeros.
     bias: Vec<f32>,
 }
 
 impl Panels {
-    /// Packs `runs` runs of weights of `outputs` outputs; `weight(output, run, at)` is one of them.
+    /// Packs `runs` runs of weights for `outputs` outputs; `weight(output, run, at)` is one weight.
     fn new(
         amx: Amx,
         outputs: usize,
@@ -75,8 +75,9 @@ impl Panels {
         self.bias.len() / COLUMNS
     }
 
-    /// Computes 32 outputs, of a panel, for `count` rows that begin at the element `start` of the
-    /// source. `write(row, sums)` is called with 32 rows at a time: the first, and what to store.
+    /// Computes the 32 outputs of a panel for `count` rows that begin at element `start` of the
+    /// source. Calls `write(row, sums)` for 32 rows at a time, with the first row and the sums to
+    /// store.
     fn run(
         &self,
         panel: usize,
@@ -123,7 +124,7 @@ impl Panels {
     }
 }
 
-/// What a thread keeps for the next call.
+/// Scratch memory of a thread, kept for the next call.
 #[derive(Default)]
 struct Scratch {
     firsts: Vec<usize>,
@@ -134,10 +135,10 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// How many elements the last product may read past the last row.
+/// Number of elements that the last product may read past the last row.
 const SLACK: usize = ROWS * RUN;
 
-/// How many numbers of single precision take as much room as `len` bfloat16 numbers.
+/// Number of single-precision elements that take as much memory as `len` bfloat16 numbers.
 const fn room(len: usize) -> usize {
     len.div_ceil(2)
 }

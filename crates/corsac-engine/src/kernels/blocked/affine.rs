@@ -1,4 +1,5 @@
-//! Factors and offsets for each channel, and numbers for each channel that meet a whole image.
+//! Factors and offsets for each channel, and functions of a whole image and one number for each
+//! channel.
 
 use std::array::from_fn;
 
@@ -22,7 +23,7 @@ pub fn channel_affine(
     over.pieces_from(out, plane * BLOCK, |number, from, piece| {
         let first = number % blocks * BLOCK;
         let channels = first..factors.len().min(first + BLOCK);
-        // Channels that fill up the last block stay zero.
+        // The padding channels of the last block stay zero.
         let (mut factor, mut offset) = ([0.0; BLOCK], [0.0; BLOCK]);
         factor[..channels.len()].copy_from_slice(&factors[channels.clone()]);
         offset[..channels.len()].copy_from_slice(&offsets[channels]);
@@ -30,11 +31,11 @@ pub fn channel_affine(
     });
 }
 
-/// Numbers for the channels of several pixels: of a loop over as many the compiler makes vectors, of one over a block it
-/// makes none.
+/// Numbers for the channels of several pixels: the compiler vectorises a loop over this many, but
+/// not one over a block.
 type Several = [f32; SEVERAL];
 
-/// How many they are.
+/// Number of elements of [`Several`].
 const SEVERAL: usize = 4 * BLOCK;
 
 fn repeated(numbers: &[f32; BLOCK]) -> Several {
@@ -62,8 +63,8 @@ fn affine(from: Option<&[f32]>, data: &mut [f32], factor: &Several, offset: &Sev
     }
 }
 
-/// `out = function(image, numbers)`, or the other way round if `reversed`: `numbers` has one for each
-/// channel, of each image or of all.
+/// `out = function(image, numbers)`, or `function(numbers, image)` if `reversed`. `numbers` has one
+/// for each channel, of each image or of all.
 pub fn with_channels(
     function: Binary,
     image: &[f32],

@@ -1,9 +1,9 @@
-//! Attention, a few keys at a time: scores are never in memory as a whole.
+//! Attention over a few keys at a time: the scores are never all in memory.
 //!
-//! For some rows of queries and some keys, scores are computed, made exponentials, multiplied with the
-//! values and added to what the keys before have given; where a larger score comes, what there was is
-//! scaled down. (Dao et al., FlashAttention, algorithm 1; Milakov and Gimelshein, Online normalizer
-//! calculation for softmax, algorithm 3.)
+//! For some rows of queries and some keys, scores are computed, exponentiated, multiplied with the
+//! values and added to the results for the keys before; where a larger score appears, the earlier
+//! results are scaled down. (Dao et al., FlashAttention, algorithm 1; Milakov and Gimelshein,
+//! Online normalizer calculation for softmax, algorithm 3.)
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -18,14 +18,15 @@ use crate::kernels::functions::vectors::exp_of_negative;
 use crate::lines::Lines;
 use crate::spread::{Spread, thread_count};
 
-/// How many keys are multiplied with at a time.
+/// Number of keys that are processed at a time.
 const KEYS: usize = 256;
-/// How many queries have their scores in memory at a time: with [`KEYS`], 28 KB, and two tiles.
+/// Number of queries whose scores are in memory at a time: with [`KEYS`], 28 KB, and two tiles.
 const QUERIES: usize = 28;
-/// How many queries a piece of work has at most: what is packed of keys and values is read for each.
+/// Largest number of queries of a piece of work: packed keys and values are read once for each
+/// piece.
 const HEIGHT: usize = 256;
 
-/// How a matrix lies: elements from a row to the next, and from a column to the next.
+/// Strides of a matrix, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pitch {
     /// From a row to the next.
@@ -34,7 +35,7 @@ pub struct Pitch {
     pub column: usize,
 }
 
-/// Where the matrices of a head begin.
+/// Offsets of the matrices of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// `[rows, width]`
@@ -49,47 +50,48 @@ pub struct Head {
     pub result: usize,
 }
 
-/// `softmax(query @ key.T * scale + mask) @ value` for some heads.
+/// `softmax(query @ key.T * scale + mask) @ value` for several heads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
-    /// Where their matrices begin.
+    /// Offsets of the matrices, by head.
     pub heads: Vec<Head>,
-    /// Queries of a head.
+    /// Number of queries of a head.
     pub rows: usize,
-    /// Its keys.
+    /// Number of keys of a head.
     pub keys: usize,
     /// Features of queries and keys.
     pub width: usize,
     /// Features of values.
     pub outputs: usize,
-    /// How queries lie.
+    /// Strides of queries.
     pub query: Pitch,
-    /// How keys lie.
+    /// Strides of keys.
     pub key: Pitch,
-    /// How values lie.
+    /// Strides of values.
     pub value: Pitch,
-    /// How masks lie, if there are any.
+    /// Strides of masks, if there are any.
     pub mask: Option<Pitch>,
-    /// From a row of the result to the next; a multiple of `outputs`, as the beginnings are.
+    /// Elements from a row of the result to the next; a multiple of `outputs`, as the offsets of
+    /// results are.
     pub result: usize,
-    /// What scores are multiplied by.
+    /// Factor of the scores.
     pub scale: f32,
-    /// Whether a query sees no keys that come after it.
+    /// Whether a query sees no keys after it.
     pub causal: bool,
-    /// Whether rows of which nothing is seen are zero; NaN otherwise.
+    /// Whether rows whose keys are all masked are zero; otherwise they are NaN.
     pub safe: bool,
 }
 
-/// What attention reads.
+/// Operands of attention.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands<'a> {
-    /// What queries lie in.
+    /// Memory of the queries.
     pub query: &'a [f32],
-    /// What keys lie in.
+    /// Memory of the keys.
     pub key: &'a [f32],
-    /// What values lie in.
+    /// Memory of the values.
     pub value: &'a [f32],
-    /// What is added to scores; empty if nothing is.
+    /// Mask, which is added to the scores; empty if there is none.
     pub mask: &'a [f32],
 }
 
@@ -131,7 +133,7 @@ impl Attention {
         pieces
     }
 
-    /// `V` vectors of keys, or of features of values, are multiplied with at a time.
+    /// Computes a piece, with `V` vectors of keys, or of features of values, at a time.
     fn piece<const V: usize, const PER_BLOCK: usize>(
         &self,
         operands: &Operands<'_>,
@@ -219,7 +221,7 @@ impl Attention {
         }
     }
 
-    /// Queries times the scale, in blocks of sixteen features.
+    /// Packs queries, times the scale, in blocks of sixteen features.
     fn pack_queries(&self, from: &[f32], piece: &Piece<'_>, to: &mut Lines) {
         let rows = piece.out.len();
         to.clear_to(self.width.next_multiple_of(BLOCK) * rows);
@@ -242,7 +244,7 @@ impl Attention {
         }
     }
 
-    /// For each group of keys, for each feature, those of all keys of the group.
+    /// Packs keys: for each group of keys and each feature, the elements of all keys of the group.
     fn pack_keys(
         &self,
         from: &[f32],
@@ -262,7 +264,7 @@ impl Attention {
         }
     }
 
-    /// For each group of features, for each key, those features of its value.
+    /// Packs values: for each group of features and each key, these features of its value.
     fn pack_values(
         &self,
         from: &[f32],
@@ -289,7 +291,8 @@ impl Attention {
         }
     }
 
-    /// Adds the mask to scores, and hides keys that there are not or that come later.
+    /// Adds the mask to scores, and sets those of padding keys and of keys after the query to minus
+    /// infinity.
     fn hide(
         &self,
         mask: &[f32],
@@ -320,7 +323,7 @@ impl Attention {
         }
         for (block, scores) in scores.chunks_exact_mut(plane).enumerate() {
             let start = keys.start + block * BLOCK;
-            // The first key that is hidden from a row.
+            // The first key that is masked for a row.
             let end = |row: usize| match self.causal {
                 true => keys.end.min(piece.first + first + row + 1),
                 false => keys.end,
@@ -341,11 +344,11 @@ struct Piece<'a> {
     head: &'a Head,
     /// The first row.
     first: usize,
-    /// Where results go, row by row.
+    /// The rows of the result, in order.
     out: Vec<&'a mut [f32]>,
 }
 
-/// What a thread keeps for the next piece.
+/// Scratch memory of a thread, kept for the next piece.
 #[derive(Default)]
 struct Scratch {
     taps: Vec<usize>,
@@ -376,8 +379,8 @@ impl Scratch {
         self.results.clear_to(rows * outputs);
     }
 
-    /// Makes scores of rows exponentials of their distance to the largest one, and scales down what the
-    /// keys before have given.
+    /// Replaces the scores of rows by exponentials of their difference to the largest one, and
+    /// scales down the results for the keys before.
     fn exponentials(&mut self, first: usize, count: usize, outputs: usize) {
         let mut factors = [1.0; QUERIES];
         Exponentials {
@@ -396,14 +399,15 @@ impl Scratch {
     }
 }
 
-/// Scores in blocks of keys, of as many rows as there are numbers of rows, made exponentials.
+/// Exponentiates the scores of rows, in blocks of keys; the other fields have an element for each
+/// row.
 struct Exponentials<'a> {
     scores: &'a mut [f32],
     /// The largest score of each row so far.
     largest: &'a mut [f32],
     /// The sum of exponentials of each row so far.
     sums: &'a mut [f32],
-    /// What the results of each row so far are to be multiplied by.
+    /// Factor of the results of each row so far.
     factors: &'a mut [f32],
 }
 
@@ -427,7 +431,7 @@ impl SimdOp for Exponentials<'_> {
             }
             let before = *largest;
             *largest = before.max(largest_lane(most.to_array().as_ref()));
-            // Where nothing is seen there is no distance.
+            // If all keys are masked, there is no difference.
             let used = match *largest == f32::NEG_INFINITY {
                 true => 0.0,
                 false => *largest,
@@ -450,10 +454,10 @@ impl SimdOp for Exponentials<'_> {
     }
 }
 
-/// The largest of the elements of a vector.
+/// The largest element of a vector.
 #[inline(always)]
 pub(in crate::kernels) fn largest_lane(vector: &[f32]) -> f32 {
-    /// The larger ones of one half and the other.
+    /// The larger elements of the two halves.
     #[inline(always)]
     fn halved<const HALF: usize>(numbers: &[f32]) -> [f32; HALF] {
         let (low, high) = numbers.split_at(HALF);
@@ -475,7 +479,7 @@ pub(in crate::kernels) fn largest_lane(vector: &[f32]) -> f32 {
     largest
 }
 
-/// Products of queries and keys.
+/// Computes products of queries and keys.
 struct Scores<'a, const V: usize, const PER_BLOCK: usize> {
     taps: &'a [usize],
     queries: &'a [f32],
@@ -497,7 +501,7 @@ impl<const V: usize, const PER_BLOCK: usize> SimdOp for Scores<'_, V, PER_BLOCK>
         let ops = isa.f32();
         let len = ops.len();
         if len * PER_BLOCK != BLOCK {
-            // For another instruction set.
+            // Compiled for another instruction set.
             return;
         }
         let group = V * len;
@@ -531,7 +535,7 @@ impl<const V: usize, const PER_BLOCK: usize> SimdOp for Scores<'_, V, PER_BLOCK>
     }
 }
 
-/// Adds values times exponentials to results.
+/// Adds values times exponentials to the results.
 struct Sums<'a, const V: usize, const PER_BLOCK: usize> {
     taps: &'a [usize],
     /// In blocks of keys.
@@ -555,7 +559,7 @@ impl<const V: usize, const PER_BLOCK: usize> SimdOp for Sums<'_, V, PER_BLOCK> {
         let ops = isa.f32();
         let len = ops.len();
         if len * PER_BLOCK != BLOCK {
-            // For another instruction set.
+            // Compiled for another instruction set.
             return;
         }
         let group = V * len;

@@ -1,7 +1,7 @@
 //! Convolutions of images in blocks of channels.
 //!
-//! A row of the result is computed [tile](super::tile) by tile; tiles of the same channels follow each
-//! other, and their weights stay in the cache.
+//! A row of the result is computed in [tiles](super::tile); all tiles of the same channels are
+//! computed before others, so that their weights stay in the cache.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -24,7 +24,7 @@ use crate::spread::{Spread, thread_count};
 pub struct BlockedConv {
     shape: ConvShape,
     source: Image,
-    /// Where runs of elements begin that are multiplied with weights, for all groups.
+    /// Offsets of the runs of elements that are multiplied with weights, for all groups.
     taps: Vec<usize>,
     /// Elements of a run.
     depth: usize,
@@ -33,37 +33,37 @@ pub struct BlockedConv {
     weights: Lines,
     /// For all blocks.
     bias: Vec<f32>,
-    /// Rows and columns of a result, as the kernel walks them.
+    /// Rows and columns of a result, as the kernel iterates over them.
     result: [usize; 2],
     /// Elements of the source from a row of the result to the next.
     pitch: usize,
-    /// How many vectors a block is.
+    /// Number of vectors of a block.
     vectors: usize,
 }
 
-/// What a kernel reads.
+/// Layout of the image that a kernel reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Image {
     /// Whether channels lie in blocks; otherwise each has a plane.
     blocked: bool,
-    /// Planes of pixels.
+    /// Number of planes of pixels.
     planes: usize,
     /// Elements of a pixel.
     pixel: usize,
     /// Rows and columns of a plane.
     size: [usize; 2],
-    /// Zeros before and after.
+    /// Zeros before and after, for rows and columns.
     padding: [[usize; 2]; 2],
 }
 
 /// Blocks of output channels that are computed together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Group {
-    /// Which blocks of the result.
+    /// Blocks of the result.
     blocks: Range<usize>,
-    /// Where its weights are.
+    /// Range of its weights.
     weights: Range<usize>,
-    /// Where the input channels that it reads begin.
+    /// Offset of the input channels that it reads.
     input: usize,
 }
 
@@ -88,14 +88,14 @@ impl Image {
         self.padding != [[0; 2]; 2]
     }
 
-    /// Elements of a row, and of a plane, with what is around.
+    /// Elements of a row, and of a plane, with the zeros around.
     fn pitch(&self) -> [usize; 2] {
         let [[top, left], [bottom, right]] = self.padding;
         let row = (left + self.size[1] + right) * self.pixel;
         [row, (top + self.size[0] + bottom) * row]
     }
 
-    /// How many elements its copy takes, with what is around; none if no copy is needed.
+    /// Number of elements of its copy, with the zeros around; 0 if no copy is needed.
     fn copy_len(&self) -> usize {
         match self.is_padded() {
             true => self.planes * self.pitch()[1],
@@ -113,7 +113,7 @@ impl Image {
     }
 }
 
-/// How many elements the kernel for `form` needs besides.
+/// Number of elements of the workspace of the kernel for `form`.
 #[must_use]
 pub fn workspace_len(shape: &ConvShape, form: Form) -> usize {
     match form {
@@ -130,7 +130,7 @@ impl BlockedConv {
         let source = Image::of(&shape, form);
         let vectors = vectors_per_block();
         let [out_channels, rows, columns] = shape.output;
-        // The rows of an image are one long row, if nothing is between them.
+        // The rows of an image are one long row, if there are no zeros between them.
         let flat = source.blocked && shape.is_pointwise();
         let mut result = if flat {
             [1, rows * columns]
@@ -181,8 +181,8 @@ impl BlockedConv {
         }
     }
 
-    /// Writes the convolution of `input` to `out`; `finish(at, chunk)` is called with each piece of
-    /// the result that begins at element `at`. For a convolution of single pixels, the channels of
+    /// Writes the convolution of `input` to `out`. Calls `finish(at, chunk)` with each piece of the
+    /// result, which begins at element `at`. For a convolution of single pixels, the channels of
     /// `input` may be multiplied by `factors`.
     pub fn run(
         &self,
@@ -218,8 +218,8 @@ impl BlockedConv {
         }
     }
 
-    /// Divides a result into pieces of work: a group of channels, and some of the rows if there are
-    /// fewer groups than would keep all threads busy.
+    /// Divides a result into pieces of work: a group of channels, and a part of the rows if there
+    /// are too few groups to keep all threads busy.
     fn pieces<'a>(&'a self, out: &'a mut [f32], plane: usize) -> Vec<Piece<'a>> {
         let [rows, columns] = self.result;
         let wanted = 4 * thread_count();
@@ -274,7 +274,7 @@ impl BlockedConv {
     }
 
     fn by_step<const STEP: usize>(&self, source: &[f32], weights: &[f32], piece: &mut Piece<'_>) {
-        // One block is four, two or one vector, and where it is one, four or two blocks are a tile.
+        // A block is one, two or four vectors; where it is one, two to four blocks are a tile.
         match (self.vectors, piece.blocks.len()) {
             (1, 1) => self.by_tile::<STEP, 1, 1>(source, weights, piece),
             (1, 2) => self.by_tile::<STEP, 2, 1>(source, weights, piece),
@@ -311,7 +311,7 @@ impl BlockedConv {
 }
 
 thread_local! {
-    /// The weights of a group, multiplied by numbers that a program computes.
+    /// The weights of a group, multiplied by factors that a program computes.
     static SCALED: RefCell<Lines> = RefCell::default();
 }
 
@@ -332,7 +332,7 @@ fn scale(weights: &[f32], factors: &[f32], scaled: &mut [f32]) {
 /// A piece of work.
 struct Piece<'a> {
     group: &'a Group,
-    /// Which of how many parts of the group's rows it is.
+    /// Number of the part of the rows of the group, and number of parts.
     part: usize,
     parts: usize,
     /// The first row.
@@ -341,11 +341,11 @@ struct Piece<'a> {
     blocks: SmallVec<[&'a mut [f32]; 4]>,
 }
 
-/// Groups of channels that are too few to be all the work that is divided.
+/// With fewer groups of channels than this, an image is several long rows instead of one.
 const FEW: usize = 4;
 
-/// The pixels of an image between whose rows nothing is, as fewer and longer rows: some, so that
-/// there is work for several threads, each at least two tiles long.
+/// The pixels of an image without zeros between its rows, as fewer and longer rows: several, so
+/// that there is work for several threads, each at least two tiles long.
 fn long_rows(rows: usize, columns: usize) -> [usize; 2] {
     const MOST: usize = 8;
     const LEAST_LEN: usize = 28;
@@ -354,7 +354,8 @@ fn long_rows(rows: usize, columns: usize) -> [usize; 2] {
     [count, rows / count * columns]
 }
 
-/// Divides the blocks of a result, which have `weights` weights each, into groups of at most `widest`.
+/// Divides the blocks of a result, which have `weights` weights each, into groups of at most
+/// `widest` blocks.
 fn groups(shape: &ConvShape, source: &Image, weights: usize, widest: usize) -> Vec<Group> {
     let parts = shape.conv.groups;
     let blocks = shape.output[0].div_ceil(BLOCK) / parts;
@@ -378,8 +379,8 @@ fn groups(shape: &ConvShape, source: &Image, weights: usize, widest: usize) -> V
     groups
 }
 
-/// Where runs begin in the planes of a group: by plane, row of the kernel, and column of it if channels
-/// lie in blocks.
+/// Offsets of runs in the planes of a group: by plane, row of the kernel, and column of it if
+/// channels lie in blocks.
 fn taps(shape: &ConvShape, source: &Image) -> Vec<usize> {
     let planes = source.planes / shape.conv.groups;
     let [row, plane] = source.pitch();
@@ -404,7 +405,8 @@ fn pack(shape: &ConvShape, source: &Image, group: &Group, weight: &[f32], packed
     let width = group.blocks.len() * BLOCK;
     let outputs = group.blocks.start * BLOCK..(group.blocks.end * BLOCK).min(shape.output[0]);
     let own = |output: usize| &weight[output * inputs * taps..][..inputs * taps];
-    // A block of inputs of all outputs at a time: what is written stays in the cache meanwhile.
+    // A block of inputs of all outputs at a time, so that the lines that are written stay in the
+    // cache.
     for block in (0..inputs).step_by(BLOCK) {
         let channels = block..inputs.min(block + BLOCK);
         for (at, output) in outputs.clone().enumerate() {
@@ -425,7 +427,7 @@ fn pack(shape: &ConvShape, source: &Image, group: &Group, weight: &[f32], packed
 
 /// Rows of a result, for `V` vectors of channels.
 struct Rows<'a, 'b, const STEP: usize, const V: usize, const PER_BLOCK: usize> {
-    /// Where runs of elements begin.
+    /// Offsets of the runs.
     taps: &'a [usize],
     /// Elements of a run.
     depth: usize,
@@ -433,7 +435,7 @@ struct Rows<'a, 'b, const STEP: usize, const V: usize, const PER_BLOCK: usize> {
     /// Elements of the source from a row of the result to the next.
     pitch: usize,
     weights: &'a [f32],
-    /// Weights that are wanted soon.
+    /// Weights to prefetch.
     ahead: &'a [f32],
     bias: &'a [f32],
     /// The first row.

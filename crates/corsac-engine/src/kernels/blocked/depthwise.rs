@@ -1,4 +1,4 @@
-//! Convolutions in which each channel is on its own, of images in blocks of channels.
+//! Depthwise convolutions of images in blocks of channels.
 
 use rayon::prelude::*;
 use rten_simd::ops::{BitOps, NumOps};
@@ -9,15 +9,15 @@ use crate::kernels::conv::ConvShape;
 use crate::lines::Lines;
 use crate::spread::Spread;
 
-/// A convolution of single channels with its weights packed for blocks.
+/// A depthwise convolution with its weights packed for blocks.
 #[derive(Debug)]
 pub struct BlockedDepthwise {
     shape: ConvShape,
-    /// For each block: elements of the kernel by channel.
+    /// For each block: the elements of the kernel, by channel.
     weights: Lines,
     /// For all blocks.
     bias: Vec<f32>,
-    /// Where elements of the kernel read, from the first pixel of a window.
+    /// Offsets of the elements of the kernel, from the first pixel of a window.
     taps: Vec<usize>,
 }
 
@@ -54,8 +54,8 @@ impl BlockedDepthwise {
         }
     }
 
-    /// Writes the convolution of `input` to `out`; `finish(at, chunk)` is called with each piece of
-    /// the result that begins at element `at`.
+    /// Writes the convolution of `input` to `out`. Calls `finish(at, chunk)` with each piece of the
+    /// result, which begins at element `at`.
     pub fn run(&self, input: &[f32], out: &mut [f32], finish: &(dyn Fn(usize, &mut [f32]) + Sync)) {
         let [_, rows, columns] = self.shape.input;
         let [_, out_rows, out_columns] = self.shape.output;
@@ -107,7 +107,7 @@ impl BlockedDepthwise {
     }
 }
 
-/// Rows and columns of an image with its zeros around.
+/// Rows and columns of an image with the zeros around.
 fn padded_size(shape: &ConvShape) -> [usize; 2] {
     let [[top, left], [bottom, right]] = shape.conv.padding;
     [top + shape.input[1] + bottom, left + shape.input[2] + right]
@@ -131,7 +131,7 @@ impl<'a> Plane<'a> {
     }
 }
 
-/// A plane, whose windows are `STEP` elements apart.
+/// Computes a plane, whose windows are `STEP` elements apart.
 struct Steps<'a, const STEP: usize>(Plane<'a>);
 
 impl<const STEP: usize> SimdOp for Steps<'_, STEP> {
@@ -164,7 +164,7 @@ impl<const STEP: usize> SimdOp for Steps<'_, STEP> {
     }
 }
 
-/// `P` pixels of a row.
+/// Computes `P` pixels of a row.
 #[inline(always)]
 fn tile<I: Isa, const P: usize, const STEP: usize>(
     isa: I,

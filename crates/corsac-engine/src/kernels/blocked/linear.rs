@@ -1,5 +1,5 @@
-//! Linear layers: rows of features, put into blocks like the pixels of an image, and products with
-//! weights packed for blocks of outputs.
+//! Linear layers: rows of features are packed in blocks like the pixels of an image, and multiplied
+//! with weights packed for blocks of outputs.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -15,16 +15,18 @@ use crate::kernels::piece::{Piece, pieces};
 use crate::lines::{LINE, Lines};
 use crate::spread::{Spread, thread_count};
 
-/// How many inputs are summed before the next columns are: so many rows of them stay in the cache.
+/// Number of inputs that are summed before the next columns are, so that many rows of them stay in
+/// the cache.
 const DEPTH: usize = 1024;
-/// How many elements of the input a piece of work reads again and again, for each group of columns.
+/// Number of elements of the input that a piece of work reads repeatedly, for each group of
+/// columns, from the cache.
 const CACHED: usize = 256 * 1024;
-/// From how many rows on there are enough of them for all threads to have whole rows.
+/// From this many rows on, there are enough for all threads to have whole rows.
 const MANY: usize = 512;
 
-/// From how many outputs on packing rows once for each piece of work takes no time to speak of.
+/// With more outputs than this, the time to pack rows once for each piece of work is negligible.
 const WIDE: usize = 16 * 1024;
-/// From how many inputs on all rows, packed, are too much memory to write and read once more.
+/// With more inputs than this, all rows, packed, are too much memory to write and read again.
 const DEEP: usize = 4 * DEPTH;
 
 /// The weight of a linear layer.
@@ -32,9 +34,9 @@ const DEEP: usize = 4 * DEPTH;
 pub struct LinearWeight<'a> {
     /// Its elements.
     pub data: &'a [f32],
-    /// How many outputs and inputs the layer has.
+    /// Numbers of outputs and inputs.
     pub sizes: [usize; 2],
-    /// Whether the weights of an input lie together, instead of those of an output.
+    /// Whether the weights of an input are contiguous, rather than those of an output.
     pub by_input: bool,
 }
 
@@ -48,8 +50,8 @@ impl LinearWeight<'_> {
         }
     }
 
-    /// Puts the weights of some outputs, beginning with `first`, together for each input: `width` for
-    /// each, of which the last ones may be left out.
+    /// Packs the weights of `width` outputs from `first` on, together for each input. The last ones
+    /// may be missing: their elements are not written.
     fn pack(&self, first: usize, width: usize, packed: &mut [f32]) {
         let [outputs, inputs] = self.sizes;
         let count = width.min(outputs - first);
@@ -61,7 +63,7 @@ impl LinearWeight<'_> {
             return;
         }
         let own = &self.data[first * inputs..][..count * inputs];
-        // A few inputs of all outputs at a time, so that whole lines are written.
+        // A few inputs of all outputs at a time, so that whole cache lines are written.
         for start in (0..inputs).step_by(BLOCK) {
             let end = inputs.min(start + BLOCK);
             for (output, row) in own.chunks_exact(inputs).enumerate() {
@@ -82,26 +84,26 @@ pub struct LinearKernel {
     bias: Vec<f32>,
     outputs: usize,
     inputs: usize,
-    /// How many blocks of outputs are computed together; the last group may have fewer.
+    /// Number of blocks of outputs that are computed together; the last group may have fewer.
     widest: usize,
-    /// How many vectors a block is.
+    /// Number of vectors of a block.
     vectors: usize,
 }
 
-/// Whether a piece of work is some whole rows, with all of their outputs.
+/// Whether a piece of work consists of whole rows, with all of their outputs.
 fn in_strips(rows: usize, inputs: usize) -> bool {
     rows >= MANY && rows * inputs > CACHED
 }
 
-/// Whether rows are packed by who multiplies them, each time anew, and never all of them in memory at once;
-/// otherwise all of them are packed before any is multiplied.
+/// Whether each piece of work packs its rows, so that they are never all in memory at once;
+/// otherwise all rows are packed before any is multiplied.
 fn packs_apart(rows: usize, [outputs, inputs]: [usize; 2]) -> bool {
     let many_times = rows * inputs > CACHED / 4 && (outputs > WIDE || inputs > DEEP);
     in_strips(rows, inputs) || many_times
 }
 
-/// How many elements [`LinearKernel::run`] needs besides, for `rows` rows and a weight of these sizes:
-/// outputs and inputs.
+/// Number of elements of the workspace of [`LinearKernel::run`], for `rows` rows and a weight of
+/// these sizes: outputs and inputs.
 #[must_use]
 pub fn workspace_len(rows: usize, sizes: [usize; 2]) -> usize {
     match packs_apart(rows, sizes) {
@@ -111,11 +113,11 @@ pub fn workspace_len(rows: usize, sizes: [usize; 2]) -> usize {
 }
 
 thread_local! {
-    /// Rows that the thread multiplies next, packed.
+    /// Packed rows, which the thread multiplies next.
     static PACKED: RefCell<Lines> = RefCell::default();
 }
 
-/// How many rows a tile has, of `rows`.
+/// Number of rows of a tile.
 fn tile_height(rows: usize) -> usize {
     let vectors = vectors_per_block();
     let most = match (vectors, widest(rows, vectors)) {
@@ -128,8 +130,8 @@ fn tile_height(rows: usize) -> usize {
     rows.div_ceil(rows.div_ceil(most).max(1)).max(1)
 }
 
-/// Puts rows of `inputs` inputs into the blocks of a tile of `height` rows: of each row, the inputs of a
-/// block. The first block begins at input `first`.
+/// Packs rows of `inputs` inputs into the blocks of a tile of `height` rows: for each block, its
+/// inputs of each row. The first block begins at input `first`.
 fn pack(rows: &[f32], inputs: usize, first: usize, height: usize, tile: &mut [f32]) {
     for (at, block) in tile.chunks_exact_mut(height * BLOCK).enumerate() {
         let (to, _) = block.as_chunks_mut::<BLOCK>();
@@ -147,8 +149,8 @@ fn pack(rows: &[f32], inputs: usize, first: usize, height: usize, tile: &mut [f3
 }
 
 impl LinearKernel {
-    /// How many blocks of outputs are computed together for `rows` rows: what a packed weight depends
-    /// on besides its sizes.
+    /// Number of blocks of outputs that are computed together for `rows` rows. A packed weight
+    /// depends on it and on its sizes.
     #[must_use]
     pub fn width(rows: usize) -> usize {
         widest(rows, vectors_per_block())
@@ -183,8 +185,8 @@ impl LinearKernel {
         }
     }
 
-    /// Writes a row of outputs for each row of `input`; `finish(at, chunk)` is called with each piece
-    /// of the result that begins at element `at`.
+    /// Writes a row of outputs for each row of `input`. Calls `finish(at, chunk)` with each piece
+    /// of the result, which begins at element `at`.
     pub fn run(
         &self,
         input: &[f32],
@@ -266,7 +268,7 @@ impl LinearKernel {
         pieces(out, self.outputs, [height, self.outputs])
     }
 
-    /// Packs these inputs of the rows of `piece`.
+    /// Packs the given inputs of the rows of `piece`.
     fn pack_inputs(
         &self,
         input: &[f32],
@@ -284,8 +286,9 @@ impl LinearKernel {
         }
     }
 
-    /// Divides a result into pieces of work. They are about as high as wide, because what is read for
-    /// each grows with its height and its width, and low enough for its rows to stay in the cache.
+    /// Divides a result into pieces of work. They are about as high as wide, because the memory
+    /// that each reads grows with its height and its width, and low enough for its rows to stay in
+    /// the cache.
     fn pieces<'a>(&self, rows: usize, tile: usize, out: &'a mut [f32]) -> Vec<Piece<'a>> {
         let threads = thread_count();
         let wanted = if threads == 1 { 1 } else { 4 * threads };
@@ -301,7 +304,7 @@ impl LinearKernel {
         pieces(out, self.outputs, [height, width])
     }
 
-    /// Adds what some inputs give to a piece; the first ones begin with the bias.
+    /// Adds the products of some inputs to a piece; sums begin with the bias for the first inputs.
     fn panel(&self, panel: &Panel<'_>, height: usize, piece: &mut Piece<'_>) {
         let depth = self.inputs.next_multiple_of(BLOCK);
         let end = piece.rows.first().map_or(0, |row| row.len());
@@ -344,33 +347,33 @@ impl LinearKernel {
 
 /// Some inputs of packed rows.
 struct Panel<'a> {
-    /// Where their blocks begin in a tile.
+    /// Offsets of their blocks in a tile.
     taps: &'a [usize],
     source: &'a [f32],
-    /// How many inputs a tile has.
+    /// Number of inputs of a tile.
     depth: usize,
     inputs: Range<usize>,
 }
 
-/// Rows of a result, for one group of blocks of outputs.
+/// Computes rows of a result, for one group of blocks of outputs.
 struct Columns<'a, 'b> {
     taps: &'a [usize],
     source: &'a [f32],
-    /// How many inputs a tile has.
+    /// Number of inputs of a tile.
     depth: usize,
-    /// How many rows a tile has.
+    /// Number of rows of a tile.
     height: usize,
     weights: &'a [f32],
-    /// The weights of the next group.
+    /// The weights of the next group, to prefetch.
     ahead: &'a [f32],
-    /// What sums begin with; what is there already, if there is none.
+    /// Initial sums; those in `out`, if there are none.
     bias: Option<&'a [f32]>,
-    /// Where the group begins in the parts of rows.
+    /// Position of the group in the parts of rows.
     column: usize,
     out: &'a mut [&'b mut [f32]],
 }
 
-/// With blocks of `V` vectors together.
+/// Computes with `V` vectors at a time.
 struct WithVectors<'a, 'b, const V: usize, const PER_BLOCK: usize>(Columns<'a, 'b>);
 
 impl<const V: usize, const PER_BLOCK: usize> SimdOp for WithVectors<'_, '_, V, PER_BLOCK> {
@@ -380,7 +383,7 @@ impl<const V: usize, const PER_BLOCK: usize> SimdOp for WithVectors<'_, '_, V, P
     fn eval<I: Isa>(self, isa: I) {
         let own = self.0;
         if isa.f32().len() * PER_BLOCK != BLOCK {
-            // For another instruction set.
+            // Compiled for another instruction set.
             return;
         }
         let tiles = own.out.len().div_ceil(own.height);
@@ -392,7 +395,7 @@ impl<const V: usize, const PER_BLOCK: usize> SimdOp for WithVectors<'_, '_, V, P
                 weights: own.weights,
                 ahead: share(own.ahead, at, tiles),
             };
-            // Where sums go is far away: it is fetched while they are computed.
+            // The sums are stored far apart: their lines are prefetched while they are computed.
             for row in out.iter_mut() {
                 for line in row[own.column..]
                     .chunks_mut(LINE)
@@ -416,10 +419,10 @@ impl<const V: usize, const PER_BLOCK: usize> SimdOp for WithVectors<'_, '_, V, P
     }
 }
 
-/// The widest group of columns.
+/// Largest number of outputs of a group.
 const WIDEST: usize = 4 * BLOCK;
 
-/// Loads vectors from rows from `column` on; what is past their end is zero.
+/// Loads vectors from rows from `column` on, with zeros past their end.
 #[inline(always)]
 fn load_rows<I: Isa, const P: usize, const V: usize>(
     isa: I,
@@ -429,7 +432,7 @@ fn load_rows<I: Isa, const P: usize, const V: usize>(
     let ops = isa.f32();
     let len = ops.len();
     let mut begin = [[ops.splat(0.0); V]; P];
-    // Rows of a piece are of one length.
+    // All rows of a piece have the same length.
     if rows.iter().all(|row| row.len() >= column + V * len) {
         for p in 0..P {
             begin[p] = load(isa, &rows[p][column..]);
@@ -447,9 +450,9 @@ fn load_rows<I: Isa, const P: usize, const V: usize>(
     begin
 }
 
-/// Stores sums in rows from `column` on; what is past their end is left out.
-// Loops over ranges are unrolled before sums are put in registers: sums that are in memory anywhere are
-// written there after every run of a tile.
+/// Stores sums in rows from `column` on, up to their end.
+// Loops over ranges are unrolled before sums are put in registers: sums that are in memory
+// anywhere are written there after every run of a tile.
 #[inline(always)]
 fn store<I: Isa, const P: usize, const V: usize>(
     isa: I,

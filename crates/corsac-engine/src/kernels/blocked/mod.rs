@@ -1,9 +1,9 @@
 //! Images in blocks of channels.
 //!
-//! An image of `[channels, rows, columns]` lies in memory as `[channels / 16, rows, columns, 16]`, the
-//! last block filled up with zeros. All channels of a block are one or a few vectors, so that a kernel
-//! reads and writes whole vectors wherever it moves, and a convolution multiplies a broadcast element
-//! with a vector of weights: no patches are gathered. The layout is oneDNN's `nChw16c`.
+//! An image of `[channels, rows, columns]` lies in memory as `[channels / 16, rows, columns, 16]`,
+//! the last block padded with zeros. All channels of a block are one or a few vectors, so that a
+//! kernel reads and writes whole vectors at any stride, and a convolution multiplies a broadcast
+//! element with a vector of weights: no patches are gathered. The layout is oneDNN's `nChw16c`.
 
 pub mod affine;
 pub mod attention;
@@ -21,10 +21,10 @@ use crate::kernels::bf16;
 use crate::kernels::conv::ConvShape;
 use crate::program::Precision;
 
-/// How many channels a block has.
+/// Number of channels of a block.
 pub const BLOCK: usize = 16;
 
-/// How many elements the blocks of `[batch, channels, rows, columns]` take.
+/// Number of elements of the blocks of an image `[batch, channels, rows, columns]`.
 #[must_use]
 pub fn stored_len(shape: &[usize]) -> usize {
     match shape {
@@ -35,21 +35,21 @@ pub fn stored_len(shape: &[usize]) -> usize {
     }
 }
 
-/// How a convolution whose result lies in blocks is computed.
+/// Kernel of a convolution whose result lies in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// Of an image that has a plane for each channel: too few for a block.
+    /// For an image with a plane for each channel: too few channels for a block.
     Planes,
-    /// Of an image in blocks.
+    /// For an image in blocks.
     Blocks,
-    /// Of an image in blocks, each channel on its own.
+    /// For an image in blocks, each channel by itself: depthwise.
     Depthwise,
-    /// Of an image in blocks, which is rounded to bfloat16.
+    /// For an image in blocks, rounded to bfloat16.
     Bf16,
 }
 
 impl Form {
-    /// The form for a convolution; none if there is no kernel for it.
+    /// The form for a convolution; `None` if there is no kernel for it.
     #[must_use]
     pub fn of(shape: &ConvShape, precision: Precision) -> Option<Self> {
         let conv = &shape.conv;

@@ -1,4 +1,4 @@
-//! Linear layers of a few features: each row is a vector, or less than one, and is neither packed nor divided.
+//! Linear layers of a few features: a row is a vector or less, and is neither packed nor divided.
 
 use std::array::from_fn;
 
@@ -9,10 +9,11 @@ use super::BLOCK;
 use crate::kernels::GRAIN;
 use crate::spread::Spread;
 
-/// Writes a row of outputs for each row of inputs, of which there are as many; whether there is a loop for so many.
+/// Writes a row of outputs for each row of `input`, with as many outputs as inputs. Returns false
+/// if there is no loop for this number of features.
 ///
-/// `weights` has [`BLOCK`] outputs for each input; `finish(at, chunk)` is called with each piece of the result that
-/// begins at element `at`.
+/// `weights` has [`BLOCK`] outputs for each input. `finish(at, chunk)` is called with each piece of
+/// the result, which begins at element `at`.
 pub(super) fn run(
     features: usize,
     weights: &[f32],

@@ -1,4 +1,4 @@
-//! Windows over images in blocks of channels.
+//! Pooling of images in blocks of channels.
 
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -8,7 +8,7 @@ use crate::kernels::pool::{Averages, span, window};
 use crate::program::Pool;
 use crate::spread::Spread;
 
-/// The blocks of images, and of results; none where either has no elements.
+/// Pairs of the blocks of images and of results; none if either has no elements.
 fn blocks<'a>(
     input: &'a [f32],
     [rows, columns]: [usize; 2],
@@ -78,7 +78,7 @@ pub fn avg_pool(
     });
 }
 
-/// Means of windows that make an image of another size.
+/// Adaptive average pooling: means of as many windows as the result has elements.
 pub fn adaptive_avg_pool(input: &[f32], image: [usize; 2], result: [usize; 2], out: &mut [f32]) {
     blocks(input, image, result, out)
         .with_min_len(4)
@@ -97,7 +97,7 @@ pub fn adaptive_avg_pool(input: &[f32], image: [usize; 2], result: [usize; 2], o
         });
 }
 
-/// The mean of some pixels, by channel.
+/// The mean of `count` pixels, by channel.
 fn mean(
     block: &[f32],
     columns: usize,

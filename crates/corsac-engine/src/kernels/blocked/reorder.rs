@@ -1,4 +1,4 @@
-//! Images into blocks of channels and back.
+//! Reordering of images into blocks of channels and back.
 
 use corsac_kernels::transpose::transpose;
 use rayon::prelude::*;
@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::BLOCK;
 use crate::spread::{Spread, thread_count};
 
-/// Where the channels of images lie that are in no blocks.
+/// Order of the channels of images that are not in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// Each has a plane of its own: `[batch, channels, rows, columns]`.
@@ -15,14 +15,14 @@ pub enum Order {
     Pixels,
 }
 
-/// Writes the blocks of images of `channels` times `plane` elements.
+/// Reorders images of `channels` times `plane` elements into blocks.
 pub fn to_blocks(image: &[f32], order: Order, channels: usize, plane: usize, out: &mut [f32]) {
     let blocks = channels.div_ceil(BLOCK);
     let len = plane * BLOCK;
     if image.is_empty() {
         return;
     }
-    // Pixels hold elements of all blocks: as many blocks as can be are written at a time.
+    // Pixels hold elements of all blocks: as many blocks as possible are written at a time.
     let together = match order {
         Order::Planes => 1,
         Order::Pixels => blocks.div_ceil(thread_count()),
@@ -53,7 +53,7 @@ fn block_of_planes(image: &[f32], first: usize, plane: usize, out: &mut [f32]) {
     transpose(planes, plane, out, BLOCK, [count, plane]);
 }
 
-/// How many pixels are read for all blocks, before the next ones are: they stay in the cache.
+/// Number of pixels that are read for all blocks before the next ones are: they stay in the cache.
 const PIXELS: usize = 16;
 
 /// Writes the blocks of the channels from `first` on.
@@ -78,7 +78,7 @@ fn blocks_of_pixels(image: &[f32], channels: usize, first: usize, plane: usize, 
     }
 }
 
-/// Writes images of `channels` times `plane` elements from their blocks.
+/// Reorders images of `channels` times `plane` elements from blocks.
 pub fn from_blocks(blocked: &[f32], order: Order, channels: usize, plane: usize, out: &mut [f32]) {
     let blocks = channels.div_ceil(BLOCK);
     let image = blocks * BLOCK * plane;

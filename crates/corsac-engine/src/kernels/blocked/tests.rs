@@ -1,4 +1,4 @@
-//! Kernels for blocks against sums that are written down plainly.
+//! Kernels for blocks against naive sums.
 
 use corsac_kernels::amx::Amx;
 
@@ -17,7 +17,7 @@ fn numbers(len: usize, seed: usize) -> Vec<f32> {
     (0..len).map(|at| number(at) as f32 - 4.0).collect()
 }
 
-/// A convolution as it is defined.
+/// The definition of a convolution.
 fn plain(shape: &ConvShape, input: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
     let [channels, rows, columns] = shape.input;
     let [out_channels, out_rows, out_columns] = shape.output;
@@ -110,7 +110,7 @@ impl Case {
         let mut blocks = vec![f32::NAN; stored_len(&[self.batch, channels, rows, columns])];
         to_blocks(&input, Order::Planes, channels, rows * columns, &mut blocks);
         let mut out = vec![f32::NAN; stored_len(&[self.batch, outputs, out_rows, out_columns])];
-        // What is done to pieces is done to each element once.
+        // `finish` is applied to each element once.
         let finish = |_: usize, chunk: &mut [f32]| chunk.iter_mut().for_each(|x| *x += 1.0);
         let Some(form) = Form::of(&shape, Precision::F32) else {
             panic!("{shape:?}")
@@ -340,7 +340,7 @@ fn linear_layers() {
         let (weight, bias) = (numbers(outputs * inputs, at), numbers(outputs, 8));
         let input = numbers(rows * inputs, 4);
         let sizes = [outputs, inputs];
-        // Each piece knows where it begins.
+        // `finish` is called with the start of each piece.
         let finish = |start: usize, chunk: &mut [f32]| {
             for (at, x) in chunk.iter_mut().enumerate() {
                 *x += (start + at) as f32;

@@ -1,9 +1,9 @@
 //! Tiles: pixels of a row of a result, for a few blocks of its channels.
 //!
-//! A tile lies in registers while everything that belongs to it is summed: for each element of the
-//! kernel and each channel, one vector of weights for each block, times the element of each pixel.
-//! Fourteen pixels and two blocks, nine and three, or six and four fill the 32 registers of AVX-512;
-//! two of three operands are reused, so that the loads keep pace with the products.
+//! The sums of a tile stay in registers until they are complete: for each element of the kernel and
+//! each channel, one vector of weights for each block is multiplied with the element of each pixel.
+//! Fourteen pixels and two blocks, nine and three, or six and four fill the 32 registers of
+//! AVX-512; two of three operands are reused, so that the loads keep pace with the products.
 
 use rten_simd::ops::{BitOps, NumOps};
 use rten_simd::{Isa, SimdOp};
@@ -11,12 +11,12 @@ use rten_simd::{Isa, SimdOp};
 use super::BLOCK;
 use crate::lines::LINE;
 
-/// How many vectors a block is.
+/// Number of vectors of a block.
 pub(super) fn vectors_per_block() -> usize {
     BLOCK / VectorLen.dispatch().min(BLOCK)
 }
 
-/// How many elements a vector has.
+/// Number of elements of a vector.
 struct VectorLen;
 
 impl SimdOp for VectorLen {
@@ -28,7 +28,7 @@ impl SimdOp for VectorLen {
     }
 }
 
-/// How many blocks a tile has for rows of this many pixels: in short rows, more blocks than pixels.
+/// Number of blocks of a tile for rows of this many pixels: in short rows, more blocks than pixels.
 pub(super) fn widest(columns: usize, vectors: usize) -> usize {
     match (vectors, columns) {
         (1, 14..) => 2,
@@ -38,15 +38,17 @@ pub(super) fn widest(columns: usize, vectors: usize) -> usize {
     }
 }
 
-/// How many pixels a tile of `vectors` vectors has at most. Weights take as many registers, and the
-/// element at hand one; there are 32, or 16 where a block is more than one vector.
+/// Largest number of pixels of a tile of `vectors` vectors. Weights take as many registers as
+/// vectors, and the current element takes one; there are 32, or 16 where a block is more than one
+/// vector.
 pub(super) const fn widest_tile(vectors: usize, per_block: usize) -> usize {
     let registers = if per_block == 1 { 32 } else { 16 };
     let pixels = (registers - vectors - 1) / vectors;
     if pixels > 14 { 14 } else { pixels }
 }
 
-/// Does `$do` with the constant `$P` for a number of pixels that a tile of `$V` vectors can have.
+/// Runs `$do` with the constant `$P` equal to `$pixels`, a number of pixels that a tile of `$V`
+/// vectors can have.
 macro_rules! by_width {
     ($pixels:expr, $V:ident, $PER_BLOCK:ident, $P:ident => $do:block) => {
         by_width!(@ $pixels, $V, $PER_BLOCK, $P, $do, 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
@@ -63,14 +65,14 @@ macro_rules! by_width {
 }
 pub(super) use by_width;
 
-/// The part of `ahead` that is fetched during work number `at` of `count`.
+/// The part of `ahead` to prefetch during piece `at` of `count` pieces of work.
 pub(super) fn share(ahead: &[f32], at: usize, count: usize) -> &[f32] {
     let part = ahead.len().div_ceil(count.max(1)).next_multiple_of(LINE);
     let start = (at * part).min(ahead.len());
     &ahead[start..(start + part).min(ahead.len())]
 }
 
-/// `V` vectors.
+/// Loads `V` vectors.
 #[inline(always)]
 pub(super) fn load<I: Isa, const V: usize>(isa: I, from: &[f32]) -> [I::F32; V] {
     let ops = isa.f32();
@@ -81,24 +83,24 @@ pub(super) fn load<I: Isa, const V: usize>(isa: I, from: &[f32]) -> [I::F32; V] 
     vectors
 }
 
-/// What one tile is computed of.
+/// Operands of a tile.
 pub(super) struct Tile<'a> {
-    /// Where runs of elements begin.
+    /// Offsets of the runs of elements.
     pub(super) taps: &'a [usize],
     /// Elements of a run.
     pub(super) depth: usize,
-    /// Begins at the first pixel.
+    /// Elements from the first pixel on.
     pub(super) source: &'a [f32],
     /// For each element of each run, the weights of all channels.
     pub(super) weights: &'a [f32],
-    /// Weights that are wanted soon, to be fetched meanwhile: their place in memory is far away.
+    /// Weights of later work, to prefetch meanwhile: they are far away in memory.
     pub(super) ahead: &'a [f32],
 }
 
 impl Tile<'_> {
-    /// The sums of `P` pixels that are `STEP` elements apart, from what they begin with.
-    // Loops over ranges are unrolled before sums are put in registers; iterators are not, and closures
-    // are not always compiled for the instruction set.
+    /// The sums of `P` pixels that are `STEP` elements apart, added to initial sums.
+    // Loops over ranges are unrolled before sums are put in registers; iterators are not, and
+    // closures are not always compiled for the instruction set.
     #[inline(always)]
     pub(super) fn sums<I: Isa, const P: usize, const STEP: usize, const V: usize>(
         &self,

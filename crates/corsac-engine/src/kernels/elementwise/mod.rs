@@ -1,4 +1,4 @@
-//! Functions of single elements; of [pairs] and of three.
+//! Elementwise functions: of one number; of [pairs] and of three numbers.
 
 mod pairs;
 
@@ -16,9 +16,9 @@ pub(crate) use pairs::{
     arithmetic, arithmetic_chunk, binary_chunk, binary_rows, maximum, prelu, ternary, ternary_chunk,
 };
 
-/// Results of as many elements, and what they are computed of, leave the second-level cache, or nearly so. Stores of 32
-/// bytes reach memory and the third-level cache up to a tenth faster than those of 64 (AMD EPYC, Zen 4), so that loops
-/// that do little else are for AVX2.
+/// Length of results that, with their operands, exceed the second-level cache, or nearly so. Stores
+/// of 32 bytes reach memory and the third-level cache up to a tenth faster than those of 64 (AMD
+/// EPYC, Zen 4), so that loops that do little else use AVX2.
 const STREAMED: usize = 48 * 1024;
 
 /// Applies `function` to each element.
@@ -38,15 +38,15 @@ pub(crate) fn unary_chunk(function: Unary, data: &mut [f32]) {
     unary_from(function, None, data);
 }
 
-/// `data[i] = function(from[i])`, or of what is there.
+/// `data[i] = function(from[i])`, or in place.
 pub(crate) fn unary_from(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
     if !partial(function, from, data) {
         total(function, from, data);
     }
 }
 
-/// Functions that are quick for some numbers only: of which, how, and what is done with others; `$otherwise` for all
-/// functions that are not such.
+/// Expands `$do` for functions with a fast version that is valid for some numbers only: with its
+/// domain, itself, and the version for other numbers. `$otherwise` for all other functions.
 macro_rules! partial_functions {
     ($function:expr, $do:ident, $otherwise:expr) => {
         match $function {
@@ -84,7 +84,7 @@ fn is_usual_of_any_sign(x: f32) -> bool {
     single::is_usual(x.abs())
 }
 
-/// What a power of a positive number is multiplied by to be that of the negative one.
+/// Sign of a power of a negative number: the factor of the power of its absolute value.
 fn sign_of_negative(exponent: f32) -> f32 {
     match exponent % 2.0 {
         0.0 => 1.0,
@@ -93,15 +93,15 @@ fn sign_of_negative(exponent: f32) -> f32 {
     }
 }
 
-/// A power that is a product of a few factors.
+/// The exponent of a power that is a product of a few factors.
 #[inline(always)]
 fn whole(exponent: f32) -> Option<i32> {
     const MOST: f32 = 32.0;
     (exponent.fract() == 0.0 && exponent.abs() <= MOST).then_some(exponent as i32)
 }
 
-/// `data[i] = from[i] ^ exponent`, or of what is there: products in double precision, which no power of a number of single
-/// precision that is one, too, leaves.
+/// `data[i] = from[i] ^ exponent`, or in place: by products in double precision, which do not
+/// overflow where the power is a number of single precision.
 #[inline(always)]
 fn whole_powers(exponent: i32, from: Option<&[f32]>, data: &mut [f32]) {
     let power = |piece: &mut [f32; PIECE]| {
@@ -131,10 +131,11 @@ fn whole_powers(exponent: i32, from: Option<&[f32]>, data: &mut [f32]) {
     rest.copy_from_slice(&last[..rest.len()]);
 }
 
-/// Elements of which it is asked at once whether the quick function will do.
+/// Number of elements for which one test decides whether the fast version is valid.
 const PIECE: usize = 64;
 
-/// Computes a function that is quick for some numbers only; whether it is one.
+/// Computes a function with a fast version for some numbers only. Returns false for other
+/// functions.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn partial(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
     macro_rules! quick {
@@ -167,7 +168,7 @@ fn partial(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
     true
 }
 
-/// Whether the quick function will do for all.
+/// Whether the fast version is valid for all elements.
 #[inline(always)]
 fn all(piece: &[f32; PIECE], known: impl Fn(f32) -> bool) -> bool {
     let mut all = true;
@@ -177,7 +178,8 @@ fn all(piece: &[f32; PIECE], known: impl Fn(f32) -> bool) -> bool {
     all
 }
 
-/// The same, by itself so that the quick one has the registers.
+/// The version for pieces with other numbers, a function of its own so that the fast one has the
+/// registers.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn partial_of_any(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
     macro_rules! either {
@@ -193,7 +195,7 @@ fn partial_of_any(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
     partial_functions!(function, either, unreachable!("it is quick for all"));
 }
 
-/// Computes a closure, which is part of the loop, or a function.
+/// Applies a closure, which is inlined into the loop, or a function.
 macro_rules! mapped {
     ($from:expr, $data:expr, |$x:ident: f32| $f:expr) => {
         for_each(
@@ -208,7 +210,7 @@ macro_rules! mapped {
     };
 }
 
-/// Computes a function that is the same for all numbers.
+/// Computes a function with one version for all numbers.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn total(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
     if brief(function, from, data) {
@@ -245,19 +247,20 @@ fn total(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
     }
 }
 
-/// Computes a function of one or a few instructions, for results that are long; whether it is one.
+/// Computes a function of one or a few instructions, for long results. Returns false for other
+/// functions.
 #[multiversion(targets("x86_64+avx2+fma"))]
 fn streamed(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
     brief(function, from, data)
 }
 
-/// Computes a function of one or a few instructions; whether it is one.
+/// Computes a function of one or a few instructions. Returns false for other functions.
 #[inline(always)]
 fn brief(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
     macro_rules! map {
         ($($function:tt)*) => { mapped!(from, data, $($function)*) };
     }
-    // Comparisons that are false for NaN keep it.
+    // Comparisons with NaN are false, so that NaN is kept.
     match function {
         Unary::Relu => map!(|x: f32| if x < 0.0 { 0.0 } else { x }),
         Unary::Clamp(low, high) => map!(|x: f32| {
@@ -270,7 +273,7 @@ fn brief(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
         Unary::Abs => map!(f32::abs),
         Unary::Affine(scale, offset) => map!(|x: f32| scale * x + offset),
         Unary::Power(2.0) => map!(|x: f32| x * x),
-        // As PyTorch has them.
+        // As in PyTorch.
         Unary::Power(3.0) => map!(|x: f32| x * x * x),
         Unary::Power(1.0) => map!(|x: f32| x),
         Unary::Power(-1.0) => map!(|x: f32| 1.0 / x),
@@ -302,7 +305,7 @@ fn brief(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
     true
 }
 
-/// `data[i] = function(from[i])`, or of what is there.
+/// `data[i] = function(from[i])`, or in place.
 #[inline(always)]
 fn for_each(from: Option<&[f32]>, data: &mut [f32], function: impl Fn(f32) -> f32) {
     match from {
@@ -330,7 +333,7 @@ fn gate(x: f32) -> f32 {
 /// Channels of fewer elements have no loop of their own.
 const SHORT: usize = 32;
 
-/// `x * factor + offset` by channel: `out` has rows of `row` elements, the channels of which repeat.
+/// `x * factor + offset` by channel: `out` has rows of `row` elements, whose channels repeat.
 pub fn channel_affine(
     over: &Over<'_>,
     out: &mut [f32],
@@ -356,7 +359,7 @@ pub fn channel_affine(
     });
 }
 
-/// Each number `count` times.
+/// Repeats each number `count` times.
 fn for_elements(numbers: &[f32], count: usize) -> Cow<'_, [f32]> {
     match count {
         1 => Cow::Borrowed(numbers),

@@ -1,4 +1,4 @@
-//! Functions of pairs of elements, and of three.
+//! Functions of two and of three numbers.
 
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -13,7 +13,7 @@ use crate::spread::Spread;
 
 use super::STREAMED;
 
-/// What each function computes of two numbers, for what does it to many.
+/// Expands `$do` with the closure of `$function`.
 macro_rules! binary_functions {
     ($function:expr, $do:ident) => {
         match $function {
@@ -41,7 +41,7 @@ pub fn binary_in_place(function: Binary, data: &mut [f32], other: &[f32]) {
     binary_functions!(function, zip);
 }
 
-/// The larger one; NaN if one is.
+/// The larger number; NaN if one is.
 #[inline(always)]
 pub(crate) fn maximum(x: f32, y: f32) -> f32 {
     if x > y || x.is_nan() { x } else { y }
@@ -54,7 +54,7 @@ pub(crate) fn prelu(x: f32, slope: f32) -> f32 {
     if x > 0.0 { x } else { scaled }
 }
 
-/// The same for any number of elements.
+/// [`binary_in_place`] for any number of elements, on several threads.
 pub fn binary_over(function: Binary, data: &mut [f32], other: &[f32]) {
     data.par_chunks_mut(GRAIN)
         .zip(other.par_chunks(GRAIN))
@@ -67,7 +67,7 @@ pub(crate) fn binary_chunk(function: Binary, a: &[f32], b: &[f32], out: &mut [f3
     pairs(function, a, b, out);
 }
 
-/// The same for results that are [long](STREAMED).
+/// [`binary_chunk`] for [long](STREAMED) results.
 #[multiversion(targets("x86_64+avx2+fma"))]
 fn binary_streamed(function: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
     pairs(function, a, b, out);
@@ -85,8 +85,8 @@ fn pairs(function: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
     binary_functions!(function, zip);
 }
 
-/// `data[i] = function(from[i], number)`, or of what is there, with one of `numbers` for each row of `row` elements; or
-/// `function(number, from[i])`.
+/// `data[i] = function(from[i], number)`, or in place, with one of `numbers` for each row of `row`
+/// elements; or `function(number, from[i])`.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 pub(crate) fn binary_rows(
     function: Binary,
@@ -126,7 +126,7 @@ pub(crate) fn binary_rows(
     binary_functions!(function, rows);
 }
 
-/// An operand of [`binary`]: elements, and their steps along the dimensions of the result.
+/// An operand of [`binary`].
 #[derive(Clone, Copy, Debug)]
 pub struct Operand<'a> {
     /// Its elements.
@@ -136,7 +136,7 @@ pub struct Operand<'a> {
 }
 
 impl Operand<'_> {
-    /// Steps along the dimensions of a result of rank `rank`: none where it is repeated.
+    /// Strides along the dimensions of a result of rank `rank`: 0 where it is broadcast.
     fn strides(&self, rank: usize) -> SmallVec<[usize; 6]> {
         let mut strides = SmallVec::from_elem(0, rank);
         let mut step = 1;
@@ -149,13 +149,14 @@ impl Operand<'_> {
         strides
     }
 
-    /// Sizes of a result, and steps along its dimensions, those as one that are for both.
+    /// Sizes of a result, and the strides of both operands; dimensions are merged where that is
+    /// possible for both.
     fn together(self, other: Self, shape: &[usize]) -> (Steps, Steps, Steps) {
         let (a, b) = (self.strides(shape.len()), other.strides(shape.len()));
         let (mut sizes, mut own, mut others) = (Steps::new(), Steps::new(), Steps::new());
         for at in (0..shape.len()).rev().filter(|&at| shape[at] != 1) {
             if let Some(last) = sizes.len().checked_sub(1)
-                // Rows that are long enough stay, so that threads divide them.
+                // Rows that are long enough are not merged, so that threads divide them.
                 && sizes[last] < GRAIN
                 && a[at] == own[last] * sizes[last]
                 && b[at] == others[last] * sizes[last]
@@ -179,7 +180,7 @@ impl Operand<'_> {
     }
 }
 
-/// Numbers for dimensions.
+/// Sizes or strides of dimensions.
 type Steps = SmallVec<[usize; 6]>;
 
 /// `out[i] = function(a[i], b[i])`, after broadcasting to `shape`.
@@ -201,7 +202,7 @@ pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize],
     };
     let inner = shape.len() - 1;
     let (a, b) = ((a.data, a_strides[inner]), (b.data, b_strides[inner]));
-    // Several rows at a time: to find out which loop it is takes as long as a short row.
+    // Several rows at a time: choosing the loop takes as long as a short row.
     let together = (GRAIN / 2 / row.max(1)).max(1);
     let is_long = out.len() >= STREAMED;
     out.par_chunks_mut((together * row).max(1))
@@ -216,7 +217,7 @@ pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize],
         });
 }
 
-/// Where the rows of two tensors begin that are broadcast to one.
+/// Offsets of the rows of two tensors that are broadcast to one shape.
 struct Starts<'a> {
     outer: &'a [usize],
     strides: [&'a [usize]; 2],
@@ -225,7 +226,8 @@ struct Starts<'a> {
 }
 
 impl<'a> Starts<'a> {
-    /// Those of row `first` and of all after it, of a tensor whose dimensions but the last are `outer`.
+    /// The offsets of row `first` and all after it, of a result whose dimensions but the last are
+    /// `outer`.
     fn from(first: usize, outer: &'a [usize], strides: [&'a [usize]; 2]) -> Self {
         let mut index: Steps = SmallVec::from_elem(0, outer.len());
         let (mut rest, mut at) = (first, [0; 2]);
@@ -270,8 +272,8 @@ impl Iterator for Starts<'_> {
     }
 }
 
-/// `function` of elements of `a` and `b`, for each row of `row` elements from where it starts in both; the steps of both
-/// are 0, or 1.
+/// `function` of elements of `a` and `b`, for each row of `row` elements, with the offsets of the
+/// row in both; the strides of both are 0 or 1.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn binary_lines<S: Iterator<Item = (usize, usize)>>(
     function: Binary,
@@ -284,7 +286,7 @@ fn binary_lines<S: Iterator<Item = (usize, usize)>>(
     lines(function, a, b, starts, row, out);
 }
 
-/// The same for results that are [long](STREAMED).
+/// [`binary_lines`] for [long](STREAMED) results.
 #[multiversion(targets("x86_64+avx2+fma"))]
 fn binary_lines_streamed<S: Iterator<Item = (usize, usize)>>(
     function: Binary,
@@ -338,7 +340,7 @@ fn lines<S: Iterator<Item = (usize, usize)>>(
     binary_functions!(function, lines);
 }
 
-/// Functions of two numbers that [`Binary`] has not: `out[i] = function(a[i], b[i])`.
+/// Functions of two numbers that are not in [`Binary`]: `out[i] = function(a[i], b[i])`.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 pub(crate) fn arithmetic_chunk(function: Arithmetic, a: &[f32], b: &[f32], out: &mut [f32]) {
     macro_rules! zip {
@@ -351,7 +353,7 @@ pub(crate) fn arithmetic_chunk(function: Arithmetic, a: &[f32], b: &[f32], out: 
             zip!($f, a, b, out)
         };
     }
-    // Quotients that are too large for vectors, infinities and NaN are rare.
+    // Quotients that are too large for the fast version, infinities and NaN are rare.
     macro_rules! quotients {
         ($f:expr) => {
             let pieces = a.chunks(64).zip(b.chunks(64)).zip(out.chunks_mut(64));
@@ -403,7 +405,7 @@ pub(crate) fn arithmetic_chunk(function: Arithmetic, a: &[f32], b: &[f32], out: 
     }
 }
 
-/// The same after broadcasting to `shape`.
+/// [`arithmetic_chunk`] after broadcasting to `shape`.
 pub(crate) fn arithmetic(
     function: Arithmetic,
     a: Operand<'_>,
@@ -438,7 +440,7 @@ pub(crate) fn ternary_chunk(function: Ternary, operands: [&[f32]; 3], out: &mut 
     triples(function, operands, out);
 }
 
-/// The same for results that are [long](STREAMED).
+/// [`ternary_chunk`] for [long](STREAMED) results.
 #[multiversion(targets("x86_64+avx2+fma"))]
 fn ternary_streamed(function: Ternary, operands: [&[f32]; 3], out: &mut [f32]) {
     triples(function, operands, out);
@@ -454,7 +456,7 @@ fn triples(function: Ternary, [a, b, c]: [&[f32]; 3], out: &mut [f32]) {
         };
     }
     match function {
-        // Source: `lerp` of PyTorch, from the end that is nearer.
+        // Source: `lerp` of PyTorch, from the nearer end.
         Ternary::Lerp => zip!(|start: f32, end: f32, weight: f32| {
             let distance = end - start;
             let (near, far) = (start + weight * distance, end - distance * (1.0 - weight));
@@ -466,7 +468,7 @@ fn triples(function: Ternary, [a, b, c]: [&[f32]; 3], out: &mut [f32]) {
     }
 }
 
-/// The same after broadcasting to `shape`.
+/// [`ternary_chunk`] after broadcasting to `shape`.
 pub(crate) fn ternary(
     function: Ternary,
     operands: [Operand<'_>; 3],

@@ -1,16 +1,16 @@
-//! Functions in double precision, where short series are exact enough and little is lost when two terms cancel: results
-//! are the nearest number of single precision, or one next to it.
+//! Functions in double precision, where short series are accurate enough and little is lost by
+//! cancellation: results are the nearest number of single precision, or one next to it.
 
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E, LOG10_E, SQRT_2};
 
-/// Adding it leaves an integer, the nearest one, in the lowest bits: 1.5 * 2^52.
+/// Adding it leaves the nearest integer in the lowest bits: 1.5 * 2^52.
 const ROUND: f64 = 6_755_399_441_055_744.0;
-/// What π/2 is more than the number nearest to it.
+/// π/2 minus the number nearest to it.
 const FRAC_PI_2_REST: f64 = 6.123_233_995_736_766e-17;
 /// Powers of e beyond these are 0 and infinity in single precision.
 const EXPONENTS: [f64; 2] = [-110.0, 90.0];
 
-/// Up to what magnitude [`quarter`] is right.
+/// Largest magnitude for which [`quarter`] is valid.
 const LARGEST_ANGLE: f32 = 268_435_456.0;
 
 /// `sum(coefficients[i] * x ** i)`
@@ -40,8 +40,8 @@ fn power_of_two(rounded: f64) -> f64 {
     f64::from_bits(rounded.to_bits().wrapping_add(1023) << 52)
 }
 
-/// `2 ** n`, and `exp(r) - 1` for the rest, of an exponent within [`EXPONENTS`]. The first term that the series leaves
-/// out is less than 6e-11 of `r`.
+/// `2 ** n`, and `exp(r) - 1` for the rest, of an exponent within [`EXPONENTS`]. The first omitted
+/// term of the series is less than 6e-11 of `r`.
 #[inline(always)]
 fn exponent(x: f64) -> (f64, f64) {
     let rounded = x.mul_add(LOG2_E, ROUND);
@@ -49,7 +49,7 @@ fn exponent(x: f64) -> (f64, f64) {
     (power_of_two(rounded), of_rest(r))
 }
 
-/// `exp(x)`, where as little as 2e-10 of it may be left out.
+/// `exp(x)`, with a relative error of up to 2e-10.
 #[inline(always)]
 fn about_exp64(x: f64) -> f64 {
     let x = clamped(x, EXPONENTS);
@@ -69,7 +69,7 @@ fn about_exp64(x: f64) -> f64 {
     power_of_two(rounded) * polynomial(r, series)
 }
 
-/// `exp(r) - 1` for up to half of `ln(2)`.
+/// `exp(r) - 1` for a magnitude of up to half of `ln(2)`.
 #[inline(always)]
 fn of_rest(r: f64) -> f64 {
     let series = [
@@ -86,7 +86,7 @@ fn of_rest(r: f64) -> f64 {
     r * polynomial(r, series)
 }
 
-/// `x` within bounds, NaN for NaN.
+/// `x` clamped to bounds, NaN for NaN.
 #[inline(always)]
 fn clamped(x: f64, [low, high]: [f64; 2]) -> f64 {
     let x = if x < low { low } else { x };
@@ -106,10 +106,10 @@ fn expm1_64(x: f64) -> f64 {
     power.mul_add(rest, power - 1.0).copysign(x)
 }
 
-/// `ln(x)` for what is no subnormal number of double precision.
+/// `ln(x)`, except of subnormal numbers of double precision.
 #[inline(always)]
 fn ln64(x: f64) -> f64 {
-    // What is left out is less than 2e-12 of it.
+    // The omitted terms are less than 2e-12 of it.
     let ln = ln_of_usual::<7>(x);
     let ln = if x < f64::INFINITY { ln } else { x };
     if x > 0.0 {
@@ -121,7 +121,7 @@ fn ln64(x: f64) -> f64 {
     }
 }
 
-/// The same for what is positive and finite, by a series of so many terms.
+/// `ln(x)` of positive finite numbers, by a series of `N` terms.
 #[inline(always)]
 fn ln_of_usual<const N: usize>(x: f64) -> f64 {
     // 2 ** n * m with m from sqrt(1/2) to sqrt(2).
@@ -137,7 +137,7 @@ fn ln_of_usual<const N: usize>(x: f64) -> f64 {
     n.mul_add(LN_2, s * polynomial(s * s, const { twice_artanh::<N>() }))
 }
 
-/// `ln(1 + x)`, with what is lost when 1 is added.
+/// `ln(1 + x)`, corrected for the rounding error of `1 + x`.
 #[inline(always)]
 fn ln_1p64(x: f64) -> f64 {
     let sum = 1.0 + x;
@@ -150,7 +150,7 @@ fn ln_1p64(x: f64) -> f64 {
     (ln64(sum) + lost).copysign(x)
 }
 
-/// `x` without multiples of π/2, and how many they were, in the lowest bits.
+/// `x` without multiples of π/2, and the number of these, in the lowest bits.
 #[inline(always)]
 fn quarter(x: f64) -> (f64, u64) {
     let rounded = x.mul_add(std::f64::consts::FRAC_2_PI, ROUND);
@@ -159,7 +159,8 @@ fn quarter(x: f64) -> (f64, u64) {
     (n.mul_add(-FRAC_PI_2_REST, r), rounded.to_bits())
 }
 
-/// Sine and cosine of up to π/4. Source: `k_sinf.c` and `k_cosf.c` of FreeBSD's msun.
+/// Sine and cosine of a magnitude of up to π/4. Source: `k_sinf.c` and `k_cosf.c` of FreeBSD's
+/// msun.
 #[inline(always)]
 fn within_quarter(r: f64) -> (f64, f64) {
     let z = r * r;
@@ -219,7 +220,8 @@ pub(in crate::kernels) fn tan(x: f32) -> f32 {
 
 #[inline(always)]
 fn atan64(x: f64) -> f64 {
-    // Around 0, π/4 or π/2, so that the series is of up to tan(π/8); what is left out is less than 2e-10.
+    // Around 0, π/4 or π/2, so that the argument of the series is at most tan(π/8); the omitted
+    // terms are less than 2e-10.
     let size = x.abs();
     let (above, below, at) = if size > SQRT_2 + 1.0 {
         (-1.0, size, FRAC_PI_2)
@@ -246,7 +248,7 @@ fn atan64(x: f64) -> f64 {
     atan.copysign(x)
 }
 
-/// The angle of the point (x, y) seen from the origin, as IEEE 754 has it.
+/// The angle of the point (x, y) seen from the origin, as in IEEE 754.
 #[inline(always)]
 pub(in crate::kernels) fn atan2(y: f32, x: f32) -> f32 {
     let (own_y, own_x) = (f64::from(y).abs(), f64::from(x).abs());
@@ -267,7 +269,8 @@ pub(in crate::kernels) fn atan2(y: f32, x: f32) -> f32 {
     (angle as f32).copysign(y)
 }
 
-/// The rest of a division, with the sign of `a`, if the [quotient is small](is_small_quotient): it is exact then.
+/// The remainder of a division, with the sign of `a`. It is exact if the [quotient is
+/// small](is_small_quotient).
 #[inline(always)]
 pub(in crate::kernels) fn fmod(a: f32, b: f32) -> f32 {
     let (own_a, own_b) = (f64::from(a), f64::from(b));
@@ -275,7 +278,8 @@ pub(in crate::kernels) fn fmod(a: f32, b: f32) -> f32 {
     (-quotient).mul_add(own_b, own_a).copysign(own_a) as f32
 }
 
-/// The same with the sign of `b`.
+/// The remainder of a division, with the sign of `b`. It is exact if the [quotient is
+/// small](is_small_quotient).
 #[inline(always)]
 pub(in crate::kernels) fn remainder(a: f32, b: f32) -> f32 {
     let rest = fmod(a, b);
@@ -287,7 +291,8 @@ pub(in crate::kernels) fn remainder(a: f32, b: f32) -> f32 {
     }
 }
 
-/// Whether a quotient has so few bits that it is rounded as the exact one is: `a` and `b` have 24 each.
+/// Whether a quotient has so few bits that it is rounded as the exact one: `a` and `b` have 24
+/// each.
 #[inline(always)]
 pub(in crate::kernels) fn is_small_quotient(a: f32, b: f32) -> bool {
     f64::from(a).abs() < f64::from(b).abs() * 134_217_728.0 && b.is_finite()
@@ -310,7 +315,7 @@ pub(in crate::kernels) fn cosh(x: f32) -> f32 {
 pub(in crate::kernels) fn asinh(x: f32) -> f32 {
     let x = f64::from(x);
     let size = x.abs();
-    // Beyond that it is ln(2 |x|) in double precision, too; squares of infinity are not asked for.
+    // Beyond that it is ln(2 |x|) in double precision, too; the square of infinity is not computed.
     let square = size * size;
     let more = square / (1.0 + (1.0 + square).sqrt());
     let more = if size < f64::INFINITY { more } else { size };
@@ -335,13 +340,13 @@ pub(in crate::kernels) fn exp(x: f32) -> f32 {
     exp64(f64::from(x)) as f32
 }
 
-/// `1 / (1 + exp(-x))`; 0 where the power is infinite in single precision, as PyTorch has it.
+/// `1 / (1 + exp(-x))`; 0 where the power is infinite in single precision, as in PyTorch.
 #[inline(always)]
 pub(in crate::kernels) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// `x / (1 + exp(-x))`, in the same way.
+/// `x / (1 + exp(-x))`; 0 where the power is infinite in single precision, as in PyTorch.
 #[inline(always)]
 pub(in crate::kernels) fn silu(x: f32) -> f32 {
     x / (1.0 + exp(-x))
@@ -389,7 +394,8 @@ pub(in crate::kernels) fn ln_1p(x: f32) -> f32 {
 /// `ln(1 + exp(x))`
 #[inline(always)]
 fn softplus64(x: f64) -> f64 {
-    // ln(1 + y) = 2 artanh(y / (2 + y)) for y up to 1, whose series leaves out less than 2e-9 of it.
+    // ln(1 + y) = 2 artanh(y / (2 + y)) for y up to 1; the omitted terms of the series are less
+    // than 2e-9 of it.
     let y = exp64(-x.abs());
     let s = y / (2.0 + y);
     let least = if x < 0.0 { 0.0 } else { x };
@@ -399,7 +405,7 @@ fn softplus64(x: f64) -> f64 {
 /// `ln(1 / (1 + exp(-x)))`
 #[inline(always)]
 pub(in crate::kernels) fn log_sigmoid(x: f32) -> f32 {
-    // Not -0, where it is too small.
+    // Not -0, where it underflows.
     0.0 - softplus64(-f64::from(x)) as f32
 }
 
@@ -408,7 +414,7 @@ pub(in crate::kernels) fn log_sigmoid(x: f32) -> f32 {
 pub(in crate::kernels) fn mish(x: f32) -> f32 {
     // tanh(ln(1 + y)) = y (y + 2) / (y (y + 2) + 2)
     let own = f64::from(x);
-    // 0 from where exp is 0 in single precision, as PyTorch has it.
+    // 0 from where exp is 0 in single precision, as in PyTorch.
     let y = if own < -103.9 { 0.0 } else { exp64(own) };
     let n = y * (y + 2.0);
     (own * (n / (n + 2.0))) as f32
@@ -421,7 +427,7 @@ pub(in crate::kernels) fn celu(x: f32, alpha: f32) -> f32 {
     if x > 0.0 { x } else { below as f32 }
 }
 
-/// `x ** y`, as IEEE 754 has it.
+/// `x ** y`, as in IEEE 754.
 #[inline(always)]
 pub(in crate::kernels) fn power(x: f32, y: f32) -> f32 {
     let (x, y) = (f64::from(x), f64::from(y));
@@ -445,10 +451,11 @@ pub(in crate::kernels) fn power(x: f32, y: f32) -> f32 {
     (if is_odd { negative } else { found }) as f32
 }
 
-/// `x ** y` for what is positive, not subnormal and finite, and a finite `y`.
+/// `x ** y` for positive, finite `x` that is not subnormal, and finite `y`.
 #[inline(always)]
 pub(in crate::kernels) fn power_of_usual(x: f32, y: f32) -> f32 {
-    // 6e-11 of the logarithm is left out, times at most 104 where the power is a number of single precision.
+    // The error is 6e-11 of the logarithm, times at most 104 where the power is a number of single
+    // precision.
     about_exp64(f64::from(y) * ln_of_usual::<6>(f64::from(x))) as f32
 }
 

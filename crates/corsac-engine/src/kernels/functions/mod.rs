@@ -1,8 +1,9 @@
-//! Functions of single numbers, written so that the compiler makes vectors of them.
+//! Functions of single numbers, written so that the compiler vectorises them.
 //!
-//! They take numbers of single precision. There are no tables, and no branches but choices between numbers that are
-//! there, so that a loop over any of them is one over vectors, for whatever instructions it is compiled; all of them are
-//! compiled into the loop in any build (`inline(always)`), since a call has not its instructions.
+//! They take numbers of single precision. There are no tables, and no branches but selections
+//! between computed numbers, so that a loop over any of them is vectorised for any instruction set.
+//! All of them are inlined into the loop in any build (`inline(always)`), since a called function
+//! would not use those instructions.
 
 pub(super) mod double;
 pub(super) mod single;

@@ -1,18 +1,19 @@
-//! Functions in single precision, for those that programs use most: twice as many numbers to a vector.
+//! Functions in single precision, for those that programs use most: a vector holds twice as many
+//! numbers.
 //!
-//! Coefficients are those of the smallest largest error (Remez), rounded to single precision one after another;
-//! comments say what the exact ones would leave. Some functions are right for a part of the numbers only, as is said of
-//! each, and the others are left to those in double precision.
+//! Coefficients minimise the largest error (Remez), and are rounded to single precision one after
+//! another; comments give the error of the exact ones. Some functions are valid for a part of the
+//! numbers only, as the comments say; other numbers are left to the functions in double precision.
 
 use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_PI, FRAC_PI_2, LN_2, LOG2_E, LOG10_E};
 
-/// Adding it leaves an integer, the nearest one, and 127 more in the lowest bits: 1.5 * 2^23 + 127.
+/// Adding it leaves the nearest integer plus 127 in the lowest bits: 1.5 * 2^23 + 127.
 pub(super) const ROUND: f32 = 12_583_039.0;
-/// What ln(2) is more than the number nearest to it.
+/// ln(2) minus the number nearest to it.
 const LN_2_REST: f32 = -1.904_654_3e-9;
-/// Two numbers that ln(2) is the sum of: integers of eight bits times the first are exact.
+/// Two numbers whose sum is ln(2): products of the first with integers of eight bits are exact.
 pub(super) const LN_2_PARTS: [f32; 2] = [0.693_145_75, 1.428_606_8e-6];
-/// The three numbers that π/2 is the sum of, positive, so that -0 stays -0.
+/// Three positive numbers whose sum is π/2; positive, so that -0 stays -0.
 const QUARTER: [f32; 3] = [f32::from_bits(0x3fc9_0fda), 7.549_789_4e-8, 5.390_302_5e-15];
 
 /// `sum(coefficients[i] * x ** i)`
@@ -25,16 +26,18 @@ fn polynomial<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
     sum
 }
 
-/// Nearly `1 / √x` of what is positive, not subnormal and finite: 2^-15.6 is left.
+/// Approximation of `1 / √x` of positive, finite numbers that are not subnormal; the error is
+/// 2^-15.6.
 #[inline(always)]
 fn about_rsqrt(x: f32) -> f32 {
-    // Bits of a number are nearly its logarithm: the product is 0.875 to 0.993.
+    // The bits of a number are nearly its logarithm: the product is 0.875 to 0.993.
     let found = f32::from_bits(0x5f30_0000_u32.wrapping_sub(x.to_bits() >> 1));
     let product = x * found * found;
     found * polynomial(product, [1.942_503_9, -1.388_891_6, 0.446_433_4])
 }
 
-/// `√x` of such numbers and 0: the nearest number or one next to it, in half the time that the instruction takes.
+/// `√x` of such numbers and 0: the nearest number or one next to it, in half the time of the
+/// instruction.
 #[inline(always)]
 fn root(x: f32) -> f32 {
     let inverse = about_rsqrt(x);
@@ -43,7 +46,7 @@ fn root(x: f32) -> f32 {
     rest.mul_add(0.5 * inverse, found)
 }
 
-/// `1 / √x` of [usual](is_usual) numbers, in the same way.
+/// `1 / √x` of [usual](is_usual) numbers, as [`root`].
 #[inline(always)]
 pub(in crate::kernels) fn rsqrt(x: f32) -> f32 {
     let found = about_rsqrt(x);
@@ -51,7 +54,7 @@ pub(in crate::kernels) fn rsqrt(x: f32) -> f32 {
     (0.5 * found).mul_add(rest, found)
 }
 
-/// `x`, but not more than `most`; NaN for NaN.
+/// The smaller of `x` and `most`; NaN for NaN.
 #[inline(always)]
 fn at_most(x: f32, most: f32) -> f32 {
     if x > most { most } else { x }
@@ -63,37 +66,38 @@ fn power_of_two(rounded: f32) -> f32 {
     f32::from_bits(rounded.to_bits() << 23)
 }
 
-/// Whether [`exp`], [`sigmoid`] and [`silu`] are right for a number.
+/// Whether [`exp`], [`sigmoid`] and [`silu`] are valid for a number.
 #[inline(always)]
 pub(in crate::kernels) fn is_exponent(x: f32) -> bool {
     x.abs() <= EXPONENT
 }
 
-/// Whether [`exp2`] is right for a number.
+/// Whether [`exp2`] is valid for a number.
 #[inline(always)]
 pub(in crate::kernels) fn is_exponent_of_2(x: f32) -> bool {
     x.abs() <= 126.0
 }
 
-/// Whether [`sin`], [`cos`] and [`tan`] are right for a number.
+/// Whether [`sin`], [`cos`] and [`tan`] are valid for a number.
 #[inline(always)]
 pub(in crate::kernels) fn is_angle(x: f32) -> bool {
     x.abs() <= ANGLE
 }
 
-/// Whether [`ln_1p`] is right for a number.
+/// Whether [`ln_1p`] is valid for a number.
 #[inline(always)]
 pub(in crate::kernels) fn is_usual_with_1(x: f32) -> bool {
     is_usual(1.0 + x)
 }
 
-/// Whether [`atanh`] is right for a number.
+/// Whether [`atanh`] is valid for a number.
 #[inline(always)]
 pub(in crate::kernels) fn is_below_1(x: f32) -> bool {
     x.abs() < 1.0
 }
 
-/// `2 ** n` and the rest `r` of an exponent `x = n * ln(2) + r` up to [`EXPONENT`].
+/// `2 ** n` and the rest `r` of an exponent `x = n * ln(2) + r` with a magnitude of up to
+/// [`EXPONENT`].
 #[inline(always)]
 fn exponent(x: f32) -> (f32, f32) {
     let rounded = x.mul_add(LOG2_E, ROUND);
@@ -102,13 +106,13 @@ fn exponent(x: f32) -> (f32, f32) {
     (power_of_two(rounded), n.mul_add(-LN_2_PARTS[1], r))
 }
 
-/// Up to what magnitude functions that are made of powers of e are right.
+/// Largest magnitude for which functions with powers of e are valid.
 pub(super) const EXPONENT: f32 = 87.0;
 
-/// Up to what magnitude [`sin`], [`cos`] and [`tan`] are right.
+/// Largest magnitude for which [`sin`], [`cos`] and [`tan`] are valid.
 const ANGLE: f32 = 65_536.0;
 
-/// `exp(x)` up to half of ln(2); 2^-28 is left.
+/// Series of `exp(x)` for a magnitude of up to half of ln(2); the error is 2^-28.
 pub(super) const EXP: [f32; 7] = [
     1.0,
     1.0,
@@ -119,14 +123,14 @@ pub(super) const EXP: [f32; 7] = [
     0.001_381_844_9,
 ];
 
-/// `exp(x)` up to [`EXPONENT`], or NaN.
+/// `exp(x)` for a magnitude of up to [`EXPONENT`], or NaN.
 #[inline(always)]
 pub(in crate::kernels) fn exp(x: f32) -> f32 {
     let (power, r) = exponent(x);
     power * polynomial(r, EXP)
 }
 
-/// `exp(x)` for what is not positive, or NaN: 0 instead of subnormal numbers.
+/// `exp(x)` for numbers that are not positive, or NaN: 0 instead of subnormal numbers.
 #[inline(always)]
 pub(in crate::kernels) fn exp_of_negative(x: f32) -> f32 {
     let found = exp(if x < -EXPONENT { -EXPONENT } else { x });
@@ -137,7 +141,7 @@ pub(in crate::kernels) fn exp_of_negative(x: f32) -> f32 {
 #[inline(always)]
 pub(in crate::kernels) fn exp2(x: f32) -> f32 {
     let rounded = x + ROUND;
-    // 2^-28 is left.
+    // The error is 2^-28.
     let series = [
         1.0,
         0.693_147_24,
@@ -150,11 +154,11 @@ pub(in crate::kernels) fn exp2(x: f32) -> f32 {
     power_of_two(rounded) * polynomial(x - (rounded - ROUND), series)
 }
 
-/// `exp(x) - 1` up to [`EXPONENT`], or NaN.
+/// `exp(x) - 1` for a magnitude of up to [`EXPONENT`], or NaN.
 #[inline(always)]
 pub(in crate::kernels) fn expm1(x: f32) -> f32 {
     let (power, r) = exponent(x);
-    // 2^-31 is left.
+    // The error is 2^-31.
     let series = [
         0.5,
         0.166_666_66,
@@ -167,10 +171,10 @@ pub(in crate::kernels) fn expm1(x: f32) -> f32 {
     power.mul_add(rest, power - 1.0).copysign(x)
 }
 
-/// `exp(x) - 1` for what is not positive, or NaN.
+/// `exp(x) - 1` for numbers that are not positive, or NaN.
 #[inline(always)]
 fn expm1_of_negative(x: f32) -> f32 {
-    // -1 from -18 on.
+    // It is -1 from -18 on.
     expm1(if x < -20.0 { -20.0 } else { x })
 }
 
@@ -181,13 +185,13 @@ pub(in crate::kernels) fn elu(x: f32, alpha: f32) -> f32 {
     if x > 0.0 { x } else { below }
 }
 
-/// `1 / (1 + exp(-x))` up to [`EXPONENT`], or NaN.
+/// `1 / (1 + exp(-x))` for a magnitude of up to [`EXPONENT`], or NaN.
 #[inline(always)]
 pub(in crate::kernels) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// `x / (1 + exp(-x))` up to [`EXPONENT`], or NaN.
+/// `x / (1 + exp(-x))` for a magnitude of up to [`EXPONENT`], or NaN.
 #[inline(always)]
 pub(in crate::kernels) fn silu(x: f32) -> f32 {
     x / (1.0 + exp(-x))
@@ -196,7 +200,8 @@ pub(in crate::kernels) fn silu(x: f32) -> f32 {
 /// `tanh(x)`
 #[inline(always)]
 pub(in crate::kernels) fn tanh(x: f32) -> f32 {
-    // 1 from there on. Below it x * P(x * x) / Q(x * x), of positive coefficients; 2^-29.9 is left.
+    // 1 from there on. Below it x * P(x * x) / Q(x * x), of positive coefficients; the error is
+    // 2^-29.9.
     const ONE: f32 = 9.02;
     let size = at_most(x.abs(), ONE);
     let square = size * size;
@@ -228,7 +233,7 @@ pub(in crate::kernels) fn gelu_tanh(x: f32) -> f32 {
 /// `erf(x)`
 #[inline(always)]
 pub(in crate::kernels) fn erf(x: f32) -> f32 {
-    // As [`tanh`]; 2^-25.5 is left.
+    // As [`tanh`]; the error is 2^-25.5.
     const ONE: f32 = 3.95;
     let size = at_most(x.abs(), ONE);
     let square = size * size;
@@ -258,7 +263,7 @@ pub(in crate::kernels) fn gelu(x: f32) -> f32 {
     0.5 * x * (1.0 + erf(x * FRAC_1_SQRT_2))
 }
 
-/// `ln(1 + y)` for `y` from 0 to 1; 2^-29.3 is left.
+/// `ln(1 + y)` for `y` from 0 to 1; the error is 2^-29.3.
 #[inline(always)]
 fn ln_of_1_to_2(y: f32) -> f32 {
     let series = [
@@ -280,7 +285,7 @@ fn ln_of_1_to_2(y: f32) -> f32 {
 /// `ln(1 + exp(x))`
 #[inline(always)]
 fn softplus_of_one(x: f32) -> f32 {
-    // The square of the power of half of it may be subnormal.
+    // Computed as the square of a root, since the power may be subnormal.
     let half = -0.5 * x.abs();
     let root = exp(if half < -EXPONENT { -EXPONENT } else { half });
     let least = if x < 0.0 { 0.0 } else { x };
@@ -295,8 +300,8 @@ pub(in crate::kernels) fn softplus(x: f32, beta: f32, threshold: f32) -> f32 {
     if scaled > threshold { x } else { found / beta }
 }
 
-/// An integer `n` as `n * 2^23`, and `m - 1` where `1 + x = 2 ** n * m` with `m` from √½ to √2; `own` says whether it
-/// is `x` itself instead.
+/// For `1 + x = 2 ** n * m` with `m` from √½ to √2, `n * 2^23` and `m - 1`; for `x` instead of
+/// `1 + x` if `own` is true.
 #[inline(always)]
 fn mantissa(x: f32, own: bool) -> (f32, f32) {
     const HALF: u32 = 0x3f35_04f3;
@@ -308,7 +313,7 @@ fn mantissa(x: f32, own: bool) -> (f32, f32) {
     (n.cast_signed() as f32, x.mul_add(scale, less))
 }
 
-/// `ln(1 + y) - y` for `1 + y` from √½ to √2; 2^-27 is left.
+/// `ln(1 + y) - y` for `1 + y` from √½ to √2; the error is 2^-27.
 #[inline(always)]
 fn ln_rest(y: f32) -> f32 {
     let series = [
@@ -325,7 +330,7 @@ fn ln_rest(y: f32) -> f32 {
     y * y * polynomial(y, series)
 }
 
-/// What a logarithm of `n * 2^23` is multiplied with.
+/// Converts `n * 2^23` to `n`.
 const PER_STEP: f32 = 1.0 / 8_388_608.0;
 
 #[inline(always)]
@@ -334,7 +339,7 @@ fn ln_of((n, y): (f32, f32)) -> f32 {
     n.mul_add(LN_2 * PER_STEP, y + rest)
 }
 
-/// Whether a number is positive, not subnormal and not too large, as logarithms want it.
+/// Whether a number is positive, not subnormal and below 1e37: logarithms are valid for it.
 #[inline(always)]
 pub(in crate::kernels) fn is_usual(x: f32) -> bool {
     (f32::MIN_POSITIVE..1e37).contains(&x)
@@ -349,7 +354,7 @@ pub(in crate::kernels) fn ln(x: f32) -> f32 {
 /// The logarithm to base 2 of [usual](is_usual) numbers.
 #[inline(always)]
 pub(in crate::kernels) fn log2(x: f32) -> f32 {
-    // log2(e) is 1 and a little.
+    // log2(e) is 1 plus a small number.
     const MORE: f32 = LOG2_E - 1.0;
     let (n, y) = mantissa(x, true);
     let rest = ln_rest(y);
@@ -373,7 +378,7 @@ pub(in crate::kernels) fn ln_1p(x: f32) -> f32 {
     ln_of(mantissa(x, false)).copysign(x)
 }
 
-/// `x` without multiples of π/2, and how many they were, in the lowest bits.
+/// `x` without multiples of π/2, and the number of these, in the lowest bits.
 #[inline(always)]
 fn quarter(x: f32) -> (f32, u32) {
     const ROUND: f32 = 12_582_912.0;
@@ -384,7 +389,7 @@ fn quarter(x: f32) -> (f32, u32) {
     (n.mul_add(-QUARTER[2], r), rounded.to_bits())
 }
 
-/// Sine and cosine of up to π/4; 2^-27.9 and 2^-32 are left.
+/// Sine and cosine of a magnitude of up to π/4; the errors are 2^-27.9 and 2^-32.
 #[inline(always)]
 fn within_quarter(r: f32) -> (f32, f32) {
     let z = r * r;
@@ -400,7 +405,7 @@ fn with_sign_of(n: u32, x: f32) -> f32 {
     f32::from_bits(x.to_bits() ^ (n & 2) << 30)
 }
 
-/// Sine of up to [`ANGLE`].
+/// Sine of a magnitude of up to [`ANGLE`].
 #[inline(always)]
 pub(in crate::kernels) fn sin(x: f32) -> f32 {
     let (r, n) = quarter(x);
@@ -408,7 +413,7 @@ pub(in crate::kernels) fn sin(x: f32) -> f32 {
     with_sign_of(n, if n & 1 == 0 { sin } else { cos })
 }
 
-/// Cosine of up to [`ANGLE`].
+/// Cosine of a magnitude of up to [`ANGLE`].
 #[inline(always)]
 pub(in crate::kernels) fn cos(x: f32) -> f32 {
     let (r, n) = quarter(x);
@@ -416,12 +421,12 @@ pub(in crate::kernels) fn cos(x: f32) -> f32 {
     with_sign_of(n.wrapping_add(1), if n & 1 == 0 { cos } else { sin })
 }
 
-/// Tangent of up to [`ANGLE`].
+/// Tangent of a magnitude of up to [`ANGLE`].
 #[inline(always)]
 pub(in crate::kernels) fn tan(x: f32) -> f32 {
     let (r, n) = quarter(x);
     let z = r * r;
-    // 2^-28.6 is left.
+    // The error is 2^-28.6.
     let series = [
         0.333_333_43,
         0.133_328_23,
@@ -435,7 +440,7 @@ pub(in crate::kernels) fn tan(x: f32) -> f32 {
     if n & 1 == 0 { tan } else { -1.0 / tan }
 }
 
-/// `asin(x)` of up to ½, of `x` and `x * x`; 2^-26.8 is left.
+/// `asin(x)` of a magnitude of up to ½, from `x` and `x * x`; the error is 2^-26.8.
 #[inline(always)]
 fn asin_near(x: f32, square: f32) -> f32 {
     let series = [
@@ -490,7 +495,7 @@ pub(in crate::kernels) fn atan(x: f32) -> f32 {
     let is_near = size <= 1.0;
     let t = if is_near { size } else { 1.0 / size };
     let z = t * t;
-    // 2^-25 is left.
+    // The error is 2^-25.
     let series = [
         -0.333_332_15,
         0.199_950_04,
@@ -506,14 +511,14 @@ pub(in crate::kernels) fn atan(x: f32) -> f32 {
     (if is_near { found } else { far }).copysign(x)
 }
 
-/// `atanh(x)`, less than 1, or NaN.
+/// `atanh(x)` of a magnitude below 1, or NaN.
 #[inline(always)]
 pub(in crate::kernels) fn atanh(x: f32) -> f32 {
     let size = x.abs();
     (0.5 * ln_1p(2.0 * size / (1.0 - size))).copysign(x)
 }
 
-/// `x - tanh(x)`, of which PyTorch rounds both.
+/// `x - tanh(x)`, with both terms rounded as in PyTorch.
 #[inline(always)]
 pub(in crate::kernels) fn tanhshrink(x: f32) -> f32 {
     x - tanh(x)

@@ -1,11 +1,11 @@
-//! Functions against those of double precision, on numbers of all magnitudes.
+//! Functions against those in double precision, on numbers of all magnitudes.
 
 use super::double::{atan2, fmod, hypot, is_small_quotient, power, power_of_usual};
 use super::single::is_usual;
 use crate::kernels::elementwise::unary_chunk;
 use crate::program::Unary;
 
-/// Numbers of all magnitudes and both signs, and those that are special.
+/// Numbers of all magnitudes and both signs, and special ones.
 fn numbers() -> impl Iterator<Item = f32> + Clone {
     let some = (0..=u32::MAX >> 12)
         .map(|at| f32::from_bits(at << 12 | (at.wrapping_mul(2_654_435) & 0xfff)));
@@ -14,7 +14,7 @@ fn numbers() -> impl Iterator<Item = f32> + Clone {
     some.chain(near).chain(special)
 }
 
-/// That `found` is `expected` or up to `ulps` numbers away, with its sign.
+/// Asserts that `found` is at most `ulps` numbers away from `expected`, and has its sign.
 fn expect(ulps: i64, found: f32, expected: f64, of: impl std::fmt::Debug) {
     let nearest = expected as f32;
     let ordered = |x: f32| {
@@ -34,7 +34,7 @@ fn expect(ulps: i64, found: f32, expected: f64, of: impl std::fmt::Debug) {
 fn erf(x: f64) -> f64 {
     let size = x.abs();
     let erf = if size < 2.5 {
-        // A series: terms beyond the hundredth are nothing.
+        // A series: terms beyond the hundredth are negligible.
         let (mut term, mut sum) = (size, size);
         for n in 1..100 {
             let n = f64::from(n);
@@ -55,7 +55,7 @@ fn erf(x: f64) -> f64 {
     }
 }
 
-/// 0 where the power is infinite in single precision.
+/// Sigmoid, 0 where the power is infinite in single precision.
 fn sigmoid(x: f64) -> f64 {
     match (-x).exp() as f32 {
         f32::INFINITY => 0.0,
@@ -63,7 +63,7 @@ fn sigmoid(x: f64) -> f64 {
     }
 }
 
-/// Positive zero instead of a negative one.
+/// Replaces negative zero by zero.
 fn positive(x: f64) -> f64 {
     if x as f32 == 0.0 { 0.0 } else { x }
 }
@@ -90,7 +90,7 @@ fn functions_are_right_but_for_the_last_bits() {
         (Unary::Tanh, 4, f64::tanh),
         (Unary::Asinh, 1, |x| {
             let size = x.abs();
-            // Squares of infinity are not asked for.
+            // The square of infinity is not computed.
             let more = size * size / (1.0 + (1.0 + size * size).sqrt());
             let more = if x.is_infinite() { size } else { more };
             (size + more).ln_1p().copysign(x)
@@ -179,7 +179,7 @@ fn functions_are_right_but_for_so_much() {
     }
 }
 
-/// A function gives the same of a number, wherever it is and whatever is beside it.
+/// The result of a function for a number does not depend on its position or its neighbours.
 #[test]
 fn functions_are_of_single_numbers() {
     let functions = [

@@ -1,4 +1,4 @@
-//! Functions of vectors, for kernels that are written with them.
+//! Functions of vectors, for kernels that use vectors explicitly.
 
 use rten_simd::ops::{BitOps, IntOps, NumOps};
 use rten_simd::{Isa, Simd};

@@ -1,29 +1,29 @@
-//! Tensors that are repeated along dimensions of a larger one.
+//! Reading of tensors that are broadcast to a larger one.
 
 use smallvec::SmallVec;
 
 use super::Access;
 
-/// A dimension of a result, and how far apart its elements lie in the tensor that is repeated.
+/// A dimension of a result, and the stride along it in the tensor that is broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Dim {
     size: usize,
     step: usize,
 }
 
-/// Where the elements of a broadcast tensor lie.
+/// Layout of a broadcast tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broadcast {
-    /// The dimensions of the result but the last, those that are passed in one go as one.
+    /// The dimensions of the result but the last, merged where possible.
     outer: SmallVec<[Dim; 4]>,
-    /// How many elements of the result follow each other, or are one and the same.
+    /// Number of elements of the last dimension, which are contiguous or one and the same.
     run: usize,
-    /// Whether they follow each other.
+    /// Whether they are contiguous.
     moves: bool,
 }
 
 impl Access {
-    /// How a tensor of shape `shape` is read for results of shape `result`.
+    /// The access to a tensor of shape `shape` for results of shape `result`.
     #[must_use]
     pub fn of(shape: &[usize], result: &[usize]) -> Self {
         let len: usize = shape.iter().product();
@@ -61,7 +61,7 @@ impl Access {
 }
 
 impl Broadcast {
-    /// Writes the elements of `from` that belong to the elements of the result from `start` on.
+    /// Writes the elements of `from` for the elements of the result from `start` on.
     pub(super) fn read<T: Copy>(
         &self,
         from: &[T],

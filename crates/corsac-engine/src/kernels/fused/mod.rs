@@ -1,8 +1,8 @@
-//! Elementwise operators that are done together, a tile at a time.
+//! Fused elementwise operators, computed a tile at a time.
 //!
-//! A tile is a few kilobytes of the result, so that what lies between one operator and the next never
-//! leaves the first-level cache. Numbers and truth values (0 and 1) are both floating-point numbers
-//! there. Where something is computed of whole rows, tiles are rows.
+//! A tile is a few kilobytes of the result, so that intermediate values never leave the first-level
+//! cache. Floating-point numbers and booleans (0 and 1) are both floating-point numbers there. If
+//! there are reductions of rows, tiles are whole rows.
 
 mod broadcast;
 mod run;
@@ -18,118 +18,118 @@ pub use broadcast::Broadcast;
 use crate::general::{Arithmetic, Comparison, Ternary};
 use crate::program::{Binary, Reduction, Unary};
 
-/// How many elements of registers, inputs and result are worked on at a time, more or less: 24 KB, which stay in the
-/// first-level cache.
+/// Approximate number of elements of registers, inputs and result that are in use at a time: 24 KB,
+/// which stay in the first-level cache.
 const TOGETHER: usize = 6 * 1024;
-/// Tiles are whole lines of the cache.
+/// Tiles are multiples of a cache line.
 const LINES: usize = 16;
-/// How many elements a tile has, at least and at most, unless it is one row.
+/// Least and largest number of elements of a tile, unless it is one row.
 const TILE: [usize; 2] = [256, 4096];
 
 /// Elementwise operators over tensors of `len` elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused {
-    /// How many elements tensors have.
+    /// Number of elements of tensors.
     pub len: usize,
-    /// How many of them are a row, if there are numbers for rows.
+    /// Number of elements of a row, if there are numbers for rows.
     pub row: Option<usize>,
-    /// How inputs are read, in order.
+    /// Access to the inputs, in order.
     pub inputs: Vec<Access>,
-    /// What is computed; the last instruction gives the result.
+    /// The instructions; the last one computes the result.
     pub instructions: Vec<Instruction>,
-    /// How many registers instructions use.
+    /// Number of registers that the instructions use.
     pub registers: usize,
 }
 
-/// What there is one number for.
+/// Number of values that an instruction computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Width {
-    /// Each element.
+    /// One for each element.
     Tile,
-    /// Each row.
+    /// One for each row.
     Row,
 }
 
-/// How an input is read.
+/// Access to an input.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Access {
-    /// An element for each.
+    /// An element for each element of the result.
     Whole,
     /// An element for each row.
     Rows,
-    /// One for all.
+    /// One element for all.
     Number,
-    /// Elements that are repeated in another way; they are [loaded](Function::Load).
+    /// Elements that are broadcast in another way; they are [loaded](Function::Load).
     Broadcast(Broadcast),
 }
 
-/// What an instruction reads.
+/// Operand of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arg {
     /// An input, of floating-point numbers.
     Input(usize),
-    /// What an instruction before has computed.
+    /// The result of an earlier instruction.
     Register(usize, Width),
     /// A number.
     Number(f32),
 }
 
-/// Where an instruction writes.
+/// Target of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// To a register, which may be the first one that it reads if it is done in place.
+    /// A register, which may be the first one that it reads if it works in place.
     Register(usize),
-    /// To the result.
+    /// The result.
     Result,
 }
 
-/// What an instruction computes.
+/// Function of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Function {
     /// The elements of an input, as floating-point numbers.
     Load(usize),
-    /// What it reads.
+    /// Its operand, unchanged.
     Same,
     /// A function of each number.
     Unary(Unary),
     /// A function of two numbers.
     Binary(Binary),
-    /// A function of two numbers that has no vectors.
+    /// A function of two numbers that is not vectorised.
     Arithmetic(Arithmetic),
-    /// Whether two numbers compare so.
+    /// A comparison of two numbers.
     Compare(Comparison),
     /// The second where the first is true, elsewhere the third.
     Where,
     /// A function of three numbers.
     Ternary(Ternary),
-    /// A number for each row.
+    /// A reduction of each row.
     Reduce(Reduction),
     /// The sum or mean of the squares of each row.
     ReduceSquares(Reduction),
 }
 
-/// One operator.
+/// An instruction: one operator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instruction {
-    /// What it computes.
+    /// Its function.
     pub function: Function,
-    /// Of what.
+    /// Its operands.
     pub args: SmallVec<[Arg; 3]>,
-    /// Of what it computes one.
+    /// Number of values that it computes.
     pub width: Width,
-    /// Where it goes.
+    /// Its target.
     pub target: Target,
 }
 
 impl Function {
-    /// Whether it may write to the first register that it reads.
+    /// Whether the target may be the first register that it reads.
     pub(crate) fn works_in_place(self) -> bool {
         matches!(self, Self::Unary(_) | Self::Binary(_))
     }
 }
 
 impl Fused {
-    /// What there is one number of the result for.
+    /// Width of the result.
     pub(crate) fn result(&self) -> Width {
         self.instructions
             .last()
@@ -141,11 +141,11 @@ impl Fused {
         self.result() == Width::Tile && self.inputs.first() == Some(&Access::Whole)
     }
 
-    /// How many elements a tile has.
+    /// Number of elements of a tile.
     fn tile(&self) -> usize {
         let whole = self.inputs.iter().filter(|own| **own == Access::Whole);
-        // One more for the result.
-        // What is computed of whole rows waits for all of them anyway: more of them wait less for what tiles take to begin.
+        // One more for the result. Reductions need whole rows anyway: with more of them, the fixed
+        // cost of a tile is shared by more rows.
         let together = if self.row.is_some() {
             2 * TOGETHER
         } else {

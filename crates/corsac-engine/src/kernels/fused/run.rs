@@ -1,4 +1,4 @@
-//! The instructions of a fused step, done.
+//! Execution of the instructions of a fused step.
 
 use std::cell::Cell;
 
@@ -17,29 +17,29 @@ thread_local! {
     static REGISTERS: Cell<Vec<Lines>> = const { Cell::new(Vec::new()) };
 }
 
-/// What an instruction reads, of a tile.
+/// An operand of an instruction, for a tile.
 #[derive(Clone, Copy)]
 enum Operand<'a> {
-    /// What is in its target already.
+    /// The current contents of the target.
     Target,
-    /// One for each.
+    /// One number for each element.
     Each(&'a [f32]),
-    /// One for each row.
+    /// One number for each row.
     Rows(&'a [f32]),
-    /// One for all.
+    /// One number for all.
     Number(f32),
 }
 
-/// A part of the result.
+/// A tile of the result.
 #[derive(Clone, Copy)]
 struct Place {
     /// The first element.
     start: usize,
-    /// How many there are.
+    /// Number of elements.
     len: usize,
     /// The first row.
     first: usize,
-    /// How many there are.
+    /// Number of rows.
     rows: usize,
 }
 
@@ -53,8 +53,8 @@ impl Place {
 }
 
 impl Fused {
-    /// Computes `out`, which is what the first input is if the step works `in_place`: that input is
-    /// not looked at then.
+    /// Computes `out`. If the step works `in_place`, it holds the first input, and that of `inputs`
+    /// is ignored.
     pub fn run(&self, inputs: &[Data<'_>], in_place: bool, out: DataMut<'_>) {
         match out {
             DataMut::F32(out) => self.tiles(out, |place, registers, out| {
@@ -77,7 +77,7 @@ impl Fused {
         }
     }
 
-    /// Calls `compute` with each part of the result, and with registers.
+    /// Calls `compute` with each tile of the result, and with registers.
     fn tiles<T: Send>(
         &self,
         out: &mut [T],
@@ -89,7 +89,7 @@ impl Fused {
             Width::Tile => tile,
             Width::Row => tile / row,
         };
-        // Registers, one for the first input or the result, and three for what is repeated.
+        // Registers, one for the first input or the result, and three for expanded operands.
         let count = self.registers + 4;
         let least = (2 * GRAIN).div_ceil(tile * self.instructions.len().max(1));
         out.par_chunks_mut(chunk.max(1))
@@ -128,7 +128,7 @@ impl Fused {
     ) {
         for instruction in &self.instructions {
             let count = place.count(instruction.width);
-            // Taken out, so that others can be read meanwhile.
+            // Taken out, so that the others can be read.
             let (target, mut own) = match instruction.target {
                 Target::Result => (None, None),
                 Target::Register(number) => {
@@ -191,7 +191,7 @@ impl Fused {
         }
     }
 
-    /// Elements of an input, as numbers.
+    /// Loads elements of an input as floating-point numbers.
     fn load(&self, data: Data<'_>, input: usize, place: Place, width: Width, to: &mut [f32]) {
         let start = match width {
             Width::Tile => place.start,
@@ -209,7 +209,7 @@ impl Fused {
 }
 
 impl Function {
-    /// How many operands it wants to have an element for each.
+    /// Number of operands that must have one number for each element.
     fn spares(self) -> usize {
         match self {
             Self::Load(_) | Self::Same | Self::Unary(_) | Self::Binary(_) => 0,
@@ -221,7 +221,7 @@ impl Function {
 }
 
 impl Access {
-    /// Writes the elements from `start` on of a tensor that is read so.
+    /// Writes the elements of a tensor from `start` on, with this access.
     pub(crate) fn read<T: Copy>(
         &self,
         data: &[T],
@@ -242,7 +242,7 @@ impl Access {
     }
 }
 
-/// Numbers for rows are read one for each row, unless there are no elements that they are for.
+/// Numbers for rows are expanded to elements where the instruction needs elements.
 fn one_for_each<'a>(data: &'a [f32], width: Width, instruction: &Instruction) -> Operand<'a> {
     let of_rows = matches!(
         instruction.function,
@@ -340,7 +340,7 @@ fn compute(
     }
 }
 
-/// Writes an operand, unless it is there.
+/// Writes an operand to `to`, unless it is there already.
 fn put(operand: Operand<'_>, row: usize, to: &mut [f32]) {
     match operand {
         Operand::Target => {}
@@ -354,7 +354,7 @@ fn put(operand: Operand<'_>, row: usize, to: &mut [f32]) {
     }
 }
 
-/// An operand with an element for each, in `spare` if it has none.
+/// An operand with one number for each element, expanded into `spare` if necessary.
 fn each<'a>(operand: Operand<'a>, row: usize, spare: &'a mut [f32], len: usize) -> &'a [f32] {
     match operand {
         Operand::Each(data) => data,
@@ -366,7 +366,7 @@ fn each<'a>(operand: Operand<'a>, row: usize, spare: &'a mut [f32], len: usize) 
     }
 }
 
-/// `function` of what there is in `from`, or else in `to`, and of numbers for rows or for all.
+/// `function` of `from`, or else of `to`, and of numbers for rows or one for all.
 fn with_numbers(
     function: crate::program::Binary,
     numbers: Operand<'_>,
@@ -408,7 +408,7 @@ fn compare(comparison: Comparison, a: &[f32], b: &[f32], to: &mut [f32]) {
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn choose(condition: &[f32], a: &[f32], b: &[f32], to: &mut [f32]) {
-    // By their bits: the compiler would choose between their places, and gather them.
+    // By their bits: the compiler would select between addresses, and gather them.
     for (((to, &condition), &a), &b) in to.iter_mut().zip(condition).zip(a).zip(b) {
         let mask = 0_u32.wrapping_sub(u32::from(condition != 0.0));
         *to = f32::from_bits(a.to_bits() & mask | b.to_bits() & !mask);

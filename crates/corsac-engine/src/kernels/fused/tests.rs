@@ -3,7 +3,7 @@ use crate::data::{Data, DataMut};
 use crate::general::Comparison;
 use crate::program::{Binary, Reduction, Unary};
 
-/// All elements of a tensor of shape `shape` where it is repeated to `result`, one by one.
+/// All elements of a tensor of shape `shape` broadcast to `result`, one by one.
 fn repeated(data: &[f32], shape: &[usize], result: &[usize]) -> Vec<f32> {
     let len = result.iter().product();
     let missing = result.len() - shape.len();

@@ -26,7 +26,7 @@ impl<'t> Parser<'t> {
         parsed
     }
 
-    /// A pattern and the indices behind it. In an index a colon does not name a value.
+    /// Reads a pattern and the indices behind it. In an index a colon does not name a value.
     pub(super) fn pattern_with_indices(&mut self, in_index: bool) -> Parsed<Pattern> {
         let mut pattern = self.pattern_here(in_index)?;
         while self.peek() == Some('[') {
@@ -53,7 +53,7 @@ impl<'t> Parser<'t> {
         Ok(pattern)
     }
 
-    /// What stands between brackets behind a value, whose end is read too.
+    /// Reads the indices behind a value, with the closing bracket.
     pub(super) fn indices<T>(
         &mut self,
         item: &mut dyn FnMut(&mut Self) -> Parsed<T>,
@@ -134,7 +134,7 @@ impl<'t> Parser<'t> {
             });
         }
         if self.eat_word("_") {
-            // A variable that nothing else can name.
+            // An anonymous variable.
             self.variables.push(format!("_{}", self.variables.len()));
             return match u16::try_from(self.variables.len() - 1) {
                 Ok(index) => Ok(Pattern::Variable(Var(index))),
@@ -219,7 +219,7 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// The call of a module that a variable stands for.
+    /// Reads the call of a module that a variable stands for.
     fn call_of_module(&mut self, var: Var, in_index: bool) -> Parsed<Pattern> {
         self.skip();
         let at = self.at;
@@ -239,7 +239,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// `name=`, if an argument begins like that.
+    /// Reads `name=`, if an argument begins with it.
     pub(super) fn keyword(&mut self) -> Option<&'t str> {
         let start = self.at;
         if let Some(name) = self.dotted()

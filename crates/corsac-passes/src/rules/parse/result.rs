@@ -29,7 +29,7 @@ impl<'t> Parser<'t> {
         Ok(value)
     }
 
-    /// A new node; what is written twice is computed once.
+    /// A new node; equal calls share one.
     pub(super) fn call(&mut self, call: Call) -> Value {
         let known = self.calls.iter().position(|other| *other == call);
         Value::New(known.unwrap_or_else(|| {
@@ -108,7 +108,7 @@ impl<'t> Parser<'t> {
         }))
     }
 
-    /// `?m(…)` or `?m.weight`, where `?m` is a module.
+    /// Reads `?m(…)` or `?m.weight`, where `?m` is a module.
     fn of_module(&mut self, var: Var, at: usize, known: usize) -> Parsed<Value> {
         let of = Some(var);
         if self.rest().starts_with('.') {

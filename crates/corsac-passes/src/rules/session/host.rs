@@ -1,23 +1,23 @@
-//! What the host is asked about matches, and what it sees of them.
+//! Conditions that the host decides, and its view of matches.
 
 use corsac_ir::{Arg, Graph, NodeId};
 
 use super::super::condition::Context;
 use super::super::rule::{Rule, Value};
 
-/// What the host says to a condition of its own.
+/// The decision of the host on a condition of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It holds.
     Yes,
-    /// It does not, and why.
+    /// It does not hold, with the reason.
     No(String),
-    /// Rewriting must end: the host has failed.
+    /// Rewriting must stop, for example because the host has failed.
     Stop,
 }
 
-/// Answers conditions that only the host can decide ([`Condition::Host`]). The graph cannot change
-/// while it is asked.
+/// Decides conditions that only the host can decide ([`Condition::Host`]). The graph cannot change
+/// meanwhile.
 pub trait RuleHost {
     /// Whether the condition that the host gave the number `condition` holds at a match.
     fn holds(&mut self, condition: usize, matched: &MatchView<'_, '_>) -> Answer;
@@ -64,8 +64,8 @@ impl MatchView<'_, '_> {
         &self.context.found.roots
     }
 
-    /// What the variables of the rule stand for, in their order; `None` for one that stands for
-    /// nothing the graph can express.
+    /// The variables of the rule with their values, in order; `None` for a value that the graph
+    /// cannot express.
     pub fn values(&self) -> impl Iterator<Item = (&str, Option<Arg>)> {
         let names = self.context.rule.variables.iter();
         names.zip(0..).map(|(name, index)| {

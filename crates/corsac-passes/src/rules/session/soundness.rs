@@ -1,4 +1,4 @@
-//! Whether a match may be rewritten, and into what.
+//! Planning of sound rewrites for matches.
 
 use corsac_ir::rewrite::Patch;
 use corsac_ir::{Arg, EntityId, Graph, NodeId, NodeSpec, Op, Symbol};
@@ -170,7 +170,7 @@ impl Session<'_> {
         })
     }
 
-    /// That the new nodes read what the old ones did.
+    /// Checks that the new nodes read the same values as the old ones.
     pub(super) fn check_reads(
         &self,
         graph: &Graph,
@@ -212,7 +212,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// That nobody sees whether the result is another tensor or shares storage with one.
+    /// Checks that it is not observable whether the result is another tensor or shares storage with
+    /// one.
     pub(super) fn check_sharing(
         &self,
         graph: &Graph,

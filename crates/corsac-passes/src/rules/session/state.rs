@@ -8,8 +8,8 @@ use super::super::search::Found;
 use super::Session;
 
 impl Session<'_> {
-    /// What a new node calls or reads at a match, and whether its value may share storage with an
-    /// argument, where the match decides.
+    /// The opcode and target of a new node at a match, and whether its value may share storage with
+    /// an argument, where that depends on the match.
     pub(super) fn target(
         &self,
         graph: &Graph,
@@ -53,8 +53,8 @@ impl Session<'_> {
     }
 }
 
-/// Why a replacement cannot be: it calls a module of which it is not known that it only computes a
-/// value. Modules that a pattern covers have been found to.
+/// Why a replacement cannot be used: it calls a module that is not known to only compute a value.
+/// Modules that a pattern covers have been checked before.
 pub(super) fn obstacle(
     catalogue: &mut Catalogue<'_>,
     graph: &Graph,
@@ -75,7 +75,7 @@ pub(super) fn obstacle(
     })
 }
 
-/// Whether a call only computes a value of its arguments, and of parameters and buffers.
+/// Whether a call only computes a value from its arguments, and from parameters and buffers.
 fn only_computes(behaviour: &Behaviour) -> bool {
     let mut roles = behaviour.roles.iter();
     !(roles.any(|role| role.written != When::Never)

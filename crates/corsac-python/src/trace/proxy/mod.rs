@@ -1,4 +1,4 @@
-//! `Proxy`: values that record what is done with them.
+//! `Proxy`: values that record the operations on them.
 
 mod operators;
 
@@ -19,9 +19,9 @@ use crate::trace::operators::Operator;
 use crate::trace::record::{Arguments, Call, record};
 use crate::trace::torch_function::torch_function;
 
-/// What the Python half of the package supplies.
+/// Objects that the Python half of the package supplies.
 struct Support {
-    /// What `__class__` of a proxy and of an attribute answers.
+    /// Values of `__class__` of a proxy and of an attribute.
     torch_proxy: Py<PyType>,
     torch_attribute: Py<PyType>,
     appending_tracer: Py<PyType>,
@@ -40,7 +40,7 @@ impl Support {
     }
 }
 
-/// Says what proxies need of the Python half of the package.
+/// Registers the objects that proxies need of the Python half of the package.
 #[pyfunction]
 pub(in crate::trace) fn register_proxy_support(
     py: Python<'_>,
@@ -62,23 +62,23 @@ pub(in crate::trace) fn register_proxy_support(
     let _ = SUPPORT.set(py, support);
 }
 
-/// What a proxy stands for.
+/// Value of a proxy.
 enum Value {
     /// Nothing yet: `__init__` has not run.
     Unset,
     Node(Py<PyGraph>, NodeId),
-    /// An attribute of another proxy, which becomes a node when somebody needs one: mostly it is
-    /// a method, and called at once.
+    /// An attribute of another proxy, which becomes a node on demand: mostly it is a method, and
+    /// called at once.
     Attribute(Py<PyAny>, Py<PyString>),
 }
 
 /// A value that flows through a program while it is recorded.
 ///
-/// Operators, methods and functions of PyTorch applied to it become nodes of a graph, and give
+/// Operators, methods and functions of PyTorch applied to it become nodes of a graph, and return
 /// proxies for those. ``Proxy(node)`` makes one that appends to the graph of ``node``, so that a
 /// transform can be written as an expression.
 ///
-/// A proxy cannot be iterated over, and control flow cannot depend on it: its value is not known.
+/// A proxy cannot be iterated over, and control flow cannot depend on it: its value is unknown.
 /// Either fix the value (``concrete_args``), or put the code in question into a function and keep
 /// that as one call with ``wrap``.
 #[pyclass(name = "Proxy", module = "corsac.fx.proxy", subclass, weakref)]
@@ -90,7 +90,8 @@ pub(crate) struct PyProxy {
 }
 
 impl PyProxy {
-    /// The error for somebody who wants the value as a number or an array: `kind` says as which.
+    /// The error for a conversion of the value to a number or an array; `kind` names the
+    /// conversion.
     fn no_conversion(slf: &Bound<'_, Self>, kind: &str) -> PyErr {
         let py = slf.py();
         let explained = Support::get(py)
@@ -114,7 +115,7 @@ impl PyProxy {
         }
     }
 
-    /// Its node, made now if need be.
+    /// Its node, made on demand.
     pub(in crate::trace) fn node_id<'py>(
         slf: &Bound<'py, Self>,
     ) -> PyResult<(Bound<'py, PyGraph>, NodeId)> {
@@ -148,7 +149,7 @@ impl PyProxy {
         Ok((graph, id))
     }
 
-    /// A proxy that stands for nothing until `__init__` has run.
+    /// A proxy without a value until `__init__` has run.
     pub(in crate::trace) fn unset() -> Self {
         Self {
             tracer: None,
@@ -157,7 +158,7 @@ impl PyProxy {
         }
     }
 
-    /// Makes it stand for the attribute `name` of `root`.
+    /// Makes it a proxy for the attribute `name` of `root`.
     pub(in crate::trace) fn become_attribute(
         slf: &Bound<'_, Self>,
         tracer: Bound<'_, PyAny>,
@@ -171,12 +172,12 @@ impl PyProxy {
             std::mem::replace(&mut me.value, value),
         );
         drop(me);
-        // Which may run any code.
+        // This may run any code.
         drop(replaced);
         Ok(())
     }
 
-    /// Its tracer. A subclass may have made an attribute of its own of that.
+    /// Its tracer. A subclass may define that as an attribute of its own.
     pub(in crate::trace) fn tracer_of<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         if let Some(tracer) = &slf.try_borrow()?.tracer {
             return Ok(tracer.bind(slf.py()).clone());
@@ -260,7 +261,7 @@ impl PyProxy {
         slf.setattr(intern!(py, "node"), node)
     }
 
-    /// What records operations on this proxy.
+    /// The tracer that records operations on this proxy.
     #[getter]
     fn tracer(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         match &slf.try_borrow()?.tracer {
@@ -301,8 +302,8 @@ impl PyProxy {
         Ok(())
     }
 
-    /// A class that is also the namesake in torch.fx, so that libraries which ask for an instance
-    /// of that find one; the true class for a subclass.
+    /// A class that also passes for the namesake in torch.fx, so that libraries which check for an
+    /// instance of that find one; the true class for a subclass.
     #[getter(__class__)]
     fn class<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyType>> {
         let py = slf.py();
@@ -315,7 +316,7 @@ impl PyProxy {
         Ok(slf.get_type())
     }
 
-    /// The attributes that people have set.
+    /// Attributes set by users.
     #[getter(__dict__)]
     fn dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let py = slf.py();
@@ -339,14 +340,14 @@ impl PyProxy {
                 return Ok(value);
             }
             if matches!(me.value, Value::Unset) {
-                // Else a proxy that is not initialised would look for its tracer for ever.
+                // Otherwise a proxy that is not initialised would look for its tracer for ever.
                 return Err(PyAttributeError::new_err(format!(
                     "Proxy.__init__ has not been called: no attribute '{}'",
                     name.to_string_lossy()
                 )));
             }
         }
-        // NumPy asks for it wherever it is given a proxy, and takes any answer for a C structure.
+        // NumPy asks every proxy for it, and takes any result for a C structure.
         if name == "__array_struct__" {
             return Err(Self::no_conversion(slf, "numpy"));
         }
@@ -455,7 +456,7 @@ impl PyProxy {
         )
     }
 
-    /// Recorded as a call of the method; a tracer that knows the keys may answer them.
+    /// Recorded as a call of the method; a tracer that knows the keys may return them.
     fn keys<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         Self::tracer_of(slf)?.call_method1(intern!(slf.py(), "keys"), (slf,))
     }
@@ -486,7 +487,7 @@ impl PyProxy {
             .is_truthy()
     }
 
-    /// As `len`, which Python asks for here.
+    /// As `len`, which Python calls here.
     fn __reversed__(slf: &Bound<'_, Self>) -> PyResult<usize> {
         Self::__len__(slf)
     }

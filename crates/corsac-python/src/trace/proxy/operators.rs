@@ -1,4 +1,5 @@
-//! Python's comparison and arithmetic operators on proxies, each recorded as a call of its function.
+//! Python's comparison and arithmetic operators on proxies, each recorded as a call of its
+//! function.
 
 use pyo3::prelude::*;
 

@@ -23,38 +23,38 @@ use crate::trace::record::{self, Arguments, Call};
 use crate::trace::scopes::Scopes;
 use crate::trace::source::{CodeCache, current_source};
 
-/// Records what happens to proxies. The Python class `corsac.fx.proxy.TracerBase` derives from
-/// this one.
+/// Records operations on proxies. The Python class `corsac.fx.proxy.TracerBase` derives from this
+/// one.
 #[pyclass(name = "TracerCore", module = "corsac._core", subclass, weakref)]
 #[derive(Default)]
 pub(crate) struct PyTracer {
     graph: Option<Py<PyAny>>,
-    /// Whether nodes may be created in the graph without asking its class.
+    /// Whether nodes may be created in the graph without its class.
     graph_is_plain: bool,
     overrides: Option<Overrides>,
     modules: Option<Names>,
     parameters: Option<Names>,
     buffers: Option<Names>,
-    /// What somebody has assigned to `submodule_paths`.
+    /// Value assigned to `submodule_paths`.
     submodule_paths: Option<Py<PyAny>>,
     /// Proxies of parameters, by qualified name.
     parameter_proxies: Option<Py<PyDict>>,
     pub(in crate::trace) scopes: Scopes,
-    /// The node whose place the nodes made now take.
+    /// The node that new nodes replace.
     pub(in crate::trace) predecessor: Predecessor,
     codes: CodeCache,
-    /// The code of the function that is traced: where its inputs and its output come from.
+    /// The code of the traced function: the origin of its inputs and its output.
     root_code: Option<Py<PyCode>>,
-    /// By address of the class: whether its instances are leaf modules.
+    /// Whether instances of a class are leaf modules, by address of the class.
     leaf_classes: FxHashMap<usize, (Py<PyType>, bool)>,
-    /// Addresses of the functions that this tracer wraps wherever it meets them.
+    /// Addresses of the functions that this tracer wraps wherever it finds them.
     autowrapped: FxHashSet<usize>,
-    /// Addresses of the name spaces in which they were looked for.
+    /// Addresses of the name spaces that were searched for them.
     searched: FxHashSet<usize>,
 }
 
 impl PyTracer {
-    /// What is overridden.
+    /// Overrides of the tracer's class.
     pub(in crate::trace) fn overrides(slf: &Bound<'_, Self>) -> PyResult<Overrides> {
         if let Some(known) = slf.try_borrow()?.overrides {
             return Ok(known);
@@ -78,7 +78,7 @@ impl PyTracer {
             .cloned())
     }
 
-    /// Where a node made now comes from.
+    /// Origin of a node that is made now.
     pub(in crate::trace) fn origin(
         slf: &Bound<'_, Self>,
         graph: &Bound<'_, PyGraph>,
@@ -158,12 +158,12 @@ impl PyTracer {
         Ok(())
     }
 
-    /// Whether this tracer wraps a function wherever it meets it.
+    /// Whether this tracer wraps a function wherever it finds it.
     pub(in crate::trace) fn autowraps(&self, function: &Py<PyAny>) -> bool {
         self.autowrapped.contains(&(function.as_ptr() as usize))
     }
 
-    /// Forgets what belongs to one trace; the answer is to be dropped when nothing is borrowed.
+    /// Forgets the state of one trace; the result is to be dropped when nothing is borrowed.
     fn reset(&mut self) -> impl Sized + use<> {
         self.searched.clear();
         self.autowrapped.clear();
@@ -181,7 +181,7 @@ impl PyTracer {
     }
 }
 
-/// The end of a trace, however it comes about.
+/// Ends a trace when it is dropped, for whatever reason.
 struct Trace<'a, 'py> {
     tracer: &'a Bound<'py, PyTracer>,
     _interception: Interception<'py>,
@@ -249,7 +249,8 @@ impl PyTracer {
         Ok(())
     }
 
-    /// Prepares for a trace of `root`, by a function with this code. Answers the tensors that modules have as plain attributes.
+    /// Prepares for a trace of `root`, by a function with this code. Returns the tensors that
+    /// modules have as plain attributes.
     fn _index_root<'py>(
         slf: &Bound<'py, Self>,
         root: &Bound<'py, PyAny>,
@@ -276,7 +277,7 @@ impl PyTracer {
         Survey::constants_of(root)
     }
 
-    /// Calls `fn` and records what it does and what it returns.
+    /// Calls `fn` and records its operations and its result.
     fn _record(
         slf: &Bound<'_, Self>,
         r#fn: &Bound<'_, PyAny>,
@@ -306,7 +307,7 @@ impl PyTracer {
         record::output(slf, overrides, &result, type_expr)
     }
 
-    /// What `create_proxy` does, unless overridden.
+    /// The default `create_proxy`.
     #[allow(clippy::too_many_arguments)] // the signature is torch.fx's
     fn _create_proxy<'py>(
         slf: &Bound<'py, Self>,
@@ -334,7 +335,7 @@ impl PyTracer {
         record::create_proxy(slf, overrides, &call)
     }
 
-    /// Notes where a node comes from.
+    /// Records the origin of a node.
     fn _note_origin(slf: &Bound<'_, Self>, node: &Bound<'_, PyAny>) -> PyResult<()> {
         let Ok(node) = node.cast::<PyNode>() else {
             return Ok(());
@@ -382,7 +383,7 @@ impl PyTracer {
     }
 }
 
-/// The tracer at work in this thread, if it is to see what happens.
+/// The tracer at work in this thread, if there is one.
 pub(in crate::trace) fn at_work(py: Python<'_>) -> Option<Bound<'_, PyTracer>> {
     active::current(py)
 }

@@ -1,4 +1,4 @@
-//! What a tracer does with the modules, parameters and buffers of its root.
+//! Modules, parameters and buffers of a tracer's root.
 
 use corsac_ir::Op;
 use pyo3::intern;
@@ -27,8 +27,8 @@ impl PyTracer {
 
     /// The qualified name in the root of a module, parameter or buffer.
     ///
-    /// The table is filled at the first question, and once more for each question that it has no
-    /// answer to: the root may have changed.
+    /// The table is filled at the first lookup, and once more for each lookup that fails: the root
+    /// may have changed.
     pub(in crate::trace) fn name_in_root<'py>(
         slf: &Bound<'py, Self>,
         kind: Kind,
@@ -57,7 +57,7 @@ impl PyTracer {
         Ok(name)
     }
 
-    /// The qualified name of a module as `path_of_module` finds it: among the submodules as they
+    /// The qualified name of a module as `path_of_module` returns it: among the submodules as they
     /// were when the trace began, where that is known.
     pub(in crate::trace) fn module_name<'py>(
         slf: &Bound<'py, Self>,
@@ -107,8 +107,8 @@ impl PyTracer {
         Ok(leaf)
     }
 
-    /// What a call of a module does, unless `call_module` is overridden. `forward` calls it; where
-    /// it is not given, the module is called as it would be if nobody traced.
+    /// Handles a call of a module, unless `call_module` is overridden. `forward` calls it; where it
+    /// is not given, the module is called as without tracing.
     pub(in crate::trace) fn call_module<'py>(
         slf: &Bound<'py, Self>,
         module: &Bound<'py, PyAny>,
@@ -182,7 +182,7 @@ impl PyTracer {
         }
     }
 
-    /// What reading an attribute of a module gives, unless `getattr` is overridden.
+    /// Value of an attribute of a module, unless `getattr` is overridden.
     pub(in crate::trace) fn read_attribute<'py>(
         slf: &Bound<'py, Self>,
         overrides: Overrides,
@@ -281,7 +281,7 @@ impl PyTracer {
         Ok(())
     }
 
-    /// What `call_module` does, unless overridden.
+    /// The default `call_module`.
     fn _call_module<'py>(
         slf: &Bound<'py, Self>,
         module: &Bound<'py, PyAny>,

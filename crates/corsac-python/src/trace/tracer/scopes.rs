@@ -10,8 +10,8 @@ use crate::node::PyNode;
 use crate::trace::scopes::Mirror;
 
 impl PyTracer {
-    /// Notes a new node in what Python code has asked for: the scope of each node, and the module
-    /// stack if it may differ from the graph's.
+    /// Adds a new node to the Python objects that were requested: the scope of each node, and the
+    /// module stack if it may differ from the graph's.
     pub(in crate::trace) fn note_scope(
         slf: &Bound<'_, Self>,
         node: &Bound<'_, PyNode>,
@@ -40,12 +40,12 @@ impl PyTracer {
         Ok(())
     }
 
-    /// Whether somebody has asked for the scopes as Python objects.
+    /// Whether the scopes were requested as Python objects.
     pub(in crate::trace) fn is_mirrored(&self) -> bool {
         self.scopes.mirror().is_some()
     }
 
-    /// The scopes as Python objects, made when first asked for.
+    /// The scopes as Python objects, made on first access.
     fn mirror(slf: &Bound<'_, Self>) -> PyResult<Mirror> {
         let py = slf.py();
         if let Some(mirror) = slf.try_borrow()?.scopes.mirror() {
@@ -125,7 +125,7 @@ impl PyTracer {
         Self::change_mirror(slf, |mirror| mirror.module_stack = stack)
     }
 
-    /// How often each module was called, by path.
+    /// Number of calls of each module, by path.
     #[getter]
     fn num_calls(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         Ok(Self::mirror(slf)?.num_calls)

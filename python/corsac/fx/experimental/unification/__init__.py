@@ -1,9 +1,8 @@
-"""Unification of terms that have variables in them.
+"""Unification of terms with variables.
 
-Terms are tuples, lists and whatever was registered with :func:`unifiable`; variables are
-:class:`Var`. The variables, and the tables that functions are dispatched by, are PyTorch's, so that
-terms mean the same to both packages. Source: J. A. Robinson, "A machine-oriented logic based on the
-resolution principle", 1965.
+Terms are tuples, lists and objects of classes registered with :func:`unifiable`; variables are :class:`Var`.
+The variables and the dispatch tables are PyTorch's, so that terms have the same meaning in both packages.
+Source: J. A. Robinson, "A machine-oriented logic based on the resolution principle", 1965.
 """
 
 from .core import reify, unify

@@ -1,4 +1,4 @@
-"""Finding what makes two terms equal, and putting it in."""
+"""Finds the substitution that makes two terms equal, and applies it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .variable import isvar
 
 __all__ = ["reify", "unify"]
 
-#: For each class registered with ``unifiable``: what is compared of an object, and how one is made.
+#: For each class registered with ``unifiable``: its parts, and its constructor from parts.
 Parts = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
 TERMS: dict[type, Parts] = {
     slice: (lambda term: (term.start, term.stop, term.step), lambda _, parts: slice(*parts))
@@ -23,12 +23,12 @@ _SEQUENCES = (tuple, list, Iterator)
 
 
 def parts_of(term: Any) -> Parts | None:
-    """How terms of this class, or of the nearest one that is registered, are taken apart."""
+    """Functions that decompose terms of this class, or of the nearest registered one."""
     return next((TERMS[cls] for cls in type(term).__mro__ if cls in TERMS), None)
 
 
 def reify(e: Any, s: dict[Any, Any]) -> Any:
-    """``e`` with its variables replaced by what ``s`` says of them.
+    """``e`` with its variables replaced by their values in ``s``.
 
     Example::
 
@@ -58,10 +58,10 @@ def reify(e: Any, s: dict[Any, Any]) -> Any:
 
 
 def unify(u: Any, v: Any, s: dict[Any, Any] | None = None) -> dict[Any, Any] | bool:
-    """What variables have to be for the two terms to be equal, besides what ``s`` says already;
-    False where sequences differ in length. ``s`` is not changed.
+    """The values of variables that make the two terms equal, in addition to those in ``s``; False if
+    sequences differ in length. ``s`` is not changed.
 
-    Takes time that is linear in the size of the terms, but for chains of variables.
+    Takes linear time in the size of the terms, except for chains of variables.
 
     Example::
 
@@ -70,8 +70,7 @@ def unify(u: Any, v: Any, s: dict[Any, Any] | None = None) -> dict[Any, Any] | b
         {~x: 2}
 
     Raises:
-        NotImplementedError: two terms differ of which it is not known what they consist of, such as
-            two numbers.
+        NotImplementedError: two terms differ and cannot be decomposed, such as two numbers.
     """
     known = {} if s is None else s
     found: dict[Any, Any] | None = None

@@ -1,4 +1,4 @@
-"""Functions chosen by patterns that their arguments unify with: PyTorch's own."""
+"""Functions dispatched by patterns that unify with their arguments: PyTorch's own."""
 
 from torch.fx.experimental.unification.match import (
     Dispatcher,

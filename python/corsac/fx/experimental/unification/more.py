@@ -1,4 +1,4 @@
-"""Terms of one's own."""
+"""Terms of user-defined classes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["reify_object", "unifiable", "unify_object"]
 
 
 def unifiable(cls: type) -> type:
-    """Let objects of ``cls`` be unified by their attributes, here and in torch.fx; returns ``cls``,
-    so that it serves as a decorator.
+    """Let objects of ``cls`` be unified by their attributes, here and in torch.fx. Returns ``cls``, for use
+    as a decorator.
 
     Example::
 
@@ -30,8 +30,7 @@ def unifiable(cls: type) -> type:
 
 
 def reify_object(o: Any, s: dict[Any, Any]) -> Any:
-    """An object like ``o`` with the variables in its attributes replaced; ``o`` itself where there
-    are none to replace."""
+    """A copy of ``o`` with the variables in its attributes replaced; ``o`` itself if there are none."""
     old = _attributes(o)
     new = reify(old, s)
     return o if new == old else _with_attributes(o, new)

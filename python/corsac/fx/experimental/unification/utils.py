@@ -1,4 +1,4 @@
-"""Small functions about containers: PyTorch's own."""
+"""Helper functions for containers: PyTorch's own."""
 
 from torch.fx.experimental.unification.utils import (
     freeze,

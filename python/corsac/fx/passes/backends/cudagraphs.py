@@ -1,4 +1,4 @@
-"""Parts of a program that can run as CUDA graphs."""
+"""Partitions of a program that can run as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["CudaGraphsSupport", "partition_cudagraphs"]
 
 
 class CudaGraphsSupport(OperatorSupport):
-    """Supports calls of which every input and result is on a CUDA device, as metadata says."""
+    """Supports calls whose inputs and results are all on a CUDA device, according to metadata."""
 
     def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: Node) -> bool:
         """Whether ``node`` can be part of a CUDA graph."""
         if node.op not in CALLABLE_NODE_OPS:
             return False
-        # It waits for the device.
+        # It synchronises with the device.
         if node.target is torch.ops.aten.embedding_dense_backward.default:
             return False
         if node.target is operator.getitem:
@@ -42,7 +42,7 @@ def _is_on_cuda(meta: Mapping[str, Any]) -> bool:
 
 
 def partition_cudagraphs(gm: GraphModule, inputs: Sequence[object]) -> GraphModule:
-    """Put what can run as CUDA graphs into submodules.
+    """Move nodes that can run as CUDA graphs into submodules.
 
     Args:
         gm: a module that calls operators; it is run on fake tensors, and changed.

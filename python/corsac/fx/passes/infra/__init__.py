@@ -1,1 +1,1 @@
-"""The frame that passes run in."""
+"""Infrastructure of passes: base classes, manager, partitioner."""

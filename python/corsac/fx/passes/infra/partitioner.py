@@ -1,4 +1,4 @@
-"""Parts as large as a backend can run."""
+"""Partitions as large as a backend can run."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Partition:
     """Nodes that are to run together.
 
     Args:
-        id: a number that tells parts from each other.
+        id: the number of the partition.
         nodes: the nodes.
-        node_orders: a number for each, by which nodes can be sorted.
+        node_orders: a number per node, for sorting.
     """
 
     def __init__(
@@ -59,25 +59,25 @@ class Partition:
         del self.nodes[node]
 
     def size(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self.nodes)
 
 
 class CapabilityBasedPartitioner:
-    """Puts the nodes that a backend supports together into parts that can run at once.
+    """Groups the nodes that a backend supports into partitions that can run as a unit.
 
-    Two nodes are in one part only where no way leads out of it and back. Each part is as large as
-    that allows. The time this takes grows with nodes and uses, not with pairs of parts.
+    No path may leave a partition and return to it. Each partition is as large as that allows. The time grows
+    with the number of nodes and uses, not with pairs of partitions.
 
     Args:
         graph_module: the module. Its nodes have to be in order.
-        operator_support: says which nodes are supported.
-        allows_single_node_partition: also propose parts with one computation.
-        non_compute_ops: qualified names of functions that are no computation, besides
-            ``torch.ops.aten.view`` and ``_operator.getitem``.
-        allowed_single_node_partition_ops: qualified names of functions for which a part of their
-            own is proposed all the same.
-        skip_horizontal_fusion: put only nodes together that use each other.
+        operator_support: decides which nodes are supported.
+        allows_single_node_partition: also propose partitions with a single computation.
+        non_compute_ops: qualified names of functions without computation, besides ``torch.ops.aten.view`` and
+            ``_operator.getitem``.
+        allowed_single_node_partition_ops: qualified names of functions for which a single-node partition is
+            still proposed.
+        skip_horizontal_fusion: only group nodes that use each other.
     """
 
     def __init__(
@@ -104,11 +104,9 @@ class CapabilityBasedPartitioner:
         return self.operator_support.is_node_supported(self._submodules, node)
 
     def propose_partitions(self) -> list[Partition]:
-        """The parts, those at the end of the program first. What is taken out of a tuple is in the
-        part of the tuple.
-        """
+        """The partitions, from the end of the program. Items of a tuple are in the tuple's partition."""
         self._submodules = dict(self.graph_module.named_modules())
-        # Asked from the end, as torch.fx does: supports that count may depend on it.
+        # From the end, as in torch.fx: supports that count nodes may depend on the order.
         nodes = list(reversed(self.graph_module.graph.nodes))
         supported = [bool(self._is_node_supported(node)) for node in nodes]
         order = {node: place for place, node in enumerate(nodes)}
@@ -127,7 +125,7 @@ class CapabilityBasedPartitioner:
         return partitions
 
     def _computations(self, partition: Partition) -> int:
-        """How many computations a part has; those that may be alone count twice."""
+        """Number of computations of a partition; those allowed as single nodes count twice."""
         functions = [_get_qualified_name(n.target) for n in partition.nodes if _is_function(n)]
         ignored = _NO_COMPUTATION.union(self.non_compute_ops)
         alone = set(self.allowed_single_node_partition_ops)
@@ -136,24 +134,24 @@ class CapabilityBasedPartitioner:
         )
 
     def fuse_partitions(self, partitions: list[Partition], prefix: str = "fused_") -> GraphModule:
-        """Move parts into submodules called ``<prefix>0``, …, and return the module.
+        """Move partitions into submodules called ``<prefix>0``, …, and return the module.
 
         Raises:
-            AssertionError: parts cannot run at once.
+            AssertionError: a partition cannot run as a unit.
         """
         return fuse_by_partitions(
             self.graph_module, [partition.nodes for partition in partitions], prefix=prefix
         )
 
     def remove_bookend_non_compute_ops(self, partitions: list[Partition]) -> None:
-        """Take out of each part the functions without computation at its beginning and end.
+        """Remove functions without computation from the beginning and end of each partition.
 
-        Which functions these are is what ``non_compute_ops`` said.
+        These functions are the ones in ``non_compute_ops``.
         """
         names = set(self.non_compute_ops)
         for partition in partitions:
-            # A node is at the beginning if all ways up lead out of the part through such
-            # functions only; members are in order, so one walk each way finds them.
+            # A node is at the beginning if all paths upwards leave the partition through such functions only;
+            # members are in order, so that one walk in each direction finds them.
             idle = {
                 node
                 for node in partition.nodes

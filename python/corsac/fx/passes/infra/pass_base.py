@@ -1,4 +1,4 @@
-"""What a pass is, and what it answers."""
+"""The base class and the result of passes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["PassBase", "PassResult"]
 
 
 class PassResult(namedtuple("PassResult", ["graph_module", "modified"])):
-    """What a pass answers: the module, and whether it has changed it."""
+    """The result of a pass: the module, and whether it was changed."""
 
     __slots__ = ()
 
@@ -25,7 +25,7 @@ class PassBase(abc.ABC):
     """A pass. Derived classes define :meth:`call`; instances are called like functions."""
 
     def __call__(self, graph_module: GraphModule) -> PassResult | None:
-        """Check what the pass requires, run it, and check what it ensures."""
+        """Check the requirements of the pass, run it, and check its result."""
         self.requires(graph_module)
         result = self.call(graph_module)
         self.ensures(graph_module)
@@ -36,7 +36,7 @@ class PassBase(abc.ABC):
         """Run the pass on ``graph_module``, which it may change."""
 
     def requires(self, graph_module: GraphModule) -> None:  # noqa: B027
-        """Raise an exception if the pass cannot be run on ``graph_module``."""
+        """Raise an exception if ``graph_module`` does not meet the requirements of the pass."""
 
     def ensures(self, graph_module: GraphModule) -> None:  # noqa: B027
-        """Raise an exception if ``graph_module`` is not as the pass should have left it."""
+        """Raise an exception if ``graph_module`` does not meet the guarantees of the pass."""

@@ -1,4 +1,4 @@
-"""Running passes that say whether they have changed the module."""
+"""Runs passes that report whether they have changed the module."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = ["PassManager", "pass_result_wrapper", "this_before_that_pass_constrai
 
 
 def pass_result_wrapper(fn: Callable[..., Any]) -> Callable[..., PassResult | None]:
-    """``fn`` as a pass that answers a :class:`PassResult`.
+    """``fn`` as a pass that returns a :class:`PassResult`.
 
     Args:
-        fn: a function of a module that answers a module, or None if it has changed the one given.
-            It is taken to have changed it.
+        fn: a function of a module that returns a module, or None if it has changed the given one. It is
+            assumed to have changed it.
     """
     if fn is None:
         return None  # type: ignore[unreachable]
@@ -51,12 +51,12 @@ def pass_result_wrapper(fn: Callable[..., Any]) -> Callable[..., PassResult | No
 
 
 class PassManager(Schedule):
-    """Runs passes in an order that the constraints allow.
+    """Runs passes in an order that satisfies the constraints.
 
     Args:
-        passes: functions of a module that answer a :class:`PassResult`.
-        constraints: functions of two passes that say whether the first may come before the second.
-        steps: how often to run the passes at most; they stop when none changes anything.
+        passes: functions of a module that return a :class:`PassResult`.
+        constraints: functions of two passes; whether the first may come before the second.
+        steps: maximum number of rounds; they stop when no pass changes anything.
         run_checks_after_each_pass: check the module after each pass.
         suppress_check_failures: kept for compatibility.
     """
@@ -81,21 +81,21 @@ class PassManager(Schedule):
         """Check the order of the passes.
 
         Raises:
-            RuntimeError: a constraint does not hold.
+            RuntimeError: a constraint is violated.
         """
         self._validate()
 
     def solve_constraints(self) -> None:
-        """Put the passes in an order that the constraints allow.
+        """Sort the passes so that they satisfy the constraints.
 
         Raises:
-            RuntimeError: there is none.
+            RuntimeError: there is no such order.
         """
         self.passes = _topological_sort_passes(self.passes, self.constraints)
         self._validated = True
 
     def add_checks(self, check: Callable[[nn.Module], None]) -> None:
-        """Have ``check`` called with the module before the first pass, and after each if asked to.
+        """Register ``check``, called with the module before the first pass, and after each if enabled.
 
         Raises:
             TypeError: it does not take one argument.
@@ -105,14 +105,14 @@ class PassManager(Schedule):
         self.__dict__["check"] = check
 
     def check(self, module: nn.Module) -> None:
-        """Check the module; nothing, unless :meth:`add_checks` was called."""
+        """Check the module; does nothing unless :meth:`add_checks` was called."""
 
     def __call__(self, module: nn.Module) -> PassResult:
         """Run the passes on ``module``.
 
         Raises:
-            Exception: a pass has failed: the message says which, after which others. Its exception
-                is the cause.
+            Exception: a pass failed; the message names it and the passes before it. Its exception is the
+                cause.
         """
         if not self._validated:
             self.solve_constraints()

@@ -8,7 +8,7 @@ _COMMON = ("HolderModule", "compare_graphs", "lift_subgraph_as_module")
 
 
 def __getattr__(name: str) -> Any:
-    # The matchers are imported by `corsac.fx` itself, before there are graph modules to lift.
+    # `corsac.fx` itself imports the matchers, before graph modules exist.
     if name in _COMMON:
         from . import common
 

@@ -1,4 +1,4 @@
-"""Modules for subgraphs, and whether two graphs are the same."""
+"""Modules for subgraphs, and comparison of graphs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["HolderModule", "compare_graphs", "lift_subgraph_as_module"]
 
 
 class HolderModule(nn.Module):
-    """A module that does nothing but hold others.
+    """A module that only holds others.
 
     Args:
         d: the modules by name.
@@ -32,17 +32,17 @@ def lift_subgraph_as_module(
     comp_name: str = "",
     class_name: str = "GraphModule",
 ) -> tuple[GraphModule, dict[str, str]]:
-    """A module that runs ``subgraph`` on what ``gm`` has.
+    """A module that runs ``subgraph`` with the attributes of ``gm``.
 
     Args:
-        gm: where the modules and attributes that the subgraph names are found.
+        gm: the module with the submodules and attributes that the subgraph uses.
         subgraph: a graph made of nodes of ``gm``.
-        comp_name: what the new module will be called.
-        class_name: the name the new module shows when printed.
+        comp_name: the name that the new module will have.
+        class_name: the new module's class name when printed.
 
     Returns:
-        The module, and the names in ``gm`` of all it uses with those they have now:
-        ``{"conv": "<comp_name>.conv"}``.
+        The module, and a map from the names in ``gm`` of all it uses to their new names: ``{"conv":
+        "<comp_name>.conv"}``.
     """
     expect_ours(subgraph, "lift_subgraph_as_module")
     root = HolderModule({})

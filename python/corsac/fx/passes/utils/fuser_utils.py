@@ -1,4 +1,4 @@
-"""Moving nodes of a graph into submodules."""
+"""Moves nodes of a graph into submodules."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = [
 
 
 def topo_sort(nodes: NodeList) -> NodeList:
-    """``nodes`` in an order in which each comes after those of them that it uses.
+    """Sort ``nodes`` topologically.
 
-    Of those that could come next, the one that comes first in ``nodes`` does.
+    Among those that could come next, the first one in ``nodes`` does.
 
     Raises:
         AssertionError: they use each other in a cycle.
@@ -36,7 +36,7 @@ def topo_sort(nodes: NodeList) -> NodeList:
 
 
 def validate_partition(partition: NodeList) -> bool:
-    """Whether the nodes can run at once: no way leads out of them and back to them."""
+    """Whether the nodes can run as a unit: no path leaves them and returns."""
     return not partition or _core.find_part_cycle(partition[0].graph, [partition]) is None
 
 
@@ -48,24 +48,23 @@ def fuse_as_graphmodule(
     *,
     always_return_tuple: bool = False,
 ) -> tuple[GraphModule, tuple[Node, ...], tuple[Node, ...]]:
-    """A module that computes what some nodes of ``gm`` do. ``gm`` stays as it is.
+    """A module that computes what some nodes of ``gm`` compute. ``gm`` is not changed.
 
-    Names, metadata, types and sources of the nodes are carried along.
+    Names, metadata, types and sources of the nodes are kept.
 
     Args:
         gm: the module with the nodes.
-        nodes: the nodes, each after those of them that it uses.
-        module_name: the name the new module shows when printed.
-        partition_lookup_table: not needed; torch.fx takes the nodes again here, to look them up.
-        always_return_tuple: let the module return a tuple even if there is only one value.
+        nodes: the nodes, in topological order.
+        module_name: the new module's class name when printed.
+        partition_lookup_table: unused; torch.fx needs the nodes again for lookups.
+        always_return_tuple: let the module return a tuple even for a single value.
 
     Returns:
-        The module, the nodes of ``gm`` that are to be its arguments, and those that its results
-        stand for.
+        The module, the nodes of ``gm`` for its arguments, and the nodes for its results.
 
     Raises:
-        AssertionError: a node is not in the graph of ``gm``, or has been erased, or the nodes cannot
-            run at once.
+        AssertionError: a node is not in the graph of ``gm``, or has been erased, or the nodes cannot run as a
+            unit.
     """
     expect_ours(gm, "fuse_as_graphmodule")
     _check_nodes(gm, nodes)
@@ -87,7 +86,7 @@ def _check_nodes(gm: GraphModule, nodes: Iterable[Node]) -> None:
 def extract_part(
     gm: GraphModule, nodes: NodeList, name: str, tuple_return: bool = False
 ) -> tuple[GraphModule, tuple[Node, ...], tuple[Node, ...]]:
-    """What :func:`fuse_as_graphmodule` does, for nodes that are known to run at once."""
+    """Do the same as :func:`fuse_as_graphmodule` for nodes that are known to run as a unit."""
     graph, inputs, outputs = _core.extract_nodes(gm.graph, nodes, tuple_return=tuple_return)
     graph.lint()
     fused, _ = lift_subgraph_as_module(gm, graph, class_name=name)
@@ -101,18 +100,17 @@ def insert_subgm(
     orig_outputs: tuple[Node, ...],
     insertion_point: Node | None = None,
 ) -> GraphModule:
-    """Call ``sub_gm`` in ``gm``, and use its results wherever ``orig_outputs`` are used.
+    """Call ``sub_gm`` in ``gm``, and replace ``orig_outputs`` by its results.
 
     Args:
         gm: the module to change.
-        sub_gm: a module that computes what the outputs are. It becomes a submodule, named after
-            its class.
+        sub_gm: a module that computes the outputs. It becomes a submodule, named after its class.
         orig_inputs: its arguments.
-        orig_outputs: what its results stand for.
+        orig_outputs: the nodes that its results replace.
         insertion_point: the node to call it after; the last of the outputs by default.
 
     Raises:
-        AssertionError: there are neither an insertion point nor outputs.
+        AssertionError: there is neither an insertion point nor an output.
     """
     name = sub_gm.__class__.__name__
     gm.add_submodule(name, sub_gm)
@@ -144,7 +142,7 @@ def insert_subgm(
 
 
 def erase_nodes(gm: GraphModule, nodes: NodeList) -> None:
-    """Erase nodes, the last one first."""
+    """Erase nodes, from the last one."""
     for node in reversed(nodes):
         gm.graph.erase_node(node)
 
@@ -157,18 +155,18 @@ def fuse_by_partitions(
 ) -> GraphModule:
     """Move each of ``partitions`` into a submodule of ``gm``, which is changed and returned.
 
-    Values that are written to are used in the order in which they were, also where no node uses
-    another: submodules are called at the places that this asks for.
+    Uses of values that are written to keep their order, even between nodes that do not use each other:
+    submodules are called at suitable places.
 
     Args:
         gm: the module to change.
-        partitions: the nodes of each part, as the keys of a dictionary.
+        partitions: the nodes of each partition, as the keys of a dictionary.
         prefix: submodules are called ``<prefix>0``, ``<prefix>1``, …
-        always_return_tuple: let submodules return tuples even if there is only one value.
+        always_return_tuple: let submodules return tuples even for a single value.
 
     Raises:
-        AssertionError: a node is not in the graph, or parts cannot run at once. All parts are
-            looked at first, and the module is then as it was.
+        AssertionError: a node is not in the graph, or a partition cannot run as a unit. All partitions are
+            checked first, and the module is then unchanged.
     """
     expect_ours(gm, "fuse_by_partitions")
     return move_parts(gm, partitions, prefix, always_return_tuple)
@@ -182,8 +180,8 @@ def move_parts(
     *,
     writes: bool = True,
 ) -> GraphModule:
-    """What :func:`fuse_by_partitions` does; without ``writes``, the caller has seen to it that what is
-    written to is used in the order of the program."""
+    """Do the same as :func:`fuse_by_partitions`; without ``writes``, the caller ensures that uses of values
+    that are written to keep their order."""
     parts = [topo_sort(list(partition)) for partition in partitions]
     for nodes in parts:
         _check_nodes(gm, nodes)

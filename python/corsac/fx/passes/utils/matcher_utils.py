@@ -1,4 +1,4 @@
-"""Finding every place in a graph where a pattern occurs."""
+"""Finds all matches of a pattern in a graph."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["InternalMatch", "SubgraphMatcher"]
 
 @dataclass
 class InternalMatch:
-    """A place where a pattern was found."""
+    """A match of a pattern."""
 
     anchors: list[Node]
     """The nodes of the pattern from which the search started."""
     nodes_map: dict[Node, Node] = field(default_factory=dict)
-    """For each node of the pattern what it was matched to."""
+    """Matched nodes by the pattern's nodes."""
     placeholder_nodes: list[Node] = field(default_factory=list)
-    """What the placeholders of the pattern were matched to, in their order."""
+    """The nodes matched by the pattern's placeholders, in their order."""
     returning_nodes: list[Node] = field(default_factory=list)
-    """What the nodes that the pattern returns were matched to."""
+    """The nodes matched by the results of the pattern."""
     name_node_map: dict[str, Node] = field(default_factory=dict)
-    """Nodes of the graph by the names a pattern gave them, for matchers that have such names."""
+    """Nodes of the graph by the names in the pattern, for matchers that support names."""
 
     def __copy__(self) -> InternalMatch:
         return InternalMatch(
@@ -42,18 +42,18 @@ class InternalMatch:
 
 
 class SubgraphMatcher:
-    """Finds a pattern in graphs.
+    """Finds matches of a pattern in graphs.
 
-    A match is a set of nodes that do what the nodes of the pattern do, with the same arguments.
-    What the pattern returns may be used outside of a match, all other nodes of it may not; and no
-    value may leave a match and come back into it through other nodes.
+    A match is a set of nodes with the targets of the pattern's nodes and corresponding arguments. Results of
+    the pattern may be used outside of a match, its other nodes may not; and no value may leave a match and
+    return to it through other nodes.
 
     Args:
-        pattern: what to look for. Its placeholders stand for anything.
-        match_output: take the output node for a part of the pattern.
-        match_placeholder: let placeholders stand for placeholders only.
-        remove_overlapping_matches: of matches that share nodes, answer the first.
-        ignore_literals: let numbers, strings and other constants stand for anything.
+        pattern: the pattern. Its placeholders match any value.
+        match_output: match the output node as a part of the pattern.
+        match_placeholder: let placeholders match only placeholders.
+        remove_overlapping_matches: of matches that share nodes, return only the first.
+        ignore_literals: let numbers, strings and other constants match anything.
 
     Raises:
         ValueError: the pattern is empty.
@@ -95,14 +95,14 @@ class SubgraphMatcher:
         """All matches in ``graph``, in its order.
 
         Args:
-            graph: where to look.
-            node_name_match: let an anchor also stand for any node that has this in its name.
+            graph: the graph to search.
+            node_name_match: let an anchor also match any node whose name contains this text.
         """
         found = self._find(graph, node_name_match)
         return [self._internal_match(found, index) for index in range(len(found))]
 
     def _find(self, graph: Graph, node_name_match: str) -> _core.Matches:
-        """All matches, for the native code."""
+        """Find all matches natively."""
         return _core.match_subgraph(
             self.pattern,
             graph,
@@ -122,9 +122,9 @@ class SubgraphMatcher:
 
 
 def _schemas(pattern: Graph) -> list[tuple[Any, list[tuple[str, bool, Any]]]]:
-    """The operators with a schema that ``pattern`` calls: parameters, and what they default to.
+    """The operators with a schema that ``pattern`` calls: parameters with their defaults.
 
-    Calls of these may pass the same arguments in different ways.
+    Their calls may pass the same arguments in different ways.
     """
     operators = {
         node.target
@@ -144,7 +144,7 @@ def _schemas(pattern: Graph) -> list[tuple[Any, list[tuple[str, bool, Any]]]]:
 
 
 def _same_attribute(pattern: Graph, wanted: str, graph: Graph, other: str) -> bool:
-    """Whether an attribute the pattern reads may stand for one the graph reads: both tensors."""
+    """Whether an attribute that the pattern reads matches one that the graph reads: both are tensors."""
     values = []
     for owner, name in ((pattern.owning_module, wanted), (graph.owning_module, other)):
         if owner is None:

@@ -1,4 +1,4 @@
-"""Finding patterns whose nodes have names to ask for."""
+"""Finds matches of patterns with named nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SubgraphMatcherWithNameNodeMap"]
 
 
 class SubgraphMatcherWithNameNodeMap(SubgraphMatcher):
-    """A :class:`SubgraphMatcher` that also says which nodes of the graph were meant by name.
+    """A :class:`SubgraphMatcher` that also returns the matched nodes by name.
 
     The pattern returns a dictionary from names to values after everything else::
 
@@ -28,9 +28,8 @@ class SubgraphMatcherWithNameNodeMap(SubgraphMatcher):
             match.name_node_map["conv"].meta["annotation"] = ...
 
     Args:
-        pattern_gm: the pattern. The dictionary is taken out of what it returns, and it is
-            recompiled.
-        match_output: see :class:`SubgraphMatcher`, as for the other options.
+        pattern_gm: the pattern. The dictionary is removed from its results, and it is recompiled.
+        match_output: see :class:`SubgraphMatcher`, also for the other options.
     """
 
     def __init__(
@@ -51,11 +50,11 @@ class SubgraphMatcherWithNameNodeMap(SubgraphMatcher):
         )
 
     def match(self, graph: Graph, node_name_match: str = "") -> list[InternalMatch]:
-        """All matches in ``graph``, with their ``name_node_map`` filled in.
+        """All matches in ``graph``, with their ``name_node_map``.
 
         Args:
-            graph: where to look.
-            node_name_match: let an anchor also stand for any node that has this in its name.
+            graph: the graph to search.
+            node_name_match: let an anchor also match any node whose name contains this text.
         """
         matches = super().match(graph, node_name_match)
         for match in matches:
@@ -65,7 +64,7 @@ class SubgraphMatcherWithNameNodeMap(SubgraphMatcher):
 
 
 def _split_to_graph_and_name_node_map(gm: GraphModule) -> tuple[GraphModule, dict[str, Node]]:
-    """Take the dictionary of names out of what ``gm`` returns; returns both."""
+    """Remove the dictionary of names from the results of ``gm``; return both."""
     expect_ours(gm, "SubgraphMatcherWithNameNodeMap")
     output = gm.graph.output_node()
     codegen = gm.graph._codegen

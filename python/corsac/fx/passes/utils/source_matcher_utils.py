@@ -1,4 +1,4 @@
-"""Finding nodes by the functions and modules that they were decomposed from."""
+"""Finds nodes by the functions and modules that they were decomposed from."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["SourcePartition", "check_subgraphs_connected", "get_source_partition
 
 @dataclass
 class SourcePartition:
-    """Nodes that one call in the user's program became."""
+    """Nodes that one call in the user's program was decomposed into."""
 
     nodes: list[Node]
     """The nodes, in graph order."""
     source: Any
     """The function or class of modules that was called."""
     input_nodes: list[Node] = field(default_factory=list)
-    """The values that they use, in graph order, attributes left out."""
+    """The values that the nodes use, in graph order, without attributes."""
     output_nodes: list[Node] = field(default_factory=list)
-    """Those of them that others use."""
+    """The nodes that have users outside."""
     params: list[Node] = field(default_factory=list)
-    """Those of them that read attributes."""
+    """The nodes that read attributes."""
 
 
 def get_source_partitions(
@@ -34,19 +34,19 @@ def get_source_partitions(
     wanted_sources: list[Any],
     filter_fn: Callable[[Node], bool] | None = None,
 ) -> dict[Any, list[SourcePartition]]:
-    """The nodes that came of calls of functions and modules.
+    """The nodes that calls of functions and modules were decomposed into.
 
-    What a node came of is read from its metadata: ``source_fn_stack``, otherwise ``torch_fn``,
-    otherwise the innermost module in ``nn_module_stack``.
+    The source of a node is read from its metadata: ``source_fn_stack``, else ``torch_fn``, else the innermost
+    module in ``nn_module_stack``.
 
     Args:
-        graph: where to look.
+        graph: the graph to search.
         wanted_sources: functions such as ``torch.nn.functional.linear``, classes of modules, or
             names of functions.
-        filter_fn: leaves out calls with a node for which this does not hold.
+        filter_fn: excludes calls with a node for which it is false.
 
     Returns:
-        For each source that was found its calls, in graph order.
+        The calls of each source found, in graph order.
     """
     expect_ours(graph, "get_source_partitions")
     calls: dict[Any, dict[str, list[Node]]] = {}
@@ -66,7 +66,7 @@ def get_source_partitions(
 
 
 def _source_of(node: Node, wanted: list[Any]) -> tuple[Any, str] | None:
-    """Which of the wanted sources a node came of, and a name for that call of it."""
+    """The wanted source that a node came from, and a name for that call."""
     stack = node.meta.get("source_fn_stack")
     if stack is not None:
         call, source = stack[-1][:2]
@@ -88,7 +88,7 @@ def _source_of(node: Node, wanted: list[Any]) -> tuple[Any, str] | None:
 
 
 def _is_class(cls: Any, source: Any) -> bool:
-    """Whether ``cls``, a class or its name, is the wanted one."""
+    """Whether ``cls``, a class or its name, is the wanted source."""
     if not isinstance(source, type):
         return bool(cls == source)
     if isinstance(cls, str):

@@ -1,4 +1,4 @@
-"""Functions chosen by the types of their arguments: PyTorch's own."""
+"""Functions dispatched by the types of their arguments: PyTorch's own."""
 
 from torch.fx.experimental.unification.multipledispatch import (
     Dispatcher,

@@ -1,4 +1,4 @@
-"""In which order signatures are tried: PyTorch's own."""
+"""The order in which signatures are tried: PyTorch's own."""
 
 from torch.fx.experimental.unification.multipledispatch.conflict import (
     AmbiguityWarning,

@@ -1,4 +1,4 @@
-"""Small functions about types: PyTorch's own."""
+"""Helper functions for types: PyTorch's own."""
 
 from torch.fx.experimental.unification.multipledispatch.utils import (
     expand_tuples,

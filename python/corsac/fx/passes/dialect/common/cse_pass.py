@@ -1,4 +1,4 @@
-"""Common subexpressions, as a pass of ``torch.fx.passes.infra``."""
+"""Common-subexpression elimination, as a pass of ``torch.fx.passes.infra``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...infra.pass_base import PassBase, PassResult
 
 __all__ = ["CSEPass", "get_CSE_banned_ops"]
 
-#: Operators that draw random numbers, and operators that write, by name.
+#: Names of operators that use random numbers, and of operators that write.
 _RANDOM = (
     "dropout _fused_dropout _standard_gamma bernoulli multinomial native_dropout normal poisson "
     "binomial rrelu rand_like rand randint randn randperm"
@@ -24,24 +24,23 @@ _IN_PLACE = "add_ sub_ mul_ div_ pow_ lerp_ relu_ sigmoid_ tanh_"
 
 
 def get_CSE_banned_ops() -> set[torch._ops.OpOverloadPacket]:
-    """The operators that torch.fx's pass has to be told to leave alone.
+    """The operators that torch.fx's pass must be told to exclude.
 
-    :class:`CSEPass` knows itself what draws random numbers and what writes.
+    :class:`CSEPass` itself detects operators that use random numbers or write.
     """
     names = f"{_RANDOM} {_IN_PLACE}".split()
     return {getattr(torch.ops.aten, name) for name in names}
 
 
 class CSEPass(PassBase):
-    """Computes once what is computed twice; :func:`corsac.passes.common_subexpressions` as a pass.
+    """Eliminates common subexpressions; :func:`corsac.passes.common_subexpressions` as a pass.
 
-    The result is another module where something has changed. What torch.fx's pass merges by the
-    looks of the graph alone stays where it makes a difference: random draws, writes, what is written
-    to, and functions of which nothing is known (``corsac.passes.pure`` says that there is nothing to
-    know).
+    The result is a new module if anything was changed. Unlike torch.fx's pass, which merges by the look of
+    the graph alone, it keeps random operators, writes, values that are written to, and unknown functions
+    (``corsac.passes.pure`` declares a function to be pure).
 
     Args:
-        banned_ops: packets of operators, or functions, whose calls all stay.
+        banned_ops: packets of operators, or functions, whose calls are all kept.
     """
 
     def __init__(self, banned_ops: set[torch._ops.OpOverloadPacket] | None = None) -> None:
@@ -49,7 +48,7 @@ class CSEPass(PassBase):
         super().__init__()
 
     def call(self, graph_module: GraphModule) -> PassResult:
-        """A module with common subexpressions computed once, or the same one if there are none."""
+        """A module with common subexpressions eliminated, or the same one if there are none."""
         expect_ours(graph_module, "CSEPass")
         graph = copy.deepcopy(graph_module.graph)
         keep = [node for node in graph.nodes if node.op == "get_attr" or self._is_banned(node)]
