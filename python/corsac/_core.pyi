@@ -1152,23 +1152,17 @@ class RuleSet:
 class Runner:
     """Runs the programs of a model for ordinary calls."""
     def __new__(cls, compiled: Any) -> Runner: ...
-    def add(self, key: Any, program: Any, arguments: Any, watch: Any, *, keywords: Any = None, guards: Any = None, structures: Any = ..., inputs: Any = ..., found: Any = None, rewritten: Any = ..., build: Any = None, replay: Any = None) -> Any:
+    def add(self, key: Any, program: Any, arguments: Any, watch: Any, recorded: Any = None) -> Any:
         """Runs calls with arguments like these by a program from now on.
 
         Args:
             key: its name.
             program: takes the tensors among the arguments; if it was recorded, each tensor once,
-                followed by those that it finds in containers and in state, and by `rewritten`.
-            arguments, keywords: a call that it is for.
+                followed by those that it finds in containers and in state, and by those that are
+                rewritten.
+            arguments: positional arguments of a call that it is for.
             watch: checks that its weights are unchanged.
-            guards: check that Python would do the same again; None for a graph.
-            structures: those of the arguments that may be other objects in each call.
-            inputs: the inputs of a call, if it was recorded.
-            found: the indices, among the inputs, of the tensors that guards find; None if it looks
-                at none.
-            rewritten: tensors with other contents in each call.
-            build: converts the results to the return value.
-            replay: the same, from results, inputs, and the objects that guards find; changes state.
+            recorded: a `corsac._recorded_programs.RecordedCall`; None for a graph.
         """
         ...
     def leave(self, arguments: Any, keywords: Any, calls: Any) -> Any:

@@ -13,6 +13,7 @@ from corsac._native import NativeCall
 from corsac._race import Choice
 from corsac._report_text import duration, shortened
 from corsac.fx import GraphModule
+from corsac.passes._target import graph_of
 
 if TYPE_CHECKING:
     from corsac.lowering import Preview
@@ -169,7 +170,7 @@ class NativeGraph:
         Raises:
             CompileError: nothing of it, or with ``whole`` not all, can be native.
         """
-        places = len(self.module.graph.find_nodes(op="placeholder"))
+        places = len(graph_of(self.module).find_nodes(op="placeholder"))
         if len(inputs) > places:
             raise CompileError(f"it takes {places} arguments, not {len(inputs)}")
         try:
@@ -193,7 +194,7 @@ class NativeGraph:
     def _model(self) -> _core.NativeModel:
         if self._native is None:
             self._native = _core.NativeModel(
-                self.module.graph,
+                graph_of(self.module),
                 strict=self._strict,
                 precision=self._precision,
                 after=self._packed.last,
@@ -206,7 +207,7 @@ class NativeGraph:
         known = cache.current()
         if known is None or not isinstance(run, NativeCall):
             return False
-        graph = self.module.graph.portable_hash()
+        graph = graph_of(self.module).portable_hash()
         if graph is None:
             return False
         weights = [*self.module.named_parameters(), *self.module.named_buffers()]

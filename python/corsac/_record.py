@@ -9,9 +9,8 @@ import inspect
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ from corsac._functions import name_of
 from corsac._operator_watch import OperatorWatch
 from corsac._passages import passages
 from corsac._recorder import Recorder
+from corsac._recording_options import RecordingOptions
 from corsac._refusal import Kind, Refusal, who_runs
 from corsac._replay import Replay
 from corsac._result_template import ResultTemplate
@@ -90,7 +90,7 @@ class Recorded:
     stages: Staged | None
     layouts: tuple[Layout | None, ...] | None
     repeats: bool
-    seconds: float
+    seconds: float = 0.0
 
 
 def form_of(tensors: Sequence[torch.Tensor]) -> Any:
@@ -202,56 +202,26 @@ def record(
     program: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    *,
-    trains: bool = False,
-    compiling: bool = False,
-    structures: Sequence[Any] | None = None,
-    dynamic: Mapping[int, Collection[int]] = MappingProxyType({}),
-    decides: bool = False,
-    counters: Sequence[tuple[Any, Any]] = (),
-    rewritten: Collection[int] | None = None,
-    integers: Mapping[int, int | str] = MappingProxyType({}),
+    options: RecordingOptions,
 ) -> tuple[Any, Recorded | Refusal]:
-    """Call ``program``, and record its computation for tensors of these types and sizes.
+    """Calls ``program``, and records it for tensors of these types and sizes.
 
     Args:
-        model: the owner of the parameters and buffers.
-        program: the function to call: ``model`` itself, or a function of it.
+        model: has the parameters and buffers.
+        program: is called with the arguments; ``model`` itself, or a function.
         args: tensors on the CPU, and constants.
-        kwargs: likewise.
-        trains: whether the graph is for autograd; gradients are on then.
-        compiling: whether programs that ask are told that they are compiled: many read values only if they
-            are not.
-        structures: arguments that are specialised to their contents; None if all are specialised to the objects
-            themselves, and the program may not change state.
-        dynamic: dynamic dimensions of tensors in arguments and state, by id.
-        decides: whether control flow may depend on values.
-        counters: places of numbers that may vary between calls: dictionaries with keys, and cells.
-        rewritten: tensors whose values differ between calls, by id; None if the program may not write to existing
-            tensors, except to buffers in training.
-        integers: places of integer arguments that may vary, by the indices of :attr:`Recorded.integers`.
+        kwargs: the same.
+        options: constructs that the program may contain.
 
     Returns:
-        The result of the program; the recording, or the reason why there is none.
+        The return value of the program; the recorded program, or the reason why there is none.
     """
     unavailable = _unavailable(args, kwargs)
     if unavailable is not None:
         return program(*args, **kwargs), unavailable
-    with no_collection(), _told_to_be_compiled() if compiling else contextlib.nullcontext():
-        return _recorded(
-            model,
-            program,
-            args,
-            kwargs,
-            trains,
-            compiling,
-            structures,
-            dynamic,
-            decides,
-            counters,
-            rewritten,
-            integers,
-        )
+    told = _told_to_be_compiled() if options.compiling else contextlib.nullcontext()
+    with no_collection(), told:
+        return _recorded(model, program, args, kwargs, options)
 
 
 @contextlib.contextmanager
@@ -293,27 +263,85 @@ def _unavailable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Refusal | Non
     return None if reason is None else Refusal(Kind.DYNAMO, reason, passes=True)
 
 
+@dataclass(slots=True)
+class _Run:
+    """A call that was recorded.
+
+    Attributes:
+        returned: the return value of the program.
+        recording: the watched Python code.
+        recorder: the recorded operators.
+        given: the inputs of the graph: tensors among the arguments, each once, then integers that may vary.
+        asks: whether the program asks if it is compiled.
+    """
+
+    returned: Any
+    recording: _core.Recording
+    recorder: Recorder
+    given: list[torch.Tensor]
+    asks: bool
+
+    def repeats(self, *, replays: bool = False) -> bool:
+        """Whether the call can be made again without a difference."""
+        return not (self.recorder.saw_change or replays)
+
+
 def _recorded(
     model: torch.nn.Module,
     program: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    trains: bool,
-    compiling: bool,
-    structures: Sequence[Any] | None,
-    dynamic: Mapping[int, Collection[int]],
-    decides: bool,
-    counters: Sequence[tuple[Any, Any]],
-    rewritten: Collection[int] | None,
-    integers: Mapping[int, int | str],
+    options: RecordingOptions,
 ) -> tuple[Any, Recorded | Refusal]:
     start = time.perf_counter()
-    deferred = None if trains or structures is None else Deferred(_recorded.__code__)
+    recording, recorder = _prepared(model, options)
+    tensors: dict[int, torch.Tensor] = {}
+    for name, own in [*named_arguments(program, args), *kwargs.items()]:
+        if isinstance(own, torch.Tensor) and id(own) not in tensors:
+            tensors[id(own)] = own
+            recorder.placeholder(name, own)
+    given = list(tensors.values())
+    for number, place in options.integers.items():
+        own = args[place] if isinstance(place, int) else kwargs[place]
+        size, symbol = recorder.integer(f"integer_{number}", own)
+        given.append(size)
+        if isinstance(place, int):
+            args = (*args[:place], symbol, *args[place + 1 :])
+        else:
+            kwargs = {**kwargs, place: symbol}
+    collections = _collections()
+    returned = _watched(recording, recorder, program, args, kwargs)
+    found = recording.finish(
+        program, given, list(options.structures or ()), options.structures is not None
+    )
+    asks = any(recording.entered(own.__code__) for own in _ASKS)
+    run = _Run(returned, recording, recorder, given, asks)
+    if _collections() != collections:
+        # Whether the program has made an object is seen by the object's generation.
+        return returned, Refusal(
+            Kind.HOST, "garbage was collected while it was recorded", passes=True
+        )
+    refusal = _refusal(run, found if isinstance(found[0], str) else None)
+    if refusal is not None:
+        return returned, refusal
+    guards, held = found
+    made = _made(run, guards, held, options)
+    if isinstance(made, Recorded):
+        made = replace(made, seconds=time.perf_counter() - start)
+    return returned, made
+
+
+def _prepared(
+    model: torch.nn.Module, options: RecordingOptions
+) -> tuple[_core.Recording, Recorder]:
+    """A recording and a recorder, which do not watch yet."""
+    no_prints = options.trains or options.structures is None
+    deferred = None if no_prints else Deferred(_watched.__code__)
     recording = _core.Recording(
         _ours(),
         [own.forward.__code__ for own in MODULES],
         passages(),
-        [_APPLY] if trains else [],
+        [_APPLY] if options.trains else [],
         [*Deferred.CODES, *markers.breaks()],
         _Told(
             _quietly,
@@ -324,34 +352,21 @@ def _recorded(
     )
     for setting in _SETTINGS:
         recording.ask(setting)
-    recording.count(list(counters))
+    recording.count(list(options.counters))
     names = {id(own): name for name, own in named_weights(model)}
-    recorder = Recorder(
-        recording,
-        names,
-        trains,
-        dynamic,
-        bool(integers),
-        decides,
-        bool(counters),
-        rewritten,
-        deferred,
-    )
-    tensors: dict[int, torch.Tensor] = {}
-    for name, own in [*named_arguments(program, args), *kwargs.items()]:
-        if isinstance(own, torch.Tensor) and id(own) not in tensors:
-            tensors[id(own)] = own
-            recorder.placeholder(name, own)
-    given = list(tensors.values())
-    for number, place in integers.items():
-        own = args[place] if isinstance(place, int) else kwargs[place]
-        size, symbol = recorder.integer(f"integer_{number}", own)
-        given.append(size)
-        if isinstance(place, int):
-            args = (*args[:place], symbol, *args[place + 1 :])
-        else:
-            kwargs = {**kwargs, place: symbol}
-    gradients, collections = torch.is_grad_enabled(), _collections()
+    recorder = Recorder(recording, names, options, deferred)
+    return recording, recorder
+
+
+def _watched(
+    recording: _core.Recording,
+    recorder: Recorder,
+    program: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """The return value of the program, which is watched."""
+    gradients, deferred = torch.is_grad_enabled(), recorder.deferred
     _recorded_here.depth += 1
     around, markers.here.recorder = markers.here.recorder, recorder
     try:
@@ -368,83 +383,74 @@ def _recorded(
         recording.ask(warnings_are_raised)
     if torch.is_grad_enabled() is not gradients:
         recorder.refuse("it leaves gradients switched on or off")
-    found = recording.finish(program, given, list(structures or ()), structures is not None)
-    if _collections() != collections:
-        # Objects made by the program are recognised by their age, which a collection changes.
-        return returned, Refusal(
-            Kind.HOST, "garbage was collected while it was recorded", passes=True
-        )
-    refused = found if isinstance(found[0], str) else None
-    asks = any(recording.entered(own.__code__) for own in _ASKS)
+    return returned
+
+
+def _refusal(run: _Run, refused: tuple[str, str] | None) -> Refusal | None:
+    """The reason why a call is no program, of the recorder or, in ``refused``, of the watched Python code."""
+    recorder = run.recorder
     if recorder.refusal is not None and not (refused is not None and refused[0] == "opaque"):
         depends = recorder.refusal.kind is Kind.DYNAMO
-        repeats = depends and not recorder.saw_change and refused is None
-        return returned, replace(recorder.refusal, by_values=depends and asks, repeats=repeats)
-    if refused is not None:
-        kind, reason = refused
-        # With classes, iterators and the like, Dynamo may silently do something else.
-        who = Kind.HOST if kind in ("opaque", "writes") else Kind.DYNAMO
-        line = recording.refused_at()
-        by_values = asks and bool(recorder.reads)
-        return returned, Refusal(
-            who, reason, passes=kind != "torch", by_values=by_values, line=line
-        )
-    guards, held = found
+        repeats = depends and run.repeats() and refused is None
+        return replace(recorder.refusal, by_values=depends and run.asks, repeats=repeats)
+    if refused is None:
+        return None
+    kind, reason = refused
+    # Of classes, iterators and the like, Dynamo may silently do something else.
+    who = Kind.HOST if kind in ("opaque", "writes") else Kind.DYNAMO
+    by_values = run.asks and bool(recorder.reads)
+    line = run.recording.refused_at()
+    return Refusal(who, reason, passes=kind != "torch", by_values=by_values, line=line)
+
+
+def _made(
+    run: _Run, guards: _core.Guards, held: Any, options: RecordingOptions
+) -> Recorded | Refusal:
+    """The program of a call, or the reason why there is none."""
+    recorder, given = run.recorder, run.given
     if any(map(has_attributes, held["tensors"])):
-        return returned, Refusal(
+        return Refusal(
             Kind.HOST, "a tensor in its state or its arguments has attributes", passes=True
         )
     numbers = {id(own): number for number, own in enumerate(held["objects"])}
-    found_again = bool(structures or held["tensors"] or numbers)
+    found_again = bool(options.structures or held["tensors"] or numbers)
+    deferred = recorder.deferred
     prints = deferred is not None and deferred.calls
     replays = bool(found_again or recorder.overwrites() or prints)
-    if deferred is not None and any(map(recording.made, deferred.files())):
-        return returned, Refusal(Kind.DYNAMO, "it prints to a file that it opens", passes=True)
+    if deferred is not None and any(map(run.recording.made, deferred.files())):
+        return Refusal(Kind.DYNAMO, "it prints to a file that it opens", passes=True)
     written: list[torch.Tensor] = []
     template = replay = None
     try:
         if found_again or recorder.sizes is not None:
             given += recorder.state(held["tensors"])
-        if rewritten is not None:
+        if options.rewritten is not None:
             written = recorder.rewritten(given)
             given += written
         if replays:
-            replay = recorder.replay(returned, given, numbers, held["edits"])
+            replay = recorder.replay(run.returned, given, numbers, held["edits"])
         else:
-            template = recorder.output(returned)
+            template = recorder.output(run.returned)
         reads = recorder.decisions()
-        if reads and asks and not compiling:
-            repeats = not recorder.saw_change and not replays
+        if reads and run.asks and not options.compiling:
             reason = f"the values of a tensor decide ({name_of(next(iter(reads)).target)})"
-            return returned, Refusal(Kind.DYNAMO, reason, by_values=True, repeats=repeats)
+            repeats = run.repeats(replays=replays)
+            return Refusal(Kind.DYNAMO, reason, by_values=True, repeats=repeats)
         if recorder.refusal is not None:
-            return returned, recorder.refusal
+            return recorder.refusal
     except TraceError as error:
-        repeats = not recorder.saw_change and not replays
-        return returned, Refusal(who_runs(error), str(error), passes=replays, repeats=repeats)
+        repeats = run.repeats(replays=replays)
+        return Refusal(who_runs(error), str(error), passes=replays, repeats=repeats)
     sizes, layouts = None, recorder.layouts
     is_of_sizes = any(own is not None and own.order is None for own in layouts or ())
     if recorder.sizes is not None and not (recorder.asks_form or is_of_sizes):
         sizes = recorder.sizes.finished(recorder.weights, given, reads)
-    stages = None
-    if reads or held["counted"]:
-        decisions = Decisions(
-            reads=reads,
-            numbers=recorder.numbers,
-            conditions=recording.conditions_on_values(),
-            scalars=recorder.as_tensors,
-            writing=recorder.writing,
-            sizes=() if recorder.sizes is None else recorder.sizes.numbers(),
-            state=held["counted"],
-            written_inputs=recorder.written_inputs(),
-            rewinds=recorder.overwritten(given) if recorder.rewinds else None,
-        )
-        stages = staged(recorder.graph, recorder.weights, decisions)
+    stages = _stages(run, reads, held["counted"])
     module = GraphModule._with_code_put_off(recorder.weights, recorder.graph)
     module.training = False
     read = list(recorder.weights.values())
     kept = {id(own) for own in read}
-    return returned, Recorded(
+    return Recorded(
         module=module,
         template=template,
         guards=guards,
@@ -454,14 +460,32 @@ def _recorded(
         state=held["tensors"] if found_again else None,
         rewritten=tuple(written),
         overwritten=recorder.overwritten(given),
-        integers=tuple(integers),
+        integers=tuple(options.integers),
         replay=replay,
         sizes=sizes,
         stages=stages,
         layouts=layouts,
-        repeats=not recorder.saw_change,
-        seconds=time.perf_counter() - start,
+        repeats=run.repeats(),
     )
+
+
+def _stages(run: _Run, reads: Any, counted: Any) -> Staged | None:
+    """The graph in stages; None if neither values that are read nor numbers in state decide."""
+    if not (reads or counted):
+        return None
+    recorder = run.recorder
+    decisions = Decisions(
+        reads=reads,
+        numbers=recorder.numbers,
+        conditions=run.recording.conditions_on_values(),
+        scalars=recorder.as_tensors,
+        writing=recorder.writing,
+        sizes=() if recorder.sizes is None else recorder.sizes.numbers(),
+        state=counted,
+        written_inputs=recorder.written_inputs(),
+        rewinds=recorder.overwritten(run.given) if recorder.rewinds else None,
+    )
+    return staged(recorder.graph, recorder.weights, decisions)
 
 
 __all__ = ["Recorded", "form_of", "is_recording", "named_arguments", "named_weights", "record"]

@@ -33,6 +33,7 @@ from corsac.fx import GraphModule
 from corsac.fx.proxy import TraceError
 from corsac.lowering import LoweringError
 from corsac.passes import fold_constants
+from corsac.passes._target import graph_of
 
 #: Text in reasons of results that share memory, which PyTorch computes as views.
 _SHARES = "shares memory with"
@@ -49,6 +50,8 @@ class NativeProgram:
     compiled: Compiled
     #: Whether it writes to inputs, which share no memory with other tensors.
     overwrites: bool = False
+    #: Numbers found in state when it was recorded, which may be others in each call, by their names.
+    numbers: Mapping[str, float] = field(default_factory=dict)
     #: As in :class:`corsac._record.Recorded`.
     layouts: tuple[Layout | None, ...] | None = None
     #: Tensors that the graph reads besides its inputs, if calls are verified.
@@ -73,13 +76,18 @@ class NativeProgram:
             return lambda results: laid_out(results, layouts)
         return lambda results: build(laid_out(results, layouts))
 
-    def replays(self) -> Callable[[Any, Any, Any], Any] | None:
-        """A function of the graph's results, inputs and found objects that changes state; None if the program changes
-        none."""
-        replay, layouts = self.replay, self.layouts
-        if replay is None or layouts is None:
+    def replays(self) -> Callable[[Any, Any, Any, Any], Any] | None:
+        """A function of the graph's results, inputs, found objects and numbers that changes state; None if the program
+        changes none."""
+        replay, layouts, numbers = self.replay, self.layouts, self.numbers
+        if replay is None or (layouts is None and not numbers):
             return replay
-        return lambda results, inputs, met: replay(laid_out(results, layouts), inputs, met)
+
+        def run(results: Any, inputs: Any, objects: Any, found: Mapping[str, Any]) -> Any:
+            laid = results if layouts is None else laid_out(results, layouts)
+            return replay(laid, inputs, objects, {**numbers, **found})
+
+        return run
 
     def outcome(self, call: Call) -> tuple[Any, list[Edit]]:
         """The result of a call, and its changes of state, which are not made."""
@@ -110,7 +118,7 @@ class NativeProgram:
                     call.changes = self.compiled.run.changes(call.inputs)
                 results, values = self.compiled.run.results(call)
             else:
-                results, values = self.compiled.run(*call.inputs), {}
+                results, values = self.compiled.run(*call.inputs), {**self.numbers, **call.numbers}
         except (ValueError, EngineError):
             raise
         except Exception as error:
@@ -118,6 +126,31 @@ class NativeProgram:
         if self.layouts is not None:
             results = laid_out(results, self.layouts)
         return results, values
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """A call that was recorded, for :class:`corsac._core.Runner`.
+
+    Attributes:
+        keywords: its keyword arguments.
+        guards: check that Python would do the same again.
+        structures: those of the arguments that may be other objects in each call.
+        inputs: the inputs of the program.
+        found: indices, among the inputs, of the tensors that guards find; None if the program looks at no state.
+        rewritten: those inputs, the last ones, whose values differ between calls although they are the same tensors.
+        build: converts the results of the graph to the return value; None if they are equal.
+        replay: the same, from results, inputs, found objects and found numbers; changes state.
+    """
+
+    keywords: dict[str, Any]
+    guards: _core.Guards
+    structures: tuple[Any, ...]
+    inputs: tuple[torch.Tensor, ...]
+    found: list[int] | None
+    rewritten: tuple[torch.Tensor, ...]
+    build: Callable[[Any], Any] | None
+    replay: Callable[[Any, Any, Any, Any], Any] | None
 
 
 class RecordedPrograms:
@@ -234,15 +267,17 @@ class RecordedPrograms:
         with self._compiling():
             if not all(own.is_current() for own in self._packed_of):
                 self._packed, self._packed_of = Packed(), []
-            if recorded.stages is None:
+            stages = recorded.stages
+            if stages is None or stages.is_whole():
                 overwrites = bool(recorded.overwritten)
                 graph = self._graph(module, overwrites)
                 replay = recorded.replay
                 program = self._program(graph, recorded.template, replay, overwrites, call, start)
+                program = replace(program, numbers={} if stages is None else stages.state)
             else:
-                program = self._in_stages(recorded, recorded.stages, call, start)
+                program = self._in_stages(recorded, stages, call, start)
             self._packed_of.append(watch)
-        rewinds = recorded.stages is not None and recorded.stages.rewinds is not None
+        rewinds = stages is not None and stages.rewinds is not None
         program.compiled.repeats = recorded.repeats or rewinds
         weights = tuple(recorded.tensors) if _verify.ON else ()
         return Entry(
@@ -276,7 +311,7 @@ class RecordedPrograms:
         """A program in stages, shared with programs that have the same beginning."""
         overwrites = bool(recorded.overwritten)
         make = functools.partial(self._stage, overwrites=overwrites)
-        run = StagedRun(program, recorded.module.graph, self._stages, make, _watch)
+        run = StagedRun(program, graph_of(recorded.module), self._stages, make, _watch)
         try:
             run.prepare(call.inputs)
         except self._recordings.failures:
@@ -341,7 +376,9 @@ class RecordedPrograms:
         return replace(
             entry,
             call=Call((), call.key, call.objects),
-            run=replace(program, layouts=known.layouts, weights=known.weights),
+            run=replace(
+                program, layouts=known.layouts, weights=known.weights, numbers=known.numbers
+            ),
             state=state,
             sizes=None,
             decides=program.decides(),
@@ -398,6 +435,7 @@ class RecordedPrograms:
             and not entry.integers
             and entry.form is None
             and (entry.state is not None or not call.structures)
+            and (program.replay is not None or not program.numbers)
             and all(type(own) is torch.Tensor for own in call.inputs)
         )
 
@@ -412,22 +450,18 @@ class RecordedPrograms:
         choice = program.compiled.choice
         if choice.race is not None or choice.is_slower():
             return
-        found = None if entry.state is None else places_of(entry.state, len(call.tensors))
-        rewritten = () if entry.rewritten is None else entry.rewritten.tensors
-        self._runner.add(
-            entry,
-            program.compiled.run.program,
-            args,
-            entry.watch,
+        state, rewritten = entry.state, entry.rewritten
+        recorded = RecordedCall(
             keywords=kwargs,
             guards=entry.guards,
-            structures=list(call.structures),
-            inputs=list(call.inputs),
-            found=found,
-            rewritten=list(rewritten),
+            structures=call.structures,
+            inputs=call.inputs,
+            found=None if state is None else places_of(state, len(call.tensors)),
+            rewritten=() if rewritten is None else rewritten.tensors,
             build=program.builds(),
             replay=program.replays(),
         )
+        self._runner.add(entry, program.compiled.run.program, args, entry.watch, recorded)
 
     def _forget(self, entry: Entry) -> None:
         self._runner.remove(entry)

@@ -19,7 +19,7 @@ import operator
 import sys
 import types
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Number
 from typing import Any
@@ -61,6 +61,7 @@ from corsac._lines import line_of_program
 from corsac._markers import breaks, nothing
 from corsac._numbers import Expression, depends_on_values, takes_tensor, value_of
 from corsac._operator_watch import OperatorWatch, names_region
+from corsac._recording_options import RecordingOptions
 from corsac._refusal import Kind, Refusal, UnknownObject, who_runs
 from corsac._replay import Replay
 from corsac._result_template import ResultTemplate, is_key, is_plain
@@ -131,13 +132,7 @@ class Recorder(TorchFunctionMode):
     Args:
         recording: watches the Python code.
         weights: the names of parameters and buffers, by id.
-        trains: whether the graph is for autograd.
-        dynamic: dynamic dimensions of tensors, by id.
-        integers: whether integer arguments may vary.
-        decides: whether control flow may depend on values.
-        counts: whether numbers in state may vary.
-        rewritten: tensors whose values differ between calls, by id; None if the program may not write to existing
-            tensors, except to buffers in training.
+        options: constructs that the program may contain.
         deferred: collects printing calls; None if the program may not print.
     """
 
@@ -145,22 +140,17 @@ class Recorder(TorchFunctionMode):
         self,
         recording: _core.Recording,
         weights: Mapping[int, str],
-        trains: bool,
-        dynamic: Mapping[int, Collection[int]],
-        integers: bool,
-        decides: bool,
-        counts: bool,
-        rewritten: Collection[int] | None,
+        options: RecordingOptions,
         deferred: Deferred | None,
     ) -> None:
         super().__init__()
-        self.recording, self.trains = recording, trains
+        self.recording, self.trains = recording, options.trains
         self.deferred = deferred
         #: Whether a function marked as constant is running.
         self._assumes = False
         #: Functions of the program that become one node each.
         self._whole: set[Any] = set()
-        self._rewritten = rewritten
+        self._rewritten = options.rewritten
         #: Memory of existing tensors that the program has written to.
         self._overwritten: set[int] = set()
         #: Whether it has written to some, or used random numbers, before a read of a value.
@@ -173,9 +163,9 @@ class Recorder(TorchFunctionMode):
         #: Number of reads before the first view of an existing tensor was made, by its memory.
         self._views: dict[int, int] = {}
         #: Whether there may be numbers that depend on values, or on state.
-        self._counts = counts
+        self._counts = bool(options.counters)
         #: Nodes that read values which control flow depends on, with the values; None if there may be none.
-        self.reads: dict[Node, Any] | None = {} if decides else None
+        self.reads: dict[Node, Any] | None = {} if options.decides else None
         #: Those of them whose values are symbols.
         self.numbers: set[Node] = set()
         #: Nodes of numbers that operators take as tensors, with expression and dtype of the number.
@@ -194,7 +184,9 @@ class Recorder(TorchFunctionMode):
         self.writing: set[Node] = set()
         self._writes_back = False
         self.graph = Graph()
-        self.sizes = Sizes(recording, self.graph, dynamic) if dynamic or integers else None
+        self.sizes = None
+        if options.dynamic or options.integers:
+            self.sizes = Sizes(recording, self.graph, options.dynamic)
         #: Source lines of nodes.
         self._sources = _core.SourceNotes()
         self.watch = OperatorWatch(self)

@@ -7,7 +7,7 @@ import threading
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from corsac._logs import BREAKS, GUARDS, is_on
 from corsac._native_graph import CompileError
 from corsac._recompilation import Recompilations
 from corsac._record import Recorded, form_of, record
+from corsac._recording_options import RecordingOptions
 from corsac._refusal import Kind, Refusal
 from corsac._rewritten import Rewritten, WrittenInTraining
 from corsac._sizes import SizeConditions, as_size
@@ -703,11 +704,7 @@ class Recordings:
         why = None
         if before is not None and before.entries:
             why = self.recompilations.reason(before.entries[0], call, trains=self._trains)
-        result, recorded = record(
-            self._model,
-            self._program,
-            args,
-            kwargs,
+        options = RecordingOptions(
             trains=self._trains,
             compiling=before is not None and before.compiling,
             structures=call.structures if self._replays else None,
@@ -717,6 +714,7 @@ class Recordings:
             rewritten=self._rewritten(before) if self._writes else None,
             integers=self._dynamic_integers(call, found),
         )
+        result, recorded = record(self._model, self._program, args, kwargs, options)
         with self._making():
             made = self._kept(call, key, recorded, None if found is None else found[0], why)
         if isinstance(made, Entry) and is_on(GUARDS):
@@ -863,19 +861,12 @@ def record_at_once(
     """Record a program with these arguments, in several calls if needed: some state is set up in the first ones."""
     given = (*args, *kwargs.values())
     structures = [own for own in given if isinstance(own, _CONTAINERS)] if replays else None
+    options = RecordingOptions(structures=structures, dynamic=dynamic, decides=decides)
     recorded: Recorded | Refusal | None = None
     for _ in range(ATTEMPTS[Kind.DYNAMO]):
         compiling = isinstance(recorded, Refusal) and recorded.by_values
-        _, recorded = record(
-            model,
-            program,
-            args,
-            dict(kwargs),
-            compiling=compiling,
-            structures=structures,
-            dynamic=dynamic,
-            decides=decides,
-        )
+        options = replace(options, compiling=compiling)
+        _, recorded = record(model, program, args, dict(kwargs), options)
         if isinstance(recorded, Recorded) or not (recorded.passes or recorded.by_values):
             break
     assert recorded is not None

@@ -218,6 +218,12 @@ class Staged:
         """The reads of values that control flow depends on."""
         return [read for segment in self.segments for read in segment.reads]
 
+    def is_whole(self) -> bool:
+        """Whether neither control flow nor operators depend on values: numbers found in state are only put back."""
+        first, *others = self.segments
+        depends = first.reads or first.scalars or first.conditions or self.conditions
+        return not (others or depends or self.rewinds is not None)
+
     def assemble(self, values: Mapping[str, Any]) -> Any:
         """The return value of the graph, built from its values."""
         return _filled(self.results, values)

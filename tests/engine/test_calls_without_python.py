@@ -59,6 +59,18 @@ class Writes(Model):
         return self.layer(x)
 
 
+class Counting(Model):
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+        self.seen = {"sum": 0.0}
+
+    def forward(self, x):
+        self.count += 1
+        self.seen["sum"] += x.shape[0] / 2
+        return self.layer(x)
+
+
 class Named(Model):
     def forward(self, given):
         return {"out": self.layer(given["x"]) * given["y"], "x": given["x"] + 1}
@@ -142,6 +154,7 @@ PROGRAMS = [
     (moved, [lambda: ((X,), {}), lambda: ((X.t(),), {}), lambda: ((X.mT[1:],), {})]),
     (Hidden, [lambda: ((X,), {}), lambda: ((Y,), {}), lambda: ((X[:1],), {})]),
     (Mean, [lambda: ((X,), {}), lambda: ((Y,), {}), lambda: ((X[:1],), {})]),
+    (Counting, [lambda: ((X,), {}), lambda: ((Y,), {}), lambda: ((X[:1],), {})]),
     (
         Writes,
         [
@@ -212,6 +225,8 @@ def called(program, make):
 
 
 def state_of(model):
+    if isinstance(model, Counting):
+        return torch.tensor([model.count, model.seen["sum"]])
     return (model.hidden, model.mean) if isinstance(model, Model) else ()
 
 
@@ -265,6 +280,7 @@ QUICK = {
     "moved": [0, 1],
     "Hidden": [0, 1],
     "Mean": [0, 1],
+    "Counting": [0, 1],
     "Writes": [0, 1],
     "Named": [0, 1, 2, 3, 4, 5, 6, 7],
     "Listed": [0, 1, 2, 3, 6],

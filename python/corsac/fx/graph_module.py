@@ -398,6 +398,11 @@ class GraphModule(torch.nn.Module):
         cls.__call__ = _call_wrapped
         return code
 
+    def _refresh(self) -> None:
+        """Recompile, unless code is deferred: it will be generated from the graph as it is then."""
+        if "_code" in self.__dict__:
+            self.recompile()
+
     def _recompile_submodules(self) -> list[tuple[str, PythonCode]]:
         """Recompile the direct children that are graph modules."""
         return [

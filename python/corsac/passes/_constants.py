@@ -66,7 +66,7 @@ def fold_constants(
     if report.changed:
         names = [node.target for node in constants if node.op in ("get_attr", "call_module")]
         drop_unused(target, names)
-        target.recompile()
+        target._refresh()
     return report
 
 
@@ -74,7 +74,7 @@ def _values(gm: GraphModule, constants: list[Node], results: list[Node]) -> dict
     """The values of ``results``, which depend on ``constants`` only."""
     if not results:
         return {}
-    interpreter = Interpreter(gm)
+    interpreter = Interpreter(gm, graph=graph_of(gm))
     needed, stack = set(results), list(results)
     while stack:
         new = [node for node in stack.pop().all_input_nodes if node not in needed]

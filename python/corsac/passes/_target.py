@@ -15,7 +15,11 @@ RawSites = list[tuple[str, str, str | None, str | None]]
 
 def graph_of(target: GraphModule | Graph) -> Graph:
     """The graph that ``target`` is, or runs."""
-    graph = target if isinstance(target, _core.Graph) else getattr(target, "graph", None)
+    if isinstance(target, GraphModule):
+        # The property `graph` generates code first, if that is deferred.
+        graph = vars(target).get("_graph")
+    else:
+        graph = target if isinstance(target, _core.Graph) else getattr(target, "graph", None)
     if isinstance(graph, _core.Graph):
         return graph
     raise TypeError(
@@ -32,5 +36,5 @@ def run(name: str, target: GraphModule | Graph, transform: Callable[[Any], RawSi
     sites = tuple(Site(*site) for site in transform(graph))
     report = Report(name, sites, before, len(graph.nodes))
     if report.changed and isinstance(target, GraphModule):
-        target.recompile()
+        target._refresh()
     return report

@@ -12,6 +12,7 @@ import torch
 
 from corsac.fx._module_attributes import get_submodule
 from corsac.fx.graph_module import GraphModule
+from corsac.passes._target import graph_of
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -344,7 +345,7 @@ def drop_unused(gm: GraphModule, paths: Iterable[str]) -> None:
     """Delete those of the submodules and attributes ``paths`` that the graph no longer names."""
     used: set[str] = set()
     for op in ("call_module", "get_attr"):
-        for node in gm.graph.find_nodes(op=op):
+        for node in graph_of(gm).find_nodes(op=op):
             # With the modules that contain it.
             path = node.target
             while path and path not in used:

@@ -670,7 +670,7 @@ fn has_same_items(object: &Bound<'_, PyAny>, items: &[Py<PyAny>]) -> PyResult<bo
 }
 
 /// Tensors, objects by their numbers, and numbers by their names.
-type Found<'py> = (
+pub(crate) type Found<'py> = (
     Vec<Bound<'py, PyAny>>,
     Vec<Bound<'py, PyAny>>,
     FxHashMap<String, Bound<'py, PyAny>>,

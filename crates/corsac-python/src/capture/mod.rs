@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-pub(crate) use guards::{PyGuards, is_same};
+pub(crate) use guards::{Found, PyGuards, is_same};
 
 /// Whether an object has attributes in its dictionary.
 pub(crate) fn has_attributes(object: &Bound<'_, PyAny>) -> bool {

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use smallvec::SmallVec;
 
 use super::arguments::{Arguments, Signature, number_of};
 use super::program::PyProgram;
 use super::tensors::{Described, Exchange};
 use super::watch::PyWatch;
-use crate::capture::{PyGuards, has_attributes};
+use crate::capture::{Found, PyGuards, has_attributes};
 
 /// Strides of an input; `None` if it is contiguous.
 type Strides = Option<SmallVec<[i64; 4]>>;
@@ -23,7 +23,7 @@ pub(super) enum Finish {
     Returned,
     /// A function is called with them, and its result is returned.
     Build(Py<PyAny>),
-    /// A function is called with them, the inputs, and the objects that the program has found.
+    /// A function is called with them, the inputs, and the objects and numbers that the program has found.
     Replay(Py<PyAny>),
 }
 
@@ -48,14 +48,12 @@ pub(super) struct Entry {
     pub(super) ran: AtomicBool,
 }
 
-/// Inputs of a program in a call, and the objects that it has found.
+/// Inputs of a program in a call, and the objects and numbers that it has found.
 pub(super) struct Inputs<'py> {
     pub(super) tensors: SmallVec<[Bound<'py, PyAny>; 4]>,
     objects: Vec<Bound<'py, PyAny>>,
+    numbers: Option<Bound<'py, PyDict>>,
 }
-
-/// Tensors and objects in containers and in state.
-type Found<'py> = (Vec<Bound<'py, PyAny>>, Vec<Bound<'py, PyAny>>);
 
 /// State in one call: programs for several sizes share guards and weights, which are checked once.
 #[derive(Default)]
@@ -79,9 +77,6 @@ impl<'py> State<'py> {
             Some(at) => at,
             None => {
                 let found = guards.get().find(guards.py(), structures())?;
-                // Programs that compute with numbers of the state run in stages.
-                let found = found.filter(|(_, _, numbers)| numbers.is_empty());
-                let found = found.map(|(tensors, objects, _)| (tensors, objects));
                 self.found.push((key, found));
                 self.found.len() - 1
             }
@@ -146,20 +141,25 @@ impl Entry {
         let Some(mut tensors) = self.signature.tensors(arguments) else {
             return Ok(None);
         };
-        let mut objects = Vec::new();
+        let (mut objects, mut numbers) = (Vec::new(), None);
         if let (Some(expected), Some(guards)) = (&self.found, &self.guards) {
             let structures = || self.signature.structures(arguments);
             let Some(found) = state.found(guards.bind(py), structures)? else {
                 return Ok(None);
             };
-            let numbers = found.0.iter().map(|own| number_of(&mut tensors, own));
-            if !numbers.eq(expected.iter().copied()) {
+            let places = found.0.iter().map(|own| number_of(&mut tensors, own));
+            if !places.eq(expected.iter().copied()) {
                 return Ok(None);
             }
             objects.clone_from(&found.1);
+            numbers = Some((&found.2).into_pyobject(py)?);
         }
         tensors.extend(self.rewritten.iter().map(|own| own.bind(py).clone()));
-        Ok(Some(Inputs { tensors, objects }))
+        Ok(Some(Inputs {
+            tensors,
+            objects,
+            numbers,
+        }))
     }
 
     /// Whether inputs have the types, sizes and layouts of the program, and are ordinary tensors.
@@ -238,7 +238,11 @@ impl Entry {
             Finish::Replay(replay) => {
                 let given = PyTuple::new(py, &inputs.tensors)?;
                 let objects = PyList::new(py, &inputs.objects)?;
-                replay.bind(py).call1((results, given, objects))
+                let numbers = match &inputs.numbers {
+                    Some(numbers) => numbers.clone(),
+                    None => PyDict::new(py),
+                };
+                replay.bind(py).call1((results, given, objects, numbers))
             }
         }
         .map(Some)

@@ -61,6 +61,56 @@ pub(crate) struct PyRunner {
     hosted: Mutex<Vec<Hosted>>,
 }
 
+/// A call that was recorded: `corsac._recorded_programs.RecordedCall`.
+#[derive(FromPyObject)]
+pub(super) struct RecordedCall<'py> {
+    keywords: Bound<'py, PyDict>,
+    guards: Py<PyGuards>,
+    structures: Vec<Bound<'py, PyAny>>,
+    inputs: Vec<Bound<'py, PyAny>>,
+    found: Option<Vec<usize>>,
+    rewritten: Vec<Py<PyAny>>,
+    build: Option<Py<PyAny>>,
+    replay: Option<Py<PyAny>>,
+}
+
+impl RecordedCall<'_> {
+    /// The program with the calls that it is for; `None` if one of its inputs cannot be described.
+    fn entry(
+        self,
+        exchange: &Exchange,
+        key: Bound<'_, PyAny>,
+        program: Py<PyProgram>,
+        arguments: &Bound<'_, PyTuple>,
+        watch: Py<PyWatch>,
+    ) -> PyResult<Option<Entry>> {
+        let arguments = Arguments::of(arguments, Some(&self.keywords), exchange);
+        let mut strides = Vec::with_capacity(self.inputs.len());
+        for input in &self.inputs {
+            match exchange.described_as_stored(input) {
+                Some(described) => strides.push(strides_of(&described)),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(Entry {
+            key: key.unbind(),
+            program,
+            signature: Signature::new(&arguments, &self.structures, true)?,
+            watch,
+            guards: Some(self.guards),
+            found: self.found.map(SmallVec::from_vec),
+            rewritten: self.rewritten,
+            strides,
+            finish: match (self.build, self.replay) {
+                (_, Some(replay)) => Finish::Replay(replay),
+                (Some(build), None) => Finish::Build(build),
+                (None, None) => Finish::Returned,
+            },
+            ran: AtomicBool::new(false),
+        }))
+    }
+}
+
 impl PyRunner {
     /// The programs that may be for such arguments, the one used last first.
     fn find(
@@ -132,67 +182,44 @@ impl PyRunner {
     /// Args:
     ///     key: its name.
     ///     program: takes the tensors among the arguments; if it was recorded, each tensor once,
-    ///         followed by those that it finds in containers and in state, and by `rewritten`.
-    ///     arguments, keywords: a call that it is for.
+    ///         followed by those that it finds in containers and in state, and by those that are
+    ///         rewritten.
+    ///     arguments: positional arguments of a call that it is for.
     ///     watch: checks that its weights are unchanged.
-    ///     guards: check that Python would do the same again; None for a graph.
-    ///     structures: those of the arguments that may be other objects in each call.
-    ///     inputs: the inputs of a call, if it was recorded.
-    ///     found: the indices, among the inputs, of the tensors that guards find; None if it looks
-    ///         at none.
-    ///     rewritten: tensors with other contents in each call.
-    ///     build: converts the results to the return value.
-    ///     replay: the same, from results, inputs, and the objects that guards find; changes state.
-    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
-    #[pyo3(signature = (
-        key, program, arguments, watch, *, keywords=None, guards=None, structures=Vec::new(), inputs=Vec::new(),
-        found=None, rewritten=Vec::new(), build=None, replay=None
-    ))]
+    ///     recorded: a `corsac._recorded_programs.RecordedCall`; None for a graph.
+    #[pyo3(signature = (key, program, arguments, watch, recorded=None))]
     fn add(
         &self,
-        py: Python<'_>,
-        key: Py<PyAny>,
+        key: Bound<'_, PyAny>,
         program: Py<PyProgram>,
         arguments: &Bound<'_, PyTuple>,
         watch: Py<PyWatch>,
-        keywords: Option<&Bound<'_, PyDict>>,
-        guards: Option<Py<PyGuards>>,
-        structures: Vec<Bound<'_, PyAny>>,
-        inputs: Vec<Bound<'_, PyAny>>,
-        found: Option<Vec<usize>>,
-        rewritten: Vec<Py<PyAny>>,
-        build: Option<Py<PyAny>>,
-        replay: Option<Py<PyAny>>,
+        recorded: Option<RecordedCall<'_>>,
     ) -> PyResult<()> {
-        let Some(exchange) = Exchange::get(py)? else {
+        let Some(exchange) = Exchange::get(key.py())? else {
             return Ok(());
         };
-        let arguments = Arguments::of(arguments, keywords, exchange);
-        let mut strides = Vec::with_capacity(inputs.len());
-        for input in &inputs {
-            match exchange.described_as_stored(input) {
-                Some(described) => strides.push(strides_of(&described)),
-                None => return Ok(()),
+        let entry = match recorded {
+            Some(recorded) => recorded.entry(exchange, key, program, arguments, watch)?,
+            None => {
+                let arguments = Arguments::of(arguments, None, exchange);
+                Some(Entry {
+                    key: key.unbind(),
+                    program,
+                    signature: Signature::new(&arguments, &[], false)?,
+                    watch,
+                    guards: None,
+                    found: None,
+                    rewritten: Vec::new(),
+                    strides: Vec::new(),
+                    finish: Finish::Returned,
+                    ran: AtomicBool::new(false),
+                })
             }
-        }
-        let finish = match (build, replay) {
-            (_, Some(replay)) => Finish::Replay(replay),
-            (Some(build), None) => Finish::Build(build),
-            (None, None) => Finish::Returned,
         };
-        let entry = Entry {
-            key,
-            program,
-            signature: Signature::new(&arguments, &structures, guards.is_some())?,
-            watch,
-            guards,
-            found: found.map(SmallVec::from_vec),
-            rewritten,
-            strides,
-            finish,
-            ran: AtomicBool::new(false),
-        };
-        if let Ok(mut entries) = self.entries.lock() {
+        if let Some(entry) = entry
+            && let Ok(mut entries) = self.entries.lock()
+        {
             entries.push(Arc::new(entry));
         }
         Ok(())
