@@ -9,6 +9,7 @@ import importlib
 import io
 import linecache
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -95,6 +96,51 @@ def test_copies_keep_what_users_set(copied: Any) -> None:
         again = copied(gm)
         found.append((hasattr(again, "own"), again(torch.ones(1)).item()))
     assert found == [(False, 1.0), (True, 2.0)]
+
+
+@row("Attributes of nodes in deep copies")
+@pytest.mark.parametrize("of", ["module", "graph"])
+def test_deep_copies_keep_what_users_attached_to_nodes(of: str) -> None:
+    found = []
+    for fx in PACKAGES:
+        gm = fx.symbolic_trace(Relu())
+        _, relu, _ = gm.graph.nodes
+        relu.colour, relu.names = 3, ["a"]
+        again = copy.deepcopy(gm).graph if of == "module" else copy.deepcopy(gm.graph)
+        copied = list(again.nodes)[1]
+        found.append([hasattr(copied, name) for name in ("colour", "names")])
+    assert found == [[False, False], [True, True]]
+    assert copied.colour == 3
+    assert copied.names == ["a"]
+    assert copied.names is not relu.names
+
+
+def test_what_is_attached_to_nodes_is_copied_with_them() -> None:
+    gm = corsac.fx.symbolic_trace(Relu())
+    x, relu, output = gm.graph.nodes
+    lock, result = threading.Lock(), torch.ones(2, requires_grad=True) + 1
+    relu.before, relu.both = x, {"nodes": [relu, output]}
+    relu.lock, relu.result, relu.owner = lock, result, gm
+    relu.shared = output.shared = ["one list"]
+    again = copy.deepcopy(gm)
+    copied_x, copied, copied_output = again.graph.nodes
+    assert copied.before is copied_x
+    assert copied.both["nodes"] == [copied, copied_output]
+    assert copied.lock is lock and copied.result is result
+    assert copied.owner is again
+    assert copied.shared is copied_output.shared is not relu.shared
+    assert copied.shared == ["one list"]
+
+
+def test_a_chain_of_attached_nodes_is_copied_without_recursion() -> None:
+    graph = corsac.fx.Graph()
+    node = graph.placeholder("x")
+    for _ in range(3000):
+        before, node = node, graph.call_function(torch.relu, (node,))
+        node.before = before
+    graph.output(node)
+    again = list(copy.deepcopy(graph).nodes)
+    assert all(node.before is again[place] for place, node in enumerate(again[1:-1]))
 
 
 @row("the training flag of modules that only hold others")

@@ -361,10 +361,11 @@ def test_a_composition_can_leave_the_module_alone(model, x):
 
 
 @row("undoing after `copy.deepcopy`")
-def test_copies_can_be_undone(model):
+@pytest.mark.parametrize("copying", [DeepCopy(), copy.deepcopy], ids=["DeepCopy", "deepcopy"])
+def test_copies_can_be_undone(model, copying):
     gm = corsac.fx.symbolic_trace(model)
     before, fuse = str(gm.graph), FuseBiasInLinear()
-    copied = DeepCopy()(fuse(gm))
+    copied = copying(fuse(gm))
     assert copied is not gm and copied.first is not gm.first
     assert str(fuse(copied, reverse=True).graph) == before
     assert F.pad in targets(gm)

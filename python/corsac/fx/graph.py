@@ -98,6 +98,7 @@ class Graph(_core.Graph):
         new = type(self).__new__(type(self))
         memo[id(self)] = new
         new._fill_from(self)
+        _copy_attributes(self, new, memo)
         for name, value in self.__dict__.items():
             new.__dict__[name] = (
                 value if name in ("_tracer_cls", "_tracer_extras") else copy.deepcopy(value, memo)
@@ -376,6 +377,23 @@ class Graph(_core.Graph):
         for node in reversed(self.nodes):
             node.meta.clear()
             self.erase_node(node)
+
+
+def _copy_attributes(graph: Graph, copied: Graph, memo: dict[int, Any]) -> None:
+    """Gives the nodes of a deep copy what users attached to those of ``graph``."""
+    if not any(vars(node) for node in graph.nodes):
+        return
+    pairs = list(zip(graph.nodes, copied.nodes, strict=False))
+    # What is attached may be other nodes. As deepcopy does, the memo keeps what it knows by address.
+    memo.update((id(node), new) for node, new in pairs)
+    memo.setdefault(id(memo), []).append(pairs)
+    for node, new in pairs:
+        for name, value in vars(node).items():
+            try:
+                vars(new)[name] = copy.deepcopy(value, memo)
+            except (LookupError, RuntimeError, TypeError):
+                # Results of autograd, locks, nodes that are not copied: shared, as metadata is.
+                vars(new)[name] = value
 
 
 def _refers_to_something(module: torch.nn.Module, qualified_name: str) -> bool:

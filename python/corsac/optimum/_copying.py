@@ -15,13 +15,7 @@ class DeepCopy(ReversibleTransformation):
     preserves_computation = True
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
-        clone = copy.deepcopy(graph_module)
-        for node, copied in zip(graph_module.graph.nodes, clone.graph.nodes, strict=True):
-            # Copies of nodes lack these attributes.
-            for name in ("transformations", "_undo"):
-                if hasattr(node, name):
-                    setattr(copied, name, copy.copy(getattr(node, name)))
-        return clone
+        return copy.deepcopy(graph_module)
 
     def reverse(self, graph_module: GraphModule) -> GraphModule:
         return self.transform(graph_module)
