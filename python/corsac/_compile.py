@@ -136,8 +136,8 @@ def compile(
             ``{"inference": …}``, which is ``"measured"`` (calls are left to PyTorch where it is faster, which is
             measured in the first ones) or ``"native"``, and ``{"partition": …}``, which is ``"min_cut"``,
             ``"fewest_bytes"`` or ``"default"`` (docs/backends.md).
-        mode: as for :func:`torch.compile`. The engine compiles in one way, whatever the mode; backends with modes
-            take them among ``options``.
+        mode: as for :func:`torch.compile`, and without ``options``. The engine compiles in one way, whatever the mode;
+            backends with modes take them among ``options``.
         disable: return ``model`` as it is.
 
     Returns:
@@ -148,9 +148,13 @@ def compile(
     Raises:
         TypeError: ``model`` is neither.
         ValueError: ``precision`` is none of these, or there is no such backend, option or mode.
+        RuntimeError: ``mode`` and ``options`` are given.
     """
     if mode is not None and mode not in MODES:
         raise ValueError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
+    if mode is not None and options is not None:
+        # torch.compile has RuntimeError for it, too.
+        raise RuntimeError("mode and options are given: as for torch.compile, it is one of them")
     if model is None:
         return functools.partial(
             compile,

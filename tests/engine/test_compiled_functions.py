@@ -148,6 +148,15 @@ def test_modes_and_disable():
     assert function(X) is X and not hasattr(function, "explain")
 
 
+@pytest.mark.parametrize("compiler", [torch.compile, corsac.compile])
+@pytest.mark.parametrize("options", [{}, {"precision": "f32"}])
+def test_a_mode_and_options_are_refused(compiler, options):
+    with pytest.raises(RuntimeError, match=r"(?i)mode (and|or) options"):
+        compiler(Net(), mode="max-autotune", options=options)
+    with pytest.raises(RuntimeError, match=r"(?i)mode (and|or) options"):
+        compiler(mode="max-autotune", options=options)(Net())
+
+
 @pytest.mark.parametrize("model", ["resnet50", 3, {"a": 1}, torch.ones(2)])
 def test_what_is_no_program_is_refused(model):
     with pytest.raises(TypeError, match="expected a module or a function, got "):
