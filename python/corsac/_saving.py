@@ -21,6 +21,7 @@ from corsac.fx import GraphModule
 from corsac.fx._own_copy import own_copy
 from corsac.fx.convert import from_torch
 from corsac.fx.proxy import TraceError
+from corsac.lowering._decompositions import undo_decompositions
 from corsac.lowering._lower import is_training
 from corsac.passes import eliminate_dead_code, fold_constants, remove_no_ops
 
@@ -78,6 +79,7 @@ def _program(model: Any, inputs: tuple[torch.Tensor, ...]) -> GraphModule:
             raise CompileError(str(error)) from error
     else:
         module = _exported(root, inputs)
+    undo_decompositions(module.graph)
     fold_constants(module)
     remove_no_ops(module)
     eliminate_dead_code(module)

@@ -544,6 +544,54 @@ class Dropping(nn.Module):
         return self.dropout(self.linear(x)).relu()
 
 
+class Decomposed(nn.Module):
+    """Functions that PyTorch's decompositions make others of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(4)
+        self.norm.running_mean.uniform_()
+        self.norm.running_var.uniform_(1, 2)
+        self.bare = nn.BatchNorm2d(4, affine=False)
+        self.groups, self.each = nn.GroupNorm(2, 4), nn.InstanceNorm2d(4, affine=True)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1, ceil_mode=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.pool(self.bare(self.norm(x).relu()))
+        x = self.each(self.groups(x))
+        x = nn.functional.max_pool2d(x, 2)
+        x = nn.functional.interpolate(x, scale_factor=2)
+        return nn.functional.interpolate(x, size=(5, 7), mode="bilinear", align_corners=True)
+
+
+@pytest.mark.parametrize("backend", ["corsac", "onnxruntime"])
+def test_programs_after_decompositions(backend: str) -> None:
+    torch.manual_seed(0)
+    model, x = Decomposed().eval(), torch.randn(2, 4, 9, 9)
+    program = torch.export.export(model, (x,)).run_decompositions()
+    targets = {str(node.target) for node in program.graph.nodes}
+    assert "aten._native_batch_norm_legit_no_training.default" in targets
+    for own in (program, program.module(check_guards=False)):
+        lowered = corsac.lower(own, backend, x)
+        assert len(lowered.meta["lowering"].parts) == 1
+        with torch.no_grad():
+            close(lowered(x), model(x))
+
+
+def test_operators_of_which_all_results_are_used_stay() -> None:
+    class Indices(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            pooled, where = nn.functional.max_pool2d(x, 2, return_indices=True)
+            return pooled.relu(), where
+
+    x = torch.randn(1, 2, 4, 4)
+    program = torch.export.export(Indices().eval(), (x,)).run_decompositions()
+    lowered = corsac.lower(program, "corsac", x)
+    close(lowered(x), Indices()(x))
+    names = {row.target for row in lowered.meta["lowering"].placements}
+    assert "torch.ops.aten.max_pool2d_with_indices.default" in names
+
+
 def test_what_torch_export_gives_trains_nothing() -> None:
     model, x = Dropping().eval(), torch.randn(2, 3)
     exported = torch.export.export(model, (x,)).module(check_guards=False)

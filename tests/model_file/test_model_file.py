@@ -215,6 +215,19 @@ def test_programs_of_torch_export(tmp_path):
             torch.testing.assert_close(corsac.load(tmp_path / "exported")(x), model(x))
 
 
+def test_programs_of_torch_export_after_decompositions(tmp_path):
+    """What PyTorch makes of functions gives more than the program uses."""
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.GroupNorm(2, 4)]
+    layers += [nn.InstanceNorm2d(4, affine=True), nn.Upsample(scale_factor=2, mode="bilinear")]
+    model = as_if_trained(nn.Sequential(*layers, nn.Dropout()))
+    program = torch.export.export(model, (IMAGE,)).run_decompositions()
+    for own in (program, program.module()):
+        corsac.save(own, tmp_path / "exported", IMAGE)
+        loaded = corsac.load(tmp_path / "exported")
+        with torch.no_grad():
+            torch.testing.assert_close(loaded(IMAGE), model(IMAGE), rtol=1e-4, atol=1e-5)
+
+
 def test_where_nothing_can_be_watched(tmp_path):
     """Under a debugger, or on another CPython, PyTorch exports the model."""
     model = as_if_trained(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()))

@@ -15,6 +15,7 @@ from corsac.fx.convert import from_torch
 from corsac.fx.graph_module import GraphModule
 from corsac.fx.passes.utils.fuser_utils import extract_part, move_parts
 from corsac.lowering._backend import Backend, LoweringError, make_backend, require
+from corsac.lowering._decompositions import undo_decompositions
 from corsac.lowering._layout import views_to_reshapes
 from corsac.lowering._normal_form import fix_sizes, own_attributes
 from corsac.lowering._part import InputCheck, LoweredPart
@@ -188,6 +189,7 @@ def _plan(
         model = model.module(check_guards=False)
     _check_evaluation(model)
     module = _captured(model, example_inputs)
+    undo_decompositions(module.graph)
     inputs = _by_position(module, example_inputs, kwargs)
     types = types_of(module.graph, inputs)
     fix_sizes(module.graph, types)
