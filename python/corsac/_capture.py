@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType, NoneType
 from typing import Any
 
 import torch
@@ -17,11 +19,13 @@ from corsac._record import named_arguments
 from corsac._recordings import record_at_once
 from corsac._refusal import Refusal
 from corsac._stand_in import root_of
-from corsac.fx import GraphModule, symbolic_trace
+from corsac.fx import Graph, GraphModule, symbolic_trace
 from corsac.fx.proxy import TraceError
 
 #: Dimensions of inputs whose sizes may vary, by the name of the parameter or its position.
 DynamicShapes = Mapping[str | int, Collection[int]]
+#: Types of arguments other than tensors that captured models may have: constants of the graph.
+_PLAIN = (bool, int, float, complex, str, NoneType, torch.dtype, torch.device)
 
 
 def capture(
@@ -140,22 +144,88 @@ def graph_for(
 
 
 def graph_of(
-    model: torch.nn.Module, example_inputs: Callable[[], ExampleInputs], *, strict: bool = True
+    model: torch.nn.Module,
+    example_inputs: Callable[[], ExampleInputs],
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    strict: bool = True,
 ) -> GraphModule:
     """The graph of a model: for all sizes if it can be traced symbolically, or else captured with example inputs, which
     are made only then; ``strict`` is as for :func:`capture`.
 
     Raises:
         TraceError: neither works.
+        TypeError: the model has to be captured, and an example input is neither a tensor nor a plain value.
     """
     try:
         return symbolic_trace(model)
     except Exception as error:
         # Programs may raise anything when called with proxies.
         try:
-            return graph_for(model, example_inputs(), strict=strict)
+            return _graph_for_call(model, as_tuple(example_inputs()), kwargs, strict=strict)
         except TraceError as other:
             raise other from error
+
+
+def _graph_for_call(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, strict: bool
+) -> GraphModule:
+    """As :func:`capture`, with the parameters of the model as placeholders, in their order and with their defaults, up
+    to the last one that has a value in this call. Those that are no tensors are constants, and have no users."""
+    for name, own in [*enumerate(args), *kwargs.items()]:
+        if not isinstance(own, (torch.Tensor, *_PLAIN)):
+            kind = type(own).__name__
+            raise TypeError(f"example input {name} is a {kind}, not a tensor or a plain value")
+    try:
+        signature = inspect.signature(model.forward)
+        order = {name: at for at, name in enumerate(signature.parameters)}
+        kwargs = dict(sorted(kwargs.items(), key=lambda own: order.get(own[0], len(order))))
+        bound = signature.bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        # The call says what is wrong with it.
+        return capture(model, args, strict=strict, **kwargs)
+    module = capture(model, args, strict=strict, **kwargs)
+    _declare(module.graph, bound)
+    module.recompile()
+    return module
+
+
+def _declare(graph: Graph, bound: inspect.BoundArguments) -> None:
+    """Gives ``graph``, whose placeholders are tensors, the placeholders of a function that is called like this."""
+    inputs = iter(graph.find_nodes(op="placeholder"))
+    left = len(bound.arguments)
+    last, optional = None, False
+    for parameter in bound.signature.parameters.values():
+        if not left:
+            break
+        name, is_given = parameter.name, parameter.name in bound.arguments
+        left -= is_given
+        value = bound.arguments.get(name)
+        default = () if parameter.default is parameter.empty else (parameter.default,)
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            # Those that are no tensors are not there: nobody could say which is which.
+            values = {f"{name}_{at}": own for at, own in enumerate(value or ())}
+            values = {key: own for key, own in values.items() if isinstance(own, torch.Tensor)}
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            values = value or {}
+        else:
+            values = {name: value}
+        for name, own in values.items():
+            if isinstance(own, torch.Tensor):
+                node = next(inputs)
+                node.target = name
+            else:
+                node = graph.placeholder(name)
+            if default or optional:
+                # Python has no parameters without a default behind those that have one.
+                node.args, optional = default or (None,), True
+            if last is None:
+                first = next(iter(graph.nodes))
+                if first is not node:
+                    first.prepend(node)
+            else:
+                last.append(node)
+            last = node
 
 
 __all__ = ["capture", "graph_for", "graph_of"]

@@ -535,6 +535,124 @@ def test_arguments_that_nest_keep_their_shape():
         lowered((torch.randn(4), torch.randn(3)), scale=scale)
 
 
+class Deciding(nn.Module):
+    """Decides by sizes and by what is given by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(3, 3)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        scale: float = 1.0,
+        *,
+        bias: torch.Tensor,
+        squash: bool = False,
+    ) -> torch.Tensor:
+        y = self.layer(x) * scale + bias
+        if mask is not None:
+            y = y * mask
+        if x.shape[0] > 1:
+            y = y.relu()
+        return y.sigmoid() if squash else y
+
+
+ROWS, MASK, BIAS = torch.linspace(-1, 1, 6).view(2, 3), torch.eye(2, 3), torch.tensor([1.0, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((ROWS,), {"bias": BIAS}),
+        ((ROWS,), {"bias": BIAS, "mask": MASK}),
+        ((ROWS, MASK), {"bias": BIAS}),
+        ((), {"bias": BIAS, "mask": MASK, "x": ROWS}),
+        ((ROWS,), {"squash": True, "bias": BIAS, "scale": 2.0}),
+        ((ROWS, None, 0.5), {"bias": BIAS}),
+    ],
+    ids=lambda own: str(len(own)) if isinstance(own, tuple) else "-".join(own),
+)
+def test_models_that_decide_take_arguments_by_name(args: Any, kwargs: Any) -> None:
+    model = Deciding().eval()
+    lowered = corsac.lower(model, "corsac", args, kwargs=kwargs)
+    assert len(lowered.meta["lowering"].parts) == 1
+    with torch.no_grad():
+        expected = model(*args, **kwargs)
+        close(lowered(*args, **kwargs), expected)
+        close(lowered(*args, **dict(reversed(kwargs.items()))), expected)
+    assert lowering.preview(model, "corsac", args, kwargs=kwargs).parts
+
+
+def test_models_that_decide_are_for_the_arguments_in_the_example() -> None:
+    model = Deciding().eval()
+    lowered = corsac.lower(model, "corsac", ROWS, kwargs={"bias": BIAS, "mask": MASK, "scale": 2.0})
+    with torch.no_grad():
+        close(lowered(ROWS, MASK, 2.0, BIAS), model(ROWS, MASK, 2.0, bias=BIAS))
+    with pytest.raises(LoweringError, match=r"scale: lowered for 2.0, got 1.0"):
+        lowered(ROWS, MASK, bias=BIAS)
+    with pytest.raises(LoweringError, match=r"mask: lowered for float32\[2, 3\], got a NoneType"):
+        lowered(ROWS, scale=2.0, bias=BIAS)
+    with pytest.raises(LoweringError, match=r"bias: lowered for float32\[3\], got a NoneType"):
+        lowered(ROWS, MASK, 2.0)
+    with pytest.raises(TypeError, match="example input bias is a list, not a tensor or a plain"):
+        corsac.lower(model, "corsac", ROWS, kwargs={"bias": [BIAS]})
+
+
+def test_models_of_hugging_face_take_arguments_by_name() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=90,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=48,
+    )
+    model = transformers.BertModel(config).eval()
+    ids, mask = torch.arange(24).view(2, 12), torch.ones(2, 12, dtype=torch.int64)
+    mask[0, 8:] = 0
+    kwargs = {"attention_mask": mask, "input_ids": ids}
+    lowered = corsac.lower(model, "corsac", (), kwargs=kwargs)
+    with torch.no_grad():
+        torch.testing.assert_close(lowered(**kwargs)[0], model(**kwargs)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_exported_programs_take_arguments_by_name(decomposed: bool) -> None:
+    class Named(nn.Module):
+        def forward(
+            self, x: torch.Tensor, mask: torch.Tensor, *, bias: torch.Tensor, by: dict[str, Any]
+        ) -> torch.Tensor:
+            return x * mask + bias * by["factor"]
+
+    model, by = Named(), {"factor": torch.full((2, 1), 3.0)}
+    kwargs = {"bias": BIAS, "by": by}
+    program = torch.export.export(model, (ROWS, MASK), kwargs)
+    program = program.run_decompositions() if decomposed else program
+    expected = model(ROWS, MASK, **kwargs)
+    for given in (kwargs, {"by": by, "bias": BIAS}):
+        lowered = corsac.lower(program, "corsac", (ROWS, MASK), kwargs=given)
+        close(lowered(ROWS, MASK, **kwargs), expected)
+        close(lowered(ROWS, MASK, by=by, bias=BIAS), expected)
+    lowered = corsac.lower(program, "corsac", ROWS, kwargs={**kwargs, "mask": MASK})
+    close(lowered(ROWS, mask=MASK, **kwargs), expected)
+
+
+def test_defaults_that_were_not_those_of_the_example_are_refused() -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+            return x.relu() * scale
+
+    lowered = corsac.lower(Scaled().eval(), "corsac", (ROWS, 2.0))
+    close(lowered(ROWS, 2.0), ROWS.relu() * 2)
+    with pytest.raises(LoweringError, match=r"scale: lowered for 2.0, got 1.0"):
+        lowered(ROWS)
+    with pytest.raises(LoweringError, match="the input x is given twice"):
+        corsac.lower(Scaled().eval(), "corsac", ROWS, kwargs={"x": ROWS})
+
+
 class Dropping(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from corsac._example_inputs import ExampleInputs, as_tuple
+from corsac._placed_inputs import is_flat, parameters, placed
 from corsac.fx import Node
 from corsac.fx._own_copy import own_copy
 from corsac.fx.convert import from_torch
@@ -81,7 +82,8 @@ class _Plan:
         return InputCheck(
             [str(node.target) for node in placeholders],
             [self.types[node] for node in placeholders],
-            flat=_is_flat(self.module),
+            {str(node.target): node.args[0] for node in placeholders if node.args},
+            parameters(self.module) if is_flat(self.module) else None,
         )
 
     def apply(self) -> GraphModule:
@@ -138,7 +140,8 @@ def lower(
         model: a module in evaluation mode, or a graph module.
         backend: a name from :func:`backends`, or a backend.
         example_inputs: a tensor or a tuple of positional inputs: tensors, whose types alone matter,
-            :class:`corsac.analysis.TensorSpec` with symbols for sizes that vary, or other values.
+            :class:`corsac.analysis.TensorSpec` with symbols for sizes that vary, or other values. A model that cannot
+            be traced symbolically is called with them, and takes tensors and plain values.
         kwargs: keyword inputs.
         options: options of the backend.
         min_nodes: parts with fewer computations stay on the host.
@@ -188,9 +191,12 @@ def _plan(
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module(check_guards=False)
     _check_evaluation(model)
-    module = _captured(model, example_inputs)
+    module = _captured(model, example_inputs, kwargs)
     undo_decompositions(module.graph)
-    inputs = _by_position(module, example_inputs, kwargs)
+    try:
+        inputs = placed(module, as_tuple(example_inputs), kwargs)
+    except TypeError as error:
+        raise LoweringError(str(error)) from error
     types = types_of(module.graph, inputs)
     fix_sizes(module.graph, types)
     own_attributes(module.graph, types)
@@ -217,7 +223,9 @@ def _check_evaluation(model: torch.nn.Module) -> None:
         )
 
 
-def _captured(model: torch.nn.Module, example_inputs: ExampleInputs) -> GraphModule:
+def _captured(
+    model: torch.nn.Module, example_inputs: ExampleInputs, kwargs: Mapping[str, Any]
+) -> GraphModule:
     """The model as a graph module with the same submodules, which can be changed without changing the model."""
     if isinstance(model, torch.fx.GraphModule):
         model = from_torch(model)
@@ -226,40 +234,7 @@ def _captured(model: torch.nn.Module, example_inputs: ExampleInputs) -> GraphMod
     # Not at the top: compiled models use this module.
     from corsac._capture import graph_of
 
-    return own_copy(graph_of(model, lambda: example_inputs))
-
-
-def _is_flat(module: GraphModule) -> bool:
-    """Whether the inputs of the graph are the flattened leaves of the arguments."""
-    return getattr(module.graph._codegen, "pytree_info", None) is not None
-
-
-def _by_position(
-    module: GraphModule, example_inputs: ExampleInputs, kwargs: Mapping[str, Any]
-) -> tuple[Any, ...]:
-    """The inputs in the order of the placeholders."""
-    given = list(as_tuple(example_inputs))
-    if _is_flat(module):
-        given = torch.utils._pytree.tree_leaves((tuple(given), dict(kwargs)))
-        kwargs = {}
-    placeholders = module.graph.find_nodes(op="placeholder")
-    names = [str(node.target) for node in placeholders]
-    starred = next((name for name in names if name.startswith("*")), None)
-    if starred is not None:
-        raise LoweringError(f"{starred}: a variable number of inputs cannot be lowered")
-    unknown = next((name for name in kwargs if name not in names), None)
-    if unknown is not None:
-        raise LoweringError(f"there is no input {unknown}; there are {', '.join(names)}")
-    if len(given) > len(names):
-        raise LoweringError(f"{len(given)} inputs are given, and the model has {len(names)}")
-    for node in placeholders[len(given) :]:
-        if str(node.target) in kwargs:
-            given.append(kwargs[str(node.target)])
-        elif node.args:
-            given.append(node.args[0])
-        else:
-            raise LoweringError(f"no example of the input {node.target} is given")
-    return tuple(given)
+    return own_copy(graph_of(model, lambda: example_inputs, kwargs))
 
 
 def _check_nothing_stays(plan: _Plan) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from corsac._placed_inputs import leaves
 from corsac._unhooked import UnhookedModule
 from corsac.analysis import Dim
 from corsac.lowering._backend import LoweringError
@@ -67,15 +68,23 @@ class InputCheck:
     give wrong results rather than errors.
     """
 
-    def __init__(self, names: Sequence[str], types: Sequence[Any], *, flat: bool) -> None:
-        self.names, self.types, self.flat = list(names), list(types), flat
+    def __init__(
+        self,
+        names: Sequence[str],
+        types: Sequence[Any],
+        defaults: Mapping[str, Any],
+        parameters: Sequence[str] | None,
+    ) -> None:
+        self.names, self.types, self.defaults = list(names), list(types), dict(defaults)
+        #: The parameters of the program, where its inputs are the leaves of their values.
+        self.parameters = parameters
 
     def __call__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         del module
-        if self.flat:
-            args, kwargs = tuple(torch.utils._pytree.tree_leaves((args, kwargs))), {}
+        if self.parameters is not None:
+            args, kwargs = leaves(self.parameters, args, kwargs), {}
         symbols: dict[str, int] = {}
-        given = dict(zip(self.names, args, strict=False)) | kwargs
+        given = self.defaults | dict(zip(self.names, args, strict=False)) | kwargs
         pending = []
         for name, type_ in zip(self.names, self.types, strict=True):
             if name in given:

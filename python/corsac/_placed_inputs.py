@@ -1,0 +1,65 @@
+"""Arguments of a call in the order of a graph's placeholders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.utils import _pytree
+
+from corsac.fx.graph_module import GraphModule
+
+
+def is_flat(module: GraphModule) -> bool:
+    """Whether the graph's inputs are the leaves of the arguments."""
+    return getattr(module.graph._codegen, "pytree_info", None) is not None
+
+
+def leaves(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The leaves of arguments of a function with parameters of these names, in their order."""
+    given = dict(zip(names, args, strict=False))
+    if set(kwargs) <= set(names) - set(given):
+        given |= kwargs
+        args, kwargs = [given[name] for name in names if name in given], {}
+    return tuple(_pytree.tree_leaves((tuple(args), dict(kwargs))))
+
+
+def parameters(module: GraphModule) -> list[str]:
+    """The names of the parameters whose leaves the graph's inputs are."""
+    names = list(module.graph._codegen.pytree_info.orig_args)  # type: ignore[attr-defined]
+    return names[1:] if names[:1] == ["self"] else names
+
+
+def placed(module: GraphModule, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The values of the placeholders of ``module`` in a call, their defaults among them.
+
+    Raises:
+        TypeError: one has no value, or there is none for a value.
+    """
+    given = list(args)
+    if is_flat(module):
+        given, kwargs = list(leaves(parameters(module), args, kwargs)), {}
+    placeholders = module.graph.find_nodes(op="placeholder")
+    names = [str(node.target) for node in placeholders]
+    starred = next((name for name in names if name.startswith("*")), None)
+    if starred is not None:
+        raise TypeError(f"{starred}: the graph takes a variable number of inputs")
+    unknown = next((name for name in kwargs if name not in names), None)
+    if unknown is not None:
+        raise TypeError(f"there is no input {unknown}; there are {', '.join(names)}")
+    if len(given) > len(names):
+        raise TypeError(f"{len(given)} inputs are given, and the model has {len(names)}")
+    twice = next((name for name in names[: len(given)] if name in kwargs), None)
+    if twice is not None:
+        raise TypeError(f"the input {twice} is given twice")
+    for node in placeholders[len(given) :]:
+        if str(node.target) in kwargs:
+            given.append(kwargs[str(node.target)])
+        elif node.args:
+            given.append(node.args[0])
+        else:
+            raise TypeError(f"no example of the input {node.target} is given")
+    return tuple(given)
+
+
+__all__ = ["is_flat", "leaves", "parameters", "placed"]
