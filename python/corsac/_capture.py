@@ -25,7 +25,7 @@ from corsac.fx.proxy import TraceError
 #: Dimensions of inputs whose sizes may vary, by the name of the parameter or its position.
 DynamicShapes = Mapping[str | int, Collection[int]]
 #: Types of arguments other than tensors that captured models may have: constants of the graph.
-_PLAIN = (bool, int, float, complex, str, NoneType, torch.dtype, torch.device)
+PLAIN = (bool, int, float, complex, str, NoneType, torch.dtype, torch.device)
 
 
 def capture(
@@ -173,7 +173,7 @@ def _graph_for_call(
     """As :func:`capture`, with the parameters of the model as placeholders, in their order and with their defaults, up
     to the last one that has a value in this call. Those that are no tensors are constants, and have no users."""
     for name, own in [*enumerate(args), *kwargs.items()]:
-        if not isinstance(own, (torch.Tensor, *_PLAIN)):
+        if not isinstance(own, (torch.Tensor, *PLAIN)):
             kind = type(own).__name__
             raise TypeError(f"example input {name} is a {kind}, not a tensor or a plain value")
     try:

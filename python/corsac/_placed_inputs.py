@@ -7,12 +7,12 @@ from typing import Any
 
 from torch.utils import _pytree
 
-from corsac.fx.graph_module import GraphModule
+from corsac.fx.graph import Graph
 
 
-def is_flat(module: GraphModule) -> bool:
+def is_flat(graph: Graph) -> bool:
     """Whether the graph's inputs are the leaves of the arguments."""
-    return getattr(module.graph._codegen, "pytree_info", None) is not None
+    return getattr(graph._codegen, "pytree_info", None) is not None
 
 
 def leaves(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -24,22 +24,22 @@ def leaves(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any])
     return tuple(_pytree.tree_leaves((tuple(args), dict(kwargs))))
 
 
-def parameters(module: GraphModule) -> list[str]:
+def parameters(graph: Graph) -> list[str]:
     """The names of the parameters whose leaves the graph's inputs are."""
-    names = list(module.graph._codegen.pytree_info.orig_args)  # type: ignore[attr-defined]
+    names = list(graph._codegen.pytree_info.orig_args)  # type: ignore[attr-defined]
     return names[1:] if names[:1] == ["self"] else names
 
 
-def placed(module: GraphModule, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The values of the placeholders of ``module`` in a call, their defaults among them.
+def placed(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The values of the placeholders of ``graph`` in a call, their defaults among them.
 
     Raises:
         TypeError: one has no value, or there is none for a value.
     """
     given = list(args)
-    if is_flat(module):
-        given, kwargs = list(leaves(parameters(module), args, kwargs)), {}
-    placeholders = module.graph.find_nodes(op="placeholder")
+    if is_flat(graph):
+        given, kwargs = list(leaves(parameters(graph), args, kwargs)), {}
+    placeholders = graph.find_nodes(op="placeholder")
     names = [str(node.target) for node in placeholders]
     starred = next((name for name in names if name.startswith("*")), None)
     if starred is not None:

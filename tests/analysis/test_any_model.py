@@ -31,6 +31,15 @@ class Plain(nn.Module):
         return self.inner(x).relu()
 
 
+class Plain2(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.inner(x.relu())
+
+
 X = torch.ones(3, 4)
 
 
@@ -63,6 +72,82 @@ def test_a_tuple_alone_stands_for_all_inputs():
         assert corsac.summary(model, inputs).rows[0].mult_adds == 3 * 4 * 8
     two = corsac.fx.symbolic_trace(lambda x, y: x + y)
     assert "float32[3, 4]" in str(corsac.analysis.propagate(two, (X, X[:1])))
+
+
+class ByName(nn.Module):
+    """Decides by sizes and by what is given by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 8)
+
+    def forward(self, x, mask=None, *, scale=1.0, twice=False):
+        x = self.inner(x) * scale
+        if x.shape[0] > 1:
+            x = x.relu()
+        if mask is not None:
+            x = x * mask
+        return self.inner(x[:, :4]) if twice else x
+
+
+@pytest.mark.parametrize("decides", [True, False], ids=["captured", "traced"])
+def test_inputs_by_name(decides):
+    model = ByName().eval()
+    if not decides:
+        model = nn.Bilinear(4, 8, 3)
+    x, mask = X, torch.ones(3, 8)
+    args, kwargs = (x,), {"mask": mask, "twice": True}
+    if not decides:
+        args, kwargs = (), {"input2": mask, "input1": x}
+    expected = corsac.analysis.cost(model, x, mask).macs
+    expected *= 1 + decides
+    assert corsac.analysis.cost(model, *args, kwargs=kwargs).macs == expected > 0
+    assert corsac.summary(model, *args, kwargs=kwargs).rows[0].mult_adds == expected
+    found = str(corsac.analysis.propagate(model, args, kwargs=kwargs))
+    assert "placeholder" in found and "float32[3, 8]" in found
+    times = corsac.analysis.profile(model, *args, kwargs=kwargs, repeats=1, warmup=0)
+    assert times.seconds > 0
+
+
+def test_names_that_no_input_has():
+    for function in (corsac.analysis.cost, corsac.analysis.propagate, corsac.summary):
+        with pytest.raises(TypeError, match="there is no input nothing; there are input"):
+            function(nn.Linear(4, 2), X, kwargs={"nothing": 1})
+        with pytest.raises(TypeError, match="nothing"):
+            function(ByName(), X, kwargs={"nothing": 1})
+
+
+@pytest.mark.parametrize("way", ["program", "module", "decomposed"])
+def test_programs_of_torch_export(way):
+    model = nn.Sequential(nn.Linear(4, 8), Plain2()).eval()
+    program = torch.export.export(model, (X,))
+    target = {
+        "program": lambda: program,
+        "module": program.module,
+        "decomposed": program.run_decompositions,
+    }[way]()
+    rows = {row.path: row for row in corsac.summary(target, X).rows}
+    whole = corsac.summary(model, X)
+    assert rows[""].kind == "Sequential" and rows[""].parameters == whole.parameters
+    assert rows["1.inner"].kind == "Linear" and rows["1.inner"].output == "float32[3, 2]"
+    assert rows["0"].mult_adds == 96 and rows[""].mult_adds == whole.rows[0].mult_adds
+    assert not any("guards" in path for path in rows)
+    assert corsac.analysis.cost(target, X).macs == 3 * (4 * 8 + 8 * 2)
+    assert corsac.analysis.profile(target, X, repeats=1, warmup=0).seconds > 0
+    assert "float32[3, 2]" in str(corsac.analysis.propagate(target, X))
+    assert max(own.max_abs for own in corsac.analysis.ranges(target, X).values()) >= 1
+    if way == "module":
+        assert "_guards_fn" in dict(target.named_modules())
+        assert torch.equal(target(X), model(X))
+
+
+def test_programs_with_inputs_by_name():
+    model, mask = ByName().eval(), torch.ones(3, 8)
+    program = torch.export.export(model, (X,), {"scale": 2.0, "mask": mask})
+    for kwargs in ({"scale": 2.0, "mask": mask}, {"mask": mask, "scale": 2.0}):
+        assert corsac.analysis.cost(program, X, kwargs=kwargs).macs == 96
+        found = str(corsac.analysis.propagate(program, X, kwargs=kwargs))
+        assert "mask" in found and "2.0" in found
 
 
 def test_errors_say_what_to_give():

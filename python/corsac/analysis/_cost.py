@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -331,7 +331,12 @@ def prefixes(path: str) -> list[str]:
     return ["", *(".".join(parts[: at + 1]) for at in range(len(parts)))]
 
 
-def cost(target: torch.nn.Module | Graph, *inputs: Any, fallback: bool = True) -> CostReport:
+def cost(
+    target: torch.nn.Module | torch.export.ExportedProgram | Graph,
+    *inputs: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    fallback: bool = True,
+) -> CostReport:
     """Count the operations and the memory traffic of a graph, without running it.
 
     A multiply-add counts two operations, a bias none: the sum starts from it. An elementwise operator counts
@@ -340,16 +345,16 @@ def cost(target: torch.nn.Module | Graph, *inputs: Any, fallback: bool = True) -
     sum includes them.
 
     Args:
-        target: the graph, the module that runs it, or a model, which is traced, or captured for ``inputs``.
-        inputs: as for :func:`corsac.analysis.propagate`. With sizes that are symbols, counts are
+        target, kwargs: as for :func:`corsac.analysis.propagate`.
+        inputs: the same. With sizes that are symbols, counts are
             expressions over them, and memory held is not known.
         fallback: whether nodes without a rule are called with meta tensors to find their results.
 
     Raises:
         ShapeInferenceError: a call fails when it runs.
     """
-    inputs = gathered(inputs)
-    graph = graph_of(captured(target, inputs))
+    found, inputs = captured(target, gathered(inputs), kwargs)
+    graph = graph_of(found)
     run = MetaRun(graph.owning_module) if fallback else None
     with torch.no_grad():
         types = _core.propagate_types(graph, inputs, run, fill=False, cost=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -143,26 +144,33 @@ class _Timer(Interpreter):
         return result
 
 
-def profile(target: torch.nn.Module, *inputs: Any, repeats: int = 10, warmup: int = 2) -> Profile:
+def profile(
+    target: torch.nn.Module | torch.export.ExportedProgram,
+    *inputs: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    repeats: int = 10,
+    warmup: int = 2,
+) -> Profile:
     """Measure the time of each node of a graph.
 
     Runs without gradients. Runs of the whole graph alternate with runs that time the nodes, so that a slow
     spell of the machine affects both.
 
     Args:
-        target: the module to run: a graph module, or a model, which is traced, or captured for ``inputs``.
+        target: the module to run: a graph module, or a model, which is traced, or captured for ``inputs``. Programs
+            of :func:`torch.export.export` and graph modules of torch.fx are converted.
         inputs: its inputs; a single tuple or list holds all of them.
+        kwargs: keyword inputs.
         repeats: number of timed runs; times are medians.
         warmup: number of runs before them, not timed.
     """
     if repeats < 1:
         raise ValueError(f"expected at least one repeat, got {repeats}")
-    inputs = gathered(inputs)
-    target = captured(target, inputs)
+    module, inputs = captured(target, gathered(inputs), kwargs)
     with torch.no_grad():
-        report = cost(target, inputs)
-        timer = _Timer(target)
-        plain = Interpreter(target)
+        report = cost(module, inputs)
+        timer = _Timer(module)
+        plain = Interpreter(module)
         for _ in range(warmup):
             timer.run(*inputs)
             plain.run(*inputs)
@@ -252,19 +260,22 @@ class _Watcher(Interpreter):
         return result
 
 
-def ranges(target: torch.nn.Module, *batches: Any) -> dict[str, Range]:
+def ranges(
+    target: torch.nn.Module | torch.export.ExportedProgram, *batches: Any
+) -> dict[str, Range]:
     """Ranges of the nodes' values on example inputs, as calibration needs them.
 
     Args:
         target: the module to run, without gradients: a graph module, or a model, which is traced, or captured
-            for the first batch.
+            for the first batch; others are converted as for :func:`profile`.
         batches: the inputs of each run: a tensor, or a tuple of inputs.
 
     Returns:
         Ranges by name of the node, for nodes whose value is a tensor of real numbers.
     """
     first = batches[0] if batches else ()
-    watcher = _Watcher(captured(target, first if isinstance(first, tuple) else (first,)))
+    module, _ = captured(target, first if isinstance(first, tuple) else (first,))
+    watcher = _Watcher(module)
     with torch.no_grad():
         for batch in batches:
             watcher.run(*(batch if isinstance(batch, tuple) else (batch,)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.fx
 
 from corsac import _core
 from corsac._example_inputs import gathered
@@ -94,25 +96,42 @@ class Propagation:
         return "\n".join(lines)
 
 
-def propagate(target: torch.nn.Module | Graph, *inputs: Any, fallback: bool = True) -> Propagation:
+def propagate(
+    target: torch.nn.Module | torch.export.ExportedProgram | Graph,
+    *inputs: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    fallback: bool = True,
+) -> Propagation:
     """Find the types of all values of a graph without running it.
 
     Metadata is written to the nodes as :class:`torch.fx.passes.shape_prop.ShapeProp` does:
     ``meta["tensor_meta"]`` and ``meta["type"]``. Strides are ``None`` where they are not known.
 
     Args:
-        target: the graph, the module that runs it, or a model, which is traced, or captured for ``inputs``.
+        target: the graph, the module that runs it, or a model, which is traced, or captured for ``inputs``. Programs
+            of :func:`torch.export.export` and graph modules of torch.fx are converted.
         inputs: values for the placeholders: tensors (their elements are not read), meta tensors,
             :class:`TensorSpec` with sizes that may be symbols, numbers, containers. A single tuple or list
             holds all of them.
+        kwargs: keyword inputs.
         fallback: whether nodes without a rule are called with meta tensors.
 
     Raises:
         ShapeInferenceError: a call would fail when run; the message names the node, its expected and given
             arguments, and its place in the user's program.
     """
-    inputs = gathered(inputs)
-    graph = graph_of(captured(target, inputs))
+    found, inputs = captured(target, gathered(inputs), kwargs)
+    graph = graph_of(found)
     run = MetaRun(graph.owning_module) if fallback else None
     types = _core.propagate_types(graph, inputs, run)
+    if isinstance(target, torch.fx.GraphModule):
+        _write_back(graph, target)
     return Propagation(graph, types, run)
+
+
+def _write_back(graph: Graph, module: torch.fx.GraphModule) -> None:
+    """Copy the metadata of a graph to the module of torch.fx that it was converted from."""
+    own = {node.name: node.meta for node in graph.nodes}
+    for node in module.graph.nodes:
+        meta = own.get(node.name, {})
+        node.meta.update((key, meta[key]) for key in ("tensor_meta", "type") if key in meta)

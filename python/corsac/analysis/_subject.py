@@ -2,33 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 import torch.fx
 
-from corsac._capture import graph_of
-from corsac.fx import GraphModule
+from corsac._capture import PLAIN, graph_of
+from corsac._placed_inputs import is_flat, placed
+from corsac.fx import Graph, GraphModule
 from corsac.fx._symbolic_trace import symbolic_trace
+from corsac.fx.convert import from_torch
 from corsac.fx.proxy import TraceError
 
 
-def captured(target: Any, inputs: tuple[Any, ...]) -> Any:
-    """The graph of a model: traced for all sizes or, where its control flow depends on values, captured for
-    ``inputs`` as by :func:`corsac.capture`. Graphs are returned unchanged.
+def captured(
+    target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
+) -> tuple[Any, tuple[Any, ...]]:
+    """The graph of a model, and the values of its placeholders: traced for all sizes or, where its control flow depends
+    on values, captured for ``args`` and ``kwargs`` as by :func:`corsac.capture`. Programs of :func:`torch.export.export`
+    and graph modules of torch.fx are converted; graphs of corsac are returned unchanged.
 
     Raises:
         TraceError: the model cannot be traced, and there are no tensors to capture it for.
+        TypeError: there is no input for a keyword argument.
     """
-    is_model = isinstance(target, torch.nn.Module)
-    if not is_model or isinstance(target, GraphModule | torch.fx.GraphModule):
+    target, kwargs = _as_ours(target), kwargs or MappingProxyType({})
+    if isinstance(target, torch.nn.Module) and not isinstance(target, GraphModule):
+        target = _graph_of(target, args, kwargs)
+    graph = target.graph if isinstance(target, GraphModule) else target
+    if isinstance(graph, Graph) and (kwargs or is_flat(graph)):
+        args = placed(graph, args, kwargs)
+    return target, args
+
+
+def _as_ours(target: Any) -> Any:
+    """Convert programs of torch.export, without their checks of inputs, and graph modules of torch.fx."""
+    if isinstance(target, torch.export.ExportedProgram):
+        return from_torch(target.module(check_guards=False))
+    if not isinstance(target, torch.fx.GraphModule):
         return target
-    if inputs and all(type(own) is torch.Tensor and own.device.type != "meta" for own in inputs):
-        return graph_of(target, lambda: inputs)
+    module = from_torch(target)
+    for node in module.graph.find_nodes(op="call_module", target="_guards_fn"):
+        module.graph.erase_node(node)
+        module.delete_submodule("_guards_fn")
+    return module
+
+
+def _graph_of(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> GraphModule:
+    given = [*args, *kwargs.values()]
+    if given and all(isinstance(own, PLAIN) or _has_elements(own) for own in given):
+        return graph_of(model, lambda: args, kwargs)
     try:
-        return symbolic_trace(target)
+        return symbolic_trace(model)
     except Exception as error:
         raise TraceError(
-            f"{type(target).__name__} cannot be traced for all inputs; give the tensors that it is called with, "
+            f"{type(model).__name__} cannot be traced for all inputs; give the tensors that it is called with, "
             f"for which it is captured, or a graph of it: {error}"
         ) from error
+
+
+def _has_elements(own: Any) -> bool:
+    return type(own) is torch.Tensor and own.device.type != "meta"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.fx
 
+from corsac._example_inputs import gathered
 from corsac.analysis._cost import CostReport, Count, _plain, cost, prefixes, table
+from corsac.analysis._subject import captured
+from corsac.fx import Graph, GraphModule
 
 if TYPE_CHECKING:
     import pandas
@@ -60,6 +65,7 @@ class Summary:
             if row.op.startswith("call_"):
                 path = row.target if row.op == "call_module" else row.module
                 outputs |= dict.fromkeys(prefixes(path), row.output)
+        classes = _classes(model.graph) if isinstance(model, GraphModule) else {}
         counts: dict[int, int] = {}
         rows = []
         for path, module in model.named_modules(remove_duplicate=False):
@@ -71,7 +77,7 @@ class Summary:
             rows.append(
                 ModuleRow(
                     path=path,
-                    kind=type(module).__name__,
+                    kind=classes.get(path, type(module).__name__),
                     depth=level,
                     index=counts[level],
                     output=outputs.get(path),
@@ -129,21 +135,41 @@ class Summary:
         return "\n".join([*lines, rule])
 
 
+def _classes(graph: Graph) -> dict[str, str]:
+    """The names of the classes of modules that nodes are from, where a graph says so as text."""
+    stacks = (node.meta.get("nn_module_stack") or {} for node in graph.nodes)
+    entries = (entry for stack in stacks for entry in stack.values())
+    return {
+        path: cls.rpartition(".")[2]
+        for path, cls in entries
+        if isinstance(path, str) and isinstance(cls, str)
+    }
+
+
 def _grouped(count: Count) -> str:
     if isinstance(count, int):
         return f"{count:,}" if count else "--"
     return str(count)
 
 
-def summary(model: torch.nn.Module, *inputs: Any, depth: int | None = None) -> Summary:
+def summary(
+    model: torch.nn.Module | torch.export.ExportedProgram,
+    *inputs: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    depth: int | None = None,
+) -> Summary:
     """The tree of a model's modules, each with its output, parameters and multiply-adds.
 
     The model is traced and types are propagated; nothing is run, unless the model cannot be traced for all
     inputs: it is then captured for these, as by :func:`corsac.capture`.
 
     Args:
-        model: the model.
-        inputs: as for :func:`corsac.analysis.propagate`.
+        model: a model, a graph module, or a program of :func:`torch.export.export`, whose tree is that of the modules
+            with weights.
+        inputs, kwargs: as for :func:`corsac.analysis.propagate`.
         depth: greatest depth of modules in the tree; None for all.
     """
-    return Summary(model, cost(model, *inputs), depth)
+    found, inputs = captured(model, gathered(inputs), kwargs)
+    report = cost(found, inputs)
+    is_own = isinstance(model, torch.nn.Module) and not isinstance(model, torch.fx.GraphModule)
+    return Summary(model if is_own else found, report, depth)

@@ -83,7 +83,7 @@ class _Plan:
             [str(node.target) for node in placeholders],
             [self.types[node] for node in placeholders],
             {str(node.target): node.args[0] for node in placeholders if node.args},
-            parameters(self.module) if is_flat(self.module) else None,
+            parameters(self.module.graph) if is_flat(self.module.graph) else None,
         )
 
     def apply(self) -> GraphModule:
@@ -194,7 +194,7 @@ def _plan(
     module = _captured(model, example_inputs, kwargs)
     undo_decompositions(module.graph)
     try:
-        inputs = placed(module, as_tuple(example_inputs), kwargs)
+        inputs = placed(module.graph, as_tuple(example_inputs), kwargs)
     except TypeError as error:
         raise LoweringError(str(error)) from error
     types = types_of(module.graph, inputs)

@@ -6,6 +6,7 @@ from typing import Any
 
 from corsac import _core
 from corsac.analysis import propagate
+from corsac.fx._packages import expect_ours
 from corsac.fx.graph_module import GraphModule
 from corsac.fx.node import Node
 
@@ -22,6 +23,7 @@ def reinplace(gm: GraphModule, *sample_args: Any) -> GraphModule:
         gm: a graph as from ``make_fx(functionalize(f))``, or any other.
         sample_args: arguments of the program, from which types are found.
     """
+    expect_ours(gm, "reinplace")
     propagate(gm, sample_args)
     sites = _core.reinplace(gm.graph, gradients=False)
     changed = {name for name, _, _, reason in sites if reason is None}
