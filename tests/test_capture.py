@@ -141,6 +141,8 @@ def test_lowering_and_export_take_such_models():
     assert len(lowered.meta["lowering"].parts) == 1
     program = torch.export.export(model, (X,))
     for exported in (program, program.module()):
+        with torch.no_grad():
+            torch.testing.assert_close(corsac.capture(exported, X)(X), model(X))
         lowered = corsac.lower(exported, "corsac", (X,))
         with torch.no_grad():
             torch.testing.assert_close(lowered(X), model(X))

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map_only
 from corsac._compiled_function import check_callable, module_of
 from corsac._engine_module import EngineModule
 from corsac._example_inputs import ExampleInputs, as_tuple, gathered
+from corsac._exported_program import converted, is_exported
 from corsac._guard_text import guards_as_text
 from corsac._lines import in_brackets
 from corsac._record import named_arguments
@@ -47,8 +48,8 @@ def capture(
     values of tensors that control flow depended on.
 
     Args:
-        model: a module, a bound method or a function of tensors. Modules in training mode that use random numbers
-            or write to buffers are refused.
+        model: a module, a bound method, a function of tensors, or a program of :func:`torch.export.export`. Modules in
+            training mode that use random numbers or write to buffers are refused.
         args: its arguments; a single tuple or list stands for all of them. Placeholders are the tensors, each once,
             then those in containers, then state that the model replaces, in the order in which it is found.
         dynamic_shapes: the dimensions that are to stay symbolic in the graph, unless the model needs their values.
@@ -67,6 +68,8 @@ def capture(
             the line of the program, if known.
         ValueError: ``dynamic_shapes`` names an input or a dimension that does not exist.
     """
+    if is_exported(model):
+        model = converted(model)
     check_callable(model)
     args = gathered(args)
     program = _program_of(model)

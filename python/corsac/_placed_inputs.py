@@ -11,12 +11,12 @@ from corsac.fx.graph import Graph
 
 
 def is_flat(graph: Graph) -> bool:
-    """Whether the graph's inputs are the leaves of the arguments."""
+    """Whether the inputs of the graph are the flattened leaves of the arguments."""
     return getattr(graph._codegen, "pytree_info", None) is not None
 
 
 def leaves(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The leaves of arguments of a function with parameters of these names, in their order."""
+    """The flattened leaves of arguments, in the order of the parameters with these ``names``."""
     given = dict(zip(names, args, strict=False))
     if set(kwargs) <= set(names) - set(given):
         given |= kwargs
@@ -25,7 +25,7 @@ def leaves(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def parameters(graph: Graph) -> list[str]:
-    """The names of the parameters whose leaves the graph's inputs are."""
+    """The names of the parameters of a flat graph."""
     names = list(graph._codegen.pytree_info.orig_args)  # type: ignore[attr-defined]
     return names[1:] if names[:1] == ["self"] else names
 

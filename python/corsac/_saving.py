@@ -8,18 +8,16 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_unflatten
 
 from corsac import _core
 from corsac._capture import graph_for
 from corsac._compiled_function import check_callable, module_of
 from corsac._example_inputs import ExampleInputs, as_tuple
+from corsac._exported_program import converted, with_plain_inputs
 from corsac._native_graph import CompileError
-from corsac._result_template import is_plain
 from corsac._stand_in import root_of
 from corsac.fx import GraphModule
 from corsac.fx._own_copy import own_copy
-from corsac.fx.convert import from_torch
 from corsac.fx.proxy import TraceError
 from corsac.lowering._decompositions import undo_decompositions
 from corsac.lowering._lower import is_training
@@ -88,16 +86,7 @@ def _program(model: Any, inputs: tuple[torch.Tensor, ...]) -> GraphModule:
 
 def _exported(root: nn.Module, inputs: tuple[torch.Tensor, ...]) -> GraphModule:
     """The graph of ``torch.export``, for interpreters in which programs cannot be recorded."""
-    module = torch.export.export(root, inputs).module(check_guards=False)
-    graph = module.graph
-    assert isinstance(graph._codegen, torch.fx.graph._PyTreeCodeGen)
-    spec = graph._codegen.pytree_info.out_spec
-    output = graph.output_node()
-    returned = tree_unflatten(list(output.args[0]), spec)
-    if is_plain(tree_unflatten([inputs[0]] * spec.num_leaves, spec)):
-        output.args = (returned,)
-    graph.set_codegen(torch.fx.graph.CodeGen())
-    return own_copy(from_torch(module))
+    return own_copy(with_plain_inputs(converted(torch.export.export(root, inputs))))
 
 
 def _type(tensor: torch.Tensor) -> tuple[str, list[int]]:

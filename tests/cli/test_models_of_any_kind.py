@@ -127,6 +127,61 @@ def test_they_are_compared_described_and_minified(model, capfd, tmp_path):
         assert "with --input it is captured" in capfd.readouterr().err
 
 
+EXPORTED = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.linear = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 2)
+
+    def forward(self, x, *, scale):
+        x = self.linear(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
+        return {"x": x, "scaled": x * scale}
+
+def program():
+    inputs = (torch.ones(1, 3, 8, 8),), {"scale": torch.ones(2)}
+    return torch.export.export(Net().eval(), *inputs)
+
+def module():
+    return program().module()
+
+def decomposed():
+    return program().run_decompositions()
+
+made = program()
+"""
+
+
+@pytest.mark.parametrize("name", ["program", "module", "decomposed", "made"])
+def test_programs_of_torch_export(name, capfd, tmp_path, monkeypatch):
+    (tmp_path / "exported.py").write_text(EXPORTED)
+    monkeypatch.chdir(tmp_path)
+    given = [f"exported.py:{name}", "--input", "1,3,8,8", "--input", "2"]
+    for command in ("show", "table", "code", "ops", "profile", "split", "describe"):
+        assert main([command, *given]) == 0, capfd.readouterr().err
+        assert "scale" in capfd.readouterr().out
+    assert main(["summary", *given]) == 0
+    out = capfd.readouterr().out
+    assert "Net: 0-1" in out and "├─Conv2d (conv): 1-1" in out and "float32[1, 4, 6, 6]" in out
+    assert main(["optimize", *given, "--repeat", "1", "--out", "own", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["agrees"]
+    assert main(["lower", *given, "--to", "corsac", "--repeat", "1"]) == 0
+    assert "1 part" in capfd.readouterr().out
+    assert main(["save", *given, "--out", "own.safetensors"]) == 0
+    assert main(["draw", *given, "--out", "own.svg"]) == 0
+    assert main(["diff", given[0], *given]) == 0
+
+
+def test_files_of_torch_export_are_not_read(capfd, tmp_path, monkeypatch):
+    """They may have pickles."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("own.pt2", "there.pt2"):
+        assert main(["show", name]) == 2
+        assert "returns torch.export.load(FILE)" in capfd.readouterr().err
+
+
 def test_without_inputs(model, capfd):
     assert main(["show", model]) != 0
     told = capfd.readouterr().err

@@ -10,10 +10,10 @@ import torch
 import torch.fx
 
 from corsac._capture import PLAIN, graph_of
+from corsac._exported_program import converted
 from corsac._placed_inputs import is_flat, placed
 from corsac.fx import Graph, GraphModule
 from corsac.fx._symbolic_trace import symbolic_trace
-from corsac.fx.convert import from_torch
 from corsac.fx.proxy import TraceError
 
 
@@ -28,26 +28,15 @@ def captured(
         TraceError: the model cannot be traced, and there are no tensors to capture it for.
         TypeError: there is no input for a keyword argument.
     """
-    target, kwargs = _as_ours(target), kwargs or MappingProxyType({})
+    kwargs = kwargs or MappingProxyType({})
+    if isinstance(target, torch.export.ExportedProgram | torch.fx.GraphModule):
+        target = converted(target)
     if isinstance(target, torch.nn.Module) and not isinstance(target, GraphModule):
         target = _graph_of(target, args, kwargs)
     graph = target.graph if isinstance(target, GraphModule) else target
     if isinstance(graph, Graph) and (kwargs or is_flat(graph)):
         args = placed(graph, args, kwargs)
     return target, args
-
-
-def _as_ours(target: Any) -> Any:
-    """Convert programs of torch.export, without their checks of inputs, and graph modules of torch.fx."""
-    if isinstance(target, torch.export.ExportedProgram):
-        return from_torch(target.module(check_guards=False))
-    if not isinstance(target, torch.fx.GraphModule):
-        return target
-    module = from_torch(target)
-    for node in module.graph.find_nodes(op="call_module", target="_guards_fn"):
-        module.graph.erase_node(node)
-        module.delete_submodule("_guards_fn")
-    return module
 
 
 def _graph_of(

@@ -11,6 +11,7 @@ import torch
 from corsac import fx
 from corsac._capture import graph_of
 from corsac.cli.failure import Failure, first_line
+from corsac.fx._own_copy import own_copy
 
 
 def graph_module(
@@ -19,6 +20,8 @@ def graph_module(
     """The graph of a model: for all inputs or, where that is impossible, for ``inputs`` if there are any.
     With ``one_way`` also of models whose control flow depends on values or that change state, with notes on
     stderr."""
+    if isinstance(model, fx.GraphModule):
+        return own_copy(model)
     try:
         if inputs is None:
             return fx.symbolic_trace(model)

@@ -14,7 +14,9 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.fx
 
+from corsac._exported_program import converted, with_plain_inputs
 from corsac.cli.failure import Failure, first_line, kind
 from corsac.cli.weights import SUFFIXES as WEIGHTS
 
@@ -22,13 +24,19 @@ from corsac.cli.weights import SUFFIXES as WEIGHTS
 FILES = (".safetensors", ".toml", ".json", ".graph", ".txt")
 #: Suffixes of model files of other programs.
 FOREIGN = (*WEIGHTS, ".onnx", ".pt2", ".yaml", ".yml", ".tflite", ".gguf", ".h5")
+#: Advice for files that hold no model, by suffix.
+_HINTS = {
+    **dict.fromkeys(WEIGHTS, "; --weights reads weights"),
+    ".pt2": "; such a file may run code when it is read: name a function of yours, file.py:callable, that "
+    "returns torch.export.load(FILE)",
+}
 
 
 def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
     """Load the model that ``reference`` names, in evaluation mode.
 
     ``reference`` is ``module:callable``, ``path/to/file.py:callable`` or a file with one class. A callable is
-    called with ``keywords``; an ``nn.Module`` is used as it is.
+    called with ``keywords``; an ``nn.Module`` or a program of ``torch.export`` is used as it is.
     """
     if reference.endswith(".py") and Path(reference).is_file():
         names = [f"{reference}:{name}" for name in _classes(Path(reference))]
@@ -41,7 +49,7 @@ def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
     if not colon and (Path(reference).is_file() or suffix.lower() in FOREIGN):
         raise Failure(
             f"{reference}: expected a file *.py, *.safetensors, *.toml, *.json, *.graph or *.txt, "
-            f"not *{suffix}" + ("; --weights reads weights" if suffix in WEIGHTS else "")
+            f"not *{suffix}{_HINTS.get(suffix.lower(), '')}"
         )
     if not colon or not place or not attribute:
         raise Failure(
@@ -49,10 +57,10 @@ def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
             "such as torchvision.models:resnet50"
         )
     found = look_up(reference)
-    if isinstance(found, torch.nn.Module):
+    if isinstance(found, (torch.nn.Module, torch.export.ExportedProgram)):
         if keywords:
             raise Failure(f"{reference} is a model already, so --kwargs has nothing to go to")
-        return found.eval()
+        return _evaluated(found)
     if not callable(found):
         raise Failure(f"{reference} is {kind(found)}, neither a model nor a callable")
     try:
@@ -60,8 +68,15 @@ def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
     except Exception as error:
         given = ", ".join(f"{key}={value!r}" for key, value in keywords.items())
         raise Failure(f"calling {attribute}({given}) failed: {first_line(error)}") from error
-    if not isinstance(model, torch.nn.Module):
+    if not isinstance(model, (torch.nn.Module, torch.export.ExportedProgram)):
         raise Failure(f"{reference} returned {kind(model)}, not a torch.nn.Module")
+    return _evaluated(model)
+
+
+def _evaluated(model: torch.nn.Module | torch.export.ExportedProgram) -> torch.nn.Module:
+    """Put a model into evaluation mode; convert programs of torch.export and graph modules of torch.fx."""
+    if isinstance(model, torch.export.ExportedProgram | torch.fx.GraphModule):
+        model = with_plain_inputs(converted(model))
     return model.eval()
 
 
