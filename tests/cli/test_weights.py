@@ -62,6 +62,7 @@ def test_weights_are_read_from_files(name, folder, capfd):
 def test_a_configuration_takes_weights(folder, capsys):
     write_safetensors("w.safetensors", STATE)
     assert main(["describe", "net.py:Net", "--out", "net.toml"]) == 0
+    capsys.readouterr()
     assert main(["build", "net.toml", "--weights", "w.safetensors", "--out", "built"]) == 0
     assert torch.equal(
         read_safetensors("built/weights.safetensors")["linear.weight"], torch.ones(4, 3)
@@ -69,16 +70,48 @@ def test_a_configuration_takes_weights(folder, capsys):
     assert "random" not in capsys.readouterr().err
     assert main(["build", "net.toml", "--out", "built"]) == 0
     assert "note: the weights of net.toml are random (--seed 0)" in capsys.readouterr().err
+    assert main(["show", "net.toml"]) == 0
+    assert "note: the weights of net.toml are random (--seed 0)" in capsys.readouterr().err
 
 
-def test_random_weights_are_noted_where_they_are_written(capsys):
-    assert main(SAVE) == 0
-    note = (
-        "corsac: note: the weights of net.py:Net are random (--seed 0); --weights FILE reads others"
+MORE = {"draw": ["--out", "net.svg"], "save": ["--out", "net.safetensors"], "diff": ["net.py:Net"]}
+MORE["lower"] = ["--to", "corsac"]
+COMMANDS = [
+    "optimize",
+    "show",
+    "table",
+    "code",
+    "diff",
+    "draw",
+    "summary",
+    "ops",
+    "profile",
+    "split",
+]
+COMMANDS += ["lower", "describe", "save"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_random_weights_are_noted(command, capsys):
+    def notes(model, *more):
+        given = [model, *MORE.get(command, []), "--input", "5,3", *more]
+        assert main([command, *given]) in (0, 1)
+        lines = capsys.readouterr().err.splitlines()
+        return [line for line in lines if line.startswith("corsac: note: ")]
+
+    note = "the weights of net.py:Net are random (--seed 7); --weights FILE reads others"
+    assert notes("net.py:Net", "--seed", "7") == [f"corsac: note: {note}"] * (
+        1 + (command == "diff")
     )
-    assert note in capsys.readouterr().err.splitlines()
-    assert main(["show", "net.py:Net"]) == 0
-    assert main([SAVE[0], "net.py:Trained", *SAVE[2:]]) == 0
+    if command == "diff":
+        return
+    write_safetensors("w.safetensors", STATE)
+    assert notes("net.py:Net", "--weights", "w.safetensors") == notes("net.py:Trained") == []
+
+
+def test_models_without_weights_are_not_noted(capsys, folder):
+    (folder / "bare.py").write_text("import torch\ntorch.rand(1)\n" + MODEL)
+    assert main(["show", "bare.py:Scaled"]) == 0
     assert "random" not in capsys.readouterr().err
 
 

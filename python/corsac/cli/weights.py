@@ -18,8 +18,6 @@ from corsac.cli.failure import Failure, first_line, kind
 SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 #: Names under which checkpoints store the state dict.
 NESTED = ("state_dict", "model_state_dict", "model")
-#: The commands that write weights with ``--out``.
-WRITING = ("optimize", "split", "save", "lower", "build")
 #: Number of names listed in an error.
 NAMED = 4
 
@@ -27,7 +25,7 @@ NAMED = 4
 @contextmanager
 def weights_of(options: argparse.Namespace, reference: str) -> Iterator[list[torch.nn.Module]]:
     """Context in which a model is made and added to the list: loads the weights of ``--weights`` into it, or
-    prints a note if random weights will be written."""
+    prints a note if its weights are random."""
     made: list[torch.nn.Module] = []
     loads = 0
     load_state_dict = torch.nn.Module.load_state_dict
@@ -47,8 +45,8 @@ def weights_of(options: argparse.Namespace, reference: str) -> Iterator[list[tor
         for model in made:
             load_weights(model, options.weights)
         return
-    is_random = not loads and not torch.equal(before, torch.get_rng_state())
-    if is_random and options.command in WRITING and options.out:
+    has_weights = any(True for model in made for _ in model.parameters())
+    if has_weights and not loads and not torch.equal(before, torch.get_rng_state()):
         print(
             f"corsac: note: the weights of {reference} are random (--seed {options.seed}); "
             "--weights FILE reads others",
