@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType, NoneType
@@ -161,13 +162,19 @@ def graph_of(
         TypeError: the model has to be captured, and an example input is neither a tensor nor a plain value.
     """
     try:
-        return symbolic_trace(model)
+        traced = symbolic_trace(model)
     except Exception as error:
         # Programs may raise anything when called with proxies.
         try:
             return _graph_for_call(model, as_tuple(example_inputs()), kwargs, strict=strict)
         except TraceError as other:
             raise other from error
+    names = [str(node.target) for node in traced.graph.find_nodes(op="placeholder")]
+    if any(name.startswith("*") for name in names):
+        # Of any number of inputs, as many as there are here.
+        with contextlib.suppress(TraceError, TypeError):
+            return _graph_for_call(model, as_tuple(example_inputs()), kwargs, strict=strict)
+    return traced
 
 
 def _graph_for_call(

@@ -132,7 +132,7 @@ class Evil:
         ("text.pt", "the file holds more than tensors, or is damaged"),
         ("list.pt", "expected a state dict, got a list"),
         ("w.npz", "expected a file *.safetensors, *.pt, "),
-        ("missing.pt", "No such file"),
+        ("missing.pt", "missing.pt: no such file\n"),
     ],
 )
 def test_files_that_are_no_weights_are_refused(name, message, folder, capsys):

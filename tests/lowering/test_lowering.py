@@ -619,6 +619,18 @@ def test_models_of_hugging_face_take_arguments_by_name() -> None:
         torch.testing.assert_close(lowered(**kwargs)[0], model(**kwargs)[0], rtol=1e-4, atol=1e-5)
 
 
+def test_models_of_any_number_of_inputs_are_lowered_for_those_in_the_example() -> None:
+    class Stacked(nn.Module):
+        def forward(self, *xs: torch.Tensor, by: float = 1.0) -> torch.Tensor:
+            return torch.stack(xs).sum(0) * by
+
+    lowered = corsac.lower(Stacked().eval(), "corsac", (ROWS, MASK), kwargs={"by": 2.0})
+    assert len(lowered.meta["lowering"].parts) == 1
+    close(lowered(ROWS, MASK, by=2.0), (ROWS + MASK) * 2)
+    with pytest.raises(LoweringError, match=r"by: lowered for 2.0, got 3.0"):
+        lowered(ROWS, MASK, by=3.0)
+
+
 @pytest.mark.parametrize("decomposed", [False, True])
 def test_exported_programs_take_arguments_by_name(decomposed: bool) -> None:
     class Named(nn.Module):

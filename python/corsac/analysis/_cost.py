@@ -272,8 +272,9 @@ class CostReport:
         lines.append(
             f"traffic          {_short(self.bytes_read)}B read, {_short(self.bytes_written)}B written"
         )
+        place = "" if self.peak_node is None else f", at {self.peak_node}"
         lines.append(
-            f"activations      {_short(self.peak_bytes)}B at most, at {self.peak_node}"
+            f"activations      {_short(self.peak_bytes)}B at most{place}"
             + (f" ({len(self.peak_unknown)} nodes aside)" if self.peak_unknown else "")
         )
         for site in self.unknown:

@@ -44,7 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if error.name != "torch":
                 raise
             raise Failure("torch is missing: pip install torch (2.6 or later)") from error
-        return 0 if command.run(options) else DIFFERENT
+        try:
+            return 0 if command.run(options) else DIFFERENT
+        except SystemExit as error:
+            # Of code of the model, or what imports it: the program itself returns.
+            raise Failure(
+                f"the model's code ended the program: sys.exit({error.code!r})"
+            ) from error
     except Failure as failure:
         if options.traceback:
             traceback.print_exception(failure)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -27,6 +28,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)
+        # Shapes with a negative size, too, are values, which their option refuses itself.
+        self._negative_number_matcher = re.compile(r"-\d[\d.,]*(:\w+)?$")
 
     def parse_args(
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -89,12 +92,17 @@ def parser() -> argparse.ArgumentParser:
     return program
 
 
-def positive(text: str) -> int:
-    """An integer of at least 1."""
+def whole(text: str) -> int:
+    """An integer."""
     try:
-        number = int(text)
+        return int(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
+
+
+def positive(text: str) -> int:
+    """An integer of at least 1."""
+    number = whole(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
     return number
@@ -102,18 +110,33 @@ def positive(text: str) -> int:
 
 def not_negative(text: str) -> int:
     """An integer of at least 0."""
-    return 0 if text == "0" else positive(text)
+    number = whole(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 0")
+    return number
 
 
 def above_zero(text: str) -> float:
     """A number above 0."""
-    try:
-        number = float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
+    number = _number(text)
     if not number > 0:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
     return number
+
+
+def tolerance(text: str) -> float:
+    """A number of at least 0."""
+    number = _number(text)
+    if not number >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 0")
+    return number
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
 
 
 # -- arguments of several commands ---------------------------------------------------------------
@@ -136,7 +159,7 @@ def _model(parser: argparse.ArgumentParser, *names: str) -> None:
     )
     parser.add_argument(
         "--seed",
-        type=int,
+        type=whole,
         default=0,
         metavar="N",
         help="seed for the model's weights and the inputs (0)",
@@ -186,7 +209,7 @@ def _optimize(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tolerance",
-        type=float,
+        type=tolerance,
         default=1e-4,
         metavar="X",
         help="largest difference accepted, as a part of the largest output (1e-4)",
@@ -331,7 +354,7 @@ def _lower(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tolerance",
-        type=float,
+        type=tolerance,
         default=1e-4,
         metavar="X",
         help="largest difference accepted, as a part of the largest output (1e-4)",
@@ -423,12 +446,12 @@ def _build(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="DIR", help="write the model: an importable module with its weights"
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed for the model's weights (0)"
+        "--seed", type=whole, default=0, metavar="N", help="seed for the model's weights (0)"
     )
     _weights(parser)
     parser.add_argument(
         "--max-gib",
-        type=float,
+        type=above_zero,
         default=16.0,
         metavar="N",
         help="refuse a model whose weights, or whose inputs, take more than this many GiB (16)",

@@ -23,6 +23,8 @@ from corsac.config._limits import described_size
 
 def run(options: argparse.Namespace) -> bool:
     """Build the model and report its properties."""
+    if Path(options.file).suffix.lower() not in (".graph", ".toml", ".json"):
+        raise Failure(f"{options.file}: expected a file *.graph, *.toml or *.json")
     folder = Path(options.out) if options.out else None
     if folder is not None:
         check_folder(folder)

@@ -76,6 +76,9 @@ def _source_of(module: str) -> Path:
     except (ImportError, ValueError, AttributeError):
         spec = None
     origin = spec.origin if spec is not None else None
+    if origin == "frozen":
+        # Modules that the interpreter has in itself, such as os, have a file, too.
+        origin = getattr(spec.loader_state, "filename", None)
     if origin is None or not origin.endswith(".py"):
         raise Failure(
             f"there is no module {module!r} with a source here or on the Python path"

@@ -26,13 +26,15 @@ def graph_module(
         if inputs is None:
             return fx.symbolic_trace(model)
         module = graph_of(model, inputs, strict=not one_way)
+    except Failure:
+        raise
     except Exception as error:
         told = first_line(error, 1500)
         if inputs is not None:
             raise Failure(f"the model cannot be captured: {told}") from error
         raise Failure(
-            f"the model cannot be captured for all inputs: {told}; with --input it is captured for "
-            "inputs such as those"
+            "the model cannot be captured for all inputs; with --input it is captured for inputs such as "
+            f"those: {told}"
         ) from error
     for own in module.meta.get("decisions", []):
         _note(f"a value decides, and the graph is of the way that this input takes: {own}")

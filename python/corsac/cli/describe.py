@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 import corsac
-from corsac.cli.failure import Failure, check_suffix
+from corsac.cli.failure import Failure, check_file, file_error, first_line
 from corsac.cli.json_output import print_json
 from corsac.cli.subject import captured
 
@@ -16,13 +16,18 @@ def run(options: argparse.Namespace) -> bool:
     if options.json and options.format not in (None, "json"):
         raise Failure(f"--json is --format json, and --format is {options.format}")
     if options.out is not None and options.format is None:
-        check_suffix(options.out, (".graph", ".toml", ".json"))
+        check_file(options.out, (".graph", ".toml", ".json"))
     module = captured(options.model, options).runnable("a configuration")
     format = "json" if options.json and options.out is None else options.format
     try:
         text = corsac.describe(module, options.out, format=format)
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        raise Failure(f"--out {options.out}: {file_error(error)}") from error
+    except ValueError as error:
         raise Failure(str(error)) from error
+    except RuntimeError as error:
+        # Parameters that have no elements yet.
+        raise Failure(f"the model cannot be described: {first_line(error)}") from error
     if options.out is None:
         print(text, end="")
     elif options.json:

@@ -10,7 +10,7 @@ import torch
 import corsac
 from corsac._drawing import FORMATS
 from corsac.analysis import cost, profile, propagate
-from corsac.cli.failure import Failure, check_suffix, file_error
+from corsac.cli.failure import Failure, check_file, file_error
 from corsac.cli.inputs import accepted, given_inputs
 from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
@@ -19,7 +19,7 @@ from corsac.cli.subject import captured
 
 def run(options: argparse.Namespace) -> bool:
     """Draw the graph to a file."""
-    check_suffix(options.out, tuple(FORMATS))
+    check_file(options.out, tuple(FORMATS))
     subject = captured(options.model, options, one_way=True)
     report = None
     if options.input or options.overlay:

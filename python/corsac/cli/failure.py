@@ -13,11 +13,13 @@ class Failure(Exception):
     """
 
 
-def check_suffix(path: str, suffixes: Sequence[str]) -> None:
-    """Check that the file ``--out`` has one of the suffixes."""
+def check_file(path: str, suffixes: Sequence[str]) -> None:
+    """Check that the file ``--out`` has one of the suffixes, and that its folder exists."""
     if Path(path).suffix.lower() not in suffixes:
         known = " or ".join(f"*{suffix}" for suffix in suffixes)
         raise Failure(f"--out {path}: expected a file {known}")
+    if not Path(path).parent.is_dir():
+        raise Failure(f"--out {path}: there is no folder {Path(path).parent}")
 
 
 def kind(value: object) -> str:
@@ -36,7 +38,12 @@ def file_error(error: OSError) -> str:
 
 
 def first_line(error: BaseException, limit: int = 300) -> str:
-    """The type and the message of an error, cut to the first paragraph and to ``limit`` characters."""
+    """The type and the message of an error, cut to the first paragraph and to ``limit`` characters. Types of corsac are
+    left out."""
     said = str(error).strip().split("\n\n", 1)[0]
-    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    name = type(error).__name__
+    if said and type(error).__module__.partition(".")[0] == "corsac":
+        text = said
+    else:
+        text = f"{name}: {said}" if said else name
     return text if len(text) <= limit else text[: limit - 3] + "..."

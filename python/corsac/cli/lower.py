@@ -12,7 +12,7 @@ import torch
 
 from corsac import fx, lowering
 from corsac._report_text import duration
-from corsac.cli.failure import Failure, check_suffix, first_line
+from corsac.cli.failure import Failure, check_file, file_error, first_line
 from corsac.cli.inputs import accepted, given_inputs
 from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
@@ -24,7 +24,7 @@ from corsac.passes._agreement import Agreement, compare_outputs
 def run(options: argparse.Namespace) -> bool:
     """Lower the model and check it, or report the plan, or write it as ONNX."""
     if options.out:
-        check_suffix(options.out, (".onnx",))
+        check_file(options.out, (".onnx",))
     module = captured(options.model, options).runnable("lowering")
     inputs = given_inputs(options.input, module, "lowering")
     if options.out:
@@ -101,6 +101,6 @@ def _write(module: fx.GraphModule, inputs: tuple[Any, ...], options: argparse.Na
     try:
         save(proto, path)
     except OSError as error:
-        raise Failure(f"--out {path} cannot be written: {first_line(error)}") from error
+        raise Failure(f"--out {path}: {file_error(error)}") from error
     nodes = len(proto.graph.node)
     print(f"written to {path}: {nodes} nodes, {len(proto.graph.initializer)} weights and constants")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import importlib.util
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from corsac.backends import UnknownBackend, lookup_backend
-from corsac.cli.failure import Failure, check_suffix, first_line, kind
-from corsac.cli.inputs import given_inputs
+from corsac.cli.failure import Failure, check_file, file_error, first_line, kind
+from corsac.cli.inputs import accepted, given_inputs
 from corsac.cli.json_output import print_json
 from corsac.cli.model import look_up
 from corsac.cli.subject import captured
@@ -27,7 +30,7 @@ _PURPOSE = "looking for a fault"
 def run(options: argparse.Namespace) -> bool:
     """Make a graph with a fault smaller; return whether a script shows the fault."""
     out = Path(options.out)
-    check_suffix(options.out, (".py",))
+    check_file(options.out, (".py",))
     module, inputs, fails = _case(options)
     try:
         found = minify(
@@ -62,10 +65,14 @@ def _case(options: argparse.Namespace) -> tuple[GraphModule, list[Any], Any]:
     backend = _backend(options.backend)
     module = captured(options.model, options).runnable(_PURPOSE)
     inputs = list(given_inputs(options.input, module, _PURPOSE))
+    with accepted(), torch.no_grad():
+        module(*copy.deepcopy(inputs))
     try:
         own = None if options.options is None else json.loads(options.options)
     except json.JSONDecodeError as error:
         raise Failure(f"--options {options.options}: not valid JSON: {error}") from error
+    if own is not None and not isinstance(own, dict):
+        raise Failure(f"--options {options.options}: a JSON object is needed, not {kind(own)}")
     return module, inputs, BackendFails(backend, options.look, own, options.tolerance)
 
 
@@ -109,7 +116,7 @@ def _write(found: Minified, out: Path) -> str | None:
     try:
         found.save(out)
     except OSError as error:
-        raise Failure(f"--out {out} cannot be written: {first_line(error)}") from error
+        raise Failure(f"--out {out}: {file_error(error)}") from error
     return str(out)
 
 

@@ -44,6 +44,8 @@ def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
             named = " or ".join(names) or f"{reference}:callable"
             raise Failure(f"which model of {reference}? Write {named}")
         reference = names[0]
+    if reference.endswith((".py", "/")) and not Path(reference).exists():
+        raise Failure(f"{reference}: no such {'file' if reference.endswith('.py') else 'folder'}")
     place, colon, attribute = reference.rpartition(":")
     suffix = Path(reference).suffix
     if not colon and (Path(reference).is_file() or suffix.lower() in FOREIGN):
@@ -67,7 +69,9 @@ def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
         model = found(**keywords)
     except Exception as error:
         given = ", ".join(f"{key}={value!r}" for key, value in keywords.items())
-        raise Failure(f"calling {attribute}({given}) failed: {first_line(error)}") from error
+        missing = isinstance(error, TypeError) and "missing" in str(error)
+        hint = "; --kwargs KEY=VALUE gives an argument" if missing else ""
+        raise Failure(f"calling {attribute}({given}) failed: {first_line(error)}{hint}") from error
     if not isinstance(model, (torch.nn.Module, torch.export.ExportedProgram)):
         raise Failure(f"{reference} returned {kind(model)}, not a torch.nn.Module")
     return _evaluated(model)
@@ -77,6 +81,10 @@ def _evaluated(model: torch.nn.Module | torch.export.ExportedProgram) -> torch.n
     """Put a model into evaluation mode; convert programs of torch.export and graph modules of torch.fx."""
     if isinstance(model, torch.export.ExportedProgram | torch.fx.GraphModule):
         model = with_plain_inputs(converted(model))
+    if "_modules" not in vars(model):
+        raise Failure(
+            f"{type(model).__name__}.__init__ does not call super().__init__(): no torch.nn.Module"
+        )
     return model.eval()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from corsac import fx
 from corsac._safetensors import write_safetensors
-from corsac.cli.failure import Failure, first_line
+from corsac.cli.failure import Failure, file_error, first_line
 from corsac.cli.model import FILES, FOREIGN
 from corsac.cli.module_source import WEIGHTS, module_source
 
@@ -40,5 +40,7 @@ def write(module: fx.GraphModule, folder: Path, class_name: str) -> None:
         (folder / "module.py").write_text(source.text, encoding="utf-8")
         (folder / "__init__.py").write_text("from .module import *\n", encoding="utf-8")
         (folder / GRAPH).write_text(f"{module.graph}\n", encoding="utf-8")
-    except (OSError, TypeError) as error:
+    except OSError as error:
+        raise Failure(f"--out {folder}: {file_error(error)}") from error
+    except TypeError as error:
         raise Failure(f"--out {folder} cannot be written: {first_line(error)}") from error

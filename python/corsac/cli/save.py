@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 import corsac
-from corsac.cli.failure import Failure, check_suffix, first_line
+from corsac.cli.failure import Failure, check_file, first_line
 from corsac.cli.inputs import given_inputs
 from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
@@ -16,7 +16,7 @@ from corsac.cli.subject import captured
 
 def run(options: argparse.Namespace) -> bool:
     """Write the model to a file that runs without Python."""
-    check_suffix(options.out, (".safetensors",))
+    check_file(options.out, (".safetensors",))
     module = captured(options.model, options).runnable("saving")
     inputs = given_inputs(options.input, module, "saving")
     with working("saving"):

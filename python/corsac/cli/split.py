@@ -27,7 +27,8 @@ def run(options: argparse.Namespace) -> bool:
         check_folder(folder)
     calls = [n for n in module.graph.nodes if n.op.startswith("call_")]
     if options.parts > len(calls):
-        raise Failure(f"--parts {options.parts}: the model has {len(calls)} calls")
+        number = f"{len(calls)} call{'' if len(calls) == 1 else 's'}"
+        raise Failure(f"--parts {options.parts}: the model has {number}")
     part_of = {node: at * options.parts // len(calls) for at, node in enumerate(calls)}
     with working("splitting"):
         try:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch.nn.parameter import UninitializedParameter
 
 import corsac
 from corsac import _core, fx
 from corsac.cli.capture import graph_module
-from corsac.cli.failure import Failure, first_line
-from corsac.cli.inputs import random_inputs
+from corsac.cli.failure import Failure, file_error, first_line
+from corsac.cli.inputs import accepted, random_inputs
 from corsac.cli.model import FILES, keywords, load
 from corsac.cli.progress import working
 from corsac.cli.result import GRAPH
@@ -62,7 +63,16 @@ def original(reference: str, options: argparse.Namespace) -> torch.nn.Module:
     torch.manual_seed(options.seed)
     with weights_of(options, reference) as made, working(f"loading {reference}"):
         made.append(load(reference, keywords(options.kwargs)))
+        _initialise(made[0], getattr(options, "input", None))
     return made[0]
+
+
+def _initialise(model: torch.nn.Module, texts: list[str] | None) -> None:
+    """Call a model with lazy parameters once, from which these get their shapes."""
+    if not texts or not any(isinstance(own, UninitializedParameter) for own in model.parameters()):
+        return
+    with accepted(), torch.no_grad():
+        model(*random_inputs(texts))
 
 
 def _model_in(folder: Path) -> str:
@@ -138,8 +148,10 @@ def _is_graph_text(path: Path) -> bool:
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Failure(f"{path} cannot be read: {first_line(error)}") from error
+    except OSError as error:
+        raise Failure(f"{path}: {file_error(error)}") from error
+    except UnicodeDecodeError as error:
+        raise Failure(f"{path}: this is no text in UTF-8") from error
 
 
 def _from_text(reference: str, path: Path) -> Subject:

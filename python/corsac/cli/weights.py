@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from corsac._safetensors import read_safetensors
-from corsac.cli.failure import Failure, first_line, kind
+from corsac.cli.failure import Failure, file_error, first_line, kind
 
 #: Suffixes of files with weights.
 SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
@@ -100,7 +100,7 @@ def read_weights(path: str) -> dict[str, torch.Tensor]:
             return read_safetensors(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
-        raise Failure(f"--weights {path}: {first_line(error)}") from error
+        raise Failure(f"--weights {path}: {file_error(error)}") from error
     except Exception as error:
         if suffix == ".safetensors":
             raise Failure(f"--weights {path}: {error}") from error
