@@ -33,6 +33,8 @@ DTYPES = (
 LEFT = 1000
 #: Number of calls that are checked and turn out to be PyTorch's before some are left to it without a check.
 OFTEN = 100
+#: In place of the results of a native program that raises.
+_FAILED = object()
 #: Reason why a program for inference does not run a call.
 AUTOGRAD = "autograd records it (call it in torch.no_grad() or torch.inference_mode())"
 _OF_DTYPES = ", ".join(str(dtype) for dtype in DTYPES)
@@ -104,12 +106,18 @@ class EngineModule(StandIn):
         if is_dynamo_compiling() or is_recording():
             # A capture of a program around this one gets the model's own operators.
             return self._callable(*args, **kwargs)
+        panicked = None
         try:
             results = self._runner.run(args, kwargs)
         except ValueError:
-            return self._failed(args, kwargs)
+            results = _FAILED
         except _core.PanicException as panic:
-            return self._without_program(told(panic, RUNNING), args, kwargs)
+            results, panicked = _FAILED, told(panic, RUNNING)
+        # After the handlers, so that exceptions of PyTorch have no other one as their context.
+        if panicked is not None:
+            return self._without_program(panicked, args, kwargs)
+        if results is _FAILED:
+            return self._failed(args, kwargs)
         if results is _core.HOST:
             if not (torch.is_grad_enabled() and self._watch.requires_grad()):
                 return self._callable(*args, **kwargs)
@@ -151,25 +159,24 @@ class EngineModule(StandIn):
         """
 
         def native() -> Any:
+            error: GraphFailed | ValueError | EngineError
             try:
                 return run()
-            except GraphFailed as failed:
-                if compiled.has_written() or not compiled.may_repeat():
-                    raise failed.error from None
-                # The program may catch PyTorch's error, and go on.
-                rewind()
-                return self._failed(args, kwargs)
-            except (ValueError, EngineError) as error:
-                if not compiled.may_repeat():
-                    # Parts that PyTorch has run may have had effects.
-                    raise
-                if isinstance(error, ValueError):
-                    rewind()
-                    return self._failed(args, kwargs)
-                if compiled.has_written():
-                    raise
-                rewind()
+            except (GraphFailed, ValueError, EngineError) as raised:
+                error = raised
+            # After the handler, so that exceptions of PyTorch have no other one as their context. Parts that PyTorch has
+            # run may have had effects.
+            repeats = compiled.may_repeat()
+            if isinstance(error, GraphFailed):
+                if compiled.has_written() or not repeats:
+                    raise error.error
+            elif not repeats or (isinstance(error, EngineError) and compiled.has_written()):
+                raise error
+            rewind()
+            if isinstance(error, EngineError):
                 return self._by_host(refuse(str(error)), args, kwargs)
+            # The program may catch PyTorch's error, and go on.
+            return self._failed(args, kwargs)
 
         race = compiled.choice.race
 

@@ -78,6 +78,7 @@ def all_at_once(threads, programs):
     assert not failures
 
 
+@pytest.mark.unverified
 def test_first_calls_in_eight_threads():
     all_at_once(8, 12)
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -16,7 +17,7 @@ use super::program::PyProgram;
 use super::situation::Situation;
 use super::tensors::{Described, Exchange};
 use super::watch::PyWatch;
-use crate::capture::PyGuards;
+use crate::capture::{PyGuards, Stamped};
 
 /// Number of profiles being made, which need to see each call.
 static OBSERVERS: AtomicUsize = AtomicUsize::new(0);
@@ -51,9 +52,19 @@ pub(super) fn host(py: Python<'_>) -> PyResult<Bound<'_, PyHost>> {
     Ok(host.bind(py).clone())
 }
 
+/// Dictionaries of hooks that modules have.
+const HOOKS: [&str; 4] = [
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+];
+
 /// Runs the programs of a model for ordinary calls.
 #[pyclass(name = "Runner", module = "corsac._core", frozen)]
 pub(crate) struct PyRunner {
+    /// Attributes of the compiled module itself.
+    attributes: Stamped,
     /// Hooks of the compiled module itself, empty as a rule.
     hooks: Vec<Py<PyDict>>,
     /// The one that was used last comes last. No Python code runs while this is locked.
@@ -112,6 +123,20 @@ impl RecordedCall<'_> {
 }
 
 impl PyRunner {
+    /// Whether the compiled module has hooks, or another dictionary of hooks than it had.
+    fn is_hooked(&self, py: Python<'_>) -> PyResult<bool> {
+        let has_same = self.attributes.is_current(py, |attributes| {
+            for (name, known) in HOOKS.iter().zip(&self.hooks) {
+                let now = attributes.get_item(name)?;
+                if !now.is_some_and(|now| now.is(known)) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })?;
+        Ok(!has_same || self.hooks.iter().any(|own| !own.bind(py).is_empty()))
+    }
+
     /// The programs that may be for such arguments, the one used last first.
     fn find(
         &self,
@@ -163,14 +188,10 @@ impl PyRunner {
     /// `compiled` is the module that is called.
     #[new]
     fn new(compiled: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let names = [
-            "_forward_hooks",
-            "_forward_pre_hooks",
-            "_backward_hooks",
-            "_backward_pre_hooks",
-        ];
-        let hooks = names.map(|name| Ok(compiled.getattr(name)?.cast_into::<PyDict>()?.unbind()));
+        let hooks = HOOKS.map(|name| Ok(compiled.getattr(name)?.cast_into::<PyDict>()?.unbind()));
+        let attributes = compiled.getattr(intern!(compiled.py(), "__dict__"))?;
         Ok(Self {
+            attributes: Stamped::new(attributes.cast_into()?),
             hooks: hooks.into_iter().collect::<PyResult<_>>()?,
             entries: Mutex::default(),
             hosted: Mutex::default(),
@@ -297,8 +318,7 @@ impl PyRunner {
         let (Some(exchange), situation) = (Exchange::get(py)?, Situation::get(py)?) else {
             return unknown();
         };
-        let hooked = self.hooks.iter().any(|own| !own.bind(py).is_empty());
-        if hooked || situation.has_hooks(py) || situation.unusual(py)?.is_some() {
+        if self.is_hooked(py)? || situation.has_hooks(py) || situation.unusual(py)?.is_some() {
             return unknown();
         }
         let arguments = Arguments::of(arguments, keywords, exchange);
@@ -335,6 +355,7 @@ impl PyRunner {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.attributes.dict)?;
         for own in &self.hooks {
             visit.call(own)?;
         }
