@@ -40,8 +40,10 @@ def _dense(order: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _differ(first: Sequence[int], second: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether strides differ in a dimension of more than one element."""
-    return any(a != b for a, b, size in zip(first, second, shape, strict=True) if size > 1)
+    """Whether strides differ in a dimension of more than one element, or in any if there is no element."""
+    return any(
+        a != b for a, b, size in zip(first, second, shape, strict=True) if size > 1 or 0 in shape
+    )
 
 
 def layouts_of(
@@ -76,8 +78,11 @@ def _hints(sizes: Sequence[Any]) -> tuple[int, ...] | None:
 
 def _layout_of(shape: Sequence[int], strides: tuple[int, ...]) -> Layout | None:
     """The layout of a tensor; None if it is contiguous."""
-    if 0 in shape or not _differ(_dense(range(len(shape)), shape), strides, shape):
+    if not _differ(_dense(range(len(shape)), shape), strides, shape):
         return None
+    if 0 in shape:
+        # PyTorch has several rules for tensors without elements.
+        return Layout(strides, None)
     order = tuple(sorted(range(len(shape)), key=lambda dim: -strides[dim]))
     has_gaps = _differ(_dense(order, shape), strides, shape)
     return Layout(strides, None if has_gaps else order)
