@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+
+from corsac import _core
 
 _Tensor = torch.Tensor
 
@@ -164,6 +167,17 @@ def reads_values(func: Any) -> bool:
     return getattr(func, "__name__", "") in _READERS
 
 
+def only_checks_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a function that reads values, as ``F.gaussian_nll_loss`` does, reads them for errors alone: the type of what it
+    gives follows from those of its arguments."""
+    if type(func) is not types.FunctionType:
+        return False
+    try:
+        return isinstance(_core.infer_type(func, args, kwargs), tuple)
+    except _core.ShapeInferenceError:
+        return False
+
+
 def changes_more(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a function may change something besides the writes of its operators."""
     name = getattr(func, "__name__", "")
@@ -217,6 +231,7 @@ __all__ = [
     "drops_between_layers",
     "getters",
     "name_of",
+    "only_checks_values",
     "reads_values",
     "situation",
     "takes_statistics",

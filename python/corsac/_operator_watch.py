@@ -87,7 +87,7 @@ class OperatorWatch(TorchDispatchMode):
             reason = None
         if reason is not None or written:
             self._is_quiet = False
-        if reason in READS_VALUES and recorder.reads is not None:
+        if reason in READS_VALUES and (recorder.reads is not None or recorder.only_checks()):
             recorder.values_read = True
             reason = None
         if reason is not None:

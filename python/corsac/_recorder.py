@@ -52,6 +52,7 @@ from corsac._functions import (
     drops_between_layers,
     getters,
     name_of,
+    only_checks_values,
     reads_values,
     situation,
     takes_statistics,
@@ -118,12 +119,20 @@ def _opened() -> dict[Any, Callable[..., Any]]:
 
     def opened(function: Any) -> Callable[..., Any]:
         # Without overrides: otherwise it would pass itself to the recorder.
-        variables = {**function.__globals__, "has_torch_function": lambda _: False}
-        return types.FunctionType(
+        variables = {
+            **function.__globals__,
+            "has_torch_function": lambda _: False,
+            "has_torch_function_variadic": lambda *_: False,
+        }
+        own = types.FunctionType(
             function.__code__, variables, function.__name__, function.__defaults__
         )
+        own.__kwdefaults__ = function.__kwdefaults__
+        return own
 
-    return {own: opened(own) for own in [torch.nn.functional.multi_head_attention_forward]}
+    functional = torch.nn.functional
+    found = (functional.multi_head_attention_forward, functional.triplet_margin_with_distance_loss)
+    return {own: opened(own) for own in found}
 
 
 class Recorder(TorchFunctionMode):
@@ -178,6 +187,8 @@ class Recorder(TorchFunctionMode):
         self.draws = False
         #: Whether the running function has read a value, or made a tensor whose size depends on values.
         self.values_read = False
+        #: The running function, and its arguments.
+        self._running: tuple[Any, tuple[Any, ...], dict[str, Any]] = (None, (), {})
         #: Number of reads before a tensor was made, by its memory.
         self._ages: dict[int, int] = {}
         #: Nodes that write to tensors made before the last read, and whether the running function does.
@@ -242,6 +253,10 @@ class Recorder(TorchFunctionMode):
     def changed(self) -> None:
         """Note that an operator has written to an existing tensor."""
         self.saw_change = self._wrote = True
+
+    def only_checks(self) -> bool:
+        """Whether the function that runs reads values for errors alone, and nobody traces what it calls."""
+        return not self.trains and only_checks_values(*self._running)
 
     def assume(self, begins: bool) -> None:
         """Note the begin or end of a function marked as constant."""
@@ -411,16 +426,20 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         self._written, self.values_read, self._writes_back = [], False, False
         self.draws = False
-        result = self.watch.computed(func, args, kwargs)
-        if self.refusal is None:
-            try:
-                if is_read:
-                    return self._value_read(func, call[2], call[3], result)
-                else:
+        self._running = func, args, kwargs
+        try:
+            result = self.watch.computed(func, args, kwargs)
+            if self.refusal is None:
+                try:
+                    if is_read:
+                        return self._value_read(func, call[2], call[3], result)
                     self._record(func, name, call, args, kwargs, result)
-            except TraceError as error:
-                self.refuse(str(error), who_runs(error))
-        return result
+                except TraceError as error:
+                    self.refuse(str(error), who_runs(error))
+            return result
+        finally:
+            # Nothing lives longer for being recorded.
+            self._running = None, (), {}
 
     def _value_read(
         self, func: Any, nodes: tuple[Any, ...], keywords: dict[str, Any], result: Any
@@ -620,7 +639,7 @@ class Recorder(TorchFunctionMode):
                 # Numbers that vary are not constants.
                 read = [*read, self._number_read]
             self._constants.note(node, self._written, read, weights, result)
-        if self.values_read:
+        if self.values_read and not self.only_checks():
             sizes = [own for own in tensors_in(result) if own.layout is torch.strided]
             if not sizes:
                 raise TraceError(f"{name_of(func)} depends on values")

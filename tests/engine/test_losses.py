@@ -181,6 +181,218 @@ def test_saved_losses(tmp_path):
     )
 
 
+# -- margins of classes, and Gaussian densities ------------------------------------------------
+
+SCORES = drawn(4, 5, seed=5)
+NOT_FINITE = SCORES.clone()
+NOT_FINITE[0, 1], NOT_FINITE[1, 2], NOT_FINITE[2, 0] = float("nan"), float("inf"), float("-inf")
+LABELS = torch.tensor([[3, 0, -1, 1, 2], [-1, 0, 0, 0, 0], [4, 3, 2, 1, 0], [1, 1, 2, -1, -1]])
+#: Scores and what is meant of them, as PyTorch takes it.
+CLASSES = {
+    "rows": (SCORES, torch.tensor([0, 4, 2, 2])),
+    "not finite": (NOT_FINITE, torch.tensor([0, 2, 0, 1])),
+    "not a class that is finite": (NOT_FINITE, torch.tensor([1, 0, 3, 1])),
+    "strided": (drawn(5, 8, seed=5).t()[::2], torch.tensor([3, 1, 0, 2])),
+    "one row": (SCORES[:1], torch.tensor([3])),
+    "a vector": (SCORES[0], torch.tensor(3)),
+    "a vector, one class": (SCORES[0], torch.tensor([3])),
+    "one class": (SCORES[:, :1], torch.zeros(4, dtype=torch.int64)),
+    "a number": (SCORES[0, 0], torch.tensor(0)),
+}
+SEVERAL = {
+    "rows": (SCORES, LABELS),
+    "not finite": (NOT_FINITE, LABELS),
+    "strided": (drawn(5, 8, seed=5).t()[::2], LABELS),
+    "many classes": (drawn(3, 70), torch.arange(69, -1, -1).remainder(67).sub(1).expand(3, 70)),
+    "a vector": (SCORES[0], LABELS[0]),
+    "a number": (SCORES[0, 0], torch.tensor(0)),
+    "no label": (SCORES[0, :1], torch.tensor([-1])),
+}
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("name", CLASSES)
+def test_margins_of_classes(name, reduction):
+    x, target = CLASSES[name]
+    weight = torch.rand(x.shape[-1] if x.ndim else 1, generator=torch.Generator().manual_seed(6))
+    for p, margin, own in itertools.product((1, 2), (1.0, 0.3), (None, weight)):
+        options = {"p": p, "margin": margin, "weight": own, "reduction": reduction}
+        check(lambda x, t, o=options: F.multi_margin_loss(x, t, **o), x, target)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("name", SEVERAL)
+def test_margins_of_labels(name, reduction):
+    x, target = SEVERAL[name]
+    check(lambda x, t: F.multilabel_margin_loss(x, t, reduction=reduction), x, target)
+
+
+def test_margins_of_no_rows():
+    empty = SCORES[:0]
+    check(lambda x, t: F.multi_margin_loss(x, t, reduction="none"), empty, LABELS[:0, 0])
+    check(lambda x, t: F.multilabel_margin_loss(x, t, reduction="none"), empty, LABELS[:0])
+
+
+VARIANCES = {
+    "each": P + 0.1,
+    "rows": P[:, 0],
+    "rows, a column": P[:, :1],
+    "columns": P[:1],
+    "small": (P > 0.5) * 1.0,
+    "nan": P.where(P > 0.3, torch.tensor(float("nan"))),
+    "float": 0.3,
+    "small float": 0.0,
+}
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("name", VARIANCES)
+def test_gaussian_densities(name, reduction):
+    variance = VARIANCES[name]
+    for full, eps in ((False, 1e-6), (True, 0.01)):
+        options = {"full": full, "eps": eps, "reduction": reduction}
+        if isinstance(variance, float):
+            check(lambda x, y, o=options: F.gaussian_nll_loss(x, y, variance, **o), X, Y)
+        else:
+            check(lambda x, y, v, o=options: F.gaussian_nll_loss(x, y, v, **o), X, Y, variance)
+            check(lambda x, y, v, o=options: F.gaussian_nll_loss(x, y[0], v, **o), X, Y, variance)
+
+
+def distance(a, b):
+    return (a - b).abs().amax(-1)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("swap", [False, True])
+def test_triplets_by_a_distance(swap, reduction):
+    options = {"margin": 0.7, "swap": swap, "reduction": reduction}
+
+    def by_default(x, y):
+        return F.triplet_margin_with_distance_loss(x, y, x - y, **options)
+
+    def by_function(x, y):
+        return F.triplet_margin_with_distance_loss(
+            x, y, x - y, distance_function=distance, **options
+        )
+
+    check(by_default, X, Y)
+    check(by_function, X, Y)
+    module = nn.TripletMarginWithDistanceLoss(
+        distance_function=lambda a, b: 1 - F.cosine_similarity(a, b), **options
+    )
+    check(lambda x, y: module(x, y, x - y), X, Y)
+    module = nn.TripletMarginWithDistanceLoss(
+        distance_function=nn.PairwiseDistance(p=1.0), **options
+    )
+    check(lambda x, y: module(x, y, x - y), X, Y)
+
+
+#: Modules with settings that are not the defaults, and inputs.
+MODULES = {
+    "l1": (nn.L1Loss(), X, Y),
+    "mse": (nn.MSELoss(reduction="sum"), X, Y),
+    "ranking": (nn.MarginRankingLoss(0.2), X[:, 0], Y[:, 0], SIGNS),
+    "hinge": (nn.HingeEmbeddingLoss(0.5), X, (Y > 0) * 2.0 - 1),
+    "cosine": (nn.CosineEmbeddingLoss(0.3, reduction="sum"), X, Y, SIGNS),
+    "triplet": (nn.TripletMarginLoss(0.5, p=1, swap=True, reduction="none"), X, Y, X * Y),
+    "distance": (nn.TripletMarginWithDistanceLoss(margin=0.5), X, Y, X * Y),
+    "multi margin": (nn.MultiMarginLoss(2, 0.5, torch.arange(5.0)), *CLASSES["rows"]),
+    "labels": (nn.MultiLabelMarginLoss(reduction="sum"), SCORES, LABELS),
+    "soft labels": (nn.MultiLabelSoftMarginLoss(torch.arange(5.0)), X, Q),
+    "poisson": (nn.PoissonNLLLoss(log_input=False, eps=0.1), P, Q),
+    "gaussian": (nn.GaussianNLLLoss(full=True, eps=0.2), X, Y, P),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_with_settings(name, tmp_path):
+    module, *inputs = MODULES[name]
+    check(module, *inputs)
+    expected = module(*inputs)
+
+    class Traced(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.loss = module
+
+        def forward(self, a, b, c=None):
+            return self.loss(a, b) if len(inputs) == 2 else self.loss(a, b, c)
+
+    # A tracer leaves modules of PyTorch as they are.
+    traced = corsac.fx.symbolic_trace(Traced().eval(), concrete_args={"c": None} if len(inputs) == 2 else None)
+    lowered = corsac.lower(traced, "corsac", inputs, min_nodes=1)
+    torch.testing.assert_close(lowered(*inputs), expected)
+    path = tmp_path / "loss.safetensors"
+    corsac.save(module.eval(), path, tuple(inputs))
+    loaded = corsac.load(path, framework="numpy")
+    got = torch.as_tensor(loaded(*(own.numpy() for own in inputs)))
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_margins_and_variances_that_pytorch_refuses():
+    below, above = LABELS.clone(), LABELS.clone()
+    below[0, 4], above[0, 4] = -2, 5
+    for function, valid, wrong in (
+        (F.multi_margin_loss, CLASSES["rows"], (SCORES, torch.tensor([0, 5, 1, 1]))),
+        (F.multi_margin_loss, CLASSES["rows"], (SCORES, torch.tensor([0, -1, 1, 1]))),
+        (F.multilabel_margin_loss, (SCORES, LABELS), (SCORES, below)),
+        (F.multilabel_margin_loss, (SCORES, LABELS), (SCORES, above)),
+        (F.gaussian_nll_loss, (X, Y, P), (X, Y, -P)),
+        (F.gaussian_nll_loss, (X, Y, P), (X, Y, P - 2 * P[0])),
+    ):
+        compiled = check(function, *valid)
+        assert isinstance(outcome(function, *wrong), tuple)
+        assert outcome(compiled, *wrong) == outcome(function, *wrong)
+    for wrong in (-0.5, 1, P[:, :2], P[0, :3]):
+        compiled = corsac.compile(lambda x, y, v=wrong: F.gaussian_nll_loss(x, y, v))
+        eager = outcome(lambda x, y, v=wrong: F.gaussian_nll_loss(x, y, v), X, Y)
+        assert isinstance(eager, tuple)
+        assert [outcome(compiled, X, Y) for _ in range(3)] == [eager] * 3
+
+
+def test_losses_of_types_that_are_not_native():
+    for function, *inputs in (
+        (F.multi_margin_loss, SCORES.double(), CLASSES["rows"][1]),
+        (F.multilabel_margin_loss, SCORES.double(), LABELS),
+        (F.gaussian_nll_loss, X.double(), Y.double(), P.double()),
+        (F.gaussian_nll_loss, X, Y, P.double()),
+        (F.gaussian_nll_loss, X, LABELS, P),
+    ):
+        compiled = corsac.compile(function)
+        with torch.no_grad():
+            for _ in range(3):
+                torch.testing.assert_close(compiled(*inputs), function(*inputs))
+
+
+TRAINED = {
+    "multi margin": (F.multi_margin_loss, *CLASSES["rows"]),
+    "labels": (F.multilabel_margin_loss, SCORES, LABELS),
+    "gaussian": (F.gaussian_nll_loss, X, Y, P),
+    "gaussian of a number": (lambda x, y: F.gaussian_nll_loss(x, y, 0.5), X, Y),
+    "triplet": (F.triplet_margin_with_distance_loss, X, Y, X * Y),
+    "distance": (
+        lambda x, y: F.triplet_margin_with_distance_loss(x, y, x * y, distance_function=distance),
+        X,
+        Y,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_gradients_of_losses(name):
+    function, *inputs = TRAINED[name]
+
+    def step(run):
+        own = [x.clone().requires_grad_(x.is_floating_point()) for x in inputs]
+        loss = run(*own)
+        (loss * 2).backward()
+        return loss.detach(), [x.grad for x in own]
+
+    compiled = corsac.compile(function)
+    for _ in range(4):
+        torch.testing.assert_close(step(compiled), step(function))
+
+
 def lerps():
     for a, b, w in itertools.product(((4, 5), (5,)), ((4, 5), (4, 1)), ((4, 5), (), (1, 5))):
         yield drawn(*a), drawn(*b, seed=1), drawn(*w, seed=2)

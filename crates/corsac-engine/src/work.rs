@@ -116,6 +116,8 @@ fn of_general(general: &General, step: &Step, program: &Program) -> usize {
         }
         General::Extreme { dim, .. } => SINGLE * shape.get(*dim).copied().unwrap_or(1),
         General::Resample { taps, .. } => SIMPLE * taps.first().map_or(1, |taps| taps.len().max(1)),
+        // There are few labels among many classes.
+        General::LabelMargins => 4 * SIMPLE * shape.last().copied().unwrap_or(1),
         General::Arrange { .. } => SIMPLE,
         General::Ternary(_) => 3 * SIMPLE,
         General::SafeSoftmax => 72,

@@ -219,6 +219,9 @@ pub enum General {
         /// For each element of the result, the elements and their weights.
         taps: Taps,
     },
+    /// Scores and labels by row: the sum of the amounts by which scores of other classes exceed those of
+    /// labels less 1.
+    LabelMargins,
     /// Reduction of elements along dimensions.
     Fold {
         /// The reduction.
@@ -258,6 +261,7 @@ impl General {
             Self::Ternary(Ternary::AddQuotient(_)) => "addcdiv",
             Self::Arrange { .. } => "arrange",
             Self::Resample { .. } => "resample",
+            Self::LabelMargins => "margins",
             Self::Causal => "causal",
             Self::SafeSoftmax => "softmax",
         }

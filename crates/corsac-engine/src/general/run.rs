@@ -10,7 +10,7 @@ use crate::kernels::elementwise::{self, Operand};
 use crate::kernels::generic::{self};
 use crate::kernels::put::Put;
 use crate::kernels::resample::resample;
-use crate::kernels::{layout, reduce};
+use crate::kernels::{layout, margins, reduce};
 use crate::lower::{of_32_bits, wrapped};
 use crate::program::{Program, Reduction, Step};
 
@@ -237,6 +237,20 @@ pub(crate) fn run(
             } else {
                 crate::kernels::attention::safe_softmax(out, columns);
             }
+        }
+        General::LabelMargins => {
+            let DataMut::F32(out) = out else {
+                return Err(work.mismatch());
+            };
+            let [_, classes] = work.shape(0)[..] else {
+                return Err(work.mismatch());
+            };
+            let (scores, labels) = (work.data(0).numbers(), work.data(1).integers());
+            let done = margins::of_labels(scores, labels, classes, out);
+            return done.map_err(|index| RunError::Index {
+                index,
+                size: classes,
+            });
         }
         General::Fold { folding, dims } => return work.fold(*folding, dims, out),
     }

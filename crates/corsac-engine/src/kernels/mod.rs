@@ -11,6 +11,7 @@ pub mod fused;
 pub mod generic;
 mod grouped;
 pub mod layout;
+pub(crate) mod margins;
 pub mod matmul;
 pub mod normalise;
 pub mod over;

@@ -71,22 +71,11 @@ impl Lowerer<'_, '_> {
                 let far = self.choose(far, input, zero)?;
                 self.pairwise(Binary::Add, near, far)?
             }
-            "triplet_margin_loss" => {
-                let names = ["anchor", "positive", "negative"];
-                let [anchor, positive, negative] = names.map(|name| self.numbers(call, name));
-                let (anchor, positive, negative) = (anchor?, positive?, negative?);
-                let near = self.pair_distance(call, anchor, positive)?;
-                let mut far = self.pair_distance(call, anchor, negative)?;
-                if call.flag("swap", false)? {
-                    let other = self.pair_distance(call, positive, negative)?;
-                    far = self.pairwise(Binary::Minimum, far, other)?;
-                }
-                let margin = call.number("margin")?.unwrap_or(1.0) as f32;
-                let rest = self.pairwise(Binary::Sub, near, far)?;
-                let rest = self.single(Unary::Affine(1.0, margin), rest);
-                self.single(Unary::Relu, rest)
-            }
+            "triplet_margin_loss" | "triplet_margin_with_distance_loss" => self.triplet(call)?,
             "multilabel_soft_margin_loss" => self.multilabel(call)?,
+            "multi_margin_loss" => return self.margins_of_classes(call).map(Some),
+            "multilabel_margin_loss" => return self.margins_of_labels(call).map(Some),
+            "gaussian_nll_loss" => return self.gaussian(call).map(Some),
             _ => return Ok(None),
         };
         self.reduced_by(call, value).map(Lowered::Tensor).map(Some)
@@ -225,25 +214,28 @@ impl Lowerer<'_, '_> {
         let value = self.pairwise(Binary::Sub, left, right)?;
         let value = self.weighted(call, value)?;
         let value = self.reduced_by(call, value)?;
-        // PyTorch raises an error for inputs that are no probabilities: here an index that is then
-        // out of range raises it.
+        // PyTorch raises an error for inputs that are no probabilities.
         let above = self.compared(Comparison::Ge, input, 0.0);
         let below = self.compared(Comparison::Le, input, 1.0);
         let shape = self.shape(input);
         let both = General::Arithmetic(crate::general::Arithmetic::And);
         let inside = self.general(both, [above, below], Element::Bool, shape.clone());
-        let outside = self.general(General::Not, [inside], Element::Bool, shape.clone());
-        let dims = (0..shape.len()).collect();
+        let outside = self.general(General::Not, [inside], Element::Bool, shape);
+        self.unless(outside, value).map(Lowered::Tensor)
+    }
+
+    /// `value`; where any of `wrong` is true, an index that is out of range, as it is an error of PyTorch.
+    fn unless(&mut self, wrong: ValueId, value: ValueId) -> Result<ValueId, Reason> {
+        let dims = (0..self.shape(wrong).len()).collect();
         let folding = crate::general::Folding::Max;
         let fold = General::Fold { folding, dims };
-        let any = self.general(fold, [outside], Element::Bool, Vec::new());
+        let any = self.general(fold, [wrong], Element::Bool, Vec::new());
         let index = self.cast(any, Element::I64);
         // Adding -0.0 changes nothing, not even the sign of a zero.
         let nothing = self.constant(Scalar::Float(-0.0), Element::F32);
         let nothing = self.alias(nothing, vec![1]);
         let nothing = self.rows(nothing, 0, index, false)?;
         self.pairwise(Binary::Add, value, nothing)
-            .map(Lowered::Tensor)
     }
 
     fn with_logits(&mut self, call: &Call) -> Result<ValueId, Reason> {
@@ -296,6 +288,67 @@ impl Lowerer<'_, '_> {
         let log = self.single(Unary::Log, moved);
         let product = self.pairwise(Binary::Mul, target, log)?;
         self.pairwise(Binary::Sub, input, product)
+    }
+
+    /// Negative logarithms of Gaussian densities; fails for negative variances.
+    fn gaussian(&mut self, call: &Call) -> Result<Lowered, Reason> {
+        let (input, target) = self.both(call)?;
+        let eps = call.number("eps")?.unwrap_or(1e-6) as f32;
+        let (variance, negative) = match call.get("var") {
+            Some(Lowered::Known(Value::Float(number))) if *number < 0.0 => {
+                return Err(format!("a variance of {number}"));
+            }
+            Some(Lowered::Known(Value::Float(number))) => {
+                (self.constant(Scalar::Float(*number), Element::F32), None)
+            }
+            _ => {
+                let variance = self.numbers(call, "var")?;
+                let negative = self.compared(Comparison::Lt, variance, 0.0);
+                let mut shape = self.shape(variance);
+                if shape != self.shape(input)
+                    && self.shape(input).split_last().map(|own| own.1) == Some(&shape[..])
+                {
+                    // One for each row.
+                    shape.push(1);
+                }
+                (self.alias(variance, shape), Some(negative))
+            }
+        };
+        let variance = self.single(Unary::Clamp(eps, f32::INFINITY), variance);
+        let distance = self.pairwise(Binary::Sub, input, target)?;
+        let squares = self.single(Unary::Power(2.0), distance);
+        let quotient = self.pairwise(Binary::Div, squares, variance)?;
+        let log = self.single(Unary::Log, variance);
+        let sum = self.pairwise(Binary::Add, log, quotient)?;
+        let constant = match call.flag("full", false)? {
+            true => 0.5 * std::f64::consts::TAU.ln(),
+            false => 0.0,
+        };
+        let value = self.single(Unary::Affine(0.5, constant as f32), sum);
+        let value = self.reduced_by(call, value)?;
+        match negative {
+            Some(negative) => self.unless(negative, value).map(Lowered::Tensor),
+            None => Ok(Lowered::Tensor(value)),
+        }
+    }
+
+    fn triplet(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        if call.get("distance_function").is_some() {
+            return Err("a distance that is a function".to_owned());
+        }
+        let names = ["anchor", "positive", "negative"];
+        let [anchor, positive, negative] = names.map(|name| self.numbers(call, name));
+        let (anchor, positive, negative) = (anchor?, positive?, negative?);
+        let near = self.pair_distance(call, anchor, positive)?;
+        let mut far = self.pair_distance(call, anchor, negative)?;
+        if call.flag("swap", false)? {
+            let other = self.pair_distance(call, positive, negative)?;
+            far = self.pairwise(Binary::Minimum, far, other)?;
+        }
+        let margin = call.number("margin")?.unwrap_or(1.0) as f32;
+        let rest = self.pairwise(Binary::Sub, near, far)?;
+        let rest = self.single(Unary::Affine(1.0, margin), rest);
+        Ok(self.single(Unary::Relu, rest))
     }
 
     /// `norm(a - b + eps)` along the last dimension, which is removed unless it is kept.
@@ -382,6 +435,105 @@ impl Lowerer<'_, '_> {
         let mean = self.reduced(Reduction::Mean, value, &[last]);
         shape.remove(last);
         Ok(self.alias(mean, shape))
+    }
+
+    /// `multi_margin_loss`: of each row, what the scores of other classes exceed that of its class less the margin by.
+    fn margins_of_classes(&mut self, call: &Call) -> Result<Lowered, Reason> {
+        let (input, target) = self.scores(call)?;
+        let [rows, classes] = self.shape(input)[..] else {
+            return Err("scores that are no matrix".to_owned());
+        };
+        if self.program.value(target).len() != rows {
+            return Err("a target of another shape".to_owned());
+        }
+        let place = self.alias(target, vec![rows, 1]);
+        let gather = General::Gather {
+            dim: 1,
+            wraps: false,
+        };
+        let own = self.general(gather, [input, place], Element::F32, [rows, 1]);
+        let margin = call.number("margin")?.unwrap_or(1.0) as f32;
+        let rest = self.single(Unary::Affine(-1.0, margin), own);
+        let rest = self.pairwise(Binary::Add, rest, input)?;
+        let mut power = match call.number("p")?.unwrap_or(1.0) {
+            1.0 => rest,
+            2.0 => self.single(Unary::Power(2.0), rest),
+            p => return Err(format!("margins to the power of {p}")),
+        };
+        if call.get("weight").is_some() {
+            let weight = self.numbers(call, "weight")?;
+            let weight = self.at_least_a_vector(weight);
+            self.expect_shape(weight, &[classes])?;
+            let target = self.alias(target, vec![rows]);
+            let weight = self.rows(weight, 0, target, false)?;
+            let weight = self.alias(weight, vec![rows, 1]);
+            power = self.pairwise(Binary::Mul, power, weight)?;
+        }
+        // NaN exceeds nothing.
+        let zero = self.constant(Scalar::Float(0.0), Element::F32);
+        let exceeds = self.compared(Comparison::Gt, rest, 0.0);
+        let value = self.choose(exceeds, power, zero)?;
+        let range = General::Range {
+            start: Scalar::Int(0),
+            step: Scalar::Int(1),
+        };
+        let all = self.general(range, [], Element::I64, [1, classes]);
+        let same = General::Compare(Comparison::Eq);
+        let is_own = self.general(same, [all, place], Element::Bool, [rows, classes]);
+        let value = self.choose(is_own, zero, value)?;
+        let sums = self.reduced(Reduction::Sum, value, &[1]);
+        self.mean_of_classes(call, sums, classes)
+    }
+
+    /// `multilabel_margin_loss`: the same for several classes.
+    fn margins_of_labels(&mut self, call: &Call) -> Result<Lowered, Reason> {
+        let (input, target) = self.scores(call)?;
+        let shape = self.shape(input);
+        let own = match call.tensor("input").map(|input| self.shape(input))?[..] {
+            [_, _] => self.shape(target),
+            _ => vec![1, self.program.value(target).len()],
+        };
+        if own != shape {
+            return Err("a target of another shape".to_owned());
+        }
+        let target = self.alias(target, own);
+        let (rows, classes) = (shape[0], shape[1]);
+        let sums = self.general(General::LabelMargins, [input, target], Element::F32, [rows]);
+        self.mean_of_classes(call, sums, classes)
+    }
+
+    /// Scores as rows of classes, and what says which of these are meant.
+    fn scores(&mut self, call: &Call) -> Result<(ValueId, ValueId), Reason> {
+        let (input, target) = (self.numbers(call, "input")?, call.tensor("target")?);
+        if self.dtype(target) != DType::Int64 {
+            return Err(format!("a target of {}", self.dtype(target)));
+        }
+        let shape = match self.shape(input)[..] {
+            [] => vec![1, 1],
+            [classes] => vec![1, classes],
+            [rows, classes] => vec![rows, classes],
+            _ => return Err("scores of more than two dimensions".to_owned()),
+        };
+        if shape[1] == 0 || (shape[0] == 0 && Self::reduction_of(call)? != Reduced::Each) {
+            // PyTorch leaves the result as it finds it in memory.
+            return Err("a loss of no rows".to_owned());
+        }
+        Ok((self.alias(input, shape), target))
+    }
+
+    /// What `reduction` makes of sums over classes, by row.
+    fn mean_of_classes(
+        &mut self,
+        call: &Call,
+        sums: ValueId,
+        classes: usize,
+    ) -> Result<Lowered, Reason> {
+        let rows = self.program.value(sums).len();
+        let sums = self.alias(sums, vec![rows]);
+        let means = self.single(Unary::divide_by(classes as f32), sums);
+        let value = self.reduced_by(call, means)?;
+        let result = self.result_shape()?;
+        Ok(Lowered::Tensor(self.alias(value, result)))
     }
 
     /// `cross_entropy` and `nll_loss`.

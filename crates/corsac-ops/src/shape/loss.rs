@@ -3,6 +3,7 @@
 use corsac_ir::DType;
 
 use super::call::Call;
+use super::dim::Dim;
 use super::elementwise::{Out, pointwise};
 use super::error::Failure;
 use super::rule::{Cost, Rule, rule};
@@ -35,13 +36,19 @@ fn reduced(call: &Call<'_>, mut each: TensorType) -> Result<Value, Failure> {
     Ok(each.into())
 }
 
-/// A loss of each element.
-fn elementwise(call: &Call<'_>) -> Result<Value, Failure> {
+/// That nothing is said in ways that are no longer to be used.
+fn not_deprecated(call: &Call<'_>) -> Result<(), Failure> {
     for name in ["size_average", "reduce"] {
         if call.signature.position(name).is_some() && call.get(name).is_some() {
             return Err(Failure::unknown(format!("the deprecated argument {name}")));
         }
     }
+    Ok(())
+}
+
+/// A loss of each element.
+fn elementwise(call: &Call<'_>) -> Result<Value, Failure> {
+    not_deprecated(call)?;
     let both = [call.need("input")?, call.need("target")?];
     // Some compute logarithms, which integers have none of.
     let out = match call.signature.position("log_input") {
@@ -57,11 +64,7 @@ fn elementwise(call: &Call<'_>) -> Result<Value, Failure> {
 
 /// A loss of each example: classes are the second dimension, or the first where there is no batch.
 fn by_class(call: &Call<'_>) -> Result<Value, Failure> {
-    for name in ["size_average", "reduce"] {
-        if call.signature.position(name).is_some() && call.get(name).is_some() {
-            return Err(Failure::unknown(format!("the deprecated argument {name}")));
-        }
-    }
+    not_deprecated(call)?;
     let (input, target) = (call.tensor("input")?, call.tensor("target")?);
     let mut shape = input.shape.clone();
     match shape.len() {
@@ -89,16 +92,6 @@ fn by_class(call: &Call<'_>) -> Result<Value, Failure> {
             ..TensorType::new(input.dtype, shape)
         },
     )
-}
-
-/// Checks that no deprecated argument is given.
-fn not_deprecated(call: &Call<'_>) -> Result<(), Failure> {
-    for name in ["size_average", "reduce"] {
-        if call.signature.position(name).is_some() && call.get(name).is_some() {
-            return Err(Failure::unknown(format!("the deprecated argument {name}")));
-        }
-    }
-    Ok(())
 }
 
 /// A loss of each element of two or three tensors.
@@ -139,6 +132,85 @@ fn of_rows(call: &Call<'_>) -> Result<Value, Failure> {
     }
     ty.strides = Strides::Contiguous;
     reduced(call, ty)
+}
+
+/// The same, of the distance that there is without a function for it.
+fn of_rows_by_distance(call: &Call<'_>) -> Result<Value, Failure> {
+    match call.get("distance_function") {
+        None => of_rows(call),
+        Some(_) => Err(Failure::unknown("a distance that is a function")),
+    }
+}
+
+/// A loss of each row of scores of classes.
+fn by_scores(call: &Call<'_>) -> Result<Value, Failure> {
+    not_deprecated(call)?;
+    let (input, target) = (call.tensor("input")?, call.tensor("target")?);
+    let several = call.signature.position("p").is_none();
+    let ranks = match (input.rank(), several) {
+        (2, true) => 2..=2,
+        (0..=2, _) => 0..=1,
+        _ => {
+            let expected = "scores of at most two dimensions";
+            return Err(Failure::invalid(expected, input.ty.to_string()));
+        }
+    };
+    if !ranks.contains(&target.rank()) {
+        return Err(Failure::invalid(
+            format!("a target of {} dimensions", ranks.end()),
+            target.ty.to_string(),
+        ));
+    }
+    // A target without dimensions is one of a number; so are several labels of one row.
+    let is_number = target.rank() == usize::from(several) || target.rank() == 0;
+    let shape: Shape = match (is_number, input.rank()) {
+        (true, _) => Shape::new(),
+        (false, 2) => input.shape.iter().take(1).cloned().collect(),
+        (false, _) => [1.into()].into_iter().collect(),
+    };
+    let each = TensorType {
+        device: input.device,
+        ..TensorType::new(input.dtype, shape)
+    };
+    reduced(call, each)
+}
+
+/// A loss of each element, given means and variances.
+fn gaussian(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    let variance = match call.need("var")? {
+        number @ Value::Float(_) => number.clone(),
+        Value::Tensor(own) => {
+            let mut shape = own.shape.clone();
+            let others = input.shape.iter().zip(&shape).filter(|(a, b)| a != b);
+            if input.shape != shape
+                && input.shape.split_last().map(|(_, rest)| rest) == Some(&shape[..])
+            {
+                shape.push(1.into());
+            } else if input.shape != shape
+                && (input.rank() != own.rank() || !others.map(|(_, own)| own).eq([&Dim::from(1)]))
+            {
+                return Err(Failure::unknown("a variance of other sizes"));
+            }
+            let mut ty = (*own.ty).clone();
+            if ty.shape != shape {
+                ty.strides = Strides::Unknown;
+                ty.shape = shape;
+            }
+            Value::Tensor(own.view(ty))
+        }
+        _ => {
+            return Err(Failure::unknown(
+                "a variance that is no tensor and no float",
+            ));
+        }
+    };
+    let given = [call.need("input")?, call.need("target")?, &variance];
+    let each = pointwise(call, &given, Out::Float)?;
+    let Some(each) = each.as_tensor() else {
+        return Err(Failure::expected("a tensor", given[0]));
+    };
+    reduced(call, (*each.ty).clone())
 }
 
 const DEPRECATED: &str = "input target size_average reduce reduction";
@@ -186,6 +258,42 @@ pub(super) const RULES: &[Rule] = &[
         "anchor positive negative margin p eps swap size_average reduce reduction",
         of_rows,
         Cost::PerInput(4),
+    ),
+    rule(
+        "F.triplet_margin_with_distance_loss",
+        "anchor positive negative *distance_function margin swap reduction",
+        of_rows_by_distance,
+        Cost::PerInput(4),
+    ),
+    rule(
+        "F.multi_margin_loss",
+        "input target p margin weight size_average reduce reduction",
+        by_scores,
+        Cost::PerInput(4),
+    ),
+    rule(
+        "aten.multi_margin_loss",
+        "input target p margin weight reduction",
+        by_scores,
+        Cost::PerInput(4),
+    ),
+    rule(
+        "F.multilabel_margin_loss",
+        DEPRECATED,
+        by_scores,
+        Cost::PerInput(4),
+    ),
+    rule(
+        "aten.multilabel_margin_loss",
+        "input target reduction",
+        by_scores,
+        Cost::PerInput(4),
+    ),
+    rule(
+        "F.gaussian_nll_loss",
+        "input target var full eps reduction",
+        gaussian,
+        Cost::PerInput(6),
     ),
     rule(
         "F.multilabel_soft_margin_loss",
