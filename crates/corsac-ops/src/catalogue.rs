@@ -179,18 +179,22 @@ fn apply(behaviour: &Behaviour, node: Node<'_>, truth: Truth<'_>) -> Effects {
                 .for_each(|(_, arg)| arg.for_each_node(&mut visit)),
         }
     }
-    // Functions of PyTorch that are written in Python take it, too, though no table has it.
-    if let Some(out) = node.kwarg("out") {
-        out.for_each_node(&mut |id| {
-            push_new(&mut effects.mutates, id);
-            push_new(&mut effects.aliases, id);
-        });
-    }
     if behaviour.opaque {
         effects.mutates = node.inputs().collect();
     }
     if behaviour.aliases_all {
         effects.aliases = node.inputs().collect();
+    }
+    // Functions of PyTorch that are written in Python take it, too, and no table says so. It is what they give.
+    let mut out: SmallVec<[NodeId; 2]> = SmallVec::new();
+    if let Some(given) = node.kwarg("out") {
+        given.for_each_node(&mut |id| push_new(&mut out, id));
+    }
+    for &id in &out {
+        push_new(&mut effects.mutates, id);
+    }
+    if !out.is_empty() && !behaviour.opaque {
+        effects.aliases = out;
     }
     effects
 }

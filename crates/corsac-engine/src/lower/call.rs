@@ -14,6 +14,8 @@ pub(super) struct Call {
     operands: Vec<(&'static str, Lowered)>,
     /// Whether the result is written to the first argument.
     pub(super) in_place: bool,
+    /// What the results are written to that is given for them.
+    pub(super) out: SmallVec<[NodeId; 2]>,
     /// The type of the first argument.
     pub(super) first_type: Value,
 }
@@ -80,10 +82,22 @@ impl Call {
             }
         }
         let first = view.args().first();
+        let out = match binding.out {
+            None => SmallVec::new(),
+            Some(Arg::Tuple(items) | Arg::List(items)) => {
+                let items = items.iter().map(Arg::as_node);
+                let items = items.collect::<Option<_>>();
+                items.ok_or("out= is no tuple of values of the graph")?
+            }
+            Some(out) => {
+                SmallVec::from_iter([out.as_node().ok_or("out= is no value of the graph")?])
+            }
+        };
         let mut call = Self {
             name: binding.operator,
             operands,
             in_place: binding.in_place,
+            out,
             first_type: first.map_or(Value::None, |first| {
                 lowerer.types.argument(lowerer.graph, first)
             }),

@@ -293,7 +293,14 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         self.check_arguments(node)?;
         let mut call = Call::of(self, node)?;
         call.in_place |= call.name == "setitem";
+        if let Some(own) = self.taken_result(node, &call) {
+            // What has been written to it since is in it.
+            return self.operand(&Arg::Node(own));
+        }
         self.check_effects(node, &call)?;
+        if !call.out.is_empty() {
+            return self.call_into_out(node, call);
+        }
         if call.in_place {
             return self.call_in_place(node, call);
         }
@@ -328,7 +335,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         }
     }
 
-    /// Checks that a call writes to its first argument alone, which is then its result.
+    /// Checks that a call writes to nothing but its results: its first argument, or those given by `out=`.
     fn check_effects(&mut self, node: NodeId, call: &Call) -> Result<(), Reason> {
         let (graph, types) = (self.graph, self.types);
         let truth = |arg: &Arg| truth(&types.argument(graph, arg));
@@ -338,7 +345,8 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             return Ok(());
         }
         let first = self.graph.node(node).args().first().and_then(Arg::as_node);
-        let other = |written: &&NodeId| !call.in_place || first != Some(**written);
+        let is_first = |written: &NodeId| call.in_place && first == Some(*written);
+        let other = |written: &&NodeId| !is_first(written) && !call.out.contains(written);
         match effects.mutates.iter().find(other) {
             None => Ok(()),
             Some(&written) => {
@@ -600,9 +608,9 @@ pub fn same_input(graph: &Graph, types: &Propagator<'_>, mut node: NodeId) -> Op
             GraphOp::CallFunction | GraphOp::CallMethod => {}
             GraphOp::CallModule | GraphOp::GetAttr | GraphOp::Output => return None,
         }
-        let first = view.args().first().and_then(Arg::as_node)?;
-        let given = types.value(first).as_tensor()?;
         let binding = types.binding(graph, view).ok()?;
+        let first = binding.out.or(view.args().first()).and_then(Arg::as_node)?;
+        let given = types.value(first).as_tensor()?;
         let converts = matches!(
             binding.operator,
             "to" | "type_as" | "float" | "long" | "bool"
@@ -610,7 +618,7 @@ pub fn same_input(graph: &Graph, types: &Propagator<'_>, mut node: NodeId) -> Op
         let same = own.storage == given.storage
             && own.dtype == given.dtype
             && (own.shape == given.shape && own.strides == given.strides);
-        if !same || !(binding.in_place || converts) {
+        if !same || !(binding.out.is_some() || binding.in_place || converts) {
             return None;
         }
         node = first;

@@ -33,7 +33,18 @@ impl Sharing {
         let mut first_in: FxHashMap<Storage, NodeId> = FxHashMap::default();
         // Values that are returned together do not share memory for that reason.
         let computed = |node: &NodeId| graph.node(*node).op() != Op::Output;
+        // By what was given for one of several results, the last reader of these.
+        let mut taken: FxHashMap<NodeId, u64> = FxHashMap::default();
         for node in graph.nodes().filter(computed) {
+            if let Some(out) = several_out(graph, node) {
+                let readers = graph.node(node).users();
+                let last = readers.map(|user| graph.node(user).order()).max();
+                for own in out.iter().filter_map(Arg::as_node) {
+                    let known = taken.entry(own).or_insert(0);
+                    *known = last.unwrap_or(0).max(*known);
+                }
+                continue;
+            }
             let value = types.value(node);
             value.for_each_tensor(&mut |tensor| {
                 let first = *first_in.entry(tensor.storage).or_insert(node);
@@ -44,14 +55,24 @@ impl Sharing {
             }
             let truth = |arg: &Arg| truth(&types.argument(graph, arg));
             for other in catalogue.effects_given(graph, node, &truth).aliases {
-                if !is_converted(types.value(other), value) && !is_number(types.value(other)) {
-                    sharing.join(other, node);
+                if is_converted(types.value(other), value) || is_number(types.value(other)) {
+                    continue;
+                }
+                match several_out(graph, other) {
+                    None => sharing.join(other, node),
+                    // One of them, by its storage.
+                    Some(_) if is_item(graph, node) => {}
+                    Some(out) => {
+                        let out = out.iter().filter_map(Arg::as_node);
+                        out.for_each(|own| sharing.join(own, node));
+                    }
                 }
             }
         }
         for node in graph.nodes() {
             let readers = graph.node(node).users();
             let last_read = readers.map(|user| graph.node(user).order()).max();
+            let last_read = last_read.max(taken.get(&node).copied());
             let set = sharing.find(node.index());
             let members = sharing.members.entry(set).or_default();
             members.push((node, last_read.unwrap_or(0)));
@@ -138,6 +159,20 @@ fn is_written(graph: &Graph, types: &Propagator<'_>, node: NodeId) -> bool {
     let first = view.args().first().and_then(Arg::as_node);
     is_assignment(view.target_name())
         && first.is_some_and(|first| types.value(first).as_tensor().is_some())
+}
+
+/// The tensors given by `out=` for several results.
+pub(super) fn several_out(graph: &Graph, node: NodeId) -> Option<&[Arg]> {
+    match graph.node(node).kwarg("out") {
+        Some(Arg::Tuple(items) | Arg::List(items)) => Some(items),
+        _ => None,
+    }
+}
+
+/// Whether a node is `x[index]`.
+fn is_item(graph: &Graph, node: NodeId) -> bool {
+    let target = graph.node(node).target_name();
+    matches!(target, "operator.getitem" | "_operator.getitem")
 }
 
 /// Whether an operator returns views that may repeat elements.

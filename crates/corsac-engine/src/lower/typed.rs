@@ -129,9 +129,9 @@ impl Lowerer<'_, '_> {
                     false => self.cast(input, element),
                 }
             }
-            "arange" | "full" | "zeros" | "ones" | "zeros_like" | "ones_like" | "full_like"
-            | "new_zeros" | "new_ones" | "new_full" | "scalar_tensor" | "tensor" | "fill"
-            | "zero" | "zero_" => self.creation(call)?,
+            "arange" | "full" | "zeros" | "ones" | "empty" | "zeros_like" | "ones_like"
+            | "full_like" | "empty_like" | "new_zeros" | "new_ones" | "new_full" | "new_empty"
+            | "scalar_tensor" | "tensor" | "fill" | "zero" | "zero_" => self.creation(call)?,
             "embedding" => {
                 if call.get("max_norm").is_some() {
                     return Err("embedding with max_norm".to_owned());
@@ -558,6 +558,7 @@ impl Lowerer<'_, '_> {
             "scalar_tensor" => number("s")?,
             "tensor" => number("data")?,
             "fill" => number("value")?,
+            // Of what is left as memory has it, too.
             _ => Scalar::Int(0),
         };
         Ok(self.general(General::Fill(value), [], element, shape))

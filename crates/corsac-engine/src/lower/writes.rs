@@ -2,11 +2,13 @@
 //! its aliases that are read later.
 
 use corsac_ir::{Arg, NodeId, Op as GraphOp};
+use corsac_ops::schema::Schema;
 use corsac_ops::shape::Value;
 use smallvec::SmallVec;
 
 use super::call::{Call, wrapped};
 use super::operators::broadcast;
+use super::sharing::several_out;
 use super::typed::{all, element_of, scalar};
 use super::views::{View, slice_of};
 use super::{Lowered, Lowerer, Reason, tensor_of};
@@ -34,7 +36,7 @@ impl Lowerer<'_, '_> {
     ) -> Result<Lowered, Reason> {
         let argument = self.graph.node(node).args().first().and_then(Arg::as_node);
         let argument = argument.ok_or("it writes to what is no value of the graph")?;
-        let written = self.written(node, argument, &call)?;
+        let written = self.written(node, argument)?;
         let base = self.value_of(written.base)?;
         let sizes = self.shape(base);
         let is_whole = written.view.is_whole(&sizes);
@@ -70,6 +72,110 @@ impl Lowerer<'_, '_> {
                 }
             }
         };
+        let result = Lowered::Tensor(self.store(argument, written, base, whole));
+        if call.name == "setitem" {
+            return Ok(Lowered::Known(Value::None));
+        }
+        self.check_types(&result, self.types.value(node))?;
+        Ok(result)
+    }
+
+    /// Lowers a call that is given what its results are written to: what it gives without is put there.
+    pub(super) fn call_into_out(
+        &mut self,
+        node: NodeId,
+        mut call: Call,
+    ) -> Result<Lowered, Reason> {
+        if call.in_place {
+            return Err("it writes to its argument, and to out".to_owned());
+        }
+        let out = std::mem::take(&mut call.out);
+        self.check_out(node, &call, &out)?;
+        let mut places = Vec::with_capacity(out.len());
+        for &argument in &out {
+            places.push((argument, self.written(node, argument)?));
+        }
+        let lowered = self.computed(&mut call)?;
+        let lowered = self.as_typed(&call, lowered)?;
+        self.check_types(&lowered, self.types.value(node))?;
+        let several = matches!(lowered, Lowered::Items(_));
+        let items = match lowered {
+            Lowered::Items(items) => items,
+            one => vec![one],
+        };
+        let mut results = Vec::with_capacity(items.len());
+        for (item, (argument, written)) in items.into_iter().zip(places) {
+            let Lowered::Tensor(value) = item else {
+                return Err("what it writes to out is not computed".to_owned());
+            };
+            let base = self.value_of(written.base)?;
+            let source = self.program.value(self.program.root(value)).source;
+            let whole = match written.view.is_whole(&self.shape(base)) && source == Source::Step {
+                true => value,
+                false => {
+                    let replace = Combination::Replace;
+                    self.put(base, &written.view, &[], value, (false, replace))?
+                }
+            };
+            let value = self.store(argument, written, base, whole);
+            results.push(Lowered::Tensor(value));
+        }
+        match (results.len(), several) {
+            (1, false) => Ok(results.swap_remove(0)),
+            _ => Ok(Lowered::Items(results)),
+        }
+    }
+
+    /// That what is given for results is of their types, and read only where each element is read before it is written.
+    fn check_out(&self, node: NodeId, call: &Call, out: &[NodeId]) -> Result<(), Reason> {
+        let (graph, types) = (self.graph, self.types);
+        let view = graph.node(node);
+        if (1..out.len()).any(|at| out[..at].contains(&out[at])) {
+            return Err("out= is one tensor for two results".to_owned());
+        }
+        let mut made = Vec::new();
+        let result = types.without_out(graph, view)?;
+        result.for_each_tensor(&mut |tensor| made.push(tensor.dtype));
+        let mut given = Vec::new();
+        types
+            .value(node)
+            .for_each_tensor(&mut |tensor| given.push(tensor.dtype));
+        if let Some((made, given)) = made.iter().zip(&given).find(|(made, given)| made != given) {
+            return Err(format!("out= is of {given}, and its result of {made}"));
+        }
+        let schemas = Schema::overloads(call.name);
+        let mut schemas = schemas
+            .filter(|schema| !schema.params.iter().any(|param| param.written))
+            .peekable();
+        if schemas.peek().is_some() && schemas.all(|schema| schema.pointwise) {
+            return Ok(());
+        }
+        let mut read = None;
+        let mut visit = |own: NodeId| read = read.or(Some(own).filter(|own| out.contains(own)));
+        view.args()
+            .iter()
+            .for_each(|arg| arg.for_each_node(&mut visit));
+        let others = view.kwargs().iter();
+        let others = others.filter(|(key, _)| graph.text(*key) != "out");
+        others.for_each(|(_, arg)| arg.for_each_node(&mut visit));
+        match read {
+            Some(own) => Err(format!(
+                "it reads {}, which is given as out=",
+                graph.node(own).name()
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes `whole` the value of what `argument`, of which `written` says where it lies, is a part of, and new ones of
+    /// all other parts that are read later; the value of `argument` from now on.
+    fn store(
+        &mut self,
+        argument: NodeId,
+        written: Written,
+        base: ValueId,
+        whole: ValueId,
+    ) -> ValueId {
         let dtype = self.dtype(base);
         self.note_narrow(whole, dtype);
         self.lowered.set(written.base, Some(Lowered::Tensor(whole)));
@@ -80,13 +186,8 @@ impl Lowerer<'_, '_> {
         }
         let value = self.copied(whole, written.view);
         self.note_narrow(value, dtype);
-        let result = Lowered::Tensor(value);
-        self.lowered.set(argument, Some(result.clone()));
-        if call.name == "setitem" {
-            return Ok(Lowered::Known(Value::None));
-        }
-        self.check_types(&result, self.types.value(node))?;
-        Ok(result)
+        self.lowered.set(argument, Some(Lowered::Tensor(value)));
+        value
     }
 
     fn value_of(&self, node: NodeId) -> Result<ValueId, Reason> {
@@ -97,8 +198,8 @@ impl Lowerer<'_, '_> {
     }
 
     /// The target of a write, if all its aliases are known.
-    fn written(&mut self, node: NodeId, argument: NodeId, call: &Call) -> Result<Written, Reason> {
-        let storage = tensor_of(&call.first_type)?.storage;
+    fn written(&mut self, node: NodeId, argument: NodeId) -> Result<Written, Reason> {
+        let storage = tensor_of(self.types.value(argument))?.storage;
         if storage.index() < self.types.weight_count() {
             return Err("it writes to a weight".to_owned());
         }
@@ -141,11 +242,18 @@ impl Lowerer<'_, '_> {
             view.op(),
             GraphOp::Placeholder | GraphOp::GetAttr | GraphOp::Output
         );
-        if computes && let Some(of) = view.args().first().and_then(Arg::as_node) {
+        let first = view.args().first().and_then(Arg::as_node);
+        if computes && (first.is_some() || view.kwarg("out").is_some()) {
             let call = Call::of(self, node)?;
-            if call.in_place {
-                return self.part(of);
+            let written = match (&call.out[..], call.in_place) {
+                ([out], _) => Some(*out),
+                (_, true) => first,
+                _ => self.taken_result(node, &call),
+            };
+            if let Some(written) = written {
+                return self.part(written);
             }
+            let of = first.ok_or("it writes to what is no tensor")?;
             if matches!(call.get("input"), Some(Lowered::Tensor(_))) && is_part(call.name) {
                 let (base, from) = self.part(of)?;
                 if let Some(view) = self.view_by(node, &call, from)? {
@@ -155,6 +263,17 @@ impl Lowerer<'_, '_> {
         }
         let value = self.value_of(node)?;
         Ok((node, View::of(&self.shape(value))))
+    }
+
+    /// The tensor that an item of a call with several `out=` is.
+    pub(super) fn taken_result(&self, node: NodeId, call: &Call) -> Option<NodeId> {
+        let Some(Lowered::Known(Value::Int(index))) = call.get("other") else {
+            return None;
+        };
+        let graph = self.graph;
+        let of = graph.node(node).args().first().and_then(Arg::as_node)?;
+        let out = several_out(graph, of).filter(|_| call.name == "getitem")?;
+        out[wrapped(index.known()?, out.len()).ok()?].as_node()
     }
 
     /// The new value of the base for calls that put elements into it; `None` for calls that compute

@@ -75,6 +75,8 @@ pub struct Binding<'g> {
     pub operator: &'static str,
     /// Whether the result is written to the first argument.
     pub in_place: bool,
+    /// The tensor, or the tuple of tensors, that the result is written to, where one is given.
+    pub out: Option<&'g Arg>,
     /// Whether it is an operator of `torch.ops`, whose signature may be another one.
     pub exact: bool,
     /// The module that is called.
@@ -109,9 +111,6 @@ impl<'h> Propagator<'h> {
         let kwargs = node.kwargs().iter();
         let kwargs = kwargs.map(|(key, arg)| (graph.text(*key), arg));
         let mut bound = signature.bind(node.args().iter(), kwargs)?;
-        if bound.out.is_some_and(|out| !matches!(out, Arg::None)) {
-            return Err("its result is written to out".to_owned());
-        }
         let mut given = Vec::with_capacity(signature.params.len());
         for (param, arg) in signature.params.iter().zip(bound.args) {
             let value = match (arg, &module) {
@@ -128,6 +127,7 @@ impl<'h> Propagator<'h> {
         Ok(Binding {
             operator: operator(found),
             in_place: found.in_place,
+            out: bound.out.filter(|out| !matches!(out, Arg::None)),
             exact: found.exact,
             module: module.map(|(facts, _)| facts),
             given,

@@ -332,6 +332,29 @@ impl<'h> Propagator<'h> {
         self.host.weight_count()
     }
 
+    /// The type of the results of a call without its `out=`.
+    ///
+    /// # Errors
+    /// The reason why it is not known.
+    pub fn without_out(&self, graph: &Graph, node: Node<'_>) -> Result<Value, String> {
+        let name = node.target_name();
+        let found = match node.op() {
+            Op::CallFunction => for_function(name),
+            Op::CallMethod => for_method(name),
+            Op::CallModule | Op::Placeholder | Op::GetAttr | Op::Output => None,
+        };
+        let args: Vec<Value> = node
+            .args()
+            .iter()
+            .map(|arg| self.argument(graph, arg))
+            .collect();
+        let kwargs = node.kwargs().iter();
+        let kwargs = kwargs.map(|(key, arg)| (graph.text(*key), self.argument(graph, arg)));
+        let kwargs: Vec<(&str, Value)> = kwargs.filter(|(key, _)| *key != "out").collect();
+        let found = infer_found(found, name, &args, &kwargs, self.settings);
+        found.map_err(|failure| failure.to_string())
+    }
+
     /// The facts about the module that `node` calls.
     #[must_use]
     pub fn module(&self, node: Node<'_>) -> Option<&'h ModuleFacts> {
@@ -467,13 +490,22 @@ fn in_place(own: Tensor, result: &Value) -> Result<Value, Failure> {
     Ok(Value::Tensor(own))
 }
 
+/// The tensors that are given for results, which are these: their types stay where their sizes are right.
 fn written_to(out: &Value, result: &Value) -> Result<Value, Failure> {
-    match (out, result) {
-        (Value::Tensor(out), Value::Tensor(result)) if out.shape == result.shape => {
-            Ok(Value::Tensor(out.clone()))
-        }
-        _ => Err(Failure::unknown("out= is given, and may be resized")),
+    let (mut given, mut made) = (Vec::new(), Vec::new());
+    out.for_each_tensor(&mut |tensor| given.push(tensor.clone()));
+    result.for_each_tensor(&mut |tensor| made.push(tensor));
+    let count = out.as_items().map_or(1, <[Value]>::len);
+    if given.len() != made.len() || given.len() != count {
+        return Err(Failure::unknown(format!("out={out} for {result}")));
     }
+    if let Some((out, made)) = given.iter().zip(made).find(|(a, b)| a.shape != b.shape) {
+        let text = format!("out= of {} is resized to {}", out.ty, made.ty);
+        return Err(Failure::unknown(text));
+    }
+    let mut given = given.into_iter();
+    let mut next = |own: Tensor| given.next().unwrap_or(own);
+    Ok(result.clone().map_tensors(&mut next))
 }
 
 /// The type of the result of the function with this qualified name.
