@@ -78,11 +78,21 @@ def key_of_tensor(own: torch.Tensor) -> tuple[Any, ...]:
     return own.dtype, shape, type(own), has_attributes(own), order
 
 
+def _in_rows(shape: torch.Size) -> tuple[int, ...]:
+    """Strides that PyTorch gives contiguous tensors."""
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * max(size, 1))
+    return tuple(reversed(strides))
+
+
 def _order_of(own: torch.Tensor) -> tuple[Any, ...] | None:
     """Memory layout, as far as the layout of results depends on it; None if contiguous. Slices of rows are equal
     whatever their gaps."""
     if own.is_contiguous():
-        return None
+        # Convolutions look at the strides of dimensions of one element, too.
+        is_plain = own.dim() < 4 or 1 not in own.shape or own.stride() == _in_rows(own.shape)
+        return None if is_plain else own.stride()
     dims = [
         (size, stride) for size, stride in zip(own.shape, own.stride(), strict=True) if size != 1
     ]

@@ -27,6 +27,7 @@ from corsac._engine_module import (
     is_captured_around,
     warn,
 )
+from corsac._panic import EngineError
 from corsac._recorded_programs import NativeProgram, RecordedPrograms
 from corsac._recordings import NO_CALL, SIZES, Entry
 from corsac._refusal import Kind, Refusal
@@ -258,6 +259,8 @@ class CompiledModule(EngineModule):
         began = time.perf_counter()
         if is_captured_around():
             return self._callable(*args, **kwargs)
+        if self._has_transformed_weights():
+            return self._by_host("weights are transformed by torch.func", args, kwargs)
         if (
             self._trained is not None
             and torch.is_grad_enabled()
@@ -327,10 +330,25 @@ class CompiledModule(EngineModule):
             return self._training_call(())
         return self._by_dynamo()
 
+    def _has_transformed_weights(self) -> bool:
+        """Whether ``torch.func.functional_call`` has put tensors of a transform into the model."""
+        return torch._C._functorch.maybe_current_level() is not None and any(
+            map(
+                torch._C._functorch.is_functorch_wrapped_tensor,
+                (*self._model.parameters(), *self._model.buffers()),
+            )
+        )
+
     def _without_program(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        used = self._runner.recent()
+        # The one that ran is the last one.
+        has_written = bool(used) and used[-1].run.compiled.has_written()
         call = self._recorded.call(args, kwargs)
         if call is not None:
             self._recorded.refuse(call, reason)
+        if has_written:
+            # It is unknown what it has written.
+            raise EngineError(reason)
         return self._by_host(reason, args, kwargs)
 
     def _by_dynamo(self) -> Callable[..., Any]:

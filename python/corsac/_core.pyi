@@ -192,6 +192,8 @@ class Dim:
         """Value for the symbols' values in `sizes`; raises `KeyError` if one is missing."""
         ...
 
+FAILED: Any
+
 @disjoint_base
 class Graph:
     """A program: nodes in order. The Python class `corsac.fx.Graph` derives from this one and adds
@@ -1354,7 +1356,7 @@ class Watch:
     truth value, another thread's call. A cycle of references through it goes through the
     dictionaries and modules that it holds, where the garbage collector can break it.
     """
-    def __new__(cls, root: Any, constants: Any = ..., *, trains: Any = False, contents: Any = ..., rewritten: Any = ...) -> Watch: ...
+    def __new__(cls, root: Any, constants: Any = ..., *, trains: Any = False, contents: Any = ..., rewritten: Any = ..., typed: Any = ...) -> Watch: ...
     @property
     def count(self) -> Any:
         """Number of tensors that are watched."""

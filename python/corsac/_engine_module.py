@@ -14,7 +14,7 @@ from corsac import _core
 from corsac._dynamo import PRECISIONS
 from corsac._lines import PACKAGES
 from corsac._native import RUNNING
-from corsac._native_graph import Compiled, CompileError, GraphFailed
+from corsac._native_graph import Compiled, CompileError, FailedAfterwards, GraphFailed
 from corsac._panic import EngineError, told
 from corsac._record import is_recording
 from corsac._stand_in import StandIn
@@ -33,8 +33,6 @@ DTYPES = (
 LEFT = 1000
 #: Number of calls that are checked and turn out to be PyTorch's before some are left to it without a check.
 OFTEN = 100
-#: In place of the results of a native program that raises.
-_FAILED = object()
 #: Reason why a program for inference does not run a call.
 AUTOGRAD = "autograd records it (call it in torch.no_grad() or torch.inference_mode())"
 _OF_DTYPES = ", ".join(str(dtype) for dtype in DTYPES)
@@ -109,14 +107,12 @@ class EngineModule(StandIn):
         panicked = None
         try:
             results = self._runner.run(args, kwargs)
-        except ValueError:
-            results = _FAILED
         except _core.PanicException as panic:
-            results, panicked = _FAILED, told(panic, RUNNING)
-        # After the handlers, so that exceptions of PyTorch have no other one as their context.
+            results, panicked = None, told(panic, RUNNING)
+        # After the handler, so that exceptions of PyTorch have no other one as their context.
         if panicked is not None:
             return self._without_program(panicked, args, kwargs)
-        if results is _FAILED:
+        if results is _core.FAILED:
             return self._failed(args, kwargs)
         if results is _core.HOST:
             if not (torch.is_grad_enabled() and self._watch.requires_grad()):
@@ -159,14 +155,16 @@ class EngineModule(StandIn):
         """
 
         def native() -> Any:
-            error: GraphFailed | ValueError | EngineError
+            error: GraphFailed | FailedAfterwards | ValueError | EngineError
             try:
                 return run()
-            except (GraphFailed, ValueError, EngineError) as raised:
+            except (GraphFailed, FailedAfterwards, ValueError, EngineError) as raised:
                 error = raised
             # After the handler, so that exceptions of PyTorch have no other one as their context. Parts that PyTorch has
             # run may have had effects.
             repeats = compiled.may_repeat()
+            if isinstance(error, FailedAfterwards):
+                raise error.error
             if isinstance(error, GraphFailed):
                 if compiled.has_written() or not repeats:
                     raise error.error

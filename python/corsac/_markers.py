@@ -92,9 +92,9 @@ def graph_break(message: str = "") -> None:
     Args:
         message: a comment for readers of the program.
     """
-    dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is not None:
-        dynamo.graph_break(message)
+    function = getattr(sys.modules.get("torch._dynamo"), "graph_break", None)
+    if function is not None:
+        function(message)
     if here.recorder is not None:
         here.recorder.cut()
 
@@ -107,8 +107,9 @@ def codes() -> list[CodeType]:
 
 def breaks() -> list[CodeType]:
     """The code of Dynamo's ``graph_break``, if Dynamo is imported."""
-    dynamo = sys.modules.get("torch._dynamo")
-    return [] if dynamo is None else [dynamo.graph_break.__code__]
+    # Another thread may be importing it.
+    function = getattr(sys.modules.get("torch._dynamo"), "graph_break", None)
+    return [] if function is None else [function.__code__]
 
 
 def nothing() -> None:

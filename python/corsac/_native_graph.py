@@ -125,6 +125,18 @@ class GraphFailed(Exception):
         self.error = error
 
 
+class FailedAfterwards(Exception):
+    """What was to be done with the results of a graph has raised an exception: the call cannot be made again.
+
+    Attributes:
+        error: the exception.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Packed:
     """Packed weights shared by several graphs: each weight is packed once.
 

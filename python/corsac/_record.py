@@ -57,7 +57,8 @@ class Recorded:
         template: builds the program's return value from the graph's results; None if they are equal.
         guards: conditions under which the program would do the same again.
         tensors: the tensors that the graph reads besides its inputs.
-        statistics: those of them that norms write to in training without raising their version counters.
+        typed: other existing tensors, of which types or sizes were read.
+        statistics: those of ``tensors`` that norms write to in training without raising their version counters.
         form: properties of the inputs such as strides, if the program has read some.
         state: tensors found in containers and in state, in the order in which guards find them; those that are not
             arguments are inputs after these, each once. None if there are no such places.
@@ -79,6 +80,7 @@ class Recorded:
     template: ResultTemplate | None
     guards: _core.Guards
     tensors: list[torch.Tensor]
+    typed: tuple[torch.Tensor, ...]
     statistics: list[torch.Tensor]
     form: Any
     state: list[torch.Tensor] | None
@@ -179,9 +181,11 @@ def _ours() -> list[Any]:
         *_ASKS,
     ]
     guard = sys.modules.get("torch._dynamo.mutation_guard")
-    if guard is not None:
+    # Another thread may be importing it.
+    tracker = getattr(guard, "GenerationTracker", None)
+    if tracker is not None:
         # Dynamo counts new modules.
-        functions.append(guard.GenerationTracker.tag)
+        functions.append(tracker.tag)
     codes = [own.__code__ for own in functions]
     return [*codes, *Deferred.CODES, *markers.codes(), *markers.breaks()]
 
@@ -311,6 +315,25 @@ def _recorded(
             kwargs = {**kwargs, place: symbol}
     collections = _collections()
     returned = _watched(recording, recorder, program, args, kwargs)
+    try:
+        made = _finished(recording, recorder, program, returned, given, collections, options)
+    except RecursionError:
+        made = Refusal(Kind.HOST, "something that it takes or returns is nested too deeply")
+    if isinstance(made, Recorded):
+        made = replace(made, seconds=time.perf_counter() - start)
+    return returned, made
+
+
+def _finished(
+    recording: _core.Recording,
+    recorder: Recorder,
+    program: Callable[..., Any],
+    returned: Any,
+    given: list[torch.Tensor],
+    collections: list[int],
+    options: RecordingOptions,
+) -> Recorded | Refusal:
+    """The program of a call that has been made, or the reason why there is none."""
     found = recording.finish(
         program, given, list(options.structures or ()), options.structures is not None
     )
@@ -318,17 +341,12 @@ def _recorded(
     run = _Run(returned, recording, recorder, given, asks)
     if _collections() != collections:
         # Whether the program has made an object is seen by the object's generation.
-        return returned, Refusal(
-            Kind.HOST, "garbage was collected while it was recorded", passes=True
-        )
+        return Refusal(Kind.HOST, "garbage was collected while it was recorded", passes=True)
     refusal = _refusal(run, found if isinstance(found[0], str) else None)
     if refusal is not None:
-        return returned, refusal
+        return refusal
     guards, held = found
-    made = _made(run, guards, held, options)
-    if isinstance(made, Recorded):
-        made = replace(made, seconds=time.perf_counter() - start)
-    return returned, made
+    return _made(run, guards, held, options)
 
 
 def _prepared(
@@ -455,6 +473,7 @@ def _made(
         template=template,
         guards=guards,
         tensors=read,
+        typed=recorder.typed(given),
         statistics=[own for key, own in recorder.statistics.items() if key in kept],
         form=form_of(given) if recorder.asks_form else None,
         state=held["tensors"] if found_again else None,

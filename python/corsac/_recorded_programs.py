@@ -16,11 +16,26 @@ from corsac import _core, _verify
 from corsac._collection import no_collection
 from corsac._engine_module import why_not_native
 from corsac._native import NativeCall
-from corsac._native_graph import Compiled, CompileError, GraphFailed, NativeGraph, Packed
+from corsac._native_graph import (
+    Compiled,
+    CompileError,
+    FailedAfterwards,
+    GraphFailed,
+    NativeGraph,
+    Packed,
+)
 from corsac._panic import EngineError, as_compile_error
 from corsac._race import Choice, Race
 from corsac._record import Recorded
-from corsac._recordings import Call, Entry, Recordings, places_of, random_numbers_kept, state_of
+from corsac._recordings import (
+    SITUATIONS,
+    Call,
+    Entry,
+    Recordings,
+    places_of,
+    random_numbers_kept,
+    state_of,
+)
 from corsac._refusal import Refusal
 from corsac._replay import Edit, Replay
 from corsac._report_text import shortened
@@ -61,10 +76,13 @@ class NativeProgram:
 
     def __call__(self, call: Call) -> Any:
         results, values = self._results(call)
-        if self.replay is not None:
-            return self.replay(results, call.inputs, call.met, values)
-        if self.template is not None:
-            return self.template.build(results, values=values)
+        try:
+            if self.replay is not None:
+                return self.replay(results, call.inputs, call.met, values)
+            if self.template is not None:
+                return self.template.build(results, values=values)
+        except Exception as error:
+            raise FailedAfterwards(error) from error
         return results
 
     def builds(self) -> Callable[[Any], Any] | None:
@@ -258,14 +276,14 @@ class RecordedPrograms:
             if (reason := why_not_native("a tensor that it writes to", own)) is not None:
                 raise CompileError(reason)
         call.inputs = (*call.given(recorded.integers), *found, *recorded.rewritten)
-        watch = _watch(recorded.tensors, recorded.statistics)
+        watch = _watch(recorded.tensors, recorded.statistics, recorded.typed)
         if not watch.counts_writes:
             raise CompileError(
                 "weights made in inference mode do not tell when they are written to"
             )
         module = recorded.module
         with self._compiling():
-            if not all(own.is_current() for own in self._packed_of):
+            if self._is_packed_in_vain():
                 self._packed, self._packed_of = Packed(), []
             stages = recorded.stages
             if stages is None or stages.is_whole():
@@ -299,6 +317,14 @@ class RecordedPrograms:
             ),
             decided=_decided(program),
         )
+
+    def _is_packed_in_vain(self) -> bool:
+        """Whether tensors whose packed form is shared have changed, or most belong to programs that were dropped."""
+        if not all(own.is_current() for own in self._packed_of):
+            return True
+        used = {id(own.watch) for own in self._recordings.entries()}
+        dropped = sum(id(own) not in used for own in self._packed_of)
+        return dropped > max(len(used), SITUATIONS)
 
     def _graph(self, module: GraphModule, overwrites: bool) -> NativeGraph:
         fold_constants(module)
@@ -468,11 +494,15 @@ class RecordedPrograms:
 
 
 def _watch(
-    weights: Iterable[torch.Tensor], statistics: list[torch.Tensor] | None = None
+    weights: Iterable[torch.Tensor],
+    statistics: list[torch.Tensor] | None = None,
+    typed: Iterable[torch.Tensor] = (),
 ) -> _core.Watch:
     """A watch on the tensors that a program reads besides its inputs."""
     constants = [(None, own) for own in weights]
-    return _core.Watch(torch.nn.Module(), constants=constants, contents=statistics or [])
+    return _core.Watch(
+        torch.nn.Module(), constants=constants, contents=statistics or [], typed=list(typed)
+    )
 
 
 def _decided(program: NativeProgram) -> Callable[[], Failure | None]:

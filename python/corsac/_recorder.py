@@ -216,6 +216,8 @@ class Recorder(TorchFunctionMode):
         #: The tensors that the graph reads besides its inputs, by their names in it.
         self.weights: dict[str, torch.Tensor] = {}
         self._names = weights
+        #: Tensors that are no inputs, and not computed, of which types or sizes were read, by id.
+        self._typed: dict[int, torch.Tensor] = {}
         #: Numbers for names of tensors that have none.
         self._numbers = itertools.count()
         self._weight_nodes: dict[int, Node] = {}
@@ -473,6 +475,9 @@ class Recorder(TorchFunctionMode):
     def _type_asked(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that returns types or sizes. Sizes may be symbols."""
         result = func(*args, **kwargs)
+        for own in tensors_in(args, kwargs):
+            if self._known(own) is None:
+                self._typed.setdefault(id(own), own)
         if self.sizes is None:
             return result
         if func is _Tensor.size and len(args) == 1 and [*kwargs] == ["dim"]:
@@ -818,6 +823,12 @@ class Recorder(TorchFunctionMode):
             for node, own in self._written_inputs.items()
             if own in self._inputs
         }
+
+    def typed(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Existing tensors, neither inputs nor weights of the graph, of which types or sizes were read."""
+        known = {id(own) for own in (*inputs, *self.weights.values())}
+        asked = [own for key, own in self._typed.items() if key not in known]
+        return tuple(own for own in asked if not self.recording.made(own))
 
     def overwrites(self) -> bool:
         """Whether the program writes to existing tensors."""

@@ -876,6 +876,7 @@ def record_at_once(
 __all__ = [
     "ATTEMPTS",
     "NO_CALL",
+    "SITUATIONS",
     "SIZES",
     "Call",
     "Entry",

@@ -21,16 +21,21 @@ _CONSTANTS = type(None) | _NUMBERS | str | bytes | torch.dtype | torch.device | 
 _SHARED = type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType
 #: Key of the values that were read, among objects by id: no object has this id.
 _VALUES = -1
+#: Largest depth of containers that graphs return.
+_DEEPEST = 50
 #: Makes a value from the tensors of a call, and from the objects made already, by id.
 _Maker = Callable[[Sequence[torch.Tensor], dict[int, Any]], Any]
 
 
-def is_plain(returned: Any) -> bool:
-    """Whether a graph can return this: tensors, alone or in Python's own containers."""
+def is_plain(returned: Any, depth: int = 0) -> bool:
+    """Whether a graph can return this: tensors, alone or in Python's own containers, which are not nested deeply."""
+    if depth > _DEEPEST:
+        return False
     if type(returned) is tuple or type(returned) is list:
-        return all(map(is_plain, returned))
+        return all(is_plain(own, depth + 1) for own in returned)
     if type(returned) is dict:
-        return all(type(key) is str for key in returned) and all(map(is_plain, returned.values()))
+        names = all(type(key) is str for key in returned)
+        return names and all(is_plain(own, depth + 1) for own in returned.values())
     return isinstance(returned, torch.Tensor)
 
 
@@ -149,9 +154,11 @@ class ResultTemplate:
 
     def _container(self, value: Any) -> _Maker:
         cls = type(value)
-        if id(value) in self._numbers:
-            self._given[id(value)] = self._numbers[id(value)]
-            return lambda tensors, made: made[id(value)]
+        key = id(value)
+        if key in self._numbers:
+            self._given[key] = self._numbers[key]
+            # The object itself is not kept.
+            return lambda tensors, made: made[key]
         if self._is_known(value):
             return lambda tensors, made: value
         if cls is torch.Size:

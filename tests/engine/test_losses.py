@@ -319,7 +319,9 @@ def test_modules_with_settings(name, tmp_path):
             return self.loss(a, b) if len(inputs) == 2 else self.loss(a, b, c)
 
     # A tracer leaves modules of PyTorch as they are.
-    traced = corsac.fx.symbolic_trace(Traced().eval(), concrete_args={"c": None} if len(inputs) == 2 else None)
+    traced = corsac.fx.symbolic_trace(
+        Traced().eval(), concrete_args={"c": None} if len(inputs) == 2 else None
+    )
     lowered = corsac.lower(traced, "corsac", inputs, min_nodes=1)
     torch.testing.assert_close(lowered(*inputs), expected)
     path = tmp_path / "loss.safetensors"

@@ -13,7 +13,7 @@ import corsac
 from corsac import _core, fx
 from corsac._native_graph import NativeGraph
 from corsac.lowering import LoweringError
-from kit.results_given import PLACES, programs
+from kit.results_given import programs
 from kit.writers import difference, ran
 
 FLOATS = (torch.float32,)

@@ -238,7 +238,7 @@ class Captures(Recordings):
             known,
             program,
             recorded.guards,
-            _watch(recorded.tensors),
+            _watch((*recorded.tensors, *recorded.typed)),
             form,
             state,
             changes=returns.changes() > 0,

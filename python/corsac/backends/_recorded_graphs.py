@@ -111,7 +111,7 @@ class HostedPrograms(Recordings):
             if isinstance(found, Entry):
                 # Another thread has compiled it meanwhile.
                 return found
-            watch = self._watch(recorded.tensors)
+            watch = self._watch(recorded.tensors, recorded.typed)
             if recorded.stages is None:
                 assemble, stages = _results_in_a_tuple(recorded), None
                 compiled = self._asked(recorded.module, recorded.seconds)(call.tensors)
@@ -145,11 +145,14 @@ class HostedPrograms(Recordings):
 
         return compile
 
-    def _watch(self, weights: Iterable[torch.Tensor]) -> _core.Watch:
+    def _watch(
+        self, weights: Iterable[torch.Tensor], typed: Iterable[torch.Tensor] = ()
+    ) -> _core.Watch:
         return _core.Watch(
             torch.nn.Module(),
             constants=[(None, own) for own in weights],
             trains=not self._copies_weights,
+            typed=list(typed),
         )
 
 

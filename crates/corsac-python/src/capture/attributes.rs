@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFunction, PyModule, PyString, PySuper, PyType};
 
 use super::cpython::{self, Frame, Slots, name_in_c};
+use super::guards::address;
 use super::look::{Look, Step, full_name, is_constant, is_in_python};
 impl<'py> Look<'_, 'py> {
     pub(super) fn global(&mut self, frame: &Frame<'py>, name: &Bound<'py, PyAny>) -> Step {
@@ -101,6 +102,11 @@ impl<'py> Look<'_, 'py> {
             self.state
                 .opaque(format!("it reads {name} of a {}", full_name(&kind)));
             return Ok(());
+        } else if cpython::is_of_program(&kind) && self.state.plain.insert(address(&kind)) {
+            for hook in ["__getattr__", "__getattribute__"] {
+                let hook = PyString::intern(self.py, hook);
+                self.state.reads.lookup(&kind, &hook);
+            }
         }
         self.instance_attribute(object, &kind, name)
     }
@@ -410,7 +416,8 @@ impl<'py> Look<'_, 'py> {
             return Ok(());
         }
         let deletes = matches!(what, "deletes" | "delattr");
-        if Slots::of(&kind).setattr == self.effects.in_python.setattr {
+        let is_in_python_class = Slots::of(&kind).setattr == self.effects.in_python.setattr;
+        if is_in_python_class || cpython::is_of_program(&kind) {
             let hook = match deletes {
                 true => intern!(self.py, "__delattr__"),
                 false => intern!(self.py, "__setattr__"),

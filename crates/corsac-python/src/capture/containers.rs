@@ -15,6 +15,22 @@ use super::look::{Look, PROXY, Step, full_name, is_class, is_constant, is_in_pyt
 use super::opcode as op;
 use super::state::{DEEPEST, MOST};
 
+/// Methods by which functions of C convert objects and compute with them.
+const CONVERSIONS: [&str; 12] = [
+    "__int__",
+    "__float__",
+    "__index__",
+    "__complex__",
+    "__abs__",
+    "__round__",
+    "__trunc__",
+    "__floor__",
+    "__ceil__",
+    "__divmod__",
+    "__rdivmod__",
+    "__reversed__",
+];
+
 impl<'py> Look<'_, 'py> {
     /// Records a shallow read of a container: its length, its truth value, its elements in turn.
     pub(super) fn contents(&mut self, object: &Bound<'py, PyAny>) -> Step {
@@ -102,6 +118,12 @@ impl<'py> Look<'_, 'py> {
                 self.sources(object, Purpose::Moved, false, 0)
             }
             _ => {
+                if cpython::is_of_program(&kind) {
+                    for method in CONVERSIONS {
+                        let method = PyString::intern(self.py, method);
+                        self.state.reads.lookup(&kind, &method);
+                    }
+                }
                 let mut is_known = true;
                 for method in [
                     intern!(self.py, "__bool__"),
@@ -406,14 +428,20 @@ impl<'py> Look<'_, 'py> {
     /// Records the use of a Python operator: a comparison, arithmetic. `names` are those of its
     /// methods.
     pub(super) fn operator(&mut self, operands: &[Bound<'py, PyAny>], names: &[&str]) -> Step {
-        if operands.iter().any(|own| self.is_tensor(own)) {
-            for own in operands {
-                let names = if self.is_tensor(own) { names } else { &[] };
-                for name in names {
-                    let name = PyString::intern(self.py, name);
-                    self.state.reads.lookup(&own.get_type(), &name);
-                }
+        for own in operands {
+            if is_constant(own) {
+                continue;
             }
+            let kind = own.get_type();
+            if !self.is_tensor(own) && Slots::of(&kind).new != 0 {
+                self.state.reads.kind(own);
+            }
+            for name in names {
+                let name = PyString::intern(self.py, name);
+                self.state.reads.lookup(&kind, &name);
+            }
+        }
+        if operands.iter().any(|own| self.is_tensor(own)) {
             self.torch(|| "an operator".to_owned());
             return Ok(());
         }

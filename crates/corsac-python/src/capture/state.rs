@@ -146,6 +146,8 @@ pub(super) struct State {
     pub(super) strict: Vec<Py<PyAny>>,
     /// Classes whose methods for operators have been recorded.
     pub(super) computed: FxHashSet<usize>,
+    /// Classes without methods for attributes, which are guarded not to get some.
+    pub(super) plain: FxHashSet<usize>,
     /// New iterators that the garbage collector does not track: kept alive, so that their addresses
     /// stay unique.
     pub(super) iterators: Vec<Py<PyAny>>,

@@ -120,7 +120,7 @@ pub(super) struct Signature {
 }
 
 impl Signature {
-    /// The signature of calls with arguments like these.
+    /// The signature of calls with arguments like these; `None` if a name is no ordinary string.
     ///
     /// `structures` are the arguments that may be other objects in each call. If `distinct`,
     /// repeated tensors have to be repeated in the same places as here.
@@ -128,7 +128,7 @@ impl Signature {
         arguments: &Arguments<'_>,
         structures: &[Bound<'_, PyAny>],
         distinct: bool,
-    ) -> PyResult<Self> {
+    ) -> Option<Self> {
         let mut expected = Vec::with_capacity(arguments.all.len());
         for argument in &arguments.all {
             expected.push(match argument {
@@ -142,9 +142,12 @@ impl Signature {
         }
         let mut names = Vec::with_capacity(arguments.names.len());
         for name in &arguments.names {
-            names.push(name.cast_exact::<PyString>()?.clone().into_any().unbind());
+            if !name.is_exact_instance_of::<PyString>() {
+                return None;
+            }
+            names.push(name.clone().unbind());
         }
-        Ok(Self {
+        Some(Self {
             expected,
             names,
             numbers: distinct.then(|| arguments.distinct().1),

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::PyTraverseError;
+use pyo3::exceptions::PyValueError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -55,6 +56,15 @@ pub(super) struct Inputs<'py> {
     numbers: Option<Bound<'py, PyDict>>,
 }
 
+/// Outcome of a call.
+pub(super) enum Ran<'py> {
+    Returned(Bound<'py, PyAny>),
+    /// The program has failed before it has changed anything: PyTorch raises its own error.
+    Failed,
+    /// Memory of the inputs is none that the program may read or write.
+    Not,
+}
+
 /// State in one call: programs for several sizes share guards and weights, which are checked once.
 #[derive(Default)]
 pub(super) struct State<'py> {
@@ -104,7 +114,7 @@ impl<'py> State<'py> {
 
 /// Strides of a tensor, as far as programs depend on them.
 pub(super) fn strides_of(described: &Described<'_>) -> Strides {
-    match described.is_in_rows() {
+    match described.is_as_made() {
         true => None,
         false => described
             .layout()
@@ -208,13 +218,13 @@ impl Entry {
         watch.is_current(py)
     }
 
-    /// Runs the program; `None` if it cannot read or write the memory of the inputs.
+    /// Runs the program.
     pub(super) fn run<'py>(
         &self,
         py: Python<'py>,
         exchange: &Exchange,
         inputs: &Inputs<'py>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+    ) -> PyResult<Ran<'py>> {
         let program = self.program.get();
         let mut described: SmallVec<[Described<'_>; 4]> = SmallVec::new();
         for tensor in &inputs.tensors {
@@ -224,14 +234,18 @@ impl Entry {
             };
             match now {
                 Some(own) => described.push(own),
-                None => return Ok(None),
+                None => return Ok(Ran::Not),
             }
         }
         if program.writes_inputs() && !program.may_write(py, &described, &inputs.tensors)? {
-            return Ok(None);
+            return Ok(Ran::Not);
         }
         self.ran.store(true, Ordering::Relaxed);
-        let results = program.call_described(py, exchange, &described, &inputs.tensors)?;
+        let results = program.call_described(py, exchange, &described, &inputs.tensors);
+        let results = match results {
+            Err(error) if error.is_instance_of::<PyValueError>(py) => return Ok(Ran::Failed),
+            results => results?,
+        };
         match &self.finish {
             Finish::Returned => Ok(results),
             Finish::Build(build) => build.bind(py).call1((results,)),
@@ -245,7 +259,7 @@ impl Entry {
                 replay.bind(py).call1((results, given, objects, numbers))
             }
         }
-        .map(Some)
+        .map(Ran::Returned)
     }
 
     pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -240,6 +240,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(places::place_of, m)?)?;
     m.add_function(wrap_pyfunction!(places::places_in, m)?)?;
     m.add("HOST", runner::host(m.py())?)?;
+    m.add("FAILED", runner::failed(m.py())?)?;
     m.add_class::<watch::PyWatch>()?;
     m.add_function(wrap_pyfunction!(compile_graph, m)?)?;
     m.add_function(wrap_pyfunction!(explain_compilation, m)?)?;

@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 use smallvec::SmallVec;
 
 use super::arguments::{Arguments, Outline, Signature};
-use super::entry::{Entry, Finish, State, strides_of};
+use super::entry::{Entry, Finish, Ran, State, strides_of};
 use super::program::PyProgram;
 use super::situation::Situation;
 use super::tensors::{Described, Exchange};
@@ -41,15 +41,28 @@ struct Hosted {
 /// Largest number of kinds of calls that are left to PyTorch at a time.
 const HOSTED: usize = 64;
 
-/// The result for calls that PyTorch has to run.
-#[pyclass(name = "Host", module = "corsac._core", frozen)]
-pub(super) struct PyHost;
+/// In place of results: calls that PyTorch has to run.
+#[pyclass(name = "NoResult", module = "corsac._core", frozen)]
+pub(super) struct PyNoResult;
 
-/// The only instance.
-pub(super) fn host(py: Python<'_>) -> PyResult<Bound<'_, PyHost>> {
-    static HOST: PyOnceLock<Py<PyHost>> = PyOnceLock::new();
-    let host = HOST.get_or_try_init(py, || Py::new(py, PyHost))?;
-    Ok(host.bind(py).clone())
+fn no_result<'py>(
+    py: Python<'py>,
+    known: &PyOnceLock<Py<PyNoResult>>,
+) -> PyResult<Bound<'py, PyNoResult>> {
+    let known = known.get_or_try_init(py, || Py::new(py, PyNoResult))?;
+    Ok(known.bind(py).clone())
+}
+
+/// For calls that are left to PyTorch.
+pub(super) fn host(py: Python<'_>) -> PyResult<Bound<'_, PyNoResult>> {
+    static HOST: PyOnceLock<Py<PyNoResult>> = PyOnceLock::new();
+    no_result(py, &HOST)
+}
+
+/// For calls of which a native program has failed before it has changed anything.
+pub(super) fn failed(py: Python<'_>) -> PyResult<Bound<'_, PyNoResult>> {
+    static FAILED: PyOnceLock<Py<PyNoResult>> = PyOnceLock::new();
+    no_result(py, &FAILED)
 }
 
 /// Dictionaries of hooks that modules have.
@@ -103,10 +116,13 @@ impl RecordedCall<'_> {
                 None => return Ok(None),
             }
         }
+        let Some(signature) = Signature::new(&arguments, &self.structures, true) else {
+            return Ok(None);
+        };
         Ok(Some(Entry {
             key: key.unbind(),
             program,
-            signature: Signature::new(&arguments, &self.structures, true)?,
+            signature,
             watch,
             guards: Some(self.guards),
             found: self.found.map(SmallVec::from_vec),
@@ -223,11 +239,12 @@ impl PyRunner {
         let entry = match recorded {
             Some(recorded) => recorded.entry(exchange, key, program, arguments, watch)?,
             None => {
-                let arguments = Arguments::of(arguments, None, exchange);
-                Some(Entry {
+                let signature =
+                    Signature::new(&Arguments::of(arguments, None, exchange), &[], false);
+                signature.map(|signature| Entry {
                     key: key.unbind(),
                     program,
-                    signature: Signature::new(&arguments, &[], false)?,
+                    signature,
                     watch,
                     guards: None,
                     found: None,
@@ -347,8 +364,9 @@ impl PyRunner {
             self.used(entry);
             // The checks may have run Python code, which may have changed a tensor.
             return match entry.run(py, exchange, &inputs)? {
-                Some(results) => Ok(results),
-                None => unknown(),
+                Ran::Returned(results) => Ok(results),
+                Ran::Failed => Ok(failed(py)?.into_any()),
+                Ran::Not => unknown(),
             };
         }
         unknown()

@@ -637,6 +637,22 @@ impl<'a> Described<'a> {
 }
 
 impl Described<'_> {
+    /// Whether it is contiguous, with the strides that PyTorch gives such tensors: convolutions look at
+    /// those of dimensions of one element, too.
+    pub(super) fn is_as_made(&self) -> bool {
+        let sizes = self.numbers(self.description.shape);
+        if sizes.len() < 4 || !sizes.contains(&1) {
+            return self.is_in_rows();
+        }
+        let strides = self.numbers(self.description.strides);
+        let mut next = 1;
+        sizes.iter().zip(strides).rev().all(|(&size, &stride)| {
+            let is_so = stride == next;
+            next *= size.max(1);
+            is_so
+        })
+    }
+
     /// Copies the elements of a small tensor in any layout, in row-major order: PyTorch takes
     /// microseconds for any copy.
     pub(super) fn gathered(&self, element: Element) -> Option<Elements> {

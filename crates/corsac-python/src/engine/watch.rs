@@ -146,6 +146,8 @@ pub(crate) struct PyWatch {
     tensors: Vec<WatchedTensor>,
     modules: Vec<WatchedModule>,
     contents: Vec<WatchedContent>,
+    /// Tensors of which only sizes, types and strides were read.
+    typed: Vec<WatchedTensor>,
     /// Whether all writes to tensors can be detected: not those to large ones made in inference
     /// mode.
     #[pyo3(get)]
@@ -428,16 +430,19 @@ impl PyWatch {
     /// Record the state of `root`, a module, and all that is in it; and of other tensors:
     /// `constants` has for each its place, a dictionary and a name, or None, and the tensor. With
     /// `trains`, tensors may be written to, but have to keep their sizes, types, strides and
-    /// `requires_grad`. `contents` are tensors whose elements are compared; `rewritten` those that
+    /// `requires_grad`, as have those in `typed`. `contents` are tensors whose elements are compared; `rewritten` those that
     /// may be written to, and only have to stay in their places.
     #[new]
-    #[pyo3(signature = (root, constants = Vec::new(), *, trains = false, contents = Vec::new(), rewritten = Vec::new()))]
+    #[pyo3(signature = (
+        root, constants = Vec::new(), *, trains = false, contents = Vec::new(), rewritten = Vec::new(), typed = Vec::new()
+    ))]
     fn new(
         root: &Bound<'_, PyAny>,
         constants: Vec<(Option<Place>, Bound<'_, PyAny>)>,
         trains: bool,
         contents: Vec<Bound<'_, PyAny>>,
         rewritten: Vec<Bound<'_, PyAny>>,
+        typed: Vec<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let py = root.py();
         let purpose = match trains {
@@ -498,7 +503,10 @@ impl PyWatch {
                 counts_writes = false;
             }
         }
+        let typed = typed.into_iter();
+        let typed = typed.map(|own| WatchedTensor::new(None, own, Purpose::Training, exchange));
         Ok(Self {
+            typed: typed.collect::<PyResult<_>>()?,
             counts_writes,
             has_hooks: modules.iter().any(|module| module.mode.hooked),
             tensors,
@@ -513,6 +521,11 @@ impl PyWatch {
         let exchange = Exchange::get(py)?;
         for tensor in &self.tensors {
             if !tensor.is_current(py, self.purpose, exchange)? {
+                return Ok(false);
+            }
+        }
+        for tensor in &self.typed {
+            if !tensor.is_current(py, Purpose::Training, exchange)? {
                 return Ok(false);
             }
         }
@@ -612,7 +625,7 @@ impl PyWatch {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        for own in &self.tensors {
+        for own in self.tensors.iter().chain(&self.typed) {
             if let Some(place) = &own.place {
                 visit.call(&place.store.dict)?;
             }
