@@ -167,6 +167,13 @@ def reads_values(func: Any) -> bool:
     return getattr(func, "__name__", "") in _READERS
 
 
+def is_sized_by_values(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether the sizes of a function's result depend on values, although its operators have no tag for that."""
+    if name == "tensor_split":
+        return len(args) > 1 and isinstance(args[1], _Tensor)
+    return name in ("_pack_padded_sequence", "_pad_packed_sequence")
+
+
 def only_checks_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a function that reads values, as ``F.gaussian_nll_loss`` does, reads them for errors alone: the type of what it
     gives follows from those of its arguments."""
@@ -230,6 +237,7 @@ __all__ = [
     "changes_more",
     "drops_between_layers",
     "getters",
+    "is_sized_by_values",
     "name_of",
     "only_checks_values",
     "reads_values",

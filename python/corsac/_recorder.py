@@ -51,6 +51,7 @@ from corsac._functions import (
     changes_more,
     drops_between_layers,
     getters,
+    is_sized_by_values,
     name_of,
     only_checks_values,
     reads_values,
@@ -62,11 +63,13 @@ from corsac._lines import line_of_program
 from corsac._markers import breaks, nothing
 from corsac._numbers import Expression, depends_on_values, takes_tensor, value_of
 from corsac._operator_watch import OperatorWatch, names_region
+from corsac._packed import PackedSequences
+from corsac._padded import until_longest
 from corsac._recording_options import RecordingOptions
 from corsac._refusal import Kind, Refusal, UnknownObject, who_runs
 from corsac._replay import Replay
 from corsac._result_template import ResultTemplate, is_key, is_plain
-from corsac._sizes import Sizes, as_size
+from corsac._sizes import TYPES, Sizes, as_size
 from corsac._stages import sizes_of
 from corsac._strides import Layout, layouts_of
 from corsac.fx import Graph, Node
@@ -202,6 +205,11 @@ class Recorder(TorchFunctionMode):
         self._sources = _core.SourceNotes()
         self.watch = OperatorWatch(self)
         self._fast_paths = FastPaths()
+        self._packed = PackedSequences(self)
+        #: Nodes whose sizes depend on values that the control flow does not depend on so far.
+        self._unsized: set[Node] = set()
+        #: Tensors that determine all of these sizes.
+        self._undecided: list[torch.Tensor] = []
         self.refusal: Refusal | None = None
         #: Whether random numbers were used, existing tensors written to, or other changes made.
         self.saw_change = False
@@ -318,6 +326,7 @@ class Recorder(TorchFunctionMode):
         """Note that an operator writes to a tensor, or changes its strides (``turns``); return whether it may."""
         self._written.append(own)
         place = place_of(own) if own.layout is torch.strided else None
+        self._packed.written(place)
         if place in self._chosen:
             self.refuse("it writes to what has a part that a tensor chooses", Kind.HOST)
         if self.deferred is not None and place in self.deferred.places:
@@ -352,6 +361,8 @@ class Recorder(TorchFunctionMode):
 
     def node_of(self, own: Any) -> Node:
         """The node of a tensor; a new one for a weight or constant."""
+        if isinstance(own, _Tensor):
+            self._packed.release([own])
         node = self._known(own)
         return self._weight(own) if node is None else node
 
@@ -395,6 +406,10 @@ class Recorder(TorchFunctionMode):
             return self._gradients_switched(func, args)
         if isinstance(func, _OPERATORS) and names_region(func):
             return func(*args, **kwargs)
+        composed = self._packed.found(func, args, kwargs)
+        if composed is not None:
+            with self:
+                return composed()
         if type(func) is types.FunctionType and not _is_of_torch(func) and func not in self._whole:
             # A function of the program may do anything in each call.
             self.refuse(f"{name_of(func)} is a function of the program for others", Kind.HOST)
@@ -431,6 +446,8 @@ class Recorder(TorchFunctionMode):
         self._running = func, args, kwargs
         try:
             result = self.watch.computed(func, args, kwargs)
+            if is_sized_by_values(name, args):
+                self.values_read = True
             if self.refusal is None:
                 try:
                     if is_read:
@@ -478,6 +495,8 @@ class Recorder(TorchFunctionMode):
         for own in tensors_in(args, kwargs):
             if self._known(own) is None:
                 self._typed.setdefault(id(own), own)
+        if func not in TYPES:
+            self._ask_sizes(args, kwargs)
         if self.sizes is None:
             return result
         if func is _Tensor.size and len(args) == 1 and [*kwargs] == ["dim"]:
@@ -525,6 +544,7 @@ class Recorder(TorchFunctionMode):
     def _form_asked(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that returns strides or similar properties, which then become part of the key of calls."""
         result = func(*args, **kwargs)
+        self._ask_sizes(args, {})
         if isinstance(result, _Tensor) or (
             result is not None and name_of(func) == "Tensor.grad_fn"
         ):
@@ -620,6 +640,12 @@ class Recorder(TorchFunctionMode):
             self.writing.add(node)
         if self.sizes is not None:
             self.sizes.made(node)
+        if self._unsized and any(own in self._unsized for own in node.all_input_nodes):
+            # How many tensors there are may depend on sizes.
+            if type(result) is tuple or type(result) is list:
+                self._decide_sizes()
+            else:
+                self._unsized.add(node)
         self._results(result, node, {id(own) for own in tensors}, func)
         if (
             what is operator.getitem
@@ -648,8 +674,86 @@ class Recorder(TorchFunctionMode):
             sizes = [own for own in tensors_in(result) if own.layout is torch.strided]
             if not sizes:
                 raise TraceError(f"{name_of(func)} depends on values")
-            nodes = tuple(map(self.node_of, sizes))
-            self._value_read(sizes_of, nodes, {}, sizes_of(*sizes))
+            if self.reads is None:
+                raise TraceError(f"{name_of(func)} gives tensors whose sizes depend on values")
+            self.sizes_read(sizes, decide=func is not until_longest)
+
+    def _ask_sizes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note that sizes of tensors are read: if they depend on values, control flow depends on these."""
+        if not self._unsized:
+            return
+        if any(self._known(own) in self._unsized for own in tensors_in(args, kwargs)):
+            try:
+                self._decide_sizes()
+            except TraceError as error:
+                self.refuse(str(error), who_runs(error))
+
+    def _decide_sizes(self) -> None:
+        """Make the control flow depend on all sizes that depend on values.
+
+        Raises:
+            TraceError: it may not.
+        """
+        tensors, self._undecided = self._undecided, []
+        self._unsized.clear()
+        self.sizes_read(tensors)
+
+    def sizes_read(self, tensors: Sequence[torch.Tensor], *, decide: bool = True) -> None:
+        """Note that the sizes of tensors depend on values.
+
+        Args:
+            tensors: the tensors.
+            decide: whether control flow depends on the sizes now; otherwise when the program reads one of them.
+
+        Raises:
+            TraceError: control flow may not depend on values.
+        """
+        if self.reads is None:
+            raise TraceError("sizes depend on values")
+        nodes = tuple(map(self.node_of, tensors))
+        self._value_read(sizes_of, nodes, {}, sizes_of(*tensors))
+        if not decide:
+            # The next stage is compiled for each set of sizes.
+            self.numbers.add(next(reversed(self.reads)))
+            self._unsized.update(nodes)
+            self._undecided += tensors
+
+    def number_read(self, own: torch.Tensor) -> int:
+        """Return the number in a tensor, as a symbol: it may be another one in the next call."""
+        with torch._C.DisableTorchFunction():
+            number = int(own)
+        if self.reads is None or self.refusal is not None:
+            return number
+        try:
+            self._value_read(_Tensor.__int__, (self.node_of(own),), {}, None)
+        except TraceError as error:
+            self.refuse(str(error), who_runs(error))
+            return number
+        node = next(reversed(self.reads))
+        self.reads[node] = number
+        self.numbers.add(node)
+        self._counts = True
+        return int(self.recording.symbol(value_of(node.name), number, True))
+
+    def made_before(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
+        """Record a call that was executed without a node."""
+        self._written, self.values_read, self._writes_back, self.draws = [], False, False, False
+        name = func.__name__
+        call = self._call(func, name, args, {}, False)
+        self._record(func, name, call, args, {}, result)
+
+    def size_of(self, own: torch.Tensor, dim: int) -> int:
+        """Return a size of a tensor, which may be a symbol."""
+        with torch._C.DisableTorchFunction():
+            size = own.size(dim)
+            if self.sizes is None:
+                return size
+            try:
+                node = self.node_of(own)
+            except TraceError as error:
+                self.refuse(str(error), who_runs(error))
+                return size
+            return int(self.sizes.asked(_Tensor.size, (own, dim), size, node, True))
 
     def decisions(self) -> dict[Node, Any]:
         """The nodes that read values which control flow depends on, with the values. Reads of constants are dropped:
@@ -704,6 +808,8 @@ class Recorder(TorchFunctionMode):
 
     def _know(self, own: torch.Tensor, node: Node) -> None:
         self._nodes[id(own)] = weakref.ref(own), node
+        if self._unsized and any(part in self._unsized for part in node.all_input_nodes):
+            self._unsized.add(node)
         if self.sizes is not None:
             self.sizes.given(own, node)
             self.sizes.made(node)

@@ -18,7 +18,7 @@ _SHAPE, _SIZE = next(getters("shape")), torch.Tensor.size
 #: Functions that return the number of its elements.
 _COUNTS = frozenset([torch.Tensor.numel, torch.Tensor.nelement, torch.numel])
 #: Functions that return properties that do not depend on sizes.
-_TYPES = frozenset(
+TYPES = frozenset(
     [
         *getters("dtype", "device", "ndim", "layout", "itemsize", "names", "is_cpu", "is_cuda"),
         *getters("is_mps", "is_xpu", "is_xla", "is_hpu", "is_mtia", "is_ipu", "is_vulkan"),
@@ -133,7 +133,7 @@ class Sizes:
             node: the node of the tensor.
             seen: whether the program's use of the result is recorded.
         """
-        if func in _TYPES or node not in self._varying:
+        if func in TYPES or node not in self._varying:
             return result
         own = args[0]
         number = self._number(node)

@@ -123,7 +123,7 @@ class Read:
             where = "" if self.source is None else f" ({self.source})"
             return f"nothing: the program asks for a graph break{where}"
         if self.expected is None:
-            return f"{self.place()}, any number"
+            return f"{self.place()}, any {'sizes' if self.function is sizes_of else 'number'}"
         return f"{self.place()} is {shortened_value(*self.expected)}"
 
     def found(self, values: Mapping[str, Any]) -> Any:
@@ -495,19 +495,21 @@ class Stage:
         """The names of its results, the compiled function, and its inputs from ``values``; None if it does
         nothing."""
         inputs = tuple([values[name] for name in self.takes])
-        with self._lock:
-            does = self.gives or self._does_more
-            return (self.gives, self._program(inputs), inputs) if does else None
-
-    def _program(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         form = self._form
         key = tuple([form(own) if isinstance(own, torch.Tensor) else own for own in inputs])
-        known = self._programs.get(key)
+        with self._lock:
+            if not (self.gives or self._does_more):
+                return None
+            gives, programs, compile = self.gives, self._programs, self._compile
+            known = programs.get(key)
         if known is None:
-            known = self._programs[key] = self._compile(inputs)
-            while len(self._programs) > SIZES:
-                self._programs.popitem(last=False)
-        return known
+            # Compiling takes a lock that other threads may hold while they prepare stages.
+            made = compile(inputs)
+            with self._lock:
+                known = programs.setdefault(key, made)
+                while len(programs) > SIZES:
+                    programs.popitem(last=False)
+        return gives, known, inputs
 
     def programs(self) -> list[Callable[..., Any]]:
         """Its compiled functions, for all sizes so far."""

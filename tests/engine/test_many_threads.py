@@ -111,3 +111,31 @@ def test_threads_that_take_different_ways():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_threads_whose_values_decide_at_many_sizes():
+    """Stages are compiled in some threads while others make programs that begin with them."""
+
+    def function(x):
+        y = x @ x.t()
+        return y.relu() + 1 if x.sum() > 0 else y.tanh() * x.sum(1)
+
+    compiled = corsac.compile(function, options={"inference": "native"})
+    wrong = []
+
+    def work(seed):
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for _ in range(60):
+                x = torch.randn(int(torch.randint(1, 14, (), generator=generator)), 3)
+                x = x.abs() * (1 if seed % 2 else -1)
+                if not torch.allclose(compiled(x), function(x), rtol=1e-4, atol=1e-5):
+                    wrong.append(x)
+
+    threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert not wrong

@@ -1,11 +1,12 @@
 """Recurrent layers: native in evaluation, in all their forms."""
 
 import random
+import warnings
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import corsac
 from corsac import fx
@@ -147,6 +148,262 @@ def outcome(run, inputs):
             return [own.shape for own in torch.utils._pytree.tree_leaves(run(*inputs))]
         except RuntimeError as error:
             return type(error), str(error)
+
+
+class Padded(nn.Module):
+    """A layer of sequences that are packed and padded again."""
+
+    def __init__(self, layer, *, is_sorted=False, **options):
+        super().__init__()
+        self.layer, self.is_sorted, self.options = layer, is_sorted, options
+
+    def forward(self, x, lengths, state=None):
+        first = self.layer.batch_first
+        packed = pack_padded_sequence(x, lengths, first, self.is_sorted)
+        out, last = self.layer(packed, state)
+        out, steps = pad_packed_sequence(out, batch_first=first, **self.options)
+        return out * 2, steps, last
+
+
+def lengths_of(count, most, seed, *, is_sorted=False):
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, most + 1, (count,), generator=generator)
+    lengths[seed % count] = most
+    return lengths.sort(descending=True).values if is_sorted else lengths
+
+
+@pytest.mark.parametrize("is_sorted", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_sequences_that_are_packed_and_padded(kind, is_sorted):
+    for options in (
+        {},
+        {"batch_first": True, "bidirectional": True, "num_layers": 2},
+        {"bias": False, "batch_first": True},
+        {"proj_size": 4, "bidirectional": True} if kind == "LSTM" else {"bidirectional": True},
+    ):
+        for padding in (0.0, -1.5):
+            model = Padded(
+                layers(kind, **options), is_sorted=is_sorted, padding_value=padding
+            ).eval()
+            compiled = corsac.compile(model, options={"inference": "native"})
+            for seed in range(4):
+                x = torch.randn((4, 6, 5) if model.layer.batch_first else (6, 4, 5))
+                lengths = lengths_of(4, 6, seed, is_sorted=is_sorted)
+                with torch.no_grad():
+                    for _ in range(2):
+                        got, expected = compiled(x, lengths), model(x, lengths)
+                        torch.testing.assert_close(got, expected, **TOLERANCE)
+                        assert got[0].stride() == expected[0].stride()
+            told = compiled.explain()
+            assert "PyTorch runs" not in told and "recompiled" not in told, told
+
+
+def test_states_of_packed_sequences_are_sorted():
+    model = Padded(layers("LSTM", batch_first=True, num_layers=2)).eval()
+    compiled = corsac.compile(model, options={"inference": "native"})
+    for seed in range(3):
+        x, lengths = torch.randn(4, 6, 5), lengths_of(4, 6, seed)
+        state = torch.randn(2, 4, 7), torch.randn(2, 4, 7)
+        with torch.no_grad():
+            expected = model(x, lengths, state)
+            torch.testing.assert_close(compiled(x, lengths, state), expected, **TOLERANCE)
+    assert "PyTorch runs" not in compiled.explain()
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_lengths_and_sizes_that_change(kind, is_sorted):
+    """Of batches in which no sequence has all time steps, the result is as long as the longest one."""
+    model = Padded(layers(kind, batch_first=True), is_sorted=is_sorted).eval()
+    for options in ({}, {"inference": "native"}):
+        compiled = corsac.compile(model, options=options)
+        for count, size, most in (
+            *((3, 6, 6), (3, 6, 5), (3, 6, 6), (3, 6, 2), (4, 7, 7), (2, 5, 5), (5, 9, 9)),
+            *((4, 7, 3), (1, 6, 6), (1, 1, 1), (2, 5, 5)),
+        ):
+            x = torch.randn(count, size, 5)
+            lengths = lengths_of(count, most, size, is_sorted=is_sorted)
+            with torch.no_grad():
+                for _ in range(2):
+                    expected = model(x, lengths)
+                    torch.testing.assert_close(compiled(x, lengths), expected, **TOLERANCE)
+
+
+def test_padding_to_a_length():
+    for total in (6, 8):
+        model = Padded(layers("GRU", batch_first=True), total_length=total).eval()
+        compiled = corsac.compile(model)
+        for most in (6, 4, 6):
+            x, lengths = torch.randn(3, 6, 5), lengths_of(3, most, 1)
+            with torch.no_grad():
+                for _ in range(3):
+                    torch.testing.assert_close(
+                        compiled(x, lengths), model(x, lengths), **TOLERANCE
+                    )
+    compiled = corsac.compile(Padded(layers("GRU", batch_first=True), total_length=5).eval())
+    with torch.no_grad(), pytest.raises(ValueError, match="Expected total_length"):
+        compiled(torch.randn(3, 6, 5), torch.tensor([6, 2, 2]))
+
+
+def test_lengths_that_pytorch_refuses():
+    model = Padded(layers("GRU", batch_first=True), is_sorted=True).eval()
+    compiled = corsac.compile(model, options={"inference": "native"})
+    x = torch.randn(3, 6, 5)
+    with torch.no_grad():
+        for lengths in ([6, 4, 2], [6, 6, 1]):
+            expected = model(x, torch.tensor(lengths))
+            torch.testing.assert_close(compiled(x, torch.tensor(lengths)), expected, **TOLERANCE)
+    for lengths in ([6, 2, 4], [6, 4, 0], [6, 4, -1], [7, 6, 2], [6, 4], [6, 4, 2]):
+        given = x, torch.tensor(lengths)
+        assert outcome(compiled, given) == outcome(model, given)
+
+
+def rows_doubled(x, lengths, gru):
+    packed = pack_padded_sequence(x, lengths, True, False)
+    packed = packed._replace(data=packed.data * 2)
+    out, _ = gru(packed)
+    return pad_packed_sequence(out, True)
+
+
+def rows_of_results(x, lengths, gru):
+    out, last = gru(pack_padded_sequence(x, lengths, True, False))
+    return out.data.relu(), out.data.size(0), out.batch_sizes, last
+
+
+def packed_results(x, lengths, gru):
+    return gru(pack_padded_sequence(x, lengths, True, False))[0]
+
+
+def sizes_as_list(x, lengths, gru):
+    out, _ = gru(pack_padded_sequence(x, lengths, True, False))
+    return pad_packed_sequence(out, True)[0] * sum(out.batch_sizes.tolist())
+
+
+def packed_and_padded(x, lengths, gru):
+    packed = pack_padded_sequence(x + 1, lengths, True, False)
+    return pad_packed_sequence(packed, True), pad_packed_sequence(packed, False, -1.0)
+
+
+def written_afterwards(x, lengths, gru):
+    y = x * 2
+    packed = pack_padded_sequence(y, lengths, True, False)
+    y.zero_()
+    return pad_packed_sequence(gru(packed)[0], True)[0] + y.sum()
+
+
+def written_results(x, lengths, gru):
+    out, _ = gru(pack_padded_sequence(x, lengths, True, False))
+    first, _ = pad_packed_sequence(out, True)
+    first.mul_(2)
+    out.data.add_(1)
+    return first, pad_packed_sequence(out, True)
+
+
+def padded_of(x, lengths, gru, **options):
+    out, _ = gru(pack_padded_sequence(x, lengths, True, False))
+    return pad_packed_sequence(out, True, **options)
+
+
+def sizes_asked(x, lengths, gru):
+    out, steps = padded_of(x, lengths, gru)
+    mask = torch.arange(out.size(1)) < steps[:, None]
+    return out.masked_fill(~mask[..., None], 3.0), out.relu().shape, out.numel()
+
+
+def pieces(x, lengths, gru):
+    out, _ = padded_of(x, lengths, gru)
+    return [own * number for number, own in enumerate(out.unbind(1))]
+
+
+def loop(x, lengths, gru):
+    out, _ = padded_of(x, lengths, gru)
+    total = out[:, 0] * 0
+    for step in range(len(out[0])):
+        total = total.tanh() + out[:, step]
+    return total
+
+
+def flat(x, lengths, gru):
+    out, _ = padded_of(x + 1, lengths, gru)
+    return out.reshape(-1) * 2, out.flatten(1).sum(1), out.cumsum(1)
+
+
+def largest(x, lengths, gru):
+    out, _ = padded_of(x, lengths, gru, padding_value=-float("inf"))
+    return out.amax(1), out.transpose(1, 2).contiguous().stride()
+
+
+def last_steps(x, lengths, gru):
+    out, steps = padded_of(x, lengths, gru, total_length=x.size(1))
+    return out[torch.arange(len(x)), steps - 1], out.mean(1)
+
+
+def attention(x, lengths, gru):
+    out, _ = padded_of(x, lengths, gru)
+    scores = out @ out.transpose(1, 2) / out.shape[-1] ** 0.5
+    return torch.cat([scores.softmax(-1) @ out, out], -1)
+
+
+def twice(x, lengths, gru):
+    out, steps = padded_of(x, lengths, gru)
+    return padded_of(out[..., :5] + 0.5, steps, gru)
+
+
+def split_after(x, lengths, gru):
+    return torch.tensor_split(x, lengths[:2])[0].sum(0)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        rows_doubled,
+        rows_of_results,
+        packed_results,
+        sizes_as_list,
+        packed_and_padded,
+        written_afterwards,
+        written_results,
+        sizes_asked,
+        pieces,
+        loop,
+        flat,
+        largest,
+        last_steps,
+        attention,
+        twice,
+        split_after,
+    ],
+)
+def test_what_else_is_done_with_packed_sequences(program):
+    model = layers("GRU", batch_first=True).eval()
+    for options in ({}, {"inference": "native"}):
+        compiled = corsac.compile(lambda x, lengths: program(x, lengths, model), options=options)
+        for most, seed in ((6, 0), (6, 1), (5, 2), (6, 3), (4, 1), (6, 0)):
+            x, lengths = torch.randn(3, 6, 5), lengths_of(3, most, seed)
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for _ in range(2):
+                    expected = program(x, lengths, model)
+                    torch.testing.assert_close(compiled(x, lengths), expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_gradients_of_packed_sequences(kind):
+    def step(run, model, x, lengths):
+        model.zero_grad()
+        out, _, last = run(x, lengths)
+        (out.sum() + last[0].sum()).backward()
+        return out.detach(), [own.grad.clone() for own in model.parameters()]
+
+    model = Padded(layers(kind, batch_first=True))
+    compiled = corsac.compile(model)
+    for most, seed in ((6, 0), (6, 1), (5, 2), (6, 3), (4, 1), (6, 0)):
+        given = torch.randn(3, 6, 5), lengths_of(3, most, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(2):
+                expected = step(model, model, *given)
+                torch.testing.assert_close(step(compiled, model, *given), expected, **TOLERANCE)
 
 
 def test_modules_in_graphs():

@@ -31,7 +31,8 @@ pub(crate) fn behaviour(name: &str) -> Behaviour {
         | "torch._C._fft"
         | "torch._C._linalg"
         | "torch._C._special"
-        | "torch._C._sparse" => by_own_name(own),
+        | "torch._C._sparse"
+        | "corsac._padded" => by_own_name(own),
         "torchvision.ops.stochastic_depth" | "torchvision.models.swin_transformer" => vision(own),
         _ => mode_switch(name),
     };
@@ -180,6 +181,11 @@ pub(crate) fn amended(packet: &str, mut behaviour: Behaviour, exact: bool) -> Be
         // The input itself where nothing is dropped.
         "dropout" | "feature_dropout" | "alpha_dropout" | "feature_alpha_dropout" if !exact => {
             behaviour.random = When::If(Param::at(2, "train"), true);
+        }
+        // The seventh argument is `train`, or the dropout for packed sequences: if it is false or zero,
+        // no random numbers are used.
+        "lstm" | "gru" | "rnn_tanh" | "rnn_relu" if !exact => {
+            behaviour.random = When::If(Param::at(6, "train"), true);
         }
         "rrelu" | "rrelu_" if !exact => {
             behaviour.random = When::If(Param::at(3, "training"), false);

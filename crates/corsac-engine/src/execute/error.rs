@@ -67,7 +67,7 @@ pub enum RunError {
         step: &'static str,
     },
     /// Time steps of packed sequences with more rows than those before, or with another sum than
-    /// the number of rows.
+    /// the number of rows; or lengths of padded sequences that are not sorted or out of range.
     #[error("batch sizes that are none of these rows")]
     BatchSizes,
     /// A step failed after others had written to inputs.

@@ -76,8 +76,14 @@ impl Executable {
         let projection = (recurrent.width != recurrent.hidden).then(next);
         let rows = gates.len() / recurrent.gates().max(1);
         let all: Vec<i64>;
-        let batch_sizes = match (recurrent.varies, step.inputs.last()) {
-            (true, Some(&sizes)) => values.data(sizes).integers(),
+        let given = step.inputs.last().map(|&last| values.data(last));
+        let batch_sizes = match given {
+            Some(lengths) if recurrent.padded => {
+                let sizes = recurrent.sizes(rows, lengths.integers());
+                all = sizes.ok_or(RunError::BatchSizes)?;
+                &all
+            }
+            Some(sizes) if recurrent.varies => sizes.integers(),
             _ => {
                 all = vec![recurrent.batch as i64; rows / recurrent.batch.max(1)];
                 &all

@@ -75,9 +75,20 @@ impl Recurrent {
             && sum == Some(rows as i64)
     }
 
-    /// Writes a row for each row of each time step, and after them the last state and cell memory,
-    /// if they are kept. `linear` is the product with the state, packed for as many rows as the
-    /// state has.
+    /// Number of rows of each time step, for padded sequences of these lengths, of which the longest
+    /// is first; `None` if the lengths are not sorted or out of range.
+    pub(crate) fn sizes(&self, rows: usize, lengths: &[i64]) -> Option<Vec<i64>> {
+        let steps = rows / self.batch.max(1);
+        let fits = lengths.len() == self.batch
+            && lengths.is_sorted_by(|a, b| a >= b)
+            && lengths.iter().all(|own| (1..=steps as i64).contains(own));
+        let longer = |step: usize| lengths.partition_point(|&own| own > step as i64) as i64;
+        fits.then(|| (0..steps).map(longer).collect())
+    }
+
+    /// Writes a row for each row of each time step, zeros for padding, and after them the last state
+    /// and cell memory, if they are kept. `linear` is the product with the state, packed for as many
+    /// rows as the state has.
     pub(crate) fn run(
         &self,
         operands: &Operands<'_>,
@@ -109,7 +120,14 @@ impl Recurrent {
         });
         let projected_len = projection.as_ref().map_or(0, |_| self.batch * hidden);
         let (narrow, rest) = rest.split_at_mut(projected_len);
+        let batch = self.batch;
         let mut step = |rows: usize, start: usize| {
+            if self.padded {
+                out[(start + rows) * width..(start + batch) * width].fill(0.0);
+            }
+            if rows == 0 {
+                return;
+            }
             let own = &mut own[..rows * gates];
             linear.run(&state[..rows * width], product, own, &|_, _| {});
             let given = &operands.gates[start * gates..][..rows * gates];
@@ -124,17 +142,18 @@ impl Recurrent {
             out[start * width..][..rows * width].copy_from_slice(&state[..rows * width]);
         };
         let rows = |number: &i64| usize::try_from(*number).unwrap_or(0);
+        let apart = |rows: usize| if self.padded { batch } else { rows };
         let mut start = 0;
         if self.reverse {
             start = operands.gates.len() / gates.max(1);
             for size in operands.batch_sizes.iter().rev().map(rows) {
-                start -= size;
+                start -= apart(size);
                 step(size, start);
             }
         } else {
             for size in operands.batch_sizes.iter().map(rows) {
                 step(size, start);
-                start += size;
+                start += apart(size);
             }
         }
     }
@@ -277,6 +296,26 @@ fn tanh_of_sums(given: &[f32], own: &[f32], state: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::{exp, sigmoid, tanh};
+    use crate::program::{Cell, Recurrent};
+
+    #[test]
+    fn lengths_say_how_many_rows_each_time_step_has() {
+        let layer = Recurrent {
+            cell: Cell::Gru,
+            batch: 3,
+            hidden: 1,
+            width: 1,
+            reverse: false,
+            bias: false,
+            varies: false,
+            padded: true,
+            keeps: true,
+        };
+        assert_eq!(layer.sizes(12, &[3, 2, 2]), Some(vec![3, 3, 1, 0]));
+        for wrong in [&[2, 3, 1][..], &[3, 2, 0], &[5, 1, 1], &[3, 2]] {
+            assert_eq!(layer.sizes(12, wrong), None);
+        }
+    }
 
     #[test]
     fn functions_of_gates_are_near_enough() {

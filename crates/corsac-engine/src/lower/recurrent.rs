@@ -15,7 +15,8 @@ struct Layers {
     /// Shape: time steps, rows and features; or rows of all time steps and features, for packed
     /// sequences.
     input: ValueId,
-    /// Number of rows of each time step.
+    /// Number of rows of each time step; of padded sequences, whose input has three dimensions,
+    /// their lengths.
     batch_sizes: Option<ValueId>,
     /// First state, and first cell memory of an LSTM, by layer and direction.
     state: Vec<ValueId>,
@@ -293,6 +294,11 @@ impl Lowerer<'_, '_> {
             (Some(sizes), &[_, _]) if batch > 0 && self.shape(sizes).len() == 1 => {
                 self.expect_indices(sizes, &[])?;
             }
+            (Some(lengths), &[steps, rows, _])
+                if steps > 0 && rows > 0 && rows == batch && self.shape(lengths) == [rows] =>
+            {
+                self.expect_indices(lengths, &[])?;
+            }
             _ => return Err("an input that is not as long as the state".to_owned()),
         }
         let rows = own.iter().rev().skip(1).product();
@@ -309,7 +315,8 @@ impl Lowerer<'_, '_> {
                     width,
                     reverse: direction == 1,
                     bias: layers.bias,
-                    varies: layers.batch_sizes.is_some(),
+                    varies: layers.batch_sizes.is_some() && own.len() == 2,
+                    padded: layers.batch_sizes.is_some() && own.len() == 3,
                     keeps: keeps || layers.batch_sizes.is_some(),
                 };
                 let mut begin = Vec::with_capacity(tensors);

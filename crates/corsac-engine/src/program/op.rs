@@ -129,6 +129,8 @@ pub struct Recurrent {
     pub bias: bool,
     /// Whether the last input has the number of rows of each time step; otherwise all have as many.
     pub varies: bool,
+    /// Whether the last input has the lengths of padded sequences, the longest first.
+    pub padded: bool,
     /// Whether the last state and the last cell memory follow the rows of all time steps in the
     /// result.
     pub keeps: bool,

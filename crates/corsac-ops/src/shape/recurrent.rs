@@ -70,7 +70,7 @@ fn state(value: &Value) -> Result<Vec<&Tensor>, Failure> {
 
 /// `lstm`, `gru`, `rnn_tanh` and `rnn_relu`: of a tensor, or of the rows of all time steps one
 /// after the other and the number of rows of each. A fourth argument that is no boolean means the
-/// latter.
+/// latter. The functions of `corsac._padded` take a tensor and the lengths of its sequences.
 fn layers(call: &Call<'_>) -> Result<Value, Failure> {
     let packed = !matches!(call.get("fourth"), Some(Value::Bool(_)));
     let input = call.tensor("input")?;
@@ -117,7 +117,7 @@ pub(super) const RULES: &[Rule] = &[
         Cost::Unknown,
     ),
     rule(
-        "lstm gru rnn_tanh rnn_relu",
+        "lstm gru rnn_tanh rnn_relu corsac._padded.lstm corsac._padded.gru corsac._padded.rnn_tanh corsac._padded.rnn_relu",
         "input second third fourth fifth sixth seventh eighth ninth",
         layers,
         Cost::Unknown,
