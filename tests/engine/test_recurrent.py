@@ -237,9 +237,7 @@ def test_padding_to_a_length():
             x, lengths = torch.randn(3, 6, 5), lengths_of(3, most, 1)
             with torch.no_grad():
                 for _ in range(3):
-                    torch.testing.assert_close(
-                        compiled(x, lengths), model(x, lengths), **TOLERANCE
-                    )
+                    torch.testing.assert_close(compiled(x, lengths), model(x, lengths), **TOLERANCE)
     compiled = corsac.compile(Padded(layers("GRU", batch_first=True), total_length=5).eval())
     with torch.no_grad(), pytest.raises(ValueError, match="Expected total_length"):
         compiled(torch.randn(3, 6, 5), torch.tensor([6, 2, 2]))
