@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -123,9 +122,11 @@ def each_once(own: torch.Tensor, strides: Sequence[int] | None = None) -> torch.
 def _copied(own: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     once = each_once(own, strides)
     copy = torch.empty_strided(once.shape, strides, dtype=own.dtype)
-    counted = torch.autograd._unsafe_preserve_version_counter(copy)
-    with contextlib.nullcontext() if copy.is_inference() else counted:
+    if copy.is_inference():
         copy.copy_(once)
+    else:
+        with torch.autograd._unsafe_preserve_version_counter(copy):
+            copy.copy_(once)
     # A view only where elements are repeated.
     return copy if once.shape == own.shape else copy.as_strided(own.shape, strides)
 

@@ -200,6 +200,11 @@ class Edits(RuleBasedStateMachine):
         if any(isinstance(c, Raised) for c in copies):
             assert all(isinstance(c, Raised) for c in copies), copies
             return
+        for before, after in zip(self.graphs, copies, strict=True):
+            # Copies of torch.fx lose what was set on nodes (docs/compatibility.md).
+            for node, copied in zip(before.nodes, after.nodes, strict=True):
+                if hasattr(node, "colour"):
+                    copied.colour = node.colour
         self.graphs = copies
 
     @rule()
