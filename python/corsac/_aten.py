@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -78,12 +78,13 @@ def key_of_tensor(own: torch.Tensor) -> tuple[Any, ...]:
     return own.dtype, shape, type(own), has_attributes(own), order
 
 
-def _in_rows(shape: torch.Size) -> tuple[int, ...]:
-    """Strides that PyTorch gives contiguous tensors."""
-    strides = [1]
-    for size in reversed(shape[1:]):
-        strides.append(strides[-1] * max(size, 1))
-    return tuple(reversed(strides))
+def dense_strides(order: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a tensor without gaps whose dimensions, by decreasing stride, are in ``order``."""
+    strides, length = [0] * len(shape), 1
+    for dim in reversed(order):
+        strides[dim] = length
+        length *= max(shape[dim], 1)
+    return tuple(strides)
 
 
 def _order_of(own: torch.Tensor) -> tuple[Any, ...] | None:
@@ -91,7 +92,9 @@ def _order_of(own: torch.Tensor) -> tuple[Any, ...] | None:
     whatever their gaps."""
     if own.is_contiguous():
         # Convolutions look at the strides of dimensions of one element, too.
-        is_plain = own.dim() < 4 or 1 not in own.shape or own.stride() == _in_rows(own.shape)
+        if own.dim() < 4 or 1 not in own.shape:
+            return None
+        is_plain = own.stride() == dense_strides(range(own.dim()), own.shape)
         return None if is_plain else own.stride()
     dims = [
         (size, stride) for size, stride in zip(own.shape, own.stride(), strict=True) if size != 1
@@ -110,6 +113,7 @@ def _order_of(own: torch.Tensor) -> tuple[Any, ...] | None:
 __all__ = [
     "IS_RANDOM",
     "READS_VALUES",
+    "dense_strides",
     "has_attributes",
     "is_taking_places",
     "key_of_tensor",

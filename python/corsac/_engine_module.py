@@ -14,7 +14,7 @@ from corsac import _core
 from corsac._dynamo import PRECISIONS
 from corsac._lines import PACKAGES
 from corsac._native import RUNNING
-from corsac._native_graph import Compiled, CompileError, FailedAfterwards, GraphFailed
+from corsac._native_graph import Compiled, CompileError, FailedAfterwards, Raised
 from corsac._panic import EngineError, told
 from corsac._record import is_recording
 from corsac._stand_in import StandIn
@@ -155,21 +155,17 @@ class EngineModule(StandIn):
         """
 
         def native() -> Any:
-            error: GraphFailed | FailedAfterwards | ValueError | EngineError
+            error: Raised | ValueError | EngineError
             try:
                 return run()
-            except (GraphFailed, FailedAfterwards, ValueError, EngineError) as raised:
+            except (Raised, ValueError, EngineError) as raised:
                 error = raised
             # After the handler, so that exceptions of PyTorch have no other one as their context. Parts that PyTorch has
             # run may have had effects.
-            repeats = compiled.may_repeat()
-            if isinstance(error, FailedAfterwards):
-                raise error.error
-            if isinstance(error, GraphFailed):
-                if compiled.has_written() or not repeats:
-                    raise error.error
-            elif not repeats or (isinstance(error, EngineError) and compiled.has_written()):
-                raise error
+            repeats = compiled.may_repeat() and not isinstance(error, FailedAfterwards)
+            has_written = not isinstance(error, ValueError) and compiled.has_written()
+            if has_written or not repeats:
+                raise error.error if isinstance(error, Raised) else error
             rewind()
             if isinstance(error, EngineError):
                 return self._by_host(refuse(str(error)), args, kwargs)

@@ -113,8 +113,8 @@ def hosted_nodes(preview: Preview) -> list[str]:
     return lines
 
 
-class GraphFailed(Exception):
-    """An operator of a graph has raised an exception, which the surrounding program might catch.
+class Raised(Exception):
+    """An exception in a native call that is to reach the program.
 
     Attributes:
         error: the exception.
@@ -125,16 +125,12 @@ class GraphFailed(Exception):
         self.error = error
 
 
-class FailedAfterwards(Exception):
-    """What was to be done with the results of a graph has raised an exception: the call cannot be made again.
+class GraphFailed(Raised):
+    """An operator of a graph has raised an exception, which the surrounding program might catch."""
 
-    Attributes:
-        error: the exception.
-    """
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
+class FailedAfterwards(Raised):
+    """A step after the graph, on its results, has raised an exception: the call cannot be made again."""
 
 
 class Packed:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from corsac._aten import place_of
+from corsac._aten import dense_strides, place_of
 from corsac._panic import EngineError
 
 
@@ -27,16 +27,7 @@ class Layout:
     order: tuple[int, ...] | None
 
     def strides_for(self, shape: torch.Size) -> tuple[int, ...]:
-        return self.strides if self.order is None else _dense(self.order, shape)
-
-
-def _dense(order: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a tensor without gaps, with dimensions in this order of decreasing stride."""
-    strides, length = [0] * len(shape), 1
-    for dim in reversed(order):
-        strides[dim] = length
-        length *= max(shape[dim], 1)
-    return tuple(strides)
+        return self.strides if self.order is None else dense_strides(self.order, shape)
 
 
 def _differ(first: Sequence[int], second: Sequence[int], shape: Sequence[int]) -> bool:
@@ -78,13 +69,13 @@ def _hints(sizes: Sequence[Any]) -> tuple[int, ...] | None:
 
 def _layout_of(shape: Sequence[int], strides: tuple[int, ...]) -> Layout | None:
     """The layout of a tensor; None if it is contiguous."""
-    if not _differ(_dense(range(len(shape)), shape), strides, shape):
+    if not _differ(dense_strides(range(len(shape)), shape), strides, shape):
         return None
     if 0 in shape:
         # PyTorch has several rules for tensors without elements.
         return Layout(strides, None)
     order = tuple(sorted(range(len(shape)), key=lambda dim: -strides[dim]))
-    has_gaps = _differ(_dense(order, shape), strides, shape)
+    has_gaps = _differ(dense_strides(order, shape), strides, shape)
     return Layout(strides, None if has_gaps else order)
 
 

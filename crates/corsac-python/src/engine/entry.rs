@@ -237,15 +237,15 @@ impl Entry {
                 None => return Ok(Ran::Not),
             }
         }
-        if program.writes_inputs() && !program.may_write(py, &described, &inputs.tensors)? {
-            return Ok(Ran::Not);
-        }
-        self.ran.store(true, Ordering::Relaxed);
         let results = program.call_described(py, exchange, &described, &inputs.tensors);
         let results = match results {
             Err(error) if error.is_instance_of::<PyValueError>(py) => return Ok(Ran::Failed),
             results => results?,
         };
+        let Some(results) = results else {
+            return Ok(Ran::Not);
+        };
+        self.ran.store(true, Ordering::Relaxed);
         match &self.finish {
             Finish::Returned => Ok(results),
             Finish::Build(build) => build.bind(py).call1((results,)),

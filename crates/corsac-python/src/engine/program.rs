@@ -347,14 +347,14 @@ impl PyProgram {
     }
 
     /// Calls it with descriptions of its inputs, which have its types; `tensors` are the same
-    /// inputs.
+    /// inputs. `None` if it may not write to one that it writes to.
     pub(super) fn call_described<'py>(
         &self,
         py: Python<'py>,
         exchange: &Exchange,
         described: &[Described<'_>],
         tensors: &[Bound<'py, PyAny>],
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut inputs: SmallVec<[Input<'_>; 4]> = SmallVec::with_capacity(described.len());
         let given = described.iter().zip(tensors).zip(&self.inputs);
         for (number, ((own, tensor), spec)) in given.enumerate() {
@@ -369,10 +369,17 @@ impl PyProgram {
                 }),
             });
         }
-        if self.writes_inputs() {
-            return self.call_writing(py, exchange, &inputs, (described, tensors), None);
+        let inputs = (&inputs[..], tensors);
+        if !self.writes_inputs() {
+            let results = self.call_inputs(py, exchange, inputs, Vec::new(), None);
+            return results.map(Some);
         }
-        self.call_inputs(py, exchange, (&inputs, tensors), Vec::new(), None)
+        match self.written_inputs(py, described, tensors)? {
+            Ok(written) => self
+                .call_writing(py, exchange, inputs, written, None)
+                .map(Some),
+            Err(_) => Ok(None),
+        }
     }
 
     fn call_inputs<'py>(
@@ -406,24 +413,16 @@ impl PyProgram {
         self.filled(py, tensors, &results)
     }
 
-    /// The same for a program that writes to inputs: `described` and `tensors` are those of all
-    /// inputs.
+    /// The same for a program that writes to inputs.
     fn call_writing<'py>(
         &self,
         py: Python<'py>,
         exchange: &Exchange,
-        inputs: &[Input<'_>],
-        (described, tensors): (&[Described<'_>], &[Bound<'py, PyAny>]),
+        inputs: (&[Input<'_>], &[Bound<'py, PyAny>]),
+        (written, counting): Written<'_, '_, 'py>,
         times: Option<&mut [f64]>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (written, counting) = match self.written_inputs(py, described, tensors)? {
-            Ok(written) => written,
-            Err((number, why)) => {
-                let text = format!("input {number}, which is written to, {why}");
-                return Err(PyValueError::new_err(text));
-            }
-        };
-        let results = self.call_inputs(py, exchange, (inputs, tensors), written, times);
+        let results = self.call_inputs(py, exchange, inputs, written, times);
         if !counting.is_empty() {
             let counting = PyTuple::new(py, counting)?;
             py.import(intern!(py, "torch.autograd.graph"))?
@@ -471,16 +470,6 @@ impl PyProgram {
             }
         }
         Ok(Ok((written, counting)))
-    }
-
-    /// Whether it may write to all inputs that it writes to.
-    pub(super) fn may_write(
-        &self,
-        py: Python<'_>,
-        described: &[Described<'_>],
-        tensors: &[Bound<'_, PyAny>],
-    ) -> PyResult<bool> {
-        Ok(self.written_inputs(py, described, tensors)?.is_ok())
     }
 
     fn call_observed<'py>(
@@ -535,7 +524,13 @@ impl PyProgram {
             let text = "an input of a program that writes to inputs may lie anywhere";
             return Err(PyValueError::new_err(text));
         };
-        self.call_writing(py, exchange, &inputs, (&described, &tensors), times)
+        match self.written_inputs(py, &described, &tensors)? {
+            Ok(written) => self.call_writing(py, exchange, (&inputs, &tensors), written, times),
+            Err((number, why)) => {
+                let text = format!("input {number}, which is written to, {why}");
+                Err(PyValueError::new_err(text))
+            }
+        }
     }
 
     /// Checks that a tensor has the type and shape of an input, in any layout.
