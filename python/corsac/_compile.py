@@ -259,8 +259,6 @@ class CompiledModule(EngineModule):
         began = time.perf_counter()
         if is_captured_around():
             return self._callable(*args, **kwargs)
-        if self._has_transformed_weights():
-            return self._by_host("weights are transformed by torch.func", args, kwargs)
         if (
             self._trained is not None
             and torch.is_grad_enabled()
@@ -329,15 +327,6 @@ class CompiledModule(EngineModule):
         if refusal.kind is Kind.TRAINS:
             return self._training_call(())
         return self._by_dynamo()
-
-    def _has_transformed_weights(self) -> bool:
-        """Whether ``torch.func.functional_call`` has put tensors of a transform into the model."""
-        return torch._C._functorch.maybe_current_level() is not None and any(
-            map(
-                torch._C._functorch.is_functorch_wrapped_tensor,
-                (*self._model.parameters(), *self._model.buffers()),
-            )
-        )
 
     def _without_program(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         used = self._runner.recent()

@@ -434,7 +434,7 @@ def _made(
     found_again = bool(options.structures or held["tensors"] or numbers)
     deferred = recorder.deferred
     prints = deferred is not None and deferred.calls
-    replays = bool(found_again or recorder.overwrites() or prints)
+    replays = bool(found_again or recorder.memory.overwritten or prints)
     if deferred is not None and any(map(run.recording.made, deferred.files())):
         return Refusal(Kind.DYNAMO, "it prints to a file that it opens", passes=True)
     written: list[torch.Tensor] = []
@@ -478,7 +478,7 @@ def _made(
         form=form_of(given) if recorder.asks_form else None,
         state=held["tensors"] if found_again else None,
         rewritten=tuple(written),
-        overwritten=recorder.overwritten(given),
+        overwritten=recorder.memory.indices_overwritten(given),
         integers=tuple(options.integers),
         replay=replay,
         sizes=sizes,
@@ -502,7 +502,7 @@ def _stages(run: _Run, reads: Any, counted: Any) -> Staged | None:
         sizes=() if recorder.sizes is None else recorder.sizes.numbers(),
         state=counted,
         written_inputs=recorder.written_inputs(),
-        rewinds=recorder.overwritten(run.given) if recorder.rewinds else None,
+        rewinds=recorder.memory.indices_overwritten(run.given) if recorder.rewinds else None,
     )
     return staged(recorder.graph, recorder.weights, decisions)
 

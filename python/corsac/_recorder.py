@@ -65,6 +65,7 @@ from corsac._numbers import Expression, depends_on_values, takes_tensor, value_o
 from corsac._operator_watch import OperatorWatch, names_region
 from corsac._packed import PackedSequences
 from corsac._padded import until_longest
+from corsac._recorded_memory import RecordedMemory
 from corsac._recording_options import RecordingOptions
 from corsac._refusal import Kind, Refusal, UnknownObject, who_runs
 from corsac._replay import Replay
@@ -162,18 +163,14 @@ class Recorder(TorchFunctionMode):
         self._assumes = False
         #: Functions of the program that become one node each.
         self._whole: set[Any] = set()
-        self._rewritten = options.rewritten
-        #: Memory of existing tensors that the program has written to.
-        self._overwritten: set[int] = set()
-        #: Whether it has written to some, or used random numbers, before a read of a value.
+        self.memory = RecordedMemory(options)
+        #: Whether the program may write to existing tensors, and this can be undone.
+        self._undoes_writes = options.rewritten is not None
+        #: Whether it has written to existing tensors, or used random numbers, before a read of a value.
         self.rewinds = False
         #: Nodes of inputs by id of the tensor, and nodes that write to inputs and return them, with that id.
         self._inputs: dict[int, Node] = {}
         self._written_inputs: dict[Node, int] = {}
-        #: Memory of tensors of which a one-element index tensor selects a part: in graphs that part is a copy.
-        self._chosen: set[int] = set()
-        #: Number of reads before the first view of an existing tensor was made, by its memory.
-        self._views: dict[int, int] = {}
         #: Whether there may be numbers that depend on values, or on state.
         self._counts = bool(options.counters)
         #: Nodes that read values which control flow depends on, with the values; None if there may be none.
@@ -192,8 +189,6 @@ class Recorder(TorchFunctionMode):
         self.values_read = False
         #: The running function, and its arguments.
         self._running: tuple[Any, tuple[Any, ...], dict[str, Any]] = (None, (), {})
-        #: Number of reads before a tensor was made, by its memory.
-        self._ages: dict[int, int] = {}
         #: Nodes that write to tensors made before the last read, and whether the running function does.
         self.writing: set[Node] = set()
         self._writes_back = False
@@ -237,10 +232,6 @@ class Recorder(TorchFunctionMode):
         self._constants = Constants()
         #: The nodes of tensors, by id, as long as these live.
         self._nodes: dict[int, tuple[weakref.ref[torch.Tensor], Node]] = {}
-        #: Memory of existing tensors, which the program may write to only in some cases.
-        self._given: set[int] = set()
-        #: Memory of those that programs for training may write to.
-        self._written_in_training: set[int] = set()
         self._situation: tuple[Any, ...] = ()
         #: Whether autograd records, according to the grad mode switches in the graph.
         self._is_recorded = torch.is_grad_enabled()
@@ -302,9 +293,7 @@ class Recorder(TorchFunctionMode):
 
     def placeholder(self, name: str, own: torch.Tensor) -> None:
         """Add an input."""
-        self._given.add(place_of(own))
-        if self.trains and not (own.is_leaf and own.requires_grad):
-            self._written_in_training.add(place_of(own))
+        self.memory.add_input(own)
         self._inputs[id(own)] = node = self.graph.placeholder(name)
         self._know(own, node)
 
@@ -320,20 +309,23 @@ class Recorder(TorchFunctionMode):
     def made(self, places: Iterable[int]) -> None:
         """Note the memory of new tensors."""
         if self.reads is not None:
-            self._ages.update(dict.fromkeys(places, len(self.reads)))
+            self.memory.made(places, len(self.reads))
 
     def writes(self, own: torch.Tensor, *, turns: bool = False) -> bool:
         """Note that an operator writes to a tensor, or changes its strides (``turns``); return whether it may."""
         self._written.append(own)
         place = place_of(own) if own.layout is torch.strided else None
         self._packed.written(place)
-        if place in self._chosen:
+        if place in self.memory.selected:
             self.refuse("it writes to what has a part that a tensor chooses", Kind.HOST)
         if self.deferred is not None and place in self.deferred.places:
             self.refuse("it writes to a tensor that it has printed")
-        if place is not None and place in self._given:
-            return not turns and self._overwrites(place)
-        age = self._ages.get(place)
+        if place is not None and place in self.memory.existing:
+            if turns or not self.memory.overwrite(place, len(self.reads or ())):
+                return False
+            self._writes_back = self._writes_back or not self.trains
+            return True
+        age = self.memory.age(place)
         if self.reads and age != len(self.reads):
             self._writes_back = True
             base = own if own._base is None else own._base
@@ -343,20 +335,6 @@ class Recorder(TorchFunctionMode):
             if self.trains and age is not None:
                 # Results of backends need not share memory as PyTorch's do.
                 self.refuse("it writes to what it had before values decided")
-        return True
-
-    def _overwrites(self, place: int) -> bool:
-        """Note a write to an existing tensor; return whether it is allowed."""
-        if self.trains:
-            # AOTAutograd supports it if no other tensor shares the memory.
-            return place in self._written_in_training
-        if self._rewritten is None:
-            return False
-        if self.reads and self._views.get(place, READS) < len(self.reads):
-            # Stages would pass views of it on.
-            return False
-        self._overwritten.add(place)
-        self._writes_back = True
         return True
 
     def node_of(self, own: Any) -> Node:
@@ -473,7 +451,7 @@ class Recorder(TorchFunctionMode):
         """
         assert self.reads is not None
         if self.saw_change:
-            if self._wrote if self.trains else self._rewritten is None:
+            if self._wrote if self.trains else not self._undoes_writes:
                 raise TraceError(f"values decide ({name_of(func)}) after something was changed")
             # All of it can be undone.
             self.rewinds = True
@@ -654,7 +632,7 @@ class Recorder(TorchFunctionMode):
             and place_of(result) == place_of(args[0])
             and tensors_in(args[1:])
         ):
-            self._chosen.add(place_of(result))
+            self.memory.selected.add(place_of(result))
             # The part has the same sizes, whichever it is.
             self.values_read = self.values_read and self.trains
         if not self.trains:
@@ -799,11 +777,11 @@ class Recorder(TorchFunctionMode):
             raise TraceError(f"{name_of(func)} gives a tensor on {result.device}")
         if not self.trains and result.requires_grad and torch.is_grad_enabled():
             self.refuse(f"autograd records {name_of(func)}", Kind.TRAINS)
-        if result.layout is torch.strided and place_of(result) in self._given:
+        if result.layout is torch.strided and place_of(result) in self.memory.existing:
             if id(result) in self._inputs or id(result) in self._weight_nodes:
                 self._written_inputs[node] = id(result)
             elif self.reads is not None:
-                self._views.setdefault(place_of(result), len(self.reads))
+                self.memory.viewed(result, len(self.reads))
         self._know(result, node)
 
     def _know(self, own: torch.Tensor, node: Node) -> None:
@@ -880,6 +858,8 @@ class Recorder(TorchFunctionMode):
         kind = type(own)
         if kind is not _Tensor and kind is not torch.nn.Parameter:
             raise TraceError(f"{name} is a {kind.__name__}")
+        if torch._C._functorch.is_functorch_wrapped_tensor(own):
+            raise UnknownObject(f"{name} is transformed by torch.func")
         if own.layout is not torch.strided or own.device.type != "cpu":
             raise TraceError(f"{name} is {own.layout} on {own.device}")
         if not self.trains and own.requires_grad and torch.is_grad_enabled():
@@ -888,7 +868,7 @@ class Recorder(TorchFunctionMode):
             # Dynamo handles some of the containers that it may be in differently.
             raise UnknownObject(f"{name} wants gradients, and is no input and no parameter")
         if not self.trains or isinstance(own, torch.nn.Parameter) or own.requires_grad:
-            self._given.add(place_of(own))
+            self.memory.existing.add(place_of(own))
         self.weights[name] = own
         node = self.graph.create_node("get_attr", name, (), {})
         self._weight_nodes[id(own)] = node
@@ -902,25 +882,7 @@ class Recorder(TorchFunctionMode):
         Raises:
             TraceError: the program writes to memory that several of its inputs and weights share.
         """
-        weights = list(self.weights.values())
-        places = [place_of(own) for own in (*inputs, *weights)]
-        if any(places.count(place) > 1 for place in self._overwritten):
-            raise TraceError("it writes to a tensor that shares memory with another one")
-        known = self._rewritten or ()
-        return self.state(
-            [
-                own
-                for own, place in zip(weights, places[len(inputs) :], strict=True)
-                if place in self._overwritten or id(own) in known
-            ]
-        )
-
-    def overwritten(self, inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
-        """The indices of the inputs that the program writes to."""
-        if not self._overwritten:
-            return ()
-        places = map(place_of, inputs)
-        return tuple(n for n, place in enumerate(places) if place in self._overwritten)
+        return self.state(self.memory.rewritten(inputs, list(self.weights.values())))
 
     def written_inputs(self) -> dict[Node, Node]:
         """Nodes that write to inputs and return them, with the nodes of these."""
@@ -935,10 +897,6 @@ class Recorder(TorchFunctionMode):
         known = {id(own) for own in (*inputs, *self.weights.values())}
         asked = [own for key, own in self._typed.items() if key not in known]
         return tuple(own for own in asked if not self.recording.made(own))
-
-    def overwrites(self) -> bool:
-        """Whether the program writes to existing tensors."""
-        return bool(self._overwritten)
 
     def state(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Turn tensors found in containers and in state into inputs; return those that were not inputs before."""
@@ -1020,11 +978,10 @@ class Recorder(TorchFunctionMode):
     def _note_results(self, results: Sequence[torch.Tensor]) -> None:
         """Note the memory layouts of the results that the graph computes, and refuse results that share memory which
         an index tensor selects."""
-        chosen = [own for own in places_in(results) if own in self._chosen]
-        if len(chosen) != len(set(chosen)) or any(own in self._given for own in chosen):
+        if self.memory.shares_selected(results):
             self.refuse("it returns a part that a tensor chooses of something else", Kind.HOST)
         if not self.trains:
-            self.layouts = layouts_of(results, self._given)
+            self.layouts = layouts_of(results, self.memory.existing)
             return
         for own in results:
             is_given = id(own) in self._inputs or id(own) in self._weight_nodes

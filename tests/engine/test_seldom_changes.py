@@ -167,9 +167,10 @@ def test_what_is_done_after_a_program_is_done_once(monkeypatch):
     assert torch.equal(x, X + 4)
 
 
-def test_weights_of_torch_func():
+@pytest.mark.parametrize("settings", [{"options": NATIVE}, {"backend": "eager"}])
+def test_weights_of_torch_func(settings):
     model = nn.Linear(2, 2).eval()
-    run = compiled(copy.deepcopy(model))
+    run = corsac.compile(copy.deepcopy(model), **settings)
     weights = {"weight": torch.randn(3, 2, 2), "bias": torch.zeros(3, 2)}
 
     def each(module):
