@@ -1000,6 +1000,60 @@ class Proxy:
     def tracer(self, value: Any) -> None: ...
 
 @final
+class RecordedTensors:
+    """Tensors of a recorded program: their nodes, and their memory."""
+    def __new__(cls, recording: Any, graph: Graph, sources: Any, metadata: Any) -> RecordedTensors: ...
+    def add_weight(self, own: Any, node: Node) -> Any:
+        """Notes the node of an existing tensor that is no input, and lives as long as the recording."""
+        ...
+    def constants(self) -> Any:
+        """The nodes whose results do not depend on inputs."""
+        ...
+    def depend_on_inputs(self) -> Any:
+        """Treats all placeholders as inputs: values computed from them are no constants."""
+        ...
+    def is_made(self, storage: Any) -> Any:
+        """Whether the program has made a storage."""
+        ...
+    def know(self, own: Any, node: Node) -> Any:
+        """Notes the node of a tensor."""
+        ...
+    def node_of(self, own: Any) -> Any:
+        """The node of an input or a result; None for other tensors."""
+        ...
+    def note_constant(self, node: Node, written: Any, read: Any, result: Any, varies: Any) -> Any:
+        """Notes a new node, which may be a constant: the tensors that it has written to and read, its
+        result, and whether it reads something else that differs between calls.
+        """
+        ...
+    def note_made(self, values: Any) -> Any:
+        """Notes that the tensors in `values` are new memory. Returns their storages."""
+        ...
+    def note_typed(self, own: Any) -> Any:
+        """Notes that types or sizes of a tensor were read, unless it is an input or a result."""
+        ...
+    def repeat(self, weight: Any, function: Any, arguments: Any, named: Any) -> Any:
+        """Calls a function of PyTorch and makes its node, if an equal call is known to be one node and
+        to do nothing but compute. Returns None if the call has not been made, or else the result,
+        and whether the node has been made. `weight` returns the node of an existing tensor, or None.
+        """
+        ...
+    def take_weight(self, own: Any) -> Any:
+        """Forgets the node of an existing tensor, and returns it."""
+        ...
+    def typed(self) -> Any:
+        """The tensors that are neither inputs nor results, of which types or sizes were read."""
+        ...
+    def weight_node(self, own: Any) -> Any:
+        """The node of a weight, or of another existing tensor that is no input; None for others."""
+        ...
+    def written_constants(self, returned: Any) -> Any:
+        """The nodes of constants that involve writes, in order, with their results, if none of
+        `returned` shares their memory.
+        """
+        ...
+
+@final
 class Recording:
     """Watches a run of a program on the calling thread.
 
@@ -1665,6 +1719,12 @@ def keyword_arguments(graph: Graph, *, budget: Any = None) -> Any:
     """
     ...
 
+def known_call(function: Any, arguments: Any, named: Any) -> Any:
+    """Whether the results of a call are new memory, if it is known to do nothing but compute them;
+    None if it is not known.
+    """
+    ...
+
 def knows_switches() -> Any:
     """Whether modes are queried by C++ functions, for tests."""
     ...
@@ -1731,9 +1791,15 @@ def not_failing(entries: Any) -> Any:
     """Those of `entries` whose last failing guard holds now. Each entry has `guards`."""
     ...
 
-def note_quiet_call(function: Any, arguments: Any, named: Any, is_new: Any) -> Any:
+def note_known_call(function: Any, arguments: Any, named: Any, is_new: Any) -> Any:
     """Record that a call of a PyTorch function did nothing but compute results, which are all new
     memory, or none of them is.
+    """
+    ...
+
+def note_node_of_call(function: Any, arguments: Any, named: Any, node: Node) -> Any:
+    """Record the node of a call that is known to do nothing but compute: opcode, target, whether its
+    first two arguments are exchanged, and whether only the type of the first one is used.
     """
     ...
 
@@ -1836,12 +1902,6 @@ def propose_parts(graph: Graph, supported: Any, sections: Any = None, *, horizon
     `horizontal`.
 
     Raises `ValueError` if lists are not as long as the graph.
-    """
-    ...
-
-def quiet_call(function: Any, arguments: Any, named: Any) -> Any:
-    """Whether the results of a call are new memory, if it is known to do nothing but compute them;
-    None if it is not known.
     """
     ...
 

@@ -80,7 +80,7 @@ class FastPaths:
 
     def __init__(self) -> None:
         #: Representations of nested tensors, by id: that tensor, the sequences, and the mask of what is not padding.
-        self._nested: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        self.nested: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
         #: Whether the padding of the next sequences was found to be at their ends.
         self._is_aligned = False
         self._functions: dict[Any, Callable[..., Callable[[], Any] | None]] = {
@@ -102,13 +102,13 @@ class FastPaths:
             except TypeError:
                 # It is called with other arguments.
                 return None
-        if self._nested and function == _IS_NESTED and self._kept(args[0]) is not None:
+        if self.nested and function == _IS_NESTED and self._kept(args[0]) is not None:
             return lambda: True
         return None
 
     def shows(self, function: Any, args: tuple[Any, ...]) -> bool:
         """Whether ``function`` could tell a representation from a nested tensor."""
-        if not self._nested or function in _ALIKE:
+        if not self.nested or function in _ALIKE:
             return False
         leaves = torch.utils._pytree.tree_leaves(args)
         return any(self._kept(own) is not None for own in leaves)
@@ -122,21 +122,21 @@ class FastPaths:
                 return own
             return torch._nested_tensor_from_mask(self._sequences(own), kept, False)
 
-        if not self._nested:
+        if not self.nested:
             return values
         return torch.utils._pytree.tree_map_only(Tensor, nested, values)
 
     def _kept(self, own: Any) -> Tensor | None:
-        known = self._nested.get(id(own))
+        known = self.nested.get(id(own))
         return None if known is None else known[2]
 
     def _sequences(self, own: Tensor) -> Tensor:
-        known = self._nested.get(id(own))
+        known = self.nested.get(id(own))
         return own if known is None else known[1]
 
     def _stands_for(self, own: Tensor, kept: Tensor) -> Tensor:
         shown = own.view(own.shape)
-        self._nested[id(shown)] = shown, own, kept
+        self.nested[id(shown)] = shown, own, kept
         return shown
 
     def _is_known(self, own: Tensor, mask: Tensor | None, kind: int | None, heads: int) -> bool:

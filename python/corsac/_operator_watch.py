@@ -47,8 +47,6 @@ class OperatorWatch(TorchDispatchMode):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
-        #: Memory of the tensors that the program has made.
-        self._made: set[int] = set()
         #: Whether all operators of the present call have only computed their results.
         self._is_quiet = True
 
@@ -108,7 +106,7 @@ class OperatorWatch(TorchDispatchMode):
         if reason == IS_RANDOM and not _drops_nothing(func, args, kwargs):
             self._recorder.saw_change = self._recorder.draws = True
         for own in written_tensors(func, args, kwargs):
-            if own.layout is not torch.strided or place_of(own) not in self._made:
+            if own.layout is not torch.strided or not self._is_made(place_of(own)):
                 self._recorder.changed()
         result = func(*args, **kwargs)
         if is_new:
@@ -119,7 +117,7 @@ class OperatorWatch(TorchDispatchMode):
         """Run a function, with its operators watched, unless the call is known to only compute its result."""
         if self._recorder.trains or torch._C._len_torch_dispatch_stack() != 1:
             return func(*args, **kwargs)
-        is_new = _core.quiet_call(func, args, kwargs)
+        is_new = _core.known_call(func, args, kwargs)
         if is_new is not None:
             unwatched = torch._C._DisableTorchDispatch()
             try:
@@ -134,18 +132,19 @@ class OperatorWatch(TorchDispatchMode):
         if self._is_quiet and self._recorder.refusal is None:
             given = set(places_in(args, kwargs))
             kinds = {
-                "given" if place in given else "new" if place in self._made else "other"
+                "given" if place in given else "new" if self._is_made(place) else "other"
                 for place in places_in(result)
             }
             if kinds == {"given"} or kinds == {"new"}:
-                _core.note_quiet_call(func, args, kwargs, kinds == {"new"})
+                _core.note_known_call(func, args, kwargs, kinds == {"new"})
         return result
 
     def _note_made(self, result: Any) -> None:
         """Note that the tensors in a result are new memory."""
-        places = places_in(result)
-        self._made.update(places)
-        self._recorder.made(places)
+        self._recorder.made(self._recorder.tensors.note_made(result))
+
+    def _is_made(self, place: int | None) -> bool:
+        return place is not None and self._recorder.tensors.is_made(place)
 
 
 __all__ = ["OperatorWatch", "names_region"]

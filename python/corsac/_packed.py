@@ -82,7 +82,7 @@ class PackedSequences:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         #: Batches by the ids of the tensors that packed sequences consist of.
-        self._batches: dict[int, _Batch] = {}
+        self.batches: dict[int, _Batch] = {}
 
     def found(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -91,9 +91,9 @@ class PackedSequences:
         arguments, or if these have become nodes."""
         if function == PACK:
             return self._packing(*args) if not kwargs and len(args) == 3 else None
-        if not self._batches:
+        if not self.batches:
             return None
-        found = (self._batches.get(id(own)) for own in tensors_in(args, kwargs))
+        found = (self.batches.get(id(own)) for own in tensors_in(args, kwargs))
         batches = {own for own in found if own is not None}
         if not batches:
             return None
@@ -109,23 +109,23 @@ class PackedSequences:
     def release(self, tensors: Iterable[Tensor]) -> None:
         """Make nodes of those tensors that belong to packed sequences; control flow depends on their sizes then."""
         for own in tensors:
-            batch = self._batches.get(id(own))
+            batch = self.batches.get(id(own))
             if batch is not None:
                 self._release(batch)
 
     def _release(self, batch: _Batch) -> None:
         recorder = self._recorder
-        for key in [key for key, own in self._batches.items() if own is batch]:
-            del self._batches[key]
+        for key in [key for key, own in self.batches.items() if own is batch]:
+            del self.batches[key]
         if batch.is_changed:
             recorder.refuse("it writes to what it has packed")
             return
         try:
             for own in batch.sequences:
                 args = own.padded, batch.lengths, own.batch_first
-                recorder.made_before(PACK, args, (own.data, batch.sizes))
+                recorder.made_before(PACK, args, {}, (own.data, batch.sizes))
             if batch.count is not None:
-                recorder.made_before(Tensor.__getitem__, (batch.sizes, 0), batch.count)
+                recorder.made_before(Tensor.__getitem__, (batch.sizes, 0), {}, batch.count)
             recorder.sizes_read([batch.sizes, *(own.data for own in batch.sequences)])
         except TraceError as error:
             recorder.refuse(str(error), who_runs(error))
@@ -148,7 +148,7 @@ class PackedSequences:
             data, sizes = self._computed(PACK, padded, lengths, batch_first)
             batch = _Batch(lengths, sizes)
             self._know(batch, _Sequences(data, padded, batch_first))
-            self._batches[id(sizes)] = batch
+            self.batches[id(sizes)] = batch
             return data, sizes
 
         return pack
@@ -156,11 +156,11 @@ class PackedSequences:
     def _know(self, batch: _Batch, own: _Sequences) -> None:
         batch.sequences.append(own)
         batch.places.update(map(place_of, (own.padded, batch.lengths)))
-        self._batches[id(own.data)] = batch
+        self.batches[id(own.data)] = batch
 
     def written(self, place: int | None) -> None:
         """Note a write to this memory."""
-        for batch in self._batches.values():
+        for batch in self.batches.values():
             batch.is_changed = batch.is_changed or place in batch.places
 
     def _computed(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -224,7 +224,7 @@ class PackedSequences:
     def _counted(self, batch: _Batch) -> Tensor:
         if batch.count is None:
             batch.count = self._computed(Tensor.__getitem__, batch.sizes, 0)
-            self._batches[id(batch.count)] = batch
+            self.batches[id(batch.count)] = batch
         return batch.count
 
     def _layer(

@@ -18,7 +18,6 @@ import itertools
 import operator
 import sys
 import types
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Number
@@ -36,10 +35,9 @@ from corsac._aten import (
     SEVERAL,
     has_attributes,
     place_of,
-    places_in,
     tensors_in,
 )
-from corsac._constants import Constants
+from corsac._constants import fold_written
 from corsac._deferred import Deferred
 from corsac._fast_paths import FastPaths
 from corsac._functions import (
@@ -108,6 +106,10 @@ _TAKES_TYPES = frozenset(
         "empty_like",
     ]
 )
+
+
+def _takes_type(name: str, args: tuple[Any, ...]) -> bool:
+    return name in _TAKES_TYPES and bool(args) and isinstance(args[0], _Tensor)
 
 
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
@@ -179,8 +181,6 @@ class Recorder(TorchFunctionMode):
         self.numbers: set[Node] = set()
         #: Nodes of numbers that operators take as tensors, with expression and dtype of the number.
         self.as_tensors: dict[Node, tuple[Expression, torch.dtype]] = {}
-        #: Represents varying numbers among the tensors that a function reads.
-        self._number_read = torch.empty(0)
         #: Dtype of tensors that the running function may take in the place of numbers.
         self._tensor_type: torch.dtype | None = None
         #: Whether the running function has used random numbers.
@@ -198,6 +198,10 @@ class Recorder(TorchFunctionMode):
             self.sizes = Sizes(recording, self.graph, options.dynamic)
         #: Source lines of nodes.
         self._sources = _core.SourceNotes()
+        #: Nodes of tensors, and their memory.
+        self.tensors = _core.RecordedTensors(recording, self.graph, self._sources, METADATA)
+        #: Whether calls that are known may become nodes without a closer look, as long as nothing unusual happens.
+        self._repeats = not (self.trains or self.sizes or self._counts)
         self.watch = OperatorWatch(self)
         self._fast_paths = FastPaths()
         self._packed = PackedSequences(self)
@@ -219,19 +223,12 @@ class Recorder(TorchFunctionMode):
         #: The tensors that the graph reads besides its inputs, by their names in it.
         self.weights: dict[str, torch.Tensor] = {}
         self._names = weights
-        #: Tensors that are no inputs, and not computed, of which types or sizes were read, by id.
-        self._typed: dict[int, torch.Tensor] = {}
         #: Numbers for names of tensors that have none.
         self._numbers = itertools.count()
-        self._weight_nodes: dict[int, Node] = {}
         #: Tensors written to without raising their version counters: statistics of norms, by id.
         self.statistics: dict[int, torch.Tensor] = {}
         #: As in :class:`corsac._record.Recorded`.
         self.layouts: tuple[Layout | None, ...] | None = None
-        #: Values that do not depend on inputs.
-        self._constants = Constants()
-        #: The nodes of tensors, by id, as long as these live.
-        self._nodes: dict[int, tuple[weakref.ref[torch.Tensor], Node]] = {}
         self._situation: tuple[Any, ...] = ()
         #: Whether autograd records, according to the grad mode switches in the graph.
         self._is_recorded = torch.is_grad_enabled()
@@ -347,12 +344,39 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        # Without a call: functions called here would be followed.
+        if self._repeats and not (
+            self.refusal is not None
+            or self.reads
+            or self._assumes
+            or self._packed.batches
+            or self._fast_paths.nested
+        ):
+            try:
+                repeated = self.tensors.repeat(self._weight_or_none, func, args, kwargs)
+            except Exception:
+                self.refuse(f"{name_of(func)} raised an exception", Kind.HOST)
+                raise
+            if repeated is not None:
+                result, is_recorded = repeated
+                if not is_recorded:
+                    self._record_late(func, args, kwargs or {}, result)
+                return result
         if not self.recording.operator():
             self.refuse("nothing is known of what it has done before", Kind.HOST)
         try:
             return self._function(func, args, kwargs or {})
         finally:
             self.recording.recorded()
+
+    def _record_late(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        """Record a call that has been made, if possible."""
+        try:
+            self.made_before(func, args, kwargs, result)
+        except TraceError as error:
+            self.refuse(str(error), who_runs(error))
 
     def _function(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function, and record it if possible."""
@@ -431,6 +455,7 @@ class Recorder(TorchFunctionMode):
                     if is_read:
                         return self._value_read(func, call[2], call[3], result)
                     self._record(func, name, call, args, kwargs, result)
+                    self._note_call(func, name, args, kwargs)
                 except TraceError as error:
                     self.refuse(str(error), who_runs(error))
             return result
@@ -471,8 +496,7 @@ class Recorder(TorchFunctionMode):
         """Call a function that returns types or sizes. Sizes may be symbols."""
         result = func(*args, **kwargs)
         for own in tensors_in(args, kwargs):
-            if self._known(own) is None:
-                self._typed.setdefault(id(own), own)
+            self.tensors.note_typed(own)
         if func not in TYPES:
             self._ask_sizes(args, kwargs)
         if self.sizes is None:
@@ -487,7 +511,7 @@ class Recorder(TorchFunctionMode):
         ):
             self._fix(args, kwargs)
             for own in tensors_in(args, kwargs):
-                node = self._known(own) or self._weight_nodes.get(id(own))
+                node = self._known(own) or self.tensors.weight_node(own)
                 if node is not None:
                     self.sizes.fix(own, node)
                 elif self.sizes.is_dynamic(own):
@@ -495,7 +519,7 @@ class Recorder(TorchFunctionMode):
             return result
         self._fix(args[1:], {})
         own = args[0]
-        node = self._known(own) or self._weight_nodes.get(id(own))
+        node = self._known(own) or self.tensors.weight_node(own)
         if node is None and self.sizes.is_dynamic(own):
             try:
                 node = self._weight(own)
@@ -636,18 +660,14 @@ class Recorder(TorchFunctionMode):
             # The part has the same sizes, whichever it is.
             self.values_read = self.values_read and self.trains
         if not self.trains:
-            weights = set(places_in([own for own in tensors if id(own) in self._weight_nodes]))
-            read = tensors
-            if name in _TAKES_TYPES and args and isinstance(args[0], _Tensor):
-                read = tensors_in(args[1:], kwargs)
-            if (
+            read = tensors_in(args[1:], kwargs) if _takes_type(name, args) else tensors
+            # Numbers that vary are not constants.
+            varies = (
                 self.draws
                 or (self.sizes is not None and self.sizes.varies(node))
-                or (self.as_tensors and any(own in self.as_tensors for own in node.all_input_nodes))
-            ):
-                # Numbers that vary are not constants.
-                read = [*read, self._number_read]
-            self._constants.note(node, self._written, read, weights, result)
+                or any(own in self.as_tensors for own in node.all_input_nodes)
+            )
+            self.tensors.note_constant(node, self._written, read, result, varies)
         if self.values_read and not self.only_checks():
             sizes = [own for own in tensors_in(result) if own.layout is torch.strided]
             if not sizes:
@@ -655,6 +675,28 @@ class Recorder(TorchFunctionMode):
             if self.reads is None:
                 raise TraceError(f"{name_of(func)} gives tensors whose sizes depend on values")
             self.sizes_read(sizes, decide=func is not until_longest)
+
+    def _note_call(
+        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Note the node of the call that was recorded last, for equal calls, if it only computes and depends on nothing
+        but the call."""
+        target = target_of(func, name)
+        if (
+            not self._repeats
+            or self._written
+            or self.values_read
+            or self.draws
+            or target is None
+            or target[1] is getattr
+            or name in NORMS
+            or func in self._whole
+            or changes_more(func, args, kwargs)
+            # A part that a tensor chooses.
+            or (target[1] is operator.getitem and tensors_in(args[1:]))
+        ):
+            return
+        _core.note_node_of_call(func, args, kwargs, (*target, _takes_type(name, args)))
 
     def _ask_sizes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note that sizes of tensors are read: if they depend on values, control flow depends on these."""
@@ -713,12 +755,14 @@ class Recorder(TorchFunctionMode):
         self._counts = True
         return int(self.recording.symbol(value_of(node.name), number, True))
 
-    def made_before(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
+    def made_before(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
         """Record a call that was executed without a node."""
         self._written, self.values_read, self._writes_back, self.draws = [], False, False, False
         name = func.__name__
-        call = self._call(func, name, args, {}, False)
-        self._record(func, name, call, args, {}, result)
+        call = self._call(func, name, args, kwargs, False)
+        self._record(func, name, call, args, kwargs, result)
 
     def size_of(self, own: torch.Tensor, dim: int) -> int:
         """Return a size of a tensor, which may be a symbol."""
@@ -736,7 +780,7 @@ class Recorder(TorchFunctionMode):
     def decisions(self) -> dict[Node, Any]:
         """The nodes that read values which control flow depends on, with the values. Reads of constants are dropped:
         they are the same in each call."""
-        constants = self._constants.nodes()
+        constants = set(self.tensors.constants())
         for node in [*(self.reads or ())]:
             if (
                 not self.trains
@@ -778,14 +822,14 @@ class Recorder(TorchFunctionMode):
         if not self.trains and result.requires_grad and torch.is_grad_enabled():
             self.refuse(f"autograd records {name_of(func)}", Kind.TRAINS)
         if result.layout is torch.strided and place_of(result) in self.memory.existing:
-            if id(result) in self._inputs or id(result) in self._weight_nodes:
+            if id(result) in self._inputs or self.tensors.weight_node(result):
                 self._written_inputs[node] = id(result)
             elif self.reads is not None:
                 self.memory.viewed(result, len(self.reads))
         self._know(result, node)
 
     def _know(self, own: torch.Tensor, node: Node) -> None:
-        self._nodes[id(own)] = weakref.ref(own), node
+        self.tensors.know(own, node)
         if self._unsized and any(part in self._unsized for part in node.all_input_nodes):
             self._unsized.add(node)
         if self.sizes is not None:
@@ -793,9 +837,7 @@ class Recorder(TorchFunctionMode):
             self.sizes.made(node)
 
     def _known(self, own: torch.Tensor) -> Node | None:
-        found = self._nodes.get(id(own))
-        # The id may be that of another tensor that is gone.
-        return found[1] if found is not None and found[0]() is own else None
+        return self.tensors.node_of(own)
 
     def _arguments(self, args: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(map(self._argument, args))
@@ -849,7 +891,7 @@ class Recorder(TorchFunctionMode):
         """The node of an existing tensor: a parameter, a buffer, a constant."""
         if not isinstance(own, _Tensor):
             raise UnknownObject(f"it returns a {type(own).__name__} that it did not compute")
-        known = self._weight_nodes.get(id(own))
+        known = self.tensors.weight_node(own)
         if known is not None:
             return known
         name = self._names.get(id(own))
@@ -871,10 +913,17 @@ class Recorder(TorchFunctionMode):
             self.memory.existing.add(place_of(own))
         self.weights[name] = own
         node = self.graph.create_node("get_attr", name, (), {})
-        self._weight_nodes[id(own)] = node
+        self.tensors.add_weight(own, node)
         if self.sizes is not None:
             self.sizes.given(own, node)
         return node
+
+    def _weight_or_none(self, own: torch.Tensor) -> Node | None:
+        """The node of an existing tensor; None if it cannot have one."""
+        try:
+            return self._weight(own)
+        except TraceError:
+            return None
 
     def rewritten(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Turn weights whose values differ between calls into inputs.
@@ -895,7 +944,7 @@ class Recorder(TorchFunctionMode):
     def typed(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Existing tensors, neither inputs nor weights of the graph, of which types or sizes were read."""
         known = {id(own) for own in (*inputs, *self.weights.values())}
-        asked = [own for key, own in self._typed.items() if key not in known]
+        asked = [own for own in self.tensors.typed() if id(own) not in known]
         return tuple(own for own in asked if not self.recording.made(own))
 
     def state(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -909,7 +958,7 @@ class Recorder(TorchFunctionMode):
             found[id(own)] = own
             with self.graph.inserting_before(first) if first else contextlib.nullcontext():
                 node = self.graph.placeholder(f"state_{count + len(found)}")
-            weight = self._weight_nodes.pop(id(own), None)
+            weight = self.tensors.take_weight(own)
             if weight is not None:
                 weight.replace_all_uses_with(node)
                 if self.sizes is not None:
@@ -919,7 +968,7 @@ class Recorder(TorchFunctionMode):
                 del self.weights[str(weight.target)]
             self._inputs[id(own)] = node
             self._know(own, node)
-        self._constants.depend_on(self.graph.find_nodes(op="placeholder"))
+        self.tensors.depend_on_inputs()
         return list(found.values())
 
     def replay(
@@ -964,7 +1013,7 @@ class Recorder(TorchFunctionMode):
             leaves, spec = tree_flatten(returned)
             if any(map(has_attributes, leaves)):
                 raise TraceError("it returns a tensor with attributes")
-            self.weights.update(self._constants.fold(self.graph, leaves))
+            self.weights.update(fold_written(self.tensors, self.graph, leaves))
             values = [self.node_of(own) for own in leaves]
             self.graph.output(tree_unflatten(values, spec))
             self._note_results(leaves)
@@ -984,7 +1033,7 @@ class Recorder(TorchFunctionMode):
             self.layouts = layouts_of(results, self.memory.existing)
             return
         for own in results:
-            is_given = id(own) in self._inputs or id(own) in self._weight_nodes
+            is_given = id(own) in self._inputs or self.tensors.weight_node(own) is not None
             if own.requires_grad and own.is_leaf and not is_given:
                 # Other backends would return a differentiable view.
                 self.refuse(
@@ -999,7 +1048,7 @@ class Recorder(TorchFunctionMode):
             numbers,
             self._constant if self.sizes is not None or self._counts else None,
         )
-        self.weights.update(self._constants.fold(self.graph, template.tensors))
+        self.weights.update(fold_written(self.tensors, self.graph, template.tensors))
         return template
 
     def _constant(self, own: Any) -> Expression:

@@ -19,10 +19,12 @@ mod flat;
 mod getters;
 mod guards;
 mod iteration;
+mod known_calls;
 mod look;
 mod opcode;
 mod passages;
-mod quiet;
+mod recorded_constants;
+mod recorded_tensors;
 mod recording;
 mod roots;
 mod sites;
@@ -88,8 +90,10 @@ impl Stamped {
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyGuards>()?;
-    m.add_function(wrap_pyfunction!(quiet::quiet_call, m)?)?;
-    m.add_function(wrap_pyfunction!(quiet::note_quiet_call, m)?)?;
+    m.add_function(wrap_pyfunction!(known_calls::known_call, m)?)?;
+    m.add_function(wrap_pyfunction!(known_calls::note_known_call, m)?)?;
+    m.add_function(wrap_pyfunction!(known_calls::note_node_of_call, m)?)?;
+    m.add_class::<recorded_tensors::PyRecordedTensors>()?;
     m.add_function(wrap_pyfunction!(guards::not_failing, m)?)?;
     m.add_class::<recording::PyRecording>()
 }

@@ -393,7 +393,7 @@ impl PyRecording {
 
     /// Begin to record an operator: nothing is analysed until `recorded` is called. Returns whether
     /// the program is still analysed.
-    fn operator(&self, py: Python<'_>) -> bool {
+    pub(super) fn operator(&self, py: Python<'_>) -> bool {
         self.recorded.fetch_add(1, Ordering::Relaxed);
         if let Ok(mut recording) = self.recording.lock() {
             if recording.depth == 0 {
@@ -405,7 +405,7 @@ impl PyRecording {
     }
 
     /// End the recording of an operator.
-    fn recorded(&self, py: Python<'_>) {
+    pub(super) fn recorded(&self, py: Python<'_>) {
         if let Ok(mut recording) = self.recording.lock()
             && recording.depth > 0
             && (recording.depth > 1 || cpython::resume(py, recording.thread))
@@ -415,7 +415,7 @@ impl PyRecording {
     }
 
     /// Record a read of the contents of a container that is an argument of an operator.
-    fn reads(&self, container: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub(super) fn reads(&self, container: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = container.py();
         let Ok(mut state) = self.state.try_lock() else {
             return Ok(());

@@ -11,14 +11,14 @@ use super::tensors::Exchange;
 const DEEPEST: usize = 100;
 
 /// Finds tensors in containers, and the addresses of their storages.
-struct Places<'py> {
+pub(crate) struct Places<'py> {
     exchange: Option<&'py Exchange>,
     /// The class `torch.Tensor`.
     class: Bound<'py, PyType>,
 }
 
 impl<'py> Places<'py> {
-    fn new(py: Python<'py>) -> PyResult<Self> {
+    pub(crate) fn new(py: Python<'py>) -> PyResult<Self> {
         let class = py
             .import(intern!(py, "torch"))?
             .getattr(intern!(py, "Tensor"))?;
@@ -28,12 +28,17 @@ impl<'py> Places<'py> {
         })
     }
 
+    /// The class `torch.Tensor`.
+    pub(crate) fn class(&self) -> &Bound<'py, PyType> {
+        &self.class
+    }
+
     fn is_ordinary(&self, own: &Bound<'py, PyAny>) -> bool {
         self.exchange.is_some_and(|known| known.is_tensor(own))
     }
 
     /// Calls `found` with each tensor in a value.
-    fn each(
+    pub(crate) fn each(
         &self,
         own: &Bound<'py, PyAny>,
         depth: usize,
@@ -61,8 +66,24 @@ impl<'py> Places<'py> {
         }
     }
 
+    /// Address of the storage of an ordinary tensor on the CPU: strided, with elements that are stored
+    /// as their values, and of no subclass; None for others.
+    pub(crate) fn of_ordinary(&self, own: &Bound<'py, PyAny>) -> Option<usize> {
+        let is_plain = self.exchange.is_some_and(|known| known.is_plain(own));
+        is_plain
+            .then(|| Dense::of(own))
+            .flatten()
+            .map(|own| own.storage)
+    }
+
+    /// Whether a tensor requires a gradient.
+    pub(crate) fn requires_grad(&self, own: &Bound<'py, PyAny>) -> PyResult<bool> {
+        self.exchange
+            .map_or(Ok(true), |known| known.requires_grad(own))
+    }
+
     /// Address of the storage; None if `strided` is set and the tensor is not strided.
-    fn place(&self, own: &Bound<'py, PyAny>, strided: bool) -> PyResult<Option<usize>> {
+    pub(crate) fn place(&self, own: &Bound<'py, PyAny>, strided: bool) -> PyResult<Option<usize>> {
         let py = own.py();
         if self.is_ordinary(own)
             && let Some(dense) = Dense::of(own)

@@ -260,6 +260,18 @@ pub(crate) fn is_quiet(py: Python<'_>) -> Option<bool> {
     Some(switches.is_quiet())
 }
 
+/// Whether operators mean what they usually do, and only one dispatch mode watches them: no autocast,
+/// no transform of functorch, no mode of `__torch_function__`. False where that takes calls of Python.
+pub(crate) fn is_plainly_watched(py: Python<'_>) -> bool {
+    let switches = Situation::get(py).ok().and_then(|own| own.switches);
+    switches.is_some_and(|own| !own.autocasts() && own.dispatch_modes() == 1 && own.is_quiet())
+}
+
+/// Whether autograd may record.
+pub(crate) fn records(py: Python<'_>) -> PyResult<bool> {
+    Situation::get(py)?.records(py)
+}
+
 /// Whether `callable` returns the number of modes of `__torch_function__`, what TorchScript traces,
 /// or the transform of functorch, and `result` says that there is none.
 pub(crate) fn is_quiet_of(

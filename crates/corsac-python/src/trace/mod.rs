@@ -28,7 +28,7 @@ mod wrapped;
 
 use pyo3::prelude::*;
 
-pub(crate) use source::node_source;
+pub(crate) use source::{PySourceNotes, node_source};
 
 /// Adds the module's classes and functions to `m`.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -152,7 +152,7 @@ pub(super) fn current_source(
 
 /// Records the locations in the user's program where the nodes of one graph are made.
 #[pyclass(module = "corsac._core", name = "SourceNotes", frozen)]
-pub(super) struct PySourceNotes {
+pub(crate) struct PySourceNotes {
     codes: Mutex<CodeCache>,
 }
 
@@ -166,7 +166,7 @@ impl PySourceNotes {
     }
 
     /// Record that `node`, of the same graph each time, is made by the current line of the program.
-    fn note(&self, node: &Bound<'_, PyNode>) -> PyResult<()> {
+    pub(crate) fn note(&self, node: &Bound<'_, PyNode>) -> PyResult<()> {
         let graph = node.get().graph(node.py());
         // Taken out meanwhile: looking at frames may run the garbage collector.
         let mut codes = match self.codes.lock() {

@@ -1,19 +1,25 @@
 //! Calls of PyTorch functions that are known, from an equal call before, to do nothing but compute:
 //! they use no random numbers, write to no existing memory, and read no values to branch on. A
 //! recording has seen each operator of the first such call; announcing those of later ones is
-//! unnecessary, and takes longer than many of them.
+//! unnecessary, and takes longer than many of them. Where a call is one node, whatever the program,
+//! its opcode and target are known, too.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+
+use corsac_ir::Op;
 
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{
-    PyBool, PyCFunction, PyDict, PyFloat, PyFunction, PyInt, PyList, PyString, PyTuple,
+    PyBool, PyCFunction, PyDict, PyEllipsis, PyFloat, PyFunction, PyInt, PyList, PySlice, PyString,
+    PyTuple,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::cpython::name_in_c;
 use crate::engine::Exchange;
+use crate::node::parse_op;
 
 /// Largest number of calls that are known at a time.
 const MOST: usize = 4096;
@@ -24,8 +30,20 @@ type Key = SmallVec<[u64; 48]>;
 struct Known {
     /// Whether its results are all new memory; otherwise none of them is.
     is_new: bool,
+    /// The node of each such call, if it depends on nothing else.
+    node: Option<Arc<KnownNode>>,
     /// Keeps these objects alive, so that their addresses in the key stay valid.
     _objects: Vec<Py<PyAny>>,
+}
+
+/// The node of a call.
+pub(super) struct KnownNode {
+    pub(super) op: Op,
+    pub(super) target: Py<PyAny>,
+    /// Whether its first two arguments are exchanged: `1 - x` is `sub(1, x)`.
+    pub(super) is_swapped: bool,
+    /// Whether only dtype and sizes of its first argument are used.
+    pub(super) takes_type: bool,
 }
 
 static CALLS: Mutex<Option<FxHashMap<Key, Known>>> = Mutex::new(None);
@@ -41,6 +59,9 @@ enum Tag {
     Text,
     Object,
     Sequence,
+    Slice,
+    /// The device of ordinary memory.
+    Processor,
     Named,
 }
 
@@ -61,7 +82,10 @@ impl<'py> Keys<'_, 'py> {
         };
         let is_lasting = function.is_instance_of::<PyCFunction>()
             || function.is_instance_of::<PyFunction>()
-            || &*name_in_c(&function.get_type()) == "method_descriptor";
+            || matches!(
+                &*name_in_c(&function.get_type()),
+                "method_descriptor" | "wrapper_descriptor"
+            );
         if !is_lasting {
             return Ok(None);
         }
@@ -127,12 +151,28 @@ impl<'py> Keys<'_, 'py> {
                     return Ok(false);
                 }
             }
-        } else if matches!(
-            &*name_in_c(&own.get_type()),
-            "torch.dtype" | "torch.memory_format" | "torch.layout"
-        ) {
+        } else if let Ok(slice) = own.cast_exact::<PySlice>() {
+            key.push(Tag::Slice as u64);
+            for part in ["start", "stop", "step"] {
+                if !self.add(&slice.getattr(part)?, depth + 1)? {
+                    return Ok(false);
+                }
+            }
+        } else if own.is_instance_of::<PyEllipsis>()
+            || matches!(
+                &*name_in_c(&own.get_type()),
+                "torch.dtype" | "torch.memory_format" | "torch.layout"
+            )
+        {
             key.push(Tag::Object as u64);
             self.object(own);
+        } else if &*name_in_c(&own.get_type()) == "torch.device" {
+            let (kind, index) = (own.getattr("type")?, own.getattr("index")?);
+            if kind.cast::<PyString>()?.to_str()? != "cpu" {
+                return Ok(false);
+            }
+            key.push(Tag::Processor as u64);
+            return self.add(&index, depth + 1);
         } else {
             return Ok(false);
         }
@@ -140,10 +180,53 @@ impl<'py> Keys<'_, 'py> {
     }
 }
 
+/// The node of a call that is known, and whether its results are new memory.
+pub(super) fn known_node(
+    function: &Bound<'_, PyAny>,
+    arguments: &Bound<'_, PyTuple>,
+    named: &Bound<'_, PyDict>,
+) -> PyResult<Option<(Arc<KnownNode>, bool)>> {
+    let Some((key, _)) = Keys::of(function, arguments, named)? else {
+        return Ok(None);
+    };
+    let calls = CALLS.lock().ok();
+    Ok(calls.and_then(|all| {
+        let known = all.as_ref()?.get(&key)?;
+        Some((Arc::clone(known.node.as_ref()?), known.is_new))
+    }))
+}
+
+/// Record the node of a call that is known to do nothing but compute: opcode, target, whether its
+/// first two arguments are exchanged, and whether only the type of the first one is used.
+#[pyfunction]
+pub(super) fn note_node_of_call(
+    function: &Bound<'_, PyAny>,
+    arguments: &Bound<'_, PyTuple>,
+    named: &Bound<'_, PyDict>,
+    node: (PyBackedStr, Bound<'_, PyAny>, bool, bool),
+) -> PyResult<()> {
+    let Some((key, _)) = Keys::of(function, arguments, named)? else {
+        return Ok(());
+    };
+    let (op, target, is_swapped, takes_type) = node;
+    let node = KnownNode {
+        op: parse_op(&op)?,
+        target: target.unbind(),
+        is_swapped,
+        takes_type,
+    };
+    let before = CALLS.lock().ok().and_then(|mut calls| {
+        let known = calls.as_mut()?.get_mut(&key)?;
+        known.node.replace(Arc::new(node))
+    });
+    drop(before);
+    Ok(())
+}
+
 /// Whether the results of a call are new memory, if it is known to do nothing but compute them;
 /// None if it is not known.
 #[pyfunction]
-pub(super) fn quiet_call(
+pub(super) fn known_call(
     function: &Bound<'_, PyAny>,
     arguments: &Bound<'_, PyTuple>,
     named: &Bound<'_, PyDict>,
@@ -158,7 +241,7 @@ pub(super) fn quiet_call(
 /// Record that a call of a PyTorch function did nothing but compute results, which are all new
 /// memory, or none of them is.
 #[pyfunction]
-pub(super) fn note_quiet_call(
+pub(super) fn note_known_call(
     function: &Bound<'_, PyAny>,
     arguments: &Bound<'_, PyTuple>,
     named: &Bound<'_, PyDict>,
@@ -169,6 +252,7 @@ pub(super) fn note_quiet_call(
     };
     let known = Known {
         is_new,
+        node: None,
         _objects: objects.into_iter().map(Bound::unbind).collect(),
     };
     let Ok(mut calls) = CALLS.lock() else {
