@@ -97,7 +97,7 @@ bench: $(EXTENSION) ## torch.fx and corsac.fx side by side; writes target/bench/
 	@$(PY) benches/fx.py
 
 .PHONY: bench-engine
-bench-engine: $(EXTENSION) ## operators, models, calls, guards, training steps, texts and partitioners: corsac and its peers; writes target/bench/*.json
+bench-engine: $(EXTENSION) ## operators, models, calls, guards, first calls, training steps, texts and partitioners: corsac and its peers; writes target/bench/*.json
 	$(call say,'operators: eager against corsac$(,) one thread$(,) worst first')
 	@$(PY) benches/operators.py
 	$(call say,'models: eager$(,) torch.fx$(,) inductor$(,) ONNX Runtime and OpenVINO against corsac$(,) in one process')
@@ -106,6 +106,8 @@ bench-engine: $(EXTENSION) ## operators, models, calls, guards, training steps, 
 	@$(PY) benches/calls.py
 	$(call say,'guards: Dynamo against corsac')
 	@$(PY) benches/guards.py
+	$(call say,'first calls: Dynamo against corsac')
+	@$(PY) benches/capture.py
 	$(call say,'training steps: eager and inductor against corsac')
 	@$(PY) benches/training.py --inductor
 	$(call say,'texts that models of Hugging Face generate: eager against corsac')
