@@ -81,27 +81,27 @@ impl<'a> Data<'a> {
         self.len() == 0
     }
 
-    /// The floating-point numbers; empty for another type.
-    pub(crate) fn numbers(self) -> &'a [f32] {
+    /// The floating-point numbers; `None` for another type.
+    pub(crate) fn f32(self) -> Option<&'a [f32]> {
         match self {
-            Self::F32(data) => data,
-            Self::I64(_) | Self::Bool(_) => &[],
+            Self::F32(data) => Some(data),
+            Self::I64(_) | Self::Bool(_) => None,
         }
     }
 
-    /// The integers; empty for another type.
-    pub(crate) fn integers(self) -> &'a [i64] {
+    /// The integers; `None` for another type.
+    pub(crate) fn i64(self) -> Option<&'a [i64]> {
         match self {
-            Self::I64(data) => data,
-            Self::F32(_) | Self::Bool(_) => &[],
+            Self::I64(data) => Some(data),
+            Self::F32(_) | Self::Bool(_) => None,
         }
     }
 
-    /// The booleans; empty for another type.
-    pub(crate) fn flags(self) -> &'a [u8] {
+    /// The booleans; `None` for another type.
+    pub(crate) fn bool(self) -> Option<&'a [u8]> {
         match self {
-            Self::Bool(data) => data,
-            Self::F32(_) | Self::I64(_) => &[],
+            Self::Bool(data) => Some(data),
+            Self::F32(_) | Self::I64(_) => None,
         }
     }
 }
@@ -140,14 +140,14 @@ impl DataMut<'_> {
         self.len() == 0
     }
 
-    /// Copies all elements from `from`, of the same type and number.
-    pub(crate) fn copy_from(&mut self, from: Data<'_>) {
-        match (self, from) {
-            (Self::F32(to), Data::F32(from)) => to.copy_from_slice(from),
-            (Self::I64(to), Data::I64(from)) => to.copy_from_slice(from),
-            (Self::Bool(to), Data::Bool(from)) => to.copy_from_slice(from),
-            _ => unreachable!("types were checked when the program was made"),
+    /// Copies all elements from `from`, of the same number; `None` for another type.
+    pub(crate) fn copy_from(&mut self, from: Data<'_>) -> Option<()> {
+        match self {
+            Self::F32(to) => to.copy_from_slice(from.f32()?),
+            Self::I64(to) => to.copy_from_slice(from.i64()?),
+            Self::Bool(to) => to.copy_from_slice(from.bool()?),
         }
+        Some(())
     }
 }
 
@@ -200,15 +200,6 @@ impl Elements {
             Self::F32(data) => DataMut::F32(data),
             Self::I64(data) => DataMut::I64(data),
             Self::Bool(data) => DataMut::Bool(data),
-        }
-    }
-
-    /// The first `len` elements.
-    pub(crate) fn first(&self, len: usize) -> Data<'_> {
-        match self {
-            Self::F32(data) => Data::F32(&data[..len]),
-            Self::I64(data) => Data::I64(&data[..len]),
-            Self::Bool(data) => Data::Bool(&data[..len]),
         }
     }
 }

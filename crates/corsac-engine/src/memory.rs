@@ -206,30 +206,25 @@ impl Memory<'_> {
 }
 
 impl<'a> Kept<'a> {
-    /// The `len` elements at `place`; none if the step writes them.
-    pub(crate) fn data(&self, place: Place, element: Element, len: usize) -> Data<'a> {
+    /// The `len` elements at `place`; `None` if the step writes them.
+    pub(crate) fn data(&self, place: Place, element: Element, len: usize) -> Option<Data<'a>> {
         match (element, place.result) {
-            (Element::F32, _) => Data::F32(self.numbers(place, len)),
-            (_, Some(result)) => self.results[result].shared(),
-            (Element::I64, None) => Data::I64(self.integers.get(place.start, len)),
-            (Element::Bool, None) => Data::Bool(self.flags.get(place.start, len)),
+            (Element::F32, None) => self.numbers.get(place.start, len).map(Data::F32),
+            (Element::I64, None) => self.integers.get(place.start, len).map(Data::I64),
+            (Element::Bool, None) => self.flags.get(place.start, len).map(Data::Bool),
+            (Element::F32, Some(result)) => self.in_result(result, place.start, len),
+            (_, Some(result)) => Some(self.results[result].shared()),
         }
     }
 
-    /// The floating-point numbers of [`data`](Self::data).
-    pub(crate) fn numbers(&self, place: Place, len: usize) -> &'a [f32] {
-        let Some(result) = place.result else {
-            return self.numbers.get(place.start, len);
+    /// Floating-point numbers in the memory of a result.
+    fn in_result(&self, result: usize, start: usize, len: usize) -> Option<Data<'a>> {
+        let mut written = self.written.iter();
+        let part = match written.find(|(number, _)| *number == Some(result)) {
+            Some((_, rest)) => rest.get(start, len),
+            None => self.results[result].shared().f32()?.get(start..start + len),
         };
-        let written = self.written.iter();
-        let mut written = written.filter(|(number, _)| *number == Some(result));
-        match written.next() {
-            Some((_, rest)) => rest.get(place.start, len),
-            None => {
-                let all = self.results[result].shared().numbers();
-                &all[place.start..place.start + len]
-            }
-        }
+        part.map(Data::F32)
     }
 }
 
@@ -270,14 +265,16 @@ impl<'a, T> Rest<'a, T> {
         }
     }
 
-    fn get(&self, start: usize, len: usize) -> &'a [T] {
-        for &(from, piece) in &self.pieces {
-            let at = start.checked_sub(from);
-            if let Some(found) = at.and_then(|at| piece.get(at..at + len)) {
-                return found;
-            }
+    /// The `len` elements from `start` on; `None` if they were split off.
+    fn get(&self, start: usize, len: usize) -> Option<&'a [T]> {
+        let piece = |&(from, piece): &(usize, &'a [T])| {
+            let at = start.checked_sub(from)?;
+            piece.get(at..at + len)
+        };
+        match len {
+            0 => Some(&[]),
+            _ => self.pieces.iter().find_map(piece),
         }
-        &[]
     }
 }
 
@@ -299,8 +296,8 @@ mod tests {
                         range.is_empty() || start + len <= range.start || range.end <= start
                     };
                     let expected = match apart(&first) && apart(&second) {
-                        true => &whole[start..start + len],
-                        false => &[],
+                        true => Some(&whole[start..start + len]),
+                        false => None,
                     };
                     assert_eq!(
                         rest.get(start, len),

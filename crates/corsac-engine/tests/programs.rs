@@ -8,8 +8,8 @@
 mod kit;
 
 use corsac_engine::{Data, DataMut, Element, Executable, Plan, RunError};
-use corsac_ir::{Arg, Graph, NodeId};
-use corsac_ops::shape::Value;
+use corsac_ir::{Arg, DType, Graph, NodeId};
+use corsac_ops::shape::{Dim, TensorType, Value};
 use kit::{NoWeights, call, program, tensor};
 
 /// `relu(x @ y + z) * 2`, and `x` as a column.
@@ -328,6 +328,53 @@ fn elements_that_a_step_does_not_compute_with_are_an_error() {
         &mut [DataMut::I64(&mut out)],
     );
     assert_eq!(run, Err(RunError::Mismatch { step: "copy" }));
+}
+
+#[test]
+fn values_that_were_not_computed_are_an_error() {
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    let flipped = call(
+        &mut graph,
+        "torch.flip",
+        [x.into(), Arg::list([0.into()]).unwrap()],
+    );
+    let product = call(&mut graph, "torch.matmul", [flipped.into(), x.into()]);
+    graph.output(product).unwrap();
+    let mut program = program(&graph, &[tensor(&[3, 3])]).unwrap();
+    let missing = program.steps.remove(0).output.index();
+    let executable = Executable::new(program, &NoWeights).unwrap();
+    let run = executable.run(
+        &mut executable.context(),
+        &[&[1.0; 9]],
+        &mut [&mut [7.0; 9]],
+    );
+    let (value, element) = (missing, "float32");
+    assert_eq!(run, Err(RunError::MissingValue { value, element }));
+}
+
+#[test]
+fn operands_of_another_type_than_is_read_are_an_error() {
+    let mut graph = Graph::new();
+    let [x, indices] = ["x", "indices"].map(|name| graph.placeholder(name).unwrap());
+    let chosen = call(
+        &mut graph,
+        "torch.index_select",
+        [x.into(), 0.into(), indices.into()],
+    );
+    graph.output(chosen).unwrap();
+    let indices = Value::tensor(TensorType::new(DType::Int64, [Dim::Known(2)]));
+    let mut program = program(&graph, &[tensor(&[3]), indices]).unwrap();
+    let indices = program.steps[0].inputs[1];
+    program.values[indices.index()].element = Element::F32;
+    let executable = Executable::new(program, &NoWeights).unwrap();
+    let run = executable.run(
+        &mut executable.context(),
+        &[&[1.0, 2.0, 3.0], &[0.0, 1.0]],
+        &mut [&mut [0.0; 2]],
+    );
+    let (value, element) = (indices.index(), "int64");
+    assert_eq!(run, Err(RunError::MissingValue { value, element }));
 }
 
 #[test]

@@ -66,6 +66,14 @@ pub enum RunError {
         /// The operator.
         step: &'static str,
     },
+    /// A value without elements of the type that a step reads: a bug of this engine.
+    #[error("value {value} has no elements of {element} when it is read")]
+    MissingValue {
+        /// Number of the value.
+        value: usize,
+        /// The element type.
+        element: &'static str,
+    },
     /// Time steps of packed sequences with more rows than those before, or with another sum than
     /// the number of rows; or lengths of padded sequences that are not sorted or out of range.
     #[error("batch sizes that are none of these rows")]

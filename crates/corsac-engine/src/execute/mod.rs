@@ -244,8 +244,13 @@ impl Executable {
         for (number, &value) in self.results.iter().enumerate() {
             if !self.plan.is_result(self.program.root(value), number) {
                 let mut own = std::mem::take(&mut outputs[number]);
-                own.copy_from(self.values(memory.all(outputs), inputs).data(value));
+                let from = self.values(memory.all(outputs), inputs).data(value)?;
+                let done = own.copy_from(from);
                 outputs[number] = own;
+                done.ok_or(RunError::MissingValue {
+                    value: value.index(),
+                    element: outputs[number].element().name(),
+                })?;
             }
         }
         Ok(())
@@ -273,10 +278,7 @@ impl Executable {
         let values = self.values(kept, inputs);
         let Written { result, workspace } = written;
         let done = match (&step.op, result) {
-            (Op::Fused(fused), result) => {
-                self.run_fused(at, step, fused, &values, result);
-                Ok(())
-            }
+            (Op::Fused(fused), result) => self.run_fused(at, step, fused, &values, result),
             (Op::Portions(portions), DataMut::F32(result)) => self.run_portions(
                 (at, step),
                 portions.count,
@@ -289,8 +291,7 @@ impl Executable {
                 self.run_recurrent((at, step), recurrent, &values, workspace, result)
             }
             (op, DataMut::F32(result)) if !matches!(op, Op::General(_)) => {
-                self.step(at, step, &values, workspace, result);
-                Ok(())
+                self.step(at, step, &values, workspace, result)
             }
             (_, result) => general::run(
                 &self.program,
@@ -316,10 +317,11 @@ impl Executable {
         let Prepared::Portions(body) = &self.prepared[at] else {
             unreachable!("prepared when the program was made");
         };
+        let all = step.inputs.iter().map(|&value| values.f32(value));
+        let all: SmallVec<[&[f32]; 4]> = all.collect::<Result<_, _>>()?;
         let len = result.len() / count;
         for (number, result) in result.chunks_exact_mut(len).enumerate() {
-            let inputs = step.inputs.iter().map(|&value| {
-                let all = values.get(value);
+            let inputs = all.iter().map(|all| {
                 let len = all.len() / count;
                 Data::F32(&all[number * len..][..len])
             });

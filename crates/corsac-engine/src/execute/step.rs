@@ -16,7 +16,7 @@ use crate::kernels::over::Over;
 use crate::kernels::pool::Averages;
 use crate::kernels::{layout, normalise, pool, recurrent, reduce, softmax};
 use crate::prepare::{Prepared, conv_shape, linear_kernel};
-use crate::program::{Cell, Layout, Op, Post, Program, Recurrent, Step};
+use crate::program::{Binary, Cell, Layout, Op, Post, Program, Recurrent, Step, Unary};
 use crate::weight_cache::Packed;
 
 use super::{Executable, RunError, Values};
@@ -29,16 +29,16 @@ impl Executable {
         fused: &Fused,
         values: &Values<'_>,
         result: DataMut<'_>,
-    ) {
+    ) -> Result<(), RunError> {
         let in_place = self.plan.is_in_place(at);
         let read = step.inputs.iter().enumerate();
-        let read: SmallVec<[Data<'_>; 8]> = read
-            .map(|(index, &value)| match in_place && index == 0 {
-                true => Data::F32(&[]),
-                false => values.data(value),
-            })
-            .collect();
+        let read = read.map(|(index, &value)| match in_place && index == 0 {
+            true => Ok(Data::F32(&[])),
+            false => values.data(value),
+        });
+        let read: SmallVec<[Data<'_>; 8]> = read.collect::<Result<_, _>>()?;
         fused.run(&read, in_place, result);
+        Ok(())
     }
 
     pub(super) fn run_recurrent(
@@ -56,34 +56,41 @@ impl Executable {
             // Weights that are computed while the program runs.
             _ => {
                 let weight = LinearWeight {
-                    data: values.get(weights[0]),
+                    data: values.f32(weights[0])?,
                     sizes: [recurrent.gates(), recurrent.width],
                     by_input: false,
                 };
-                let bias = weights.get(1).map(|&bias| values.get(bias));
+                let bias = weights.get(1).map(|&bias| values.f32(bias)).transpose()?;
                 made = Arc::new(linear_kernel(&self.program, step, &weight, bias));
                 &made
             }
         };
         let mut others = step.inputs[1 + weights.len()..].iter().copied();
-        let mut next = || others.next().map_or(&[][..], |value| values.get(value));
-        let gates = values.get(step.inputs[0]);
-        let hidden = next();
+        let mut next = || match others.next() {
+            Some(value) => values.f32(value),
+            None => Err(RunError::Mismatch {
+                step: step.op.name(),
+            }),
+        };
+        let gates = values.f32(step.inputs[0])?;
+        let hidden = next()?;
         let cells = match recurrent.cell {
-            Cell::Lstm => next(),
+            Cell::Lstm => next()?,
             Cell::Gru | Cell::Tanh | Cell::Relu => &[],
         };
-        let projection = (recurrent.width != recurrent.hidden).then(next);
+        let projection = match recurrent.width != recurrent.hidden {
+            true => Some(next()?),
+            false => None,
+        };
         let rows = gates.len() / recurrent.gates().max(1);
         let all: Vec<i64>;
-        let given = step.inputs.last().map(|&last| values.data(last));
-        let batch_sizes = match given {
-            Some(lengths) if recurrent.padded => {
-                let sizes = recurrent.sizes(rows, lengths.integers());
+        let batch_sizes = match step.inputs.last() {
+            Some(&lengths) if recurrent.padded => {
+                let sizes = recurrent.sizes(rows, values.i64(lengths)?);
                 all = sizes.ok_or(RunError::BatchSizes)?;
                 &all
             }
-            Some(sizes) if recurrent.varies => sizes.integers(),
+            Some(&sizes) if recurrent.varies => values.i64(sizes)?,
             _ => {
                 all = vec![recurrent.batch as i64; rows / recurrent.batch.max(1)];
                 &all
@@ -110,66 +117,76 @@ impl Executable {
         values: &Values<'_>,
         workspace: &mut [f32],
         out: &mut [f32],
-    ) {
+    ) -> Result<(), RunError> {
         let program = &self.program;
-        let input = |index: usize| values.get(step.inputs[index]);
+        let input = |index: usize| values.f32(step.inputs[index]);
         let shape_of = |index: usize| program.shape(step.inputs[index]);
         let shape = program.shape(step.output);
         let in_place = self.plan.is_in_place(at);
         let in_blocks = program.value(step.output).layout == Layout::Blocks;
+        let epilogues = step.post.iter().map(|post| Epilogue::of(post, values));
+        let epilogues: SmallVec<[Epilogue<'_>; 2]> = epilogues.collect::<Result<_, _>>()?;
         let finish = |start: usize, chunk: &mut [f32]| {
-            finish(&step.post, values, start, chunk);
+            epilogues.iter().for_each(|own| own.apply(start, chunk));
         };
-        let over = || Over {
-            from: (!in_place).then(|| input(0)),
-            finish: (!step.post.is_empty()).then_some(&finish),
+        let over = || -> Result<_, RunError> {
+            Ok(Over {
+                from: if in_place { None } else { Some(input(0)?) },
+                finish: (!step.post.is_empty()).then_some(&finish),
+            })
         };
         match (&step.op, &self.prepared[at]) {
             (Op::Conv(_) | Op::GatedConv(_) | Op::Linear, prepared) => {
-                let bias = || step.inputs.get(2).map(|&bias| values.get(bias));
+                let bias = || step.inputs.get(2).map(|&bias| values.f32(bias)).transpose();
                 match (prepared, &step.op) {
                     (Prepared::Packed(Packed::Conv(kernel)), _) => {
-                        kernel.run(input(0), out, &finish);
+                        kernel.run(input(0)?, out, &finish);
                     }
                     (Prepared::Packed(Packed::BlockedConv(kernel)), op) => {
-                        let factors = matches!(op, Op::GatedConv(_)).then(|| input(3));
-                        kernel.run(input(0), factors, workspace, out, &finish);
+                        let factors = match op {
+                            Op::GatedConv(_) => Some(input(3)?),
+                            _ => None,
+                        };
+                        kernel.run(input(0)?, factors, workspace, out, &finish);
                     }
                     (Prepared::Packed(Packed::Bf16Conv(kernel)), _) => {
-                        kernel.run(input(0), workspace, out, &finish);
+                        kernel.run(input(0)?, workspace, out, &finish);
                     }
                     (Prepared::Packed(Packed::BlockedDepthwise(kernel)), _) => {
-                        kernel.run(input(0), out, &finish);
+                        kernel.run(input(0)?, out, &finish);
                     }
                     (Prepared::Packed(Packed::Linear(kernel)), _) => {
-                        kernel.run(input(0), workspace, out, &finish);
+                        kernel.run(input(0)?, workspace, out, &finish);
                     }
                     // Weights that are computed while the program runs.
                     (_, Op::Linear) => {
                         let weight = LinearWeight {
-                            data: input(1),
+                            data: input(1)?,
                             sizes: [shape_of(1)[0], shape_of(1)[1]],
                             by_input: false,
                         };
-                        let kernel = linear_kernel(program, step, &weight, bias());
-                        kernel.run(input(0), workspace, out, &finish);
+                        let kernel = linear_kernel(program, step, &weight, bias()?);
+                        kernel.run(input(0)?, workspace, out, &finish);
                     }
                     _ => {
                         let shape = conv_shape(program, step);
-                        ConvKernel::new(shape, input(1), bias()).run(input(0), out, &finish);
+                        ConvKernel::new(shape, input(1)?, bias()?).run(input(0)?, out, &finish);
                     }
                 }
-                return;
+                return Ok(());
             }
             (Op::MatMul { .. }, Prepared::Pairs(pairs)) => {
-                product(program, step, pairs).run(input(0), input(1), out);
+                product(program, step, pairs).run(input(0)?, input(1)?, out);
             }
             (Op::Attention(attention), Prepared::Attention(kernel)) => {
                 let operands = Operands {
-                    query: input(0),
-                    key: input(1),
-                    value: input(2),
-                    mask: attention.mask.as_ref().map_or(&[], |_| input(3)),
+                    query: input(0)?,
+                    key: input(1)?,
+                    value: input(2)?,
+                    mask: match attention.mask {
+                        Some(_) => input(3)?,
+                        None => &[],
+                    },
                 };
                 kernel.run(&operands, out);
             }
@@ -179,8 +196,8 @@ impl Executable {
                     true => blocked::affine::channel_affine,
                     false => elementwise::channel_affine,
                 };
-                channel_affine(&over(), out, input(1), input(2), plane);
-                return;
+                channel_affine(&over()?, out, input(1)?, input(2)?, plane);
+                return Ok(());
             }
             (
                 Op::LayerNorm {
@@ -192,45 +209,45 @@ impl Executable {
                 _,
             ) => {
                 let row = shape[shape.len() - dims..].iter().product();
-                let weight_values = weight.then(|| input(1));
-                let bias_values = bias.then(|| input(1 + usize::from(*weight)));
-                normalise::layer_norm(&over(), out, row, [weight_values, bias_values], *eps);
-                return;
+                let given = |given: bool, index: usize| given.then(|| input(index)).transpose();
+                let affine = [given(*weight, 1)?, given(*bias, 1 + usize::from(*weight))?];
+                normalise::layer_norm(&over()?, out, row, affine, *eps);
+                return Ok(());
             }
             (Op::Unary(function), _) => {
-                elementwise::unary(&over(), *function, out);
-                return;
+                elementwise::unary(&over()?, *function, out);
+                return Ok(());
             }
             (Op::Binary(function), _) => {
                 if in_blocks && shape_of(0) != shape_of(1) {
                     let plane = shape[2] * shape[3];
                     let reversed = shape_of(0) != shape;
                     let (image, numbers) = match reversed {
-                        true => (input(1), input(0)),
-                        false => (input(0), input(1)),
+                        true => (input(1)?, input(0)?),
+                        false => (input(0)?, input(1)?),
                     };
                     blocked::affine::with_channels(*function, image, numbers, reversed, plane, out);
                 } else if in_place {
-                    elementwise::binary_over(*function, out, input(1));
+                    elementwise::binary_over(*function, out, input(1)?);
                 } else {
-                    let operand = |index: usize| Operand {
-                        data: input(index),
-                        shape: shape_of(index),
+                    let operand = |index: usize| -> Result<_, RunError> {
+                        let (data, shape) = (input(index)?, shape_of(index));
+                        Ok(Operand { data, shape })
                     };
-                    elementwise::binary(*function, operand(0), operand(1), shape, out);
+                    elementwise::binary(*function, operand(0)?, operand(1)?, shape, out);
                 }
             }
             (Op::Softmax { dim, log }, _) => {
                 let inner = shape[dim + 1..].iter().product();
-                softmax::softmax_strided(&over(), out, shape[*dim], inner, *log);
-                return;
+                softmax::softmax_strided(&over()?, out, shape[*dim], inner, *log);
+                return Ok(());
             }
             (Op::MaxPool(pool), _) => {
                 let max_pool = match in_blocks {
                     true => blocked::pool::max_pool,
                     false => pool::max_pool,
                 };
-                max_pool(input(0), image(shape_of(0)), pool, image(shape), out);
+                max_pool(input(0)?, image(shape_of(0)), pool, image(shape), out);
             }
             (
                 Op::AvgPool {
@@ -249,28 +266,28 @@ impl Executable {
                     true => blocked::pool::avg_pool,
                     false => pool::avg_pool,
                 };
-                avg_pool(input(0), image(shape_of(0)), &averages, image(shape), out);
+                avg_pool(input(0)?, image(shape_of(0)), &averages, image(shape), out);
             }
             (Op::AdaptiveAvgPool, _) => {
                 let adaptive_avg_pool = match in_blocks {
                     true => blocked::pool::adaptive_avg_pool,
                     false => pool::adaptive_avg_pool,
                 };
-                adaptive_avg_pool(input(0), image(shape_of(0)), image(shape), out);
+                adaptive_avg_pool(input(0)?, image(shape_of(0)), image(shape), out);
             }
             (Op::ToBlocks(order), _) => {
                 let plane = shape[2] * shape[3];
-                reorder::to_blocks(input(0), *order, shape[1], plane, out);
+                reorder::to_blocks(input(0)?, *order, shape[1], plane, out);
             }
             (Op::FromBlocks(order), _) => {
                 let image = shape_of(0);
-                reorder::from_blocks(input(0), *order, image[1], image[2] * image[3], out);
+                reorder::from_blocks(input(0)?, *order, image[1], image[2] * image[3], out);
             }
             (Op::Reduce { reduction, dims }, _) => {
-                reduce::reduce(*reduction, input(0), shape_of(0), dims, out);
+                reduce::reduce(*reduction, input(0)?, shape_of(0), dims, out);
             }
             (Op::Copy { offset, strides }, _) => {
-                layout::copy(input(0), *offset, strides, shape, out);
+                layout::copy(input(0)?, *offset, strides, shape, out);
             }
             (Op::Concat { dim }, _) => {
                 let inner: usize = shape[dim + 1..].iter().product();
@@ -284,14 +301,14 @@ impl Executable {
                 for (index, &operand) in step.inputs.iter().enumerate() {
                     let row = along(shape_of(index)) * inner;
                     if !self.plan.lies_in(program, operand, (step.output, start)) {
-                        parts.push((input(index), row, start));
+                        parts.push((input(index)?, row, start));
                     }
                     start += row;
                 }
                 layout::place_all(&parts, out, along(shape) * inner);
             }
             (Op::Pad { widths, value }, _) => {
-                layout::pad(input(0), shape_of(0), widths, *value, out);
+                layout::pad(input(0)?, shape_of(0), widths, *value, out);
             }
             (
                 Op::MatMul { .. }
@@ -311,6 +328,7 @@ impl Executable {
             };
             over.pieces(out, crate::kernels::GRAIN, |_, _| {});
         }
+        Ok(())
     }
 }
 
@@ -341,15 +359,28 @@ fn image(shape: &[usize]) -> [usize; 2] {
     [shape[shape.len() - 2], shape[shape.len() - 1]]
 }
 
-/// Applies the epilogues to a piece of a result, which begins at element `start`.
-fn finish(post: &[Post], values: &Values<'_>, start: usize, chunk: &mut [f32]) {
-    for post in post {
-        match post {
-            Post::Add(value) => {
-                let other = &values.get(*value)[start..start + chunk.len()];
-                elementwise::binary_in_place(crate::program::Binary::Add, chunk, other);
+/// An epilogue with its operand.
+enum Epilogue<'a> {
+    Add(&'a [f32]),
+    Unary(Unary),
+}
+
+impl<'a> Epilogue<'a> {
+    fn of(post: &Post, values: &Values<'a>) -> Result<Self, RunError> {
+        Ok(match post {
+            Post::Add(value) => Self::Add(values.f32(*value)?),
+            Post::Unary(function) => Self::Unary(*function),
+        })
+    }
+
+    /// Applies it to a piece of a result, which begins at element `start`.
+    fn apply(&self, start: usize, piece: &mut [f32]) {
+        match self {
+            Self::Add(other) => {
+                let other = &other[start..start + piece.len()];
+                elementwise::binary_in_place(Binary::Add, piece, other);
             }
-            Post::Unary(function) => elementwise::unary_chunk(*function, chunk),
+            Self::Unary(function) => elementwise::unary_chunk(*function, piece),
         }
     }
 }

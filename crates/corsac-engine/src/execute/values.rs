@@ -1,10 +1,10 @@
 //! The values of a run.
 
-use crate::data::Data;
+use crate::data::{Data, Elements};
 use crate::memory::Kept;
 use crate::program::{Element, Source, ValueId};
 
-use super::Executable;
+use super::{Executable, RunError};
 
 /// The values of a run that have been computed so far.
 pub(crate) struct Values<'a> {
@@ -14,44 +14,62 @@ pub(crate) struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// The elements of a value of any type.
-    pub(crate) fn data(&self, value: ValueId) -> Data<'a> {
+    /// The elements of a value.
+    ///
+    /// # Errors
+    /// If no step has computed them, or the step that asks for them writes over them: a bug of the
+    /// plan or of the program.
+    pub(crate) fn data(&self, value: ValueId) -> Result<Data<'a>, RunError> {
         let program = &self.executable.program;
         let root = program.root(value);
-        let len = program.value(root).stored_len();
-        match program.value(root).source {
-            _ if program.element(root) == Element::F32 => Data::F32(self.get(root)),
+        let info = program.value(root);
+        let placed = || {
+            let place = self.executable.plan.place(root)?;
+            self.kept.data(place, info.element, info.stored_len())
+        };
+        let found = match info.source {
             Source::Input(number) => match self.executable.plan.place(root) {
-                Some(place) => self.kept.data(place, program.element(root), len),
-                None => self.inputs[number],
+                Some(_) => placed(),
+                None => Some(self.inputs[number]),
             },
-            Source::Weight(_) | Source::Derived(_) => {
-                let weight = self.executable.other_weights[root.index()].as_ref();
-                weight.map_or(Data::I64(&[]), |weight| weight.first(len))
+            Source::Weight(_) | Source::Derived(_) if info.element == Element::F32 => {
+                let weight = self.executable.weights[root.index()].as_deref();
+                weight.map(|weight| Data::F32(weight))
             }
-            Source::Step | Source::Alias(_) => match self.executable.plan.place(root) {
-                Some(place) => self.kept.data(place, program.element(root), len),
-                None => Data::I64(&[]),
-            },
-        }
+            Source::Weight(_) | Source::Derived(_) => {
+                let weight = self.executable.other_weights[root.index()].as_deref();
+                weight.map(Elements::all)
+            }
+            Source::Step | Source::Alias(_) => placed(),
+        };
+        found.ok_or_else(|| missing(root, info.element))
     }
 
-    pub(crate) fn get(&self, value: ValueId) -> &'a [f32] {
-        let program = &self.executable.program;
-        let root = program.root(value);
-        let len = program.value(root).stored_len();
-        match program.value(root).source {
-            Source::Input(number) => match self.executable.plan.place(root) {
-                Some(place) => self.kept.numbers(place, len),
-                None => self.inputs[number].numbers(),
-            },
-            Source::Weight(_) | Source::Derived(_) => self.executable.weights[root.index()]
-                .as_deref()
-                .map_or(&[], Vec::as_slice),
-            Source::Step | Source::Alias(_) => match self.executable.plan.place(root) {
-                Some(place) => self.kept.numbers(place, len),
-                None => &[],
-            },
-        }
+    /// The elements of a value of floating-point numbers.
+    ///
+    /// # Errors
+    /// As [`data`](Self::data), or if it is of another type.
+    pub(crate) fn f32(&self, value: ValueId) -> Result<&'a [f32], RunError> {
+        let found = self.data(value)?.f32();
+        found.ok_or_else(|| missing(value, Element::F32))
+    }
+
+    /// The elements of a value of integers, with the errors of [`f32`](Self::f32).
+    pub(crate) fn i64(&self, value: ValueId) -> Result<&'a [i64], RunError> {
+        let found = self.data(value)?.i64();
+        found.ok_or_else(|| missing(value, Element::I64))
+    }
+
+    /// The elements of a value of booleans, with the errors of [`f32`](Self::f32).
+    pub(crate) fn bool(&self, value: ValueId) -> Result<&'a [u8], RunError> {
+        let found = self.data(value)?.bool();
+        found.ok_or_else(|| missing(value, Element::Bool))
+    }
+}
+
+fn missing(value: ValueId, element: Element) -> RunError {
+    RunError::MissingValue {
+        value: value.index(),
+        element: element.name(),
     }
 }

@@ -12,7 +12,7 @@ use crate::kernels::put::Put;
 use crate::kernels::resample::resample;
 use crate::kernels::{layout, margins, reduce};
 use crate::lower::{of_32_bits, wrapped};
-use crate::program::{Program, Reduction, Step};
+use crate::program::{Program, Reduction, Step, ValueId};
 
 /// Runs `step`, which is [`General`] or only moves elements. With `in_place`, its first input is
 /// in `out`.
@@ -37,7 +37,7 @@ pub(crate) fn run(
         General::Cast => return work.cast(out),
         General::Compare(comparison) => return work.compare(*comparison, out),
         General::Arithmetic(function) => return work.arithmetic(*function, out),
-        General::Not => match (work.data(0), out) {
+        General::Not => match (work.data(0)?, out) {
             (Data::F32(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0.0)),
             (Data::I64(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0)),
             (Data::Bool(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0)),
@@ -45,9 +45,9 @@ pub(crate) fn run(
             _ => return Err(work.mismatch()),
         },
         General::Where => match out {
-            DataMut::F32(out) => work.choose(out, Data::numbers),
-            DataMut::I64(out) => work.choose(out, Data::integers),
-            DataMut::Bool(out) => work.choose(out, Data::flags),
+            DataMut::F32(out) => return work.choose(out, Values::f32),
+            DataMut::I64(out) => return work.choose(out, Values::i64),
+            DataMut::Bool(out) => return work.choose(out, Values::bool),
         },
         General::Fill(number) => match out {
             DataMut::F32(out) => out.fill(number.float() as f32),
@@ -65,7 +65,7 @@ pub(crate) fn run(
         },
         General::Copy { offset, steps } => {
             let shape = program.shape(step.output);
-            match (work.data(0), out) {
+            match (work.data(0)?, out) {
                 (Data::F32(x), DataMut::F32(out)) => layout::copy(x, *offset, steps, shape, out),
                 (Data::I64(x), DataMut::I64(out)) => layout::copy(x, *offset, steps, shape, out),
                 (Data::Bool(x), DataMut::Bool(out)) => layout::copy(x, *offset, steps, shape, out),
@@ -73,13 +73,13 @@ pub(crate) fn run(
             }
         }
         General::Concat { dim } => match out {
-            DataMut::F32(out) => work.concat(*dim, out, Data::numbers),
-            DataMut::I64(out) => work.concat(*dim, out, Data::integers),
-            DataMut::Bool(out) => work.concat(*dim, out, Data::flags),
+            DataMut::F32(out) => return work.concat(*dim, out, Values::f32),
+            DataMut::I64(out) => return work.concat(*dim, out, Values::i64),
+            DataMut::Bool(out) => return work.concat(*dim, out, Values::bool),
         },
         General::Pad { widths, value } => {
             let shape = work.shape(0);
-            match (work.data(0), out) {
+            match (work.data(0)?, out) {
                 (Data::F32(x), DataMut::F32(out)) => {
                     crate::kernels::layout::pad(x, shape, widths, value.float() as f32, out);
                 }
@@ -94,9 +94,9 @@ pub(crate) fn run(
             }
         }
         General::Select { dim, wraps } => {
-            let (shape, indices) = (work.shape(0), work.data(1).integers());
+            let (shape, indices) = (work.shape(0), work.i64(1)?);
             let (size, inner) = (shape[*dim], shape[dim + 1..].iter().product());
-            let done = match (work.data(0), out) {
+            let done = match (work.data(0)?, out) {
                 (Data::F32(x), DataMut::F32(out)) => {
                     generic::select(x, size, inner, indices, *wraps, out)
                 }
@@ -112,8 +112,8 @@ pub(crate) fn run(
         }
         General::Gather { dim, wraps } => {
             let shape = work.shape(0);
-            let indices = (work.data(1).integers(), work.shape(1), *wraps);
-            let done = match (work.data(0), out) {
+            let indices = (work.i64(1)?, work.shape(1), *wraps);
+            let done = match (work.data(0)?, out) {
                 (Data::F32(x), DataMut::F32(out)) => generic::gather(x, shape, *dim, indices, out),
                 (Data::I64(x), DataMut::I64(out)) => generic::gather(x, shape, *dim, indices, out),
                 (Data::Bool(x), DataMut::Bool(out)) => {
@@ -126,7 +126,7 @@ pub(crate) fn run(
         }
         General::Scatter { dim, combination } => return work.scatter(*dim, *combination, out),
         General::Put(put) => return work.put(put, out),
-        General::Wrap { bits, signed } => match (work.data(0), out) {
+        General::Wrap { bits, signed } => match (work.data(0)?, out) {
             (Data::I64(x), DataMut::I64(out)) => {
                 generic::map(x, out, |x| wrapped(x, *bits, *signed));
             }
@@ -137,7 +137,7 @@ pub(crate) fn run(
         },
         General::Cumulate { dim, product } => {
             let [size, inner] = work.along(*dim);
-            match (work.data(0), out) {
+            match (work.data(0)?, out) {
                 // In double precision, as PyTorch does.
                 (Data::F32(x), DataMut::F32(out)) => {
                     let zero = f64::from(u8::from(*product));
@@ -160,7 +160,7 @@ pub(crate) fn run(
         General::Sort { dim, descending } => {
             let keep = program.shape(step.output)[*dim];
             let sizes = work.along(*dim);
-            match (work.data(0), out) {
+            match (work.data(0)?, out) {
                 (Data::F32(x), DataMut::I64(out)) => {
                     generic::sort(x, sizes, *descending, keep, out);
                 }
@@ -175,7 +175,7 @@ pub(crate) fn run(
         }
         General::Extreme { dim, largest } => {
             let sizes = work.along(*dim);
-            match (work.data(0), out) {
+            match (work.data(0)?, out) {
                 (Data::F32(x), DataMut::I64(out)) if sizes[0] > 0 && sizes[1] == 1 => {
                     let reduction = if *largest {
                         Reduction::Max
@@ -194,18 +194,22 @@ pub(crate) fn run(
             let DataMut::F32(out) = out else {
                 return Err(work.mismatch());
             };
-            let bias = step.inputs.get(2).map(|&bias| values.get(bias));
-            volume.run(work.data(0).numbers(), work.data(1).numbers(), bias, out);
+            let bias = step
+                .inputs
+                .get(2)
+                .map(|&bias| values.f32(bias))
+                .transpose()?;
+            volume.run(work.f32(0)?, work.f32(1)?, bias, out);
         }
         General::Ternary(function) => {
             let DataMut::F32(out) = out else {
                 return Err(work.mismatch());
             };
-            let operand = |at: usize| Operand {
-                data: work.data(at).numbers(),
-                shape: work.shape(at),
+            let operand = |at: usize| -> Result<_, RunError> {
+                let (data, shape) = (work.f32(at)?, work.shape(at));
+                Ok(Operand { data, shape })
             };
-            let operands = [operand(0), operand(1), operand(2)];
+            let operands = [operand(0)?, operand(1)?, operand(2)?];
             elementwise::ternary(*function, operands, program.shape(step.output), out);
         }
         General::Arrange { rows, columns } => {
@@ -214,21 +218,21 @@ pub(crate) fn run(
             };
             let shape = work.shape(0);
             let plane = shape[shape.len() - 2..].iter().product();
-            layout::arrange(work.data(0).numbers(), plane, rows, columns, out);
+            layout::arrange(work.f32(0)?, plane, rows, columns, out);
         }
         General::Resample { dim, taps } => {
             let DataMut::F32(out) = out else {
                 return Err(work.mismatch());
             };
             let [size, inner] = work.along(*dim);
-            resample(work.data(0).numbers(), size, inner, taps, out);
+            resample(work.f32(0)?, size, inner, taps, out);
         }
         General::Causal | General::SafeSoftmax => {
             let shape = work.shape(0);
             let DataMut::F32(out) = out else {
                 return Err(work.mismatch());
             };
-            out.copy_from_slice(work.data(0).numbers());
+            out.copy_from_slice(work.f32(0)?);
             let [.., rows, columns] = shape[..] else {
                 return Err(work.mismatch());
             };
@@ -245,7 +249,7 @@ pub(crate) fn run(
             let [_, classes] = work.shape(0)[..] else {
                 return Err(work.mismatch());
             };
-            let (scores, labels) = (work.data(0).numbers(), work.data(1).integers());
+            let (scores, labels) = (work.f32(0)?, work.i64(1)?);
             let done = margins::of_labels(scores, labels, classes, out);
             return done.map_err(|index| RunError::Index {
                 index,
@@ -312,8 +316,16 @@ impl<'a> Work<'a> {
         }
     }
 
-    fn data(&self, index: usize) -> Data<'a> {
+    fn data(&self, index: usize) -> Result<Data<'a>, RunError> {
         self.values.data(self.step.inputs[index])
+    }
+
+    fn f32(&self, index: usize) -> Result<&'a [f32], RunError> {
+        self.values.f32(self.step.inputs[index])
+    }
+
+    fn i64(&self, index: usize) -> Result<&'a [i64], RunError> {
+        self.values.i64(self.step.inputs[index])
     }
 
     fn shape(&self, index: usize) -> &'a [usize] {
@@ -327,15 +339,14 @@ impl<'a> Work<'a> {
     }
 
     fn cast(&self, out: DataMut<'_>) -> Result<(), RunError> {
-        match (self.data(0), out) {
+        match (self.data(0)?, out) {
             (Data::F32(x), DataMut::I64(out)) => generic::to_integers(x, out),
             (Data::F32(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x != 0.0)),
             (Data::I64(x), DataMut::F32(out)) => generic::map(x, out, |x| x as f32),
             (Data::I64(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x != 0)),
             (Data::Bool(x), DataMut::F32(out)) => generic::map(x, out, f32::from),
             (Data::Bool(x), DataMut::I64(out)) => generic::map(x, out, i64::from),
-            (from, mut out) if from.element() == out.element() => out.copy_from(from),
-            _ => return Err(self.mismatch()),
+            (from, mut out) => return out.copy_from(from).ok_or_else(|| self.mismatch()),
         }
         Ok(())
     }
@@ -344,7 +355,7 @@ impl<'a> Work<'a> {
         let DataMut::Bool(out) = out else {
             return Err(self.mismatch());
         };
-        match (self.data(0), self.data(1)) {
+        match (self.data(0)?, self.data(1)?) {
             (Data::F32(a), Data::F32(b)) => self.compare_as(comparison, a, b, out),
             (Data::I64(a), Data::I64(b)) => self.compare_as(comparison, a, b, out),
             (Data::Bool(a), Data::Bool(b)) => self.compare_as(comparison, a, b, out),
@@ -372,29 +383,42 @@ impl<'a> Work<'a> {
         }
     }
 
-    fn choose<T: Copy + Send + Sync + 'a>(&self, out: &mut [T], get: impl Fn(Data<'a>) -> &'a [T]) {
-        let condition = (self.data(0).flags(), self.shape(0));
-        let (a, b) = (get(self.data(1)), get(self.data(2)));
-        let shape = self.program.shape(self.step.output);
+    fn choose<T: Copy + Send + Sync + 'a>(
+        &self,
+        out: &mut [T],
+        get: impl Fn(&Values<'a>, ValueId) -> Result<&'a [T], RunError>,
+    ) -> Result<(), RunError> {
+        let [condition, a, b] = self.step.inputs[..] else {
+            return Err(self.mismatch());
+        };
         generic::choose(
-            condition,
-            (a, self.shape(1)),
-            (b, self.shape(2)),
-            shape,
+            (self.values.bool(condition)?, self.shape(0)),
+            (get(self.values, a)?, self.shape(1)),
+            (get(self.values, b)?, self.shape(2)),
+            self.program.shape(self.step.output),
             out,
         );
+        Ok(())
     }
 
-    fn concat<T: Copy + 'a>(&self, dim: usize, out: &mut [T], get: impl Fn(Data<'a>) -> &'a [T]) {
-        let parts = (0..self.step.inputs.len())
-            .map(|at| (get(self.data(at)), self.shape(at)[dim..].iter().product()));
-        generic::concat(&parts.collect::<Vec<_>>(), out);
+    fn concat<T: Copy + 'a>(
+        &self,
+        dim: usize,
+        out: &mut [T],
+        get: impl Fn(&Values<'a>, ValueId) -> Result<&'a [T], RunError>,
+    ) -> Result<(), RunError> {
+        let parts = self.step.inputs.iter().map(|&value| {
+            let row = self.program.shape(value)[dim..].iter().product();
+            Ok((get(self.values, value)?, row))
+        });
+        generic::concat(&parts.collect::<Result<Vec<_>, _>>()?, out);
+        Ok(())
     }
 
     fn arithmetic(&self, function: Arithmetic, out: DataMut<'_>) -> Result<(), RunError> {
         let shape = self.program.shape(self.step.output);
         let (a_shape, b_shape) = (self.shape(0), self.shape(1));
-        match (self.data(0), self.data(1), out) {
+        match (self.data(0)?, self.data(1)?, out) {
             (Data::F32(a), Data::F32(b), DataMut::F32(out)) => {
                 let operand = |data, shape| Operand { data, shape };
                 let (a, b) = (operand(a, a_shape), operand(b, b_shape));
@@ -446,11 +470,7 @@ impl<'a> Work<'a> {
         if self.in_place {
             return Ok(());
         }
-        match self.data(0).element() == out.element() {
-            true => out.copy_from(self.data(0)),
-            false => return Err(self.mismatch()),
-        }
-        Ok(())
+        out.copy_from(self.data(0)?).ok_or_else(|| self.mismatch())
     }
 
     fn scatter(
@@ -461,12 +481,12 @@ impl<'a> Work<'a> {
     ) -> Result<(), RunError> {
         self.begin(&mut out)?;
         let shape = self.shape(0);
-        let indices = (self.data(1).integers(), self.shape(1));
+        let indices = (self.i64(1)?, self.shape(1));
         let from = self.shape(2);
         // In place nothing may be written before an error: PyTorch runs the call again, on the
         // memory of the input.
         let may_end = !self.in_place;
-        let done = match (self.data(2), out) {
+        let done = match (self.data(2)?, out) {
             (Data::F32(source), DataMut::F32(out)) => {
                 combined!(combination, f => generic::scatter(shape, dim, indices, (source, from), (out, may_end), f))
             }
@@ -490,9 +510,9 @@ impl<'a> Work<'a> {
 
     fn put(&self, put: &Put, mut out: DataMut<'_>) -> Result<(), RunError> {
         self.begin(&mut out)?;
-        let indices = (2..self.step.inputs.len()).map(|at| self.data(at).integers());
-        let indices: SmallVec<[&[i64]; 4]> = indices.collect();
-        let done = match (self.data(1), out) {
+        let indices = (2..self.step.inputs.len()).map(|at| self.i64(at));
+        let indices: SmallVec<[&[i64]; 4]> = indices.collect::<Result<_, _>>()?;
+        let done = match (self.data(1)?, out) {
             (Data::F32(source), DataMut::F32(out)) => {
                 combined!(put.combination, f => put.run(&indices, source, out, f))
             }
@@ -515,7 +535,7 @@ impl<'a> Work<'a> {
                 generic::fold($x, shape, dims, $zero, ($f, $join), $out)
             };
         }
-        match (self.data(0), out) {
+        match (self.data(0)?, out) {
             // In single precision, as PyTorch multiplies them.
             (Data::F32(x), DataMut::F32(out)) => match folding {
                 Folding::Product => fold!(x, out, 1.0, |a: f32, x: f32| a * x, |a, b| a * b),

@@ -103,7 +103,7 @@ fn run_error(error: &RunError) -> PyErr {
         // The exception that PyTorch raises.
         RunError::OutOfMemory { .. } => PyRuntimeError::new_err(text),
         // Like a panic, for which the caller leaves the call to PyTorch.
-        RunError::Mismatch { .. } => PanicException::new_err(text),
+        RunError::Mismatch { .. } | RunError::MissingValue { .. } => PanicException::new_err(text),
         _ => PyValueError::new_err(text),
     }
 }

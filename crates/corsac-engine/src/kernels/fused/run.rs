@@ -180,7 +180,9 @@ impl Fused {
         place: Place,
         instruction: &Instruction,
     ) -> Operand<'a> {
-        let data = data.numbers();
+        let Data::F32(data) = data else {
+            unreachable!("elements of other types are loaded");
+        };
         match self.inputs[input] {
             Access::Whole => Operand::Each(&data[place.start..][..place.len]),
             Access::Rows => {
