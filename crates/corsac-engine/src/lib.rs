@@ -14,48 +14,35 @@
 
 #![forbid(unsafe_code)]
 
-mod attention;
-mod blocking;
+mod aligned_buffer;
 pub mod cache;
-mod copies;
 mod data;
+mod error;
 mod execute;
-mod fusion;
-mod gating;
 pub mod general;
 pub mod kernels;
-mod lending;
-mod lines;
 mod lower;
-mod memory;
 mod model;
 mod optimise;
+mod parallel;
 mod plan;
-mod portions;
 mod prepare;
 mod program;
-mod scaling;
-mod spread;
 mod threads;
-mod transposition;
-mod weight_cache;
-mod work;
 
 pub use cache::{CacheContents, CacheError, CacheFolder, CacheKey, CacheRecord};
 pub use corsac_ir::DType;
 pub use data::{Data, DataMut, Elements, are_truth_values};
-pub use execute::{Executable, Observe, RunError};
-pub use lending::lend_weights;
+pub use error::RunError;
+pub use execute::{Context, Executable, Observe};
 pub use lower::{LowerError, lower, lower_with_writes, same_input, unsupported};
-pub use memory::Context;
 pub use model::{
     Limits, Model, ModelError, ModelErrorKind, ModelFile, Tensor, TensorSpec, VERSION, model_bytes,
     write_model,
 };
-pub use optimise::optimise;
+pub use optimise::{Portions, optimise};
 pub use plan::Plan;
-pub use portions::Portions;
-pub use prepare::Weights;
+pub use prepare::{WeightCache, Weights, lend_weights};
 pub use program::{
     Attention, Binary, Conv, Element, Layout, Op, Output, Pool, Post, Precision, Program, Recipe,
     Reduction, Source, Step, Unary, ValueId, ValueInfo, View,
@@ -63,4 +50,3 @@ pub use program::{
 pub use threads::{
     MOST_THREADS, chosen_threads, default_threads, on_threads, parse_threads, threads_setting,
 };
-pub use weight_cache::WeightCache;

@@ -126,7 +126,7 @@ mod processors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spread::thread_count;
+    use crate::parallel::thread_count;
 
     #[cfg(target_os = "linux")]
     #[test]

@@ -1,8 +1,9 @@
 //! Programs with their weights packed, ready to run.
 
-mod error;
+mod memory;
 mod step;
 mod values;
+mod work;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,20 +11,20 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use crate::data::{Data, DataMut, Elements};
+use crate::error::RunError;
 use crate::general::{self, General};
-use crate::memory::{Context, Kept, Memory, Taken, Written};
 use crate::plan::Plan;
-use crate::prepare::{Loader, Prepared, Weights, conv_shape};
+use crate::prepare::{Loader, Packed, Prepared, WeightCache, Weights, conv_shape};
 use crate::program::{Element, Op, Program, Source, Step, ValueId};
 use crate::threads::on_threads;
-use crate::weight_cache::{Packed, WeightCache};
-use crate::work::work;
 
-pub use error::RunError;
+pub use memory::Context;
+use memory::{Kept, Memory, Taken, Written};
 use step::product;
 pub(crate) use values::Values;
+use work::work;
 
-/// A run of less [work](crate::work) than this stays on the caller's thread: some 25 µs.
+/// A run of less [work](crate::execute::work) than this stays on the caller's thread: some 25 µs.
 ///
 /// Waking a thread of the pool and being woken by it took 13 to 20 µs on two processors of an AMD
 /// EPYC (2026-11-23, Linux in a virtual machine), and one more thread came 30 to 50 µs after that.

@@ -12,14 +12,15 @@ use crate::kernels::conv::ConvKernel;
 use crate::kernels::elementwise::{self, Operand};
 use crate::kernels::fused::Fused;
 use crate::kernels::matmul::Product;
-use crate::kernels::over::Over;
 use crate::kernels::pool::Averages;
+use crate::kernels::result_tiles::Over;
 use crate::kernels::{layout, normalise, pool, recurrent, reduce, softmax};
+use crate::prepare::Packed;
 use crate::prepare::{Prepared, conv_shape, linear_kernel};
 use crate::program::{Binary, Cell, Layout, Op, Post, Program, Recurrent, Step, Unary};
-use crate::weight_cache::Packed;
 
-use super::{Executable, RunError, Values};
+use super::{Executable, Values};
+use crate::error::RunError;
 
 impl Executable {
     pub(super) fn run_fused(

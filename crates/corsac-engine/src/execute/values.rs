@@ -1,10 +1,11 @@
 //! The values of a run.
 
+use super::memory::Kept;
 use crate::data::{Data, Elements};
-use crate::memory::Kept;
 use crate::program::{Element, Source, ValueId};
 
-use super::{Executable, RunError};
+use super::Executable;
+use crate::error::RunError;
 
 /// The values of a run that have been computed so far.
 pub(crate) struct Values<'a> {

@@ -7,9 +7,9 @@ mod run;
 use corsac_kernels::gather::Places;
 use smallvec::SmallVec;
 
+use crate::kernels::conv_nd::Volume;
 use crate::kernels::generic::Steps;
-use crate::kernels::put::Put;
-use crate::kernels::volume::Volume;
+use crate::kernels::index_put::Put;
 use crate::program::Element;
 
 pub use arithmetic::Arithmetic;

@@ -5,7 +5,7 @@ use rten_simd::SimdOp;
 use rten_vecmath::Softmax;
 
 use super::GRAIN;
-use crate::spread::Spread;
+use crate::parallel::Spread;
 
 /// Sets the scores of each row to minus infinity where the key comes after the query.
 pub fn causal(scores: &mut [f32], rows: usize, columns: usize) {

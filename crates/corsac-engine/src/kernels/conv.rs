@@ -10,13 +10,13 @@ use rten_gemm::{
 };
 use rten_tensor::{Matrix, NdTensorView};
 
+use super::conv_nd::Volume;
 use super::depthwise::{depthwise, scratch_len};
 use super::grouped::{Group, Scratch};
 use super::shifted::Shifted;
-use super::volume::Volume;
-use crate::lines::zeros;
+use crate::aligned_buffer::zeros;
+use crate::parallel::Spread;
 use crate::program::Conv;
-use crate::spread::Spread;
 
 /// Shapes of a convolution.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

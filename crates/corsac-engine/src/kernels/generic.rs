@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use super::GRAIN;
-use crate::spread::Spread;
+use crate::parallel::Spread;
 
 /// Strides along the dimensions of a tensor, in elements.
 pub type Steps = SmallVec<[isize; 6]>;

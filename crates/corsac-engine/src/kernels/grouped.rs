@@ -5,7 +5,7 @@ use rten_simd::ops::{BitOps, NumOps};
 use rten_simd::{Isa, SimdOp};
 
 use super::shifted::Shifted;
-use crate::lines::zeros;
+use crate::aligned_buffer::zeros;
 
 /// Vectors of a run that are summed at a time.
 const VECTORS: usize = 2;

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use super::GRAIN;
-use crate::spread::{Spread, thread_count};
+use crate::parallel::{Spread, thread_count};
 
 /// A dimension of a result: its size, its stride there, and its stride in the source.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::GRAIN;
-use crate::spread::Spread;
+use crate::parallel::Spread;
 
 /// Sums, by row, of what the scores of classes that are no labels exceed those of labels less 1 by. The labels of
 /// a row end at its first -1.

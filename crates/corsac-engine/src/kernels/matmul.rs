@@ -1,6 +1,6 @@
 //! Products of matrices.
 
-use crate::spread::Spread;
+use crate::parallel::Spread;
 use rayon::prelude::*;
 use rten_gemm::{GemmExecutor, GemmInputA, GemmInputB, GemmOptions};
 use rten_tensor::Matrix;

@@ -5,7 +5,7 @@ use std::array::from_fn;
 use multiversion::multiversion;
 
 use super::elementwise::{affine, binary_in_place};
-use super::over::Over;
+use super::result_tiles::Over;
 use crate::program::Binary;
 
 /// Cost of an element, in operations of the simplest functions.

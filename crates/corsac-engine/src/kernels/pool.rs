@@ -4,8 +4,8 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::GRAIN;
+use crate::parallel::Spread;
 use crate::program::Pool;
-use crate::spread::Spread;
 
 /// Start and end of a window along one dimension.
 pub(super) fn window(

@@ -6,10 +6,10 @@ use rayon::prelude::*;
 
 use super::GRAIN;
 use super::blocked::linear::{LinearKernel, LinearWeight, workspace_len};
-use crate::lines::LINE;
+use crate::aligned_buffer::LINE;
+use crate::parallel::{Spread, thread_count};
 use crate::prepare::Linear;
 use crate::program::{Cell, Recurrent};
-use crate::spread::{Spread, thread_count};
 
 /// Operands of a recurrent layer.
 pub(crate) struct Operands<'a> {

@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::GRAIN;
 use super::normalise::long_sum;
+use crate::parallel::Spread;
 use crate::program::Reduction;
-use crate::spread::Spread;
 
 /// Reduces `input`, of shape `shape`, along `dims`, which are sorted.
 pub fn reduce(

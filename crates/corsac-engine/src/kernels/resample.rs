@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::GRAIN;
 use crate::general::Taps;
-use crate::spread::Spread;
+use crate::parallel::Spread;
 
 /// Weighted sums of rows of `inner` elements, in blocks of `size` rows: `taps` has, for each row of
 /// the result, the rows and their weights.

@@ -9,7 +9,7 @@ use super::elementwise::binary_in_place;
 use super::functions::vectors::exp_of_negative;
 use super::functions::{double, single};
 use super::normalise::{COST, LANES, SHORT, TOGETHER, each, folded, sum};
-use super::over::Over;
+use super::result_tiles::Over;
 use crate::program::Binary;
 
 /// Number of columns that are computed together.

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::call::{Call, as_number};
 use super::{Lowered, Lowerer, Reason};
 use crate::general::{General, Taps};
-use crate::kernels::volume::Volume;
+use crate::kernels::conv_nd::Volume;
 use crate::program::{Element, Op, ValueId};
 
 impl Lowerer<'_, '_> {

@@ -14,7 +14,7 @@ use super::views::{View, slice_of};
 use super::{Lowered, Lowerer, Reason, tensor_of};
 use crate::general::{Combination, General};
 use crate::kernels::generic::broadcast_steps;
-use crate::kernels::put::Put;
+use crate::kernels::index_put::Put;
 use crate::program::{Element, Source, ValueId};
 
 /// Target of a write.

@@ -7,7 +7,7 @@ use corsac_ir::ParseError;
 use corsac_ops::shape::ShapeError;
 
 use super::tensor::TensorSpec;
-use crate::execute::RunError;
+use crate::error::RunError;
 use crate::lower::LowerError;
 
 /// A fault of a model file, or of a call of a model. Each message is one line.

@@ -57,8 +57,9 @@ pub(crate) use write::{header_bytes, temporary};
 pub use write::{model_bytes, write_model};
 
 use crate::data::{Data, DataMut, Elements};
-use crate::execute::{Executable, RunError};
-use crate::memory::Context;
+use crate::error::RunError;
+use crate::execute::Context;
+use crate::execute::Executable;
 use crate::threads::default_threads;
 use error::without_panic;
 

@@ -1,17 +1,17 @@
 //! Memory planning: values are placed in the results of a call, or in as little other memory as
 //! their live ranges allow.
 
-mod joins;
-mod spans;
+mod concat_elision;
+mod placement;
 
+use crate::aligned_buffer::LINE;
 use crate::general::General;
 use crate::kernels::bf16;
 use crate::kernels::blocked::{Form, conv, linear};
-use crate::lines::LINE;
 use crate::prepare::conv_shape;
 use crate::program::{Element, Layout, Op, Program, Source, Step, ValueId};
-use joins::Joins;
-use spans::{Found, Room, Span};
+use concat_elision::Joins;
+use placement::{Found, Room, Span};
 
 /// Places of the values of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Plan {
                 spans.extend(workspaces(program));
             }
             let rooms: &[Room] = if numbers { &rooms } else { &[] };
-            let (found, len) = spans::place(&spans, rooms);
+            let (found, len) = placement::place(&spans, rooms);
             for (own, found) in alone.into_iter().zip(&found) {
                 *own = place(found);
             }

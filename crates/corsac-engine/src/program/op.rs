@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::general::General;
 use crate::kernels::blocked::reorder::Order;
 use crate::kernels::fused::Fused;
-use crate::portions::Portions;
+use crate::optimise::Portions;
 
 use super::{Binary, Reduction, Unary, ValueId};
 

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::{Panels, SLACK, room};
 use crate::kernels::blocked::BLOCK;
 use crate::kernels::conv::ConvShape;
-use crate::spread::{Spread, thread_count};
+use crate::parallel::{Spread, thread_count};
 
 /// Largest number of pixels of a result in a piece of work.
 const PIXELS: usize = 1024;

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::{Panels, SLACK, room};
 use crate::kernels::blocked::linear::LinearWeight;
 use crate::kernels::piece::{Piece, pieces};
-use crate::spread::{Spread, thread_count};
+use crate::parallel::{Spread, thread_count};
 
 /// Largest number of rows of a piece of work.
 const HEIGHT: usize = 1024;

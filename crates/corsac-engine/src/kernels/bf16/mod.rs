@@ -13,8 +13,8 @@ use corsac_kernels::amx::{self, Amx, COLUMNS, Operands, ROWS, RUN, Sums, WEIGHTS
 use corsac_kernels::bf16::{Bf16, rounded};
 use rayon::prelude::*;
 
-use crate::lines::Lines;
-use crate::spread::Spread;
+use crate::aligned_buffer::Lines;
+use crate::parallel::Spread;
 
 /// Number of runs that are multiplied with their weights before the next rows are: their weights,
 /// 32 KB, stay in the first-level cache.

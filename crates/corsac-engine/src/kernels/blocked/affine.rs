@@ -7,9 +7,9 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::BLOCK;
-use crate::kernels::over::Over;
+use crate::kernels::result_tiles::Over;
+use crate::parallel::Spread;
 use crate::program::Binary;
-use crate::spread::Spread;
 
 /// `x * factor + offset` by channel, of images with `plane` pixels.
 pub fn channel_affine(

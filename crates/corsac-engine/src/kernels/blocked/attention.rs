@@ -14,9 +14,9 @@ use rten_simd::{Isa, Simd, SimdOp};
 
 use super::BLOCK;
 use super::tile::{Tile, by_width, load, vectors_per_block, widest_tile};
+use crate::aligned_buffer::Lines;
 use crate::kernels::functions::vectors::exp_of_negative;
-use crate::lines::Lines;
-use crate::spread::{Spread, thread_count};
+use crate::parallel::{Spread, thread_count};
 
 /// Number of keys that are processed at a time.
 const KEYS: usize = 256;

@@ -14,10 +14,10 @@ use smallvec::SmallVec;
 
 use super::tile::{Tile, by_width, load, share, vectors_per_block, widest, widest_tile};
 use super::{BLOCK, Form, surround};
+use crate::aligned_buffer::Lines;
 use crate::kernels::bf16;
 use crate::kernels::conv::ConvShape;
-use crate::lines::Lines;
-use crate::spread::{Spread, thread_count};
+use crate::parallel::{Spread, thread_count};
 
 /// A convolution with its weights packed for blocks.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use rten_simd::ops::{BitOps, NumOps};
 use rten_simd::{Isa, SimdOp};
 
 use super::{BLOCK, surround};
+use crate::aligned_buffer::Lines;
 use crate::kernels::conv::ConvShape;
-use crate::lines::Lines;
-use crate::spread::Spread;
+use crate::parallel::Spread;
 
 /// A depthwise convolution with its weights packed for blocks.
 #[derive(Debug)]

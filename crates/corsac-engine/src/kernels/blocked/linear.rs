@@ -10,10 +10,10 @@ use rten_simd::{Isa, SimdOp};
 
 use super::tile::{Tile, by_width, load, share, vectors_per_block, widest, widest_tile};
 use super::{BLOCK, narrow};
+use crate::aligned_buffer::{LINE, Lines};
 use crate::kernels::GRAIN;
 use crate::kernels::piece::{Piece, pieces};
-use crate::lines::{LINE, Lines};
-use crate::spread::{Spread, thread_count};
+use crate::parallel::{Spread, thread_count};
 
 /// Number of inputs that are summed before the next columns are, so that many rows of them stay in
 /// the cache.

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::BLOCK;
 use crate::kernels::GRAIN;
-use crate::spread::Spread;
+use crate::parallel::Spread;
 
 /// Writes a row of outputs for each row of `input`, with as many outputs as inputs. Returns false
 /// if there is no loop for this number of features.

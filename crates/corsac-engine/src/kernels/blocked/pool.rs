@@ -5,8 +5,8 @@ use rayon::prelude::*;
 
 use super::BLOCK;
 use crate::kernels::pool::{Averages, span, window};
+use crate::parallel::Spread;
 use crate::program::Pool;
-use crate::spread::Spread;
 
 /// Pairs of the blocks of images and of results; none if either has no elements.
 fn blocks<'a>(

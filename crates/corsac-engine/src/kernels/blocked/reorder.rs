@@ -4,7 +4,7 @@ use corsac_kernels::transpose::transpose;
 use rayon::prelude::*;
 
 use super::BLOCK;
-use crate::spread::{Spread, thread_count};
+use crate::parallel::{Spread, thread_count};
 
 /// Order of the channels of images that are not in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

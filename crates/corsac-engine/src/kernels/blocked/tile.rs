@@ -9,7 +9,7 @@ use rten_simd::ops::{BitOps, NumOps};
 use rten_simd::{Isa, SimdOp};
 
 use super::BLOCK;
-use crate::lines::LINE;
+use crate::aligned_buffer::LINE;
 
 /// Number of vectors of a block.
 pub(super) fn vectors_per_block() -> usize {

@@ -8,7 +8,7 @@ use std::iter::repeat_n;
 use multiversion::multiversion;
 
 use crate::kernels::functions::{double, single};
-use crate::kernels::over::Over;
+use crate::kernels::result_tiles::Over;
 use crate::program::Unary;
 
 pub use pairs::{Operand, binary, binary_in_place, binary_over};
@@ -344,7 +344,7 @@ pub fn channel_affine(
     if row < SHORT {
         let (factors, offsets) = (for_elements(factors, row), for_elements(offsets, row));
         let all = factors.len();
-        let several = (super::over::TILE / all.max(1)).max(1);
+        let several = (super::result_tiles::TILE / all.max(1)).max(1);
         return over.rows(out, several * all, 1, |rows| {
             affine(rows, &factors, &offsets)
         });

@@ -8,8 +8,8 @@ use crate::general::{Arithmetic, Ternary, floor_divide, of_floats};
 use crate::kernels::GRAIN;
 use crate::kernels::functions::{double, single};
 use crate::kernels::fused::Access;
+use crate::parallel::Spread;
 use crate::program::Binary;
-use crate::spread::Spread;
 
 use super::STREAMED;
 

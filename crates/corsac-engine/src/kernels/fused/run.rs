@@ -6,11 +6,11 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::{Access, Arg, Function, Fused, Instruction, Target, Width};
+use crate::aligned_buffer::Lines;
 use crate::data::{Data, DataMut};
 use crate::general::Comparison;
 use crate::kernels::{GRAIN, elementwise, reduce};
-use crate::lines::Lines;
-use crate::spread::Spread;
+use crate::parallel::Spread;
 
 thread_local! {
     /// Registers, kept from one run to the next.

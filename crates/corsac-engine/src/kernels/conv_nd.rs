@@ -6,8 +6,8 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::matmul::Product;
-use crate::lines::zeros;
-use crate::spread::Spread;
+use crate::aligned_buffer::zeros;
+use crate::parallel::Spread;
 
 /// A convolution over volumes; lines and images have leading sizes of 1.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,11 +2,21 @@
 //! activations and sums are fused into the steps before them, unused steps are removed, and images
 //! get the layout that convolutions want.
 
+mod attention;
+mod batch_tiling;
+mod channel_scaling;
+mod copies;
+mod fusion;
+mod layout;
+mod transposition;
+mod weight_scaling;
+
 use rustc_hash::FxHashMap;
 
 use crate::program::{Binary, Element, Op, Post, Program, Recipe, Step, ValueId};
-use crate::scaling::Scaling;
-use crate::{attention, blocking, copies, fusion, gating, portions, transposition};
+use weight_scaling::Scaling;
+
+pub use batch_tiling::Portions;
 
 /// Simplifies `program`. Folded weights are computed when weights are packed.
 pub fn optimise(program: &mut Program) {
@@ -37,8 +47,8 @@ pub fn optimise(program: &mut Program) {
     }
     program.steps = kept;
     remove_unused(program);
-    blocking::assign(program);
-    portions::divide(program);
+    layout::assign(program);
+    batch_tiling::divide(program);
     join(program);
 }
 
@@ -49,7 +59,7 @@ fn join(program: &mut Program) {
             join(&mut portions.body);
         }
     }
-    gating::fuse(program);
+    channel_scaling::fuse(program);
     // Permutations that became reorderings.
     remove_unused(program);
     fusion::fuse(program);

@@ -1,5 +1,8 @@
 //! Loading and packing of weights.
 
+mod borrowed_weights;
+mod weight_cache;
+
 use std::borrow::Cow;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -7,7 +10,8 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::data::Elements;
-use crate::execute::{Executable, RunError};
+use crate::error::RunError;
+use crate::execute::Executable;
 use crate::kernels::bf16::conv::Bf16Conv;
 use crate::kernels::bf16::linear::Bf16Linear;
 use crate::kernels::blocked::Form;
@@ -17,10 +21,14 @@ use crate::kernels::blocked::depthwise::BlockedDepthwise;
 use crate::kernels::blocked::linear::{LinearKernel, LinearWeight};
 use crate::kernels::conv::{ConvKernel, ConvShape};
 use crate::kernels::matmul;
+use crate::parallel::Spread;
 use crate::program::{Element, Layout, Op, Program, Recipe, Source, Step, ValueId, ValueInfo};
-use crate::spread::Spread;
 use crate::threads::{default_threads, on_threads};
-use crate::weight_cache::{Origin, PackForm, PackKey, Packed, WeightCache};
+use weight_cache::{Origin, PackForm, PackKey};
+
+pub use borrowed_weights::lend_weights;
+pub(crate) use weight_cache::Packed;
+pub use weight_cache::WeightCache;
 
 /// Weights of fewer elements are packed before other threads have woken up: 64 x 1024 take 20 to 30
 /// µs.

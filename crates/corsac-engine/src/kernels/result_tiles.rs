@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::GRAIN;
-use crate::spread::Spread;
+use crate::parallel::Spread;
 
 /// Number of elements that are processed at a time where rows need not be whole: they stay in the
 /// first-level cache.

@@ -3,9 +3,9 @@
 use std::mem;
 use std::ops::Range;
 
+use crate::aligned_buffer::{LINE, Lines, has_room};
 use crate::data::{Data, DataMut};
-use crate::execute::RunError;
-use crate::lines::{LINE, Lines, has_room};
+use crate::error::RunError;
 use crate::plan::{Lens, Place};
 use crate::program::Element;
 

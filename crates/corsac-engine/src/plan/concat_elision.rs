@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::is_step;
+use crate::aligned_buffer::LINE;
 use crate::kernels::blocked::BLOCK;
-use crate::lines::LINE;
 use crate::program::{Element, Layout, Op, Program, Step, ValueId};
 
 /// Largest number of parts of a region, so that the time to join two does not grow with the
