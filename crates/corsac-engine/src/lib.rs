@@ -40,7 +40,7 @@ pub use model::{
     Limits, Model, ModelError, ModelErrorKind, ModelFile, Tensor, TensorSpec, VERSION, model_bytes,
     write_model,
 };
-pub use optimise::{Portions, optimise};
+pub use optimise::{BatchTiling, optimise};
 pub use plan::Plan;
 pub use prepare::{WeightCache, Weights, lend_weights};
 pub use program::{

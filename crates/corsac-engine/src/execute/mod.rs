@@ -235,7 +235,7 @@ impl Executable {
                 false => error,
             })?;
             if let (Some(start), Some(observe)) = (start, &mut observe)
-                && !matches!(step.op, Op::Portions(_))
+                && !matches!(step.op, Op::BatchTiling(_))
             {
                 observe(number, start.elapsed());
             }
@@ -280,9 +280,9 @@ impl Executable {
         let Written { result, workspace } = written;
         let done = match (&step.op, result) {
             (Op::Fused(fused), result) => self.run_fused(at, step, fused, &values, result),
-            (Op::Portions(portions), DataMut::F32(result)) => self.run_portions(
+            (Op::BatchTiling(tiling), DataMut::F32(result)) => self.run_batch_tiling(
                 (at, step),
-                portions.count,
+                tiling.count,
                 &values,
                 workspace,
                 result,
@@ -306,7 +306,7 @@ impl Executable {
         done
     }
 
-    fn run_portions(
+    fn run_batch_tiling(
         &self,
         (at, step): (usize, &Step),
         count: usize,
@@ -315,7 +315,7 @@ impl Executable {
         result: &mut [f32],
         mut observe: Option<Observe<'_>>,
     ) -> Result<(), RunError> {
-        let Prepared::Portions(body) = &self.prepared[at] else {
+        let Prepared::Body(body) = &self.prepared[at] else {
             unreachable!("prepared when the program was made");
         };
         let all = step.inputs.iter().map(|&value| values.f32(value));
@@ -427,7 +427,7 @@ fn uses_library(program: &Program, step: &Step, prepared: &Prepared) -> bool {
             conv_shape(program, step).uses_library()
         }
         (Op::MatMul { .. }, _) => !product(program, step, &[]).is_small(),
-        (Op::Portions(_), Prepared::Portions(body)) => body.uses_library,
+        (Op::BatchTiling(_), Prepared::Body(body)) => body.uses_library,
         (Op::General(General::Volume(volume)), _) => !volume.product().is_small(),
         _ => false,
     }

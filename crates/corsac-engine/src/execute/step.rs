@@ -318,7 +318,7 @@ impl Executable {
                 | Op::BatchNorm { .. }
                 | Op::General(_)
                 | Op::Fused(_)
-                | Op::Portions(_),
+                | Op::BatchTiling(_),
                 _,
             ) => unreachable!("prepared when the program was made, or done elsewhere"),
         }

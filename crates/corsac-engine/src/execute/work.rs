@@ -43,7 +43,7 @@ fn of_step(program: &Program, step: &Step) -> usize {
         }
         Op::Attention(attention) => attention.work(),
         Op::Fused(fused) => return of_fused(fused).saturating_add(read),
-        Op::Portions(portions) => return work(&portions.body).saturating_mul(portions.count),
+        Op::BatchTiling(tiling) => return work(&tiling.body).saturating_mul(tiling.count),
         Op::General(general) => {
             read = read.saturating_mul(SIMPLE);
             of_general(general, step, program)

@@ -117,8 +117,8 @@ pub(super) fn check_program(program: &Program, limits: &Limits) -> Result<(), Mo
         within("bytes of a value", bytes, limits.value_bytes)?;
     }
     for step in &program.steps {
-        if let Op::Portions(portions) = &step.op {
-            check_program(&portions.body, limits)?;
+        if let Op::BatchTiling(tiling) = &step.op {
+            check_program(&tiling.body, limits)?;
         }
         if let Op::Conv(conv) = &step.op {
             let shape = |index: usize| program.shape(step.inputs[index]);

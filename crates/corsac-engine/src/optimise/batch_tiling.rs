@@ -1,11 +1,11 @@
-//! Micro-batching: a batch whose values do not fit the cache is computed a few images at a time,
+//! Batch tiling: a batch whose values do not fit the cache is computed a few images at a time,
 //! where no step combines images.
 //!
 //! A network begins with large images and few weights and ends with small images and many weights.
 //! At the beginning it is better to take one image through several steps, since the result of a
 //! step is in the cache for the next; at the end it is better to take all images through one step.
 //!
-//! Before: `%1 = conv(in0, w0)`, `%2 = conv(%1, w1)`; after: `%2 = portions(in0)`, whose body is
+//! Before: `%1 = conv(in0, w0)`, `%2 = conv(%1, w1)`; after: `%2 = batch_tiling(in0)`, whose body is
 //! these two steps.
 
 use rustc_hash::FxHashSet;
@@ -18,7 +18,7 @@ const CACHED: usize = 4 << 20;
 
 /// Steps over a batch, computed one micro-batch at a time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Portions {
+pub struct BatchTiling {
     /// Number of micro-batches, all of equal size.
     pub count: usize,
     /// The steps for one micro-batch. Values and weights have the numbers of the enclosing program;
@@ -27,7 +27,7 @@ pub struct Portions {
 }
 
 /// Divides the batch of `program` into micro-batches where its values would not stay in the cache.
-pub(crate) fn divide(program: &mut Program) {
+pub(crate) fn tile(program: &mut Program) {
     let Some(batch) = batch_of(program) else {
         return;
     };
@@ -40,7 +40,7 @@ pub(crate) fn divide(program: &mut Program) {
         kept.extend(steps.by_ref().take(section.start - done));
         let own: Vec<Step> = steps.by_ref().take(section.end - section.start).collect();
         done = section.end;
-        kept.extend(together(program, own, section.portion));
+        kept.extend(together(program, own, section.images));
     }
     kept.extend(steps);
     program.steps = kept;
@@ -54,11 +54,11 @@ fn batch_of(program: &Program) -> Option<usize> {
     (batch > 1).then_some(batch)
 }
 
-/// Steps that are computed together, for `portion` images at a time.
+/// Steps that are computed together, for `images` images at a time.
 struct Section {
     start: usize,
     end: usize,
-    portion: usize,
+    images: usize,
 }
 
 /// Steps between two positions of a program at which no more than one value is live.
@@ -86,24 +86,24 @@ fn sections(program: &Program, batch: usize) -> Vec<Section> {
             sections.push(Section {
                 start: stage.start,
                 end: stage.end,
-                portion: batch,
+                images: batch,
             });
         }
         if let Some(section) = sections.last_mut().filter(|_| pays) {
             most = most.max(stage.most);
             section.end = stage.end;
-            section.portion = portion(batch, most);
+            section.images = images_per_tile(batch, most);
         }
         open = pays;
     }
     // One step alone reads values that earlier steps have written to memory anyway.
-    sections.retain(|own| own.end - own.start > 1 && own.portion < batch);
+    sections.retain(|own| own.end - own.start > 1 && own.images < batch);
     sections
 }
 
 /// Number of images of a micro-batch that stays in the cache, where all images have `bytes` bytes:
 /// a divisor of `batch`.
-fn portion(batch: usize, bytes: usize) -> usize {
+fn images_per_tile(batch: usize, bytes: usize) -> usize {
     let fit = CACHED / (bytes / batch).max(1);
     let divides = |&count: &usize| batch.is_multiple_of(count);
     (1..=fit.min(batch)).rev().find(divides).unwrap_or(1)
@@ -218,8 +218,8 @@ fn is_apart(program: &Program, step: &Step, batch: usize) -> bool {
         })
 }
 
-/// `steps` as one step, which takes `portion` images through all of them before the next.
-fn together(program: &Program, steps: Vec<Step>, portion: usize) -> Option<Step> {
+/// `steps` as one step, which takes `images` images through all of them before the next.
+fn together(program: &Program, steps: Vec<Step>, images: usize) -> Option<Step> {
     let last = steps.last()?;
     let (output, node) = (last.output, last.node);
     let mut body = Program {
@@ -238,17 +238,17 @@ fn together(program: &Program, steps: Vec<Step>, portion: usize) -> Option<Step>
                 body.values[root.index()].source = Source::Input(inputs.len());
                 inputs.push(root);
             }
-            body.values[value.index()].shape[0] = portion;
-            body.values[root.index()].shape[0] = portion;
+            body.values[value.index()].shape[0] = images;
+            body.values[root.index()].shape[0] = images;
         }
-        body.values[step.output.index()].shape[0] = portion;
+        body.values[step.output.index()].shape[0] = images;
         made.insert(step.output);
     }
     body.inputs = inputs.len();
     body.steps = steps;
-    let count = program.shape(output)[0] / portion;
+    let count = program.shape(output)[0] / images;
     Some(Step {
-        op: Op::Portions(Box::new(Portions { count, body })),
+        op: Op::BatchTiling(Box::new(BatchTiling { count, body })),
         inputs,
         post: SmallVec::new(),
         output,
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn a_large_batch_is_divided() {
         let mut program = program(8);
-        divide(&mut program);
+        tile(&mut program);
         assert_eq!(
             program.to_string(),
             "%3[2, 32, 64, 64] = conv(in0, w0, w1) -> Relu, 4 times\n\
@@ -348,7 +348,7 @@ mod tests {
     fn images_in_the_cache_stay_together() {
         for batch in [1, 2] {
             let mut divided = program(batch);
-            divide(&mut divided);
+            tile(&mut divided);
             assert_eq!(divided, program(batch));
         }
     }
@@ -358,7 +358,7 @@ mod tests {
         for batch in [5, 8, 12] {
             let input = numbers(batch * 32 * 64 * 64);
             let mut divided = program(batch);
-            divide(&mut divided);
+            tile(&mut divided);
             assert_ne!(divided, program(batch));
             assert!(Plan::of(&divided).size_bytes() < Plan::of(&program(batch)).size_bytes());
             assert_eq!(results(divided, &input), results(program(batch), &input));

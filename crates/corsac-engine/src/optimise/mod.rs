@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use crate::program::{Binary, Element, Op, Post, Program, Recipe, Step, ValueId};
 use weight_scaling::Scaling;
 
-pub use batch_tiling::Portions;
+pub use batch_tiling::BatchTiling;
 
 /// Simplifies `program`. Folded weights are computed when weights are packed.
 pub fn optimise(program: &mut Program) {
@@ -48,15 +48,15 @@ pub fn optimise(program: &mut Program) {
     program.steps = kept;
     remove_unused(program);
     layout::assign(program);
-    batch_tiling::divide(program);
+    batch_tiling::tile(program);
     join(program);
 }
 
 /// Fuses the remaining steps, those of micro-batches too.
 fn join(program: &mut Program) {
     for step in &mut program.steps {
-        if let Op::Portions(portions) = &mut step.op {
-            join(&mut portions.body);
+        if let Op::BatchTiling(tiling) = &mut step.op {
+            join(&mut tiling.body);
         }
     }
     channel_scaling::fuse(program);

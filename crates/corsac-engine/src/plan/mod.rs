@@ -377,7 +377,7 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
             }
         }
         Op::Recurrent(ref own) => own.workspace_len(),
-        Op::Portions(ref portions) => Plan::of(&portions.body).lens.numbers,
+        Op::BatchTiling(ref tiling) => Plan::of(&tiling.body).lens.numbers,
         _ => 0,
     }
 }

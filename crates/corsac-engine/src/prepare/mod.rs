@@ -57,7 +57,7 @@ pub(crate) enum Prepared {
     Packed(Packed),
     Attention(Box<Attention>),
     Pairs(Vec<[usize; 2]>),
-    Portions(Box<Executable>),
+    Body(Box<Executable>),
     Nothing,
 }
 
@@ -261,9 +261,9 @@ impl<'a> Loader<'a> {
                     &b[..b.len() - 2],
                 ))
             }
-            (None, Op::Portions(portions)) => {
-                let body = Executable::with_cache(portions.body.clone(), self.source, self.cache)?;
-                Prepared::Portions(Box::new(body))
+            (None, Op::BatchTiling(tiling)) => {
+                let body = Executable::with_cache(tiling.body.clone(), self.source, self.cache)?;
+                Prepared::Body(Box::new(body))
             }
             (None, _) => Prepared::Nothing,
         };

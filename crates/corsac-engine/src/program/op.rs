@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::general::General;
 use crate::kernels::blocked::reorder::Order;
 use crate::kernels::fused::Fused;
-use crate::optimise::Portions;
+use crate::optimise::BatchTiling;
 
 use super::{Binary, Reduction, Unary, ValueId};
 
@@ -234,7 +234,7 @@ pub enum Op {
     /// An image, reordered out of blocks of channels.
     FromBlocks(Order),
     /// Several steps, computed one micro-batch at a time.
-    Portions(Box<Portions>),
+    BatchTiling(Box<BatchTiling>),
     /// Padding with a number.
     Pad {
         /// Elements before and after, by dimension.
@@ -272,7 +272,7 @@ impl Step {
     /// Number of steps, with those of micro-batches.
     pub(crate) fn count(&self) -> usize {
         match &self.op {
-            Op::Portions(portions) => portions.body.step_count(),
+            Op::BatchTiling(tiling) => tiling.body.step_count(),
             _ => 1,
         }
     }

@@ -17,9 +17,9 @@ impl Program {
         let mut lines = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
             match &step.op {
-                Op::Portions(portions) => {
-                    let inner = portions.body.all_steps().into_iter();
-                    let count = portions.count;
+                Op::BatchTiling(tiling) => {
+                    let inner = tiling.body.all_steps().into_iter();
+                    let count = tiling.count;
                     lines.extend(inner.map(|line| format!("{line}, {count} times")));
                 }
                 _ => lines.push(self.line(step)),
@@ -114,7 +114,7 @@ impl Op {
             Self::ToBlocks(_) => "to_blocks",
             Self::FromBlocks(_) => "from_blocks",
             Self::Pad { .. } => "pad",
-            Self::Portions(_) => "portions",
+            Self::BatchTiling(_) => "batch_tiling",
             Self::General(general) => general.name(),
         }
     }

@@ -1,4 +1,4 @@
-"""Micro-batching: batches too large for the cache are computed a few images at a time."""
+"""Batch tiling: batches too large for the cache are computed a few images at a time."""
 
 from __future__ import annotations
 
