@@ -42,7 +42,7 @@ pub use model::{
 };
 pub use optimise::{BatchTiling, optimise};
 pub use plan::Plan;
-pub use prepare::{WeightCache, Weights, lend_weights};
+pub use prepare::{WeightCache, Weights, borrow_weights};
 pub use program::{
     Attention, Binary, Conv, Element, Layout, Op, Output, Pool, Post, Precision, Program, Recipe,
     Reduction, Source, Step, Unary, ValueId, ValueInfo, View,

@@ -11,10 +11,10 @@ use crate::program::{Element, Program, Source, ValueId};
 const LARGE: usize = 256 * 1024;
 
 /// Turns the large weights that `program`, which is [optimised](crate::optimise), reads as they are
-/// into inputs, if `is_lent` is true for their numbers. Returns these numbers: the weights are
+/// into inputs, if `can_borrow` is true for their numbers. Returns these numbers: the weights are
 /// passed after all other inputs, in this order.
-pub fn lend_weights(program: &mut Program, is_lent: &dyn Fn(usize) -> bool) -> Vec<usize> {
-    let mut lent = Vec::new();
+pub fn borrow_weights(program: &mut Program, can_borrow: &dyn Fn(usize) -> bool) -> Vec<usize> {
+    let mut borrowed = Vec::new();
     let mut inputs: FxHashMap<ValueId, ValueId> = FxHashMap::default();
     let mut steps = std::mem::take(&mut program.steps);
     for step in &mut steps {
@@ -25,12 +25,12 @@ pub fn lend_weights(program: &mut Program, is_lent: &dyn Fn(usize) -> bool) -> V
                 continue;
             };
             let large = info.element == Element::F32 && info.len() >= LARGE;
-            if packed.contains(&at) || !large || !is_lent(number) {
+            if packed.contains(&at) || !large || !can_borrow(number) {
                 continue;
             }
             let shape = info.shape.clone();
             *value = *inputs.entry(*value).or_insert_with(|| {
-                lent.push(number);
+                borrowed.push(number);
                 program.inputs += 1;
                 program.input_dtypes.push(DType::Float32);
                 program.add_value(shape, Source::Input(program.inputs - 1))
@@ -38,5 +38,5 @@ pub fn lend_weights(program: &mut Program, is_lent: &dyn Fn(usize) -> bool) -> V
         }
     }
     program.steps = steps;
-    lent
+    borrowed
 }

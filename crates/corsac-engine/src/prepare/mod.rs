@@ -26,7 +26,7 @@ use crate::program::{Element, Layout, Op, Program, Recipe, Source, Step, ValueId
 use crate::threads::{default_threads, on_threads};
 use weight_cache::{Origin, PackForm, PackKey};
 
-pub use borrowed_weights::lend_weights;
+pub use borrowed_weights::borrow_weights;
 pub(crate) use weight_cache::Packed;
 pub use weight_cache::WeightCache;
 
@@ -65,7 +65,7 @@ pub(crate) enum Prepared {
 #[derive(Clone, Debug)]
 enum Loaded<'a> {
     /// Borrowed from its source.
-    Lent(&'a [f32]),
+    Borrowed(&'a [f32]),
     /// Copied, or computed from other weights.
     Own(Arc<Vec<f32>>),
 }
@@ -73,7 +73,7 @@ enum Loaded<'a> {
 impl<'a> From<Cow<'a, [f32]>> for Loaded<'a> {
     fn from(weight: Cow<'a, [f32]>) -> Self {
         match weight {
-            Cow::Borrowed(weight) => Self::Lent(weight),
+            Cow::Borrowed(weight) => Self::Borrowed(weight),
             Cow::Owned(weight) => Self::Own(Arc::new(weight)),
         }
     }
@@ -84,7 +84,7 @@ impl Deref for Loaded<'_> {
 
     fn deref(&self) -> &[f32] {
         match self {
-            Self::Lent(weight) => weight,
+            Self::Borrowed(weight) => weight,
             Self::Own(weight) => weight,
         }
     }
@@ -94,7 +94,7 @@ impl Loaded<'_> {
     /// Takes ownership, to outlive the source.
     fn into_own(self) -> Arc<Vec<f32>> {
         match self {
-            Self::Lent(weight) => Arc::new(weight.to_vec()),
+            Self::Borrowed(weight) => Arc::new(weight.to_vec()),
             Self::Own(weight) => weight,
         }
     }

@@ -4,7 +4,7 @@ use std::iter;
 use std::sync::Arc;
 
 use corsac_engine::{
-    Executable, Precision, Program, WeightCache, lend_weights, lower, lower_with_writes, optimise,
+    Executable, Precision, Program, WeightCache, borrow_weights, lower, lower_with_writes, optimise,
 };
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyValueError;
@@ -106,12 +106,12 @@ impl PyNativeModel {
                 elsewhere.push(described.bytes());
             }
         }
-        let (executable, lent) = self.executable(py, program)?;
-        let tensors = lent.iter().map(|&number| &self.facts.tensors[number]);
-        let lent = tensors.map(|tensor| tensor.clone_ref(py)).collect();
+        let (executable, borrowed) = self.executable(py, program)?;
+        let tensors = borrowed.iter().map(|&number| &self.facts.tensors[number]);
+        let borrowed = tensors.map(|tensor| tensor.clone_ref(py)).collect();
         let contexts = Arc::clone(&self.contexts);
         let program = PyProgram::with_contexts(executable, self.strict, contexts);
-        Ok(program.with_lent(lent).with_weights_in(elsewhere))
+        Ok(program.with_borrowed(borrowed).with_weights_in(elsewhere))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -143,16 +143,16 @@ impl PyNativeModel {
         mut program: Program,
     ) -> PyResult<(Executable, Vec<usize>)> {
         let weights = Loaded::of(py, &self.facts.tensors, &program)?;
-        let (executable, lent) = py.detach(|| {
+        let (executable, borrowed) = py.detach(|| {
             optimise(&mut program);
-            let lent = lend_weights(&mut program, &|number| weights.is_lent(number));
+            let borrowed = borrow_weights(&mut program, &|number| weights.can_borrow(number));
             let executable = Executable::with_cache(program, &weights, &self.weights);
-            (executable, lent)
+            (executable, borrowed)
         });
         if let Some(error) = weights.error() {
             return Err(error);
         }
         let executable = executable.map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok((executable, lent))
+        Ok((executable, borrowed))
     }
 }

@@ -79,7 +79,7 @@ pub(crate) struct PyProgram {
     /// Types of the inputs from the caller.
     inputs: Vec<Spec>,
     /// Borrowed weights, read in place: inputs after those of the caller.
-    lent: Vec<(Py<PyAny>, Spec)>,
+    borrowed: Vec<(Py<PyAny>, Spec)>,
     outputs: Vec<Spec>,
     /// Templates of the results.
     templates: Vec<Template>,
@@ -176,7 +176,7 @@ impl Input<'_> {
 }
 
 /// A borrowed weight, with its current elements.
-fn lent<'a>(tensor: &'a Bound<'_, PyAny>, spec: &Spec) -> PyResult<Input<'a>> {
+fn borrowed<'a>(tensor: &'a Bound<'_, PyAny>, spec: &Spec) -> PyResult<Input<'a>> {
     let described = match Exchange::get(tensor.py())? {
         Some(exchange) => exchange.described(tensor)?,
         None => None,
@@ -216,7 +216,7 @@ impl PyProgram {
             written: program.written.iter().map(|&(number, _)| number).collect(),
             weights_in: Vec::new(),
             inputs,
-            lent: Vec::new(),
+            borrowed: Vec::new(),
             templates: outputs
                 .iter()
                 .map(|own| Template::new(own.element, &own.shape))
@@ -229,9 +229,9 @@ impl PyProgram {
     }
 
     /// The same program with its last inputs bound to these borrowed weights.
-    pub(super) fn with_lent(mut self, tensors: Vec<Py<PyAny>>) -> Self {
+    pub(super) fn with_borrowed(mut self, tensors: Vec<Py<PyAny>>) -> Self {
         let specs = self.inputs.split_off(self.inputs.len() - tensors.len());
-        self.lent = tensors.into_iter().zip(specs).collect();
+        self.borrowed = tensors.into_iter().zip(specs).collect();
         self
     }
 
@@ -262,9 +262,9 @@ impl PyProgram {
         times: Option<&mut [f64]>,
     ) -> PyResult<()> {
         let weights = self
-            .lent
+            .borrowed
             .iter()
-            .map(|(tensor, spec)| lent(tensor.bind(py), spec));
+            .map(|(tensor, spec)| borrowed(tensor.bind(py), spec));
         let weights = weights.collect::<PyResult<Vec<Input<'_>>>>()?;
         let all: Vec<Data<'_>>;
         let inputs = match weights[..] {
@@ -698,7 +698,7 @@ impl PyProgram {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.lent
+        self.borrowed
             .iter()
             .try_for_each(|(tensor, _)| visit.call(tensor))
     }

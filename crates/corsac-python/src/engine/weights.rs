@@ -16,7 +16,7 @@ use crate::runtime::TorchValues;
 pub(super) struct Loaded<'a> {
     tensors: &'a [Py<PyAny>],
     elements: Vec<Option<Element>>,
-    lent: Vec<Option<&'a [f32]>>,
+    borrowed: Vec<Option<&'a [f32]>>,
     error: Mutex<Option<PyErr>>,
 }
 
@@ -30,7 +30,7 @@ impl<'a> Loaded<'a> {
         let mut weights = Self {
             tensors,
             elements: vec![None; tensors.len()],
-            lent: vec![None; tensors.len()],
+            borrowed: vec![None; tensors.len()],
             error: Mutex::default(),
         };
         for value in &program.values {
@@ -42,15 +42,15 @@ impl<'a> Loaded<'a> {
                 && let Some(described) = exchange.described(tensors[number].bind(py))?
                 && let Some(Data::F32(data)) = described.data(Element::F32, &value.shape)
             {
-                weights.lent[number] = Some(data);
+                weights.borrowed[number] = Some(data);
             }
         }
         Ok(weights)
     }
 
     /// Whether a weight is borrowed.
-    pub(super) fn is_lent(&self, number: usize) -> bool {
-        matches!(self.lent.get(number), Some(Some(_)))
+    pub(super) fn can_borrow(&self, number: usize) -> bool {
+        matches!(self.borrowed.get(number), Some(Some(_)))
     }
 
     /// The error that was raised when a weight was read.
@@ -74,8 +74,8 @@ impl<'a> Loaded<'a> {
 
 impl Weights for Loaded<'_> {
     fn weight(&self, number: usize) -> Option<Cow<'_, [f32]>> {
-        if let Some(&Some(lent)) = self.lent.get(number) {
-            return Some(Cow::Borrowed(lent));
+        if let Some(&Some(borrowed)) = self.borrowed.get(number) {
+            return Some(Cow::Borrowed(borrowed));
         }
         match self.take(number)? {
             Elements::F32(data) => Some(Cow::Owned(data)),
