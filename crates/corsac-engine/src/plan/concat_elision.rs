@@ -19,7 +19,7 @@ const PARTS: usize = 512;
 
 /// Values that share a region of memory, and their places in it.
 #[derive(Debug, Default)]
-pub(super) struct Joins {
+pub(super) struct ConcatElision {
     /// By value, the region that it lies in, and its offset from the origin of the region.
     places: FxHashMap<ValueId, (usize, isize)>,
     regions: Vec<Region>,
@@ -58,18 +58,18 @@ struct Operand {
     fits: bool,
 }
 
-impl Joins {
-    /// Joins the operands of the concatenations of `program`, where the result is one contiguous
+impl ConcatElision {
+    /// Places the operands of the concatenations of `program`, where the result is one contiguous
     /// piece of memory and no other value needs them elsewhere. `result` has, by value, the result
     /// of the program that it is.
     pub(super) fn of(program: &Program, result: &[Option<usize>]) -> Self {
-        let mut joins = Self::default();
+        let mut elision = Self::default();
         for step in &program.steps {
             if let Some(operands) = operands(program, step, result) {
-                joins.join(step.output, operands);
+                elision.join(step.output, operands);
             }
         }
-        joins
+        elision
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -10,8 +10,8 @@ use crate::kernels::bf16;
 use crate::kernels::blocked::{Form, conv, linear};
 use crate::prepare::conv_shape;
 use crate::program::{Element, Layout, Op, Program, Source, Step, ValueId};
-use concat_elision::Joins;
-use placement::{Found, Room, Span};
+use concat_elision::ConcatElision;
+use placement::{LiveRange, Placement, ResultMemory};
 
 /// Places of the values of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,9 +46,9 @@ pub(crate) struct Lens {
 }
 
 /// A buffer: it holds a value, and before that those that the value was computed in place of.
-struct Slot {
+struct Buffer {
     element: Element,
-    span: Span,
+    range: LiveRange,
     /// The result that it is.
     result: Option<usize>,
     /// The region that it lies in, and its offset there.
@@ -69,57 +69,57 @@ impl Plan {
     #[must_use]
     pub fn of(program: &Program) -> Self {
         let lifetimes = Lifetimes::of(program);
-        let plan = Self::with_joins(&lifetimes, &Joins::default());
-        let joins = Joins::of(program, &lifetimes.result);
-        if joins.is_empty() {
+        let plan = Self::with_elision(&lifetimes, &ConcatElision::default());
+        let elision = ConcatElision::of(program, &lifetimes.result);
+        if elision.is_empty() {
             return plan;
         }
         // Joined values stay as long as any part of them is live, which may be long.
-        let joined = Self::with_joins(&lifetimes, &joins);
+        let joined = Self::with_elision(&lifetimes, &elision);
         match joined.size_bytes() <= plan.size_bytes() / 8 * 9 {
             true => joined,
             false => plan,
         }
     }
 
-    fn with_joins(lifetimes: &Lifetimes<'_>, joins: &Joins) -> Self {
+    fn with_elision(lifetimes: &Lifetimes<'_>, elision: &ConcatElision) -> Self {
         let program = lifetimes.program;
         let mut plan = Self {
             places: vec![None; program.values.len()],
             ..Self::default()
         };
-        let (slots, slot_of);
-        (slots, slot_of, plan.in_place) = lifetimes.slots(joins);
-        let (results, rooms) = lifetimes.rooms(&slots);
-        let place = |found: &Found| Place {
-            result: found.room.map(|room| results[room]),
+        let (buffers, buffer_of);
+        (buffers, buffer_of, plan.in_place) = lifetimes.buffers(elision);
+        let (result_numbers, results) = lifetimes.result_memory(&buffers);
+        let place = |found: &Placement| Place {
+            result: found.result.map(|result| result_numbers[result]),
             start: found.start,
         };
-        let mut places: Vec<Place> = vec![Place::default(); slots.len()];
+        let mut places: Vec<Place> = vec![Place::default(); buffers.len()];
         for element in [Element::F32, Element::I64, Element::Bool] {
-            let numbers = element == Element::F32;
-            let own = slots.iter().zip(&mut places);
-            let own = own.filter(|(slot, _)| slot.element == element);
-            let mut spans: Vec<Span> = Vec::with_capacity(slots.len());
-            let mut alone: Vec<&mut Place> = Vec::with_capacity(slots.len());
+            let is_f32 = element == Element::F32;
+            let own = buffers.iter().zip(&mut places);
+            let own = own.filter(|(buffer, _)| buffer.element == element);
+            let mut ranges: Vec<LiveRange> = Vec::with_capacity(buffers.len());
+            let mut alone: Vec<&mut Place> = Vec::with_capacity(buffers.len());
             let mut in_regions: Vec<(&mut Place, (usize, usize))> = Vec::new();
-            for (slot, place) in own {
-                match (slot.result, slot.region) {
+            for (buffer, place) in own {
+                match (buffer.result, buffer.region) {
                     (Some(number), _) => place.result = Some(number),
                     (None, Some(region)) => in_regions.push((place, region)),
                     (None, None) => {
-                        spans.push(in_lines(slot.span));
+                        ranges.push(in_lines(buffer.range));
                         alone.push(place);
                     }
                 }
             }
-            let regions = spans.len();
-            if numbers {
-                spans.extend(lifetimes.regions(joins, &slots));
-                spans.extend(workspaces(program));
+            let regions = ranges.len();
+            if is_f32 {
+                ranges.extend(lifetimes.regions(elision, &buffers));
+                ranges.extend(workspaces(program));
             }
-            let rooms: &[Room] = if numbers { &rooms } else { &[] };
-            let (found, len) = placement::place(&spans, rooms);
+            let results: &[ResultMemory] = if is_f32 { &results } else { &[] };
+            let (found, len) = placement::place(&ranges, results);
             for (own, found) in alone.into_iter().zip(&found) {
                 *own = place(found);
             }
@@ -127,15 +127,17 @@ impl Plan {
                 *own = place(&found[regions + region]);
                 own.start += at;
             }
-            if numbers {
+            if is_f32 {
                 let from = found.len() - program.steps.len();
-                let own = found[from..].iter().zip(&spans[from..]);
-                plan.workspaces = own.map(|(found, span)| (place(found), span.len)).collect();
+                let own = found[from..].iter().zip(&ranges[from..]);
+                plan.workspaces = own
+                    .map(|(found, range)| (place(found), range.len))
+                    .collect();
             }
             *plan.lens.of_mut(element) = len;
         }
-        for (place, slot) in plan.places.iter_mut().zip(slot_of) {
-            *place = slot.map(|slot| places[slot]);
+        for (place, buffer) in plan.places.iter_mut().zip(buffer_of) {
+            *place = buffer.map(|buffer| places[buffer]);
         }
         plan
     }
@@ -235,10 +237,10 @@ impl<'p> Lifetimes<'p> {
     }
 
     /// The buffers; by value, its buffer; and by step, whether it works in place.
-    fn slots(&self, joins: &Joins) -> (Vec<Slot>, Vec<Option<usize>>, Vec<bool>) {
+    fn buffers(&self, elision: &ConcatElision) -> (Vec<Buffer>, Vec<Option<usize>>, Vec<bool>) {
         let program = self.program;
-        let mut slots: Vec<Slot> = Vec::new();
-        let mut slot_of: Vec<Option<usize>> = vec![None; program.values.len()];
+        let mut buffers: Vec<Buffer> = Vec::new();
+        let mut buffer_of: Vec<Option<usize>> = vec![None; program.values.len()];
         let mut in_place = vec![false; program.steps.len()];
         // By value, the number of the written input whose memory it lies in.
         let mut written: Vec<Option<usize>> = vec![None; program.values.len()];
@@ -246,11 +248,11 @@ impl<'p> Lifetimes<'p> {
             if let Source::Input(number) = value.source
                 && let Some(result) = program.result_of_input(number)
             {
-                slot_of[at] = Some(slots.len());
+                buffer_of[at] = Some(buffers.len());
                 written[at] = Some(result);
-                slots.push(Slot {
+                buffers.push(Buffer {
                     element: value.element,
-                    span: Span::new(0, self.last_read[at].unwrap_or(0), value.len()),
+                    range: LiveRange::new(0, self.last_read[at].unwrap_or(0), value.len()),
                     result: Some(result),
                     region: None,
                 });
@@ -262,27 +264,28 @@ impl<'p> Lifetimes<'p> {
             let len = info.stored_len();
             let taken = self
                 .taken_over(at, step, &written)
-                .filter(|&value| joins.place(value).is_none())
+                .filter(|&value| elision.place(value).is_none())
                 .inspect(|&value| written[output.index()] = written[value.index()])
-                .and_then(|value| slot_of[value.index()]);
-            let number = taken.unwrap_or(slots.len());
+                .and_then(|value| buffer_of[value.index()]);
+            let number = taken.unwrap_or(buffers.len());
             if taken.is_none() {
-                slots.push(Slot {
+                buffers.push(Buffer {
                     element: info.element,
-                    span: Span::new(at, at, len),
+                    range: LiveRange::new(at, at, len),
                     result: None,
                     region: None,
                 });
             }
-            let slot = &mut slots[number];
-            slot.span
+            let buffer = &mut buffers[number];
+            buffer
+                .range
                 .extend(at, self.last_read[output.index()].unwrap_or(at));
-            slot.result = self.result[output.index()].or(written[output.index()]);
-            slot.region = joins.place(output);
-            slot_of[output.index()] = Some(number);
+            buffer.result = self.result[output.index()].or(written[output.index()]);
+            buffer.region = elision.place(output);
+            buffer_of[output.index()] = Some(number);
             in_place[at] = taken.is_some();
         }
-        (slots, slot_of, in_place)
+        (buffers, buffer_of, in_place)
     }
 
     /// The first input of a step, if its live range ends there and the result can be computed in
@@ -314,31 +317,35 @@ impl<'p> Lifetimes<'p> {
 
     /// The results that hold floating-point numbers, as memory that can hold other values before
     /// they are written.
-    fn rooms(&self, slots: &[Slot]) -> (Vec<usize>, Vec<Room>) {
-        let results = slots.iter().filter(|slot| slot.element == Element::F32);
+    fn result_memory(&self, buffers: &[Buffer]) -> (Vec<usize>, Vec<ResultMemory>) {
+        let results = buffers
+            .iter()
+            .filter(|buffer| buffer.element == Element::F32);
         // Written inputs hold their elements all the time.
         let given = self.program.outputs().len();
-        let rooms = results.filter_map(|slot| {
-            let number = slot.result.filter(|&number| number < given)?;
-            let until = slot.span.first;
-            let len = slot.span.len;
-            Some((number, Room { len, until }))
+        let memory = results.filter_map(|buffer| {
+            let number = buffer.result.filter(|&number| number < given)?;
+            let until = buffer.range.first;
+            let len = buffer.range.len;
+            Some((number, ResultMemory { len, until }))
         });
-        rooms.unzip()
+        memory.unzip()
     }
 
     /// The memory of regions, live as long as any value in them.
-    fn regions(&self, joins: &Joins, slots: &[Slot]) -> Vec<Span> {
+    fn regions(&self, elision: &ConcatElision, buffers: &[Buffer]) -> Vec<LiveRange> {
         let end = self.program.steps.len();
-        let lens = joins.lens().map(|len| in_lines(Span::new(end, 0, len)));
+        let lens = elision
+            .lens()
+            .map(|len| in_lines(LiveRange::new(end, 0, len)));
         // Regions that were merged into others are empty, and never live.
-        let mut spans: Vec<Span> = lens.collect();
-        for slot in slots {
-            if let Some((region, _)) = slot.region {
-                spans[region].extend(slot.span.first, slot.span.last);
+        let mut ranges: Vec<LiveRange> = lens.collect();
+        for buffer in buffers {
+            if let Some((region, _)) = buffer.region {
+                ranges[region].extend(buffer.range.first, buffer.range.last);
             }
         }
-        spans
+        ranges
     }
 }
 
@@ -348,15 +355,18 @@ fn is_step(program: &Program, value: ValueId) -> bool {
 }
 
 /// Rounds up to whole cache lines, so that the next buffer begins at one.
-fn in_lines(span: Span) -> Span {
-    let len = span.len.checked_next_multiple_of(LINE).unwrap_or(span.len);
-    Span { len, ..span }
+fn in_lines(range: LiveRange) -> LiveRange {
+    let len = range
+        .len
+        .checked_next_multiple_of(LINE)
+        .unwrap_or(range.len);
+    LiveRange { len, ..range }
 }
 
 /// The workspaces of all steps.
-fn workspaces(program: &Program) -> impl Iterator<Item = Span> + '_ {
+fn workspaces(program: &Program) -> impl Iterator<Item = LiveRange> + '_ {
     let steps = program.steps.iter().enumerate();
-    steps.map(|(at, step)| in_lines(Span::new(at, at, workspace_len(program, step))))
+    steps.map(|(at, step)| in_lines(LiveRange::new(at, at, workspace_len(program, step))))
 }
 
 /// Number of elements that a step needs besides its inputs and its result.

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-/// A buffer with its live range.
+/// Live range of a buffer, and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct LiveRange {
     /// The first step of its live range.
     pub(super) first: usize,
     /// The last step of its live range.
@@ -15,7 +15,7 @@ pub(super) struct Span {
     pub(super) len: usize,
 }
 
-impl Span {
+impl LiveRange {
     pub(super) fn new(first: usize, last: usize, len: usize) -> Self {
         Self { first, last, len }
     }
@@ -31,21 +31,21 @@ impl Span {
     }
 }
 
-/// Memory that is allocated anyway, and can hold buffers until something else is written to it.
+/// Memory of a result of the program, which can hold buffers until the result is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct ResultMemory {
     /// Number of elements.
     pub(super) len: usize,
-    /// The first step that writes to it for its own purpose.
+    /// The first step that writes the result.
     pub(super) until: usize,
 }
 
 /// Place of a buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
-    /// The number of the room that it lies in.
-    pub(super) room: Option<usize>,
-    /// Its offset in the room, or in memory of its own.
+pub(super) struct Placement {
+    /// The number of the result that it lies in.
+    pub(super) result: Option<usize>,
+    /// Its offset in the result, or in memory of its own.
     pub(super) start: usize,
 }
 
@@ -55,45 +55,47 @@ const STEPS: usize = 64;
 /// Buffers in one piece of memory.
 struct Placed {
     /// By time, the buffers that are live then, each with its offset.
-    spans: Vec<Vec<(Span, usize)>>,
+    ranges: Vec<Vec<(LiveRange, usize)>>,
 }
 
-/// Places of `spans`, and the length of the memory for those that are in no room.
+/// Places of the buffers with these live ranges, and the length of the memory for those that are in no result.
 ///
 /// The longest is placed first, each in the smallest gap that holds it between those that are live
 /// at the same time ("greedy by size", Pisarchyk and Lee, Efficient Memory Management for Deep
 /// Neural Net Inference, 2020, section 5.2). Each is compared with those of its own time only.
-pub(super) fn place(spans: &[Span], rooms: &[Room]) -> (Vec<Found>, usize) {
-    let mut order: Vec<usize> = (0..spans.len()).filter(|&at| spans[at].len > 0).collect();
-    order.sort_by_key(|&at| (Reverse(spans[at].len), spans[at].first, at));
-    let mut in_rooms: Vec<Placed> = rooms.iter().map(|_| Placed::new()).collect();
-    let mut smallest_first: Vec<usize> = (0..rooms.len()).collect();
-    smallest_first.sort_by_key(|&room| rooms[room].len);
+pub(super) fn place(ranges: &[LiveRange], results: &[ResultMemory]) -> (Vec<Placement>, usize) {
+    let mut order: Vec<usize> = (0..ranges.len()).filter(|&at| ranges[at].len > 0).collect();
+    order.sort_by_key(|&at| (Reverse(ranges[at].len), ranges[at].first, at));
+    let mut in_results: Vec<Placed> = results.iter().map(|_| Placed::new()).collect();
+    let mut smallest_first: Vec<usize> = (0..results.len()).collect();
+    smallest_first.sort_by_key(|&result| results[result].len);
     let mut own = Placed::new();
-    let mut found = vec![Found::default(); spans.len()];
+    let mut found = vec![Placement::default(); ranges.len()];
     let mut end = 0;
     for at in order {
-        let span = spans[at];
-        let fitting = smallest_first
-            .iter()
-            .copied()
-            .filter(|&room| rooms[room].len >= span.len && rooms[room].until > span.last);
-        let in_room = fitting
-            .map(|room| (room, in_rooms[room].gap(&span)))
-            .find(|&(room, start)| start + span.len <= rooms[room].len);
-        found[at] = match in_room {
-            Some((room, start)) => {
-                in_rooms[room].add(span, start);
-                Found {
-                    room: Some(room),
+        let range = ranges[at];
+        let fitting = smallest_first.iter().copied().filter(|&result| {
+            results[result].len >= range.len && results[result].until > range.last
+        });
+        let in_result = fitting
+            .map(|result| (result, in_results[result].gap(&range)))
+            .find(|&(result, start)| start + range.len <= results[result].len);
+        found[at] = match in_result {
+            Some((result, start)) => {
+                in_results[result].add(range, start);
+                Placement {
+                    result: Some(result),
                     start,
                 }
             }
             None => {
-                let start = own.gap(&span);
-                own.add(span, start);
-                end = end.max(start + span.len);
-                Found { room: None, start }
+                let start = own.gap(&range);
+                own.add(range, start);
+                end = end.max(start + range.len);
+                Placement {
+                    result: None,
+                    start,
+                }
             }
         };
     }
@@ -102,32 +104,32 @@ pub(super) fn place(spans: &[Span], rooms: &[Room]) -> (Vec<Found>, usize) {
 
 impl Placed {
     fn new() -> Self {
-        Self { spans: Vec::new() }
+        Self { ranges: Vec::new() }
     }
 
-    /// Start of the smallest gap that fits `span`, or the end of all buffers that are live at its
+    /// Start of the smallest gap that fits `range`, or the end of all buffers that are live at its
     /// time.
-    fn gap(&self, span: &Span) -> usize {
+    fn gap(&self, range: &LiveRange) -> usize {
         let mut taken: SmallVec<[(usize, usize); 32]> = SmallVec::new();
-        for time in span.first / STEPS..=span.last / STEPS {
-            for (met, start) in self.spans.get(time).into_iter().flatten() {
+        for time in range.first / STEPS..=range.last / STEPS {
+            for (met, start) in self.ranges.get(time).into_iter().flatten() {
                 // One that is in several lists is considered in the first of them.
-                if time == span.first.max(met.first) / STEPS && met.meets(span) {
+                if time == range.first.max(met.first) / STEPS && met.meets(range) {
                     taken.push((*start, start + met.len));
                 }
             }
         }
         taken.sort_unstable();
-        gap(&taken, span.len)
+        gap(&taken, range.len)
     }
 
-    fn add(&mut self, span: Span, start: usize) {
-        let last = span.last / STEPS;
-        if self.spans.len() <= last {
-            self.spans.resize_with(last + 1, Vec::new);
+    fn add(&mut self, range: LiveRange, start: usize) {
+        let last = range.last / STEPS;
+        if self.ranges.len() <= last {
+            self.ranges.resize_with(last + 1, Vec::new);
         }
-        for list in &mut self.spans[span.first / STEPS..=last] {
-            list.push((span, start));
+        for list in &mut self.ranges[range.first / STEPS..=last] {
+            list.push((range, start));
         }
     }
 }
@@ -152,43 +154,46 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn starts(spans: &[Span]) -> (Vec<usize>, usize) {
-        let (found, end) = place(spans, &[]);
-        assert!(found.iter().all(|found| found.room.is_none()));
+    fn starts(ranges: &[LiveRange]) -> (Vec<usize>, usize) {
+        let (found, end) = place(ranges, &[]);
+        assert!(found.iter().all(|found| found.result.is_none()));
         (found.iter().map(|found| found.start).collect(), end)
     }
 
     #[test]
-    fn spans_of_different_times_share_memory() {
-        let spans = [
-            Span::new(0, 1, 32),
-            Span::new(2, 3, 48),
-            Span::new(1, 2, 16),
+    fn live_ranges_of_different_times_share_memory() {
+        let ranges = [
+            LiveRange::new(0, 1, 32),
+            LiveRange::new(2, 3, 48),
+            LiveRange::new(1, 2, 16),
         ];
-        assert_eq!(starts(&spans), (vec![0, 0, 48], 64));
+        assert_eq!(starts(&ranges), (vec![0, 0, 48], 64));
         assert_eq!(starts(&[]), (vec![], 0));
-        assert_eq!(starts(&[Span::new(3, 3, 0)]), (vec![0], 0));
+        assert_eq!(starts(&[LiveRange::new(3, 3, 0)]), (vec![0], 0));
     }
 
     #[test]
-    fn rooms_are_used_until_they_are_wanted() {
-        let spans = [
-            Span::new(0, 1, 32),
-            Span::new(1, 2, 16),
-            Span::new(2, 3, 48),
-            Span::new(0, 1, 16),
+    fn result_memory_is_used_until_it_is_wanted() {
+        let ranges = [
+            LiveRange::new(0, 1, 32),
+            LiveRange::new(1, 2, 16),
+            LiveRange::new(2, 3, 48),
+            LiveRange::new(0, 1, 16),
         ];
-        let room = |len, until| Room { len, until };
-        let (found, end) = place(&spans, &[room(64, 3), room(16, 2)]);
-        let in_room = |room, start| Found {
-            room: Some(room),
+        let result = |len, until| ResultMemory { len, until };
+        let (found, end) = place(&ranges, &[result(64, 3), result(16, 2)]);
+        let in_result = |result, start| Placement {
+            result: Some(result),
             start,
         };
-        let own = Found {
-            room: None,
+        let own = Placement {
+            result: None,
             start: 0,
         };
-        assert_eq!(found, [in_room(0, 0), in_room(0, 32), own, in_room(1, 0)]);
+        assert_eq!(
+            found,
+            [in_result(0, 0), in_result(0, 32), own, in_result(1, 0)]
+        );
         assert_eq!(end, 48);
     }
 
@@ -200,15 +205,16 @@ mod tests {
         assert_eq!(gap(&taken, 21), 50);
     }
 
-    fn spans() -> impl Strategy<Value = Vec<Span>> {
+    fn ranges() -> impl Strategy<Value = Vec<LiveRange>> {
         let one = (0..400_usize, 0..90_usize, 0..9_usize);
-        let one = one.prop_map(|(first, steps, len)| Span::new(first, first + steps, len * 16));
+        let one =
+            one.prop_map(|(first, steps, len)| LiveRange::new(first, first + steps, len * 16));
         prop::collection::vec(one, 0..60)
     }
 
-    fn rooms() -> impl Strategy<Value = Vec<Room>> {
+    fn results() -> impl Strategy<Value = Vec<ResultMemory>> {
         let one = (0..20_usize, 0..500_usize);
-        let one = one.prop_map(|(len, until)| Room {
+        let one = one.prop_map(|(len, until)| ResultMemory {
             len: len * 16,
             until,
         });
@@ -217,30 +223,30 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_wanted_at_once_lies_apart(spans in spans(), rooms in rooms()) {
-            let (found, end) = place(&spans, &rooms);
-            let ends = |at: usize| found[at].start + spans[at].len;
-            for at in 0..spans.len() {
-                match found[at].room {
-                    Some(room) => {
-                        prop_assert!(ends(at) <= rooms[room].len);
-                        prop_assert!(spans[at].last < rooms[room].until);
+        fn what_is_wanted_at_once_lies_apart(ranges in ranges(), results in results()) {
+            let (found, end) = place(&ranges, &results);
+            let ends = |at: usize| found[at].start + ranges[at].len;
+            for at in 0..ranges.len() {
+                match found[at].result {
+                    Some(result) => {
+                        prop_assert!(ends(at) <= results[result].len);
+                        prop_assert!(ranges[at].last < results[result].until);
                     }
                     None => prop_assert!(ends(at) <= end),
                 }
-                for other in (0..at).filter(|&other| found[other].room == found[at].room) {
+                for other in (0..at).filter(|&other| found[other].result == found[at].result) {
                     let apart = ends(at) <= found[other].start || ends(other) <= found[at].start;
-                    let empty = spans[at].len == 0 || spans[other].len == 0;
-                    prop_assert!(apart || empty || !spans[at].meets(&spans[other]));
+                    let empty = ranges[at].len == 0 || ranges[other].len == 0;
+                    prop_assert!(apart || empty || !ranges[at].meets(&ranges[other]));
                 }
             }
-            prop_assert!(end <= spans.iter().map(|span| span.len).sum());
-            // Without rooms, at least as much as is live at some step.
+            prop_assert!(end <= ranges.iter().map(|range| range.len).sum());
+            // Without results, at least as much as is live at some step.
             let wanted = (0..500).map(|step| {
-                let then = spans.iter().filter(|span| span.first <= step && step <= span.last);
-                then.map(|span| span.len).sum::<usize>()
+                let then = ranges.iter().filter(|range| range.first <= step && step <= range.last);
+                then.map(|range| range.len).sum::<usize>()
             });
-            prop_assert!(wanted.max().unwrap_or(0) <= starts(&spans).1);
+            prop_assert!(wanted.max().unwrap_or(0) <= starts(&ranges).1);
         }
     }
 }
