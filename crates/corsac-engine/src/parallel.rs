@@ -1,8 +1,8 @@
-//! Work spread over the threads of a pool, or done by the calling thread.
+//! Work divided among the threads of a pool, or done by the calling thread.
 //!
 //! A thread outside all pools does its work alone. rayon would use its global pool there, and
 //! starts the threads of that pool as soon as it is asked for anything, even for their number.
-//! Kernels therefore divide their work by [`thread_count`] and run it with [`Spread`], which call
+//! Kernels therefore divide their work by [`thread_count`] and run it with [`Parallel`], which call
 //! rayon in pools only.
 
 use rayon::iter::IndexedParallelIterator;
@@ -18,9 +18,9 @@ pub(crate) fn thread_count() -> usize {
 }
 
 /// Parallel iterators that also run on a single thread.
-pub(crate) trait Spread: IndexedParallelIterator {
+pub(crate) trait Parallel: IndexedParallelIterator {
     /// Calls `work` with each item; in order, if the calling thread is alone.
-    fn spread(self, work: impl Fn(Self::Item) + Sync + Send) {
+    fn run_parallel(self, work: impl Fn(Self::Item) + Sync + Send) {
         #[expect(clippy::disallowed_methods, reason = "asked in a pool")]
         match thread_count() {
             1 => self.with_producer(InOrder(work)),
@@ -29,7 +29,7 @@ pub(crate) trait Spread: IndexedParallelIterator {
     }
 
     /// Calls `work` with each item and a state that `init` makes once for a run of items.
-    fn spread_with<T>(
+    fn run_parallel_with<T>(
         self,
         init: impl Fn() -> T + Sync + Send,
         work: impl Fn(&mut T, Self::Item) + Sync + Send,
@@ -45,7 +45,7 @@ pub(crate) trait Spread: IndexedParallelIterator {
     }
 }
 
-impl<I: IndexedParallelIterator> Spread for I {}
+impl<I: IndexedParallelIterator> Parallel for I {}
 
 /// Calls its function with all items of a producer, without splitting it.
 struct InOrder<F>(F);
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::threads::on_threads;
 
-    /// Sums of rows of two, by `spread` and by `spread_with`, and whether other threads took part.
+    /// Sums of rows of two, by `run_parallel` and by `run_parallel_with`, and whether other threads took part.
     fn sums(len: usize) -> (Vec<usize>, Vec<usize>, bool) {
         let own = thread::current().id();
         let numbers: Vec<usize> = (0..len).collect();
@@ -79,12 +79,12 @@ mod tests {
         };
         let (mut first, mut second) = (vec![0; len.div_ceil(2)], vec![0; len.div_ceil(2)]);
         let rows = first.par_iter_mut().zip(numbers.par_chunks(2)).enumerate();
-        rows.with_min_len(2).spread(|(at, (sum, row))| {
+        rows.with_min_len(2).run_parallel(|(at, (sum, row))| {
             note();
             *sum = at + row.iter().sum::<usize>();
         });
         let rows: Vec<_> = second.iter_mut().zip(numbers.chunks(2)).collect();
-        rows.into_par_iter().enumerate().spread_with(
+        rows.into_par_iter().enumerate().run_parallel_with(
             || 0,
             |last, (at, (sum, row))| {
                 note();
@@ -104,8 +104,8 @@ mod tests {
             assert_eq!(first, expected.collect::<Vec<_>>());
             assert_eq!(first, second);
             assert!(!other, "{len}");
-            let (first_spread, second_spread, _) = on_threads(3, || sums(len));
-            assert_eq!((first_spread, second_spread), (first, second));
+            let (first_shared, second_shared, _) = on_threads(3, || sums(len));
+            assert_eq!((first_shared, second_shared), (first, second));
         }
     }
 

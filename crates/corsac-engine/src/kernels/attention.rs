@@ -5,7 +5,7 @@ use rten_simd::SimdOp;
 use rten_vecmath::Softmax;
 
 use super::GRAIN;
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 
 /// Sets the scores of each row to minus infinity where the key comes after the query.
 pub fn causal(scores: &mut [f32], rows: usize, columns: usize) {
@@ -26,7 +26,7 @@ pub fn safe_softmax(data: &mut [f32], columns: usize) {
     }
     data.par_chunks_mut(columns)
         .with_min_len(GRAIN.div_ceil(4 * columns))
-        .spread(|row| match row.iter().all(|&x| x == f32::NEG_INFINITY) {
+        .run_parallel(|row| match row.iter().all(|&x| x == f32::NEG_INFINITY) {
             true => row.fill(0.0),
             false => {
                 Softmax::new_mut(row).dispatch();

@@ -15,7 +15,7 @@ use super::depthwise::{depthwise, scratch_len};
 use super::grouped::{Group, Scratch};
 use super::shifted::Shifted;
 use crate::aligned_buffer::zeros;
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 use crate::program::Conv;
 
 /// Shapes of a convolution.
@@ -181,7 +181,7 @@ impl ConvKernel {
         let rows = (super::GRAIN / 2).div_ceil(plane);
         out.par_chunks_mut(rows * plane)
             .enumerate()
-            .spread(|(at, chunk)| finish(start + at * rows * plane, chunk));
+            .run_parallel(|(at, chunk)| finish(start + at * rows * plane, chunk));
     }
 
     fn shifted(
@@ -203,7 +203,7 @@ impl ConvKernel {
             .par_chunks_mut(planes_len)
             .zip(input.par_chunks(rows * columns))
             .with_min_len(super::GRAIN.div_ceil(planes_len))
-            .spread(|(planes, image)| layout.separate(image, planes));
+            .run_parallel(|(planes, image)| layout.separate(image, planes));
         let mut sums = zeros(groups * outputs * run_len);
         let gemm = GemmExecutor::<f32>::new();
         for (group, taps) in weights.iter().enumerate() {
@@ -233,7 +233,7 @@ impl ConvKernel {
             .zip(sums.par_chunks(run_len))
             .enumerate()
             .with_min_len(super::GRAIN.div_ceil(4 * plane))
-            .spread(|(at, (out, run))| {
+            .run_parallel(|(at, (out, run))| {
                 layout.collect(run, out);
                 finish(start + at * plane, out);
             });
@@ -297,7 +297,7 @@ impl ConvKernel {
             .zip(input.par_chunks(inputs * image))
             .enumerate()
             .with_min_len(super::GRAIN.div_ceil(outputs * plane * depth))
-            .spread_with(
+            .run_parallel_with(
                 || Scratch::new(layout, inputs, outputs),
                 |scratch, (at, (out, images))| {
                     let group = at % groups;
@@ -330,7 +330,7 @@ impl ConvKernel {
             .zip(input.par_chunks(shape.input[1] * shape.input[2]))
             .enumerate()
             .with_min_len(super::GRAIN.div_ceil(plane * taps))
-            .spread_with(
+            .run_parallel_with(
                 || vec![0.0; scratch_len(layout)],
                 |scratch, (at, (out, image))| {
                     let channel = at % channels;

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::matmul::Product;
 use crate::aligned_buffer::zeros;
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 
 /// A convolution over volumes; lines and images have leading sizes of 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl Volume {
             .par_chunks(self.channels * image)
             .zip(out.par_chunks_mut(self.out_channels * result))
             .with_min_len(together)
-            .spread_with(scratch, one);
+            .run_parallel_with(scratch, one);
     }
 
     /// The product for each group of each image: of weights and the columns of windows, or of

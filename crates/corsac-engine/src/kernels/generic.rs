@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use super::GRAIN;
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 
 /// Strides along the dimensions of a tensor, in elements.
 pub type Steps = SmallVec<[isize; 6]>;
@@ -49,21 +49,21 @@ fn by_rows<T: Send>(shape: &[usize], out: &mut [T], write: impl Fn(usize, &mut [
     out.par_chunks_mut(row)
         .enumerate()
         .with_min_len(GRAIN.div_ceil(row))
-        .spread(|(index, out)| write(index, out));
+        .run_parallel(|(index, out)| write(index, out));
 }
 
 /// `out[i] = f(a[i])`
 pub fn map<A: Copy + Sync, O: Send>(a: &[A], out: &mut [O], f: impl Fn(A) -> O + Sync) {
     out.par_chunks_mut(GRAIN)
         .zip(a.par_chunks(GRAIN))
-        .spread(|(out, a)| map_chunk(a, out, &f));
+        .run_parallel(|(out, a)| map_chunk(a, out, &f));
 }
 
 /// Integers, as PyTorch casts numbers on x86: the smallest for those that do not fit.
 pub fn to_integers(a: &[f32], out: &mut [i64]) {
     out.par_chunks_mut(GRAIN)
         .zip(a.par_chunks(GRAIN))
-        .spread(|(out, a)| corsac_kernels::cast::to_integers(a, out));
+        .run_parallel(|(out, a)| corsac_kernels::cast::to_integers(a, out));
 }
 
 /// A function of its own, so that the compiler sees that `out` and `a` do not overlap.
@@ -109,7 +109,7 @@ pub fn zip<A: Copy + Sync, B: Copy + Sync, O: Send>(
     if a.len() == out.len() && b.len() == out.len() {
         let chunks = out.par_chunks_mut(GRAIN).zip(a.par_chunks(GRAIN));
         let chunks = chunks.zip(b.par_chunks(GRAIN));
-        return chunks.spread(|((out, a), b)| zip_chunk(a, b, out, &f));
+        return chunks.run_parallel(|((out, a), b)| zip_chunk(a, b, out, &f));
     }
     let outer = &shape[..rank.saturating_sub(1)];
     by_rows(shape, out, |index, out| {
@@ -136,7 +136,8 @@ pub fn choose<T: Copy + Send + Sync>(
         let numbers = condition.par_chunks(GRAIN);
         let numbers = numbers.zip(a.par_chunks(GRAIN).zip(b.par_chunks(GRAIN)));
         let chunks = out.par_chunks_mut(GRAIN).zip(numbers);
-        return chunks.spread(|(out, (condition, (a, b)))| choose_chunk(condition, a, b, out));
+        return chunks
+            .run_parallel(|(out, (condition, (a, b)))| choose_chunk(condition, a, b, out));
     }
     let rank = shape.len();
     let steps = [condition_shape, a_shape, b_shape].map(|own| broadcast_steps(own, rank));
@@ -222,7 +223,7 @@ pub fn select<T: Copy + Send + Sync>(
     out.par_chunks_mut(inner)
         .enumerate()
         .with_min_len(GRAIN.div_ceil(inner))
-        .spread(|(row, out)| {
+        .run_parallel(|(row, out)| {
             let (block, at) = (row / places.len(), places[row % places.len()]);
             out.copy_from_slice(&input[(block * size + at) * inner..][..inner]);
         });
@@ -553,7 +554,7 @@ pub fn sort<T: Ordered>(
     blocks
         .enumerate()
         .with_min_len(GRAIN.div_ceil(16 * size * inner))
-        .spread_with(scratch, |(line, spare), (block, out)| {
+        .run_parallel_with(scratch, |(line, spare), (block, out)| {
             let input = &input[block * size * inner..];
             for at in 0..inner {
                 let own = input[at..].iter().step_by(inner).take(size);
@@ -634,7 +635,7 @@ pub fn extreme<T: Ordered + PartialEq>(
     let is_nan = |x: &T| x != x;
     out.par_chunks_mut(inner)
         .enumerate()
-        .spread(|(block, out)| {
+        .run_parallel(|(block, out)| {
             let input = &input[block * size * inner..];
             for (at, out) in out.iter_mut().enumerate() {
                 let (mut best, mut best_at) = (input[at], 0);

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use super::GRAIN;
-use crate::parallel::{Spread, thread_count};
+use crate::parallel::{Parallel, thread_count};
 
 /// A dimension of a result: its size, its stride there, and its stride in the source.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +94,7 @@ pub fn copy<T: Moved>(
     out.par_chunks_mut(run.to * count)
         .enumerate()
         .with_min_len(GRAIN.div_ceil(run.to * count))
-        .spread(|(index, out)| {
+        .run_parallel(|(index, out)| {
             let first = (index % parts * count) as isize * run.from;
             let from = offset as isize + first + start(&dims, index / parts);
             let run = Dim { size: count, ..run };
@@ -281,7 +281,7 @@ pub(crate) fn arrange(
     out.par_chunks_exact_mut(count * row)
         .enumerate()
         .with_min_len(GRAIN.div_ceil(count * row))
-        .spread(|(at, out)| {
+        .run_parallel(|(at, out)| {
             let input = &input[at / parts * plane..][..plane];
             columns.read_rows(input, &rows[at % parts * count..][..count], out);
         });

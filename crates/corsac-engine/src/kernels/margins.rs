@@ -4,7 +4,7 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::GRAIN;
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 
 /// Sums, by row, of what the scores of classes that are no labels exceed those of labels less 1 by. The labels of
 /// a row end at its first -1.
@@ -27,7 +27,7 @@ pub(crate) fn of_labels(
     out.par_iter_mut()
         .enumerate()
         .with_min_len(GRAIN.div_ceil(classes.max(1)))
-        .spread_with(Vec::new, |others, (row, out)| {
+        .run_parallel_with(Vec::new, |others, (row, out)| {
             let of_row = row * classes..(row + 1) * classes;
             let scores = &scores[of_row.clone()];
             let labels = labels[of_row].iter().map(|&label| usize::try_from(label));

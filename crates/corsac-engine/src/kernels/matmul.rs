@@ -1,6 +1,6 @@
 //! Products of matrices.
 
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 use rayon::prelude::*;
 use rten_gemm::{GemmExecutor, GemmInputA, GemmInputB, GemmOptions};
 use rten_tensor::Matrix;
@@ -69,7 +69,7 @@ impl Product<'_> {
         self.pairs
             .par_iter()
             .zip(out.par_chunks_mut(result))
-            .spread(one);
+            .run_parallel(one);
     }
 }
 

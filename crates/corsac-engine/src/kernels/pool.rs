@@ -4,7 +4,7 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::GRAIN;
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 use crate::program::Pool;
 
 /// Start and end of a window along one dimension.
@@ -43,7 +43,7 @@ pub fn max_pool(
 ) {
     planes(input, [rows, columns], [out_rows, out_columns], out)
         .with_min_len(GRAIN.div_ceil((rows * columns).max(1)))
-        .spread_with(
+        .run_parallel_with(
             || Line::new(columns, pool, out_columns, f32::NEG_INFINITY),
             |line, (out, plane)| {
                 for (at, out) in out.chunks_mut(out_columns).enumerate() {
@@ -212,7 +212,7 @@ pub fn avg_pool(
     };
     planes(input, [rows, columns], [out_rows, out_columns], out)
         .with_min_len(GRAIN.div_ceil((rows * columns).max(1)))
-        .spread_with(scratch, |(line, counts), (out, plane)| {
+        .run_parallel_with(scratch, |(line, counts), (out, plane)| {
             for (i, out) in out.chunks_mut(out_columns).enumerate() {
                 let count = averages.along(0, i, rows);
                 let rows = window(i, rows, pool, 0).map(|row| &plane[row * columns..][..columns]);
@@ -235,7 +235,7 @@ pub fn adaptive_avg_pool(
 ) {
     planes(input, [rows, columns], [out_rows, out_columns], out)
         .with_min_len(16)
-        .spread(|(out, plane)| {
+        .run_parallel(|(out, plane)| {
             for (i, out) in out.chunks_mut(out_columns).enumerate() {
                 let window = span(i, rows, out_rows);
                 for (j, out) in out.iter_mut().enumerate() {

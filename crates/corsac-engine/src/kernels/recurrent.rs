@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::GRAIN;
 use super::blocked::linear::{LinearKernel, LinearWeight, workspace_len};
 use crate::aligned_buffer::LINE;
-use crate::parallel::{Spread, thread_count};
+use crate::parallel::{Parallel, thread_count};
 use crate::prepare::Linear;
 use crate::program::{Cell, Recurrent};
 
@@ -174,13 +174,16 @@ impl Recurrent {
         match self.cell {
             Cell::Lstm => {
                 let cells = cells.par_chunks_mut(count * hidden);
-                rows.zip(cells).spread(|(((state, own), given), cells)| {
-                    lstm(hidden, given, own, cells, state);
-                });
+                rows.zip(cells)
+                    .run_parallel(|(((state, own), given), cells)| {
+                        lstm(hidden, given, own, cells, state);
+                    });
             }
-            Cell::Gru => rows.spread(|((state, own), given)| gru(hidden, given, own, state)),
-            Cell::Tanh => rows.spread(|((state, own), given)| tanh_of_sums(given, own, state)),
-            Cell::Relu => rows.spread(|((state, own), given)| {
+            Cell::Gru => rows.run_parallel(|((state, own), given)| gru(hidden, given, own, state)),
+            Cell::Tanh => {
+                rows.run_parallel(|((state, own), given)| tanh_of_sums(given, own, state))
+            }
+            Cell::Relu => rows.run_parallel(|((state, own), given)| {
                 let sums = state.iter_mut().zip(own).zip(given);
                 sums.for_each(|((state, own), given)| *state = relu(*own + given));
             }),

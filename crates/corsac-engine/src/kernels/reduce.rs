@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::GRAIN;
 use super::normalise::long_sum;
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 use crate::program::Reduction;
 
 /// Reduces `input`, of shape `shape`, along `dims`, which are sorted.
@@ -37,7 +37,7 @@ pub fn reduce(
         out.par_iter_mut()
             .zip(input.par_chunks(count))
             .with_min_len(GRAIN.div_ceil(count))
-            .spread(|(out, row)| *out = of_row(reduction, row));
+            .run_parallel(|(out, row)| *out = of_row(reduction, row));
         return;
     }
     let start = match reduction {
@@ -120,7 +120,7 @@ pub(crate) fn places(reduction: Reduction, input: &[f32], row: usize, out: &mut 
     out.par_iter_mut()
         .zip(input.par_chunks(row))
         .with_min_len(GRAIN.div_ceil(row))
-        .spread(|(out, row)| {
+        .run_parallel(|(out, row)| {
             let extreme = extreme(reduction, row);
             let is_it = |x: f32| x == extreme || x.is_nan();
             // A piece at a time: a test for its presence is faster than a search.

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::GRAIN;
 use crate::general::Taps;
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 
 /// Weighted sums of rows of `inner` elements, in blocks of `size` rows: `taps` has, for each row of
 /// the result, the rows and their weights.
@@ -19,12 +19,12 @@ pub(crate) fn resample(input: &[f32], size: usize, inner: usize, taps: &Taps, ou
             .par_chunks_mut(taps.len())
             .zip(input.par_chunks(size))
             .with_min_len(GRAIN.div_ceil(taps.len()))
-            .spread(|(out, input)| line.sums(input, taps, out));
+            .run_parallel(|(out, input)| line.sums(input, taps, out));
     }
     out.par_chunks_mut(inner)
         .enumerate()
         .with_min_len(GRAIN.div_ceil(inner))
-        .spread(|(row, out)| {
+        .run_parallel(|(row, out)| {
             let (block, taps) = (row / taps.len(), &taps[row % taps.len()]);
             let from = |at: usize| &input[(block * size + at) * inner..][..inner];
             match taps[..] {

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::GRAIN;
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 
 /// Number of elements that are processed at a time where rows need not be whole: they stay in the
 /// first-level cache.
@@ -110,7 +110,7 @@ impl Over<'_> {
         out.par_chunks_mut(row)
             .enumerate()
             .with_min_len(GRAIN.div_ceil(cost * row))
-            .spread(one_row);
+            .run_parallel(one_row);
     }
 }
 

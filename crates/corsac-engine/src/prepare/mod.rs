@@ -21,7 +21,7 @@ use crate::kernels::blocked::depthwise::BlockedDepthwise;
 use crate::kernels::blocked::linear::{LinearKernel, LinearWeight};
 use crate::kernels::conv::{ConvKernel, ConvShape};
 use crate::kernels::matmul;
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 use crate::program::{Element, Layout, Op, Program, Recipe, Source, Step, ValueId, ValueInfo};
 use crate::threads::{default_threads, on_threads};
 use weight_cache::{Origin, PackForm, PackKey};
@@ -471,7 +471,7 @@ fn transposed(matrix: &[f32], rows: usize) -> Vec<f32> {
     let mut made = vec![0.0; matrix.len()];
     made.par_chunks_mut(columns.max(1))
         .enumerate()
-        .spread(|(row, out)| {
+        .run_parallel(|(row, out)| {
             for (column, out) in out.iter_mut().enumerate() {
                 *out = matrix[column * rows + row];
             }
@@ -484,7 +484,7 @@ fn scaled(weight: &[f32], factors: &[f32]) -> Vec<f32> {
     let row = (weight.len() / factors.len().max(1)).max(1);
     let mut made = weight.to_vec();
     let rows = made.par_chunks_mut(row).zip(factors);
-    rows.spread(|(row, factor)| row.iter_mut().for_each(|weight| *weight *= factor));
+    rows.run_parallel(|(row, factor)| row.iter_mut().for_each(|weight| *weight *= factor));
     made
 }
 

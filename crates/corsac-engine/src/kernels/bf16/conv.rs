@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::{Panels, SLACK, room};
 use crate::kernels::blocked::BLOCK;
 use crate::kernels::conv::ConvShape;
-use crate::parallel::{Spread, thread_count};
+use crate::parallel::{Parallel, thread_count};
 
 /// Largest number of pixels of a result in a piece of work.
 const PIXELS: usize = 1024;
@@ -118,7 +118,7 @@ impl Source {
         copy.par_chunks_exact_mut(line)
             .enumerate()
             .with_min_len(crate::kernels::GRAIN.div_ceil(line))
-            .spread(|(at, to)| {
+            .run_parallel(|(at, to)| {
                 let (phase, row) = (at / self.rows, at % self.rows);
                 let phases = [self.phases[0].len(), self.phases[1].len()];
                 let plane = phase / (phases[0] * phases[1]);
@@ -207,14 +207,16 @@ impl Bf16Conv {
         for (index, (input, out)) in images.enumerate() {
             self.source.fill(&self.shape, input, copy);
             let copy = &*copy;
-            self.pieces(out, plane).into_par_iter().spread(|mut piece| {
-                self.piece(copy, &mut piece);
-                let first = piece.rows.start * self.shape.output[2] * BLOCK;
-                for (at, chunk) in piece.blocks.iter_mut().enumerate() {
-                    let block = piece.panel * (COLUMNS / BLOCK) + at;
-                    finish(index * result + block * plane + first, chunk);
-                }
-            });
+            self.pieces(out, plane)
+                .into_par_iter()
+                .run_parallel(|mut piece| {
+                    self.piece(copy, &mut piece);
+                    let first = piece.rows.start * self.shape.output[2] * BLOCK;
+                    for (at, chunk) in piece.blocks.iter_mut().enumerate() {
+                        let block = piece.panel * (COLUMNS / BLOCK) + at;
+                        finish(index * result + block * plane + first, chunk);
+                    }
+                });
         }
     }
 

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::{Panels, SLACK, room};
 use crate::kernels::blocked::linear::LinearWeight;
 use crate::kernels::piece::{Piece, pieces};
-use crate::parallel::{Spread, thread_count};
+use crate::parallel::{Parallel, thread_count};
 
 /// Largest number of rows of a piece of work.
 const HEIGHT: usize = 1024;
@@ -69,12 +69,14 @@ impl Bf16Linear {
         let taps: Vec<usize> = (0..self.inputs.div_ceil(RUN))
             .map(|run| run * rows * RUN)
             .collect();
-        self.pieces(rows, out).into_par_iter().spread(|mut piece| {
-            self.piece(copy, &taps, &mut piece);
-            for (at, chunk) in piece.rows.iter_mut().enumerate() {
-                finish((piece.row + at) * self.outputs + piece.column, chunk);
-            }
-        });
+        self.pieces(rows, out)
+            .into_par_iter()
+            .run_parallel(|mut piece| {
+                self.piece(copy, &taps, &mut piece);
+                for (at, chunk) in piece.rows.iter_mut().enumerate() {
+                    finish((piece.row + at) * self.outputs + piece.column, chunk);
+                }
+            });
     }
 
     /// Rounds rows and divides them into runs.
@@ -84,7 +86,7 @@ impl Bf16Linear {
         copy.par_chunks_exact_mut(rows * RUN)
             .enumerate()
             .with_min_len(crate::kernels::GRAIN.div_ceil(rows * RUN))
-            .spread(|(run, to)| {
+            .run_parallel(|(run, to)| {
                 let width = RUN.min(self.inputs - run * RUN);
                 column(&input[run * RUN..], self.inputs, width, to);
             });

@@ -14,7 +14,7 @@ use corsac_kernels::bf16::{Bf16, rounded};
 use rayon::prelude::*;
 
 use crate::aligned_buffer::Lines;
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 
 /// Number of runs that are multiplied with their weights before the next rows are: their weights,
 /// 32 KB, stay in the first-level cache.
@@ -53,7 +53,7 @@ impl Panels {
             .par_chunks_exact_mut(WEIGHTS_LEN)
             .enumerate()
             .with_min_len(RUNS)
-            .spread(|(at, packed)| {
+            .run_parallel(|(at, packed)| {
                 let (panel, run) = (at / runs, at % runs);
                 amx::pack(packed, |column, row| {
                     let output = panel * COLUMNS + column;

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::BLOCK;
 use crate::kernels::result_tiles::Over;
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 use crate::program::Binary;
 
 /// `x * factor + offset` by channel, of images with `plane` pixels.
@@ -79,7 +79,7 @@ pub fn with_channels(
         .zip(image.par_chunks_exact(len))
         .enumerate()
         .with_min_len(crate::kernels::GRAIN.div_ceil(len))
-        .spread(|(at, (out, image))| {
+        .run_parallel(|(at, (out, image))| {
             let numbers = repeated(&numbers[at % numbers.len()]);
             combine(function, image, &numbers, reversed, out);
         });

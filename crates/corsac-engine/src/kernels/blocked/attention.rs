@@ -16,7 +16,7 @@ use super::BLOCK;
 use super::tile::{Tile, by_width, load, vectors_per_block, widest_tile};
 use crate::aligned_buffer::Lines;
 use crate::kernels::functions::vectors::exp_of_negative;
-use crate::parallel::{Spread, thread_count};
+use crate::parallel::{Parallel, thread_count};
 
 /// Number of keys that are processed at a time.
 const KEYS: usize = 256;
@@ -99,7 +99,7 @@ impl Attention {
     /// Writes the results of all heads.
     pub fn run(&self, operands: &Operands<'_>, out: &mut [f32]) {
         let vectors = vectors_per_block();
-        self.pieces(out).into_par_iter().spread(|mut piece| {
+        self.pieces(out).into_par_iter().run_parallel(|mut piece| {
             SCRATCH.with_borrow_mut(|scratch| match vectors {
                 1 => self.piece::<2, 1>(operands, scratch, &mut piece),
                 2 => self.piece::<2, 2>(operands, scratch, &mut piece),

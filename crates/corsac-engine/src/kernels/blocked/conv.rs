@@ -17,7 +17,7 @@ use super::{BLOCK, Form, surround};
 use crate::aligned_buffer::Lines;
 use crate::kernels::bf16;
 use crate::kernels::conv::ConvShape;
-use crate::parallel::{Spread, thread_count};
+use crate::parallel::{Parallel, thread_count};
 
 /// A convolution with its weights packed for blocks.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl Image {
         to.par_chunks_exact_mut(pitch)
             .zip(image.par_chunks_exact(plane))
             .with_min_len(crate::kernels::GRAIN.div_ceil(pitch))
-            .spread(|(to, image)| surround(image, self.size, self.padding, self.pixel, to));
+            .run_parallel(|(to, image)| surround(image, self.size, self.padding, self.pixel, to));
     }
 }
 
@@ -166,7 +166,7 @@ impl BlockedConv {
         }
         parts
             .into_par_iter()
-            .spread(|(group, packed)| pack(&shape, &source, group, weight, packed));
+            .run_parallel(|(group, packed)| pack(&shape, &source, group, weight, packed));
         Self {
             shape,
             source,
@@ -208,13 +208,15 @@ impl BlockedConv {
                 }
                 false => input,
             };
-            self.pieces(out, plane).into_par_iter().spread(|mut piece| {
-                self.piece(source, factors, &mut piece);
-                for (block, chunk) in piece.group.blocks.clone().zip(&mut piece.blocks) {
-                    let start = block * plane + piece.row * self.result[1] * BLOCK;
-                    finish(index * result + start, chunk);
-                }
-            });
+            self.pieces(out, plane)
+                .into_par_iter()
+                .run_parallel(|mut piece| {
+                    self.piece(source, factors, &mut piece);
+                    for (block, chunk) in piece.group.blocks.clone().zip(&mut piece.blocks) {
+                        let start = block * plane + piece.row * self.result[1] * BLOCK;
+                        finish(index * result + start, chunk);
+                    }
+                });
         }
     }
 

@@ -7,7 +7,7 @@ use rten_simd::{Isa, SimdOp};
 use super::{BLOCK, surround};
 use crate::aligned_buffer::Lines;
 use crate::kernels::conv::ConvShape;
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 
 /// A depthwise convolution with its weights packed for blocks.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl BlockedDepthwise {
             .zip(input.par_chunks_exact(from))
             .enumerate()
             .with_min_len(crate::kernels::GRAIN.div_ceil(to * count))
-            .spread_with(
+            .run_parallel_with(
                 || vec![0.0; scratch],
                 |scratch, (at, (out, image))| {
                     let block = at % blocks;

@@ -13,7 +13,7 @@ use super::{BLOCK, narrow};
 use crate::aligned_buffer::{LINE, Lines};
 use crate::kernels::GRAIN;
 use crate::kernels::piece::{Piece, pieces};
-use crate::parallel::{Spread, thread_count};
+use crate::parallel::{Parallel, thread_count};
 
 /// Number of inputs that are summed before the next columns are, so that many rows of them stay in
 /// the cache.
@@ -172,7 +172,7 @@ impl LinearKernel {
         weights
             .par_chunks_mut(group)
             .enumerate()
-            .spread(|(at, packed)| {
+            .run_parallel(|(at, packed)| {
                 weight.pack(at * widest * BLOCK, packed.len() / depth, packed);
             });
         Self {
@@ -221,14 +221,14 @@ impl LinearKernel {
             tiles
                 .zip(blocks.par_chunks_exact_mut(height * depth))
                 .with_min_len(GRAIN.div_ceil(height * depth))
-                .spread(|(rows, tile)| pack(rows, self.inputs, 0, height, tile));
+                .run_parallel(|(rows, tile)| pack(rows, self.inputs, 0, height, tile));
         }
         let blocks = &*blocks;
         let pieces = match in_strips(rows, self.inputs) {
             true => self.strips(rows, height, out),
             false => self.pieces(rows, height, out),
         };
-        pieces.into_par_iter().spread(|mut piece| {
+        pieces.into_par_iter().run_parallel(|mut piece| {
             let Piece { row, column, .. } = piece;
             for start in (0..depth).step_by(DEPTH) {
                 let inputs = start..depth.min(start + DEPTH);

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::BLOCK;
 use crate::kernels::GRAIN;
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 
 /// Writes a row of outputs for each row of `input`, with as many outputs as inputs. Returns false
 /// if there is no loop for this number of features.
@@ -47,7 +47,7 @@ fn pieces<const N: usize>(
     out.par_chunks_mut(piece)
         .zip(input.par_chunks(piece))
         .enumerate()
-        .spread(|(at, (out, input))| {
+        .run_parallel(|(at, (out, input))| {
             rows(&weights, &bias, input.as_chunks().0, out.as_chunks_mut().0);
             finish(at * piece, out);
         });

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::BLOCK;
 use crate::kernels::pool::{Averages, span, window};
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 use crate::program::Pool;
 
 /// Pairs of the blocks of images and of results; none if either has no elements.
@@ -29,7 +29,7 @@ pub fn max_pool(
     out: &mut [f32],
 ) {
     blocks(input, image, result, out)
-        .spread(|(out, block)| max_pool_block(block, image, pool, result[1], out));
+        .run_parallel(|(out, block)| max_pool_block(block, image, pool, result[1], out));
 }
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
@@ -66,7 +66,7 @@ pub fn avg_pool(
     out: &mut [f32],
 ) {
     let pool = averages.pool;
-    blocks(input, image, result, out).spread(|(out, block)| {
+    blocks(input, image, result, out).run_parallel(|(out, block)| {
         for (y, line) in out.chunks_exact_mut(result[1] * BLOCK).enumerate() {
             for (x, out) in line.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
                 let windows = window(y, image[0], pool, 0)
@@ -82,7 +82,7 @@ pub fn avg_pool(
 pub fn adaptive_avg_pool(input: &[f32], image: [usize; 2], result: [usize; 2], out: &mut [f32]) {
     blocks(input, image, result, out)
         .with_min_len(4)
-        .spread(|(out, block)| {
+        .run_parallel(|(out, block)| {
             for (y, line) in out.chunks_exact_mut(result[1] * BLOCK).enumerate() {
                 let rows = span(y, image[0], result[0]);
                 for (x, out) in line.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {

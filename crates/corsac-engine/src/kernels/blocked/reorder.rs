@@ -4,7 +4,7 @@ use corsac_kernels::transpose::transpose;
 use rayon::prelude::*;
 
 use super::BLOCK;
-use crate::parallel::{Spread, thread_count};
+use crate::parallel::{Parallel, thread_count};
 
 /// Order of the channels of images that are not in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,11 +29,11 @@ pub fn to_blocks(image: &[f32], order: Order, channels: usize, plane: usize, out
     };
     out.par_chunks_exact_mut(len * blocks)
         .zip(image.par_chunks_exact(channels * plane))
-        .spread(|(out, image)| {
+        .run_parallel(|(out, image)| {
             out.par_chunks_mut(len * together)
                 .enumerate()
                 .with_min_len(crate::kernels::GRAIN.div_ceil(len * together))
-                .spread(|(at, out)| {
+                .run_parallel(|(at, out)| {
                     let first = at * together * BLOCK;
                     match order {
                         Order::Planes => block_of_planes(image, first, plane, out),
@@ -89,11 +89,11 @@ pub fn from_blocks(blocked: &[f32], order: Order, channels: usize, plane: usize,
         Order::Planes => out
             .par_chunks_exact_mut(channels * plane)
             .zip(blocked.par_chunks_exact(image))
-            .spread(|(out, image)| {
+            .run_parallel(|(out, image)| {
                 out.par_chunks_mut(plane * BLOCK)
                     .zip(image.par_chunks_exact(plane * BLOCK))
                     .with_min_len(crate::kernels::GRAIN.div_ceil(plane * BLOCK))
-                    .spread(|(out, block)| {
+                    .run_parallel(|(out, block)| {
                         transpose(block, BLOCK, out, plane, [plane, out.len() / plane]);
                     });
             }),
@@ -101,7 +101,7 @@ pub fn from_blocks(blocked: &[f32], order: Order, channels: usize, plane: usize,
             .par_chunks_exact_mut(channels)
             .enumerate()
             .with_min_len(crate::kernels::GRAIN.div_ceil(channels))
-            .spread(|(at, out)| {
+            .run_parallel(|(at, out)| {
                 let (index, pixel) = (at / plane, at % plane);
                 let start = index * image + pixel * BLOCK;
                 for (block, to) in out.chunks_mut(BLOCK).enumerate() {

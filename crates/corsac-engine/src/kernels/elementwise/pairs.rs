@@ -8,7 +8,7 @@ use crate::general::{Arithmetic, Ternary, floor_divide, of_floats};
 use crate::kernels::GRAIN;
 use crate::kernels::functions::{double, single};
 use crate::kernels::fused::Access;
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 use crate::program::Binary;
 
 use super::STREAMED;
@@ -58,7 +58,7 @@ pub(crate) fn prelu(x: f32, slope: f32) -> f32 {
 pub fn binary_over(function: Binary, data: &mut [f32], other: &[f32]) {
     data.par_chunks_mut(GRAIN)
         .zip(other.par_chunks(GRAIN))
-        .spread(|(data, other)| binary_in_place(function, data, other));
+        .run_parallel(|(data, other)| binary_in_place(function, data, other));
 }
 
 /// `out[i] = function(a[i], b[i])`
@@ -190,7 +190,7 @@ pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize],
         let chunks = out.par_chunks_mut(GRAIN).zip(a.data.par_chunks(GRAIN));
         chunks
             .zip(b.data.par_chunks(GRAIN))
-            .spread(|((out, a), b)| match is_long {
+            .run_parallel(|((out, a), b)| match is_long {
                 true => binary_streamed(function, a, b, out),
                 false => binary_chunk(function, a, b, out),
             });
@@ -208,7 +208,7 @@ pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize],
     out.par_chunks_mut((together * row).max(1))
         .enumerate()
         .with_min_len(2)
-        .spread(|(index, out)| {
+        .run_parallel(|(index, out)| {
             let starts = Starts::from(index * together, outer, [&a_strides, &b_strides]);
             match is_long {
                 true => binary_lines_streamed(function, a, b, starts, row, out),
@@ -419,13 +419,13 @@ pub(crate) fn arithmetic(
         let chunks = out.par_chunks_mut(GRAIN).zip(a.data.par_chunks(GRAIN));
         return chunks
             .zip(b.data.par_chunks(GRAIN))
-            .spread(|((out, a), b)| arithmetic_chunk(function, a, b, out));
+            .run_parallel(|((out, a), b)| arithmetic_chunk(function, a, b, out));
     }
     let [a_access, b_access] = [a, b].map(|own| Access::of(own.shape, shape));
     out.par_chunks_mut(PIECE)
         .enumerate()
         .with_min_len(GRAIN / PIECE)
-        .spread(|(number, out)| {
+        .run_parallel(|(number, out)| {
             let (mut x, mut y) = ([0.0; PIECE], [0.0; PIECE]);
             let (x, y) = (&mut x[..out.len()], &mut y[..out.len()]);
             a_access.read(a.data, number * PIECE, x, |x| x);
@@ -483,7 +483,7 @@ pub(crate) fn ternary(
         let is_long = out_len >= STREAMED;
         return chunks
             .zip(others)
-            .spread(|((out, a), (b, c))| match is_long {
+            .run_parallel(|((out, a), (b, c))| match is_long {
                 true => ternary_streamed(function, [a, b, c], out),
                 false => ternary_chunk(function, [a, b, c], out),
             });
@@ -494,7 +494,7 @@ pub(crate) fn ternary(
     out.par_chunks_mut(PIECE)
         .enumerate()
         .with_min_len(GRAIN / PIECE)
-        .spread(|(number, out)| {
+        .run_parallel(|(number, out)| {
             let mut read = [[0.0; PIECE]; 3];
             for (access, (operand, to)) in accesses.iter().zip(operands.iter().zip(&mut read)) {
                 access.read(operand.data, number * PIECE, &mut to[..out.len()], |x| x);

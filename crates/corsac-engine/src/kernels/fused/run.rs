@@ -10,7 +10,7 @@ use crate::aligned_buffer::Lines;
 use crate::data::{Data, DataMut};
 use crate::general::Comparison;
 use crate::kernels::{GRAIN, elementwise, reduce};
-use crate::parallel::Spread;
+use crate::parallel::Parallel;
 
 thread_local! {
     /// Registers, kept from one run to the next.
@@ -95,7 +95,7 @@ impl Fused {
         out.par_chunks_mut(chunk.max(1))
             .enumerate()
             .with_min_len(least)
-            .spread(|(at, out)| {
+            .run_parallel(|(at, out)| {
                 let start = at * tile;
                 let len = tile.min(self.len - start);
                 let place = Place {
