@@ -44,8 +44,8 @@ pub use optimise::{BatchTiling, optimise};
 pub use plan::Plan;
 pub use prepare::{WeightCache, Weights, borrow_weights};
 pub use program::{
-    Attention, Binary, Conv, Element, Layout, Op, Output, Pool, Post, Precision, Program, Recipe,
-    Reduction, Source, Step, Unary, ValueId, ValueInfo, View,
+    Attention, Binary, Conv, Element, Epilogue, Layout, Op, Output, Pool, Precision, Program,
+    Recipe, Reduction, Source, Step, Unary, ValueId, ValueInfo, View,
 };
 pub use threads::{
     MOST_THREADS, chosen_threads, default_threads, on_threads, parse_threads, threads_setting,

@@ -13,11 +13,11 @@ use crate::kernels::elementwise::{self, Operand};
 use crate::kernels::fused::Fused;
 use crate::kernels::matmul::Product;
 use crate::kernels::pool::Averages;
-use crate::kernels::result_tiles::Over;
+use crate::kernels::result_tiles::ResultTiles;
 use crate::kernels::{layout, normalise, pool, recurrent, reduce, softmax};
 use crate::prepare::Packed;
 use crate::prepare::{Prepared, conv_shape, linear_kernel};
-use crate::program::{Binary, Cell, Layout, Op, Post, Program, Recurrent, Step, Unary};
+use crate::program::{Binary, Cell, Epilogue, Layout, Op, Program, Recurrent, Step, Unary};
 
 use super::{Executable, Values};
 use crate::error::RunError;
@@ -125,15 +125,18 @@ impl Executable {
         let shape = program.shape(step.output);
         let in_place = self.plan.is_in_place(at);
         let in_blocks = program.value(step.output).layout == Layout::Blocks;
-        let epilogues = step.post.iter().map(|post| Epilogue::of(post, values));
-        let epilogues: SmallVec<[Epilogue<'_>; 2]> = epilogues.collect::<Result<_, _>>()?;
-        let finish = |start: usize, chunk: &mut [f32]| {
+        let epilogues = step
+            .epilogues
+            .iter()
+            .map(|epilogue| BoundEpilogue::of(epilogue, values));
+        let epilogues: SmallVec<[BoundEpilogue<'_>; 2]> = epilogues.collect::<Result<_, _>>()?;
+        let epilogue = |start: usize, chunk: &mut [f32]| {
             epilogues.iter().for_each(|own| own.apply(start, chunk));
         };
-        let over = || -> Result<_, RunError> {
-            Ok(Over {
+        let tiles = || -> Result<_, RunError> {
+            Ok(ResultTiles {
                 from: if in_place { None } else { Some(input(0)?) },
-                finish: (!step.post.is_empty()).then_some(&finish),
+                epilogue: (!step.epilogues.is_empty()).then_some(&epilogue),
             })
         };
         match (&step.op, &self.prepared[at]) {
@@ -141,23 +144,23 @@ impl Executable {
                 let bias = || step.inputs.get(2).map(|&bias| values.f32(bias)).transpose();
                 match (prepared, &step.op) {
                     (Prepared::Packed(Packed::Conv(kernel)), _) => {
-                        kernel.run(input(0)?, out, &finish);
+                        kernel.run(input(0)?, out, &epilogue);
                     }
                     (Prepared::Packed(Packed::BlockedConv(kernel)), op) => {
                         let factors = match op {
                             Op::GatedConv(_) => Some(input(3)?),
                             _ => None,
                         };
-                        kernel.run(input(0)?, factors, workspace, out, &finish);
+                        kernel.run(input(0)?, factors, workspace, out, &epilogue);
                     }
                     (Prepared::Packed(Packed::Bf16Conv(kernel)), _) => {
-                        kernel.run(input(0)?, workspace, out, &finish);
+                        kernel.run(input(0)?, workspace, out, &epilogue);
                     }
                     (Prepared::Packed(Packed::BlockedDepthwise(kernel)), _) => {
-                        kernel.run(input(0)?, out, &finish);
+                        kernel.run(input(0)?, out, &epilogue);
                     }
                     (Prepared::Packed(Packed::Linear(kernel)), _) => {
-                        kernel.run(input(0)?, workspace, out, &finish);
+                        kernel.run(input(0)?, workspace, out, &epilogue);
                     }
                     // Weights that are computed while the program runs.
                     (_, Op::Linear) => {
@@ -167,11 +170,11 @@ impl Executable {
                             by_input: false,
                         };
                         let kernel = linear_kernel(program, step, &weight, bias()?);
-                        kernel.run(input(0)?, workspace, out, &finish);
+                        kernel.run(input(0)?, workspace, out, &epilogue);
                     }
                     _ => {
                         let shape = conv_shape(program, step);
-                        ConvKernel::new(shape, input(1)?, bias()?).run(input(0)?, out, &finish);
+                        ConvKernel::new(shape, input(1)?, bias()?).run(input(0)?, out, &epilogue);
                     }
                 }
                 return Ok(());
@@ -197,7 +200,7 @@ impl Executable {
                     true => blocked::affine::channel_affine,
                     false => elementwise::channel_affine,
                 };
-                channel_affine(&over()?, out, input(1)?, input(2)?, plane);
+                channel_affine(&tiles()?, out, input(1)?, input(2)?, plane);
                 return Ok(());
             }
             (
@@ -212,11 +215,11 @@ impl Executable {
                 let row = shape[shape.len() - dims..].iter().product();
                 let given = |given: bool, index: usize| given.then(|| input(index)).transpose();
                 let affine = [given(*weight, 1)?, given(*bias, 1 + usize::from(*weight))?];
-                normalise::layer_norm(&over()?, out, row, affine, *eps);
+                normalise::layer_norm(&tiles()?, out, row, affine, *eps);
                 return Ok(());
             }
             (Op::Unary(function), _) => {
-                elementwise::unary(&over()?, *function, out);
+                elementwise::unary(&tiles()?, *function, out);
                 return Ok(());
             }
             (Op::Binary(function), _) => {
@@ -240,7 +243,7 @@ impl Executable {
             }
             (Op::Softmax { dim, log }, _) => {
                 let inner = shape[dim + 1..].iter().product();
-                softmax::softmax_strided(&over()?, out, shape[*dim], inner, *log);
+                softmax::softmax_strided(&tiles()?, out, shape[*dim], inner, *log);
                 return Ok(());
             }
             (Op::MaxPool(pool), _) => {
@@ -322,12 +325,12 @@ impl Executable {
                 _,
             ) => unreachable!("prepared when the program was made, or done elsewhere"),
         }
-        if !step.post.is_empty() {
-            let over = Over {
+        if !step.epilogues.is_empty() {
+            let tiles = ResultTiles {
                 from: None,
-                finish: Some(&finish),
+                epilogue: Some(&epilogue),
             };
-            over.pieces(out, crate::kernels::GRAIN, |_, _| {});
+            tiles.pieces(out, crate::kernels::GRAIN, |_, _| {});
         }
         Ok(())
     }
@@ -361,16 +364,16 @@ fn image(shape: &[usize]) -> [usize; 2] {
 }
 
 /// An epilogue with its operand.
-enum Epilogue<'a> {
+enum BoundEpilogue<'a> {
     Add(&'a [f32]),
     Unary(Unary),
 }
 
-impl<'a> Epilogue<'a> {
-    fn of(post: &Post, values: &Values<'a>) -> Result<Self, RunError> {
-        Ok(match post {
-            Post::Add(value) => Self::Add(values.f32(*value)?),
-            Post::Unary(function) => Self::Unary(*function),
+impl<'a> BoundEpilogue<'a> {
+    fn of(epilogue: &Epilogue, values: &Values<'a>) -> Result<Self, RunError> {
+        Ok(match epilogue {
+            Epilogue::Add(value) => Self::Add(values.f32(*value)?),
+            Epilogue::Unary(function) => Self::Unary(*function),
         })
     }
 

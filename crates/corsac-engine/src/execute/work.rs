@@ -6,7 +6,7 @@
 
 use crate::general::{Arithmetic, General};
 use crate::kernels::fused::{Function, Fused, Width};
-use crate::program::{Op, Post, Program, Step, Unary};
+use crate::program::{Epilogue, Op, Program, Step, Unary};
 
 /// Estimated work of a run.
 pub(crate) fn work(program: &Program) -> usize {
@@ -70,11 +70,11 @@ fn of_step(program: &Program, step: &Step) -> usize {
         | Op::Concat { .. }
         | Op::Pad { .. } => 2 * SIMPLE,
     };
-    let posts = step.post.iter().map(|post| match post {
-        Post::Add(_) => SIMPLE,
-        Post::Unary(function) => of_unary(*function),
+    let epilogues = step.epilogues.iter().map(|epilogue| match epilogue {
+        Epilogue::Add(_) => SIMPLE,
+        Epilogue::Unary(function) => of_unary(*function),
     });
-    let each = posts.fold(each, usize::saturating_add);
+    let each = epilogues.fold(each, usize::saturating_add);
     outputs.saturating_mul(each).saturating_add(read)
 }
 

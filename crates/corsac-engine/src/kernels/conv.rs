@@ -15,6 +15,7 @@ use super::depthwise::{depthwise, scratch_len};
 use super::grouped::{Group, Scratch};
 use super::shifted::Shifted;
 use crate::aligned_buffer::zeros;
+use crate::kernels::ApplyEpilogue;
 use crate::parallel::Parallel;
 use crate::program::Conv;
 
@@ -136,9 +137,9 @@ impl ConvKernel {
         matches!(self.form, Form::Product { .. } | Form::Shifted { .. })
     }
 
-    /// Writes the convolution of `input` to `out`. Calls `finish(at, chunk)` with each piece of the
+    /// Writes the convolution of `input` to `out`. Calls `epilogue(at, chunk)` with each piece of the
     /// result, which begins at element `at`.
-    pub fn run(&self, input: &[f32], out: &mut [f32], finish: &(dyn Fn(usize, &mut [f32]) + Sync)) {
+    pub fn run(&self, input: &[f32], out: &mut [f32], epilogue: ApplyEpilogue<'_>) {
         let shape = &self.shape;
         let (image, result) = (
             shape.input.iter().product::<usize>(),
@@ -149,15 +150,15 @@ impl ConvKernel {
         }
         match &self.form {
             Form::Depthwise { weights, layout } => {
-                self.depthwise(layout, weights, input, out, finish);
+                self.depthwise(layout, weights, input, out, epilogue);
             }
             Form::Grouped { weights, layout } => {
-                self.grouped(layout, weights, input, out, finish);
+                self.grouped(layout, weights, input, out, epilogue);
             }
             Form::Shifted { weights, layout } => {
                 let images = input.chunks(image).zip(out.chunks_mut(result));
                 for (index, (input, out)) in images.enumerate() {
-                    self.shifted(layout, weights, input, out, index * result, finish);
+                    self.shifted(layout, weights, input, out, index * result, epilogue);
                 }
             }
             Form::Product { weights, patches } => {
@@ -165,23 +166,23 @@ impl ConvKernel {
                     input.chunks(image).zip(out.chunks_mut(result)).enumerate()
                 {
                     self.products(weights, patches.as_ref(), input, out);
-                    self.finish(out, index * result, finish);
+                    self.apply(out, index * result, epilogue);
                 }
             }
             Form::Small { weights, volume } => {
                 volume.run(input, weights, self.bias.as_deref(), out);
-                self.finish(out, 0, finish);
+                self.apply(out, 0, epilogue);
             }
         }
     }
 
-    /// Calls `finish` with pieces of a part of the result, which begins at `start`.
-    fn finish(&self, out: &mut [f32], start: usize, finish: &(dyn Fn(usize, &mut [f32]) + Sync)) {
+    /// Calls `epilogue` with pieces of a part of the result, which begins at `start`.
+    fn apply(&self, out: &mut [f32], start: usize, epilogue: ApplyEpilogue<'_>) {
         let plane = self.shape.output[1] * self.shape.output[2];
         let rows = (super::GRAIN / 2).div_ceil(plane);
         out.par_chunks_mut(rows * plane)
             .enumerate()
-            .run_parallel(|(at, chunk)| finish(start + at * rows * plane, chunk));
+            .run_parallel(|(at, chunk)| epilogue(start + at * rows * plane, chunk));
     }
 
     fn shifted(
@@ -191,7 +192,7 @@ impl ConvKernel {
         input: &[f32],
         out: &mut [f32],
         start: usize,
-        finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+        epilogue: ApplyEpilogue<'_>,
     ) {
         let groups = weights.len();
         let [channels, rows, columns] = self.shape.input;
@@ -235,7 +236,7 @@ impl ConvKernel {
             .with_min_len(super::GRAIN.div_ceil(4 * plane))
             .run_parallel(|(at, (out, run))| {
                 layout.collect(run, out);
-                finish(start + at * plane, out);
+                epilogue(start + at * plane, out);
             });
     }
 
@@ -285,7 +286,7 @@ impl ConvKernel {
         weights: &[f32],
         input: &[f32],
         out: &mut [f32],
-        finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+        epilogue: ApplyEpilogue<'_>,
     ) {
         let shape = &self.shape;
         let groups = shape.conv.groups;
@@ -309,7 +310,7 @@ impl ConvKernel {
                         bias: bias.map(|bias| &bias[group * outputs..][..outputs]),
                     };
                     group.run(images, image, out, plane, scratch);
-                    finish(at * outputs * plane, out);
+                    epilogue(at * outputs * plane, out);
                 },
             );
     }
@@ -320,7 +321,7 @@ impl ConvKernel {
         weights: &[f32],
         input: &[f32],
         out: &mut [f32],
-        finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+        epilogue: ApplyEpilogue<'_>,
     ) {
         let shape = &self.shape;
         let channels = shape.input[0];
@@ -337,7 +338,7 @@ impl ConvKernel {
                     let bias = self.bias.as_ref().map_or(0.0, |bias| bias[channel]);
                     let weights = &weights[channel * taps..][..taps];
                     depthwise(layout, weights, bias, image, out, scratch);
-                    finish(at * plane, out);
+                    epilogue(at * plane, out);
                 },
             );
     }

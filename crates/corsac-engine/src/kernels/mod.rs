@@ -28,3 +28,6 @@ pub mod softmax;
 
 /// Least number of elements of a piece of work that is worth a thread of its own.
 pub(crate) const GRAIN: usize = 16 * 1024;
+
+/// An epilogue: called with the start of a piece of a result, and the piece.
+pub type ApplyEpilogue<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);

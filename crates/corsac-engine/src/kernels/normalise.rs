@@ -5,7 +5,7 @@ use std::array::from_fn;
 use multiversion::multiversion;
 
 use super::elementwise::{affine, binary_in_place};
-use super::result_tiles::Over;
+use super::result_tiles::ResultTiles;
 use crate::program::Binary;
 
 /// Cost of an element, in operations of the simplest functions.
@@ -100,7 +100,7 @@ fn plus_each(rows: &mut [f32], bias: &[f32]) {
 
 /// `(x - mean) / sqrt(variance + eps) * weight + bias` for each row of `row` elements.
 pub fn layer_norm(
-    over: &Over<'_>,
+    tiles: &ResultTiles<'_>,
     out: &mut [f32],
     row: usize,
     [weight, bias]: [Option<&[f32]>; 2],
@@ -108,7 +108,7 @@ pub fn layer_norm(
 ) {
     if row < SHORT && row > 0 {
         let together = TOGETHER.div_ceil(row) * row;
-        return over.rows(out, together, COST, |rows| {
+        return tiles.rows(out, together, COST, |rows| {
             standardise(rows, row, eps);
             match (weight, bias) {
                 (None, None) => {}
@@ -118,7 +118,7 @@ pub fn layer_norm(
             }
         });
     }
-    over.rows_from(out, row, COST, |from, row| {
+    tiles.rows_from(out, row, COST, |from, row| {
         long_row(from, row, [weight, bias], eps);
     });
 }

@@ -2,26 +2,23 @@
 
 use rayon::prelude::*;
 
-use super::GRAIN;
+use super::{ApplyEpilogue, GRAIN};
 use crate::parallel::Parallel;
 
 /// Number of elements that are processed at a time where rows need not be whole: they stay in the
 /// first-level cache.
 pub(super) const TILE: usize = 4 * 1024;
 
-/// An epilogue: called with the start of a piece of a result, and the piece.
-type Finish<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
-
 /// Source and epilogue of each piece of a result.
 #[derive(Clone, Copy)]
-pub struct Over<'a> {
+pub struct ResultTiles<'a> {
     /// Source of the elements; `None` if they are in the result already.
     pub from: Option<&'a [f32]>,
     /// Called last, with the start of the piece; `None` if there is no epilogue.
-    pub finish: Option<Finish<'a>>,
+    pub epilogue: Option<ApplyEpilogue<'a>>,
 }
 
-impl Over<'_> {
+impl ResultTiles<'_> {
     /// Calls `compute` with each row of `row` elements of `out`. An element costs `cost` operations
     /// of the simplest kind.
     pub(super) fn rows(
@@ -80,7 +77,7 @@ impl Over<'_> {
         compute: impl Fn(Option<&[f32]>, &mut [f32]) + Sync,
     ) {
         // Without an epilogue, a piece is not read again and need not stay in a cache.
-        let tile = if self.finish.is_some() { TILE } else { GRAIN };
+        let tile = if self.epilogue.is_some() { TILE } else { GRAIN };
         self.tiles(out, [GRAIN, tile], 1, |_, from, piece| compute(from, piece));
     }
 
@@ -99,8 +96,8 @@ impl Over<'_> {
                 let start = number * row + at * tile;
                 let from = self.from.map(|from| &from[start..start + piece.len()]);
                 compute(number, from, piece);
-                if let Some(finish) = self.finish {
-                    finish(start, piece);
+                if let Some(epilogue) = self.epilogue {
+                    epilogue(start, piece);
                 }
             }
         };
@@ -136,28 +133,28 @@ mod tests {
                     .for_each(|(x, at)| *x += at as f32);
             };
             let mut out = vec![f32::NAN; rows * row];
-            let over = |from| Over {
+            let tiles = |from| ResultTiles {
                 from,
-                finish: Some(&add_place),
+                epilogue: Some(&add_place),
             };
-            over(Some(&from)).pieces(&mut out, row, |number, piece| {
+            tiles(Some(&from)).pieces(&mut out, row, |number, piece| {
                 piece.iter_mut().for_each(|x| *x += number as f32);
             });
             let expected = |at: usize| (2 * at + at / row) as f32;
             assert!(out.iter().enumerate().all(|(at, &x)| x == expected(at)));
-            over(None).rows(&mut out, row, 4, |piece| {
+            tiles(None).rows(&mut out, row, 4, |piece| {
                 assert_eq!(piece.len(), row);
                 piece.iter_mut().for_each(|x| *x = -*x);
             });
             let expected = |at: usize| at as f32 - expected(at);
             assert!(out.iter().enumerate().all(|(at, &x)| x == expected(at)));
         }
-        let finish = |_: usize, _: &mut [f32]| unreachable!("there is nothing");
-        let over = Over {
+        let epilogue = |_: usize, _: &mut [f32]| unreachable!("there is nothing");
+        let tiles = ResultTiles {
             from: Some(&[]),
-            finish: Some(&finish),
+            epilogue: Some(&epilogue),
         };
-        over.pieces(&mut [], 0, |_, _| unreachable!("there is nothing"));
-        over.rows(&mut [], 4, 1, |_| unreachable!("there is nothing"));
+        tiles.pieces(&mut [], 0, |_, _| unreachable!("there is nothing"));
+        tiles.rows(&mut [], 4, 1, |_| unreachable!("there is nothing"));
     }
 }

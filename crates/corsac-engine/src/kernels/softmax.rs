@@ -9,24 +9,24 @@ use super::elementwise::binary_in_place;
 use super::functions::vectors::exp_of_negative;
 use super::functions::{double, single};
 use super::normalise::{COST, LANES, SHORT, TOGETHER, each, folded, sum};
-use super::result_tiles::Over;
+use super::result_tiles::ResultTiles;
 use crate::program::Binary;
 
 /// Number of columns that are computed together.
 const COLUMNS: usize = 256;
 
 /// Softmax of each row of `row` elements.
-pub fn softmax_rows(over: &Over<'_>, out: &mut [f32], row: usize, log: bool) {
+pub fn softmax_rows(tiles: &ResultTiles<'_>, out: &mut [f32], row: usize, log: bool) {
     if row == 0 {
         return;
     }
     if row >= SHORT {
-        return over.rows_from(out, row, COST, |from, row| {
+        return tiles.rows_from(out, row, COST, |from, row| {
             LongRow { from, row, log }.dispatch();
         });
     }
     let together = TOGETHER.div_ceil(row) * row;
-    over.rows(out, together, COST, |rows| {
+    tiles.rows(out, together, COST, |rows| {
         move_below_zero(rows, row);
         if log {
             let mut powers = [0.0; TOGETHER + SHORT];
@@ -184,11 +184,17 @@ fn subtract_logarithms(rows: &mut [f32], powers: &[f32], row: usize) {
 }
 
 /// Softmax along a dimension of `size` elements with stride `inner`.
-pub fn softmax_strided(over: &Over<'_>, out: &mut [f32], size: usize, inner: usize, log: bool) {
+pub fn softmax_strided(
+    tiles: &ResultTiles<'_>,
+    out: &mut [f32],
+    size: usize,
+    inner: usize,
+    log: bool,
+) {
     if inner == 1 {
-        return softmax_rows(over, out, size, log);
+        return softmax_rows(tiles, out, size, log);
     }
-    over.rows(out, size * inner, COST, |block| {
+    tiles.rows(out, size * inner, COST, |block| {
         for first in (0..inner).step_by(COLUMNS) {
             softmax_columns(block, inner, first, COLUMNS.min(inner - first), log);
         }

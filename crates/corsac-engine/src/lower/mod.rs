@@ -568,7 +568,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         self.program.steps.push(Step {
             op,
             inputs: inputs.into_iter().collect(),
-            post: SmallVec::new(),
+            epilogues: SmallVec::new(),
             output,
             node: self.node,
         });

@@ -72,7 +72,7 @@ impl<'a> Search<'a> {
     fn made(&self, value: ValueId) -> Option<&'a Step> {
         let alone = self.program.root(value) == value && self.uses[value.index()] == 1;
         let step = &self.program.steps[*self.maker.get(&value)?];
-        (alone && step.post.is_empty()).then_some(step)
+        (alone && step.epilogues.is_empty()).then_some(step)
     }
 
     fn ending_at(&self, at: usize) -> Option<Found> {
@@ -96,7 +96,7 @@ impl<'a> Search<'a> {
             Op::General(General::SafeSoftmax) => true,
             _ => return None,
         };
-        if !last.post.is_empty() {
+        if !last.epilogues.is_empty() {
             return None;
         }
         let mut scores = self.made(scores)?;
@@ -172,7 +172,7 @@ impl<'a> Search<'a> {
             step: Step {
                 op: Op::Attention(Box::new(attention)),
                 inputs,
-                post: SmallVec::new(),
+                epilogues: SmallVec::new(),
                 output,
                 node: last.node,
             },
@@ -222,7 +222,7 @@ impl<'a> Search<'a> {
         let own = View::of(program.shape(value));
         let fits = self.uses[value.index()] == 1
             && program.root(value) == value
-            && step.post.is_empty()
+            && step.epilogues.is_empty()
             && shape.iter().product::<usize>() == own.shape.iter().product::<usize>();
         if !fits {
             return None;

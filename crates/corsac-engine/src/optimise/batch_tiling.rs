@@ -11,7 +11,7 @@
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
-use crate::program::{Element, Op, Output, Post, Program, Source, Step, ValueId};
+use crate::program::{Element, Epilogue, Op, Output, Program, Source, Step, ValueId};
 
 /// Values of this many bytes that a step reads and writes stay in the cache until the next.
 const CACHED: usize = 4 << 20;
@@ -212,9 +212,9 @@ fn is_apart(program: &Program, step: &Step, batch: usize) -> bool {
         _ => false,
     };
     known
-        && step.post.iter().all(|post| match post {
-            Post::Add(value) => images(*value),
-            Post::Unary(_) => true,
+        && step.epilogues.iter().all(|epilogue| match epilogue {
+            Epilogue::Add(value) => images(*value),
+            Epilogue::Unary(_) => true,
         })
 }
 
@@ -250,7 +250,7 @@ fn together(program: &Program, steps: Vec<Step>, images: usize) -> Option<Step> 
     Some(Step {
         op: Op::BatchTiling(Box::new(BatchTiling { count, body })),
         inputs,
-        post: SmallVec::new(),
+        epilogues: SmallVec::new(),
         output,
         node,
     })
@@ -300,21 +300,21 @@ mod tests {
             reduction: Reduction::Mean,
             dims: SmallVec::from_slice(&[0]),
         };
-        let relu = Post::Unary(Unary::Relu);
-        let mut add = |op: &Op, inputs: &[ValueId], post: &[Post], shape: [usize; 4]| {
+        let relu = Epilogue::Unary(Unary::Relu);
+        let mut add = |op: &Op, inputs: &[ValueId], epilogues: &[Epilogue], shape: [usize; 4]| {
             let output = program.add_value(shape.to_vec(), Source::Step);
             program.steps.push(Step {
                 op: op.clone(),
                 inputs: SmallVec::from_slice(inputs),
-                post: SmallVec::from_slice(post),
+                epilogues: SmallVec::from_slice(epilogues),
                 output,
                 node,
             });
             output
         };
         let first = add(&conv, &[input, weight, bias], &[relu], images);
-        let posts = [Post::Add(input), relu];
-        let second = add(&conv, &[first, weight, bias], &posts, images);
+        let epilogues = [Epilogue::Add(input), relu];
+        let second = add(&conv, &[first, weight, bias], &epilogues, images);
         let mean = add(&mean, &[second], &[], [1, 32, 64, 64]);
         let results = [second, mean].map(Output::Value);
         program.output = Some(Output::Tuple(results.into()));

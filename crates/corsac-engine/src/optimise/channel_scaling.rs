@@ -49,7 +49,7 @@ fn product(program: &Program, step: &Step) -> Option<(ValueId, ValueId)> {
     let are_factors = |value: ValueId| {
         program.shape(value) == [1, channels, 1, 1] && !is_image(value) && !program.is_weight(value)
     };
-    let blocks = step.post.is_empty() && [step.output, a, b].into_iter().all(in_blocks);
+    let blocks = step.epilogues.is_empty() && [step.output, a, b].into_iter().all(in_blocks);
     [(a, b), (b, a)]
         .into_iter()
         .find(|&(image, factors)| blocks && is_image(image) && are_factors(factors))

@@ -20,7 +20,7 @@ pub(crate) fn compose(program: &mut Program) {
         let Op::Copy { offset, strides } = &step.op else {
             continue;
         };
-        if !step.post.is_empty() {
+        if !step.epilogues.is_empty() {
             continue;
         }
         let before = copies.get(&program.root(step.inputs[0]));

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::kernels::blocked::reorder::Order;
 use crate::kernels::blocked::{BLOCK, Form};
 use crate::prepare::conv_shape;
-use crate::program::{Binary, Element, Op, Post, Program, Reduction, Step, Unary, ValueId};
+use crate::program::{Binary, Element, Epilogue, Op, Program, Reduction, Step, Unary, ValueId};
 
 /// Puts images in blocks where the convolutions of `program` profit.
 pub(crate) fn assign(program: &mut Program) {
@@ -97,7 +97,7 @@ impl Blocking<'_> {
         self.steps.push(Step {
             op: Op::ToBlocks(order),
             inputs: SmallVec::from_slice(&[from]),
-            post: SmallVec::new(),
+            epilogues: SmallVec::new(),
             output: blocks,
             node: step.node,
         });
@@ -133,12 +133,12 @@ impl Blocking<'_> {
         let same = |&value: &ValueId| self.shape(value) == Some(shape);
         // Padding channels of the last block must stay finite: they are multiplied by zero weights.
         let fills = shape[1] % BLOCK != 0;
-        let posts = step.post.iter().all(|post| match post {
-            Post::Add(value) => same(value),
-            Post::Unary(function) => !fills || function.is_finite_at_zero(),
+        let epilogues = step.epilogues.iter().all(|epilogue| match epilogue {
+            Epilogue::Add(value) => same(value),
+            Epilogue::Unary(function) => !fills || function.is_finite_at_zero(),
         });
         let follows = || self.is_in_blocks(first);
-        posts
+        epilogues
             && match &step.op {
                 Op::Conv(_) => {
                     let weights = step.inputs[1..]
@@ -208,9 +208,9 @@ impl Blocking<'_> {
                 self.rows(value);
             }
         }
-        for at in 0..step.post.len() {
-            if let Post::Add(value) = step.post[at] {
-                step.post[at] = Post::Add(self.blocks(value, &step));
+        for at in 0..step.epilogues.len() {
+            if let Epilogue::Add(value) = step.epilogues[at] {
+                step.epilogues[at] = Epilogue::Add(self.blocks(value, &step));
             }
         }
         let rows = step.output;
@@ -228,7 +228,7 @@ impl Blocking<'_> {
         let reorder = Step {
             op: Op::FromBlocks(Order::Planes),
             inputs: SmallVec::from_slice(&[blocks]),
-            post: SmallVec::new(),
+            epilogues: SmallVec::new(),
             output: rows,
             node: step.node,
         };
@@ -245,7 +245,7 @@ impl Blocking<'_> {
             return false;
         };
         let image = step.inputs[0];
-        let known = dims[..] == [2, 3] && step.post.is_empty() && self.is_in_blocks(image);
+        let known = dims[..] == [2, 3] && step.epilogues.is_empty() && self.is_in_blocks(image);
         let Some([batch, channels, ..]) = self.shape(image).filter(|_| known) else {
             return false;
         };

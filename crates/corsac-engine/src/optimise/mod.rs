@@ -13,7 +13,7 @@ mod weight_scaling;
 
 use rustc_hash::FxHashMap;
 
-use crate::program::{Binary, Element, Op, Post, Program, Recipe, Step, ValueId};
+use crate::program::{Binary, Element, Epilogue, Op, Program, Recipe, Step, ValueId};
 use weight_scaling::Scaling;
 
 pub use batch_tiling::BatchTiling;
@@ -116,7 +116,7 @@ fn absorb(
             let known = before.inputs[1..]
                 .iter()
                 .all(|&value| program.is_weight(value));
-            if !takes_factors || !known || !before.post.is_empty() {
+            if !takes_factors || !known || !before.epilogues.is_empty() {
                 return None;
             }
             let norm = &step.inputs[1..];
@@ -144,8 +144,8 @@ fn absorb(
         }
         Op::Unary(function) => {
             let at = made_by(program, step.inputs[0])?;
-            kept[at].takes_posts().then(|| {
-                kept[at].post.push(Post::Unary(*function));
+            kept[at].takes_epilogues().then(|| {
+                kept[at].epilogues.push(Epilogue::Unary(*function));
                 at
             })
         }
@@ -173,7 +173,7 @@ fn absorb(
                 (None, Some(at)) => (at, a),
                 (None, None) => return None,
             };
-            kept[at].post.push(Post::Add(other));
+            kept[at].epilogues.push(Epilogue::Add(other));
             Some(at)
         }
         _ => None,
@@ -182,7 +182,7 @@ fn absorb(
 
 impl Step {
     /// Whether elementwise functions can be an epilogue of the step.
-    fn takes_posts(&self) -> bool {
+    fn takes_epilogues(&self) -> bool {
         matches!(
             self.op,
             Op::Conv(_)

@@ -15,7 +15,7 @@ pub(crate) fn read_in_place(program: &mut Program) {
     let mut copied: FxHashMap<ValueId, ValueId> = FxHashMap::default();
     for step in &program.steps {
         if let (Op::Copy { offset: 0, strides }, [input], true) =
-            (&step.op, &step.inputs[..], step.post.is_empty())
+            (&step.op, &step.inputs[..], step.epilogues.is_empty())
             && is_transposition(program.shape(step.output), strides)
             && program.value(*input).len() == program.value(step.output).len()
         {

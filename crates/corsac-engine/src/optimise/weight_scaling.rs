@@ -49,7 +49,7 @@ impl Scaling {
         };
         let weights = &kept[layer].inputs[1..];
         let known = weights.iter().all(|&weight| program.is_weight(weight));
-        let plain = kept[layer].post.is_empty() && kept[result].post.is_empty();
+        let plain = kept[layer].epilogues.is_empty() && kept[result].epilogues.is_empty();
         (dim == channels && known && plain).then_some(Self {
             layer,
             factor,

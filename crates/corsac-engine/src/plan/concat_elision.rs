@@ -202,7 +202,7 @@ fn operands(program: &Program, step: &Step, result: &[Option<usize>]) -> Option<
     let joined = program.value(step.output);
     let one_piece = joined.shape[..dim].iter().all(|&size| size == 1);
     if !one_piece
-        || !step.post.is_empty()
+        || !step.epilogues.is_empty()
         || joined.element != Element::F32
         || !is_step(program, step.output)
         || is_result(step.output)

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use crate::data::Elements;
 use crate::error::RunError;
 use crate::execute::Executable;
+use crate::kernels::ApplyEpilogue;
 use crate::kernels::bf16::conv::Bf16Conv;
 use crate::kernels::bf16::linear::Bf16Linear;
 use crate::kernels::blocked::Form;
@@ -449,18 +450,18 @@ pub(crate) enum Linear {
 }
 
 impl Linear {
-    /// Writes a row of outputs for each row of `input`. Calls `finish(at, chunk)` with each piece
+    /// Writes a row of outputs for each row of `input`. Calls `epilogue(at, chunk)` with each piece
     /// of the result, which begins at element `at`.
     pub(crate) fn run(
         &self,
         input: &[f32],
         workspace: &mut [f32],
         out: &mut [f32],
-        finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+        epilogue: ApplyEpilogue<'_>,
     ) {
         match self {
-            Self::F32(kernel) => kernel.run(input, workspace, out, finish),
-            Self::Bf16(kernel) => kernel.run(input, workspace, out, finish),
+            Self::F32(kernel) => kernel.run(input, workspace, out, epilogue),
+            Self::Bf16(kernel) => kernel.run(input, workspace, out, epilogue),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::general::General;
 use crate::kernels::blocked::stored_len;
 
 pub use function::{Binary, Reduction, Unary};
-pub use op::{Attention, Conv, Op, Pool, Post, Recipe, Step, View};
+pub use op::{Attention, Conv, Epilogue, Op, Pool, Recipe, Step, View};
 pub(crate) use op::{Cell, Recurrent};
 
 /// A value of a program.

@@ -246,7 +246,7 @@ pub enum Op {
 
 /// An epilogue: it is applied to a result before that is stored.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Post {
+pub enum Epilogue {
     /// A value of the same shape is added.
     Add(ValueId),
     /// A function of each element.
@@ -261,7 +261,7 @@ pub struct Step {
     /// The operands.
     pub inputs: SmallVec<[ValueId; 4]>,
     /// The epilogues, in order.
-    pub post: SmallVec<[Post; 2]>,
+    pub epilogues: SmallVec<[Epilogue; 2]>,
     /// The result.
     pub output: ValueId,
     /// The node of the graph that it was lowered from.
@@ -288,18 +288,21 @@ impl Step {
 
     /// The values of [`reads`](Self::reads), to be replaced.
     pub(crate) fn reads_mut(&mut self) -> impl Iterator<Item = &mut ValueId> {
-        let added = self.post.iter_mut().filter_map(|post| match post {
-            Post::Add(value) => Some(value),
-            Post::Unary(_) => None,
-        });
+        let added = self
+            .epilogues
+            .iter_mut()
+            .filter_map(|epilogue| match epilogue {
+                Epilogue::Add(value) => Some(value),
+                Epilogue::Unary(_) => None,
+            });
         self.inputs.iter_mut().chain(added)
     }
 
     /// All values that the step reads: its inputs, and those that its epilogues add.
     pub fn reads(&self) -> impl Iterator<Item = ValueId> + '_ {
-        let added = self.post.iter().filter_map(|post| match post {
-            Post::Add(value) => Some(*value),
-            Post::Unary(_) => None,
+        let added = self.epilogues.iter().filter_map(|epilogue| match epilogue {
+            Epilogue::Add(value) => Some(*value),
+            Epilogue::Unary(_) => None,
         });
         self.inputs.iter().copied().chain(added)
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Binary, Layout, Op, Post, Program, Source, Step, ValueId};
+use super::{Binary, Epilogue, Layout, Op, Program, Source, Step, ValueId};
 
 impl Program {
     /// Number of steps, with those of micro-batches.
@@ -55,10 +55,10 @@ impl Program {
         if let Op::Fused(fused) = &step.op {
             line += &format!(": {fused}");
         }
-        for post in &step.post {
-            line += &match post {
-                Post::Add(value) => format!(" + {}", self.name(*value)),
-                Post::Unary(unary) => format!(" -> {unary:?}"),
+        for epilogue in &step.epilogues {
+            line += &match epilogue {
+                Epilogue::Add(value) => format!(" + {}", self.name(*value)),
+                Epilogue::Unary(unary) => format!(" -> {unary:?}"),
             };
         }
         line

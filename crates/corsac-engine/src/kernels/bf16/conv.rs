@@ -13,6 +13,7 @@ use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use super::{Panels, SLACK, room};
+use crate::kernels::ApplyEpilogue;
 use crate::kernels::blocked::BLOCK;
 use crate::kernels::conv::ConvShape;
 use crate::parallel::{Parallel, thread_count};
@@ -186,14 +187,14 @@ impl Bf16Conv {
         }
     }
 
-    /// Writes the convolution of `input` to `out`, both in blocks. Calls `finish(at, chunk)` with
+    /// Writes the convolution of `input` to `out`, both in blocks. Calls `epilogue(at, chunk)` with
     /// each piece of the result, which begins at element `at`.
     pub fn run(
         &self,
         input: &[f32],
         workspace: &mut [f32],
         out: &mut [f32],
-        finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+        epilogue: ApplyEpilogue<'_>,
     ) {
         let [channels, rows, columns] = self.shape.input;
         let image = channels.next_multiple_of(BLOCK) * rows * columns;
@@ -214,7 +215,7 @@ impl Bf16Conv {
                     let first = piece.rows.start * self.shape.output[2] * BLOCK;
                     for (at, chunk) in piece.blocks.iter_mut().enumerate() {
                         let block = piece.panel * (COLUMNS / BLOCK) + at;
-                        finish(index * result + block * plane + first, chunk);
+                        epilogue(index * result + block * plane + first, chunk);
                     }
                 });
         }

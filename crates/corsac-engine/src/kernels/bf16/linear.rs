@@ -5,6 +5,7 @@ use corsac_kernels::bf16::{Bf16, column};
 use rayon::prelude::*;
 
 use super::{Panels, SLACK, room};
+use crate::kernels::ApplyEpilogue;
 use crate::kernels::blocked::linear::LinearWeight;
 use crate::kernels::piece::{Piece, pieces};
 use crate::parallel::{Parallel, thread_count};
@@ -50,14 +51,14 @@ impl Bf16Linear {
         }
     }
 
-    /// Writes a row of outputs for each row of `input`. Calls `finish(at, chunk)` with each piece
+    /// Writes a row of outputs for each row of `input`. Calls `epilogue(at, chunk)` with each piece
     /// of the result, which begins at element `at`.
     pub fn run(
         &self,
         input: &[f32],
         workspace: &mut [f32],
         out: &mut [f32],
-        finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+        epilogue: ApplyEpilogue<'_>,
     ) {
         if out.is_empty() {
             return;
@@ -74,7 +75,7 @@ impl Bf16Linear {
             .run_parallel(|mut piece| {
                 self.piece(copy, &taps, &mut piece);
                 for (at, chunk) in piece.rows.iter_mut().enumerate() {
-                    finish((piece.row + at) * self.outputs + piece.column, chunk);
+                    epilogue((piece.row + at) * self.outputs + piece.column, chunk);
                 }
             });
     }

@@ -7,20 +7,20 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::BLOCK;
-use crate::kernels::result_tiles::Over;
+use crate::kernels::result_tiles::ResultTiles;
 use crate::parallel::Parallel;
 use crate::program::Binary;
 
 /// `x * factor + offset` by channel, of images with `plane` pixels.
 pub fn channel_affine(
-    over: &Over<'_>,
+    tiles: &ResultTiles<'_>,
     out: &mut [f32],
     factors: &[f32],
     offsets: &[f32],
     plane: usize,
 ) {
     let blocks = factors.len().div_ceil(BLOCK);
-    over.pieces_from(out, plane * BLOCK, |number, from, piece| {
+    tiles.pieces_from(out, plane * BLOCK, |number, from, piece| {
         let first = number % blocks * BLOCK;
         let channels = first..factors.len().min(first + BLOCK);
         // The padding channels of the last block stay zero.

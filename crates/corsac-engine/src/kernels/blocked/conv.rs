@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use super::tile::{Tile, by_width, load, share, vectors_per_block, widest, widest_tile};
 use super::{BLOCK, Form, surround};
 use crate::aligned_buffer::Lines;
+use crate::kernels::ApplyEpilogue;
 use crate::kernels::bf16;
 use crate::kernels::conv::ConvShape;
 use crate::parallel::{Parallel, thread_count};
@@ -181,7 +182,7 @@ impl BlockedConv {
         }
     }
 
-    /// Writes the convolution of `input` to `out`. Calls `finish(at, chunk)` with each piece of the
+    /// Writes the convolution of `input` to `out`. Calls `epilogue(at, chunk)` with each piece of the
     /// result, which begins at element `at`. For a convolution of single pixels, the channels of
     /// `input` may be multiplied by `factors`.
     pub fn run(
@@ -190,7 +191,7 @@ impl BlockedConv {
         factors: Option<&[f32]>,
         workspace: &mut [f32],
         out: &mut [f32],
-        finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+        epilogue: ApplyEpilogue<'_>,
     ) {
         let [rows, columns] = self.source.size;
         let image = self.source.planes * rows * columns * self.source.pixel;
@@ -214,7 +215,7 @@ impl BlockedConv {
                     self.piece(source, factors, &mut piece);
                     for (block, chunk) in piece.group.blocks.clone().zip(&mut piece.blocks) {
                         let start = block * plane + piece.row * self.result[1] * BLOCK;
-                        finish(index * result + start, chunk);
+                        epilogue(index * result + start, chunk);
                     }
                 });
         }

@@ -6,6 +6,7 @@ use rten_simd::{Isa, SimdOp};
 
 use super::{BLOCK, surround};
 use crate::aligned_buffer::Lines;
+use crate::kernels::ApplyEpilogue;
 use crate::kernels::conv::ConvShape;
 use crate::parallel::Parallel;
 
@@ -54,9 +55,9 @@ impl BlockedDepthwise {
         }
     }
 
-    /// Writes the convolution of `input` to `out`. Calls `finish(at, chunk)` with each piece of the
+    /// Writes the convolution of `input` to `out`. Calls `epilogue(at, chunk)` with each piece of the
     /// result, which begins at element `at`.
-    pub fn run(&self, input: &[f32], out: &mut [f32], finish: &(dyn Fn(usize, &mut [f32]) + Sync)) {
+    pub fn run(&self, input: &[f32], out: &mut [f32], epilogue: ApplyEpilogue<'_>) {
         let [_, rows, columns] = self.shape.input;
         let [_, out_rows, out_columns] = self.shape.output;
         let (from, to) = (rows * columns * BLOCK, out_rows * out_columns * BLOCK);
@@ -101,7 +102,7 @@ impl BlockedDepthwise {
                         1 => plane.by_step::<BLOCK>(),
                         _ => plane.by_step::<{ 2 * BLOCK }>(),
                     }
-                    finish(at * to, out);
+                    epilogue(at * to, out);
                 },
             );
     }

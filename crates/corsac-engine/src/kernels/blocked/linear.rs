@@ -11,6 +11,7 @@ use rten_simd::{Isa, SimdOp};
 use super::tile::{Tile, by_width, load, share, vectors_per_block, widest, widest_tile};
 use super::{BLOCK, narrow};
 use crate::aligned_buffer::{LINE, Lines};
+use crate::kernels::ApplyEpilogue;
 use crate::kernels::GRAIN;
 use crate::kernels::piece::{Piece, pieces};
 use crate::parallel::{Parallel, thread_count};
@@ -185,14 +186,14 @@ impl LinearKernel {
         }
     }
 
-    /// Writes a row of outputs for each row of `input`. Calls `finish(at, chunk)` with each piece
+    /// Writes a row of outputs for each row of `input`. Calls `epilogue(at, chunk)` with each piece
     /// of the result, which begins at element `at`.
     pub fn run(
         &self,
         input: &[f32],
         workspace: &mut [f32],
         out: &mut [f32],
-        finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+        epilogue: ApplyEpilogue<'_>,
     ) {
         if out.is_empty() {
             return;
@@ -201,12 +202,12 @@ impl LinearKernel {
         if self.inputs == 0 {
             for (at, row) in out.chunks_exact_mut(self.outputs).enumerate() {
                 row.copy_from_slice(&self.bias[..self.outputs]);
-                finish(at * self.outputs, row);
+                epilogue(at * self.outputs, row);
             }
             return;
         }
         if self.inputs == self.outputs
-            && narrow::run(self.inputs, &self.weights, &self.bias, input, out, finish)
+            && narrow::run(self.inputs, &self.weights, &self.bias, input, out, epilogue)
         {
             return;
         }
@@ -254,7 +255,7 @@ impl LinearKernel {
                 }
             }
             for (at, chunk) in piece.rows.iter_mut().enumerate() {
-                finish((row + at) * self.outputs + column, chunk);
+                epilogue((row + at) * self.outputs + column, chunk);
             }
         });
     }

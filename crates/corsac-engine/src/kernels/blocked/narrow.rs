@@ -6,13 +6,14 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::BLOCK;
+use crate::kernels::ApplyEpilogue;
 use crate::kernels::GRAIN;
 use crate::parallel::Parallel;
 
 /// Writes a row of outputs for each row of `input`, with as many outputs as inputs. Returns false
 /// if there is no loop for this number of features.
 ///
-/// `weights` has [`BLOCK`] outputs for each input. `finish(at, chunk)` is called with each piece of
+/// `weights` has [`BLOCK`] outputs for each input. `epilogue(at, chunk)` is called with each piece of
 /// the result, which begins at element `at`.
 pub(super) fn run(
     features: usize,
@@ -20,12 +21,12 @@ pub(super) fn run(
     bias: &[f32],
     input: &[f32],
     out: &mut [f32],
-    finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+    epilogue: ApplyEpilogue<'_>,
 ) -> bool {
     macro_rules! of {
         ($($count:literal),*) => {
             match features {
-                $($count => pieces::<$count>(weights, bias, input, out, finish),)*
+                $($count => pieces::<$count>(weights, bias, input, out, epilogue),)*
                 _ => return false,
             }
         };
@@ -39,7 +40,7 @@ fn pieces<const N: usize>(
     bias: &[f32],
     input: &[f32],
     out: &mut [f32],
-    finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+    epilogue: ApplyEpilogue<'_>,
 ) {
     let weights: [[f32; N]; N] = from_fn(|input| from_fn(|output| weights[input * BLOCK + output]));
     let bias: [f32; N] = from_fn(|output| bias[output]);
@@ -49,7 +50,7 @@ fn pieces<const N: usize>(
         .enumerate()
         .run_parallel(|(at, (out, input))| {
             rows(&weights, &bias, input.as_chunks().0, out.as_chunks_mut().0);
-            finish(at * piece, out);
+            epilogue(at * piece, out);
         });
 }
 

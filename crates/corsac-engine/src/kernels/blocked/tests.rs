@@ -110,14 +110,14 @@ impl Case {
         let mut blocks = vec![f32::NAN; stored_len(&[self.batch, channels, rows, columns])];
         to_blocks(&input, Order::Planes, channels, rows * columns, &mut blocks);
         let mut out = vec![f32::NAN; stored_len(&[self.batch, outputs, out_rows, out_columns])];
-        // `finish` is applied to each element once.
-        let finish = |_: usize, chunk: &mut [f32]| chunk.iter_mut().for_each(|x| *x += 1.0);
+        // `epilogue` is applied to each element once.
+        let epilogue = |_: usize, chunk: &mut [f32]| chunk.iter_mut().for_each(|x| *x += 1.0);
         let Some(form) = Form::of(&shape, Precision::F32) else {
             panic!("{shape:?}")
         };
         if form == Form::Depthwise {
             let kernel = BlockedDepthwise::new(shape.clone(), &weight, Some(&bias));
-            kernel.run(&blocks, &mut out, &finish);
+            kernel.run(&blocks, &mut out, &epilogue);
         } else {
             let mut workspace = vec![f32::NAN; conv::workspace_len(&shape, form)];
             let source = match form {
@@ -125,7 +125,7 @@ impl Case {
                 _ => &blocks,
             };
             let kernel = BlockedConv::new(shape.clone(), form, &weight, Some(&bias));
-            kernel.run(source, None, &mut workspace, &mut out, &finish);
+            kernel.run(source, None, &mut workspace, &mut out, &epilogue);
         }
         let expected: Vec<f32> = expected.iter().map(|x| x + 1.0).collect();
         let rows_of = |out: &[f32]| {
@@ -145,7 +145,7 @@ impl Case {
             let mut workspace = vec![f32::NAN; bf16::conv::workspace_len(&shape)];
             let kernel = Bf16Conv::new(amx, shape.clone(), &weight, Some(&bias));
             out.fill(f32::NAN);
-            kernel.run(&blocks, &mut workspace, &mut out, &finish);
+            kernel.run(&blocks, &mut workspace, &mut out, &epilogue);
             assert_eq!(rows_of(&out), expected, "in tiles: {shape:?}");
         }
     }
@@ -340,8 +340,8 @@ fn linear_layers() {
         let (weight, bias) = (numbers(outputs * inputs, at), numbers(outputs, 8));
         let input = numbers(rows * inputs, 4);
         let sizes = [outputs, inputs];
-        // `finish` is called with the start of each piece.
-        let finish = |start: usize, chunk: &mut [f32]| {
+        // `epilogue` is called with the start of each piece.
+        let epilogue = |start: usize, chunk: &mut [f32]| {
             for (at, x) in chunk.iter_mut().enumerate() {
                 *x += (start + at) as f32;
             }
@@ -364,13 +364,13 @@ fn linear_layers() {
             let mut out = vec![f32::NAN; rows * outputs];
             let mut workspace = vec![f32::NAN; linear::workspace_len(rows, sizes)];
             let kernel = LinearKernel::new(&weight, Some(&bias), rows);
-            kernel.run(&input, &mut workspace, &mut out, &finish);
+            kernel.run(&input, &mut workspace, &mut out, &epilogue);
             assert_eq!(out, expected, "{rows} {outputs} {inputs} {by_input}");
             let Some(amx) = Amx::detect() else { continue };
             out.fill(f32::NAN);
             let mut workspace = vec![f32::NAN; bf16::linear::workspace_len(rows, inputs)];
             let kernel = Bf16Linear::new(amx, &weight, Some(&bias));
-            kernel.run(&input, &mut workspace, &mut out, &finish);
+            kernel.run(&input, &mut workspace, &mut out, &epilogue);
             assert_eq!(
                 out, expected,
                 "in tiles: {rows} {outputs} {inputs} {by_input}"

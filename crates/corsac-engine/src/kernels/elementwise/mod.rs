@@ -8,7 +8,7 @@ use std::iter::repeat_n;
 use multiversion::multiversion;
 
 use crate::kernels::functions::{double, single};
-use crate::kernels::result_tiles::Over;
+use crate::kernels::result_tiles::ResultTiles;
 use crate::program::Unary;
 
 pub use pairs::{Operand, binary, binary_in_place, binary_over};
@@ -22,10 +22,10 @@ pub(crate) use pairs::{
 const STREAMED: usize = 48 * 1024;
 
 /// Applies `function` to each element.
-pub fn unary(over: &Over<'_>, function: Unary, out: &mut [f32]) {
+pub fn unary(tiles: &ResultTiles<'_>, function: Unary, out: &mut [f32]) {
     match out.len() < STREAMED {
-        true => over.elements(out, |from, piece| unary_from(function, from, piece)),
-        false => over.elements(out, |from, piece| {
+        true => tiles.elements(out, |from, piece| unary_from(function, from, piece)),
+        false => tiles.elements(out, |from, piece| {
             if !streamed(function, from, piece) {
                 unary_from(function, from, piece);
             }
@@ -335,7 +335,7 @@ const SHORT: usize = 32;
 
 /// `x * factor + offset` by channel: `out` has rows of `row` elements, whose channels repeat.
 pub fn channel_affine(
-    over: &Over<'_>,
+    tiles: &ResultTiles<'_>,
     out: &mut [f32],
     factors: &[f32],
     offsets: &[f32],
@@ -345,11 +345,11 @@ pub fn channel_affine(
         let (factors, offsets) = (for_elements(factors, row), for_elements(offsets, row));
         let all = factors.len();
         let several = (super::result_tiles::TILE / all.max(1)).max(1);
-        return over.rows(out, several * all, 1, |rows| {
+        return tiles.rows(out, several * all, 1, |rows| {
             affine(rows, &factors, &offsets)
         });
     }
-    over.pieces_from(out, row, |number, from, piece| {
+    tiles.pieces_from(out, row, |number, from, piece| {
         let channel = number % factors.len();
         unary_from(
             Unary::Affine(factors[channel], offsets[channel]),

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
 use super::group::Group;
-use super::{Flow, Kind, dies, posts, rows_of};
+use super::{Flow, Kind, dies, epilogues, rows_of};
 use crate::kernels::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
 use crate::program::{Binary, Element, Op, Program, Reduction, Step, Unary, ValueId};
 
@@ -50,7 +50,7 @@ pub(super) fn step(program: &Program, flow: &Flow, group: &Group) -> Option<Step
     Some(Step {
         op: Op::Fused(Box::new(fused)),
         inputs: inputs.into(),
-        post: SmallVec::new(),
+        epilogues: SmallVec::new(),
         output: last.output,
         node: last.node,
     })
@@ -165,7 +165,7 @@ impl Builder<'_> {
                 }
             }
         };
-        for function in posts(step) {
+        for function in epilogues(step) {
             found = self.emit(Function::Unary(function), smallvec![found], width);
         }
         let output = self.program.root(step.output);

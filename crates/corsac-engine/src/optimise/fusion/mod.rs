@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::general::{Arithmetic, Comparison, General};
 use crate::kernels::fused::Function;
 use crate::program::{
-    Binary, Element, Layout, Op, Post, Program, Reduction, Source, Step, Unary, ValueId,
+    Binary, Element, Epilogue, Layout, Op, Program, Reduction, Source, Step, Unary, ValueId,
 };
 use group::Group;
 
@@ -121,8 +121,11 @@ impl Kind {
         };
         let simple = step.reads().all(in_rows) && in_rows(step.output) && !info.is_empty();
         let plain = program.root(step.output) == step.output;
-        let posts = step.post.iter().all(|post| matches!(post, Post::Unary(_)));
-        if !(simple && plain && posts) || info.element == Element::I64 {
+        let epilogues = step
+            .epilogues
+            .iter()
+            .all(|epilogue| matches!(epilogue, Epilogue::Unary(_)));
+        if !(simple && plain && epilogues) || info.element == Element::I64 {
             return None;
         }
         let inputs: SmallVec<[Element; 4]> = step
@@ -180,10 +183,10 @@ impl Kind {
 }
 
 /// The elementwise functions in the epilogues of a step.
-fn posts(step: &Step) -> impl Iterator<Item = Unary> + '_ {
-    step.post.iter().filter_map(|post| match post {
-        Post::Unary(function) => Some(*function),
-        Post::Add(_) => None,
+fn epilogues(step: &Step) -> impl Iterator<Item = Unary> + '_ {
+    step.epilogues.iter().filter_map(|epilogue| match epilogue {
+        Epilogue::Unary(function) => Some(*function),
+        Epilogue::Add(_) => None,
     })
 }
 
