@@ -9,14 +9,14 @@ const LINE_BYTES: usize = LINE * size_of::<f32>();
 /// Numbers aligned to a cache line, so that each vector of sixteen is one line. A vector that
 /// straddles two lines is read twice, which costs products a tenth of their time.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct AlignedBuffer {
     /// Up to a line longer than the part in use.
     memory: Vec<f32>,
     start: usize,
     len: usize,
 }
 
-impl Lines {
+impl AlignedBuffer {
     /// `len` zeros.
     #[must_use]
     pub(crate) fn zeros(len: usize) -> Self {
@@ -59,7 +59,7 @@ pub(crate) fn zeros(len: usize) -> Vec<f32> {
     vec![0.0; len]
 }
 
-impl Deref for Lines {
+impl Deref for AlignedBuffer {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
@@ -67,7 +67,7 @@ impl Deref for Lines {
     }
 }
 
-impl DerefMut for Lines {
+impl DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [f32] {
         &mut self.memory[self.start..][..self.len]
     }
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn the_first_number_is_at_the_beginning_of_a_line() {
         for len in [1, 15, 16, 17, 1000, 1_000_000] {
-            let mut numbers = Lines::zeros(len);
+            let mut numbers = AlignedBuffer::zeros(len);
             assert_eq!(numbers.len(), len);
             assert_eq!(numbers.as_ptr().addr() % LINE_BYTES, 0);
             numbers.fill(1.0);
@@ -94,6 +94,6 @@ mod tests {
             assert!(numbers.iter().all(|&number| number == 0.0));
             assert_eq!(numbers.len(), len / 2);
         }
-        assert!(Lines::zeros(0).is_empty());
+        assert!(AlignedBuffer::zeros(0).is_empty());
     }
 }

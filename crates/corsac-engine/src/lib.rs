@@ -45,7 +45,7 @@ pub use plan::Plan;
 pub use prepare::{WeightCache, Weights, borrow_weights};
 pub use program::{
     Attention, Binary, Conv, Element, Epilogue, Layout, Op, Output, Pool, Precision, Program,
-    Recipe, Reduction, Source, Step, Unary, ValueId, ValueInfo, View,
+    Reduction, Source, Step, Unary, ValueId, ValueInfo, View, WeightTransform,
 };
 pub use threads::{
     MOST_THREADS, chosen_threads, default_threads, on_threads, parse_threads, threads_setting,

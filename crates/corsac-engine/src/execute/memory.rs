@@ -3,7 +3,7 @@
 use std::mem;
 use std::ops::Range;
 
-use crate::aligned_buffer::{LINE, Lines, has_room};
+use crate::aligned_buffer::{AlignedBuffer, LINE, has_room};
 use crate::data::{Data, DataMut};
 use crate::error::RunError;
 use crate::plan::{Lens, Place};
@@ -12,7 +12,7 @@ use crate::program::Element;
 /// Memory for the values of a run. It can be reused for runs of other programs.
 #[derive(Debug, Default)]
 pub struct Context {
-    numbers: Lines,
+    numbers: AlignedBuffer,
     integers: Vec<i64>,
     flags: Vec<u8>,
 }
@@ -92,9 +92,9 @@ impl Context {
     pub(crate) fn fit(&mut self, lens: Lens) -> Result<(), RunError> {
         // The old memory is freed first: its contents need not be copied.
         if self.numbers.len() < lens.numbers {
-            self.numbers = Lines::default();
+            self.numbers = AlignedBuffer::default();
             claim::<f32>(lens.numbers + LINE)?;
-            self.numbers = Lines::zeros(lens.numbers);
+            self.numbers = AlignedBuffer::zeros(lens.numbers);
         }
         if self.integers.len() < lens.integers {
             self.integers = Vec::new();

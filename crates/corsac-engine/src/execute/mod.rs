@@ -420,10 +420,10 @@ fn check_elements(program: &Program) -> Result<(), RunError> {
 /// Whether a step calls rten-gemm.
 fn uses_library(program: &Program, step: &Step, prepared: &Prepared) -> bool {
     match (&step.op, prepared) {
-        (Op::Conv(_) | Op::GatedConv(_), Prepared::Packed(Packed::Conv(kernel))) => {
+        (Op::Conv(_) | Op::ChannelScaledConv(_), Prepared::Packed(Packed::Conv(kernel))) => {
             kernel.uses_library()
         }
-        (Op::Conv(_) | Op::GatedConv(_), Prepared::Nothing) => {
+        (Op::Conv(_) | Op::ChannelScaledConv(_), Prepared::Nothing) => {
             conv_shape(program, step).uses_library()
         }
         (Op::MatMul { .. }, _) => !product(program, step, &[]).is_small(),

@@ -140,7 +140,7 @@ impl Executable {
             })
         };
         match (&step.op, &self.prepared[at]) {
-            (Op::Conv(_) | Op::GatedConv(_) | Op::Linear, prepared) => {
+            (Op::Conv(_) | Op::ChannelScaledConv(_) | Op::Linear, prepared) => {
                 let bias = || step.inputs.get(2).map(|&bias| values.f32(bias)).transpose();
                 match (prepared, &step.op) {
                     (Prepared::Packed(Packed::Conv(kernel)), _) => {
@@ -148,7 +148,7 @@ impl Executable {
                     }
                     (Prepared::Packed(Packed::BlockedConv(kernel)), op) => {
                         let factors = match op {
-                            Op::GatedConv(_) => Some(input(3)?),
+                            Op::ChannelScaledConv(_) => Some(input(3)?),
                             _ => None,
                         };
                         kernel.run(input(0)?, factors, workspace, out, &epilogue);

@@ -33,11 +33,11 @@ impl<'a> Values<'a> {
                 Some(_) => placed(),
                 None => Some(self.inputs[number]),
             },
-            Source::Weight(_) | Source::Derived(_) if info.element == Element::F32 => {
+            Source::Weight(_) | Source::Transformed(_) if info.element == Element::F32 => {
                 let weight = self.executable.weights[root.index()].as_deref();
                 weight.map(|weight| Data::F32(weight))
             }
-            Source::Weight(_) | Source::Derived(_) => {
+            Source::Weight(_) | Source::Transformed(_) => {
                 let weight = self.executable.other_weights[root.index()].as_deref();
                 weight.map(Elements::all)
             }

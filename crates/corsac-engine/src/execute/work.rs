@@ -25,7 +25,7 @@ fn of_step(program: &Program, step: &Step) -> usize {
     let inputs = step.inputs.iter();
     let mut read: usize = inputs.map(|&value| program.value(value).len()).sum();
     let each: usize = match &step.op {
-        Op::Conv(conv) | Op::GatedConv(conv) => {
+        Op::Conv(conv) | Op::ChannelScaledConv(conv) => {
             let products: usize = shape(1)[1..].iter().product();
             // With groups, an element that is read is used for few results.
             products * if conv.groups > 1 { 2 } else { 1 }

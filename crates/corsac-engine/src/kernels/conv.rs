@@ -42,10 +42,10 @@ const SHIFTED_FROM: usize = 16;
 pub struct ConvKernel {
     shape: ConvShape,
     bias: Option<Vec<f32>>,
-    form: Form,
+    algorithm: Algorithm,
 }
 
-enum Form {
+enum Algorithm {
     /// One product for each group.
     Product {
         weights: Vec<PackedAMatrix<f32>>,
@@ -86,18 +86,18 @@ impl ConvKernel {
     pub fn new(shape: ConvShape, weight: &[f32], bias: Option<&[f32]>) -> Self {
         let groups = shape.conv.groups;
         let (inputs, outputs) = (shape.input[0] / groups, shape.output[0] / groups);
-        let form = if shape.is_depthwise() {
-            Form::Depthwise {
+        let algorithm = if shape.is_depthwise() {
+            Algorithm::Depthwise {
                 weights: weight.to_vec(),
                 layout: Shifted::new(&shape),
             }
         } else if shape.is_grouped() {
-            Form::Grouped {
+            Algorithm::Grouped {
                 weights: weight.to_vec(),
                 layout: Shifted::new(&shape),
             }
         } else if !shape.uses_library() {
-            Form::Small {
+            Algorithm::Small {
                 weights: weight.to_vec(),
                 volume: shape.volume(),
             }
@@ -109,7 +109,7 @@ impl ConvKernel {
                 gemm.prepack_a(Matrix::from_data([outputs, inputs], &elements[..]))
             };
             let groups = weight.chunks(outputs * inputs * taps);
-            Form::Shifted {
+            Algorithm::Shifted {
                 weights: groups
                     .map(|group| (0..taps).map(|tap| of_tap(group, tap)).collect())
                     .collect(),
@@ -123,18 +123,21 @@ impl ConvKernel {
                 .map(|data| gemm.prepack_a(Matrix::from_data([outputs, depth], data)))
                 .collect();
             let patches = (!shape.is_pointwise()).then(|| Patches::of(&shape, &gemm));
-            Form::Product { weights, patches }
+            Algorithm::Product { weights, patches }
         };
         Self {
             shape,
             bias: bias.map(<[f32]>::to_vec),
-            form,
+            algorithm,
         }
     }
 
     /// Whether its products are computed by rten-gemm, which may start threads.
     pub(crate) fn uses_library(&self) -> bool {
-        matches!(self.form, Form::Product { .. } | Form::Shifted { .. })
+        matches!(
+            self.algorithm,
+            Algorithm::Product { .. } | Algorithm::Shifted { .. }
+        )
     }
 
     /// Writes the convolution of `input` to `out`. Calls `epilogue(at, chunk)` with each piece of the
@@ -148,20 +151,20 @@ impl ConvKernel {
         if image == 0 || result == 0 {
             return;
         }
-        match &self.form {
-            Form::Depthwise { weights, layout } => {
+        match &self.algorithm {
+            Algorithm::Depthwise { weights, layout } => {
                 self.depthwise(layout, weights, input, out, epilogue);
             }
-            Form::Grouped { weights, layout } => {
+            Algorithm::Grouped { weights, layout } => {
                 self.grouped(layout, weights, input, out, epilogue);
             }
-            Form::Shifted { weights, layout } => {
+            Algorithm::Shifted { weights, layout } => {
                 let images = input.chunks(image).zip(out.chunks_mut(result));
                 for (index, (input, out)) in images.enumerate() {
                     self.shifted(layout, weights, input, out, index * result, epilogue);
                 }
             }
-            Form::Product { weights, patches } => {
+            Algorithm::Product { weights, patches } => {
                 for (index, (input, out)) in
                     input.chunks(image).zip(out.chunks_mut(result)).enumerate()
                 {
@@ -169,7 +172,7 @@ impl ConvKernel {
                     self.apply(out, index * result, epilogue);
                 }
             }
-            Form::Small { weights, volume } => {
+            Algorithm::Small { weights, volume } => {
                 volume.run(input, weights, self.bias.as_deref(), out);
                 self.apply(out, 0, epilogue);
             }

@@ -6,7 +6,9 @@ use smallvec::{SmallVec, smallvec};
 
 use super::call::{Call, as_number, wrapped};
 use super::{Lowered, Lowerer, Reason};
-use crate::program::{Binary, Conv, Element, Op, Pool, Recipe, Reduction, Source, Unary, ValueId};
+use crate::program::{
+    Binary, Conv, Element, Op, Pool, Reduction, Source, Unary, ValueId, WeightTransform,
+};
 
 impl Lowerer<'_, '_> {
     pub(super) fn operator(&mut self, call: &Call) -> Result<Lowered, Reason> {
@@ -181,7 +183,9 @@ impl Lowerer<'_, '_> {
             return None;
         }
         let sizes = vec![*outputs, *inputs];
-        let weight = self.program.add_derived(Recipe::Transpose, vec![b], sizes);
+        let weight = self
+            .program
+            .add_transformed(WeightTransform::Transpose, vec![b], sizes);
         let shape = [&left[..left.len() - 1], &[*outputs]].concat();
         Some(self.emit(Op::Linear, [a, weight].into_iter().chain(bias), shape))
     }

@@ -225,7 +225,7 @@ fn together(program: &Program, steps: Vec<Step>, images: usize) -> Option<Step> 
     let mut body = Program {
         precision: program.precision,
         values: program.values.clone(),
-        recipes: program.recipes.clone(),
+        weight_transforms: program.weight_transforms.clone(),
         output: Some(Output::Value(output)),
         ..Program::default()
     };

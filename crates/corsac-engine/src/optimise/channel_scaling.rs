@@ -3,11 +3,11 @@
 //! runs. All pixels share the weights, which stay in the cache.
 //!
 //! Before: `%2 = mul(%factors, %image)`, `%3 = conv(%2, w0, w1)`; after:
-//! `%3 = gated_conv(%image, w0, w1, %factors)`.
+//! `%3 = channel_scaled_conv(%image, w0, w1, %factors)`.
 
 use rustc_hash::FxHashMap;
 
-use crate::kernels::blocked::{BLOCK, Form};
+use crate::kernels::blocked::{BLOCK, ConvAlgorithm};
 use crate::optimise::Uses;
 use crate::prepare::conv_shape;
 use crate::program::{Binary, Layout, Op, Program, Step, ValueId};
@@ -26,7 +26,7 @@ pub(crate) fn fuse(program: &mut Program) {
             products.insert(step.output, found);
         } else if let Some(first) = step.inputs.first()
             && let Some(&(image, factors)) = products.get(first)
-            && let Some(op) = gated(program, step)
+            && let Some(op) = channel_scaled(program, step)
         {
             step.op = op;
             step.inputs[0] = image;
@@ -57,7 +57,7 @@ fn product(program: &Program, step: &Step) -> Option<(ValueId, ValueId)> {
 
 /// The operator that replaces `step`, if it is a convolution of single pixels that can multiply its
 /// weights.
-fn gated(program: &Program, step: &Step) -> Option<Op> {
+fn channel_scaled(program: &Program, step: &Step) -> Option<Op> {
     let Op::Conv(conv) = &step.op else {
         return None;
     };
@@ -65,9 +65,10 @@ fn gated(program: &Program, step: &Step) -> Option<Op> {
     let [_, rows, columns] = shape.output;
     let pointwise = shape.is_pointwise() && conv.groups == 1;
     let blocks = program.value(step.output).layout == Layout::Blocks
-        && Form::of(&shape, program.precision) == Some(Form::Blocks);
+        && ConvAlgorithm::of(&shape, program.precision) == Some(ConvAlgorithm::Blocks);
     // With fewer pixels than a block has channels, scaling the weights is more work than scaling
     // the image.
     let pays = rows * columns >= BLOCK;
-    (pointwise && blocks && pays && step.inputs.len() == 3).then(|| Op::GatedConv(conv.clone()))
+    (pointwise && blocks && pays && step.inputs.len() == 3)
+        .then(|| Op::ChannelScaledConv(conv.clone()))
 }

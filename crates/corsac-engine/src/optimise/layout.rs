@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::kernels::blocked::reorder::Order;
-use crate::kernels::blocked::{BLOCK, Form};
+use crate::kernels::blocked::{BLOCK, ConvAlgorithm};
 use crate::prepare::conv_shape;
 use crate::program::{Binary, Element, Epilogue, Op, Program, Reduction, Step, Unary, ValueId};
 
@@ -145,7 +145,8 @@ impl Blocking<'_> {
                         .iter()
                         .all(|&value| self.program.is_weight(value));
                     let known =
-                        Form::of(&conv_shape(self.program, step), self.program.precision).is_some();
+                        ConvAlgorithm::of(&conv_shape(self.program, step), self.program.precision)
+                            .is_some();
                     weights && known && self.shape(first).is_some()
                 }
                 Op::Unary(function) => follows() && (!fills || function.is_finite_at_zero()),
@@ -192,11 +193,12 @@ impl Blocking<'_> {
 
     fn put_in_blocks(&mut self, mut step: Step) {
         let images = match &step.op {
-            Op::Conv(_) => match Form::of(&conv_shape(self.program, &step), self.program.precision)
-            {
-                Some(Form::Planes) => 0,
-                _ => 1,
-            },
+            Op::Conv(_) => {
+                match ConvAlgorithm::of(&conv_shape(self.program, &step), self.program.precision) {
+                    Some(ConvAlgorithm::Planes) => 0,
+                    _ => 1,
+                }
+            }
             Op::ChannelAffine => 1,
             _ => step.inputs.len(),
         };

@@ -13,7 +13,7 @@ mod weight_scaling;
 
 use rustc_hash::FxHashMap;
 
-use crate::program::{Binary, Element, Epilogue, Op, Program, Recipe, Step, ValueId};
+use crate::program::{Binary, Element, Epilogue, Op, Program, Step, ValueId, WeightTransform};
 use weight_scaling::Scaling;
 
 pub use batch_tiling::BatchTiling;
@@ -120,23 +120,24 @@ fn absorb(
                 return None;
             }
             let norm = &step.inputs[1..];
-            let recipe = |inputs: &[ValueId], make: fn(f32) -> Recipe| (make(*eps), inputs.into());
+            let transform =
+                |inputs: &[ValueId], make: fn(f32) -> WeightTransform| (make(*eps), inputs.into());
             let weight = before.inputs[1];
             let factor = [&[weight], norm].concat();
-            let (weight_recipe, factor) = recipe(&factor, Recipe::NormWeight);
+            let (weight_transform, factor) = transform(&factor, WeightTransform::NormWeight);
             let shape = program.shape(weight).to_vec();
-            let folded = program.add_derived(weight_recipe, factor, shape);
+            let folded = program.add_transformed(weight_transform, factor, shape);
             let offset = match before.inputs.get(2) {
                 Some(&bias) => {
                     let inputs = [&[bias], norm].concat();
-                    let (recipe, inputs) = recipe(&inputs, Recipe::NormBias);
+                    let (transform, inputs) = transform(&inputs, WeightTransform::NormBias);
                     let shape = program.shape(norm[0]).to_vec();
-                    program.add_derived(recipe, inputs, shape)
+                    program.add_transformed(transform, inputs, shape)
                 }
                 None => {
-                    let (recipe, inputs) = recipe(norm, Recipe::NormOffset);
+                    let (transform, inputs) = transform(norm, WeightTransform::NormOffset);
                     let shape = program.shape(norm[0]).to_vec();
-                    program.add_derived(recipe, inputs, shape)
+                    program.add_transformed(transform, inputs, shape)
                 }
             };
             before.inputs = [before.inputs[0], folded, offset].into_iter().collect();
@@ -208,8 +209,9 @@ fn stand_alone(program: &mut Program, step: Step) -> Step {
     };
     let norm = &step.inputs[1..];
     let shape = program.shape(norm[0]).to_vec();
-    let scale = program.add_derived(Recipe::NormScale(eps), norm.into(), shape.clone());
-    let offset = program.add_derived(Recipe::NormOffset(eps), norm.into(), shape);
+    let scale =
+        program.add_transformed(WeightTransform::NormScale(eps), norm.into(), shape.clone());
+    let offset = program.add_transformed(WeightTransform::NormOffset(eps), norm.into(), shape);
     Step {
         op: Op::ChannelAffine,
         inputs: [step.inputs[0], scale, offset].into_iter().collect(),

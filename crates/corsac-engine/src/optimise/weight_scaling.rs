@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::program::{Op, Program, Recipe, Step, ValueId};
+use crate::program::{Op, Program, Step, ValueId, WeightTransform};
 
 /// A layer and the factor of its channels.
 pub(crate) struct Scaling {
@@ -61,7 +61,8 @@ impl Scaling {
     pub(crate) fn apply(&self, program: &mut Program, kept: &mut [Step]) {
         for weight in &mut kept[self.layer].inputs[1..] {
             let shape = program.shape(*weight).to_vec();
-            *weight = program.add_derived(Recipe::Scale, vec![*weight, self.factor], shape);
+            *weight =
+                program.add_transformed(WeightTransform::Scale, vec![*weight, self.factor], shape);
         }
     }
 }

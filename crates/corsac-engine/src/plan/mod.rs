@@ -7,7 +7,7 @@ mod placement;
 use crate::aligned_buffer::LINE;
 use crate::general::General;
 use crate::kernels::bf16;
-use crate::kernels::blocked::{Form, conv, linear};
+use crate::kernels::blocked::{ConvAlgorithm, conv, linear};
 use crate::prepare::conv_shape;
 use crate::program::{Element, Layout, Op, Program, Source, Step, ValueId};
 use concat_elision::ConcatElision;
@@ -373,9 +373,10 @@ fn workspaces(program: &Program) -> impl Iterator<Item = LiveRange> + '_ {
 fn workspace_len(program: &Program, step: &Step) -> usize {
     let in_blocks = program.value(step.output).layout == Layout::Blocks;
     match step.op {
-        Op::Conv(_) | Op::GatedConv(_) if in_blocks => {
+        Op::Conv(_) | Op::ChannelScaledConv(_) if in_blocks => {
             let shape = conv_shape(program, step);
-            Form::of(&shape, program.precision).map_or(0, |form| conv::workspace_len(&shape, form))
+            ConvAlgorithm::of(&shape, program.precision)
+                .map_or(0, |algorithm| conv::workspace_len(&shape, algorithm))
         }
         Op::Linear => {
             let weight = program.shape(step.inputs[1]);

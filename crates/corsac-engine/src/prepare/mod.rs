@@ -15,7 +15,7 @@ use crate::execute::Executable;
 use crate::kernels::ApplyEpilogue;
 use crate::kernels::bf16::conv::Bf16Conv;
 use crate::kernels::bf16::linear::Bf16Linear;
-use crate::kernels::blocked::Form;
+use crate::kernels::blocked::ConvAlgorithm;
 use crate::kernels::blocked::attention::Attention;
 use crate::kernels::blocked::conv::BlockedConv;
 use crate::kernels::blocked::depthwise::BlockedDepthwise;
@@ -23,9 +23,11 @@ use crate::kernels::blocked::linear::{LinearKernel, LinearWeight};
 use crate::kernels::conv::{ConvKernel, ConvShape};
 use crate::kernels::matmul;
 use crate::parallel::Parallel;
-use crate::program::{Element, Layout, Op, Program, Recipe, Source, Step, ValueId, ValueInfo};
+use crate::program::{
+    Element, Layout, Op, Program, Source, Step, ValueId, ValueInfo, WeightTransform,
+};
 use crate::threads::{default_threads, on_threads};
-use weight_cache::{Origin, PackForm, PackKey};
+use weight_cache::{PackFormat, PackKey, WeightKey};
 
 pub use borrowed_weights::borrow_weights;
 pub(crate) use weight_cache::Packed;
@@ -156,8 +158,8 @@ impl<'a> Loader<'a> {
         let values = self.values.into_iter().zip(self.needed).enumerate();
         let kept = values.map(|(at, (value, needed))| {
             let value = value.filter(|_| needed)?.into_own();
-            if let Some(origin) = Origin::of(self.program, ValueId::new(at)) {
-                self.cache.keep_unpacked(origin, &value);
+            if let Some(key) = WeightKey::of(self.program, ValueId::new(at)) {
+                self.cache.keep_unpacked(key, &value);
             }
             Some(value)
         });
@@ -182,12 +184,12 @@ impl<'a> Loader<'a> {
         if self.values[value.index()].is_some() || self.others[value.index()].is_some() {
             return Ok(());
         }
-        let Some(origin) = Origin::of(self.program, value) else {
+        let Some(key) = WeightKey::of(self.program, value) else {
             return Ok(());
         };
         let info = self.program.value(value);
         if info.element != Element::F32 {
-            self.others[value.index()] = match (self.cache.other(&origin), info.source) {
+            self.others[value.index()] = match (self.cache.other(&key), info.source) {
                 (Some(known), _) => Some(known),
                 (None, Source::Weight(number)) => {
                     let found = match info.element {
@@ -195,14 +197,14 @@ impl<'a> Loader<'a> {
                         _ => self.source.flags(number).map(Elements::flags),
                     };
                     let loaded = Arc::new(whole(found, number, info, Elements::len)?);
-                    self.cache.keep_other(origin, &loaded);
+                    self.cache.keep_other(key, &loaded);
                     Some(loaded)
                 }
                 _ => None,
             };
             return Ok(());
         }
-        if let Some(known) = self.cache.unpacked(&origin) {
+        if let Some(known) = self.cache.unpacked(&key) {
             self.values[value.index()] = Some(Loaded::Own(known));
             return Ok(());
         }
@@ -210,13 +212,13 @@ impl<'a> Loader<'a> {
             Source::Weight(number) => {
                 whole(self.source.weight(number), number, info, |own| own.len())?.into()
             }
-            Source::Derived(number) => {
-                let (recipe, inputs) = &self.program.recipes[number];
+            Source::Transformed(number) => {
+                let (transform, inputs) = &self.program.weight_transforms[number];
                 for &input in inputs {
                     self.load(input)?;
                 }
                 let data: Vec<&[f32]> = inputs.iter().map(|&input| self.get(input)).collect();
-                let made = self.on_threads(info.len(), || recipe.make(&data, &info.shape));
+                let made = self.on_threads(info.len(), || transform.make(&data, &info.shape));
                 Loaded::Own(Arc::new(made))
             }
             Source::Input(_) | Source::Step | Source::Alias(_) => return Ok(()),
@@ -240,16 +242,16 @@ impl<'a> Loader<'a> {
 
     /// Loads the weights that step `at` reads, and packs those that it needs packed.
     pub(crate) fn prepare(&mut self, at: usize, step: &Step) -> Result<Prepared, RunError> {
-        let form = pack_form(self.program, step);
-        let packed = packed_range(form.as_ref(), step);
+        let format = pack_format(self.program, step);
+        let packed = packed_range(format.as_ref(), step);
         for (index, value) in step.reads().enumerate() {
             if self.program.is_weight(value) && !packed.contains(&index) {
                 self.needed[self.program.root(value).index()] = true;
                 self.load(value)?;
             }
         }
-        let prepared = match (form, &step.op) {
-            (Some(form), _) => Prepared::Packed(self.packed(step, form)?),
+        let prepared = match (format, &step.op) {
+            (Some(format), _) => Prepared::Packed(self.packed(step, format)?),
             (None, Op::Attention(attention)) => Prepared::Attention(Box::new(attention.kernel())),
             (None, Op::MatMul { .. }) => {
                 let program = self.program;
@@ -273,19 +275,19 @@ impl<'a> Loader<'a> {
     }
 
     /// The packed weights of a step, from the cache if they are there.
-    fn packed(&mut self, step: &Step, form: PackForm) -> Result<Packed, RunError> {
+    fn packed(&mut self, step: &Step, format: PackFormat) -> Result<Packed, RunError> {
         let program = self.program;
         let bias = step.weights().get(1);
-        let key = Origin::of(program, step.inputs[1]).map(|weight| PackKey {
-            form: form.clone(),
+        let key = WeightKey::of(program, step.inputs[1]).map(|weight| PackKey {
+            format: format.clone(),
             weight,
-            bias: bias.and_then(|&bias| Origin::of(program, bias)),
+            bias: bias.and_then(|&bias| WeightKey::of(program, bias)),
         });
         if let Some(known) = key.as_ref().and_then(|key| self.cache.packed(key)) {
             return Ok(known);
         }
-        let (weight, by_input) = match form {
-            PackForm::Linear(..) => program.untransposed(step.inputs[1]),
+        let (weight, by_input) = match format {
+            PackFormat::Linear(..) => program.untransposed(step.inputs[1]),
             _ => (step.inputs[1], false),
         };
         self.load(weight)?;
@@ -293,8 +295,8 @@ impl<'a> Loader<'a> {
             self.load(bias)?;
         }
         let (weight, bias) = (self.get(weight), bias.map(|&bias| self.get(bias)));
-        let pack = || match form {
-            PackForm::Linear(sizes, _) => {
+        let pack = || match format {
+            PackFormat::Linear(sizes, _) => {
                 let weight = LinearWeight {
                     data: weight,
                     sizes,
@@ -302,17 +304,17 @@ impl<'a> Loader<'a> {
                 };
                 Packed::Linear(Arc::new(linear_kernel(program, step, &weight, bias)))
             }
-            PackForm::Conv(shape) => Packed::Conv(Arc::new(ConvKernel::new(shape, weight, bias))),
-            PackForm::Blocked(shape, form) => match (form, program.precision.amx()) {
-                (Form::Bf16, Some(amx)) => {
+            PackFormat::Conv(shape) => Packed::Conv(Arc::new(ConvKernel::new(shape, weight, bias))),
+            PackFormat::Blocked(shape, algorithm) => match (algorithm, program.precision.amx()) {
+                (ConvAlgorithm::Bf16, Some(amx)) => {
                     Packed::Bf16Conv(Arc::new(Bf16Conv::new(amx, shape, weight, bias)))
                 }
-                (Form::Depthwise, _) => {
+                (ConvAlgorithm::Depthwise, _) => {
                     let kernel = BlockedDepthwise::new(shape, weight, bias);
                     Packed::BlockedDepthwise(Arc::new(kernel))
                 }
-                (form, _) => {
-                    let kernel = BlockedConv::new(shape, form, weight, bias);
+                (algorithm, _) => {
+                    let kernel = BlockedConv::new(shape, algorithm, weight, bias);
                     Packed::BlockedConv(Arc::new(kernel))
                 }
             },
@@ -325,11 +327,11 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// The form in which the weights of a step are packed; `None` if they are not. Weights that are
+/// The format in which the weights of a step are packed; `None` if they are not. Weights that are
 /// computed while the program runs are packed then.
-fn pack_form(program: &Program, step: &Step) -> Option<PackForm> {
+fn pack_format(program: &Program, step: &Step) -> Option<PackFormat> {
     match step.op {
-        Op::Conv(_) | Op::GatedConv(_) | Op::Linear | Op::Recurrent(_) => {}
+        Op::Conv(_) | Op::ChannelScaledConv(_) | Op::Linear | Op::Recurrent(_) => {}
         _ => return None,
     }
     if !step.weights().iter().all(|&value| program.is_weight(value)) {
@@ -337,7 +339,7 @@ fn pack_form(program: &Program, step: &Step) -> Option<PackForm> {
     }
     if let Op::Recurrent(own) = &step.op {
         let width = LinearKernel::width(own.batch);
-        return Some(PackForm::Linear([own.gates(), own.width], Some(width)));
+        return Some(PackFormat::Linear([own.gates(), own.width], Some(width)));
     }
     if matches!(step.op, Op::Linear) {
         let weight = program.shape(step.inputs[1]);
@@ -347,26 +349,26 @@ fn pack_form(program: &Program, step: &Step) -> Option<PackForm> {
             Some(_) => None,
             None => Some(LinearKernel::width(rows)),
         };
-        return Some(PackForm::Linear(sizes, width));
+        return Some(PackFormat::Linear(sizes, width));
     }
     let mut shape = conv_shape(program, step);
-    let form = Form::of(&shape, program.precision);
+    let algorithm = ConvAlgorithm::of(&shape, program.precision);
     shape.batch = 1;
-    match form {
-        Some(form) if program.value(step.output).layout == Layout::Blocks => {
-            Some(PackForm::Blocked(shape, form))
+    match algorithm {
+        Some(algorithm) if program.value(step.output).layout == Layout::Blocks => {
+            Some(PackFormat::Blocked(shape, algorithm))
         }
-        _ => Some(PackForm::Conv(shape)),
+        _ => Some(PackFormat::Conv(shape)),
     }
 }
 
 /// The range of the inputs of `step` that are packed before the program runs.
 pub(crate) fn packed_inputs(program: &Program, step: &Step) -> Range<usize> {
-    packed_range(pack_form(program, step).as_ref(), step)
+    packed_range(pack_format(program, step).as_ref(), step)
 }
 
-fn packed_range(form: Option<&PackForm>, step: &Step) -> Range<usize> {
-    match form {
+fn packed_range(format: Option<&PackFormat>, step: &Step) -> Range<usize> {
+    match format {
         Some(_) if matches!(step.op, Op::Recurrent(_)) => 1..1 + step.weights().len(),
         Some(_) => 1..step.inputs.len(),
         None => 0..0,
@@ -399,15 +401,15 @@ fn for_each_weight(program: &Program, step: &Step, visit: &mut dyn FnMut(ValueId
     while let Some(value) = rest.pop() {
         let root = program.root(value);
         visit(root);
-        if let Source::Derived(number) = program.value(root).source {
-            rest.extend(&program.recipes[number].1);
+        if let Source::Transformed(number) = program.value(root).source {
+            rest.extend(&program.weight_transforms[number].1);
         }
     }
 }
 
 /// The shapes of a convolution.
 pub(crate) fn conv_shape(program: &Program, step: &Step) -> ConvShape {
-    let (Op::Conv(conv) | Op::GatedConv(conv)) = &step.op else {
+    let (Op::Conv(conv) | Op::ChannelScaledConv(conv)) = &step.op else {
         unreachable!("asked of convolutions only")
     };
     let (image, kernel) = (program.shape(step.inputs[0]), program.shape(step.inputs[1]));
@@ -489,7 +491,7 @@ fn scaled(weight: &[f32], factors: &[f32]) -> Vec<f32> {
     made
 }
 
-impl Recipe {
+impl WeightTransform {
     /// The number that is added to the variance.
     pub(crate) fn eps(self) -> f32 {
         match self {

@@ -10,47 +10,47 @@ use rustc_hash::FxHashMap;
 
 use crate::data::Elements;
 use crate::kernels::bf16::conv::Bf16Conv;
-use crate::kernels::blocked::Form;
+use crate::kernels::blocked::ConvAlgorithm;
 use crate::kernels::blocked::conv::BlockedConv;
 use crate::kernels::blocked::depthwise::BlockedDepthwise;
 use crate::kernels::conv::{ConvKernel, ConvShape};
 use crate::prepare::Linear;
-use crate::program::{Program, Recipe, Source, ValueId};
+use crate::program::{Program, Source, ValueId, WeightTransform};
 
 /// Weights that programs share. A cache belongs to one set of weights: when they change, a new one
 /// is needed.
 #[derive(Debug, Default)]
 pub struct WeightCache {
     packed: Mutex<FxHashMap<PackKey, Held>>,
-    unpacked: Mutex<FxHashMap<Origin, Weak<Vec<f32>>>>,
-    others: Mutex<FxHashMap<Origin, Weak<Elements>>>,
+    unpacked: Mutex<FxHashMap<WeightKey, Weak<Vec<f32>>>>,
+    others: Mutex<FxHashMap<WeightKey, Weak<Elements>>>,
 }
 
-/// Origin of a weight, whatever its number in a program.
+/// Key of a weight, whatever its number in a program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Origin {
+pub(crate) enum WeightKey {
     /// The weight that the host has under this number.
     Given(usize),
-    /// A weight computed from others: the recipe, the bits of the number that is added to
-    /// variances, and the origins of the inputs.
-    Derived {
-        recipe: std::mem::Discriminant<Recipe>,
+    /// A weight computed from others: the transform, the bits of the number that is added to
+    /// variances, and the keys of the inputs.
+    Transformed {
+        transform: std::mem::Discriminant<WeightTransform>,
         eps_bits: u32,
-        of: Vec<Origin>,
+        of: Vec<WeightKey>,
     },
 }
 
-impl Origin {
-    /// The origin of `value`, unless it is computed while the program runs.
+impl WeightKey {
+    /// The key of `value`, unless it is computed while the program runs.
     pub(crate) fn of(program: &Program, value: ValueId) -> Option<Self> {
         match program.value(program.root(value)).source {
             Source::Weight(number) => Some(Self::Given(number)),
-            Source::Derived(number) => {
-                let (recipe, inputs) = &program.recipes[number];
+            Source::Transformed(number) => {
+                let (transform, inputs) = &program.weight_transforms[number];
                 let of = inputs.iter().map(|&input| Self::of(program, input));
-                Some(Self::Derived {
-                    recipe: std::mem::discriminant(recipe),
-                    eps_bits: recipe.eps().to_bits(),
+                Some(Self::Transformed {
+                    transform: std::mem::discriminant(transform),
+                    eps_bits: transform.eps().to_bits(),
                     of: of.collect::<Option<_>>()?,
                 })
             }
@@ -59,24 +59,24 @@ impl Origin {
     }
 }
 
-/// The form in which weights are packed.
+/// The format in which weights are packed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum PackForm {
+pub(crate) enum PackFormat {
     /// For a convolution of these shapes. The number of images does not matter.
     Conv(ConvShape),
     /// For a convolution in blocks of channels.
-    Blocked(ConvShape, Form),
+    Blocked(ConvShape, ConvAlgorithm),
     /// For a linear layer with these numbers of outputs and inputs, and this number of blocks of
     /// outputs that are computed together; `None` for bfloat16.
     Linear([usize; 2], Option<usize>),
 }
 
-/// Key of packed weights: their form, and the weight and bias that were packed.
+/// Key of packed weights: their format, and the weight and bias that were packed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PackKey {
-    pub(crate) form: PackForm,
-    pub(crate) weight: Origin,
-    pub(crate) bias: Option<Origin>,
+    pub(crate) format: PackFormat,
+    pub(crate) weight: WeightKey,
+    pub(crate) bias: Option<WeightKey>,
 }
 
 /// Packed weights.
@@ -135,25 +135,25 @@ impl WeightCache {
         }
     }
 
-    /// The loaded weight of `origin`, if it is still in use.
-    pub(crate) fn unpacked(&self, origin: &Origin) -> Option<Arc<Vec<f32>>> {
-        self.unpacked.lock().ok()?.get(origin)?.upgrade()
+    /// The loaded weight of `key`, if it is still in use.
+    pub(crate) fn unpacked(&self, key: &WeightKey) -> Option<Arc<Vec<f32>>> {
+        self.unpacked.lock().ok()?.get(key)?.upgrade()
     }
 
-    pub(crate) fn keep_unpacked(&self, origin: Origin, weight: &Arc<Vec<f32>>) {
+    pub(crate) fn keep_unpacked(&self, key: WeightKey, weight: &Arc<Vec<f32>>) {
         if let Ok(mut all) = self.unpacked.lock() {
-            all.insert(origin, Arc::downgrade(weight));
+            all.insert(key, Arc::downgrade(weight));
         }
     }
 
-    /// The integer or boolean weight of `origin`, if it is still in use.
-    pub(crate) fn other(&self, origin: &Origin) -> Option<Arc<Elements>> {
-        self.others.lock().ok()?.get(origin)?.upgrade()
+    /// The integer or boolean weight of `key`, if it is still in use.
+    pub(crate) fn other(&self, key: &WeightKey) -> Option<Arc<Elements>> {
+        self.others.lock().ok()?.get(key)?.upgrade()
     }
 
-    pub(crate) fn keep_other(&self, origin: Origin, weight: &Arc<Elements>) {
+    pub(crate) fn keep_other(&self, key: WeightKey, weight: &Arc<Elements>) {
         if let Ok(mut all) = self.others.lock() {
-            all.insert(origin, Arc::downgrade(weight));
+            all.insert(key, Arc::downgrade(weight));
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::general::General;
 use crate::kernels::blocked::stored_len;
 
 pub use function::{Binary, Reduction, Unary};
-pub use op::{Attention, Conv, Epilogue, Op, Pool, Recipe, Step, View};
+pub use op::{Attention, Conv, Epilogue, Op, Pool, Step, View, WeightTransform};
 pub(crate) use op::{Cell, Recurrent};
 
 /// A value of a program.
@@ -38,8 +38,8 @@ pub enum Source {
     Input(usize),
     /// The weight with this number, as the host counts them.
     Weight(usize),
-    /// Computed from weights before the program runs, by the recipe with this number.
-    Derived(usize),
+    /// Computed from weights before the program runs, by the transform with this number.
+    Transformed(usize),
     /// The result of a step.
     Step,
     /// Another value under another shape.
@@ -191,8 +191,8 @@ pub struct Program {
     pub precision: Precision,
     /// All values.
     pub values: Vec<ValueInfo>,
-    /// Recipes of weights that are computed from others, with their inputs.
-    pub recipes: Vec<(Recipe, Vec<ValueId>)>,
+    /// Transforms of weights that are computed from others, with their inputs.
+    pub weight_transforms: Vec<(WeightTransform, Vec<ValueId>)>,
     /// Number of inputs.
     pub inputs: usize,
     /// The steps, in order.
@@ -232,14 +232,14 @@ impl Program {
     /// Whether `value` is known before the program runs: a weight, or computed from weights.
     pub(crate) fn is_weight(&self, value: ValueId) -> bool {
         let source = self.value(self.root(value)).source;
-        matches!(source, Source::Weight(_) | Source::Derived(_))
+        matches!(source, Source::Weight(_) | Source::Transformed(_))
     }
 
     /// The matrix that `value` is the transpose of, and true; otherwise `value` and false.
     pub(crate) fn untransposed(&self, value: ValueId) -> (ValueId, bool) {
         match self.value(self.root(value)).source {
-            Source::Derived(number) => match &self.recipes[number] {
-                (Recipe::Transpose, of) => (of[0], true),
+            Source::Transformed(number) => match &self.weight_transforms[number] {
+                (WeightTransform::Transpose, of) => (of[0], true),
                 _ => (value, false),
             },
             _ => (value, false),
@@ -283,14 +283,14 @@ impl Program {
         Some(self.results().len() - self.written.len() + at)
     }
 
-    pub(crate) fn add_derived(
+    pub(crate) fn add_transformed(
         &mut self,
-        recipe: Recipe,
+        transform: WeightTransform,
         inputs: Vec<ValueId>,
         shape: Vec<usize>,
     ) -> ValueId {
-        self.recipes.push((recipe, inputs));
-        self.add_value(shape, Source::Derived(self.recipes.len() - 1))
+        self.weight_transforms.push((transform, inputs));
+        self.add_value(shape, Source::Transformed(self.weight_transforms.len() - 1))
     }
 
     pub(crate) fn add_value(&mut self, shape: Vec<usize>, source: Source) -> ValueId {

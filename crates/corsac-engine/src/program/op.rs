@@ -10,10 +10,10 @@ use crate::optimise::BatchTiling;
 
 use super::{Binary, Reduction, Unary, ValueId};
 
-/// Recipe of a weight that is computed from other weights. A batch norm is given by mean, variance,
+/// Transform that computes a weight from other weights. A batch norm is given by mean, variance,
 /// and weight and bias if it has them; the number is added to the variance.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Recipe {
+pub enum WeightTransform {
     /// A convolution's weight times the factors of the norm after it.
     NormWeight(f32),
     /// A convolution's bias times the factors of the norm after it, plus its offsets.
@@ -143,7 +143,7 @@ pub enum Op {
     Conv(Conv),
     /// Image, weight, bias, and a factor for each channel of the image; for kernels of single
     /// pixels, in blocks.
-    GatedConv(Conv),
+    ChannelScaledConv(Conv),
     /// `x @ weight.T`, with a bias if there are three inputs.
     Linear,
     /// Products of the matrices in the last two dimensions.
@@ -280,7 +280,7 @@ impl Step {
     /// The weight and bias of a layer, which are packed if they are known before the program runs.
     pub(crate) fn weights(&self) -> &[ValueId] {
         match self.op {
-            Op::GatedConv(_) => &self.inputs[1..3],
+            Op::ChannelScaledConv(_) => &self.inputs[1..3],
             Op::Recurrent(ref own) => &self.inputs[1..2 + usize::from(own.bias)],
             _ => &self.inputs[1..],
         }

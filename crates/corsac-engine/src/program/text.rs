@@ -32,7 +32,7 @@ impl Program {
         match self.value(self.root(value)).source {
             Source::Input(number) => format!("in{number}"),
             Source::Weight(number) => format!("w{number}"),
-            Source::Derived(number) => format!("d{number}"),
+            Source::Transformed(number) => format!("d{number}"),
             Source::Step | Source::Alias(_) => format!("%{}", self.root(value).index()),
         }
     }
@@ -86,7 +86,7 @@ impl Op {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Conv(_) => "conv",
-            Self::GatedConv(_) => "gated_conv",
+            Self::ChannelScaledConv(_) => "channel_scaled_conv",
             Self::Linear => "linear",
             Self::MatMul { .. } => "matmul",
             Self::BatchNorm { .. } => "batch_norm",

@@ -13,7 +13,7 @@ use corsac_kernels::amx::{self, Amx, COLUMNS, Operands, ROWS, RUN, Sums, WEIGHTS
 use corsac_kernels::bf16::{Bf16, rounded};
 use rayon::prelude::*;
 
-use crate::aligned_buffer::Lines;
+use crate::aligned_buffer::AlignedBuffer;
 use crate::parallel::Parallel;
 
 /// Number of runs that are multiplied with their weights before the next rows are: their weights,
@@ -28,7 +28,7 @@ const PRODUCTS: [usize; 2] = [4, 32];
 struct Panels {
     amx: Amx,
     /// For each 32 outputs, for each run, bfloat16 numbers.
-    weights: Lines,
+    weights: AlignedBuffer,
     runs: usize,
     /// For all outputs, padded with zeros.
     bias: Vec<f32>,
@@ -48,7 +48,7 @@ impl Panels {
         if let Some(bias) = bias {
             own[..outputs].copy_from_slice(bias);
         }
-        let mut weights = Lines::zeros(room(panels * runs * WEIGHTS_LEN));
+        let mut weights = AlignedBuffer::zeros(room(panels * runs * WEIGHTS_LEN));
         bytemuck::cast_slice_mut(&mut weights)
             .par_chunks_exact_mut(WEIGHTS_LEN)
             .enumerate()

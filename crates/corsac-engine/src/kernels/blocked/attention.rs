@@ -14,7 +14,7 @@ use rten_simd::{Isa, Simd, SimdOp};
 
 use super::BLOCK;
 use super::tile::{Tile, by_width, load, vectors_per_block, widest_tile};
-use crate::aligned_buffer::Lines;
+use crate::aligned_buffer::AlignedBuffer;
 use crate::kernels::functions::vectors::exp_of_negative;
 use crate::parallel::{Parallel, thread_count};
 
@@ -222,7 +222,7 @@ impl Attention {
     }
 
     /// Packs queries, times the scale, in blocks of sixteen features.
-    fn pack_queries(&self, from: &[f32], piece: &Piece<'_>, to: &mut Lines) {
+    fn pack_queries(&self, from: &[f32], piece: &Piece<'_>, to: &mut AlignedBuffer) {
         let rows = piece.out.len();
         to.clear_to(self.width.next_multiple_of(BLOCK) * rows);
         let next = self.query.column;
@@ -251,7 +251,7 @@ impl Attention {
         head: &Head,
         keys: Range<usize>,
         group: usize,
-        to: &mut Lines,
+        to: &mut AlignedBuffer,
     ) {
         let depth = self.width.next_multiple_of(BLOCK);
         to.clear_to(keys.len().next_multiple_of(group) * depth);
@@ -271,7 +271,7 @@ impl Attention {
         head: &Head,
         keys: Range<usize>,
         group: usize,
-        to: &mut Lines,
+        to: &mut AlignedBuffer,
     ) {
         let depth = keys.len().next_multiple_of(BLOCK);
         to.clear_to(self.outputs.next_multiple_of(group) * depth);
@@ -353,17 +353,17 @@ struct Piece<'a> {
 struct Scratch {
     taps: Vec<usize>,
     /// In blocks of features.
-    queries: Lines,
-    keys: Lines,
-    values: Lines,
+    queries: AlignedBuffer,
+    keys: AlignedBuffer,
+    values: AlignedBuffer,
     /// In blocks of keys; then their exponentials.
-    scores: Lines,
+    scores: AlignedBuffer,
     /// The largest score of each row so far.
     largest: Vec<f32>,
     /// The sum of exponentials of each row so far.
     sums: Vec<f32>,
     /// Sums of values times exponentials, row by row.
-    results: Lines,
+    results: AlignedBuffer,
 }
 
 thread_local! {

@@ -13,8 +13,8 @@ use rten_simd::{Isa, SimdOp};
 use smallvec::SmallVec;
 
 use super::tile::{Tile, by_width, load, share, vectors_per_block, widest, widest_tile};
-use super::{BLOCK, Form, surround};
-use crate::aligned_buffer::Lines;
+use super::{BLOCK, ConvAlgorithm, surround};
+use crate::aligned_buffer::AlignedBuffer;
 use crate::kernels::ApplyEpilogue;
 use crate::kernels::bf16;
 use crate::kernels::conv::ConvShape;
@@ -31,7 +31,7 @@ pub struct BlockedConv {
     depth: usize,
     /// Blocks of output channels that are computed together.
     groups: Vec<Group>,
-    weights: Lines,
+    weights: AlignedBuffer,
     /// For all blocks.
     bias: Vec<f32>,
     /// Rows and columns of a result, as the kernel iterates over them.
@@ -69,9 +69,9 @@ struct Group {
 }
 
 impl Image {
-    fn of(shape: &ConvShape, form: Form) -> Self {
+    fn of(shape: &ConvShape, algorithm: ConvAlgorithm) -> Self {
         let [channels, rows, columns] = shape.input;
-        let blocked = form == Form::Blocks;
+        let blocked = algorithm == ConvAlgorithm::Blocks;
         let (planes, pixel) = match blocked {
             true => (channels.div_ceil(BLOCK), BLOCK),
             false => (channels, 1),
@@ -114,21 +114,26 @@ impl Image {
     }
 }
 
-/// Number of elements of the workspace of the kernel for `form`.
+/// Number of elements of the workspace of the kernel for `algorithm`.
 #[must_use]
-pub fn workspace_len(shape: &ConvShape, form: Form) -> usize {
-    match form {
-        Form::Planes | Form::Blocks => Image::of(shape, form).copy_len(),
-        Form::Bf16 => bf16::conv::workspace_len(shape),
-        Form::Depthwise => 0,
+pub fn workspace_len(shape: &ConvShape, algorithm: ConvAlgorithm) -> usize {
+    match algorithm {
+        ConvAlgorithm::Planes | ConvAlgorithm::Blocks => Image::of(shape, algorithm).copy_len(),
+        ConvAlgorithm::Bf16 => bf16::conv::workspace_len(shape),
+        ConvAlgorithm::Depthwise => 0,
     }
 }
 
 impl BlockedConv {
     /// Packs `weight`, of shape `[out, in / groups, rows, columns]`.
     #[must_use]
-    pub fn new(shape: ConvShape, form: Form, weight: &[f32], bias: Option<&[f32]>) -> Self {
-        let source = Image::of(&shape, form);
+    pub fn new(
+        shape: ConvShape,
+        algorithm: ConvAlgorithm,
+        weight: &[f32],
+        bias: Option<&[f32]>,
+    ) -> Self {
+        let source = Image::of(&shape, algorithm);
         let vectors = vectors_per_block();
         let [out_channels, rows, columns] = shape.output;
         // The rows of an image are one long row, if there are no zeros between them.
@@ -157,7 +162,7 @@ impl BlockedConv {
             false => source.pitch()[0] * shape.conv.stride[0],
         };
         let len = groups.last().map_or(0, |group| group.weights.end);
-        let mut weights = Lines::zeros(len);
+        let mut weights = AlignedBuffer::zeros(len);
         let mut rest = &mut weights[..];
         let mut parts = Vec::with_capacity(groups.len());
         for group in &groups {
@@ -315,7 +320,7 @@ impl BlockedConv {
 
 thread_local! {
     /// The weights of a group, multiplied by factors that a program computes.
-    static SCALED: RefCell<Lines> = RefCell::default();
+    static SCALED: RefCell<AlignedBuffer> = RefCell::default();
 }
 
 /// Multiplies the weights of each input channel by its factor.

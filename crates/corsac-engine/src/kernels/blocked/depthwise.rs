@@ -5,7 +5,7 @@ use rten_simd::ops::{BitOps, NumOps};
 use rten_simd::{Isa, SimdOp};
 
 use super::{BLOCK, surround};
-use crate::aligned_buffer::Lines;
+use crate::aligned_buffer::AlignedBuffer;
 use crate::kernels::ApplyEpilogue;
 use crate::kernels::conv::ConvShape;
 use crate::parallel::Parallel;
@@ -15,7 +15,7 @@ use crate::parallel::Parallel;
 pub struct BlockedDepthwise {
     shape: ConvShape,
     /// For each block: the elements of the kernel, by channel.
-    weights: Lines,
+    weights: AlignedBuffer,
     /// For all blocks.
     bias: Vec<f32>,
     /// Offsets of the elements of the kernel, from the first pixel of a window.
@@ -29,7 +29,7 @@ impl BlockedDepthwise {
         let channels = shape.input[0];
         let count = shape.kernel[0] * shape.kernel[1];
         let padded = channels.next_multiple_of(BLOCK);
-        let mut packed = Lines::zeros(padded * count);
+        let mut packed = AlignedBuffer::zeros(padded * count);
         for (channel, kernel) in weight.chunks_exact(count).enumerate() {
             for (tap, &weight) in kernel.iter().enumerate() {
                 let block = channel / BLOCK * count + tap;

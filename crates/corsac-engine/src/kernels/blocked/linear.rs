@@ -10,7 +10,7 @@ use rten_simd::{Isa, SimdOp};
 
 use super::tile::{Tile, by_width, load, share, vectors_per_block, widest, widest_tile};
 use super::{BLOCK, narrow};
-use crate::aligned_buffer::{LINE, Lines};
+use crate::aligned_buffer::{AlignedBuffer, LINE};
 use crate::kernels::ApplyEpilogue;
 use crate::kernels::GRAIN;
 use crate::kernels::piece::{Piece, pieces};
@@ -80,7 +80,7 @@ impl LinearWeight<'_> {
 #[derive(Debug)]
 pub struct LinearKernel {
     /// For each group of blocks of outputs, by input: weights of the outputs.
-    weights: Lines,
+    weights: AlignedBuffer,
     /// For all blocks of outputs.
     bias: Vec<f32>,
     outputs: usize,
@@ -115,7 +115,7 @@ pub fn workspace_len(rows: usize, sizes: [usize; 2]) -> usize {
 
 thread_local! {
     /// Packed rows, which the thread multiplies next.
-    static PACKED: RefCell<Lines> = RefCell::default();
+    static PACKED: RefCell<AlignedBuffer> = RefCell::default();
 }
 
 /// Number of rows of a tile.
@@ -168,7 +168,7 @@ impl LinearKernel {
         if let Some(bias) = bias {
             own[..outputs].copy_from_slice(bias);
         }
-        let mut weights = Lines::zeros(own.len() * depth);
+        let mut weights = AlignedBuffer::zeros(own.len() * depth);
         let group = (widest * BLOCK * depth).max(1);
         weights
             .par_chunks_mut(group)
@@ -276,7 +276,7 @@ impl LinearKernel {
         inputs: Range<usize>,
         height: usize,
         piece: &Piece<'_>,
-        packed: &mut Lines,
+        packed: &mut AlignedBuffer,
     ) {
         let tile = height * inputs.len();
         let rows = &input[piece.row * self.inputs..][..piece.rows.len() * self.inputs];

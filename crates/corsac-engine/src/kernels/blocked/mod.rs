@@ -37,7 +37,7 @@ pub fn stored_len(shape: &[usize]) -> usize {
 
 /// Kernel of a convolution whose result lies in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum ConvAlgorithm {
     /// For an image with a plane for each channel: too few channels for a block.
     Planes,
     /// For an image in blocks.
@@ -48,15 +48,15 @@ pub enum Form {
     Bf16,
 }
 
-impl Form {
-    /// The form for a convolution; `None` if there is no kernel for it.
+impl ConvAlgorithm {
+    /// The algorithm for a convolution; `None` if there is no kernel for it.
     #[must_use]
     pub fn of(shape: &ConvShape, precision: Precision) -> Option<Self> {
         let conv = &shape.conv;
         let (inputs, outputs) = (shape.input[0], shape.output[0]);
         let step = conv.stride[1];
         let alone = conv.groups > 1 && conv.groups == inputs && conv.groups == outputs;
-        let (form, known) = if alone && matches!(step, 1 | 2) {
+        let (algorithm, known) = if alone && matches!(step, 1 | 2) {
             (Self::Depthwise, true)
         } else if precision.amx().is_some() && bf16::conv::is_supported(shape) {
             (Self::Bf16, true)
@@ -69,7 +69,7 @@ impl Form {
             let groups = conv.groups == 1 || whole(inputs) && whole(outputs);
             (Self::Blocks, matches!(step, 1 | 2) && groups)
         };
-        known.then_some(form)
+        known.then_some(algorithm)
     }
 }
 

@@ -6,7 +6,7 @@ use super::conv::{self, BlockedConv};
 use super::depthwise::BlockedDepthwise;
 use super::linear::{self, LinearKernel, LinearWeight};
 use super::reorder::{Order, from_blocks, to_blocks};
-use super::{Form, stored_len};
+use super::{ConvAlgorithm, stored_len};
 use crate::kernels::bf16::{self, conv::Bf16Conv, linear::Bf16Linear};
 use crate::kernels::conv::ConvShape;
 use crate::program::{Conv, Precision};
@@ -112,19 +112,19 @@ impl Case {
         let mut out = vec![f32::NAN; stored_len(&[self.batch, outputs, out_rows, out_columns])];
         // `epilogue` is applied to each element once.
         let epilogue = |_: usize, chunk: &mut [f32]| chunk.iter_mut().for_each(|x| *x += 1.0);
-        let Some(form) = Form::of(&shape, Precision::F32) else {
+        let Some(algorithm) = ConvAlgorithm::of(&shape, Precision::F32) else {
             panic!("{shape:?}")
         };
-        if form == Form::Depthwise {
+        if algorithm == ConvAlgorithm::Depthwise {
             let kernel = BlockedDepthwise::new(shape.clone(), &weight, Some(&bias));
             kernel.run(&blocks, &mut out, &epilogue);
         } else {
-            let mut workspace = vec![f32::NAN; conv::workspace_len(&shape, form)];
-            let source = match form {
-                Form::Planes => &input,
+            let mut workspace = vec![f32::NAN; conv::workspace_len(&shape, algorithm)];
+            let source = match algorithm {
+                ConvAlgorithm::Planes => &input,
                 _ => &blocks,
             };
-            let kernel = BlockedConv::new(shape.clone(), form, &weight, Some(&bias));
+            let kernel = BlockedConv::new(shape.clone(), algorithm, &weight, Some(&bias));
             kernel.run(source, None, &mut workspace, &mut out, &epilogue);
         }
         let expected: Vec<f32> = expected.iter().map(|x| x + 1.0).collect();
@@ -184,7 +184,7 @@ fn channels_of_an_image_are_multiplied() {
             blocks
         };
         let mut out = vec![f32::NAN; stored_len(&[1, outputs, size[0], size[1]])];
-        let kernel = BlockedConv::new(shape.clone(), Form::Blocks, &weight, Some(&bias));
+        let kernel = BlockedConv::new(shape.clone(), ConvAlgorithm::Blocks, &weight, Some(&bias));
         let factors = blocks_of(&factors, 1);
         let image = blocks_of(&image, plane);
         kernel.run(&image, Some(&factors), &mut [], &mut out, &|_, _| {});

@@ -6,7 +6,7 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::{Access, Arg, Function, Fused, Instruction, Target, Width};
-use crate::aligned_buffer::Lines;
+use crate::aligned_buffer::AlignedBuffer;
 use crate::data::{Data, DataMut};
 use crate::general::Comparison;
 use crate::kernels::{GRAIN, elementwise, reduce};
@@ -14,7 +14,7 @@ use crate::parallel::Parallel;
 
 thread_local! {
     /// Registers, kept from one run to the next.
-    static REGISTERS: Cell<Vec<Lines>> = const { Cell::new(Vec::new()) };
+    static REGISTERS: Cell<Vec<AlignedBuffer>> = const { Cell::new(Vec::new()) };
 }
 
 /// An operand of an instruction, for a tile.
@@ -81,7 +81,7 @@ impl Fused {
     fn tiles<T: Send>(
         &self,
         out: &mut [T],
-        compute: impl Fn(Place, &mut [Lines], &mut [T]) + Sync,
+        compute: impl Fn(Place, &mut [AlignedBuffer], &mut [T]) + Sync,
     ) {
         let tile = self.tile();
         let row = self.row.unwrap_or(1);
@@ -106,7 +106,7 @@ impl Fused {
                 };
                 let mut registers = REGISTERS.take();
                 if registers.len() < count {
-                    registers.resize_with(count, Lines::default);
+                    registers.resize_with(count, AlignedBuffer::default);
                 }
                 for register in &mut registers[..count] {
                     if register.len() < tile {
@@ -123,7 +123,7 @@ impl Fused {
         inputs: &[Data<'_>],
         in_place: bool,
         place: Place,
-        registers: &mut [Lines],
+        registers: &mut [AlignedBuffer],
         out: &mut [f32],
     ) {
         for instruction in &self.instructions {
@@ -143,7 +143,7 @@ impl Fused {
                 self.load(inputs[input], input, place, instruction.width, to);
             } else {
                 let spares = instruction.function.spares();
-                let mut spare: [Lines; 3] = Default::default();
+                let mut spare: [AlignedBuffer; 3] = Default::default();
                 for (at, spare) in spare.iter_mut().enumerate().take(spares) {
                     *spare = std::mem::take(&mut registers[self.registers + 1 + at]);
                 }
@@ -261,7 +261,7 @@ fn compute(
     function: Function,
     operands: [Operand<'_>; 3],
     row: usize,
-    spare: &mut [Lines; 3],
+    spare: &mut [AlignedBuffer; 3],
     to: &mut [f32],
 ) {
     match function {

@@ -39,7 +39,7 @@ def steps_of(model: nn.Module, x: torch.Tensor) -> list[str]:
 def test_weights_are_multiplied_instead_of_the_image(channels: int, size: tuple[int, int]) -> None:
     torch.manual_seed(0)
     steps = steps_of(Squeeze(channels, 24), torch.randn(1, channels, *size))
-    assert sum("gated_conv(" in step for step in steps) == 1
+    assert sum("channel_scaled_conv(" in step for step in steps) == 1
     assert not any("mul(" in step for step in steps)
 
 
@@ -54,7 +54,7 @@ def test_weights_are_multiplied_instead_of_the_image(channels: int, size: tuple[
 def test_other_images_are_multiplied(model: nn.Module, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     steps = steps_of(model, torch.randn(shape))
-    assert not any("gated_conv(" in step for step in steps)
+    assert not any("channel_scaled_conv(" in step for step in steps)
     assert any("mul(" in step for step in steps)
 
 
@@ -68,4 +68,4 @@ def test_an_image_that_others_read_is_multiplied() -> None:
 
     torch.manual_seed(0)
     steps = steps_of(Both(16, 16), torch.randn(1, 16, 8, 8))
-    assert not any("gated_conv(" in step for step in steps)
+    assert not any("channel_scaled_conv(" in step for step in steps)
