@@ -46,7 +46,7 @@ impl Default for Elements {
 /// Whether all bytes are booleans, 0 or 1. All are tested, many at a time.
 #[must_use]
 #[multiversion(targets("x86_64+avx512f+avx512bw", "x86_64+avx2"))]
-pub fn are_truth_values(bytes: &[u8]) -> bool {
+pub fn are_booleans(bytes: &[u8]) -> bool {
     let mut all = 0;
     for byte in bytes {
         all |= byte;
@@ -164,7 +164,7 @@ impl Elements {
 
     /// Booleans from bytes, of which those that are not 0 are true.
     #[must_use]
-    pub fn flags(mut bytes: Vec<u8>) -> Self {
+    pub fn bools(mut bytes: Vec<u8>) -> Self {
         bytes
             .iter_mut()
             .for_each(|byte| *byte = u8::from(*byte != 0));

@@ -32,7 +32,7 @@ mod threads;
 
 pub use cache::{CacheContents, CacheError, CacheFolder, CacheKey, CacheRecord};
 pub use corsac_ir::DType;
-pub use data::{Data, DataMut, Elements, are_truth_values};
+pub use data::{Data, DataMut, Elements, are_booleans};
 pub use error::RunError;
 pub use execute::{Context, Executable, Observe};
 pub use lower::{LowerError, lower, lower_with_writes, same_input, unsupported};

@@ -12,25 +12,25 @@ use crate::program::Element;
 /// Memory for the values of a run. It can be reused for runs of other programs.
 #[derive(Debug, Default)]
 pub struct Context {
-    numbers: AlignedBuffer,
-    integers: Vec<i64>,
-    flags: Vec<u8>,
+    f32: AlignedBuffer,
+    i64: Vec<i64>,
+    bool: Vec<u8>,
 }
 
 /// Memory that a run uses.
 pub(crate) struct Memory<'m> {
-    numbers: &'m mut [f32],
-    integers: &'m mut [i64],
-    flags: &'m mut [u8],
+    f32: &'m mut [f32],
+    i64: &'m mut [i64],
+    bool: &'m mut [u8],
 }
 
 impl<'m> From<&'m mut [f32]> for Memory<'m> {
     /// For programs of floating-point numbers alone.
-    fn from(numbers: &'m mut [f32]) -> Self {
+    fn from(f32: &'m mut [f32]) -> Self {
         Self {
-            numbers,
-            integers: &mut [],
-            flags: &mut [],
+            f32,
+            i64: &mut [],
+            bool: &mut [],
         }
     }
 }
@@ -45,9 +45,9 @@ pub(crate) struct Written<'a> {
 
 /// The memory that a step may read: all but the part that it writes.
 pub(crate) struct Kept<'a> {
-    numbers: Rest<'a, f32>,
-    integers: Rest<'a, i64>,
-    flags: Rest<'a, u8>,
+    f32: Rest<'a, f32>,
+    i64: Rest<'a, i64>,
+    bool: Rest<'a, u8>,
     results: &'a [DataMut<'a>],
     /// Remaining parts of the results that are partly written.
     written: [(Option<usize>, Rest<'a, f32>); 2],
@@ -91,29 +91,29 @@ impl Context {
     /// If they cannot be allocated.
     pub(crate) fn fit(&mut self, lens: Lens) -> Result<(), RunError> {
         // The old memory is freed first: its contents need not be copied.
-        if self.numbers.len() < lens.numbers {
-            self.numbers = AlignedBuffer::default();
-            claim::<f32>(lens.numbers + LINE)?;
-            self.numbers = AlignedBuffer::zeros(lens.numbers);
+        if self.f32.len() < lens.f32 {
+            self.f32 = AlignedBuffer::default();
+            claim::<f32>(lens.f32 + LINE)?;
+            self.f32 = AlignedBuffer::zeros(lens.f32);
         }
-        if self.integers.len() < lens.integers {
-            self.integers = Vec::new();
-            claim::<i64>(lens.integers)?;
-            self.integers = vec![0; lens.integers];
+        if self.i64.len() < lens.i64 {
+            self.i64 = Vec::new();
+            claim::<i64>(lens.i64)?;
+            self.i64 = vec![0; lens.i64];
         }
-        if self.flags.len() < lens.flags {
-            self.flags = Vec::new();
-            claim::<u8>(lens.flags)?;
-            self.flags = vec![0; lens.flags];
+        if self.bool.len() < lens.bool {
+            self.bool = Vec::new();
+            claim::<u8>(lens.bool)?;
+            self.bool = vec![0; lens.bool];
         }
         Ok(())
     }
 
     pub(crate) fn memory(&mut self) -> Memory<'_> {
         Memory {
-            numbers: &mut self.numbers,
-            integers: &mut self.integers,
-            flags: &mut self.flags,
+            f32: &mut self.f32,
+            i64: &mut self.i64,
+            bool: &mut self.bool,
         }
     }
 }
@@ -151,14 +151,14 @@ impl Memory<'_> {
         let work = |result: Option<usize>| {
             part(workspace.result == result, workspace.start, workspace_len)
         };
-        let (numbers, in_numbers, mut work_memory) =
-            Rest::of(self.numbers, own(None, Element::F32), work(None));
-        let (integers, in_integers, _) = Rest::of(self.integers, own(None, Element::I64), 0..0);
-        let (flags, in_flags, _) = Rest::of(self.flags, own(None, Element::Bool), 0..0);
+        let (f32, in_f32, mut work_memory) =
+            Rest::of(self.f32, own(None, Element::F32), work(None));
+        let (i64, in_i64, _) = Rest::of(self.i64, own(None, Element::I64), 0..0);
+        let (bool, in_bool, _) = Rest::of(self.bool, own(None, Element::Bool), 0..0);
         let mut result = match element {
-            Element::F32 => DataMut::F32(in_numbers),
-            Element::I64 => DataMut::I64(in_integers),
-            Element::Bool => DataMut::Bool(in_flags),
+            Element::F32 => DataMut::F32(in_f32),
+            Element::I64 => DataMut::I64(in_i64),
+            Element::Bool => DataMut::Bool(in_bool),
         };
         let mut written = [(None, Rest::all(&[])), (None, Rest::all(&[]))];
         let of_results = taken.numbers.iter().zip(&mut taken.results);
@@ -183,9 +183,9 @@ impl Memory<'_> {
             }
         }
         let kept = Kept {
-            numbers,
-            integers,
-            flags,
+            f32,
+            i64,
+            bool,
             results,
             written,
         };
@@ -196,9 +196,9 @@ impl Memory<'_> {
     /// All memory, to read.
     pub(crate) fn all<'a>(&'a self, results: &'a [DataMut<'a>]) -> Kept<'a> {
         Kept {
-            numbers: Rest::all(self.numbers),
-            integers: Rest::all(self.integers),
-            flags: Rest::all(self.flags),
+            f32: Rest::all(self.f32),
+            i64: Rest::all(self.i64),
+            bool: Rest::all(self.bool),
             results,
             written: [(None, Rest::all(&[])), (None, Rest::all(&[]))],
         }
@@ -209,9 +209,9 @@ impl<'a> Kept<'a> {
     /// The `len` elements at `place`; `None` if the step writes them.
     pub(crate) fn data(&self, place: Place, element: Element, len: usize) -> Option<Data<'a>> {
         match (element, place.result) {
-            (Element::F32, None) => self.numbers.get(place.start, len).map(Data::F32),
-            (Element::I64, None) => self.integers.get(place.start, len).map(Data::I64),
-            (Element::Bool, None) => self.flags.get(place.start, len).map(Data::Bool),
+            (Element::F32, None) => self.f32.get(place.start, len).map(Data::F32),
+            (Element::I64, None) => self.i64.get(place.start, len).map(Data::I64),
+            (Element::Bool, None) => self.bool.get(place.start, len).map(Data::Bool),
             (Element::F32, Some(result)) => self.in_result(result, place.start, len),
             (_, Some(result)) => Some(self.results[result].shared()),
         }

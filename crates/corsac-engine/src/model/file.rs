@@ -519,13 +519,13 @@ impl Weights for FileWeights<'_> {
         Some(numbers.collect())
     }
 
-    fn integers(&self, number: usize) -> Option<Vec<i64>> {
+    fn i64_weight(&self, number: usize) -> Option<Vec<i64>> {
         let bytes = self.bytes(number, DType::Int64)?;
         let (numbers, _) = bytes.as_chunks();
         Some(numbers.iter().map(|&own| i64::from_le_bytes(own)).collect())
     }
 
-    fn flags(&self, number: usize) -> Option<Vec<u8>> {
+    fn bool_weight(&self, number: usize) -> Option<Vec<u8>> {
         self.bytes(number, DType::Bool)
     }
 }

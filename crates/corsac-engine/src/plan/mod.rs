@@ -40,9 +40,9 @@ pub(crate) struct Place {
 /// Number of elements of each type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lens {
-    pub(crate) numbers: usize,
-    pub(crate) integers: usize,
-    pub(crate) flags: usize,
+    pub(crate) f32: usize,
+    pub(crate) i64: usize,
+    pub(crate) bool: usize,
 }
 
 /// A buffer: it holds a value, and before that those that the value was computed in place of.
@@ -185,9 +185,9 @@ impl Plan {
     #[must_use]
     pub fn len(&self, element: Element) -> usize {
         match element {
-            Element::F32 => self.lens.numbers,
-            Element::I64 => self.lens.integers,
-            Element::Bool => self.lens.flags,
+            Element::F32 => self.lens.f32,
+            Element::I64 => self.lens.i64,
+            Element::Bool => self.lens.bool,
         }
     }
 
@@ -203,9 +203,9 @@ impl Plan {
 impl Lens {
     fn of_mut(&mut self, element: Element) -> &mut usize {
         match element {
-            Element::F32 => &mut self.numbers,
-            Element::I64 => &mut self.integers,
-            Element::Bool => &mut self.flags,
+            Element::F32 => &mut self.f32,
+            Element::I64 => &mut self.i64,
+            Element::Bool => &mut self.bool,
         }
     }
 }
@@ -388,7 +388,7 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
             }
         }
         Op::Recurrent(ref own) => own.workspace_len(),
-        Op::BatchTiling(ref tiling) => Plan::of(&tiling.body).lens.numbers,
+        Op::BatchTiling(ref tiling) => Plan::of(&tiling.body).lens.f32,
         _ => 0,
     }
 }

@@ -44,12 +44,12 @@ pub trait Weights {
     fn weight(&self, number: usize) -> Option<Cow<'_, [f32]>>;
 
     /// The elements of an integer weight.
-    fn integers(&self, _number: usize) -> Option<Vec<i64>> {
+    fn i64_weight(&self, _number: usize) -> Option<Vec<i64>> {
         None
     }
 
     /// The elements of a boolean weight: bytes, of which those that are not 0 are true.
-    fn flags(&self, _number: usize) -> Option<Vec<u8>> {
+    fn bool_weight(&self, _number: usize) -> Option<Vec<u8>> {
         None
     }
 }
@@ -193,8 +193,8 @@ impl<'a> Loader<'a> {
                 (Some(known), _) => Some(known),
                 (None, Source::Weight(number)) => {
                     let found = match info.element {
-                        Element::I64 => self.source.integers(number).map(Elements::I64),
-                        _ => self.source.flags(number).map(Elements::flags),
+                        Element::I64 => self.source.i64_weight(number).map(Elements::I64),
+                        _ => self.source.bool_weight(number).map(Elements::bools),
                     };
                     let loaded = Arc::new(whole(found, number, info, Elements::len)?);
                     self.cache.keep_other(key, &loaded);

@@ -114,7 +114,7 @@ fn read(array: &Bound<'_, PyAny>, element: Element) -> PyResult<Elements> {
     Ok(match element {
         Element::F32 => Elements::F32(PyBuffer::<f32>::get(array)?.to_vec(py)?),
         Element::I64 => Elements::I64(PyBuffer::<i64>::get(array)?.to_vec(py)?),
-        Element::Bool => Elements::flags(PyBuffer::<u8>::get(array)?.to_vec(py)?),
+        Element::Bool => Elements::bools(PyBuffer::<u8>::get(array)?.to_vec(py)?),
     })
 }
 

@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use corsac_engine::{DType, Data, DataMut, Element, Elements, are_truth_values};
+use corsac_engine::{DType, Data, DataMut, Element, Elements, are_booleans};
 use pyo3::ffi::{Py_TYPE, PyErr_Clear, PyGetSetDef, PyGetSetDescr_Type, PyObject, PyTypeObject};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -604,7 +604,7 @@ impl<'a> Described<'a> {
     pub(crate) fn data(&self, element: Element, shape: &[usize]) -> Option<Data<'a>> {
         match self.data_of_any_bytes(element, shape) {
             // Bytes that were reinterpreted as truth values may be anything.
-            Some(Data::Bool(bytes)) if !are_truth_values(bytes) => None,
+            Some(Data::Bool(bytes)) if !are_booleans(bytes) => None,
             data => data,
         }
     }
@@ -673,7 +673,7 @@ impl Described<'_> {
             match element {
                 Element::F32 => Elements::F32(gathered(start.cast(), sizes, strides, len)),
                 Element::I64 => Elements::I64(gathered(start.cast(), sizes, strides, len)),
-                Element::Bool => Elements::flags(gathered(start.cast(), sizes, strides, len)),
+                Element::Bool => Elements::bools(gathered(start.cast(), sizes, strides, len)),
             }
         })
     }

@@ -83,14 +83,14 @@ impl Weights for Loaded<'_> {
         }
     }
 
-    fn integers(&self, number: usize) -> Option<Vec<i64>> {
+    fn i64_weight(&self, number: usize) -> Option<Vec<i64>> {
         match self.take(number)? {
             Elements::I64(data) => Some(data),
             Elements::F32(_) | Elements::Bool(_) => None,
         }
     }
 
-    fn flags(&self, number: usize) -> Option<Vec<u8>> {
+    fn bool_weight(&self, number: usize) -> Option<Vec<u8>> {
         match self.take(number)? {
             Elements::Bool(data) => Some(data),
             Elements::F32(_) | Elements::I64(_) => None,
@@ -127,7 +127,7 @@ pub(super) fn elements(tensor: &Bound<'_, PyAny>, element: Element) -> PyResult<
         Element::I64 => Elements::I64(PyBuffer::<i64>::get(&array)?.to_vec(py)?),
         Element::Bool => {
             let bytes = array.call_method1(intern!(py, "view"), (intern!(py, "uint8"),))?;
-            Elements::flags(PyBuffer::<u8>::get(&bytes)?.to_vec(py)?)
+            Elements::bools(PyBuffer::<u8>::get(&bytes)?.to_vec(py)?)
         }
     })
 }
