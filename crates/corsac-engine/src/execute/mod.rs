@@ -428,7 +428,7 @@ fn uses_library(program: &Program, step: &Step, prepared: &Prepared) -> bool {
         }
         (Op::MatMul { .. }, _) => !product(program, step, &[]).is_small(),
         (Op::BatchTiling(_), Prepared::Body(body)) => body.uses_library,
-        (Op::General(General::Volume(volume)), _) => !volume.product().is_small(),
+        (Op::General(General::ConvNd(conv)), _) => !conv.product().is_small(),
         _ => false,
     }
 }

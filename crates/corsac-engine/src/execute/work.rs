@@ -104,8 +104,8 @@ fn of_fused(fused: &Fused) -> usize {
 fn of_general(general: &General, step: &Step, program: &Program) -> usize {
     let shape = program.shape(step.inputs.first().copied().unwrap_or(step.output));
     match general {
-        General::Volume(volume) => {
-            let product = volume.product();
+        General::ConvNd(conv) => {
+            let product = conv.product();
             // Elements are put into the columns, or taken from them, one by one.
             product.depth.saturating_mul(2) + SINGLE * product.depth / product.rows.max(1)
         }
@@ -114,7 +114,7 @@ fn of_general(general: &General, step: &Step, program: &Program) -> usize {
             let size = shape.get(*dim).copied().unwrap_or(1).max(1);
             50 * (size.ilog2() as usize + 1)
         }
-        General::Extreme { dim, .. } => SINGLE * shape.get(*dim).copied().unwrap_or(1),
+        General::ArgReduce { dim, .. } => SINGLE * shape.get(*dim).copied().unwrap_or(1),
         General::Resample { taps, .. } => SIMPLE * taps.first().map_or(1, |taps| taps.len().max(1)),
         // There are few labels among many classes.
         General::LabelMargins => 4 * SIMPLE * shape.last().copied().unwrap_or(1),
@@ -122,7 +122,7 @@ fn of_general(general: &General, step: &Step, program: &Program) -> usize {
         General::Ternary(_) => 3 * SIMPLE,
         General::SafeSoftmax => 72,
         General::Arithmetic(function) => of_arithmetic(*function),
-        General::Fold { .. } | General::Scatter { .. } | General::Put(_) => SINGLE,
+        General::Reduce { .. } | General::Scatter { .. } | General::IndexPut(_) => SINGLE,
         General::Cast
         | General::Compare(_)
         | General::Not
@@ -132,10 +132,10 @@ fn of_general(general: &General, step: &Step, program: &Program) -> usize {
         | General::Copy { .. }
         | General::Concat { .. }
         | General::Pad { .. }
-        | General::Select { .. }
+        | General::IndexSelect { .. }
         | General::Gather { .. }
         | General::Wrap { .. }
-        | General::Cumulate { .. }
+        | General::Scan { .. }
         | General::Causal => SINGLE,
     }
 }

@@ -7,9 +7,9 @@ mod run;
 use corsac_kernels::gather::Places;
 use smallvec::SmallVec;
 
-use crate::kernels::conv_nd::Volume;
+use crate::kernels::conv_nd::ConvNd;
 use crate::kernels::generic::Steps;
-use crate::kernels::index_put::Put;
+use crate::kernels::index_put::IndexPut;
 use crate::program::Element;
 
 pub use arithmetic::Arithmetic;
@@ -143,7 +143,7 @@ pub enum General {
         value: Scalar,
     },
     /// A tensor and integers: slices of the tensor along a dimension.
-    Select {
+    IndexSelect {
         /// The dimension.
         dim: usize,
         /// Whether negative indices count from the end.
@@ -164,9 +164,9 @@ pub enum General {
         /// The combination.
         combination: Combination,
     },
-    /// A tensor, a source, and integers: the tensor, with the elements of a [region](Put) combined
+    /// A tensor, a source, and integers: the tensor, with the elements of a [region](IndexPut) combined
     /// with the source.
-    Put(Put),
+    IndexPut(IndexPut),
     /// Integers wrapped to fewer bits, or floating-point numbers converted through 32-bit integers.
     Wrap {
         /// Number of bits.
@@ -175,7 +175,7 @@ pub enum General {
         signed: bool,
     },
     /// Cumulative sums or products.
-    Cumulate {
+    Scan {
         /// The dimension.
         dim: usize,
         /// Whether products are computed.
@@ -189,7 +189,7 @@ pub enum General {
         descending: bool,
     },
     /// The index of the largest or smallest element along a dimension.
-    Extreme {
+    ArgReduce {
         /// The dimension.
         dim: usize,
         /// Whether it is the largest.
@@ -201,7 +201,7 @@ pub enum General {
     /// Softmax along the last dimension; 0 for rows of nothing but minus infinity.
     SafeSoftmax,
     /// A convolution in up to three dimensions: image, weight, and bias if there are three.
-    Volume(Volume),
+    ConvNd(ConvNd),
     /// A function of three numbers.
     Ternary(Ternary),
     /// Elements in other places of the last two dimensions:
@@ -223,7 +223,7 @@ pub enum General {
     /// labels less 1.
     LabelMargins,
     /// Reduction of elements along dimensions.
-    Fold {
+    Reduce {
         /// The reduction.
         folding: Folding,
         /// The dimensions.
@@ -246,16 +246,16 @@ impl General {
             Self::Copy { .. } => "copy",
             Self::Concat { .. } => "concat",
             Self::Pad { .. } => "pad",
-            Self::Select { .. } => "select",
+            Self::IndexSelect { .. } => "index_select",
             Self::Gather { .. } => "gather",
             Self::Scatter { .. } => "scatter",
-            Self::Put(_) => "put",
+            Self::IndexPut(_) => "index_put",
             Self::Wrap { .. } => "wrap",
-            Self::Cumulate { .. } => "cumulate",
+            Self::Scan { .. } => "scan",
             Self::Sort { .. } => "sort",
-            Self::Extreme { .. } => "extreme",
-            Self::Fold { .. } => "fold",
-            Self::Volume(_) => "conv",
+            Self::ArgReduce { .. } => "arg_reduce",
+            Self::Reduce { .. } => "reduce",
+            Self::ConvNd(_) => "conv",
             Self::Ternary(Ternary::Lerp) => "lerp",
             Self::Ternary(Ternary::AddProduct(_)) => "addcmul",
             Self::Ternary(Ternary::AddQuotient(_)) => "addcdiv",

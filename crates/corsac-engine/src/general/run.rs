@@ -9,7 +9,7 @@ use crate::error::RunError;
 use crate::execute::Values;
 use crate::kernels::elementwise::{self, Operand};
 use crate::kernels::generic::{self};
-use crate::kernels::index_put::Put;
+use crate::kernels::index_put::IndexPut;
 use crate::kernels::resample::resample;
 use crate::kernels::{layout, margins, reduce};
 use crate::lower::{of_32_bits, wrapped};
@@ -94,18 +94,18 @@ pub(crate) fn run(
                 _ => return Err(work.mismatch()),
             }
         }
-        General::Select { dim, wraps } => {
+        General::IndexSelect { dim, wraps } => {
             let (shape, indices) = (work.shape(0), work.i64(1)?);
             let (size, inner) = (shape[*dim], shape[dim + 1..].iter().product());
             let done = match (work.data(0)?, out) {
                 (Data::F32(x), DataMut::F32(out)) => {
-                    generic::select(x, size, inner, indices, *wraps, out)
+                    generic::index_select(x, size, inner, indices, *wraps, out)
                 }
                 (Data::I64(x), DataMut::I64(out)) => {
-                    generic::select(x, size, inner, indices, *wraps, out)
+                    generic::index_select(x, size, inner, indices, *wraps, out)
                 }
                 (Data::Bool(x), DataMut::Bool(out)) => {
-                    generic::select(x, size, inner, indices, *wraps, out)
+                    generic::index_select(x, size, inner, indices, *wraps, out)
                 }
                 _ => return Err(work.mismatch()),
             };
@@ -126,7 +126,7 @@ pub(crate) fn run(
             return done.map_err(|index| RunError::Index { index, size });
         }
         General::Scatter { dim, combination } => return work.scatter(*dim, *combination, out),
-        General::Put(put) => return work.put(put, out),
+        General::IndexPut(put) => return work.put(put, out),
         General::Wrap { bits, signed } => match (work.data(0)?, out) {
             (Data::I64(x), DataMut::I64(out)) => {
                 generic::map(x, out, |x| wrapped(x, *bits, *signed));
@@ -136,7 +136,7 @@ pub(crate) fn run(
             }
             _ => return Err(work.mismatch()),
         },
-        General::Cumulate { dim, product } => {
+        General::Scan { dim, product } => {
             let [size, inner] = work.along(*dim);
             match (work.data(0)?, out) {
                 // In double precision, as PyTorch does.
@@ -146,14 +146,14 @@ pub(crate) fn run(
                         true => a * f64::from(x),
                         false => a + f64::from(x),
                     };
-                    generic::cumulate(x, size, inner, zero, f, |a| a as f32, out);
+                    generic::scan(x, size, inner, zero, f, |a| a as f32, out);
                 }
                 (Data::I64(x), DataMut::I64(out)) => {
                     let f = |a: i64, x: i64| match product {
                         true => a.wrapping_mul(x),
                         false => a.wrapping_add(x),
                     };
-                    generic::cumulate(x, size, inner, i64::from(*product), f, |a| a, out);
+                    generic::scan(x, size, inner, i64::from(*product), f, |a| a, out);
                 }
                 _ => return Err(work.mismatch()),
             }
@@ -174,7 +174,7 @@ pub(crate) fn run(
                 _ => return Err(work.mismatch()),
             }
         }
-        General::Extreme { dim, largest } => {
+        General::ArgReduce { dim, largest } => {
             let sizes = work.along(*dim);
             match (work.data(0)?, out) {
                 (Data::F32(x), DataMut::I64(out)) if sizes[0] > 0 && sizes[1] == 1 => {
@@ -185,13 +185,13 @@ pub(crate) fn run(
                     };
                     reduce::places(reduction, x, sizes[0], out);
                 }
-                (Data::F32(x), DataMut::I64(out)) => generic::extreme(x, sizes, *largest, out),
-                (Data::I64(x), DataMut::I64(out)) => generic::extreme(x, sizes, *largest, out),
-                (Data::Bool(x), DataMut::I64(out)) => generic::extreme(x, sizes, *largest, out),
+                (Data::F32(x), DataMut::I64(out)) => generic::arg_reduce(x, sizes, *largest, out),
+                (Data::I64(x), DataMut::I64(out)) => generic::arg_reduce(x, sizes, *largest, out),
+                (Data::Bool(x), DataMut::I64(out)) => generic::arg_reduce(x, sizes, *largest, out),
                 _ => return Err(work.mismatch()),
             }
         }
-        General::Volume(volume) => {
+        General::ConvNd(conv) => {
             let DataMut::F32(out) = out else {
                 return Err(work.mismatch());
             };
@@ -200,7 +200,7 @@ pub(crate) fn run(
                 .get(2)
                 .map(|&bias| values.f32(bias))
                 .transpose()?;
-            volume.run(work.f32(0)?, work.f32(1)?, bias, out);
+            conv.run(work.f32(0)?, work.f32(1)?, bias, out);
         }
         General::Ternary(function) => {
             let DataMut::F32(out) = out else {
@@ -257,7 +257,7 @@ pub(crate) fn run(
                 size: classes,
             });
         }
-        General::Fold { folding, dims } => return work.fold(*folding, dims, out),
+        General::Reduce { folding, dims } => return work.fold(*folding, dims, out),
     }
     Ok(())
 }
@@ -509,7 +509,7 @@ impl<'a> Work<'a> {
         done.map_err(|index| RunError::Index { index, size })
     }
 
-    fn put(&self, put: &Put, mut out: DataMut<'_>) -> Result<(), RunError> {
+    fn put(&self, put: &IndexPut, mut out: DataMut<'_>) -> Result<(), RunError> {
         self.begin(&mut out)?;
         let indices = (2..self.step.inputs.len()).map(|at| self.i64(at));
         let indices: SmallVec<[&[i64]; 4]> = indices.collect::<Result<_, _>>()?;
@@ -533,7 +533,7 @@ impl<'a> Work<'a> {
         let shape = self.shape(0);
         macro_rules! fold {
             ($x:expr, $out:expr, $zero:expr, $f:expr, $join:expr) => {
-                generic::fold($x, shape, dims, $zero, ($f, $join), $out)
+                generic::reduce($x, shape, dims, $zero, ($f, $join), $out)
             };
         }
         match (self.data(0)?, out) {

@@ -10,7 +10,7 @@ use rten_gemm::{
 };
 use rten_tensor::{Matrix, NdTensorView};
 
-use super::conv_nd::Volume;
+use super::conv_nd::ConvNd;
 use super::depthwise::{depthwise, scratch_len};
 use super::grouped::{Group, Scratch};
 use super::shifted::Shifted;
@@ -58,7 +58,7 @@ enum Algorithm {
         layout: Shifted,
     },
     /// A small product for each group, on the calling thread.
-    Small { weights: Vec<f32>, volume: Volume },
+    Small { weights: Vec<f32>, conv: ConvNd },
     /// Few channels in each group.
     Grouped { weights: Vec<f32>, layout: Shifted },
     /// One channel in and one out for each group.
@@ -99,7 +99,7 @@ impl ConvKernel {
         } else if !shape.uses_library() {
             Algorithm::Small {
                 weights: weight.to_vec(),
-                volume: shape.volume(),
+                conv: shape.conv_nd(),
             }
         } else if !shape.is_pointwise() && inputs >= SHIFTED_FROM {
             let gemm = GemmExecutor::new();
@@ -172,8 +172,8 @@ impl ConvKernel {
                     self.apply(out, index * result, epilogue);
                 }
             }
-            Algorithm::Small { weights, volume } => {
-                volume.run(input, weights, self.bias.as_deref(), out);
+            Algorithm::Small { weights, conv } => {
+                conv.run(input, weights, self.bias.as_deref(), out);
                 self.apply(out, 0, epilogue);
             }
         }
@@ -362,13 +362,13 @@ impl ConvShape {
 
     /// Whether [`ConvKernel`] computes its products by rten-gemm, which may start threads.
     pub(crate) fn uses_library(&self) -> bool {
-        !self.is_depthwise() && !self.is_grouped() && !self.volume().product().is_small()
+        !self.is_depthwise() && !self.is_grouped() && !self.conv_nd().product().is_small()
     }
 
-    fn volume(&self) -> Volume {
+    fn conv_nd(&self) -> ConvNd {
         let line = |[rows, columns]: [usize; 2], one: usize| [one, rows, columns];
         let conv = &self.conv;
-        Volume {
+        ConvNd {
             channels: self.input[0],
             out_channels: self.output[0],
             groups: conv.groups,

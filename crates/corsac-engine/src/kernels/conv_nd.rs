@@ -11,7 +11,7 @@ use crate::parallel::Parallel;
 
 /// A convolution over volumes; lines and images have leading sizes of 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Volume {
+pub struct ConvNd {
     /// Channels of the image, in all groups.
     pub channels: usize,
     /// Channels of the result, in all groups.
@@ -34,7 +34,7 @@ pub struct Volume {
     pub transposed: bool,
 }
 
-impl Volume {
+impl ConvNd {
     /// Writes the result for each image of `input`.
     pub fn run(&self, input: &[f32], weight: &[f32], bias: Option<&[f32]>, out: &mut [f32]) {
         let size = |sizes: &[usize; 3]| sizes.iter().product::<usize>();

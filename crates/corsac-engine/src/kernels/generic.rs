@@ -207,7 +207,7 @@ fn place(index: i64, size: usize, wraps: bool) -> Result<usize, i64> {
 ///
 /// # Errors
 /// If an index is out of range.
-pub fn select<T: Copy + Send + Sync>(
+pub fn index_select<T: Copy + Send + Sync>(
     input: &[T],
     size: usize,
     inner: usize,
@@ -358,7 +358,7 @@ pub fn scatter<T: Copy>(
 }
 
 /// Cumulative sums or products along a dimension of `size` elements with stride `inner`.
-pub fn cumulate<T: Copy, A: Copy>(
+pub fn scan<T: Copy, A: Copy>(
     input: &[T],
     size: usize,
     inner: usize,
@@ -622,7 +622,7 @@ fn smallest<T: Ordered>(line: &[T], descending: bool, keep: usize, kept: &mut Ve
 
 /// The position of the largest, or smallest, element along a dimension: the first of several, or
 /// the first NaN if there is one.
-pub fn extreme<T: Ordered + PartialEq>(
+pub fn arg_reduce<T: Ordered + PartialEq>(
     input: &[T],
     [size, inner]: [usize; 2],
     largest: bool,
@@ -658,7 +658,7 @@ pub fn extreme<T: Ordered + PartialEq>(
 }
 
 /// Reduces elements along `dims`, beginning with `zero`; `join` combines two partial results.
-pub fn fold<T: Copy, A: Copy>(
+pub fn reduce<T: Copy, A: Copy>(
     input: &[T],
     shape: &[usize],
     dims: &[usize],
@@ -750,19 +750,25 @@ mod tests {
         sort(&[2.0, f32::NAN, 1.0, 2.0, -1.0], [5, 1], true, 3, &mut out);
         assert_eq!(out, [1, 0, 3]);
         let mut out = [0];
-        extreme(&[2.0, f32::NAN, 1.0], [3, 1], false, &mut out);
+        arg_reduce(&[2.0, f32::NAN, 1.0], [3, 1], false, &mut out);
         assert_eq!(out, [1]);
     }
 
     #[test]
     fn an_index_that_is_out_of_range_is_named() {
         let mut out = [0.0; 2];
-        assert_eq!(select(&[1.0, 2.0], 2, 1, &[1, -1], true, &mut out), Ok(()));
+        assert_eq!(
+            index_select(&[1.0, 2.0], 2, 1, &[1, -1], true, &mut out),
+            Ok(())
+        );
         assert_eq!(out, [2.0, 2.0]);
         assert_eq!(
-            select(&[1.0, 2.0], 2, 1, &[1, -1], false, &mut out),
+            index_select(&[1.0, 2.0], 2, 1, &[1, -1], false, &mut out),
             Err(-1)
         );
-        assert_eq!(select(&[1.0, 2.0], 2, 1, &[2, 0], true, &mut out), Err(2));
+        assert_eq!(
+            index_select(&[1.0, 2.0], 2, 1, &[2, 0], true, &mut out),
+            Err(2)
+        );
     }
 }

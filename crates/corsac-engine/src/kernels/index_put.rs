@@ -6,7 +6,7 @@ use crate::general::Combination;
 
 /// Target of an indexed write: a strided region of a tensor, with some dimensions indexed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Put {
+pub struct IndexPut {
     /// Offset of the first element of the region.
     pub offset: usize,
     /// By index: the size of the indexed dimension, and its stride.
@@ -21,7 +21,7 @@ pub struct Put {
     pub combination: Combination,
 }
 
-impl Put {
+impl IndexPut {
     /// Puts elements of `source` into `out`; duplicate places are written in the order of the
     /// indices.
     ///

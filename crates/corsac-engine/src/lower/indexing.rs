@@ -30,7 +30,7 @@ impl Lowerer<'_, '_> {
         }
         let element = self.program.element(table);
         Ok(self.general(
-            General::Select { dim, wraps },
+            General::IndexSelect { dim, wraps },
             [table, indices],
             element,
             shape,
@@ -143,7 +143,7 @@ impl Lowerer<'_, '_> {
                 vec![size],
             );
             let own_shape = self.shape(index);
-            let op = General::Select {
+            let op = General::IndexSelect {
                 dim: 0,
                 wraps: true,
             };

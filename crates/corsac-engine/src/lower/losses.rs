@@ -228,7 +228,7 @@ impl Lowerer<'_, '_> {
     fn unless(&mut self, wrong: ValueId, value: ValueId) -> Result<ValueId, Reason> {
         let dims = (0..self.shape(wrong).len()).collect();
         let folding = crate::general::Folding::Max;
-        let fold = General::Fold { folding, dims };
+        let fold = General::Reduce { folding, dims };
         let any = self.general(fold, [wrong], Element::Bool, Vec::new());
         let index = self.cast(any, Element::I64);
         // Adding -0.0 changes nothing, not even the sign of a zero.

@@ -21,7 +21,7 @@ impl Lowerer<'_, '_> {
             return Err("an extreme of nothing".to_owned());
         }
         let shape = self.result_shape()?;
-        Ok(self.general(General::Fold { folding, dims }, [input], element, shape))
+        Ok(self.general(General::Reduce { folding, dims }, [input], element, shape))
     }
 
     pub(super) fn extreme(
@@ -35,7 +35,7 @@ impl Lowerer<'_, '_> {
             return Err("an extreme of nothing".to_owned());
         }
         shape[dim] = 1;
-        let op = General::Extreme { dim, largest };
+        let op = General::ArgReduce { dim, largest };
         Ok(self.general(op, [input], Element::I64, shape))
     }
 

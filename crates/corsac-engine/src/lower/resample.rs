@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::call::{Call, as_number};
 use super::{Lowered, Lowerer, Reason};
 use crate::general::{General, Taps};
-use crate::kernels::conv_nd::Volume;
+use crate::kernels::conv_nd::ConvNd;
 use crate::program::{Element, Op, ValueId};
 
 impl Lowerer<'_, '_> {
@@ -139,7 +139,7 @@ impl Lowerer<'_, '_> {
         if stride.contains(&0) || dilation.contains(&0) || groups == 0 {
             return Err("a stride, dilation or groups of 0".to_owned());
         }
-        let volume = Volume {
+        let volume = ConvNd {
             channels: image[1],
             out_channels: shape[1],
             groups,
@@ -152,7 +152,7 @@ impl Lowerer<'_, '_> {
             transposed,
         };
         let inputs = [input, weight].into_iter().chain(call.optional("bias")?);
-        Ok(self.general(General::Volume(volume), inputs, Element::F32, result))
+        Ok(self.general(General::ConvNd(volume), inputs, Element::F32, result))
     }
 }
 

@@ -227,7 +227,7 @@ impl Lowerer<'_, '_> {
                 let shape = self.shape(input);
                 let dim = call.dim("dim", shape.len(), 0)?;
                 let product = call.name == "cumprod";
-                let op = General::Cumulate { dim, product };
+                let op = General::Scan { dim, product };
                 let value = self.general(op, [input], element, shape);
                 self.alias(value, result)
             }

@@ -14,7 +14,7 @@ use super::views::{View, slice_of};
 use super::{Lowered, Lowerer, Reason, tensor_of};
 use crate::general::{Combination, General};
 use crate::kernels::generic::broadcast_steps;
-use crate::kernels::index_put::Put;
+use crate::kernels::index_put::IndexPut;
 use crate::program::{Element, Source, ValueId};
 
 /// Target of a write.
@@ -594,7 +594,7 @@ impl Lowerer<'_, '_> {
         }
         let indexed = dims.iter();
         let indexed = indexed.map(|&dim| (view.shape[dim], view.strides[dim].unsigned_abs()));
-        let put = Put {
+        let put = IndexPut {
             offset: view.offset,
             indexed: indexed.collect(),
             along: along.collect(),
@@ -609,7 +609,7 @@ impl Lowerer<'_, '_> {
         if self.program.element(source) != element {
             return Err("elements of another type than the input's".to_owned());
         }
-        let value = self.general(General::Put(put), inputs, element, shape);
+        let value = self.general(General::IndexPut(put), inputs, element, shape);
         let dtype = self.dtype(base);
         self.note_narrow(value, dtype);
         Ok(value)

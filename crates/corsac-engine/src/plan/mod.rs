@@ -407,7 +407,7 @@ fn works_in_place(program: &Program, step: &Step) -> bool {
             program.element(step.output) == Element::F32 && fused.works_in_place()
         }
         Op::Unary(_) | Op::ChannelAffine | Op::LayerNorm { .. } | Op::Softmax { .. } => true,
-        Op::General(General::Put(_) | General::Scatter { .. }) => true,
+        Op::General(General::IndexPut(_) | General::Scatter { .. }) => true,
         _ => false,
     }
 }
