@@ -29,7 +29,7 @@ from torch import nn
 from torch._dynamo import guards as dynamo_guards
 
 import corsac
-from corsac import _recordings
+from corsac._capture import recordings
 from in_turn import print_peers, samples_in_turn, summary
 from machine import REPORTS, machine
 
@@ -137,7 +137,7 @@ class DynamoGuards:
 
 def _entry(compiled: Any, call: Any) -> Any:
     entry = compiled._recorded.find(call)
-    assert isinstance(entry, _recordings.Entry), compiled.explain()
+    assert isinstance(entry, recordings.Entry), compiled.explain()
     return entry
 
 
@@ -200,7 +200,7 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    _recordings.SITUATIONS = PROGRAMS
+    recordings.SITUATIONS = PROGRAMS
     report: dict[str, Any] = {"machine": machine(), "models": {}}
     print(f"{report['machine']}, one thread; µs")
     for name in MODELS:

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
         optimum,
         passes,
     )
-    from corsac._capture import capture
-    from corsac._compile import compile
-    from corsac._drawing import draw, draw_diff
-    from corsac._engine_module import HostWarning
-    from corsac._engine_profile import profile
-    from corsac._markers import allow_in_graph, assume_constant, disable, graph_break
-    from corsac._model_file import ModelFileError, NumpyModel, load
-    from corsac._native_graph import CompileError
-    from corsac._panic import EngineError
-    from corsac._saving import save
-    from corsac._verify import VerifyError
+    from corsac._capture.capture import capture
+    from corsac._capture.markers import allow_in_graph, assume_constant, disable, graph_break
+    from corsac._compile.compiled_module import compile
+    from corsac._compile.verify import VerifyError
+    from corsac._drawing.pictures import draw, draw_diff
+    from corsac._engine.module import HostWarning
+    from corsac._engine.native_graph import CompileError
+    from corsac._engine.profile import profile
+    from corsac._files.model_file import ModelFileError, NumpyModel, load
+    from corsac._files.saving import save
+    from corsac._native.panic import EngineError
     from corsac.analysis import summary
     from corsac.config import build, describe
     from corsac.lowering import lower
@@ -86,17 +86,17 @@ _dynamo.register()
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "_capture": ("capture",),
-        "_compile": ("compile",),
-        "_engine_module": ("HostWarning",),
-        "_native_graph": ("CompileError",),
-        "_drawing": ("draw", "draw_diff"),
-        "_engine_profile": ("profile",),
-        "_markers": ("allow_in_graph", "assume_constant", "disable", "graph_break"),
-        "_panic": ("EngineError",),
-        "_model_file": ("ModelFileError", "NumpyModel", "load"),
-        "_saving": ("save",),
-        "_verify": ("VerifyError",),
+        "_capture.capture": ("capture",),
+        "_compile.compiled_module": ("compile",),
+        "_engine.module": ("HostWarning",),
+        "_engine.native_graph": ("CompileError",),
+        "_drawing.pictures": ("draw", "draw_diff"),
+        "_engine.profile": ("profile",),
+        "_capture.markers": ("allow_in_graph", "assume_constant", "disable", "graph_break"),
+        "_native.panic": ("EngineError",),
+        "_files.model_file": ("ModelFileError", "NumpyModel", "load"),
+        "_files.saving": ("save",),
+        "_compile.verify": ("VerifyError",),
         "analysis": ("summary",),
         "config": ("build", "describe"),
         "lowering": ("lower",),

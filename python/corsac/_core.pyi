@@ -1218,7 +1218,7 @@ class Runner:
                 rewritten.
             arguments: positional arguments of a call that it is for.
             watch: checks that its weights are unchanged.
-            recorded: a `corsac._recorded_programs.RecordedCall`; None for a graph.
+            recorded: a `corsac._compile.recorded_programs.RecordedCall`; None for a graph.
         """
         ...
     def leave(self, arguments: Any, keywords: Any, calls: Any) -> Any:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
-from corsac import _repro_switch
+from corsac.backends import _repro_switch
 
 #: Precision of the products in convolutions and linear layers.
 Precision: TypeAlias = Literal["f32", "bf16"]
@@ -152,7 +152,7 @@ class Piece:
         precision: as for :func:`corsac.compile`.
         inference: one of :data:`INFERENCE`.
         compiled: compiles a specialisation, given as a graph module with the weights and a function that makes
-            the same graph module again; :class:`corsac._compiled_graph.CompiledGraph` by default.
+            the same graph module again; :class:`corsac._engine.compiled_graph.CompiledGraph` by default.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Piece:
         results = self._results(args)
         if self._layouts is None:
             return results
-        from corsac._strides import laid_out
+        from corsac._native.strides import laid_out
 
         return laid_out(results, self._layouts)
 
@@ -258,8 +258,8 @@ class Piece:
 
     def _variant(self, args: Sequence[Any]) -> Any:
         """Compile the graph for the weights and numbers among ``args``."""
-        from corsac._compiled_graph import CompiledGraph
-        from corsac._panic import as_compile_error
+        from corsac._engine.compiled_graph import CompiledGraph
+        from corsac._native.panic import as_compile_error
 
         # Inputs of this call are not kept alive.
         kept = [
@@ -341,8 +341,8 @@ def _layouts(graph: Any) -> Any:
     """Layouts of the results of a graph that are not contiguous, from Dynamo's metadata; None if unknown or none."""
     import torch
 
-    from corsac._aten import places_in
-    from corsac._strides import layouts_of
+    from corsac._native.strides import layouts_of
+    from corsac._pytorch.aten import places_in
 
     (output,) = graph.find_nodes(op="output")
     returned = output.args[0]

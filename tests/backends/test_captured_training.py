@@ -15,8 +15,8 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 import corsac
-import corsac._compile
-from corsac._compiled_function import module_of
+import corsac._compile.compiled_module
+from corsac._models.function import module_of
 
 
 class Plain(nn.Module):
@@ -320,7 +320,7 @@ def test_sizes_that_change():
 
 def test_many_sets_of_sizes_are_left_to_dynamo():
     torch.manual_seed(0)
-    limit = corsac._compile.TRAINED
+    limit = corsac._compile.compiled_module.TRAINED
     sizes = [*range(2, limit + 5), 2, 3]
     compiled = train(Looping().train(), [torch.randn(rows, 6) for rows in sizes])
     assert captured(compiled) == limit

@@ -14,7 +14,7 @@ from torch import nn
 import corsac
 import corsac.fx
 from corsac import backends
-from corsac._compiled_function import module_of
+from corsac._models.function import module_of
 from corsac.backends import BackendError, Declined, fallback
 
 

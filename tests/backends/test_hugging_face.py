@@ -15,7 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import corsac
-from corsac._compiled_function import module_of
+from corsac._models.function import module_of
 from kit.hugging_face import ARCHITECTURES
 from kit.placement import recorded
 

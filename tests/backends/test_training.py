@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import corsac
-from corsac._compiled_function import module_of
+from corsac._models.function import module_of
 from corsac._training._sizes import SEEN, BySizes
 
 #: Allowed difference of a gradient, relative to its largest element.

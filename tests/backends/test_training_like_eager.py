@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import corsac
-from corsac._compiled_function import module_of
+from corsac._models.function import module_of
 
 
 class Program(nn.Module):

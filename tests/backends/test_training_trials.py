@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import corsac
-from corsac import _race
-from corsac._panic import EngineError
-from corsac._race import OFTEN
+from corsac._native import race
+from corsac._native.panic import EngineError
+from corsac._native.race import OFTEN
 from corsac._training import _native_part, _trial
 
 pytestmark = pytest.mark.usefixtures("native_or_error")
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("native_or_error")
 )
 def test_parts_are_tried_until_it_is_plain(monkeypatch, native, host, tries, is_native):
     now, counts, found = [0.0], {"native": 0, "host": 0}, []
-    monkeypatch.setattr(_race, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(race, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def taking(name, seconds):
         def run():
@@ -65,7 +65,7 @@ def trial(native, host, found):
 
 def test_runs_that_something_else_disturbs_do_not_decide(monkeypatch):
     now, taken = [0.0], iter([0.02, 0.02, 0.011, 0.0105, 0.008, 0.0105, *[0.0079, 0.0105] * 20])
-    monkeypatch.setattr(_race, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(race, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def run():
         now[0] += next(taken)
@@ -137,7 +137,7 @@ def pretend_to_measure(monkeypatch, native, host):
         tried._best = [native, host]
         tried.end(None)
 
-    monkeypatch.setattr(_race.Race, "_ran", ran)
+    monkeypatch.setattr(race.Race, "_ran", ran)
 
 
 def test_steps_that_are_shorter_than_aotautograd_are_left_to_pytorch(monkeypatch):

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from corsac._report_text import duration, shortened, with_repeats
+from corsac._messages.report_text import duration, shortened, with_repeats
 from corsac.cli.batch_norm import randomize, untrained
 from corsac.cli.failure import Failure
 from corsac.cli.inputs import Input

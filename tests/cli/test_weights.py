@@ -8,7 +8,7 @@ import numpy
 import pytest
 import torch
 
-from corsac._safetensors import read_safetensors, write_safetensors
+from corsac._files.safetensors import read_safetensors, write_safetensors
 from corsac.cli import main
 
 MODEL = """

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import corsac
 from corsac import _core
-from corsac._compiled_function import module_of
+from corsac._models.function import module_of
 
 
 class Net(nn.Module):

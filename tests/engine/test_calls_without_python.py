@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import corsac
-from corsac._compiled_function import module_of
+from corsac._models.function import module_of
 
 X, Y = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0))
 Z = torch.randn(3, 6, generator=torch.Generator().manual_seed(1))

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import corsac
-from corsac._compiled_function import module_of
-from corsac._record import Recorded
-from corsac._recordings import record_at_once
+from corsac._capture.record import Recorded
+from corsac._capture.recordings import record_at_once
+from corsac._models.function import module_of
 from kit.captured import (
     BySize,
     X,

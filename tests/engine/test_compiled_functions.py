@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import corsac
-from corsac._compiled_function import module_of
+from corsac._models.function import module_of
 
 pytestmark = pytest.mark.recording
 X = torch.linspace(-1, 1, 6).reshape(2, 3)

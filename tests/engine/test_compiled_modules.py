@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import corsac
-from corsac._compile import CompiledModule
+from corsac._compile.compiled_module import CompiledModule
 
 X = torch.linspace(-1, 1, 6).reshape(2, 3)
 

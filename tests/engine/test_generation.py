@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import corsac
-from corsac._compiled_function import module_of
+from corsac._models.function import module_of
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.recording

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 import corsac
-from corsac import _core, _logs
-from corsac._compiled_function import module_of
+from corsac import _core
+from corsac._messages import logs
+from corsac._models.function import module_of
 
 pytestmark = pytest.mark.recording
 X = torch.linspace(-1, 1, 6).reshape(2, 3)
@@ -159,12 +160,12 @@ def switched(monkeypatch, caplog):
         monkeypatch.setenv("CORSAC_LOGS", value)
         return caplog
 
-    levels = [(own, own.level) for own in (_logs.GUARDS, _logs.BREAKS, _logs.RECOMPILES)]
-    _logs._switched.cache_clear()
+    levels = [(own, own.level) for own in (logs.GUARDS, logs.BREAKS, logs.RECOMPILES)]
+    logs._switched.cache_clear()
     yield switch
     for own, level in levels:
         own.setLevel(level)
-    _logs._switched.cache_clear()
+    logs._switched.cache_clear()
 
 
 def said(caplog, name):

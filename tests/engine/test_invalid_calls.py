@@ -7,7 +7,7 @@ import torch
 
 import corsac
 from corsac import _core, fx
-from corsac._native_graph import NativeGraph
+from corsac._engine.native_graph import NativeGraph
 from corsac.lowering import LoweringError
 from kit.operator_samples import Call, entries, full_name
 

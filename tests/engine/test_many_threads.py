@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import corsac
-from corsac._compiled_function import module_of
+from corsac._models.function import module_of
 
 
 class Mixed(nn.Module):

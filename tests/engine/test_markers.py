@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import corsac
-from corsac import _verify
-from corsac._compiled_function import module_of
+from corsac._compile import verify
+from corsac._models.function import module_of
 
 pytestmark = pytest.mark.recording
 LINEAR = torch.nn.Linear(4, 4)
@@ -172,7 +172,7 @@ def test_functions_that_give_constants(marker):
         expected = function(x)
         for _ in range(3):
             torch.testing.assert_close(compiled(x), expected)
-        if _verify.ON:
+        if verify.ON:
             return
         # The marker declares this value constant.
         settings["factor"] = 5

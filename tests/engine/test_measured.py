@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import corsac
-import corsac._compile
-from corsac._compiled_function import module_of
-from corsac._race import MOST, OFTEN, Race
+import corsac._compile.compiled_module
+from corsac._models.function import module_of
+from corsac._native.race import MOST, OFTEN, Race
 
 pytestmark = [pytest.mark.recording, pytest.mark.unverified]
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
@@ -138,7 +138,7 @@ def test_calls_that_are_left_to_pytorch_are_not_looked_at(monkeypatch):
     looked = []
     find = compiled._recorded.find
     monkeypatch.setattr(compiled._recorded, "find", lambda own: looked.append(1) or find(own))
-    monkeypatch.setattr(corsac._engine_module, "LEFT", 4)
+    monkeypatch.setattr(corsac._engine.module, "LEFT", 4)
     compiled._runner.leave((X,), None, 0)
     call(compiled, model, 11)
     # One watched call, and four without.

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import corsac
-from corsac._compiled_function import module_of
+from corsac._models.function import module_of
 
 pytestmark = pytest.mark.recording
 LINEAR = torch.nn.Linear(4, 4)

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import corsac
-from corsac._compiled_function import module_of
-from corsac._native_graph import NativeGraph, Packed
+from corsac._engine.native_graph import NativeGraph, Packed
+from corsac._models.function import module_of
 from corsac.fx import symbolic_trace
 
 pytestmark = pytest.mark.recording

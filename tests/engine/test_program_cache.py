@@ -17,7 +17,7 @@ from torch import nn
 
 import corsac
 from corsac import _core, cache
-from corsac._race import OFTEN
+from corsac._native.race import OFTEN
 from corsac._training import _native_part
 from corsac.cli import main
 from corsac.fx import symbolic_trace

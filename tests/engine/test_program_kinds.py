@@ -9,7 +9,7 @@ import importlib
 
 import pytest
 
-from corsac import _verify
+from corsac._compile import verify
 from kit.kinds.driver import PROGRAMS, check
 
 GROUPS = [
@@ -146,7 +146,7 @@ def cases():
                 continue
             reason = reasons.get((name, setting))
             # Verified calls return the results of PyTorch.
-            marks = [pytest.mark.xfail(strict=not _verify.ON, reason=reason)] if reason else []
+            marks = [pytest.mark.xfail(strict=not verify.ON, reason=reason)] if reason else []
             yield pytest.param(name, setting, id=f"{name} ({setting})", marks=marks)
 
 

@@ -10,7 +10,7 @@ import torch
 
 import corsac
 from corsac import _core, fx
-from corsac._native_graph import NativeGraph
+from corsac._engine.native_graph import NativeGraph
 from corsac.lowering import LoweringError
 
 DTYPES = (torch.float32, torch.float32, torch.float32, torch.int64, torch.bool, torch.int32)

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import corsac
-from corsac._compiled_function import module_of
+from corsac._models.function import module_of
 
 pytestmark = pytest.mark.recording
 SIZES = (3, 5, 4, 8, 2, 1, 7, 16, 5, 6)

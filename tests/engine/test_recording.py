@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import corsac
-from corsac._compiled_function import module_of
+from corsac._models.function import module_of
 
 pytestmark = pytest.mark.recording
 X = torch.linspace(-1, 1, 6).reshape(2, 3)
@@ -578,7 +578,7 @@ def test_hooks_come_and_go():
 def test_no_garbage_is_looked_for_while_another_thread_captures():
     import gc
 
-    from corsac._collection import no_collection
+    from corsac._capture.collection import no_collection
 
     inside, leave = threading.Event(), threading.Event()
 

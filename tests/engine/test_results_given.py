@@ -11,7 +11,7 @@ from torch import nn
 
 import corsac
 from corsac import _core, fx
-from corsac._native_graph import NativeGraph
+from corsac._engine.native_graph import NativeGraph
 from corsac.lowering import LoweringError
 from kit.results_given import programs
 from kit.writers import difference, ran

@@ -12,8 +12,8 @@ from torch import nn
 
 import corsac
 from corsac import _core
-from corsac._compiled_function import module_of
-from corsac._panic import EngineError
+from corsac._models.function import module_of
+from corsac._native.panic import EngineError
 
 NATIVE = {"inference": "native"}
 X = torch.tensor([1.0, 2.0])

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import corsac
-from corsac._compiled_function import module_of
+from corsac._models.function import module_of
 
 
 def resident_bytes():

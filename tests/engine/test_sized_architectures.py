@@ -7,7 +7,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import corsac
-from corsac._compiled_function import module_of
+from corsac._models.function import module_of
 from kit.hugging_face import ARCHITECTURES, words
 
 QUICK = ["bert", "gpt2", "llama", "mistral", "bloom", "t5", "vit", "clip", "mamba", "deberta-v2"]

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 import corsac
 from corsac import fx
-from corsac._native_graph import NativeGraph
+from corsac._engine.native_graph import NativeGraph
 
 INFINITY, NAN = float("inf"), float("nan")
 VALUES = torch.tensor(

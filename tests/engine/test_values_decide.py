@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils._pytree import tree_flatten
 
 import corsac
-from corsac._compiled_function import module_of
-from corsac._stages import StagedRun
+from corsac._capture.stages import StagedRun
+from corsac._models.function import module_of
 
 pytestmark = pytest.mark.recording
 

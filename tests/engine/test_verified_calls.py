@@ -7,16 +7,16 @@ import torch
 from torch import nn
 
 import corsac
-from corsac import _verify
-from corsac._compiled_function import module_of
-from corsac._recorded_programs import NativeProgram
+from corsac._compile import verify
+from corsac._compile.recorded_programs import NativeProgram
+from corsac._models.function import module_of
 
 pytestmark = pytest.mark.recording
 
 
 @pytest.fixture(autouse=True)
 def verifies(monkeypatch):
-    monkeypatch.setattr(_verify, "ON", True)
+    monkeypatch.setattr(verify, "ON", True)
 
 
 def stateful():

@@ -5,7 +5,7 @@ import torch
 
 import corsac
 from corsac import fx
-from corsac._native_graph import NativeGraph
+from corsac._engine.native_graph import NativeGraph
 
 
 def compiled(function, inputs):

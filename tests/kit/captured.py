@@ -8,9 +8,9 @@ from torch import nn
 from torch.utils._pytree import tree_flatten
 
 import corsac
-from corsac._compiled_function import module_of
-from corsac._recordings import record_at_once
-from corsac._refusal import Refusal
+from corsac._capture.recordings import record_at_once
+from corsac._capture.refusal import Refusal
+from corsac._models.function import module_of
 
 
 def call(compiled, *args, **kwargs):

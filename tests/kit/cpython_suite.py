@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 import corsac
-from corsac._compiled_function import module_of
+from corsac._models.function import module_of
 
 #: Number of runs of each test: one recorded, and two of the recording.
 CALLS = 3

@@ -6,9 +6,9 @@ A test that compiles and calls once therefore tests the compiled program.
 import torch
 from torch.utils._pytree import tree_leaves
 
-from corsac._native_graph import Compiled
-from corsac._recorded_programs import RecordedPrograms
-from corsac._recordings import Entry, Recordings
+from corsac._capture.recordings import Entry, Recordings
+from corsac._compile.recorded_programs import RecordedPrograms
+from corsac._engine.native_graph import Compiled
 
 
 def kinds(value):

@@ -305,7 +305,7 @@ class _Left(Exception):
 
 def _program(call: Call) -> Any:
     """The call as a program of the engine."""
-    from corsac._native import NativeCall
+    from corsac._native.call import NativeCall
 
     try:
         module = call.traced()

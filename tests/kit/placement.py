@@ -10,7 +10,7 @@ from typing import Any
 
 import corsac._dynamo
 from corsac._dynamo import Piece
-from corsac._native_graph import Compiled
+from corsac._engine.native_graph import Compiled
 from corsac._training import TrainedGraph
 
 

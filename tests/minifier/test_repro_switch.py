@@ -11,8 +11,7 @@ from test_planted_faults import differs, exits, rejects
 
 import corsac
 import corsac.backends
-from corsac import _repro_switch
-from corsac.backends import BackendError, aot_autograd, make_boxed_func
+from corsac.backends import BackendError, _repro_switch, aot_autograd, make_boxed_func
 from corsac.fx import Interpreter
 from corsac.minifier._settings import Settings
 

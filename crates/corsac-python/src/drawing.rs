@@ -12,7 +12,7 @@ use crate::graph::PyGraph;
 use crate::host_text::{with_objects, with_objects_of_both};
 use crate::node::PyNode;
 
-/// Facts from Python about a node: `corsac._drawing_notes.Note`.
+/// Facts from Python about a node: `corsac._drawing.notes.Note`.
 #[derive(FromPyObject)]
 pub(crate) struct NoteObject {
     class_name: Option<String>,

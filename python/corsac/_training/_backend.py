@@ -17,9 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from corsac import _core
-from corsac._collection import no_collection
-from corsac._functions import drops_between_layers
-from corsac._panic import EngineError, told
+from corsac._capture.collection import no_collection
+from corsac._native.panic import EngineError, told
+from corsac._pytorch.functions import drops_between_layers
 from corsac._training._joint_graph import NotSimple, joint_graph
 from corsac._training._native_part import make
 from corsac._training._parts import Parts, has_symbols, mark_results, value_of, why_not_split
@@ -187,7 +187,7 @@ class TrainedGraph:
         try:
             run = self._compiled(from_torch(module), record)
         except (_core.PanicException, EngineError) as panic:
-            from corsac._engine_module import HostWarning
+            from corsac._engine.module import HostWarning
 
             reason = told(panic, f"it compiled a {kind} graph")
             warnings.warn(f"PyTorch runs this graph: {reason}", HostWarning, stacklevel=2)
@@ -327,7 +327,7 @@ def train(
         raise
     except (Exception, _core.PanicException) as error:
         # AOTAutograd cannot trace some calls that PyTorch can still run.
-        from corsac._engine_module import HostWarning
+        from corsac._engine.module import HostWarning
 
         reason = f"AOTAutograd failed: {type(error).__name__}: {error}"
         warnings.warn(f"PyTorch runs this graph: {reason}", HostWarning, stacklevel=2)

@@ -11,11 +11,9 @@ import torch
 from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from corsac import _core
-from corsac._collection import no_collection
-from corsac._engine_module import why_not_plain
-from corsac._panic import as_compile_error
-from corsac._record import Recorded, form_of, named_weights
-from corsac._recordings import (
+from corsac._capture.collection import no_collection
+from corsac._capture.record import Recorded, form_of, named_weights
+from corsac._capture.recordings import (
     NO_CALL,
     Call,
     Entry,
@@ -25,11 +23,13 @@ from corsac._recordings import (
     random_numbers_kept,
     state_of,
 )
-from corsac._refusal import Kind, Refusal
-from corsac._replay import Replay
-from corsac._result_template import ResultTemplate, flat_results
-from corsac._rewritten import WrittenInTraining
-from corsac._stages import StagedRun, Stages, sizes_of, whole_form
+from corsac._capture.refusal import Kind, Refusal
+from corsac._capture.replay import Replay
+from corsac._capture.result_template import ResultTemplate, flat_results
+from corsac._capture.rewritten import WrittenInTraining
+from corsac._capture.stages import StagedRun, Stages, sizes_of, whole_form
+from corsac._engine.module import why_not_plain
+from corsac._native.panic import as_compile_error
 from corsac._training._backend import TrainedGraph
 from corsac._training._views import ReturnedViews, without_views
 from corsac.fx import Graph, GraphModule, Node

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from corsac._aten import place_of
+from corsac._pytorch.aten import place_of
 from corsac._training._native_part import inverse, memory_order
 
 _Operator = torch._ops.OpOverload

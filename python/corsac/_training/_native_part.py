@@ -13,11 +13,11 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from corsac import _core, cache
-from corsac._native import NativeCall
+from corsac._native.call import NativeCall
+from corsac._pytorch.unhooked import UnhookedModule
 from corsac._training._expansions import expand
 from corsac._training._parts import spec_of, value_of
 from corsac._training._trial import Trial, is_worth_it
-from corsac._unhooked import UnhookedModule
 from corsac.fx import Graph, GraphModule, Node
 from corsac.fx._own_copy import copied_graph
 from corsac.fx.node import map_arg

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from corsac import _core
-from corsac._panic import EngineError, told
-from corsac._race import Race
-from corsac._unhooked import UnhookedModule
+from corsac._native.panic import EngineError, told
+from corsac._native.race import Race
+from corsac._pytorch.unhooked import UnhookedModule
 
 #: A part is native if it takes less than this fraction of PyTorch's time, and saves at least so many seconds: times
 #: vary from step to step.
@@ -23,7 +23,7 @@ class Trial(UnhookedModule):
     Args:
         native: the native part.
         host: the same part, run by PyTorch.
-        over: as for :class:`corsac._race.Race`.
+        over: as for :class:`corsac._native.race.Race`.
     """
 
     def __init__(

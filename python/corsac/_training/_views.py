@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from corsac._aten import SEVERAL
+from corsac._pytorch.aten import SEVERAL
 from corsac.fx import Graph, GraphModule, Node
 from corsac.passes._effects import effects
 

@@ -10,7 +10,7 @@ import torch
 
 from corsac import _core
 from corsac._core import Dim
-from corsac._example_inputs import gathered
+from corsac._models.example_inputs import gathered
 from corsac.analysis._meta_run import MetaRun
 from corsac.analysis._propagate import Site
 from corsac.analysis._subject import captured

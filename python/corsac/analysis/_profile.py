@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from corsac._example_inputs import gathered
-from corsac._report_text import duration
+from corsac._messages.report_text import duration
+from corsac._models.example_inputs import gathered
 from corsac.analysis._cost import CostReport, NodeCost, cost, table
 from corsac.analysis._machine import Machine, machine
 from corsac.analysis._subject import captured

@@ -10,7 +10,7 @@ import torch
 import torch.fx
 
 from corsac import _core
-from corsac._example_inputs import gathered
+from corsac._models.example_inputs import gathered
 from corsac.analysis._meta_run import MetaRun
 from corsac.analysis._subject import captured
 from corsac.fx import Graph

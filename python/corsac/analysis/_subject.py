@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from corsac._capture import PLAIN, graph_of
-from corsac._exported_program import converted
-from corsac._placed_inputs import is_flat, placed
+from corsac._capture.capture import PLAIN, graph_of
+from corsac._capture.exported_program import converted
+from corsac._models.placed_inputs import is_flat, placed
 from corsac.fx import Graph, GraphModule
 from corsac.fx._symbolic_trace import symbolic_trace
 from corsac.fx.proxy import TraceError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from corsac._example_inputs import gathered
+from corsac._models.example_inputs import gathered
 from corsac.analysis._cost import CostReport, Count, _plain, cost, prefixes, table
 from corsac.analysis._subject import captured
 from corsac.fx import Graph, GraphModule

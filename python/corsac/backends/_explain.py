@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from corsac._compiled_function import module_of
-from corsac._engine_module import EngineModule, HostWarning
-from corsac._recordings import ATTEMPTS
-from corsac._stages import sizes_of
+from corsac._capture.recordings import ATTEMPTS
+from corsac._capture.stages import sizes_of
+from corsac._engine.module import EngineModule, HostWarning
+from corsac._models.function import module_of
 from corsac.backends._contract import name_of
 from corsac.backends._explanation import (
     AOT_AUTOGRAD,

@@ -13,12 +13,12 @@ import torch
 from torch.autograd import forward_ad
 
 from corsac import _core
-from corsac._engine_module import HostWarning, is_captured_around, why_not_plain
-from corsac._native_graph import CompileError
-from corsac._recordings import Call, Entry
-from corsac._refusal import Refusal
-from corsac._stages import Read
-from corsac._stand_in import StandIn
+from corsac._capture.recordings import Call, Entry
+from corsac._capture.refusal import Refusal
+from corsac._capture.stages import Read
+from corsac._engine.module import HostWarning, is_captured_around, why_not_plain
+from corsac._engine.native_graph import CompileError
+from corsac._models.wrapper import StandIn
 from corsac.backends._contract import BackendError, Declined, hand_over, name_of
 from corsac.backends._graph_record import GraphRecord
 from corsac.backends._recorded_graphs import HostedProgram, HostedPrograms, asking

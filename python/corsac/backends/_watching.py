@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from corsac import _repro_switch
+from corsac.backends import _repro_switch
 
 if TYPE_CHECKING:
     from corsac.minifier._settings import Settings

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from corsac import fx
-from corsac._capture import graph_of
+from corsac._capture.capture import graph_of
 from corsac.cli.failure import Failure, first_line
 from corsac.fx._own_copy import own_copy
 

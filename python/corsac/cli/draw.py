@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 import corsac
-from corsac._drawing import FORMATS
+from corsac._drawing.pictures import FORMATS
 from corsac.analysis import cost, profile, propagate
 from corsac.cli.failure import Failure, check_file, file_error
 from corsac.cli.inputs import accepted, given_inputs

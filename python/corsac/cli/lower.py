@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from corsac import fx, lowering
-from corsac._report_text import duration
+from corsac._messages.report_text import duration
 from corsac.cli.failure import Failure, check_file, file_error, first_line
 from corsac.cli.inputs import accepted, given_inputs
 from corsac.cli.json_output import print_json

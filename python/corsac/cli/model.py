@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from corsac._exported_program import converted, with_plain_inputs
+from corsac._capture.exported_program import converted, with_plain_inputs
 from corsac.cli.failure import Failure, first_line, kind
 from corsac.cli.weights import SUFFIXES as WEIGHTS
 

@@ -17,7 +17,7 @@ from torch.fx.graph import _custom_builtins
 from torch.package import sys_importer
 
 from corsac._core import ConfigError
-from corsac._safetensors import read_safetensors
+from corsac._files.safetensors import read_safetensors
 from corsac.cli.failure import Failure
 from corsac.config._describe import constructor_arguments
 from corsac.fx import GraphModule

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from corsac import __version__
-from corsac._report_text import duration
-from corsac._result_template import ResultTemplate, is_plain
+from corsac._capture.result_template import ResultTemplate, is_plain
+from corsac._messages.report_text import duration
 from corsac.cli import batch_norm
 from corsac.cli.failure import Failure, first_line
 from corsac.cli.inputs import Input, declared_inputs

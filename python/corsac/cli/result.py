@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from corsac import fx
-from corsac._safetensors import write_safetensors
+from corsac._files.safetensors import write_safetensors
 from corsac.cli.failure import Failure, file_error, first_line
 from corsac.cli.model import FILES, FOREIGN
 from corsac.cli.module_source import WEIGHTS, module_source

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from corsac._report_text import duration
+from corsac._messages.report_text import duration
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from corsac._safetensors import read_safetensors
+from corsac._files.safetensors import read_safetensors
 from corsac.cli.failure import Failure, file_error, first_line, kind
 
 #: Suffixes of files with weights.

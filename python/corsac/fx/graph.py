@@ -190,7 +190,7 @@ class Graph(_core.Graph):
 
     def _repr_html_(self) -> str:
         """The picture for notebooks."""
-        from corsac._drawing import notebook_page
+        from corsac._drawing.pictures import notebook_page
 
         return notebook_page(self)
 

@@ -536,13 +536,13 @@ class GraphModule(torch.nn.Module):
 
         ``options`` are those of :func:`corsac.draw`.
         """
-        from corsac._drawing import show
+        from corsac._drawing.pictures import show
 
         return show(self, **options)
 
     def _repr_html_(self) -> str:
         """The picture for notebooks."""
-        from corsac._drawing import notebook_page
+        from corsac._drawing.pictures import notebook_page
 
         return notebook_page(self)
 

@@ -10,9 +10,9 @@ from torch.utils._pytree import tree_map_only
 
 from corsac import _core
 from corsac._dynamo import Precision
-from corsac._native import NativeCall
-from corsac._panic import as_compile_error
-from corsac._race import Choice
+from corsac._native.call import NativeCall
+from corsac._native.panic import as_compile_error
+from corsac._native.race import Choice
 from corsac.analysis._meta_run import MetaRun
 from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from corsac._example_inputs import ExampleInputs, as_tuple
-from corsac._placed_inputs import is_flat, parameters, placed
+from corsac._models.example_inputs import ExampleInputs, as_tuple
+from corsac._models.placed_inputs import is_flat, parameters, placed
 from corsac.fx import Node
 from corsac.fx._own_copy import own_copy
 from corsac.fx.convert import from_torch
@@ -232,7 +232,7 @@ def _captured(
     if isinstance(model, GraphModule):
         return own_copy(model)
     # Not at the top: compiled models use this module.
-    from corsac._capture import graph_of
+    from corsac._capture.capture import graph_of
 
     return own_copy(graph_of(model, lambda: example_inputs, kwargs))
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from corsac._placed_inputs import leaves
-from corsac._unhooked import UnhookedModule
+from corsac._models.placed_inputs import leaves
+from corsac._pytorch.unhooked import UnhookedModule
 from corsac.analysis import Dim
 from corsac.lowering._backend import LoweringError
 from corsac.lowering._preview import shown

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NoReturn
 
 import torch
 
-from corsac import _repro_switch
+from corsac.backends import _repro_switch
 from corsac.minifier._fault import Fault, crashed, hung
 
 #: Seconds that a process lives past its limit if nobody is left to end it.

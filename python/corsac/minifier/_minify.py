@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from corsac._example_inputs import ExampleInputs, as_tuple
+from corsac._models.example_inputs import ExampleInputs, as_tuple
 from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch
 from corsac.minifier._case import Case

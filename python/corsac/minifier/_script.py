@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from corsac import _core, _repro_switch
+from corsac import _core
+from corsac.backends import _repro_switch
 from corsac.fx import GraphModule
 from corsac.minifier._backend_fails import BackendFails
 from corsac.minifier._case import Case, copies

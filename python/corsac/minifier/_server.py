@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from corsac import _repro_switch
+from corsac.backends import _repro_switch
 from corsac.fx import Graph, GraphModule
 from corsac.fx._module_attributes import _get_attr
 from corsac.minifier._case import Case

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corsac._repro_switch import SWITCH
+from corsac.backends._repro_switch import SWITCH
 from corsac.minifier._backend_fails import LOOKS
 
 

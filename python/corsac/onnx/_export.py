@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from corsac import __version__
-from corsac._example_inputs import ExampleInputs, as_tuple
+from corsac._models.example_inputs import ExampleInputs, as_tuple
 from corsac.analysis import Dim, TensorSpec
 from corsac.fx import Node, symbolic_trace
 from corsac.fx.graph_module import GraphModule

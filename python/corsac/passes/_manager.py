@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corsac import _core
-from corsac._example_inputs import ExampleInputs, as_tuple
+from corsac._models.example_inputs import ExampleInputs, as_tuple
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._agreement import Agreement, compare_outputs, default_tolerance
 from corsac.passes._budget import Budget, rewrite_budget

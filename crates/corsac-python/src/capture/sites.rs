@@ -75,7 +75,7 @@ impl Sites {
 /// File and line that are being executed, outside PyTorch and corsac.
 pub(super) fn line_of_program() -> Option<(String, i32)> {
     Python::attach(|py| {
-        let lines = py.import("corsac._lines").ok()?;
+        let lines = py.import("corsac._messages.lines").ok()?;
         let found = lines.call_method0(intern!(py, "line_of_program"));
         found.ok()?.extract().ok()?
     })

@@ -85,7 +85,7 @@ pub(crate) struct PyRunner {
     hosted: Mutex<Vec<Hosted>>,
 }
 
-/// A call that was recorded: `corsac._recorded_programs.RecordedCall`.
+/// A call that was recorded: `corsac._compile.recorded_programs.RecordedCall`.
 #[derive(FromPyObject)]
 pub(super) struct RecordedCall<'py> {
     keywords: Bound<'py, PyDict>,
@@ -223,7 +223,7 @@ impl PyRunner {
     ///         rewritten.
     ///     arguments: positional arguments of a call that it is for.
     ///     watch: checks that its weights are unchanged.
-    ///     recorded: a `corsac._recorded_programs.RecordedCall`; None for a graph.
+    ///     recorded: a `corsac._compile.recorded_programs.RecordedCall`; None for a graph.
     #[pyo3(signature = (key, program, arguments, watch, recorded=None))]
     fn add(
         &self,

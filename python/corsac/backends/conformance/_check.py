@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from corsac._engine_module import HostWarning
+from corsac._engine.module import HostWarning
 from corsac.backends._contract import name_of
 from corsac.backends._hosted import HostedModule
 from corsac.backends._registry import lookup_backend

@@ -1,0 +1,1 @@
+"""Capture by recording a call: graphs, guards, stages, and changes of state that are replayed."""

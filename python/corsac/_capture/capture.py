@@ -1,0 +1,241 @@
+"""``corsac.capture``: the graph of a model's call."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType, NoneType
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+from corsac._capture.exported_program import converted, is_exported
+from corsac._capture.guard_text import guards_as_text
+from corsac._capture.record import named_arguments
+from corsac._capture.recordings import record_at_once
+from corsac._capture.refusal import Refusal
+from corsac._engine.module import EngineModule
+from corsac._messages.lines import in_brackets
+from corsac._models.example_inputs import ExampleInputs, as_tuple, gathered
+from corsac._models.function import check_callable, module_of
+from corsac._models.wrapper import root_of
+from corsac.fx import Graph, GraphModule, symbolic_trace
+from corsac.fx.proxy import TraceError
+
+#: Dimensions of inputs whose sizes may vary, by the name of the parameter or its position.
+DynamicShapes = Mapping[str | int, Collection[int]]
+#: Types of arguments other than tensors that captured models may have: constants of the graph.
+PLAIN = (bool, int, float, complex, str, NoneType, torch.dtype, torch.device)
+
+
+def capture(
+    model: Callable[..., Any],
+    *args: Any,
+    dynamic_shapes: DynamicShapes | None = None,
+    strict: bool = True,
+    **kwargs: Any,
+) -> GraphModule:
+    """Capture a call of ``model`` as a graph, with all Python control flow resolved.
+
+    The model is called and recorded: control flow, hooks and other Python code are as in that call, and sizes may
+    have become numbers in the graph. :func:`corsac.fx.symbolic_trace` makes graphs for all sizes, of models whose
+    control flow does not depend on them.
+
+    The conditions under which the graph is valid, besides the types of its inputs, are in ``meta`` of the result, as
+    lines of text: ``"guards"``, the Python state that the model has read, with its values; ``"effects"``, the state
+    that it has changed, which the graph does not change; ``"conditions"`` on dynamic sizes; ``"decisions"``, the
+    values of tensors that control flow depended on.
+
+    Args:
+        model: a module, a bound method, a function of tensors, or a program of :func:`torch.export.export`. Modules in
+            training mode that use random numbers or write to buffers are refused.
+        args: its arguments; a single tuple or list stands for all of them. Placeholders are the tensors, each once,
+            then those in containers, then state that the model replaces, in the order in which it is found.
+        dynamic_shapes: the dimensions that are to stay symbolic in the graph, unless the model needs their values.
+        strict: refuse models that change Python state, and models whose control flow depends on values of tensors:
+            the graph follows one path only.
+        kwargs: keyword arguments.
+
+    Returns:
+        A graph module of functions of PyTorch, with the model's parameters and buffers under their names. If the
+        model returns other objects than tuples, lists and dictionaries of tensors, takes containers or changes state,
+        it returns a tuple of the tensors in the objects that the model returns and sets.
+
+    Raises:
+        TypeError: ``model`` cannot be called.
+        TraceError: the call cannot be expressed as a graph, or with ``strict`` not as a single one; the message names
+            the line of the program, if known.
+        ValueError: ``dynamic_shapes`` names an input or a dimension that does not exist.
+    """
+    if is_exported(model):
+        model = converted(model)
+    check_callable(model)
+    args = gathered(args)
+    program = _program_of(model)
+    with torch.no_grad():
+        # Separate copies, so that each is a placeholder of its own, and contiguous.
+        args, kwargs = tree_map_only(torch.Tensor, _copied, (args, kwargs))
+        recorded = record_at_once(
+            root_of(program),
+            program,
+            args,
+            kwargs,
+            dynamic=_dynamic(program, args, kwargs, dynamic_shapes or {}),
+            replays=True,
+            decides=not strict,
+        )
+    if isinstance(recorded, Refusal):
+        where = in_brackets(recorded.line)
+        raise TraceError(f"the model is no graph{where}: {recorded.reason}")
+    effects = [] if recorded.replay is None else recorded.replay.effects()
+    if strict and effects:
+        raise TraceError(f"the model is no graph: it changes state in Python: {effects[0]}")
+    module = recorded.module
+    reads = [] if recorded.stages is None else recorded.stages.reads()
+    for read in reads:
+        module.graph.erase_node(next(own for own in module.graph.nodes if own.name == read.name))
+    module.recompile()
+    module.meta["guards"] = guards_as_text(recorded.guards, program)
+    module.meta["effects"] = effects
+    module.meta["conditions"] = [] if recorded.sizes is None else recorded.sizes.as_text()
+    module.meta["decisions"] = [str(own) for own in reads]
+    return module
+
+
+def _program_of(model: Callable[..., Any]) -> Any:
+    program = module_of(model)
+    return program._callable if isinstance(program, EngineModule) else program
+
+
+def _copied(own: torch.Tensor) -> torch.Tensor:
+    return own.clone(memory_format=torch.contiguous_format)
+
+
+def _dynamic(
+    program: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    shapes: DynamicShapes,
+) -> dict[int, set[int]]:
+    """Dynamic dimensions by the id of the tensor."""
+    named = dict(enumerate(args)) | dict(named_arguments(program, args)) | dict(kwargs)
+    found: dict[int, set[int]] = {}
+    for name, dims in shapes.items():
+        own = named.get(name)
+        if not isinstance(own, torch.Tensor):
+            tensors = [key for key, own in named.items() if isinstance(own, torch.Tensor)]
+            known = ", ".join(str(key) for key in tensors)
+            raise ValueError(f"dynamic_shapes: {name!r} is no tensor among the inputs ({known})")
+        if not all(-own.dim() <= dim < own.dim() for dim in dims):
+            raise ValueError(
+                f"dynamic_shapes: {name!r} has {own.dim()} dimensions, not {set(dims)}"
+            )
+        found[id(own)] = {dim % own.dim() for dim in dims}
+    return found
+
+
+def graph_for(
+    model: Callable[..., Any], example_inputs: ExampleInputs, *, strict: bool = True
+) -> GraphModule:
+    """:func:`capture` for a model whose inputs are all tensors."""
+    inputs = as_tuple(example_inputs)
+    for number, own in enumerate(inputs):
+        if not isinstance(own, torch.Tensor):
+            raise TypeError(f"example input {number} is a {type(own).__name__}, not a tensor")
+    return capture(model, inputs, strict=strict)
+
+
+def graph_of(
+    model: torch.nn.Module,
+    example_inputs: Callable[[], ExampleInputs],
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    strict: bool = True,
+) -> GraphModule:
+    """The graph of a model: for all sizes if it can be traced symbolically, or else captured with example inputs, which
+    are made only then; ``strict`` is as for :func:`capture`.
+
+    Raises:
+        TraceError: neither works.
+        TypeError: the model has to be captured, and an example input is neither a tensor nor a plain value.
+    """
+    try:
+        traced = symbolic_trace(model)
+    except Exception as error:
+        # Programs may raise anything when called with proxies.
+        try:
+            return _graph_for_call(model, as_tuple(example_inputs()), kwargs, strict=strict)
+        except TraceError as other:
+            raise other from error
+    names = [str(node.target) for node in traced.graph.find_nodes(op="placeholder")]
+    if any(name.startswith("*") for name in names):
+        # Of any number of inputs, as many as there are here.
+        with contextlib.suppress(TraceError, TypeError):
+            return _graph_for_call(model, as_tuple(example_inputs()), kwargs, strict=strict)
+    return traced
+
+
+def _graph_for_call(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, strict: bool
+) -> GraphModule:
+    """As :func:`capture`, with the parameters of the model as placeholders, in their order and with their defaults, up
+    to the last one that has a value in this call. Those that are no tensors are constants, and have no users."""
+    for name, own in [*enumerate(args), *kwargs.items()]:
+        if not isinstance(own, (torch.Tensor, *PLAIN)):
+            kind = type(own).__name__
+            raise TypeError(f"example input {name} is a {kind}, not a tensor or a plain value")
+    try:
+        signature = inspect.signature(model.forward)
+        order = {name: at for at, name in enumerate(signature.parameters)}
+        kwargs = dict(sorted(kwargs.items(), key=lambda own: order.get(own[0], len(order))))
+        bound = signature.bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        # The call says what is wrong with it.
+        return capture(model, args, strict=strict, **kwargs)
+    module = capture(model, args, strict=strict, **kwargs)
+    _declare(module.graph, bound)
+    module.recompile()
+    return module
+
+
+def _declare(graph: Graph, bound: inspect.BoundArguments) -> None:
+    """Gives ``graph``, whose placeholders are tensors, the placeholders of a function that is called like this."""
+    inputs = iter(graph.find_nodes(op="placeholder"))
+    left = len(bound.arguments)
+    last, optional = None, False
+    for parameter in bound.signature.parameters.values():
+        if not left:
+            break
+        name, is_given = parameter.name, parameter.name in bound.arguments
+        left -= is_given
+        value = bound.arguments.get(name)
+        default = () if parameter.default is parameter.empty else (parameter.default,)
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            # Those that are no tensors are not there: nobody could say which is which.
+            values = {f"{name}_{at}": own for at, own in enumerate(value or ())}
+            values = {key: own for key, own in values.items() if isinstance(own, torch.Tensor)}
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            values = value or {}
+        else:
+            values = {name: value}
+        for name, own in values.items():
+            if isinstance(own, torch.Tensor):
+                node = next(inputs)
+                node.target = name
+            else:
+                node = graph.placeholder(name)
+            if default or optional:
+                # Python has no parameters without a default behind those that have one.
+                node.args, optional = default or (None,), True
+            if last is None:
+                first = next(iter(graph.nodes))
+                if first is not node:
+                    first.prepend(node)
+            else:
+                last.append(node)
+            last = node
+
+
+__all__ = ["capture", "graph_for", "graph_of"]

@@ -1,0 +1,1077 @@
+"""Capture by recording: PyTorch runs a program, and the functions of PyTorch that it calls become a graph.
+
+The recorded call is an ordinary one: its result is eager's, and its side effects happen once.
+:class:`corsac._core.Recording` watches the state that Python reads and writes meanwhile, which becomes guards; this
+module makes nodes of operators, with their real results at hand. Programs that depend on values, use random numbers or
+write to existing tensors are recorded only as far as the options allow, and refused otherwise.
+
+For training, graphs may use random numbers, write to buffers and switch gradients off and on, as dropout and norms
+do; operations that autograd would not see in them are refused: functions with a backward of their own, hooks of saved
+tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import operator
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from numbers import Number
+from typing import Any
+
+import torch
+from torch.overrides import (
+    TorchFunctionMode,
+)
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from corsac import _core
+from corsac._capture.constants import fold_written
+from corsac._capture.deferred import Deferred
+from corsac._capture.fast_paths import FastPaths
+from corsac._capture.markers import breaks, nothing
+from corsac._capture.numbers import Expression, depends_on_values, takes_tensor, value_of
+from corsac._capture.operator_watch import OperatorWatch, names_region
+from corsac._capture.packed import PackedSequences
+from corsac._capture.recorded_memory import RecordedMemory
+from corsac._capture.recording_options import RecordingOptions
+from corsac._capture.refusal import Kind, Refusal, UnknownObject, who_runs
+from corsac._capture.replay import Replay
+from corsac._capture.result_template import ResultTemplate, is_key, is_plain
+from corsac._capture.sizes import TYPES, Sizes, as_size
+from corsac._capture.stages import sizes_of
+from corsac._messages.lines import line_of_program
+from corsac._native.strides import Layout, layouts_of
+from corsac._padded import until_longest
+from corsac._pytorch.aten import (
+    SEVERAL,
+    has_attributes,
+    place_of,
+    tensors_in,
+)
+from corsac._pytorch.functions import (
+    CONSTANTS,
+    METADATA,
+    NORMS,
+    REFUSED,
+    VALUES,
+    changes_more,
+    drops_between_layers,
+    getters,
+    is_sized_by_values,
+    name_of,
+    only_checks_values,
+    reads_values,
+    situation,
+    takes_statistics,
+    target_of,
+)
+from corsac.fx import Graph, Node
+from corsac.fx.proxy import TraceError
+
+_Tensor = torch.Tensor
+
+#: Largest number of reads of values that control flow depends on.
+READS = 32
+#: Functions that return properties of a tensor that can differ between calls with the same types and sizes.
+_FORM = {
+    own: own
+    for own in (
+        *getters("requires_grad", "is_leaf", "grad", "grad_fn", "retains_grad"),
+        _Tensor.is_contiguous,
+        _Tensor.stride,
+        _Tensor.storage_offset,
+        _Tensor.is_inference,
+        _Tensor.is_conj,
+        _Tensor.is_neg,
+    )
+}
+
+
+#: Functions that use only dtype and sizes of their first argument.
+_TAKES_TYPES = frozenset(
+    [
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_empty",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "empty_like",
+    ]
+)
+
+
+def _takes_type(name: str, args: tuple[Any, ...]) -> bool:
+    return name in _TAKES_TYPES and bool(args) and isinstance(args[0], _Tensor)
+
+
+_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+def _is_of_torch(function: Any) -> bool:
+    return (function.__module__ or "").partition(".")[0] == "torch"
+
+
+@functools.cache
+def _opened() -> dict[Any, Callable[..., Any]]:
+    """Functions of PyTorch written in Python that are recorded as the operators they call, with rebuilt versions."""
+
+    def opened(function: Any) -> Callable[..., Any]:
+        # Without overrides: otherwise it would pass itself to the recorder.
+        variables = {
+            **function.__globals__,
+            "has_torch_function": lambda _: False,
+            "has_torch_function_variadic": lambda *_: False,
+        }
+        own = types.FunctionType(
+            function.__code__, variables, function.__name__, function.__defaults__
+        )
+        own.__kwdefaults__ = function.__kwdefaults__
+        return own
+
+    functional = torch.nn.functional
+    found = (functional.multi_head_attention_forward, functional.triplet_margin_with_distance_loss)
+    return {own: opened(own) for own in found}
+
+
+class Recorder(TorchFunctionMode):
+    """Records the functions of PyTorch that a program calls as nodes.
+
+    Args:
+        recording: watches the Python code.
+        weights: the names of parameters and buffers, by id.
+        options: constructs that the program may contain.
+        deferred: collects printing calls; None if the program may not print.
+    """
+
+    def __init__(
+        self,
+        recording: _core.Recording,
+        weights: Mapping[int, str],
+        options: RecordingOptions,
+        deferred: Deferred | None,
+    ) -> None:
+        super().__init__()
+        self.recording, self.trains = recording, options.trains
+        self.deferred = deferred
+        #: Whether a function marked as constant is running.
+        self._assumes = False
+        #: Functions of the program that become one node each.
+        self._whole: set[Any] = set()
+        self.memory = RecordedMemory(options)
+        #: Whether the program may write to existing tensors, and this can be undone.
+        self._undoes_writes = options.rewritten is not None
+        #: Whether it has written to existing tensors, or used random numbers, before a read of a value.
+        self.rewinds = False
+        #: Nodes of inputs by id of the tensor, and nodes that write to inputs and return them, with that id.
+        self._inputs: dict[int, Node] = {}
+        self._written_inputs: dict[Node, int] = {}
+        #: Whether there may be numbers that depend on values, or on state.
+        self._counts = bool(options.counters)
+        #: Nodes that read values which control flow depends on, with the values; None if there may be none.
+        self.reads: dict[Node, Any] | None = {} if options.decides else None
+        #: Those of them whose values are symbols.
+        self.numbers: set[Node] = set()
+        #: Nodes of numbers that operators take as tensors, with expression and dtype of the number.
+        self.as_tensors: dict[Node, tuple[Expression, torch.dtype]] = {}
+        #: Dtype of tensors that the running function may take in the place of numbers.
+        self._tensor_type: torch.dtype | None = None
+        #: Whether the running function has used random numbers.
+        self.draws = False
+        #: Whether the running function has read a value, or made a tensor whose size depends on values.
+        self.values_read = False
+        #: The running function, and its arguments.
+        self._running: tuple[Any, tuple[Any, ...], dict[str, Any]] = (None, (), {})
+        #: Nodes that write to tensors made before the last read, and whether the running function does.
+        self.writing: set[Node] = set()
+        self._writes_back = False
+        self.graph = Graph()
+        self.sizes = None
+        if options.dynamic or options.integers:
+            self.sizes = Sizes(recording, self.graph, options.dynamic)
+        #: Source lines of nodes.
+        self._sources = _core.SourceNotes()
+        #: Nodes of tensors, and their memory.
+        self.tensors = _core.RecordedTensors(recording, self.graph, self._sources, METADATA)
+        #: Whether calls that are known may become nodes without a closer look, as long as nothing unusual happens.
+        self._repeats = not (self.trains or self.sizes or self._counts)
+        self.watch = OperatorWatch(self)
+        self._fast_paths = FastPaths()
+        self._packed = PackedSequences(self)
+        #: Nodes whose sizes depend on values that the control flow does not depend on so far.
+        self._unsized: set[Node] = set()
+        #: Tensors that determine all of these sizes.
+        self._undecided: list[torch.Tensor] = []
+        self.refusal: Refusal | None = None
+        #: Whether random numbers were used, existing tensors written to, or other changes made.
+        self.saw_change = False
+        #: Whether the program has written to existing tensors.
+        self._wrote = False
+        #: Number of nested recorded functions that are running.
+        self.depth = 0
+        #: Tensors that the last one has written to.
+        self._written: list[torch.Tensor] = []
+        #: Whether strides or similar properties were read.
+        self.asks_form = False
+        #: The tensors that the graph reads besides its inputs, by their names in it.
+        self.weights: dict[str, torch.Tensor] = {}
+        self._names = weights
+        #: Numbers for names of tensors that have none.
+        self._numbers = itertools.count()
+        #: Tensors written to without raising their version counters: statistics of norms, by id.
+        self.statistics: dict[int, torch.Tensor] = {}
+        #: As in :class:`corsac._capture.record.Recorded`.
+        self.layouts: tuple[Layout | None, ...] | None = None
+        self._situation: tuple[Any, ...] = ()
+        #: Whether autograd records, according to the grad mode switches in the graph.
+        self._is_recorded = torch.is_grad_enabled()
+        self._records = torch.is_grad_enabled()
+
+    def begin(self) -> None:
+        """Note the global state that PyTorch's functions depend on."""
+        self._situation = situation(self.trains)
+
+    def end(self) -> None:
+        """Refuse the program if that state has changed."""
+        if situation(self.trains) != self._situation:
+            self.refuse("it leaves PyTorch set differently", Kind.HOST)
+
+    def refuse(self, reason: str, kind: Kind = Kind.DYNAMO) -> None:
+        """Stop recording, for this reason, unless there is one already."""
+        if self.refusal is None:
+            self.refusal = Refusal(kind, reason, line=line_of_program())
+
+    def changed(self) -> None:
+        """Note that an operator has written to an existing tensor."""
+        self.saw_change = self._wrote = True
+
+    def only_checks(self) -> bool:
+        """Whether the function that runs reads values for errors alone, and nobody traces what it calls."""
+        return not self.trains and only_checks_values(*self._running)
+
+    def assume(self, begins: bool) -> None:
+        """Note the begin or end of a function marked as constant."""
+        self._assumes = begins
+
+    def cut(self) -> None:
+        """Split the graph here."""
+        if self.reads is None:
+            self.refuse("it asks for a graph break")
+        elif self.refusal is None:
+            try:
+                self._value_read(nothing, (), {}, None)
+            except TraceError as error:
+                self.refuse(str(error), who_runs(error))
+
+    def told(
+        self, function: Callable[..., Any] | None, arguments: tuple[Any, ...], names: Any
+    ) -> str | None:
+        """Note a function that prints, or asks for a graph break; as :meth:`corsac._capture.deferred.Deferred.note`."""
+        if function is None and sys._getframe(2).f_code in breaks():
+            self.cut()
+            return None
+        if self.deferred is None:
+            return f"it calls {'logging' if function is None else name_of(function)}"
+        with torch._C.DisableTorchFunction():
+            return self.deferred.note(function, arguments, names)
+
+    def whole(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function that becomes one node, whatever it calls."""
+        self._whole.add(function)
+        with torch._C.DisableTorchFunction():
+            return self.__torch_function__(function, (), args, kwargs)
+
+    def placeholder(self, name: str, own: torch.Tensor) -> None:
+        """Add an input."""
+        self.memory.add_input(own)
+        self._inputs[id(own)] = node = self.graph.placeholder(name)
+        self._know(own, node)
+
+    def integer(self, name: str, own: int) -> tuple[torch.Tensor, int]:
+        """Add an input for an integer argument that may vary, as the size of a tensor without elements; return that
+        tensor, and the symbolic integer for the program."""
+        assert self.sizes is not None
+        size = as_size(own)
+        node = self.graph.placeholder(name)
+        self._inputs[id(size)] = node
+        return size, self.sizes.integer(size, node)
+
+    def made(self, places: Iterable[int]) -> None:
+        """Note the memory of new tensors."""
+        if self.reads is not None:
+            self.memory.made(places, len(self.reads))
+
+    def writes(self, own: torch.Tensor, *, turns: bool = False) -> bool:
+        """Note that an operator writes to a tensor, or changes its strides (``turns``); return whether it may."""
+        self._written.append(own)
+        place = place_of(own) if own.layout is torch.strided else None
+        self._packed.written(place)
+        if place in self.memory.selected:
+            self.refuse("it writes to what has a part that a tensor chooses", Kind.HOST)
+        if self.deferred is not None and place in self.deferred.places:
+            self.refuse("it writes to a tensor that it has printed")
+        if place is not None and place in self.memory.existing:
+            if turns or not self.memory.overwrite(place, len(self.reads or ())):
+                return False
+            self._writes_back = self._writes_back or not self.trains
+            return True
+        age = self.memory.age(place)
+        if self.reads and age != len(self.reads):
+            self._writes_back = True
+            base = own if own._base is None else own._base
+            if place is not None and not base.is_contiguous():
+                # Tensors that stages write to must be contiguous.
+                self.refuse("it writes to what does not lie row by row", Kind.HOST)
+            if self.trains and age is not None:
+                # Results of backends need not share memory as PyTorch's do.
+                self.refuse("it writes to what it had before values decided")
+        return True
+
+    def node_of(self, own: Any) -> Node:
+        """The node of a tensor; a new one for a weight or constant."""
+        if isinstance(own, _Tensor):
+            self._packed.release([own])
+        node = self._known(own)
+        return self._weight(own) if node is None else node
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        # Without a call: functions called here would be followed.
+        if self._repeats and not (
+            self.refusal is not None
+            or self.reads
+            or self._assumes
+            or self._packed.batches
+            or self._fast_paths.nested
+        ):
+            try:
+                repeated = self.tensors.repeat(self._weight_or_none, func, args, kwargs)
+            except Exception:
+                self.refuse(f"{name_of(func)} raised an exception", Kind.HOST)
+                raise
+            if repeated is not None:
+                result, is_recorded = repeated
+                if not is_recorded:
+                    self._record_late(func, args, kwargs or {}, result)
+                return result
+        if not self.recording.operator():
+            self.refuse("nothing is known of what it has done before", Kind.HOST)
+        try:
+            return self._function(func, args, kwargs or {})
+        finally:
+            self.recording.recorded()
+
+    def _record_late(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        """Record a call that has been made, if possible."""
+        try:
+            self.made_before(func, args, kwargs, result)
+        except TraceError as error:
+            self.refuse(str(error), who_runs(error))
+
+    def _function(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function, and record it if possible."""
+        if self._assumes:
+            with torch._C.DisableTorchFunction(), _disable_current_modes():
+                return func(*args, **kwargs)
+        if func is _Tensor.__repr__ and self.deferred is not None and self.deferred.is_printing():
+            with torch._C.DisableTorchFunction(), _disable_current_modes():
+                return func(*args, **kwargs)
+        if changes_more(func, args, kwargs):
+            self.saw_change = self._wrote = True
+        if self.refusal is not None:
+            args, kwargs = self._fast_paths.as_nested((args, kwargs))
+            return func(*args, **kwargs)
+        self.depth += 1
+        try:
+            return self._called(func, args, kwargs)
+        except Exception:
+            # The program may catch the error, which may depend on values.
+            self.refuse(f"{name_of(func)} raised an exception", Kind.HOST)
+            raise
+        finally:
+            self.depth -= 1
+
+    def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function, and record it."""
+        name = getattr(func, "__name__", "")
+        if name == "_set_grad_enabled":
+            return self._gradients_switched(func, args)
+        if isinstance(func, _OPERATORS) and names_region(func):
+            return func(*args, **kwargs)
+        composed = self._packed.found(func, args, kwargs)
+        if composed is not None:
+            with self:
+                return composed()
+        if type(func) is types.FunctionType and not _is_of_torch(func) and func not in self._whole:
+            # A function of the program may do anything in each call.
+            self.refuse(f"{name_of(func)} is a function of the program for others", Kind.HOST)
+            return func(*args, **kwargs)
+        if func in METADATA:
+            return self._type_asked(func, args, kwargs)
+        if func in _FORM:
+            return self._form_asked(func, args, kwargs)
+        opened = _opened().get(func)
+        if opened is not None:
+            self._fix(args, kwargs)
+            with self:
+                return opened(*args, **kwargs)
+        composed = self._fast_paths.found(func, args, kwargs)
+        if composed is not None:
+            with self:
+                return composed()
+        if self._fast_paths.shows(func, (args, kwargs)):
+            self.refuse(f"{name_of(func)} is asked of a nested tensor", Kind.HOST)
+            args, kwargs = self._fast_paths.as_nested((args, kwargs))
+            return func(*args, **kwargs)
+        is_read = self.reads is not None and func in VALUES
+        if name == "__get__" and target_of(func, name) is None:
+            # Dynamo would treat it as a constant.
+            self.refuse(f"it asks for {name_of(func)}", Kind.HOST)
+            return func(*args, **kwargs)
+        try:
+            call = self._call(func, name, args, kwargs, is_read)
+        except TraceError as error:
+            self.refuse(str(error), who_runs(error))
+            return func(*args, **kwargs)
+        self._written, self.values_read, self._writes_back = [], False, False
+        self.draws = False
+        self._running = func, args, kwargs
+        try:
+            result = self.watch.computed(func, args, kwargs)
+            if is_sized_by_values(name, args):
+                self.values_read = True
+            if self.refusal is None:
+                try:
+                    if is_read:
+                        return self._value_read(func, call[2], call[3], result)
+                    self._record(func, name, call, args, kwargs, result)
+                    self._note_call(func, name, args, kwargs)
+                except TraceError as error:
+                    self.refuse(str(error), who_runs(error))
+            return result
+        finally:
+            # Nothing lives longer for being recorded.
+            self._running = None, (), {}
+
+    def _value_read(
+        self, func: Any, nodes: tuple[Any, ...], keywords: dict[str, Any], result: Any
+    ) -> Any:
+        """Note that a function has read a value that control flow may depend on.
+
+        Returns:
+            The value for the program: a symbol, if it is a number.
+
+        Raises:
+            TraceError: changes made before it could not be undone if another path is to be taken.
+        """
+        assert self.reads is not None
+        if self.saw_change:
+            if self._wrote if self.trains else not self._undoes_writes:
+                raise TraceError(f"values decide ({name_of(func)}) after something was changed")
+            # All of it can be undone.
+            self.rewinds = True
+        if len(self.reads) >= READS:
+            raise TraceError(f"values decide in more than {READS} places")
+        node = self.graph.call_function(func, nodes, keywords)
+        self._sources.note(node)
+        self.reads[node] = result
+        is_number = type(result) is int or type(result) is float
+        if is_number and self.recording.makes_number():
+            self.numbers.add(node)
+            self._counts = True
+            return self.recording.symbol(value_of(node.name), result, True)
+        return result
+
+    def _type_asked(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function that returns types or sizes. Sizes may be symbols."""
+        result = func(*args, **kwargs)
+        for own in tensors_in(args, kwargs):
+            self.tensors.note_typed(own)
+        if func not in TYPES:
+            self._ask_sizes(args, kwargs)
+        if self.sizes is None:
+            return result
+        if func is _Tensor.size and len(args) == 1 and [*kwargs] == ["dim"]:
+            args, kwargs = (*args, kwargs["dim"]), {}
+        if (
+            kwargs
+            or not args
+            or not isinstance(args[0], _Tensor)
+            or any(isinstance(own, _Tensor) for own in args[1:])
+        ):
+            self._fix(args, kwargs)
+            for own in tensors_in(args, kwargs):
+                node = self._known(own) or self.tensors.weight_node(own)
+                if node is not None:
+                    self.sizes.fix(own, node)
+                elif self.sizes.is_dynamic(own):
+                    self.refuse(f"it asks {name_of(func)} of what it finds in its state")
+            return result
+        self._fix(args[1:], {})
+        own = args[0]
+        node = self._known(own) or self.tensors.weight_node(own)
+        if node is None and self.sizes.is_dynamic(own):
+            try:
+                node = self._weight(own)
+            except TraceError as error:
+                self.refuse(str(error), who_runs(error))
+        if node is None:
+            return result
+        return self.sizes.asked(func, args, result, node, self.depth == 1)
+
+    def _fix(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Fix the values of symbolic integers among the arguments, since their use is not recorded."""
+        if self.sizes is not None:
+            self.recording.fix([*args, *kwargs.values()])
+
+    def _gradients_switched(self, func: Any, args: tuple[Any, ...]) -> Any:
+        if self.trains:
+            # The graph needs the switch, for autograd. Regions are left after errors, too.
+            self.graph.call_function(torch._C._set_grad_enabled, args)
+            self._is_recorded = args[0]
+        elif args[0] and not self._records:
+            self.refuse("it switches gradients on")
+        return func(*args)
+
+    def _form_asked(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function that returns strides or similar properties, which then become part of the key of calls."""
+        result = func(*args, **kwargs)
+        self._ask_sizes(args, {})
+        if isinstance(result, _Tensor) or (
+            result is not None and name_of(func) == "Tensor.grad_fn"
+        ):
+            self.refuse(f"it asks for {name_of(func)}")
+        is_attribute = getattr(func, "__name__", "") == "__get__"
+        if not all(id(own) in self._names for own in args if isinstance(own, _Tensor)):
+            if self.trains and is_attribute:
+                self.refuse(f"it asks for {name_of(func)}, which differs between calls")
+            self.asks_form = True
+        else:
+            for own in args:
+                self._weight(own)
+        if is_attribute and not any(
+            id(own) in self._inputs or self._known(own) for own in args if isinstance(own, _Tensor)
+        ):
+            # These properties of tensors found in state are guarded here, since their key does not have them.
+            self.recording.ask(_FORM[func], *args)
+        return result
+
+    def _call(
+        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], is_read: bool
+    ) -> tuple[str, Any, tuple[Any, ...], dict[str, Any]]:
+        """Opcode, target and arguments of the node for a call, which may read a value.
+
+        Raises:
+            TraceError: it cannot be a node.
+        """
+        if situation(self.trains) != self._situation:
+            raise TraceError("a part of it runs in autocast, out of it, or with other defaults")
+        if self.trains and torch.is_grad_enabled() is not self._is_recorded:
+            raise TraceError("a part of it runs without gradients, which no function says")
+        if self.trains and kwargs.get("requires_grad"):
+            raise TraceError("it makes a tensor that wants a gradient")
+        if name in REFUSED:
+            raise TraceError(f"it calls {name_of(func)}")
+        if self.trains and drops_between_layers(name, args):
+            raise UnknownObject(f"a {name} with dropout between layers is decomposed without it")
+        if self.trains and name == "lstm" and not isinstance(args[1], _Tensor):
+            # oneDNN saves a workspace for backward only if autograd records, which happens outside graphs.
+            raise TraceError("an LSTM does something else where autograd records")
+        if isinstance(func, torch._ops.OpOverloadPacket) and len(func.overloads()) == 1:
+            # The overload has a schema, which declares its effects.
+            func = getattr(func, func.overloads()[0])
+        self._tensor_type = takes_tensor(name, args, kwargs) if self._counts else None
+        nodes = self._arguments(args)
+        keywords = {key: self._argument(own) for key, own in kwargs.items()}
+        if is_read:
+            return "call_function", func, nodes, keywords
+        target = target_of(func, name)
+        if target is None:
+            raise TraceError(
+                f"the values of a tensor decide ({name_of(func)})"
+                if reads_values(func)
+                else f"it calls {name_of(func)}, which changes more than values"
+            )
+        op, what, swapped = target
+        if swapped:
+            nodes = (nodes[1], nodes[0], *nodes[2:])
+        elif op == "call_function" and what is getattr:
+            nodes = (nodes[0], func.__self__.__name__)
+        return op, what, nodes, keywords
+
+    def _record(
+        self,
+        func: Any,
+        name: str,
+        call: tuple[str, Any, tuple[Any, ...], dict[str, Any]],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+    ) -> None:
+        """Make the node of a call that returned ``result``."""
+        tensors = tensors_in(args, kwargs)
+        if not tensors and not tensors_in(result):
+            # It is about types, or features of PyTorch.
+            self._fix(args, kwargs)
+            return
+        if name in NORMS:
+            given = (*args[1:3], kwargs.get("running_mean"), kwargs.get("running_var"))
+            statistics = [own for own in given if isinstance(own, _Tensor)]
+            self.statistics.update((id(own), own) for own in statistics)
+            if not (self.trains or takes_statistics(func, args, kwargs)):
+                # It writes to running statistics, which its schema does not declare.
+                self.saw_change = self._wrote = True
+                if not all(map(self.writes, statistics)):
+                    raise TraceError(f"{name} may write to running statistics")
+        op, what, nodes, keywords = call
+        if result is None and what is not operator.setitem:
+            raise TraceError(f"{name_of(func)} gives nothing")
+        node = self.graph.create_node(op, what, nodes, keywords)
+        self._sources.note(node)
+        if self._writes_back:
+            self.writing.add(node)
+        if self.sizes is not None:
+            self.sizes.made(node)
+        if self._unsized and any(own in self._unsized for own in node.all_input_nodes):
+            # How many tensors there are may depend on sizes.
+            if type(result) is tuple or type(result) is list:
+                self._decide_sizes()
+            else:
+                self._unsized.add(node)
+        self._results(result, node, {id(own) for own in tensors}, func)
+        if (
+            what is operator.getitem
+            and isinstance(result, _Tensor)
+            and result.layout is torch.strided
+            and place_of(result) == place_of(args[0])
+            and tensors_in(args[1:])
+        ):
+            self.memory.selected.add(place_of(result))
+            # The part has the same sizes, whichever it is.
+            self.values_read = self.values_read and self.trains
+        if not self.trains:
+            read = tensors_in(args[1:], kwargs) if _takes_type(name, args) else tensors
+            # Numbers that vary are not constants.
+            varies = (
+                self.draws
+                or (self.sizes is not None and self.sizes.varies(node))
+                or any(own in self.as_tensors for own in node.all_input_nodes)
+            )
+            self.tensors.note_constant(node, self._written, read, result, varies)
+        if self.values_read and not self.only_checks():
+            sizes = [own for own in tensors_in(result) if own.layout is torch.strided]
+            if not sizes:
+                raise TraceError(f"{name_of(func)} depends on values")
+            if self.reads is None:
+                raise TraceError(f"{name_of(func)} gives tensors whose sizes depend on values")
+            self.sizes_read(sizes, decide=func is not until_longest)
+
+    def _note_call(
+        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Note the node of the call that was recorded last, for equal calls, if it only computes and depends on nothing
+        but the call."""
+        target = target_of(func, name)
+        if (
+            not self._repeats
+            or self._written
+            or self.values_read
+            or self.draws
+            or target is None
+            or target[1] is getattr
+            or name in NORMS
+            or func in self._whole
+            or changes_more(func, args, kwargs)
+            # A part that a tensor chooses.
+            or (target[1] is operator.getitem and tensors_in(args[1:]))
+        ):
+            return
+        _core.note_node_of_call(func, args, kwargs, (*target, _takes_type(name, args)))
+
+    def _ask_sizes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note that sizes of tensors are read: if they depend on values, control flow depends on these."""
+        if not self._unsized:
+            return
+        if any(self._known(own) in self._unsized for own in tensors_in(args, kwargs)):
+            try:
+                self._decide_sizes()
+            except TraceError as error:
+                self.refuse(str(error), who_runs(error))
+
+    def _decide_sizes(self) -> None:
+        """Make the control flow depend on all sizes that depend on values.
+
+        Raises:
+            TraceError: it may not.
+        """
+        tensors, self._undecided = self._undecided, []
+        self._unsized.clear()
+        self.sizes_read(tensors)
+
+    def sizes_read(self, tensors: Sequence[torch.Tensor], *, decide: bool = True) -> None:
+        """Note that the sizes of tensors depend on values.
+
+        Args:
+            tensors: the tensors.
+            decide: whether control flow depends on the sizes now; otherwise when the program reads one of them.
+
+        Raises:
+            TraceError: control flow may not depend on values.
+        """
+        if self.reads is None:
+            raise TraceError("sizes depend on values")
+        nodes = tuple(map(self.node_of, tensors))
+        self._value_read(sizes_of, nodes, {}, sizes_of(*tensors))
+        if not decide:
+            # The next stage is compiled for each set of sizes.
+            self.numbers.add(next(reversed(self.reads)))
+            self._unsized.update(nodes)
+            self._undecided += tensors
+
+    def number_read(self, own: torch.Tensor) -> int:
+        """Return the number in a tensor, as a symbol: it may be another one in the next call."""
+        with torch._C.DisableTorchFunction():
+            number = int(own)
+        if self.reads is None or self.refusal is not None:
+            return number
+        try:
+            self._value_read(_Tensor.__int__, (self.node_of(own),), {}, None)
+        except TraceError as error:
+            self.refuse(str(error), who_runs(error))
+            return number
+        node = next(reversed(self.reads))
+        self.reads[node] = number
+        self.numbers.add(node)
+        self._counts = True
+        return int(self.recording.symbol(value_of(node.name), number, True))
+
+    def made_before(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        """Record a call that was executed without a node."""
+        self._written, self.values_read, self._writes_back, self.draws = [], False, False, False
+        name = func.__name__
+        call = self._call(func, name, args, kwargs, False)
+        self._record(func, name, call, args, kwargs, result)
+
+    def size_of(self, own: torch.Tensor, dim: int) -> int:
+        """Return a size of a tensor, which may be a symbol."""
+        with torch._C.DisableTorchFunction():
+            size = own.size(dim)
+            if self.sizes is None:
+                return size
+            try:
+                node = self.node_of(own)
+            except TraceError as error:
+                self.refuse(str(error), who_runs(error))
+                return size
+            return int(self.sizes.asked(_Tensor.size, (own, dim), size, node, True))
+
+    def decisions(self) -> dict[Node, Any]:
+        """The nodes that read values which control flow depends on, with the values. Reads of constants are dropped:
+        they are the same in each call."""
+        constants = set(self.tensors.constants())
+        for node in [*(self.reads or ())]:
+            if (
+                not self.trains
+                and node not in self.numbers
+                and node.all_input_nodes
+                and all(own.op == "get_attr" or own in constants for own in node.all_input_nodes)
+            ):
+                assert self.reads is not None
+                del self.reads[node]
+                self.graph.erase_node(node)
+        return self.reads or {}
+
+    def _results(self, result: Any, node: Node, given: set[int], func: Any) -> None:
+        """Note the tensors that a node returns, for a call of ``func``."""
+        if result is None:
+            return
+        if isinstance(result, tuple | list):
+            node.meta[SEVERAL] = len(result)
+            if self.sizes is not None:
+                self.sizes.counted(node, len(result))
+            for number, part in enumerate(result):
+                item = self.graph.create_node("call_function", operator.getitem, (node, number), {})
+                self._results(part, item, given, func)
+            return
+        if not isinstance(result, _Tensor):
+            raise TraceError(
+                f"{name_of(func)} gives a {type(result).__name__}, which depends on values"
+            )
+        if id(result) not in given and (
+            type(result) is not _Tensor or result.layout is not torch.strided
+        ):
+            raise TraceError(
+                f"{name_of(func)} gives a {type(result).__name__} that is {result.layout}"
+            )
+        if result.is_nested:
+            raise UnknownObject(f"{name_of(func)} gives a nested tensor")
+        if result.device.type != "cpu":
+            raise TraceError(f"{name_of(func)} gives a tensor on {result.device}")
+        if not self.trains and result.requires_grad and torch.is_grad_enabled():
+            self.refuse(f"autograd records {name_of(func)}", Kind.TRAINS)
+        if result.layout is torch.strided and place_of(result) in self.memory.existing:
+            if id(result) in self._inputs or self.tensors.weight_node(result):
+                self._written_inputs[node] = id(result)
+            elif self.reads is not None:
+                self.memory.viewed(result, len(self.reads))
+        self._know(result, node)
+
+    def _know(self, own: torch.Tensor, node: Node) -> None:
+        self.tensors.know(own, node)
+        if self._unsized and any(part in self._unsized for part in node.all_input_nodes):
+            self._unsized.add(node)
+        if self.sizes is not None:
+            self.sizes.given(own, node)
+            self.sizes.made(node)
+
+    def _known(self, own: torch.Tensor) -> Node | None:
+        return self.tensors.node_of(own)
+
+    def _arguments(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(map(self._argument, args))
+
+    def _argument(self, arg: Any) -> Any:
+        """Convert an argument to that of a node."""
+        kind = type(arg)
+        if self._counts and (kind is int or kind is float):
+            expression = self.recording.expression(arg)
+            if depends_on_values(expression):
+                return self._number(arg, expression)
+        if kind is int and self.sizes is not None:
+            node = self.sizes.node_of(arg)
+            return arg if node is None else node
+        if kind in CONSTANTS:
+            if kind is torch.device and arg.type != "cpu":
+                raise TraceError(f"it computes on {arg}")
+            return arg
+        if kind is tuple or kind is torch.Size:
+            return self._arguments(arg)
+        if kind is list:
+            self.recording.reads(arg)
+            return list(self._arguments(arg))
+        if kind is slice:
+            return slice(*self._arguments((arg.start, arg.stop, arg.step)))
+        if kind is dict:
+            self.recording.reads(arg)
+            if not all(type(name) is str for name in arg):
+                raise TraceError("a dictionary with keys that are no strings")
+            return {name: self._argument(own) for name, own in arg.items()}
+        if isinstance(arg, _Tensor):
+            return self.node_of(arg)
+        if kind.__module__ == "numpy" and isinstance(arg, Number):
+            return self._argument(arg.item())  # type: ignore[attr-defined]
+        text = f"an argument is a {kind.__name__}"
+        is_known = kind is types.FunctionType or kind.__module__.startswith("torch")
+        raise TraceError(text) if is_known else UnknownObject(text)
+
+    def _number(self, own: float, expression: Expression) -> Any:
+        """The argument for a number that depends on values: a node of a tensor, or the number itself, which is then
+        fixed."""
+        dtype = self._tensor_type
+        if dtype is None:
+            self.recording.fix([own])
+            return own
+        node = self.graph.call_function(torch.scalar_tensor, (own,), {"dtype": dtype})
+        self.as_tensors[node] = expression, dtype
+        return node
+
+    def _weight(self, own: Any) -> Node:
+        """The node of an existing tensor: a parameter, a buffer, a constant."""
+        if not isinstance(own, _Tensor):
+            raise UnknownObject(f"it returns a {type(own).__name__} that it did not compute")
+        known = self.tensors.weight_node(own)
+        if known is not None:
+            return known
+        name = self._names.get(id(own))
+        if name is None:
+            name = f"_tensor_constant{next(self._numbers)}"
+        kind = type(own)
+        if kind is not _Tensor and kind is not torch.nn.Parameter:
+            raise TraceError(f"{name} is a {kind.__name__}")
+        if torch._C._functorch.is_functorch_wrapped_tensor(own):
+            raise UnknownObject(f"{name} is transformed by torch.func")
+        if own.layout is not torch.strided or own.device.type != "cpu":
+            raise TraceError(f"{name} is {own.layout} on {own.device}")
+        if not self.trains and own.requires_grad and torch.is_grad_enabled():
+            self.refuse(f"{name} wants gradients", Kind.TRAINS)
+        if self.trains and self._records and id(own) not in self._names and own.requires_grad:
+            # Dynamo handles some of the containers that it may be in differently.
+            raise UnknownObject(f"{name} wants gradients, and is no input and no parameter")
+        if not self.trains or isinstance(own, torch.nn.Parameter) or own.requires_grad:
+            self.memory.existing.add(place_of(own))
+        self.weights[name] = own
+        node = self.graph.create_node("get_attr", name, (), {})
+        self.tensors.add_weight(own, node)
+        if self.sizes is not None:
+            self.sizes.given(own, node)
+        return node
+
+    def _weight_or_none(self, own: torch.Tensor) -> Node | None:
+        """The node of an existing tensor; None if it cannot have one."""
+        try:
+            return self._weight(own)
+        except TraceError:
+            return None
+
+    def rewritten(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Turn weights whose values differ between calls into inputs.
+
+        Raises:
+            TraceError: the program writes to memory that several of its inputs and weights share.
+        """
+        return self.state(self.memory.rewritten(inputs, list(self.weights.values())))
+
+    def written_inputs(self) -> dict[Node, Node]:
+        """Nodes that write to inputs and return them, with the nodes of these."""
+        return {
+            node: self._inputs[own]
+            for node, own in self._written_inputs.items()
+            if own in self._inputs
+        }
+
+    def typed(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Existing tensors, neither inputs nor weights of the graph, of which types or sizes were read."""
+        known = {id(own) for own in (*inputs, *self.weights.values())}
+        asked = [own for own in self.tensors.typed() if id(own) not in known]
+        return tuple(own for own in asked if not self.recording.made(own))
+
+    def state(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Turn tensors found in containers and in state into inputs; return those that were not inputs before."""
+        found: dict[int, torch.Tensor] = {}
+        count = len(self.graph.find_nodes(op="placeholder"))
+        first = next((own for own in self.graph.nodes if own.op != "placeholder"), None)
+        for own in tensors:
+            if id(own) in found or id(own) in self._inputs:
+                continue
+            found[id(own)] = own
+            with self.graph.inserting_before(first) if first else contextlib.nullcontext():
+                node = self.graph.placeholder(f"state_{count + len(found)}")
+            weight = self.tensors.take_weight(own)
+            if weight is not None:
+                weight.replace_all_uses_with(node)
+                if self.sizes is not None:
+                    self.sizes.replaced(weight, node)
+                first = weight.next if weight is first else first
+                self.graph.erase_node(weight)
+                del self.weights[str(weight.target)]
+            self._inputs[id(own)] = node
+            self._know(own, node)
+        self.tensors.depend_on_inputs()
+        return list(found.values())
+
+    def replay(
+        self,
+        returned: Any,
+        inputs: Sequence[torch.Tensor],
+        numbers: Mapping[int, int],
+        edits: Sequence[Any],
+    ) -> Replay:
+        """Make the output node of a program that finds objects, by id in ``numbers``, and changes them."""
+        values = [own for *_, values in edits for own in values]
+        calls = [] if self.deferred is None else self.deferred.calls
+        values += [own for call in calls for own in call.args]
+        for _, _, key, _ in edits:
+            if key is not None and not is_key(key, lambda own: not self.recording.made(own)):
+                raise UnknownObject(f"it sets an entry for a {type(key).__name__}")
+        template = self._template((returned, *values), numbers)
+        places = {id(own): number for number, own in enumerate(inputs)}
+        sources: list[int | torch.Tensor | None] = []
+        results = []
+        for own in template.tensors:
+            node = self.node_of(own)
+            if id(own) in places:
+                sources.append(places[id(own)])
+            elif node.op == "get_attr":
+                sources.append(own)
+            else:
+                sources.append(None)
+                results.append(node)
+        self.graph.output(tuple(results))
+        computed = zip(template.tensors, sources, strict=True)
+        self._note_results([own for own, source in computed if source is None])
+        template.tensors.clear()
+        # Tensors of this call are not kept alive.
+        later = [(replace(own, args=()), len(own.args)) for own in calls]
+        counted = [(number, kind, key, len(own)) for number, kind, key, own in edits]
+        return Replay(template, sources, counted, later)
+
+    def output(self, returned: Any) -> ResultTemplate | None:
+        """Make the output node; return the template of the result, or None if the node has the same structure."""
+        if is_plain(returned) and not self._has_known_containers(returned):
+            leaves, spec = tree_flatten(returned)
+            if any(map(has_attributes, leaves)):
+                raise TraceError("it returns a tensor with attributes")
+            self.weights.update(fold_written(self.tensors, self.graph, leaves))
+            values = [self.node_of(own) for own in leaves]
+            self.graph.output(tree_unflatten(values, spec))
+            self._note_results(leaves)
+            return None
+        template = self._template(returned, {})
+        self.graph.output(tuple(map(self.node_of, template.tensors)))
+        self._note_results(template.tensors)
+        template.tensors.clear()
+        return template
+
+    def _note_results(self, results: Sequence[torch.Tensor]) -> None:
+        """Note the memory layouts of the results that the graph computes, and refuse results that share memory which
+        an index tensor selects."""
+        if self.memory.shares_selected(results):
+            self.refuse("it returns a part that a tensor chooses of something else", Kind.HOST)
+        if not self.trains:
+            self.layouts = layouts_of(results, self.memory.existing)
+            return
+        for own in results:
+            is_given = id(own) in self._inputs or self.tensors.weight_node(own) is not None
+            if own.requires_grad and own.is_leaf and not is_given:
+                # Other backends would return a differentiable view.
+                self.refuse(
+                    "it returns a view, made without gradients, of what wants some", Kind.HOST
+                )
+
+    def _template(self, returned: Any, numbers: Mapping[int, int]) -> ResultTemplate:
+        """The template of a program's result, with constants folded."""
+        template = ResultTemplate(
+            returned,
+            lambda own: not self.recording.made(own),
+            numbers,
+            self._constant if self.sizes is not None or self._counts else None,
+        )
+        self.weights.update(fold_written(self.tensors, self.graph, template.tensors))
+        return template
+
+    def _constant(self, own: Any) -> Expression:
+        """The expression of a number in the result that depends on values; None for other numbers, which are fixed."""
+        expression = self.recording.expression(own)
+        if depends_on_values(expression):
+            return expression
+        self.recording.fix(own)
+        return None
+
+    def _has_known_containers(self, returned: Any) -> bool:
+        """Whether a container in the result existed before, or occurs twice: its identity matters then."""
+        seen: set[int] = set()
+
+        def check(own: Any) -> bool:
+            if isinstance(own, _Tensor):
+                return False
+            if id(own) in seen or not self.recording.made(own):
+                return True
+            seen.add(id(own))
+            return any(map(check, own.values() if type(own) is dict else own))
+
+        return check(returned)
+
+
+__all__ = ["Recorder"]

@@ -1,0 +1,1 @@
+"""``corsac.compile``: compiled modules and their recorded programs."""

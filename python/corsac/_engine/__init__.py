@@ -1,0 +1,1 @@
+"""Graphs on the engine: options, compilation, modules that run them, profiles."""

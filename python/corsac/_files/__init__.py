@@ -1,0 +1,1 @@
+"""Model files and safetensors files: saving and loading."""

@@ -1,0 +1,146 @@
+"""``corsac.load``: loads a model file, with PyTorch or without."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from corsac import _core
+from corsac._native.results import filled
+
+if TYPE_CHECKING:
+    import torch
+
+    from corsac._engine.compiled_graph import CompiledGraph
+
+ModelFileError = _core.ModelFileError
+
+#: Modules that the graph of a file may name. Its operators are checked before against the catalogue,
+#: which has none that read files or run code.
+_NAMES = ("torch", "operator", "_operator", "builtins", "math", "torchvision.ops")
+
+
+def load(
+    path: str | os.PathLike[str], *, framework: Literal["torch", "numpy"] | None = None
+) -> CompiledGraph | NumpyModel:
+    """Load the model in the file at ``path``, which :func:`corsac.save` wrote.
+
+    The file is data: everything in it is checked, no code in it is run, and it has no pickles.
+
+    Args:
+        path: the file.
+        framework: ``"torch"`` for a module of PyTorch, with the weights as its state, for tensors of
+            the types and shapes that the file was made for; ``"numpy"`` for a :class:`NumpyModel`, which does not
+            need PyTorch. By default the first if PyTorch is installed.
+
+    Raises:
+        ModelFileError: (a ``ValueError``) the file is not a model file, is damaged, or needs more memory than
+            allowed.
+        CompileError: the graph has operators that the engine does not support.
+        OSError: the file cannot be read.
+    """
+    if framework not in (None, "torch", "numpy"):
+        raise ValueError(f"framework is 'torch' or 'numpy', not {framework!r}")
+    file = _core.ModelFile(os.fspath(path))
+    if framework == "numpy" or (framework is None and importlib.util.find_spec("torch") is None):
+        return NumpyModel(file)
+    return _module(file)
+
+
+class NumpyModel:
+    """A model as a function of numpy arrays. Results are new arrays.
+
+    Calls from many threads at once are safe, and Python is free while one runs.
+    """
+
+    def __init__(self, file: _core.ModelFile) -> None:
+        #: Its inputs: names, element types, shapes.
+        self.inputs = file.inputs
+        #: Its outputs: places in the result, element types, shapes.
+        self.outputs = file.outputs
+        self._program = file.program()
+        self._result = self._program.output()
+
+    def __call__(self, *arrays: Any) -> Any:
+        import numpy
+
+        if len(arrays) != len(self.inputs):
+            raise TypeError(f"the model takes {len(self.inputs)} arrays, not {len(arrays)}")
+        given = []
+        for (name, dtype, shape), array in zip(self.inputs, arrays, strict=True):
+            array = numpy.asarray(array)
+            if str(array.dtype) != dtype or list(array.shape) != shape:
+                got = f"{array.dtype}{list(array.shape)}"
+                raise TypeError(f"input {name} is {dtype}{shape}, not {got}")
+            given.append(_flat(numpy.ascontiguousarray(array)))
+        results = [numpy.empty(shape, dtype) for _, dtype, shape in self.outputs]
+        self._program.run(given, [_flat(result) for result in results])
+        return filled(self._result, results)
+
+    def __repr__(self) -> str:
+        return f"NumpyModel({_shown(self.inputs)} -> {_shown(self.outputs)})"
+
+
+def _flat(array: Any) -> Any:
+    """The array as one dimension; bool as bytes."""
+    flat = array.reshape(-1)
+    return flat.view("uint8") if flat.dtype == bool else flat
+
+
+def _shown(specs: Sequence[tuple[str, str, list[int]]]) -> str:
+    return ", ".join(f"{name}: {dtype}{shape}" for name, dtype, shape in specs)
+
+
+def _module(file: _core.ModelFile) -> CompiledGraph:
+    import torch
+
+    from corsac._engine.compiled_graph import CompiledGraph
+    from corsac.fx import Graph, GraphModule
+
+    root = torch.nn.Module()
+    for number, (name, dtype, shape) in enumerate(file.weights):
+        tensor = _tensor(file.weight_bytes(number), getattr(torch, dtype), shape)
+        *path, own = name.split(".")
+        owner = root
+        for part in path:
+            if part not in owner._modules:
+                owner.add_module(part, torch.nn.Module())
+            owner = owner._modules[part]
+        if tensor.is_floating_point():
+            owner.register_parameter(own, torch.nn.Parameter(tensor, requires_grad=False))
+        else:
+            owner.register_buffer(own, tensor)
+    graph = Graph.parse(file.text, allow=_NAMES)
+    module = GraphModule(root, graph, "LoadedModel").eval()
+    check = functools.partial(_check, file.inputs)
+    return CompiledGraph(module, functools.partial(_itself, module), strict=False, check=check)
+
+
+def _itself(module: Any) -> Any:
+    return module
+
+
+def _check(specs: Sequence[tuple[str, str, list[int]]], given: Sequence[Any]) -> None:
+    """Check the inputs of a model: for other sizes its graph may be wrong.
+
+    Raises:
+        TypeError: their number, element types or shapes differ from ``specs``.
+    """
+    if len(given) != len(specs):
+        raise TypeError(f"the model takes {len(specs)} tensors, not {len(given)}")
+    for (name, dtype, shape), own in zip(specs, given, strict=True):
+        found = str(getattr(own, "dtype", type(own).__name__)).removeprefix("torch.")
+        if found != dtype or list(own.shape) != shape:
+            got = f"{found}{list(getattr(own, 'shape', ()))}"
+            raise TypeError(f"input {name} is {dtype}{shape}, not {got}")
+
+
+def _tensor(data: bytes, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:
+    import torch
+
+    if not data:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)

@@ -1,0 +1,1 @@
+"""Source lines, times and lists as text, and log messages."""

@@ -1,0 +1,1 @@
+"""PyTorch's operators and functions: effects, targets, properties of tensors."""
