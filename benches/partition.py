@@ -39,9 +39,9 @@ from torch._functorch.partitioners import default_partition, min_cut_remateriali
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 import corsac
-from corsac._dynamo import PARTITIONS
+from corsac._native.options import PARTITIONS
+from corsac._training._partition import plan_partition
 from corsac.backends import aot_autograd, min_cut_partition
-from corsac.backends._partition import plan_partition
 from in_turn import print_peers, samples_in_turn, summary
 from machine import REPORTS, machine
 from training import MODELS, Block, Trained

@@ -18,10 +18,14 @@ def lazy_names(
 
     Args:
         package: the name of the package.
-        homes: modules of the package, each with the names that it defines.
+        homes: modules of the package, or of another by their full names, each with the names that it defines.
         modules: modules that are names of the package themselves.
     """
-    home_of = {name: f"{package}.{home}" for home, names in homes.items() for name in names}
+    home_of = {
+        name: home if home.startswith("corsac.") else f"{package}.{home}"
+        for home, names in homes.items()
+        for name in names
+    }
 
     def load(name: str) -> Any:
         if name in modules:

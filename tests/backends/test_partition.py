@@ -20,9 +20,9 @@ from torch.utils.checkpoint import checkpoint
 
 import corsac
 from corsac import _core
-from corsac._dynamo import PARTITIONS
+from corsac._native.options import PARTITIONS
+from corsac._training._partition import NotParted, plan_partition
 from corsac.backends import aot_autograd, min_cut_partition
-from corsac.backends._partition import NotParted, plan_partition
 
 pytestmark = pytest.mark.usefixtures("native_or_error")
 

@@ -8,6 +8,7 @@ from torch import nn
 
 import corsac
 import corsac._compile.compiled_module
+from corsac._engine.dynamo_graph import Piece
 from corsac._models.function import module_of
 from corsac._native.race import MOST, OFTEN, Race
 
@@ -52,7 +53,7 @@ def test_the_faster_way_is_kept(monkeypatch, through_dynamo):
         model = layers()
         counts = pretend(monkeypatch, native, host)
         if through_dynamo:
-            piece = corsac._dynamo.Piece(torch.fx.symbolic_trace(model))
+            piece = Piece(torch.fx.symbolic_trace(model))
             compiled, explain = lambda x, piece=piece: piece(x), piece.explain
         else:
             compiled = corsac.compile(model)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from corsac._dynamo import Piece
+from corsac._engine.dynamo_graph import Piece
 
 ROWS, COLUMNS, TAKEN = 4, 6, 3
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import corsac._dynamo
-from corsac._dynamo import Piece
+import corsac.backends._pieces
+from corsac._engine.dynamo_graph import Piece
 from corsac._engine.native_graph import Compiled
 from corsac._training import TrainedGraph
 
@@ -83,14 +83,14 @@ def _add(found: Placed, module: Any, program: Compiled | str) -> None:
 def recorded() -> Iterator[Pieces]:
     """Records the functions for graphs that Dynamo passes to the backend ``"corsac"`` in the block."""
     pieces = Pieces()
-    own = corsac._dynamo.piece_for
+    own = corsac.backends._pieces.piece_for
 
     def piece_for(*args: Any) -> Any:
         pieces.append(own(*args))
         return pieces[-1]
 
-    corsac._dynamo.piece_for = piece_for
+    corsac.backends._pieces.piece_for = piece_for
     try:
         yield pieces
     finally:
-        corsac._dynamo.piece_for = own
+        corsac.backends._pieces.piece_for = own

@@ -22,7 +22,6 @@ from corsac._capture.refusal import Kind, Refusal
 from corsac._capture.rewritten import Rewritten, WrittenInTraining
 from corsac._capture.sizes import SizeConditions, as_size
 from corsac._capture.stages import Changes, Failure, Ran
-from corsac._engine.native_graph import CompileError
 from corsac._messages.lines import in_brackets
 from corsac._messages.logs import BREAKS, GUARDS, is_on
 from corsac._pytorch.aten import key_of_tensor
@@ -277,7 +276,7 @@ def state_of(
     key, found = state_key(call, recorded.state)
     for own in found:
         if (reason := why_not("a tensor in its state", own)) is not None:
-            raise CompileError(reason)
+            raise _core.CompileError(reason)
     return key, found
 
 

@@ -14,16 +14,6 @@ from corsac._capture.recordings import NO_CALL, SIZES, Entry
 from corsac._capture.refusal import Kind, Refusal
 from corsac._compile import verify
 from corsac._compile.recorded_programs import NativeProgram, RecordedPrograms
-from corsac._dynamo import (
-    INFERENCE,
-    MODES,
-    PARTITIONS,
-    TRAINING,
-    Mode,
-    Precision,
-    checked_options,
-    piece_for,
-)
 from corsac._engine.module import (
     AUTOGRAD,
     EngineModule,
@@ -33,7 +23,17 @@ from corsac._engine.module import (
 from corsac._messages import logs
 from corsac._models.function import as_function, check_callable, module_of
 from corsac._models.wrapper import Shell
+from corsac._native.options import (
+    INFERENCE,
+    MODES,
+    PARTITIONS,
+    TRAINING,
+    Mode,
+    Precision,
+    checked_options,
+)
 from corsac._native.panic import EngineError
+from corsac.backends._pieces import piece_for
 
 if TYPE_CHECKING:
     from corsac._training import TrainedGraph, TrainedModel

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from corsac import _core
-from corsac._dynamo import INFERENCE, Precision
 from corsac._engine.module import EngineModule, is_captured_around
 from corsac._engine.native_graph import Compiled, CompileError, NativeGraph, call_key
 from corsac._messages.report_text import with_repeats
 from corsac._native.call import NativeCall
+from corsac._native.options import INFERENCE, Precision
 from corsac._native.panic import EngineError, as_compile_error
 from corsac._pytorch.aten import place_of, places_in
 from corsac.fx import GraphModule
@@ -39,7 +39,7 @@ class CompiledGraph(EngineModule):
         model: the graph module, which runs the calls that the engine cannot.
         capture: makes its graph, whose constants are folded.
         precision: as for :func:`corsac.compile`.
-        inference: one of :data:`corsac._dynamo.INFERENCE`.
+        inference: one of :data:`corsac._native.options.INFERENCE`.
         strict: whether results that share memory with anything else are an error: programs around the graph may
             write to them.
         check: raises if the graph is not valid for such inputs.

@@ -12,11 +12,11 @@ from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
 from corsac._capture.record import is_recording
-from corsac._dynamo import PRECISIONS
 from corsac._engine.native_graph import Compiled, CompileError, FailedAfterwards, Raised
 from corsac._messages.lines import PACKAGES
 from corsac._models.wrapper import StandIn
 from corsac._native.call import RUNNING
+from corsac._native.options import PRECISIONS
 from corsac._native.panic import EngineError, told
 
 #: Dtypes of native inputs.

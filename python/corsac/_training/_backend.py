@@ -22,11 +22,11 @@ from corsac._native.panic import EngineError, told
 from corsac._pytorch.functions import drops_between_layers
 from corsac._training._joint_graph import NotSimple, joint_graph
 from corsac._training._native_part import make
+from corsac._training._partition import min_cut_partition
 from corsac._training._parts import Parts, has_symbols, mark_results, value_of, why_not_split
 from corsac._training._placed_graph import PREFIX, AtenGraph, PlacedGraph, boxed, computes
 from corsac._training._sizes import BySizes
 from corsac._training._two_ways import TwoWays
-from corsac.backends._partition import min_cut_partition
 from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch, to_torch
 from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule
@@ -309,8 +309,8 @@ def train(
         module: a graph module of torch.fx or corsac.fx, from Dynamo.
         example_inputs: its inputs, some of which require gradients.
         precision: as for :func:`corsac.compile`.
-        placement: one of :data:`corsac._dynamo.TRAINING`.
-        partition: one of :data:`corsac._dynamo.PARTITIONS`.
+        placement: one of :data:`corsac._native.options.TRAINING`.
+        partition: one of :data:`corsac._native.options.PARTITIONS`.
 
     Returns:
         A differentiable function of the graph's inputs.

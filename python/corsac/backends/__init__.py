@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from corsac._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from corsac._training._partition import min_cut_partition
     from corsac.backends._aot import aot_autograd, make_boxed_func
     from corsac.backends._contract import (
         CONTRACT_VERSION,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from corsac.backends._explanation import Break, ExplainedGraph, Explanation, Guard, Operator
     from corsac.backends._fallback import fallback
     from corsac.backends._hosted import HostedModule
-    from corsac.backends._partition import min_cut_partition
     from corsac.backends._registry import (
         UnknownBackend,
         get_default_backend,
@@ -95,7 +95,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "_fallback": ("fallback",),
         "_hosted": ("HostedModule",),
-        "_partition": ("min_cut_partition",),
+        "corsac._training._partition": ("min_cut_partition",),
         "_registry": (
             "UnknownBackend",
             "get_default_backend",

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from corsac._dynamo import Piece, checked_options, piece_for
+from corsac._engine.dynamo_graph import Piece
+from corsac._native.options import checked_options
 from corsac.backends._contract import Declined
+from corsac.backends._pieces import piece_for
 from corsac.fx import GraphModule
 
 

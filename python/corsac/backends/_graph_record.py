@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from corsac._dynamo import Piece
 from corsac._engine.compiled_graph import CompiledGraph
+from corsac._engine.dynamo_graph import Piece
 from corsac.backends._contract import CheckedCall
 from corsac.backends._fallback import Chosen
 from corsac.fx import GraphModule

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from corsac._dynamo import Piece
 from corsac._engine.compiled_graph import CompiledGraph
+from corsac._engine.dynamo_graph import Piece
 from corsac.backends._aliases import views_that_show
 from corsac.backends._contract import Declined
 from corsac.backends._engine import prepared

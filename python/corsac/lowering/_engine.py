@@ -9,8 +9,8 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from corsac import _core
-from corsac._dynamo import Precision
 from corsac._native.call import NativeCall
+from corsac._native.options import Precision
 from corsac._native.panic import as_compile_error
 from corsac._native.race import Choice
 from corsac.analysis._meta_run import MetaRun

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from corsac import __version__
+from corsac._core import __version__
 from corsac._models.example_inputs import ExampleInputs, as_tuple
 from corsac.analysis import Dim, TensorSpec
 from corsac.fx import Node, symbolic_trace
