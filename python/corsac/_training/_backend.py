@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from corsac import _core
 from corsac._capture.collection import no_collection
+from corsac._engine.module import HostWarning
 from corsac._native.panic import EngineError, told
 from corsac._pytorch.functions import drops_between_layers
 from corsac._training._joint_graph import NotSimple, joint_graph
@@ -187,8 +188,6 @@ class TrainedGraph:
         try:
             run = self._compiled(from_torch(module), record)
         except (_core.PanicException, EngineError) as panic:
-            from corsac._engine.module import HostWarning
-
             reason = told(panic, f"it compiled a {kind} graph")
             warnings.warn(f"PyTorch runs this graph: {reason}", HostWarning, stacklevel=2)
             calls = sum(map(computes, module.graph.nodes))
@@ -327,8 +326,6 @@ def train(
         raise
     except (Exception, _core.PanicException) as error:
         # AOTAutograd cannot trace some calls that PyTorch can still run.
-        from corsac._engine.module import HostWarning
-
         reason = f"AOTAutograd failed: {type(error).__name__}: {error}"
         warnings.warn(f"PyTorch runs this graph: {reason}", HostWarning, stacklevel=2)
         trained.leave(module, reason)

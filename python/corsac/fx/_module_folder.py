@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.fx.graph import _custom_builtins
 from torch.nn.modules.module import _addindent
-from torch.package import sys_importer
+from torch.package import Importer, sys_importer
 
 #: Modules whose ``repr`` is the expression that constructs them.
 _REBUILT_FROM_REPR = (
@@ -42,10 +42,16 @@ def _save(value: object, folder: Path, name: str) -> Path:
     return file
 
 
+def _format_import_statement(name: str, obj: object, importer: Importer) -> str:
+    """The statement that binds ``obj`` to ``name`` in a saved module."""
+    if name in _custom_builtins:
+        return _custom_builtins[name].import_str
+    module_name, attribute = importer.get_name(obj)
+    return f"from {module_name} import {attribute} as {name}"
+
+
 def _extra_imports(names: dict[str, Any]) -> str:
     """Imports for the user's functions and types that the generated code uses."""
-    from .graph_module import _format_import_statement
-
     lines = []
     for name, value in names.items():
         if name in _custom_builtins:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from corsac.fx.node import Node
+from corsac.fx.proxy import GraphAppendingTracer, Proxy
+
 if TYPE_CHECKING:
     import sympy
 
     from corsac.fx.graph import Graph
-    from corsac.fx.node import Node
-    from corsac.fx.proxy import Proxy
 
 
 def value_of(node: Node) -> Any:
@@ -47,11 +48,8 @@ class Materializer:
     """Records formulas over symbols in one graph; repeated sub-formulas are recorded once."""
 
     def __init__(self, graph: Graph) -> None:
-        from corsac.fx.proxy import GraphAppendingTracer, Proxy
-
         self._graph = graph
         self._tracer = GraphAppendingTracer(graph)
-        self._proxy_class = Proxy
         self._known: dict[sympy.Expr, Proxy] = {}
         # Symbol -> tensor node, dimension, and the factor of the symbol in that dimension.
         self._dimensions: dict[sympy.Symbol, tuple[Node, int, int]] = {}
@@ -80,7 +78,7 @@ class Materializer:
         for symbol in sorted(formula.free_symbols, key=str):
             self._produce(symbol)
         result = self._record(formula)
-        if not isinstance(result, self._proxy_class):
+        if not isinstance(result, Proxy):
             return int(result)
         note_value(result.node, value)
         return result.node
@@ -104,7 +102,7 @@ class Materializer:
                         self._dimensions[symbol] = (node, dim, factor)
 
     def _proxy(self, node: Node) -> Proxy:
-        return self._proxy_class(node, self._tracer)
+        return Proxy(node, self._tracer)
 
     def _produce(self, symbol: sympy.Symbol) -> None:
         """Ensure that ``symbol`` is the value of some node."""
@@ -145,14 +143,13 @@ class Materializer:
             return sympy_interp(PythonReferenceAnalysis, self._known, formula)
         parts = [self._record(part) for part in formula.args]
         result = _run_sympy_handler(PythonReferenceAnalysis, parts, formula)
-        if isinstance(result, self._proxy_class):
+        if isinstance(result, Proxy):
             self._known[formula] = result
             self._note_result(result.node)
         return result
 
     def _note_result(self, node: Node) -> None:
         """Compute the example value of a recorded step from those of its arguments."""
-        from corsac.fx.node import Node
 
         def value(arg: Any) -> Any:
             return value_of(arg) if isinstance(arg, Node) else arg

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx.graph import _custom_builtins
 from torch.package import Importer, PackageExporter, PackageImporter, sys_importer
 
 from ._generated_code import _ForwardPutOff, _PendingForward, generate
@@ -30,7 +29,7 @@ from ._module_attributes import (
     _has_attr,
     _set_module,
 )
-from ._module_folder import write_folder
+from ._module_folder import _format_import_statement, write_folder
 from ._packages import refuse_torch_reader
 from ._print_readable import _print_readable, fast_sympy_repr
 from ._wrapped_call import _WrappedCall
@@ -65,14 +64,6 @@ _COMPATIBLE_NAMES = (
 
 _USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
 FX_GRAPH_MODULE_FILE_PREFIX = "fx_generated_"
-
-
-def _format_import_statement(name: str, obj: object, importer: Importer) -> str:
-    """The statement that binds ``obj`` to ``name`` in a saved module."""
-    if name in _custom_builtins:
-        return _custom_builtins[name].import_str
-    module_name, attribute = importer.get_name(obj)
-    return f"from {module_name} import {attribute} as {name}"
 
 
 def _format_import_block(globals: dict[str, Any], importer: Importer) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from corsac._capture.capture import graph_of
 from corsac._models.example_inputs import ExampleInputs, as_tuple
 from corsac._models.placed_inputs import is_flat, parameters, placed
 from corsac.fx import Node
@@ -231,9 +232,6 @@ def _captured(
         model = from_torch(model)
     if isinstance(model, GraphModule):
         return own_copy(model)
-    # Not at the top: compiled models use this module.
-    from corsac._capture.capture import graph_of
-
     return own_copy(graph_of(model, lambda: example_inputs, kwargs))
 
 

@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeAlias, get_args
 import torch
 from torch.utils._pytree import tree_leaves
 
+from corsac.backends._contract import Declined, hand_over
+from corsac.backends._registry import lookup_backend
 from corsac.fx import GraphModule
 from corsac.fx._own_copy import own_copy
 from corsac.minifier._case import copies
@@ -73,16 +75,12 @@ class BackendFails:
 
     def prepare(self) -> None:
         """Import what the backend needs, without using it."""
-        from corsac.backends import lookup_backend
-
         preload = getattr(lookup_backend(self.backend), "preload", None)
         if preload is not None:
             preload(self.options or {})
 
     def compile(self, module: GraphModule, inputs: list[Any]) -> Callable[..., Any] | None:
         """Have the backend compile the graph; None if it declines."""
-        from corsac.backends import Declined, hand_over, lookup_backend
-
         backend = lookup_backend(self.backend)
         announce("compiled")
         with torch.set_grad_enabled(self.grad):

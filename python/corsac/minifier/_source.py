@@ -12,6 +12,8 @@ import types
 from pathlib import Path
 from typing import Any
 
+from corsac.backends._fallback import Fallback
+from corsac.backends._registry import lookup_backend, registered
 from corsac.minifier._backend_fails import BackendFails
 from corsac.minifier._fault import Fails
 
@@ -40,9 +42,6 @@ class Source:
         return self._function(fails)
 
     def _backend(self, backend: Any) -> str:
-        from corsac.backends._fallback import Fallback
-        from corsac.backends._registry import lookup_backend, registered
-
         if isinstance(backend, str):
             own = registered(backend)
             if own is None:
