@@ -21,9 +21,9 @@ from kit.captured import (
     agree,
     agree_always,
     agree_by_dynamo,
-    agree_sized,
+    agree_captured,
     call,
-    is_sized,
+    is_captured,
     refused,
 )
 
@@ -39,9 +39,9 @@ def by_size(x):
 
 
 def test_control_flow_on_sizes():
-    compiled = agree_sized(by_size, X)
+    compiled = agree_captured(by_size, X)
     agree(compiled, by_size, X[:2])
-    assert len(module_of(compiled)._recorded.programs()) == 2 and is_sized(compiled)
+    assert len(module_of(compiled)._recorded.programs()) == 2 and is_captured(compiled)
 
 
 def test_weights_are_named_once():
@@ -72,7 +72,7 @@ def test_many_sizes():
     for rows in range(1, 41):
         agree(compiled, model, torch.randn(rows, 6))
     # Sizes met once, after the maximum number of others, are left to PyTorch.
-    assert len(module_of(compiled)._recorded.programs()) == 16 and is_sized(compiled)
+    assert len(module_of(compiled)._recorded.programs()) == 16 and is_captured(compiled)
     agree(compiled, model, torch.randn(40, 6))
     assert "[40, 6]" in compiled.explain() and "[1, 6]" not in compiled.explain()
     agree(compiled, model, torch.randn(40, 6))
@@ -86,12 +86,12 @@ def test_dynamic_says_for_how_many_sizes_programs_are():
     for rows in (3, 5, 7, 1):
         agree(dynamic, function, torch.randn(rows, 6))
     programs = module_of(dynamic)._recorded.programs()
-    assert len({id(own.graph) for own in programs}) == 1 and is_sized(dynamic)
+    assert len({id(own.graph) for own in programs}) == 1 and is_captured(dynamic)
     model = BySize().eval()
     static = corsac.compile(model, dynamic=False)
     for rows in range(1, 11):
         agree(static, model, torch.randn(rows, 6))
-    assert len(static._recorded.programs()) == 10 and is_sized(static)
+    assert len(static._recorded.programs()) == 10 and is_captured(static)
 
 
 @pytest.mark.parametrize("mark, graphs", [("mark_dynamic", 1), ("mark_static", 4)])
@@ -105,7 +105,7 @@ def test_sizes_that_are_marked(mark, graphs):
         getattr(torch._dynamo, mark)(x, 0)
         agree(compiled, function, x)
     assert len({id(own.graph) for own in module_of(compiled)._recorded.programs()}) == graphs
-    assert is_sized(compiled)
+    assert is_captured(compiled)
 
 
 # Data-dependent programs.
@@ -137,7 +137,7 @@ def test_strides_that_are_asked_for():
 
 
 def test_inputs_that_do_not_lie_row_by_row():
-    compiled = agree_sized(by_size, torch.randn(6, 4).T)
+    compiled = agree_captured(by_size, torch.randn(6, 4).T)
     agree(compiled, by_size, X)
 
 
@@ -263,7 +263,7 @@ def test_keywords_and_constants():
     agree(compiled, function, X, None)
     agree(compiled, function, X, y=y, mode="sub")
     agree(compiled, function, X, y, flag=True)
-    assert is_sized(compiled)
+    assert is_captured(compiled)
     compiled = corsac.compile(function, dynamic=False)
     for value in (1, True, 1.0, 2, 0.0, -0.0, False):
         agree(compiled, function, X, scale=value)
@@ -309,7 +309,7 @@ def test_results_in_containers():
         found = agree(compiled, function, X)
         assert type(found["ordered"]) is OrderedDict and type(found["pair"]) is pair
         assert list(found) == ["a", "rest", "ordered", "pair", "places"]
-    assert is_sized(compiled)
+    assert is_captured(compiled)
     found["rest"].append(1)
     agree(compiled, function, X)
 
@@ -340,7 +340,7 @@ def test_results_that_are_objects():
     model = Boxes().eval()
     compiled = corsac.compile(model)
     results = [call(compiled, x) for x in (X, X, X + 1)]
-    assert is_sized(compiled)
+    assert is_captured(compiled)
     for x, found in zip((X, X, X + 1), results, strict=True):
         first, second, third = found["boxes"]
         assert first is second and type(first) is Box and found["kind"] is Box
@@ -420,7 +420,7 @@ def test_tensors_from_outside():
         agree(compiled, function, X)
         OUTSIDE.mul_(3)
         agree(compiled, function, X)
-        assert is_sized(compiled)
+        assert is_captured(compiled)
     finally:
         OUTSIDE.fill_(1)
 
@@ -498,7 +498,7 @@ def test_parts_write_to_nothing_that_they_are_given():
     i = torch.arange(24).view(4, 6) % 5
     for _ in range(2):
         agree(compiled, function, X, i)
-    assert is_sized(compiled)
+    assert is_captured(compiled)
 
 
 def test_saved_models_are_for_their_sizes(tmp_path):
@@ -537,7 +537,9 @@ def test_threads():
         thread.start()
     for thread in threads:
         thread.join()
-    assert wrong == [] and len(module_of(compiled)._recorded.programs()) == 3 and is_sized(compiled)
+    assert (
+        wrong == [] and len(module_of(compiled)._recorded.programs()) == 3 and is_captured(compiled)
+    )
 
 
 def test_gradients_are_recorded():
@@ -576,7 +578,7 @@ def test_no_grad_inside_is_nothing():
         with torch.autocast("cpu", enabled=False):
             return y + 1
 
-    agree_sized(function, X)
+    agree_captured(function, X)
 
 
 def test_autocast_inside():
@@ -619,7 +621,7 @@ def test_a_compiled_module_inside():
 
     model = Outer().eval()
     agree(model.inner, model.inner._model, X)
-    compiled = agree_sized(model, X)
+    compiled = agree_captured(model, X)
     assert not model.inner._reasons
     agree(compiled, model, X[:2])
 

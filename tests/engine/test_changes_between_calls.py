@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import corsac
-from kit.captured import BySize, X, agree, agree_sized, call, is_sized, refused
+from kit.captured import BySize, X, agree, agree_captured, call, is_captured, refused
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def test_weights_that_change_are_seen():
     agree(compiled, model, X)
     model.first.weight = nn.Parameter(torch.randn(6, 6))
     agree(compiled, model, X)
-    assert is_sized(compiled)
+    assert is_captured(compiled)
 
 
 def test_attributes_that_change_are_seen():
@@ -56,7 +56,7 @@ def test_attributes_that_change_are_seen():
         change()
         agree(compiled, model, X)
         agree(compiled, model, X)
-    assert is_sized(compiled)
+    assert is_captured(compiled)
 
 
 FACTOR = 2.0
@@ -67,7 +67,7 @@ def by_global(x):
 
 
 def test_variables_that_change_are_seen(monkeypatch):
-    compiled = agree_sized(by_global, X)
+    compiled = agree_captured(by_global, X)
     monkeypatch.setattr(f"{__name__}.FACTOR", 5.0)
     agree(compiled, by_global, X)
 
@@ -82,14 +82,14 @@ def test_variables_of_enclosing_functions_and_lists_are_seen():
     def function(x):
         return x * (factor + sum(places)) if x.shape[0] > 1 else x
 
-    compiled = agree_sized(function, X)
+    compiled = agree_captured(function, X)
     change()
     agree(compiled, function, X)
     places.append(2)
     agree(compiled, function, X)
     places[0] = 1
     agree(compiled, function, X)
-    assert is_sized(compiled)
+    assert is_captured(compiled)
 
 
 CALLS = 0
@@ -126,7 +126,7 @@ def test_training_mode_is_seen():
             return self.drop(self.norm(x)) if x.shape[0] > 1 else x
 
     model = Drops().eval()
-    compiled = agree_sized(model, X)
+    compiled = agree_captured(model, X)
     model.norm.train()
     before = model.norm.running_mean.clone()
     found = call(compiled, X)
@@ -212,7 +212,7 @@ def test_dictionaries_that_give_something_else():
     def function(x):
         return MAKES["relu"](x) if x.shape[0] > 1 else x
 
-    agree_sized(function, X)
+    agree_captured(function, X)
     assert MAKES.get("relu") is nn.ReLU and type(MAKES["relu"]) is nn.ReLU
 
 
@@ -241,7 +241,7 @@ def test_hooks_are_run():
     assert len(calls) == 2
     handle.remove()
     agree(compiled, model, X)
-    assert is_sized(compiled)
+    assert is_captured(compiled)
     every = nn.modules.module.register_module_forward_hook(lambda *_: calls.append(2))
     try:
         fresh = corsac.compile(BySize().eval())

@@ -42,10 +42,10 @@ def check(name):
         # Code that reads values only when not compiling is recorded in the second call.
         for _ in range(3):
             same(compiled(**inputs), model(**inputs))
-    is_sized = (
+    is_captured = (
         bool(module_of(compiled)._recorded.programs()) and module_of(compiled)._dynamo is None
     )
-    assert is_sized, compiled.explain()
+    assert is_captured, compiled.explain()
 
 
 @pytest.mark.parametrize("name", QUICK)

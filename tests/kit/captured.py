@@ -41,15 +41,15 @@ def equal(found, expected):
             assert one == two
 
 
-def is_sized(compiled):
+def is_captured(compiled):
     return bool(module_of(compiled)._recorded.programs()) and module_of(compiled)._dynamo is None
 
 
-def agree_sized(function, *args, **kwargs):
+def agree_captured(function, *args, **kwargs):
     compiled = corsac.compile(function)
     for _ in range(2):
         agree(compiled, function, *args, **kwargs)
-    assert is_sized(compiled), compiled.explain()
+    assert is_captured(compiled), compiled.explain()
     assert "captured and compiled in" in compiled.explain()
     return compiled
 

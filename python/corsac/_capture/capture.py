@@ -19,7 +19,7 @@ from corsac._capture.refusal import Refusal
 from corsac._messages.lines import in_brackets
 from corsac._models.example_inputs import ExampleInputs, as_tuple, gathered
 from corsac._models.function import check_callable, module_of
-from corsac._models.wrapper import StandIn, root_of
+from corsac._models.wrapper import ModelWrapper, root_of
 from corsac.fx import Graph, GraphModule, symbolic_trace
 from corsac.fx.proxy import TraceError
 
@@ -105,7 +105,7 @@ def capture(
 
 def _program_of(model: Callable[..., Any]) -> Any:
     program = module_of(model)
-    return program._callable if isinstance(program, StandIn) else program
+    return program._callable if isinstance(program, ModelWrapper) else program
 
 
 def _copied(own: torch.Tensor) -> torch.Tensor:

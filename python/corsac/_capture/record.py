@@ -115,7 +115,7 @@ def form_of(tensors: Sequence[torch.Tensor]) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Callbacks:
     """Callbacks of a :class:`corsac._core.Recording`."""
 
     quiet: Callable[..., Any]
@@ -223,13 +223,13 @@ def record(
     unavailable = _unavailable(args, kwargs)
     if unavailable is not None:
         return program(*args, **kwargs), unavailable
-    told = _told_to_be_compiled() if options.compiling else contextlib.nullcontext()
-    with no_collection(), told:
+    mode = _seen_as_compiled() if options.compiling else contextlib.nullcontext()
+    with no_collection(), mode:
         return _recorded(model, program, args, kwargs, options)
 
 
 @contextlib.contextmanager
-def _told_to_be_compiled() -> Iterator[None]:
+def _seen_as_compiled() -> Iterator[None]:
     """Make ``torch.compiler.is_compiling()`` true in the block."""
     before = torch.compiler._is_compiling_flag
     torch.compiler._is_compiling_flag = True
@@ -361,10 +361,10 @@ def _prepared(
         passages(),
         [_APPLY] if options.trains else [],
         [*Deferred.CODES, *markers.breaks()],
-        _Told(
+        _Callbacks(
             _quietly,
             lambda function: functools.partial(_hosted, function, recorder),
-            lambda *told: recorder.told(*told),
+            lambda *call: recorder.told(*call),
             lambda begins: recorder.assume(begins),
         ),
     )

@@ -130,7 +130,7 @@ class Read:
         """Read the value."""
         return self.function(*_filled(self.args, values), **_filled(self.kwargs, values))
 
-    def told(self, value: Any) -> tuple[str, str]:
+    def change_as_text(self, value: Any) -> tuple[str, str]:
         """The place of the read, and the expected and the present value, as text."""
         then, now = (shortened_value(own) for own in (*(self.expected or ()), value))
         return self.place(), f"was {then}, is {now}"
@@ -161,7 +161,7 @@ class Segment:
         reads: the reads after it, whose values decide whether the following segments apply.
         conditions: comparisons of numbers, which decide likewise.
         writes: whether it writes to values of earlier segments.
-        draws: whether it uses random numbers.
+        uses_random_numbers: whether it uses random numbers.
     """
 
     graph: Graph
@@ -171,7 +171,7 @@ class Segment:
     reads: tuple[Read, ...]
     conditions: tuple[Condition, ...]
     writes: bool
-    draws: bool
+    uses_random_numbers: bool
 
     def takes(self) -> list[str]:
         """The names of the values that it takes."""
@@ -183,7 +183,7 @@ class Segment:
         for own in self.reads:
             values[own.name] = own.found(values)
             if not own.holds(values):
-                return partial(own.told, values[own.name])
+                return partial(own.change_as_text, values[own.name])
         if all(holds(own, values) for own in self.conditions):
             return None
         return _of_comparison
@@ -392,13 +392,13 @@ class Changes:
 
     Args:
         tensors: tensors that may be written to.
-        draws: whether random numbers may be used.
+        uses_random_numbers: whether random numbers may be used.
     """
 
-    def __init__(self, tensors: Sequence[torch.Tensor], draws: bool) -> None:
+    def __init__(self, tensors: Sequence[torch.Tensor], uses_random_numbers: bool) -> None:
         each = map(each_once, tensors)
         self._kept = [(own, own.clone()) for own in each]
-        self._random = torch.get_rng_state() if draws else None
+        self._random = torch.get_rng_state() if uses_random_numbers else None
 
     def rewind(self) -> None:
         """Restore the old values, and the state of the random generator."""
@@ -456,7 +456,7 @@ class Stage:
         form: Form,
     ) -> None:
         self.before, self.watch, self._form = before, watch, form
-        self._does_more = segment.writes or segment.draws
+        self._does_more = segment.writes or segment.uses_random_numbers
         self._graph, self._weights = segment.graph, segment.weights
         self.takes = segment.takes()
         self._make = make

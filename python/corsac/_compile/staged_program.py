@@ -22,19 +22,19 @@ class HostedStage:
 
     Attributes:
         run: the function that runs it.
-        told: the placement of its nodes, or the reason why nothing of it is native.
+        placement: the placement of its nodes, or the reason why nothing of it is native.
     """
 
     run: Callable[..., Any]
-    told: Preview | str
+    placement: Preview | str
 
     def __call__(self, *inputs: Any) -> Any:
         return self.run(*inputs)
 
     def __str__(self) -> str:
-        if isinstance(self.told, str):
-            return f"  a stage: {self.told}"
-        return "\n".join(hosted_nodes(self.told))
+        if isinstance(self.placement, str):
+            return f"  a stage: {self.placement}"
+        return "\n".join(hosted_nodes(self.placement))
 
 
 @dataclass
@@ -52,12 +52,12 @@ class CompiledStages(Compiled):
 
     def why_not_native(self) -> str | None:
         """Reason why nothing of it is native; None if something is."""
-        reasons = [own.told for own in self._hosted() if isinstance(own.told, str)]
+        reasons = [own.placement for own in self._hosted() if isinstance(own.placement, str)]
         return reasons[0] if len(reasons) == len(self.run.programs()) and reasons else None
 
     def explain(self) -> str:
         steps = sum(own.step_count for own in self.native_programs())
-        made = f"captured and compiled in {duration(self.seconds)}{self._told()}"
+        made = f"captured and compiled in {duration(self.seconds)}{self._measured_times()}"
         lines = [f"{len(self.run.stages)} stages with {steps} native steps, {made}"]
         hosted = list(dict.fromkeys(map(str, self._hosted())))
         if hosted:

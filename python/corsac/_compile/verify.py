@@ -72,7 +72,7 @@ def verified(
     try:
         expected = run()
     except Exception as error:
-        raise VerifyError(f"{_told(call)}: PyTorch raises {error!r}") from error
+        raise VerifyError(f"{_described(call)}: PyTorch raises {error!r}") from error
     compare(returned, expected, "the result")
     is_set = {(id(own), key) for own, kind, key, _ in edits if kind == "set"}
     for edit in edits:
@@ -87,11 +87,11 @@ def verified(
     if not torch.equal(drawn, torch.get_rng_state()):
         compare.found.append("random numbers were drawn")
     if compare.found:
-        raise VerifyError(f"{_told(call)}: {'; '.join(compare.found[:5])}")
+        raise VerifyError(f"{_described(call)}: {'; '.join(compare.found[:5])}")
     return expected
 
 
-def _told(call: Call) -> str:
+def _described(call: Call) -> str:
     return f"a recorded program for ({call.describe()}) differs from PyTorch"
 
 

@@ -14,10 +14,10 @@ from corsac import _core
 from corsac._capture.record import is_recording
 from corsac._engine.native_graph import Compiled, CompileError, FailedAfterwards, Raised
 from corsac._messages.lines import PACKAGES
-from corsac._models.wrapper import StandIn
+from corsac._models.wrapper import ModelWrapper
 from corsac._native.call import RUNNING
 from corsac._native.options import PRECISIONS
-from corsac._native.panic import EngineError, told
+from corsac._native.panic import EngineError, panic_message
 
 #: Dtypes of native inputs.
 DTYPES = (
@@ -81,7 +81,7 @@ def is_captured_around() -> bool:
     return is_dynamo_compiling() or is_recording() or torch._C._get_tracing_state() is not None
 
 
-class EngineModule(StandIn):
+class EngineModule(ModelWrapper):
     """A model, or a graph, that the engine runs. Parameters, buffers and submodules are those of the model."""
 
     #: Dtypes of inputs; None for any.
@@ -108,7 +108,7 @@ class EngineModule(StandIn):
         try:
             results = self._runner.run(args, kwargs)
         except _core.PanicException as panic:
-            results, panicked = None, told(panic, RUNNING)
+            results, panicked = None, panic_message(panic, RUNNING)
         # After the handler, so that exceptions of PyTorch have no other one as their context.
         if panicked is not None:
             return self._without_program(panicked, args, kwargs)

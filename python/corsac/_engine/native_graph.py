@@ -77,7 +77,7 @@ class Compiled:
         return self.choice.call(native, host, lookup)
 
     def explain(self) -> str:
-        made = f"captured and compiled in {duration(self.seconds)}{self._told()}"
+        made = f"captured and compiled in {duration(self.seconds)}{self._measured_times()}"
         if isinstance(self.run, NativeCall):
             program = self.run.program
             rounded = ", products in bfloat16" if program.precision == "bf16" else ""
@@ -93,11 +93,15 @@ class Compiled:
         lines += hosted_nodes(self.preview)
         return "\n".join(lines)
 
-    def _told(self) -> str:
+    def _measured_times(self) -> str:
         """The measured times as text, if known."""
-        told = str(self.choice)
+        times = str(self.choice)
         return (
-            f", {told}" if told and not self.choice.is_slower() else f", and {told}" if told else ""
+            f", {times}"
+            if times and not self.choice.is_slower()
+            else f", and {times}"
+            if times
+            else ""
         )
 
 

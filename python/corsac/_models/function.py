@@ -8,13 +8,13 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from corsac._models.wrapper import StandIn
+from corsac._models.wrapper import ModelWrapper
 
 #: Attribute of a compiled function that holds its module.
 _MODULE = "_corsac_module"
 
 
-def as_function(module: StandIn, function: Callable[..., Any]) -> Callable[..., Any]:
+def as_function(module: ModelWrapper, function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that calls ``module``, the compiled form of ``function``: as an attribute of a module it stays a
     function, and in a class it is a method. For a bound method, a bound method."""
     call = module._call_with
@@ -53,7 +53,7 @@ def check_callable(model: Any) -> None:
     raise TypeError(f"expected a module or a function, got {reprlib.repr(model)}{hint}")
 
 
-def _described(compiled: Callable[..., Any], module: StandIn) -> Callable[..., Any]:
+def _described(compiled: Callable[..., Any], module: ModelWrapper) -> Callable[..., Any]:
     """``compiled`` with the module and its reporting methods as attributes."""
     setattr(compiled, _MODULE, module)
     for name in ("explain", "native_programs"):

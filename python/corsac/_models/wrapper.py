@@ -27,7 +27,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 _OF_EACH = frozenset(torch.nn.Module().__dict__).difference([*_SHARED, "training"])
 
 
-class StandIn(torch.nn.Module):
+class ModelWrapper(torch.nn.Module):
     """A module in the place of ``model``, whose parameters, buffers and submodules are its own.
 
     Other attributes are read, set and deleted on the model itself, which also saves and loads its state. The special
@@ -153,7 +153,7 @@ _OF_MODULES = (
     *(
         name
         for name in vars(torch.nn.Module)
-        if not name.startswith("__") and name not in _OF_CALLS and name not in vars(StandIn)
+        if not name.startswith("__") and name not in _OF_CALLS and name not in vars(ModelWrapper)
     ),
 )
 
@@ -164,20 +164,20 @@ class _OfTheModel:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __get__(self, stand_in: StandIn | None, cls: type[StandIn]) -> Any:
-        if stand_in is None:
+    def __get__(self, wrapper: ModelWrapper | None, cls: type[ModelWrapper]) -> Any:
+        if wrapper is None:
             return getattr(torch.nn.Module, self._name, self)
-        value = getattr(stand_in._model, self._name)
-        return _method(self._name).__get__(stand_in) if callable(value) else value
+        value = getattr(wrapper._model, self._name)
+        return _method(self._name).__get__(wrapper) if callable(value) else value
 
 
 def _method(name: str) -> Callable[..., Any]:
     """A method that calls the model's, and returns the wrapper where that returns the model."""
 
-    def method(stand_in: StandIn, *args: Any, **kwargs: Any) -> Any:
-        model = stand_in._model
+    def method(wrapper: ModelWrapper, *args: Any, **kwargs: Any) -> Any:
+        model = wrapper._model
         result = getattr(model, name)(*args, **kwargs)
-        return stand_in if result is model else result
+        return wrapper if result is model else result
 
     method.__name__ = method.__qualname__ = name
     return method
@@ -192,7 +192,7 @@ def _own_names(cls: type) -> tuple[str, ...]:
 
 
 @functools.cache
-def _class_with(cls: type[StandIn], names: tuple[str, ...]) -> type[StandIn]:
+def _class_with(cls: type[ModelWrapper], names: tuple[str, ...]) -> type[ModelWrapper]:
     """A wrapper class that forwards these names."""
     own = {name: _method(name) if name in _SPECIAL else _OfTheModel(name) for name in names}
     return type(cls.__name__, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__, **own})
@@ -216,4 +216,4 @@ class Shell(torch.nn.Module):
         self.training = False
 
 
-__all__ = ["Shell", "StandIn", "root_of"]
+__all__ = ["ModelWrapper", "Shell", "root_of"]

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from corsac import _core
-from corsac._native.panic import EngineError, told
+from corsac._native.panic import EngineError, panic_message
 
 #: The activity, for messages about panics of programs.
 RUNNING = "it ran a native program"
@@ -34,7 +34,7 @@ class NativeCall:
                 return self.program(*arguments)
             results, seconds = self.program.profile(*arguments)
         except _core.PanicException as panic:
-            raise EngineError(told(panic, RUNNING)) from panic
+            raise EngineError(panic_message(panic, RUNNING)) from panic
         observer(self.program, seconds)
         return results
 

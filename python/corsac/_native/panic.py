@@ -15,7 +15,7 @@ class EngineError(RuntimeError):
     """A native program failed unexpectedly: a fault of corsac."""
 
 
-def told(panic: BaseException, doing: str) -> str:
+def panic_message(panic: BaseException, doing: str) -> str:
     """Message about a panic; ``doing`` names the activity during which it occurred."""
     return f"corsac panicked while {doing}, which is a fault of corsac: {panic}"
 
@@ -26,4 +26,4 @@ def as_compile_error(doing: str) -> Iterator[None]:
     try:
         yield
     except _core.PanicException as panic:
-        raise _core.CompileError(told(panic, doing)) from panic
+        raise _core.CompileError(panic_message(panic, doing)) from panic

@@ -19,15 +19,15 @@ from torch.utils._pytree import tree_leaves
 from corsac import _core
 from corsac._capture.collection import no_collection
 from corsac._engine.module import HostWarning
-from corsac._native.panic import EngineError, told
+from corsac._native.panic import EngineError, panic_message
 from corsac._pytorch.functions import drops_between_layers
+from corsac._training._autograd_graph import AutogradGraph
 from corsac._training._joint_graph import NotSimple, joint_graph
 from corsac._training._native_part import make
 from corsac._training._partition import min_cut_partition
 from corsac._training._parts import Parts, has_symbols, mark_results, value_of, why_not_split
 from corsac._training._placed_graph import PREFIX, AtenGraph, PlacedGraph, boxed, computes
 from corsac._training._sizes import BySizes
-from corsac._training._two_ways import TwoWays
 from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch, to_torch
 from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule
@@ -88,7 +88,7 @@ class TrainedGraph:
                 self._run = self._by_aot_autograd(module, example_inputs)
                 return
             try:
-                self._run = self._two_ways(module, example_inputs, weights)
+                self._run = self._autograd_graph(module, example_inputs, weights)
             except NotSimple:
                 # Outside Dynamo there is no tracing context yet; sizes are static.
                 with tracing(TracingContext(FakeTensorMode(static_shapes=True))):
@@ -113,9 +113,9 @@ class TrainedGraph:
         # AOTAutograd changes the list of inputs that it gets.
         return run(to_torch(module), list(inputs))
 
-    def _two_ways(
+    def _autograd_graph(
         self, module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], weights: int
-    ) -> TwoWays:
+    ) -> AutogradGraph:
         """Forward and backward as a function, without AOTAutograd.
 
         Raises:
@@ -135,7 +135,7 @@ class TrainedGraph:
             self._leave_if_idle()
             return run
 
-        return TwoWays(self._recorded(there, "forward"), make_backward, joint.results)
+        return AutogradGraph(self._recorded(there, "forward"), make_backward, joint.results)
 
     def leave(self, module: Any, reason: str) -> None:
         """Let PyTorch run ``module``, for the given reason."""
@@ -188,7 +188,7 @@ class TrainedGraph:
         try:
             run = self._compiled(from_torch(module), record)
         except (_core.PanicException, EngineError) as panic:
-            reason = told(panic, f"it compiled a {kind} graph")
+            reason = panic_message(panic, f"it compiled a {kind} graph")
             warnings.warn(f"PyTorch runs this graph: {reason}", HostWarning, stacklevel=2)
             calls = sum(map(computes, module.graph.nodes))
             record = AtenGraph(kind, calls, host={reason: calls})

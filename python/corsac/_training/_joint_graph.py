@@ -58,7 +58,7 @@ def joint_graph(program: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -
     """
     mode = FakeTensorMode(static_shapes=True)
     recorder = _Recorder()
-    stands_for = [_stand_in(mode, own) for own in inputs]
+    stands_for = [_fake_tensor(mode, own) for own in inputs]
     for number, own in enumerate(stands_for):
         recorder.given(f"primals_{number + 1}", own)
     try:
@@ -93,7 +93,7 @@ def joint_graph(program: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -
     return JointGraph(module, list(results))
 
 
-def _stand_in(mode: FakeTensorMode, own: torch.Tensor) -> torch.Tensor:
+def _fake_tensor(mode: FakeTensorMode, own: torch.Tensor) -> torch.Tensor:
     made = mode.from_tensor(own.detach(), static_shapes=True)
     return made.requires_grad_(own.requires_grad)
 

@@ -136,10 +136,10 @@ def _has_effect(node: Node) -> bool:
         return False
     if not isinstance(node.target, torch._ops.OpOverload):
         return True
-    return _writes(node) or _draws(node)
+    return _writes(node) or _uses_random_numbers(node)
 
 
-def _draws(node: Node) -> bool:
+def _uses_random_numbers(node: Node) -> bool:
     """Whether ``node`` uses random numbers."""
     if torch.Tag.nondeterministic_seeded not in node.target.tags:
         return False

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from corsac import _core
-from corsac._native.panic import EngineError, told
+from corsac._native.panic import EngineError, panic_message
 from corsac._native.race import Race
 from corsac._pytorch.unhooked import UnhookedModule
 
@@ -48,7 +48,7 @@ class Trial(UnhookedModule):
             try:
                 return native(*arguments)
             except (_core.PanicException, EngineError) as panic:
-                self._race.end(told(panic, "it ran a part of a graph"))
+                self._race.end(panic_message(panic, "it ran a part of a graph"))
                 return host(*arguments)
 
         return self._race.run(natively, lambda: host(*arguments))

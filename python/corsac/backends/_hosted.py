@@ -18,7 +18,7 @@ from corsac._capture.refusal import Refusal
 from corsac._capture.stages import Read
 from corsac._engine.module import HostWarning, is_captured_around, why_not_plain
 from corsac._engine.native_graph import CompileError
-from corsac._models.wrapper import StandIn
+from corsac._models.wrapper import ModelWrapper
 from corsac.backends._contract import BackendError, Declined, hand_over, name_of
 from corsac.backends._graph_record import GraphRecord
 from corsac.backends._recorded_graphs import HostedProgram, HostedPrograms, asking
@@ -27,7 +27,7 @@ from corsac.backends._watching import watched
 from corsac.fx.convert import from_torch
 
 
-class HostedModule(StandIn):
+class HostedModule(ModelWrapper):
     """A model whose graphs a backend runs: the result of :func:`corsac.compile` with ``backend=``.
 
     Parameters, buffers and submodules are those of the model.

@@ -29,12 +29,12 @@ def graph_module(
     except Failure:
         raise
     except Exception as error:
-        told = first_line(error, 1500)
+        reason = first_line(error, 1500)
         if inputs is not None:
-            raise Failure(f"the model cannot be captured: {told}") from error
+            raise Failure(f"the model cannot be captured: {reason}") from error
         raise Failure(
             "the model cannot be captured for all inputs; with --input it is captured for inputs such as "
-            f"those: {told}"
+            f"those: {reason}"
         ) from error
     for own in module.meta.get("decisions", []):
         _note(f"a value decides, and the graph is of the way that this input takes: {own}")

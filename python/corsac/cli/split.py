@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> bool:
     subject = captured(options.model, options)
     folder = Path(options.out) if options.out else None
     # The graph alone determines the parts: without ``--out``, placeholders for missing modules are enough.
-    module = subject.runnable(f"--out {folder}") if folder else _with_stand_ins(subject)
+    module = subject.runnable(f"--out {folder}") if folder else _with_fake_weights(subject)
     if folder is not None:
         check_folder(folder)
     calls = [n for n in module.graph.nodes if n.op.startswith("call_")]
@@ -52,15 +52,13 @@ def run(options: argparse.Namespace) -> bool:
     return True
 
 
-def _with_stand_ins(subject: Subject) -> fx.GraphModule:
+def _with_fake_weights(subject: Subject) -> fx.GraphModule:
     """The module of ``subject``; for the text of a graph, with empty modules and tensors for the missing ones."""
     if subject.module is not None:
         return subject.module
     calls = {node.target for node in subject.graph.find_nodes(op="call_module")}
-    stand_ins = {
-        path: nn.Module() if path in calls else torch.empty(0) for path in subject.missing()
-    }
-    return fx.GraphModule(stand_ins, subject.graph)
+    fakes = {path: nn.Module() if path in calls else torch.empty(0) for path in subject.missing()}
+    return fx.GraphModule(fakes, subject.graph)
 
 
 def _describe(parent: fx.GraphModule, node: fx.Node) -> dict[str, object]:

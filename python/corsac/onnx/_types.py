@@ -64,7 +64,7 @@ def is_float(dtype: torch.dtype) -> bool:
 def common_dtype(*operands: Any) -> torch.dtype:
     """The dtype in which torch computes with these tensors and numbers."""
     result = None
-    tensors = [_stand_in(operand) for operand in operands]
+    tensors = [_fake_tensor(operand) for operand in operands]
     result = tensors[0]
     for other in tensors[1:]:
         dtype = torch.result_type(result, other)
@@ -74,7 +74,7 @@ def common_dtype(*operands: Any) -> torch.dtype:
     return result.dtype if isinstance(result, torch.Tensor) else torch.result_type(result, result)
 
 
-def _stand_in(operand: Any) -> Any:
+def _fake_tensor(operand: Any) -> Any:
     if isinstance(operand, Dim):
         return 2
     if isinstance(operand, (bool, int, float)):

@@ -56,7 +56,7 @@ class ShapeProp(Interpreter):
                 attached.
         """
         try:
-            result = self._run_on_stand_ins(n) if self.fake_mode else super().run_node(n)
+            result = self._run_on_fake_tensors(n) if self.fake_mode else super().run_node(n)
         except Exception as error:
             traceback.print_exc()
             raise RuntimeError(
@@ -79,7 +79,7 @@ class ShapeProp(Interpreter):
         n.meta["type"] = type(result)
         return result
 
-    def _run_on_stand_ins(self, n: Node) -> Any:
+    def _run_on_fake_tensors(self, n: Node) -> Any:
         from torch.fx.experimental.symbolic_shapes import rebind_unbacked
 
         self.module = self.fake_module

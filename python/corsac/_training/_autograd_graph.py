@@ -12,7 +12,7 @@ import torch
 Run = Callable[[list[Any]], Any]
 
 
-class TwoWays:
+class AutogradGraph:
     """A forward and a backward graph as a differentiable function of tensors.
 
     Args:
@@ -37,7 +37,7 @@ class TwoWays:
         self.strides = [tuple(own.stride()) for own in results]
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        results: tuple[torch.Tensor, ...] = _TwoWays.apply(self, *inputs)
+        results: tuple[torch.Tensor, ...] = _Function.apply(self, *inputs)
         return results
 
     def backward(self, arguments: list[Any]) -> Any:
@@ -53,16 +53,16 @@ class TwoWays:
         return self._backward(arguments)
 
 
-class _TwoWays(torch.autograd.Function):
+class _Function(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, ways: TwoWays, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found, count = ways.forward(list(inputs)), len(ways.wanting)
+    def forward(ctx: Any, graph: AutogradGraph, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found, count = graph.forward(list(inputs)), len(graph.wanting)
         results = tuple(found[:count])
-        ctx.ways = ways
+        ctx.graph = graph
         #: Inputs that gradients may depend on, whether they are saved or not.
         ctx.inputs = [own for own in inputs if own.requires_grad]
         ctx.save_for_backward(*found[count:])
-        unwanted = [own for own, wants in zip(results, ways.wanting, strict=True) if not wants]
+        unwanted = [own for own, wants in zip(results, graph.wanting, strict=True) if not wants]
         if unwanted:
             ctx.mark_non_differentiable(*unwanted)
         return results
@@ -95,10 +95,10 @@ class _Once(torch.autograd.Function):
 
 
 def _way_back(ctx: Any, gradients: Sequence[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
-    ways = ctx.ways
+    graph = ctx.graph
     tangents = [
         _laid_out(own, strides)
-        for own, strides, wants in zip(gradients, ways.strides, ways.wanting, strict=True)
+        for own, strides, wants in zip(gradients, graph.strides, graph.wanting, strict=True)
         if wants
     ]
     arguments = [*ctx.saved_tensors, *tangents]
@@ -106,7 +106,7 @@ def _way_back(ctx: Any, gradients: Sequence[torch.Tensor]) -> tuple[torch.Tensor
     # Each is freed after its last use, unless the autograd graph is retained.
     if hasattr(ctx, "maybe_clear_saved_tensors"):
         ctx.maybe_clear_saved_tensors()
-    return tuple(ways.backward(arguments))
+    return tuple(graph.backward(arguments))
 
 
 def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
@@ -119,4 +119,4 @@ def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     return made.copy_(tensor)
 
 
-__all__ = ["TwoWays"]
+__all__ = ["AutogradGraph"]

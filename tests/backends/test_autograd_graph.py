@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from corsac._training._two_ways import TwoWays
+from corsac._training._autograd_graph import AutogradGraph
 
 
 def doubled(seen, strides=()):
@@ -23,7 +23,7 @@ def doubled(seen, strides=()):
         return backward
 
     result = torch.empty_strided((3, 4), strides or (4, 1), requires_grad=True)
-    return TwoWays(forward, make_backward, [result])
+    return AutogradGraph(forward, make_backward, [result])
 
 
 def test_what_was_saved_goes_with_the_last_way_back():
