@@ -2,7 +2,7 @@
 //! their signatures and bodies.
 
 use crate::behaviour::{Behaviour, Param, When};
-use crate::in_place::inplace_parameter;
+use crate::operators::OperatorId;
 
 fn input() -> Param {
     Param::at(0, "input")
@@ -33,7 +33,7 @@ fn normalisation(training: &Param, by_default: bool) -> Behaviour {
 
 /// A function of `torch.nn.functional`, where it differs from the operator with its name.
 pub(crate) fn of_nn(own: &str) -> Option<Behaviour> {
-    if let Some(position) = inplace_parameter(own) {
+    if let Some(position) = OperatorId::named(own).and_then(|own| own.row().inplace_parameter) {
         return Some(activation(position));
     }
     Some(match own {

@@ -34,11 +34,10 @@ mod effects;
 mod functional;
 mod functions;
 mod host;
-mod in_place;
-mod inverse;
 mod methods;
 mod module_calls;
 mod modules;
+mod operators;
 pub mod schema;
 pub mod shape;
 pub mod signature;
@@ -50,10 +49,6 @@ pub use catalogue::{Catalogue, Truth};
 pub use effects::Effects;
 pub use functions::{is_known_function, is_known_method, is_known_operator};
 pub use host::{FunctionInfo, Host, ModuleInfo, Unhosted};
-pub use in_place::{
-    InPlace, activation_function, in_place, inplace_parameter, is_activation_with_settings,
-    result_is_free, view_written_by,
-};
-pub use inverse::{BinaryInverse, inverse_of_binary, inverse_of_unary};
 pub use module_calls::{ModuleCall, Requirement, Source, module_class_of};
+pub use operators::{BinaryInverse, InPlaceForm, Operator, OperatorId, Precision};
 pub use spelling::operator_name;

@@ -3,6 +3,8 @@
 
 use corsac_ir::Op;
 
+use crate::operators::OperatorId;
+
 /// The name of the operator that a call of `target` computes, whatever its spelling: the one of
 /// PyTorch's operator schemas, without overload. `None` for a target that spells no operator of
 /// PyTorch, for in-place spellings of Python (`operator.iadd`) and for reflected ones
@@ -20,6 +22,11 @@ use corsac_ir::Op;
 /// ```
 #[must_use]
 pub fn operator_name(op: Op, target: &str) -> Option<&str> {
+    spelled(op, target).map(canonical)
+}
+
+/// The name of that operator as it is spelled: one of several.
+pub(crate) fn spelled(op: Op, target: &str) -> Option<&str> {
     match op {
         Op::CallMethod => method(target),
         Op::CallFunction => function(target),
@@ -30,7 +37,7 @@ pub fn operator_name(op: Op, target: &str) -> Option<&str> {
 fn function(target: &str) -> Option<&str> {
     if let Some(operator) = target.strip_prefix("torch.ops.") {
         let packet = operator.strip_prefix("aten.")?;
-        return Some(canonical(packet.split('.').next().unwrap_or(packet)));
+        return Some(packet.split('.').next().unwrap_or(packet));
     }
     let (module, own) = target.rsplit_once('.').unwrap_or(("builtins", target));
     match module {
@@ -42,7 +49,7 @@ fn function(target: &str) -> Option<&str> {
         | "torch.nn.functional"
         | "torch._VF"
         | "torch._C._VariableFunctions"
-        | "torch._C._nn" => Some(canonical(own)),
+        | "torch._C._nn" => Some(own),
         "torch.special" | "torch._C._special" => of_special(own),
         "torch.linalg" | "torch._C._linalg" => (own == "matmul").then_some(own),
         _ => None,
@@ -52,7 +59,7 @@ fn function(target: &str) -> Option<&str> {
 fn method(name: &str) -> Option<&str> {
     match name.strip_prefix("__").and_then(|n| n.strip_suffix("__")) {
         Some(own) => of_python(own),
-        None => Some(canonical(name)),
+        None => Some(name),
     }
 }
 
@@ -82,27 +89,9 @@ fn of_special(own: &str) -> Option<&str> {
 
 /// The first of several names of one operator.
 pub(crate) fn canonical(own: &str) -> &str {
-    match own {
-        "multiply" => "mul",
-        "subtract" => "sub",
-        "divide" | "true_divide" => "div",
-        "negative" => "neg",
-        "absolute" => "abs",
-        "concat" | "concatenate" => "cat",
-        "swapaxes" | "swapdims" => "transpose",
-        "clip" => "clamp",
-        "greater" => "gt",
-        "greater_equal" => "ge",
-        "less" => "lt",
-        "less_equal" => "le",
-        "not_equal" => "ne",
-        "fix" => "trunc",
-        "arccos" => "acos",
-        "arcsin" => "asin",
-        "arctan" => "atan",
-        "special_expit" => "sigmoid",
-        "linalg_matmul" => "matmul",
-        own => own,
+    match OperatorId::named(own) {
+        Some(operator) => operator.name(),
+        None => own,
     }
 }
 

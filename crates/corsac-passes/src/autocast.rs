@@ -27,7 +27,8 @@
 
 use corsac_ir::{Arg, DType, EntityId, FunctionId, Graph, NodeId, Op, Target, ThinVec};
 use corsac_ops::Host;
-use corsac_ops::autocast::{LAYERS, NEUTRAL, Precision, is_composed, precision};
+use corsac_ops::Precision;
+use corsac_ops::autocast::{self, is_composed, is_neutral, precision};
 use corsac_ops::shape::TypeHost;
 use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
@@ -108,7 +109,7 @@ pub struct Casted {
 pub fn is_layer(class: &str) -> bool {
     let own = class.strip_prefix("torch.nn.modules.");
     let own = own.and_then(|class| class.rsplit_once('.'));
-    own.is_some_and(|(_, class)| LAYERS.contains(&class))
+    own.is_some_and(|(_, class)| autocast::is_layer(class))
 }
 
 /// The layers whose parameters are to be cast, for [`Functional::apply`].
@@ -225,8 +226,7 @@ impl Inserter<'_> {
             let class = types.module(node.target_name());
             let class = class.and_then(|facts| facts.torch_class());
             // A layer that is still a module has been reported already.
-            let told =
-                class.is_some_and(|class| NEUTRAL.contains(&class) || LAYERS.contains(&class));
+            let told = class.is_some_and(|class| is_neutral(class) || autocast::is_layer(class));
             return (!told).then_some(Err(Refusal::Inside));
         }
         let opaque = self.program.opaque.contains(&id);

@@ -37,7 +37,7 @@ mod form;
 mod lifetimes;
 
 use corsac_ir::{Arg, DType, EntityId, FunctionId, Graph, InsertPoint, NodeId, Op, Target};
-use corsac_ops::{Effects, Host, result_is_free};
+use corsac_ops::{Effects, Host, OperatorId};
 use thiserror::Error;
 
 use self::form::{COPY, Change, Form, Rewritten, form_of};
@@ -483,15 +483,17 @@ impl Search<'_> {
     /// Whether gradients do not need the value of `input`.
     fn may_lose(&self, input: NodeId) -> bool {
         let view = self.graph.node(input);
-        let free = match view.op() {
+        let operator = match view.op() {
             Op::CallModule => {
                 let info = self.host.module(view.target_name());
-                info.is_some_and(|info| info.torch_class().is_some_and(result_is_free))
+                let class = info.as_ref().and_then(|info| info.torch_class());
+                class.and_then(OperatorId::of_module)
             }
-            Op::CallFunction | Op::CallMethod => called(view).is_some_and(result_is_free),
-            Op::Placeholder | Op::GetAttr | Op::Output => false,
+            op => OperatorId::of(op, view.target_name()),
         };
-        free && self.fresh[input.index()] && view.num_users() == 1
+        operator.is_some_and(|operator| operator.row().result_is_free)
+            && self.fresh[input.index()]
+            && view.num_users() == 1
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use corsac_ir::{DType, FunctionId, Graph, NodeId, Op};
-use corsac_ops::autocast::Precision;
+use corsac_ops::Precision;
 use corsac_ops::shape::{Dim, TypeHost as _, Value};
 use corsac_passes::autocast::{self, Casts};
 use corsac_passes::functional::{self, Functional};

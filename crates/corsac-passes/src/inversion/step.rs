@@ -1,7 +1,7 @@
 //! The inverse of one call.
 
 use corsac_ir::{Arg, Graph, NodeId, Op, SecondaryMap};
-use corsac_ops::{BinaryInverse, inverse_of_binary, inverse_of_unary, operator_name};
+use corsac_ops::{BinaryInverse, OperatorId};
 
 use super::obstacle::Obstacle;
 
@@ -36,7 +36,8 @@ pub(super) fn step<'g>(
         return Err(Obstacle::Opcode { op: view.op() });
     }
     let unknown = || Obstacle::unknown(graph, node);
-    let name = operator_name(view.op(), view.target_name()).ok_or_else(unknown)?;
+    let operator = OperatorId::of(view.op(), view.target_name()).ok_or_else(unknown)?;
+    let (name, row) = (operator.name(), operator.row());
     if !view.kwargs().is_empty() {
         let name = name.to_owned();
         return Err(Obstacle::Keywords { name });
@@ -54,14 +55,15 @@ pub(super) fn step<'g>(
     let others = args.iter().enumerate().filter(|(at, _)| *at != place);
     let others: Vec<&Arg> = others.map(|(_, arg)| arg).collect();
     let undo = match (name, others.as_slice()) {
-        (name, []) => Undo::Functions(inverse_of_unary(name).ok_or_else(unknown)?),
+        (_, []) if !row.inverse.is_empty() => Undo::Functions(row.inverse),
         ("transpose", [_, _]) if place == 0 => Undo::With("torch.transpose", others),
         ("flip", [_]) if place == 0 => Undo::With("torch.flip", others),
         ("permute", dims) if place == 0 => {
             Undo::Permute(inverse_permutation(dims).ok_or_else(unknown)?)
         }
-        (name, [other]) => {
-            let inverse = inverse_of_binary(name, place).ok_or_else(unknown)?;
+        (_, [other]) => {
+            let inverse = row.operand_inverses.get(place).copied().flatten();
+            let inverse = inverse.ok_or_else(unknown)?;
             Undo::Binary(inverse, other)
         }
         _ => return Err(unknown()),

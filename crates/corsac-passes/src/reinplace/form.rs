@@ -2,10 +2,7 @@
 
 use corsac_ir::{Arg, Graph, Node, NodeId, Op, Symbol, ThinVec};
 use corsac_ops::schema::Schema;
-use corsac_ops::{
-    Host, InPlace, activation_function, in_place, inplace_parameter, is_activation_with_settings,
-    view_written_by,
-};
+use corsac_ops::{Host, InPlaceForm, Operator, OperatorId};
 
 use super::{Refusal, first_argument};
 use crate::no_ops::called;
@@ -14,7 +11,7 @@ use crate::no_ops::called;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// A method.
-    Method(&'static str),
+    Method(String),
     /// A function, by qualified name.
     Function(String),
     /// None: the second argument is copied into a view of the first, and the first takes the place
@@ -55,11 +52,11 @@ pub(super) struct Change {
     pub(super) form: Form,
     /// The new arguments, if they change.
     pub(super) arguments: Option<Rewritten>,
-    /// See [`InPlace::keeps_type`].
+    /// See [`InPlaceForm::keeps_type`].
     pub(super) keeps_type: bool,
-    /// See [`InPlace::elementwise`].
+    /// See [`InPlaceForm::is_elementwise`].
     pub(super) elementwise: bool,
-    /// See [`InPlace::commutes`].
+    /// See [`Operator::commutes`].
     commutes: bool,
     /// Whether the second argument is overwritten, and swapped with the first.
     pub(super) swapped: bool,
@@ -98,27 +95,27 @@ pub(super) fn form_of(
     }
     let name = called(node)?;
     let function = node.target_name();
-    if let Some(own) = function.strip_prefix("torch.nn.functional.")
-        && node.op() == Op::CallFunction
-        && let Some(position) = inplace_parameter(own)
-    {
-        return Some(of_activation(graph, node, own, position));
-    }
     let own = name
         .strip_prefix("operator.")
         .or(name.strip_prefix("_operator."));
     if let Some(own) = own {
-        let (form, augmented) = augmented(own)?;
-        let known = in_place(form)?;
-        return Some(of_operator(node, known, augmented));
+        let operator = OperatorId::of(node.op(), function)?.row();
+        return Some(of_operator(node, operator, augmented(own)?));
     }
-    if let Some(view) = view_written_by(name)
+    let operator = OperatorId::named(name)?.row();
+    if let Some(own) = function.strip_prefix("torch.nn.functional.")
+        && node.op() == Op::CallFunction
+        && let Some(position) = operator.inplace_parameter
+    {
+        return Some(of_activation(graph, node, own, position));
+    }
+    if let Some(view) = operator.writes_view
         && function.starts_with("torch.ops.aten.")
     {
         return Some(into_view(graph, node, view));
     }
-    let form = in_place(name)?;
-    Some(of_call(graph, node, form))
+    let form = operator.in_place?;
+    Some(of_call(graph, node, operator, form, format!("{name}_")))
 }
 
 /// An operator that replaces a part of a copy of its first argument.
@@ -146,23 +143,23 @@ fn into_view(graph: &Graph, node: Node<'_>, view: &str) -> Result<Change, Refusa
     })
 }
 
-/// For a function of Python's `operator`: the operator of PyTorch, and the augmented assignment.
-fn augmented(own: &str) -> Option<(&'static str, &'static str)> {
+/// The augmented assignment of a function of Python's `operator`.
+fn augmented(own: &str) -> Option<&'static str> {
     Some(match own {
-        "add" => ("add", "operator.iadd"),
-        "sub" => ("sub", "operator.isub"),
-        "mul" => ("mul", "operator.imul"),
-        "truediv" => ("div", "operator.itruediv"),
-        "pow" => ("pow", "operator.ipow"),
-        "mod" => ("remainder", "operator.imod"),
-        "and_" => ("bitwise_and", "operator.iand"),
-        "or_" => ("bitwise_or", "operator.ior"),
-        "xor" => ("bitwise_xor", "operator.ixor"),
+        "add" => "operator.iadd",
+        "sub" => "operator.isub",
+        "mul" => "operator.imul",
+        "truediv" => "operator.itruediv",
+        "pow" => "operator.ipow",
+        "mod" => "operator.imod",
+        "and_" => "operator.iand",
+        "or_" => "operator.ior",
+        "xor" => "operator.ixor",
         _ => return None,
     })
 }
 
-fn of_operator(node: Node<'_>, form: InPlace, augmented: &str) -> Result<Change, Refusal> {
+fn of_operator(node: Node<'_>, operator: &Operator, augmented: &str) -> Result<Change, Refusal> {
     // The type of the first operand decides whether it is a tensor at all.
     let input = first_argument(node.args(), None).ok_or(Refusal::Arguments)?;
     Ok(Change {
@@ -170,8 +167,8 @@ fn of_operator(node: Node<'_>, form: InPlace, augmented: &str) -> Result<Change,
         form: Form::Function(augmented.to_owned()),
         arguments: None,
         keeps_type: false,
-        elementwise: form.elementwise,
-        commutes: form.commutes(),
+        elementwise: operator.in_place.is_some_and(InPlaceForm::is_elementwise),
+        commutes: operator.commutes,
         swapped: false,
     })
 }
@@ -179,10 +176,12 @@ fn of_operator(node: Node<'_>, form: InPlace, augmented: &str) -> Result<Change,
 fn of_module(node: Node<'_>, host: &dyn Host) -> Option<Result<Change, Refusal>> {
     let info = host.module(node.target_name())?;
     let class = info.torch_class()?;
-    if is_activation_with_settings(class) {
+    let operator = OperatorId::of_module(class)?;
+    // There are settings between the input and `inplace`.
+    if operator.row().inplace_parameter? > 1 {
         return Some(Err(Refusal::Settings));
     }
-    let function = activation_function(class)?;
+    let function = operator.name();
     let ([Arg::Node(input)], []) = (node.args(), node.kwargs()) else {
         return Some(Err(Refusal::Arguments));
     };
@@ -226,17 +225,23 @@ fn of_activation(
     })
 }
 
-/// A function of `torch`, an operator or a method.
-fn of_call(graph: &Graph, node: Node<'_>, form: InPlace) -> Result<Change, Refusal> {
+/// A function of `torch`, an operator or a method, which becomes `method`.
+fn of_call(
+    graph: &Graph,
+    node: Node<'_>,
+    operator: &Operator,
+    form: InPlaceForm,
+    method: String,
+) -> Result<Change, Refusal> {
     let keyword = node.kwarg("input").or_else(|| node.kwarg("self"));
     let input = first_argument(node.args(), keyword).ok_or(Refusal::Arguments)?;
     let change = |form_: Form, arguments| Change {
         input,
         form: form_,
         arguments,
-        keeps_type: form.keeps_type,
-        elementwise: form.elementwise,
-        commutes: form.commutes(),
+        keeps_type: form.keeps_type(),
+        elementwise: form.is_elementwise(),
+        commutes: operator.commutes,
         swapped: false,
     };
     if let Some(operator) = node.target_name().strip_prefix("torch.ops.aten.")
@@ -248,9 +253,9 @@ fn of_call(graph: &Graph, node: Node<'_>, form: InPlace) -> Result<Change, Refus
                 (packet, Some(overload))
             });
         let exists = match overload {
-            None => Schema::overloads(form.method).next().is_some(),
-            Some("default") => Schema::overload(form.method).is_some(),
-            Some(overload) => Schema::overload(&format!("{}.{overload}", form.method)).is_some(),
+            None => Schema::overloads(&method).next().is_some(),
+            Some("default") => Schema::overload(&method).is_some(),
+            Some(overload) => Schema::overload(&format!("{method}.{overload}")).is_some(),
         };
         if !exists {
             return Err(Refusal::Arguments);
@@ -265,11 +270,12 @@ fn of_call(graph: &Graph, node: Node<'_>, form: InPlace) -> Result<Change, Refus
         args.push(Arg::Node(input));
         kwargs.retain(|(key, _)| key != "input" && key != "self");
     }
-    if !form.takes(args.len(), kwargs.iter().map(|(key, _)| key.as_str())) {
+    let keywords = kwargs.iter().map(|(key, _)| key.as_str());
+    if !Schema::overloads(&method).any(|schema| schema.takes(args.len(), keywords.clone())) {
         return Err(Refusal::Arguments);
     }
     let rewritten = Rewritten { args, kwargs };
-    Ok(change(Form::Method(form.method), Some(rewritten)))
+    Ok(change(Form::Method(method), Some(rewritten)))
 }
 
 fn named<'g>(graph: &'g Graph, node: Node<'g>) -> impl Iterator<Item = (String, Arg)> + 'g {

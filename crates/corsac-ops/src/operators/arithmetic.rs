@@ -1,0 +1,71 @@
+//! Arithmetic and functions of numbers, element by element.
+
+use super::BinaryInverse::{OfOther, OfResult};
+use super::InPlaceForm::{Promoted, SameType};
+use super::{Operator, operator};
+
+#[rustfmt::skip]
+pub(super) const ROWS: &[Operator] = &[
+    operator("abs absolute").in_place(Promoted),
+    operator("acos arccos").in_place(Promoted),
+    operator("acosh arccosh").in_place(Promoted),
+    operator("add").in_place(Promoted).commutes().result_is_free()
+        .operand_inverses(OfResult("operator.sub"), OfResult("operator.sub")),
+    operator("addcdiv").in_place(Promoted),
+    operator("addcmul").in_place(Promoted),
+    operator("asin arcsin").in_place(Promoted),
+    operator("asinh arcsinh").in_place(Promoted).inverse(&["torch.sinh"]),
+    operator("atan arctan").in_place(Promoted),
+    operator("atan2").in_place(Promoted),
+    operator("atanh arctanh").in_place(Promoted).inverse(&["torch.tanh"]),
+    operator("ceil").in_place(SameType),
+    operator("clamp clip").in_place(Promoted),
+    operator("clamp_max").in_place(Promoted),
+    operator("clamp_min").in_place(Promoted),
+    operator("copysign").in_place(Promoted),
+    operator("cos").in_place(Promoted),
+    operator("cosh").in_place(Promoted),
+    operator("digamma").in_place(Promoted),
+    operator("div divide true_divide").in_place(Promoted)
+        .operand_inverses(OfResult("operator.mul"), OfOther("operator.truediv")),
+    operator("erf").in_place(Promoted),
+    operator("erfc").in_place(Promoted),
+    operator("erfinv").in_place(Promoted),
+    operator("exp").in_place(Promoted).inverse(&["torch.log"]),
+    operator("exp2").in_place(Promoted).inverse(&["torch.log2"]),
+    operator("expm1").in_place(Promoted).inverse(&["torch.log1p"]),
+    operator("floor").in_place(SameType),
+    operator("floor_divide").in_place(Promoted),
+    operator("fmod").in_place(Promoted),
+    operator("frac").in_place(SameType),
+    operator("hypot").in_place(Promoted),
+    operator("i0").in_place(Promoted),
+    operator("lerp").in_place(Promoted),
+    operator("lgamma").in_place(Promoted),
+    operator("log").in_place(Promoted).inverse(&["torch.exp"]),
+    operator("log10").in_place(Promoted),
+    operator("log1p").in_place(Promoted).inverse(&["torch.expm1"]),
+    operator("log2").in_place(Promoted).inverse(&["torch.exp2"]),
+    operator("logit").in_place(Promoted),
+    operator("mul multiply").in_place(Promoted).commutes().result_is_free()
+        .operand_inverses(OfResult("operator.truediv"), OfResult("operator.truediv")),
+    operator("nan_to_num").in_place(Promoted),
+    operator("neg negative").in_place(SameType).result_is_free().inverse(&["torch.neg"]),
+    operator("pow").in_place(Promoted),
+    operator("reciprocal").in_place(Promoted).inverse(&["torch.reciprocal"]),
+    operator("remainder").in_place(Promoted),
+    operator("round").in_place(SameType),
+    operator("rsqrt").in_place(Promoted).inverse(&["torch.square", "torch.reciprocal"]),
+    operator("sgn").in_place(SameType),
+    operator("sign").in_place(SameType),
+    operator("sin").in_place(Promoted),
+    operator("sinc").in_place(Promoted),
+    operator("sinh").in_place(Promoted).inverse(&["torch.asinh"]),
+    operator("sqrt").in_place(Promoted).inverse(&["torch.square"]),
+    operator("square").in_place(Promoted),
+    operator("sub subtract").in_place(Promoted).result_is_free()
+        .operand_inverses(OfResult("operator.add"), OfOther("operator.sub")),
+    operator("tan").in_place(Promoted),
+    operator("trunc fix").in_place(SameType),
+    operator("xlogy").in_place(Promoted),
+];

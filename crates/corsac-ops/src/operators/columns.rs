@@ -1,0 +1,50 @@
+//! Types of the columns of the operator table.
+
+/// The form of an operator that writes its result into its first argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InPlaceForm {
+    /// The result always has the type of the first argument, elementwise.
+    SameType,
+    /// Elementwise; the result may be of another type: of promoted elements, or of the broadcast
+    /// shape of all arguments.
+    Promoted,
+    /// The result is a copy of the first argument with some elements changed.
+    Update,
+}
+
+impl InPlaceForm {
+    /// Whether the result has the shape and element type of the first argument whatever they are,
+    /// so that the form exists for every call.
+    #[must_use]
+    pub fn keeps_type(self) -> bool {
+        self != Self::Promoted
+    }
+
+    /// Whether each element is computed from those at its place, so that the first argument may be
+    /// given a second time.
+    #[must_use]
+    pub fn is_elementwise(self) -> bool {
+        self != Self::Update
+    }
+}
+
+/// The inverse of a binary operator: computes one operand from its result and the other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BinaryInverse {
+    /// The function of the result and the other operand.
+    OfResult(&'static str),
+    /// The function of the other operand and the result: `c - x` and `c / x` are their own
+    /// inverses.
+    OfOther(&'static str),
+}
+
+/// The precision of an operator under autocast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// The requested lower precision: bfloat16 or float16.
+    Lower,
+    /// float32.
+    Single,
+    /// The widest type among its tensors.
+    Widest,
+}

@@ -1,0 +1,287 @@
+//! The operator table: a row for each operator says everything that is true of it anywhere, a file
+//! for each family holds its rows.
+
+mod activation;
+mod arithmetic;
+mod attention;
+mod columns;
+mod comparison;
+mod convolution;
+mod creation;
+mod embedding;
+mod indexing;
+mod joining;
+mod linear_algebra;
+mod loss;
+mod normalisation;
+mod pooling;
+mod random;
+mod recurrent;
+mod reduction;
+mod spectral;
+mod view;
+
+use std::sync::LazyLock;
+
+use corsac_ir::Op;
+use rustc_hash::FxHashMap;
+
+use crate::spelling::spelled;
+pub use columns::{BinaryInverse, InPlaceForm, Precision};
+
+/// An operator: a row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OperatorId(u32);
+
+/// A row of the operator table.
+#[derive(Debug)]
+pub struct Operator {
+    /// Its names, separated by blanks. The first one is that of PyTorch's schemas, without
+    /// overload, or of a function without a schema.
+    names: &'static str,
+    /// The classes of `torch.nn` that call it, separated by blanks.
+    pub(crate) modules: &'static str,
+    /// Parameters that attributes of these modules supply under another name: `pad=padding`.
+    pub(crate) module_attributes: &'static str,
+    /// Its form that writes the result into the first argument: `relu_`. Source: the schemas.
+    pub in_place: Option<InPlaceForm>,
+    /// The position of `inplace` among the parameters of the function of `torch.nn.functional`,
+    /// where that uses no random numbers: 1 for `relu(input, inplace=False)`.
+    pub inplace_parameter: Option<u16>,
+    /// Whether the first two arguments may be swapped, where nothing else is given.
+    pub commutes: bool,
+    /// For an operator that returns a copy of its first argument with a part replaced by the
+    /// second: the view of that part, which takes the other arguments. Source: PyTorch's
+    /// functionalisation.
+    pub writes_view: Option<&'static str>,
+    /// Whether its gradient is computed without the result, so that the result may be overwritten.
+    /// Source: `derivatives.yaml` of PyTorch.
+    pub result_is_free: bool,
+    /// The functions that invert it as an operator of one tensor, in the order in which they are
+    /// applied to its result; none where it is not invertible. Exact up to rounding.
+    pub inverse: &'static [&'static str],
+    /// Functions that compute the first and the second operand from the result and the other one.
+    pub operand_inverses: [Option<BinaryInverse>; 2],
+    /// The precision under `torch.autocast("cpu")`; `None` where it computes in the types of its
+    /// arguments. Source: docs.pytorch.org/docs/stable/amp.html, "CPU Op-Specific Behavior".
+    pub precision: Option<Precision>,
+    /// Whether it calls operators inside that autocast casts for each in its own way.
+    pub is_composed: bool,
+}
+
+/// A row of which nothing is known but the names.
+const fn operator(names: &'static str) -> Operator {
+    Operator {
+        names,
+        modules: "",
+        module_attributes: "",
+        in_place: None,
+        inplace_parameter: None,
+        commutes: false,
+        writes_view: None,
+        result_is_free: false,
+        inverse: &[],
+        operand_inverses: [None, None],
+        precision: None,
+        is_composed: false,
+    }
+}
+
+/// Columns of a row.
+impl Operator {
+    const fn modules(mut self, classes: &'static str) -> Self {
+        self.modules = classes;
+        self
+    }
+
+    const fn module_attributes(mut self, renamed: &'static str) -> Self {
+        self.module_attributes = renamed;
+        self
+    }
+
+    const fn in_place(mut self, form: InPlaceForm) -> Self {
+        self.in_place = Some(form);
+        self
+    }
+
+    const fn inplace_parameter(mut self, position: u16) -> Self {
+        self.inplace_parameter = Some(position);
+        self
+    }
+
+    const fn commutes(mut self) -> Self {
+        self.commutes = true;
+        self
+    }
+
+    const fn writes_view(mut self, view: &'static str) -> Self {
+        self.writes_view = Some(view);
+        self
+    }
+
+    const fn result_is_free(mut self) -> Self {
+        self.result_is_free = true;
+        self
+    }
+
+    const fn inverse(mut self, functions: &'static [&'static str]) -> Self {
+        self.inverse = functions;
+        self
+    }
+
+    const fn operand_inverses(mut self, first: BinaryInverse, second: BinaryInverse) -> Self {
+        self.operand_inverses = [Some(first), Some(second)];
+        self
+    }
+
+    const fn autocast(mut self, precision: Precision) -> Self {
+        self.precision = Some(precision);
+        self
+    }
+
+    const fn composed(mut self) -> Self {
+        self.is_composed = true;
+        self
+    }
+}
+
+impl Operator {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.names.split(' ').next().unwrap_or(self.names)
+    }
+}
+
+impl OperatorId {
+    /// The operator that a call of `target` computes, whatever its spelling; `None` where the
+    /// table has no row for it.
+    ///
+    /// ```
+    /// use corsac_ir::Op;
+    /// use corsac_ops::OperatorId;
+    ///
+    /// let add = OperatorId::of(Op::CallMethod, "add");
+    /// assert_eq!(add.unwrap().name(), "add");
+    /// assert_eq!(OperatorId::of(Op::CallFunction, "torch.ops.aten.add.Tensor"), add);
+    /// assert_eq!(OperatorId::of(Op::CallFunction, "operator.add"), add);
+    /// assert_eq!(OperatorId::of(Op::CallFunction, "mine.add"), None);
+    /// ```
+    #[must_use]
+    pub fn of(op: Op, target: &str) -> Option<Self> {
+        Self::named(spelled(op, target)?)
+    }
+
+    /// The operator with this name, without namespace and overload: any of its names.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        TABLE.by_name.get(name).copied()
+    }
+
+    /// The operator that a module of this class calls, by its name among `torch.nn`'s own.
+    #[must_use]
+    pub fn of_module(class: &str) -> Option<Self> {
+        TABLE.by_class.get(class).copied()
+    }
+
+    /// Its row.
+    #[must_use]
+    pub fn row(self) -> &'static Operator {
+        TABLE.rows[self.0 as usize]
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.row().name()
+    }
+
+    /// All operators of the table.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..).zip(&TABLE.rows).map(|(at, _)| Self(at))
+    }
+}
+
+const FAMILIES: &[&[Operator]] = &[
+    activation::ROWS,
+    arithmetic::ROWS,
+    attention::ROWS,
+    comparison::ROWS,
+    convolution::ROWS,
+    creation::ROWS,
+    embedding::ROWS,
+    indexing::ROWS,
+    joining::ROWS,
+    linear_algebra::ROWS,
+    loss::ROWS,
+    normalisation::ROWS,
+    pooling::ROWS,
+    random::ROWS,
+    recurrent::ROWS,
+    reduction::ROWS,
+    spectral::ROWS,
+    view::ROWS,
+];
+
+struct Table {
+    rows: Vec<&'static Operator>,
+    by_name: FxHashMap<&'static str, OperatorId>,
+    by_class: FxHashMap<&'static str, OperatorId>,
+}
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    let rows: Vec<&Operator> = FAMILIES.iter().copied().flatten().collect();
+    let index = |names: fn(&Operator) -> &'static str| {
+        let mut index = FxHashMap::default();
+        for (at, row) in (0..).zip(&rows) {
+            for name in names(row).split_ascii_whitespace() {
+                let replaced = index.insert(name, OperatorId(at));
+                debug_assert!(replaced.is_none(), "one row for {name}");
+            }
+        }
+        index
+    };
+    let (by_name, by_class) = (index(|row| row.names), index(|row| row.modules));
+    Table {
+        rows,
+        by_name,
+        by_class,
+    }
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Schema;
+
+    #[test]
+    fn in_place_forms_write_to_their_first_argument_and_nothing_else() {
+        for operator in OperatorId::all().filter(|own| own.row().in_place.is_some()) {
+            let form = format!("{}_", operator.name());
+            let schemas: Vec<_> = Schema::overloads(&form).collect();
+            assert!(!schemas.is_empty(), "there is no {form}");
+            for schema in schemas {
+                let written: Vec<_> = schema.params.iter().map(|p| p.written).collect();
+                assert!(written[0], "{form}");
+                assert!(!written[1..].contains(&true), "{form}");
+                assert!(!schema.random, "{form}");
+            }
+        }
+    }
+
+    #[test]
+    fn columns_are_found_by_any_name() {
+        let row = |name| OperatorId::named(name).unwrap().row();
+        assert_eq!(row("relu").in_place, Some(InPlaceForm::SameType));
+        assert_eq!(row("multiply").in_place, Some(InPlaceForm::Promoted));
+        assert_eq!(row("index_add").in_place, Some(InPlaceForm::Update));
+        for name in ["softmax", "matmul", "cat"] {
+            assert_eq!(row(name).in_place, None, "{name}");
+        }
+        assert_eq!(row("exp").inverse, ["torch.log"]);
+        let other = BinaryInverse::OfOther("operator.sub");
+        assert_eq!(row("sub").operand_inverses[1], Some(other));
+        assert_eq!(OperatorId::named("relu_"), None);
+        assert_eq!(OperatorId::named(""), None);
+    }
+}

@@ -1,0 +1,27 @@
+//! Pooling and resampling.
+
+use super::Precision::Single;
+use super::{Operator, operator};
+
+#[rustfmt::skip]
+pub(super) const ROWS: &[Operator] = &[
+    operator("adaptive_avg_pool1d").modules("AdaptiveAvgPool1d"),
+    operator("adaptive_avg_pool2d").modules("AdaptiveAvgPool2d").result_is_free(),
+    operator("adaptive_avg_pool3d").modules("AdaptiveAvgPool3d").autocast(Single),
+    operator("adaptive_max_pool1d").modules("AdaptiveMaxPool1d"),
+    operator("adaptive_max_pool2d").modules("AdaptiveMaxPool2d"),
+    operator("adaptive_max_pool3d").modules("AdaptiveMaxPool3d"),
+    operator("avg_pool1d").modules("AvgPool1d"),
+    operator("avg_pool2d").modules("AvgPool2d").result_is_free(),
+    operator("avg_pool3d").modules("AvgPool3d").autocast(Single),
+    operator("grid_sample").autocast(Single),
+    operator("grid_sampler").autocast(Single),
+    operator("interpolate").modules("Upsample UpsamplingNearest2d UpsamplingBilinear2d"),
+    operator("lp_pool1d").modules("LPPool1d"),
+    operator("lp_pool2d").modules("LPPool2d"),
+    operator("max_pool1d").modules("MaxPool1d"),
+    operator("max_pool2d").modules("MaxPool2d"),
+    operator("max_pool3d").modules("MaxPool3d"),
+    operator("max_unpool2d").autocast(Single),
+    operator("max_unpool3d").autocast(Single),
+];
