@@ -25,7 +25,7 @@ import transformers
 from torch import nn
 
 import corsac
-from corsac import _recordings
+from corsac._capture import recordings as _recordings
 from in_turn import print_peers, summary
 from machine import REPORTS, machine
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 import corsac
 from corsac import _core
-from corsac._recorder import Recorder
+from corsac._capture.recorder import Recorder
 
 pytestmark = pytest.mark.recording
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
