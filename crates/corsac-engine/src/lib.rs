@@ -19,7 +19,6 @@ pub mod cache;
 mod data;
 mod error;
 mod execute;
-pub mod general;
 pub mod kernels;
 mod lower;
 mod model;
@@ -27,7 +26,7 @@ mod optimise;
 mod parallel;
 mod plan;
 mod prepare;
-mod program;
+pub mod program;
 mod threads;
 
 pub use cache::{CacheContents, CacheError, CacheFolder, CacheKey, CacheRecord};
@@ -40,12 +39,12 @@ pub use model::{
     Limits, Model, ModelError, ModelErrorKind, ModelFile, Tensor, TensorSpec, VERSION, model_bytes,
     write_model,
 };
-pub use optimise::{BatchTiling, optimise};
+pub use optimise::optimise;
 pub use plan::Plan;
 pub use prepare::{WeightCache, Weights, borrow_weights};
 pub use program::{
-    Attention, Binary, Conv, Element, Epilogue, Layout, Op, Output, Pool, Precision, Program,
-    Reduction, Source, Step, Unary, ValueId, ValueInfo, View, WeightTransform,
+    Attention, BatchTiling, Binary, Conv, Element, Epilogue, Layout, Op, Output, Pool, Precision,
+    Program, Reduction, Source, Step, Unary, ValueId, ValueInfo, View, WeightTransform,
 };
 pub use threads::{
     MOST_THREADS, chosen_threads, default_threads, on_threads, parse_threads, threads_setting,

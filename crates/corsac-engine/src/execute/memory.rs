@@ -85,7 +85,7 @@ impl<'a> Taken<'a> {
 }
 
 impl Context {
-    /// Grows to at least as many elements as `lens` says. The old contents are lost.
+    /// Grows to at least as many elements as in `lens`. The old contents are lost.
     ///
     /// # Errors
     /// If they cannot be allocated.

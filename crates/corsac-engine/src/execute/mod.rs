@@ -1,5 +1,6 @@
 //! Programs with their weights packed, ready to run.
 
+mod generic;
 mod memory;
 mod step;
 mod values;
@@ -8,14 +9,14 @@ mod work;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::data::{Data, DataMut, Elements};
 use crate::error::RunError;
-use crate::general::{self, General};
 use crate::plan::Plan;
-use crate::prepare::{Loader, Packed, Prepared, WeightCache, Weights, conv_shape};
-use crate::program::{Element, Op, Program, Source, Step, ValueId};
+use crate::prepare::{Loader, Packed, Prepared, WeightCache, Weights};
+use crate::program::{ConvShape, Element, General, Op, Program, Source, Step, ValueId};
 use crate::threads::on_threads;
 
 pub use memory::Context;
@@ -52,6 +53,8 @@ pub struct Executable {
     /// Integer and boolean weights among them.
     other_weights: Vec<Option<Arc<Elements>>>,
     prepared: Vec<Prepared>,
+    /// The programs of micro-batches, by step.
+    bodies: FxHashMap<usize, Executable>,
     /// Estimated [work] of a run.
     work: usize,
     /// Whether a step calls rten-gemm, which may start threads.
@@ -88,13 +91,20 @@ impl Executable {
         let prepared = steps
             .map(|(at, step)| loader.prepare(at, step))
             .collect::<Result<_, _>>()?;
+        let mut bodies = FxHashMap::default();
+        for (at, step) in program.steps.iter().enumerate() {
+            if let Op::BatchTiling(tiling) = &step.op {
+                bodies.insert(at, Self::with_cache(tiling.body.clone(), source, cache)?);
+            }
+        }
         for value in program.results() {
             loader.keep(value)?;
         }
         let other_weights = loader.take_others();
         let weights = loader.unpacked();
         let mut steps = program.steps.iter().zip(&prepared);
-        let uses_library = steps.any(|(step, prepared)| uses_library(&program, step, prepared));
+        let uses_library = steps.any(|(step, prepared)| uses_library(&program, step, prepared))
+            || bodies.values().any(|body| body.uses_library);
         let given = program.outputs().len();
         let writes = |step: &Step| {
             let place = plan.place(program.root(step.output));
@@ -113,6 +123,7 @@ impl Executable {
             weights,
             other_weights,
             prepared,
+            bodies,
         })
     }
 
@@ -294,7 +305,7 @@ impl Executable {
             (op, DataMut::F32(result)) if !matches!(op, Op::General(_)) => {
                 self.step(at, step, &values, workspace, result)
             }
-            (_, result) => general::run(
+            (_, result) => generic::run(
                 &self.program,
                 step,
                 &values,
@@ -315,9 +326,7 @@ impl Executable {
         result: &mut [f32],
         mut observe: Option<Observe<'_>>,
     ) -> Result<(), RunError> {
-        let Prepared::Body(body) = &self.prepared[at] else {
-            unreachable!("prepared when the program was made");
-        };
+        let body = &self.bodies[&at];
         let all = step.inputs.iter().map(|&value| values.f32(value));
         let all: SmallVec<[&[f32]; 4]> = all.collect::<Result<_, _>>()?;
         let len = result.len() / count;
@@ -424,10 +433,9 @@ fn uses_library(program: &Program, step: &Step, prepared: &Prepared) -> bool {
             kernel.uses_library()
         }
         (Op::Conv(_) | Op::ChannelScaledConv(_), Prepared::Nothing) => {
-            conv_shape(program, step).uses_library()
+            ConvShape::of(program, step).uses_library()
         }
         (Op::MatMul { .. }, _) => !product(program, step, &[]).is_small(),
-        (Op::BatchTiling(_), Prepared::Body(body)) => body.uses_library,
         (Op::General(General::ConvNd(conv)), _) => !conv.product().is_small(),
         _ => false,
     }

@@ -10,14 +10,16 @@ use crate::kernels::blocked::linear::LinearWeight;
 use crate::kernels::blocked::{self, reorder};
 use crate::kernels::conv::ConvKernel;
 use crate::kernels::elementwise::{self, Operand};
-use crate::kernels::fused::Fused;
 use crate::kernels::matmul::Product;
 use crate::kernels::pool::Averages;
 use crate::kernels::result_tiles::ResultTiles;
 use crate::kernels::{layout, normalise, pool, recurrent, reduce, softmax};
 use crate::prepare::Packed;
-use crate::prepare::{Prepared, conv_shape, linear_kernel};
-use crate::program::{Binary, Cell, Epilogue, Layout, Op, Program, Recurrent, Step, Unary};
+use crate::prepare::{Prepared, linear_kernel};
+use crate::program::fused::Fused;
+use crate::program::{
+    Binary, Cell, ConvShape, Epilogue, Layout, Op, Program, Recurrent, Step, Unary,
+};
 
 use super::{Executable, Values};
 use crate::error::RunError;
@@ -173,7 +175,7 @@ impl Executable {
                         kernel.run(input(0)?, workspace, out, &epilogue);
                     }
                     _ => {
-                        let shape = conv_shape(program, step);
+                        let shape = ConvShape::of(program, step);
                         ConvKernel::new(shape, input(1)?, bias()?).run(input(0)?, out, &epilogue);
                     }
                 }
@@ -344,7 +346,7 @@ pub(super) fn product<'a>(program: &Program, step: &Step, pairs: &'a [[usize; 2]
         scale,
     } = step.op
     else {
-        unreachable!("asked of products only")
+        unreachable!("only products of matrices have one")
     };
     let (a, shape) = (program.shape(step.inputs[0]), program.shape(step.output));
     Product {

@@ -4,8 +4,8 @@
 //! AVX-512. The cost of elements of other steps was measured there, on rows of 128 and images of
 //! 1000 pixels in the cache, and is rounded; it may be wrong by a factor of two.
 
-use crate::general::{Arithmetic, General};
-use crate::kernels::fused::{Function, Fused, Width};
+use crate::program::fused::{Function, Fused, Width};
+use crate::program::{Arithmetic, General};
 use crate::program::{Epilogue, Op, Program, Step, Unary};
 
 /// Estimated work of a run.

@@ -10,29 +10,14 @@ use rten_gemm::{
 };
 use rten_tensor::{Matrix, NdTensorView};
 
-use super::conv_nd::ConvNd;
 use super::depthwise::{depthwise, scratch_len};
 use super::grouped::{Group, Scratch};
 use super::shifted::Shifted;
 use crate::aligned_buffer::zeros;
 use crate::kernels::ApplyEpilogue;
 use crate::parallel::Parallel;
-use crate::program::Conv;
-
-/// Shapes of a convolution.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ConvShape {
-    /// Images.
-    pub batch: usize,
-    /// Channels, rows and columns of an image.
-    pub input: [usize; 3],
-    /// Channels, rows and columns of a result.
-    pub output: [usize; 3],
-    /// Rows and columns of the kernel.
-    pub kernel: [usize; 2],
-    /// Stride, padding, dilation and groups.
-    pub conv: Conv,
-}
+use crate::program::ConvNd;
+use crate::program::ConvShape;
 
 /// From this many channels on, a product for each element of the kernel is faster: with fewer,
 /// writing and reading sums repeatedly takes longer than gathering patches.

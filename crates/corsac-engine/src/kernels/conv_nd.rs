@@ -8,31 +8,7 @@ use rayon::prelude::*;
 use super::matmul::Product;
 use crate::aligned_buffer::zeros;
 use crate::parallel::Parallel;
-
-/// A convolution over volumes; lines and images have leading sizes of 1.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConvNd {
-    /// Channels of the image, in all groups.
-    pub channels: usize,
-    /// Channels of the result, in all groups.
-    pub out_channels: usize,
-    /// Number of groups of channels that are independent of each other.
-    pub groups: usize,
-    /// Sizes of the image.
-    pub input: [usize; 3],
-    /// Sizes of the result.
-    pub output: [usize; 3],
-    /// Sizes of the kernel.
-    pub kernel: [usize; 3],
-    /// Stride of windows.
-    pub stride: [usize; 3],
-    /// Zeros before the image.
-    pub padding: [usize; 3],
-    /// Stride of the elements of the kernel.
-    pub dilation: [usize; 3],
-    /// Whether it is transposed: the windows lie in the result.
-    pub transposed: bool,
-}
+use crate::program::ConvNd;
 
 impl ConvNd {
     /// Writes the result for each image of `input`.

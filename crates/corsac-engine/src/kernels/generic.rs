@@ -11,9 +11,7 @@ use smallvec::SmallVec;
 
 use super::GRAIN;
 use crate::parallel::Parallel;
-
-/// Strides along the dimensions of a tensor, in elements.
-pub type Steps = SmallVec<[isize; 6]>;
+use crate::program::Steps;
 
 /// Strides of a row-major tensor of shape `shape` along the dimensions of one of rank `rank` that
 /// it is broadcast to: 0 where it is repeated.

@@ -2,24 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::general::Combination;
-
-/// Target of an indexed write: a strided region of a tensor, with some dimensions indexed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct IndexPut {
-    /// Offset of the first element of the region.
-    pub offset: usize,
-    /// By index: the size of the indexed dimension, and its stride.
-    pub indexed: SmallVec<[(usize, usize); 2]>,
-    /// The dimensions of the indices, which all have one shape: sizes, and strides in the source.
-    pub along: SmallVec<[(usize, usize); 4]>,
-    /// The other dimensions: sizes, strides in the tensor, and strides in the source.
-    pub rest: SmallVec<[(usize, usize, usize); 6]>,
-    /// Whether negative indices count from the end.
-    pub wraps: bool,
-    /// Combination of the old and the new elements.
-    pub combination: Combination,
-}
+use crate::program::IndexPut;
 
 impl IndexPut {
     /// Puts elements of `source` into `out`; duplicate places are written in the order of the

@@ -6,14 +6,14 @@ use rayon::prelude::*;
 use super::GRAIN;
 use crate::parallel::Parallel;
 
-/// Sums, by row, of what the scores of classes that are no labels exceed those of labels less 1 by. The labels of
-/// a row end at its first -1.
+/// Sums, by row, of the amounts by which scores of other classes exceed those of labels less 1. The labels of a row
+/// end at its first -1.
 ///
 /// Source: `multilabel_margin_loss` of PyTorch, which sums in double precision, too, and leaves out differences that
 /// are NaN.
 ///
 /// # Errors
-/// What stands among the labels and is no class and not -1, wherever it stands.
+/// A label that is no class and not -1, wherever it stands.
 pub(crate) fn of_labels(
     scores: &[f32],
     labels: &[i64],

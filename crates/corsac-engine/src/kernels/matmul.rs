@@ -29,7 +29,7 @@ impl Product<'_> {
     ///
     /// # Panics
     ///
-    /// If matrices are of other sizes than the product says.
+    /// If matrices are of other sizes than those of the product.
     pub fn run(&self, a: &[f32], b: &[f32], out: &mut [f32]) {
         let (left, right) = (self.rows * self.depth, self.depth * self.columns);
         let result = self.rows * self.columns;

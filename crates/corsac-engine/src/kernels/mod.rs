@@ -13,6 +13,7 @@ pub mod generic;
 mod grouped;
 pub mod index_put;
 pub mod layout;
+pub(crate) mod linear;
 pub(crate) mod margins;
 pub mod matmul;
 pub mod normalise;

@@ -7,8 +7,8 @@ use rayon::prelude::*;
 use super::GRAIN;
 use super::blocked::linear::{LinearKernel, LinearWeight, workspace_len};
 use crate::aligned_buffer::LINE;
+use crate::kernels::linear::Linear;
 use crate::parallel::{Parallel, thread_count};
-use crate::prepare::Linear;
 use crate::program::{Cell, Recurrent};
 
 /// Operands of a recurrent layer.

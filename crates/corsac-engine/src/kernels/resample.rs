@@ -4,8 +4,8 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::GRAIN;
-use crate::general::Taps;
 use crate::parallel::Parallel;
+use crate::program::Taps;
 
 /// Weighted sums of rows of `inner` elements, in blocks of `size` rows: `taps` has, for each row of
 /// the result, the rows and their weights.

@@ -5,7 +5,7 @@
 //! result is a sum over shifted runs. Rows of the result are `pitch` apart; the elements between
 //! them are not used.
 
-use super::conv::ConvShape;
+use crate::program::ConvShape;
 
 /// Layout of the runs of a convolution.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::call::{Call, wrapped};
 use super::views::View;
 use super::{Lowerer, Reason};
-use crate::general::{Comparison, General, Scalar};
+use crate::program::{Comparison, General, Scalar};
 use crate::program::{Element, Op, ValueId};
 
 impl Lowerer<'_, '_> {

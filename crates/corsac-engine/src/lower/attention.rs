@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 use super::call::Call;
 use super::operators::broadcast;
 use super::{Lowered, Lowerer, Reason};
-use crate::general::{General, Scalar};
 use crate::program::{Binary, Element, Op, ValueId};
+use crate::program::{General, Scalar};
 
 /// Mask of the scores of attention.
 enum Mask {

@@ -7,8 +7,8 @@ use super::call::{Call, as_number, wrapped};
 use super::operators::broadcast;
 use super::views::View;
 use super::{Lowered, Lowerer, Reason};
-use crate::general::{Comparison, General, Scalar, Ternary};
 use crate::program::{Binary, Element, Op, Pool, Reduction, Unary, ValueId};
+use crate::program::{Comparison, General, Scalar, Ternary};
 
 /// Whether a composed operator only moves elements, of any type.
 pub(super) fn moves(name: &str) -> bool {

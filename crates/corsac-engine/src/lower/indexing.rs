@@ -7,7 +7,7 @@ use super::call::Call;
 use super::operators::broadcast;
 use super::typed::all;
 use super::{Lowered, Lowerer, Reason};
-use crate::general::{Arithmetic, General, Scalar};
+use crate::program::{Arithmetic, General, Scalar};
 use crate::program::{Element, ValueId};
 
 impl Lowerer<'_, '_> {

@@ -5,8 +5,8 @@ use corsac_ops::shape::Value;
 
 use super::call::{Call, as_int};
 use super::{Lowered, Lowerer, Reason};
-use crate::general::{Comparison, General, Scalar};
 use crate::program::{Binary, Element, Op, Reduction, Unary, ValueId};
+use crate::program::{Comparison, General, Scalar};
 
 /// Reduction of the losses of all elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -218,7 +218,7 @@ impl Lowerer<'_, '_> {
         let above = self.compared(Comparison::Ge, input, 0.0);
         let below = self.compared(Comparison::Le, input, 1.0);
         let shape = self.shape(input);
-        let both = General::Arithmetic(crate::general::Arithmetic::And);
+        let both = General::Arithmetic(crate::program::Arithmetic::And);
         let inside = self.general(both, [above, below], Element::Bool, shape.clone());
         let outside = self.general(General::Not, [inside], Element::Bool, shape);
         self.unless(outside, value).map(Lowered::Tensor)
@@ -227,7 +227,7 @@ impl Lowerer<'_, '_> {
     /// `value`; where any of `wrong` is true, an index that is out of range, as it is an error of PyTorch.
     fn unless(&mut self, wrong: ValueId, value: ValueId) -> Result<ValueId, Reason> {
         let dims = (0..self.shape(wrong).len()).collect();
-        let folding = crate::general::Folding::Max;
+        let folding = crate::program::Folding::Max;
         let fold = General::Reduce { folding, dims };
         let any = self.general(fold, [wrong], Element::Bool, Vec::new());
         let index = self.cast(any, Element::I64);

@@ -34,7 +34,6 @@ use smallvec::SmallVec;
 
 use crate::program::{Element, Op, Output, Program, Source, Step, ValueId};
 use call::{Call, as_number};
-pub(crate) use narrow::{of_32_bits, wrapped};
 use sharing::Sharing;
 use typed::element_of;
 

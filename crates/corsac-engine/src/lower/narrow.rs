@@ -11,8 +11,9 @@ use super::composed::moves;
 use super::typed::scalar;
 use super::views::is_view;
 use super::{Lowered, Lowerer, Reason};
-use crate::general::{General, Scalar};
+use crate::program::arithmetic::wrapped;
 use crate::program::{Element, ValueId};
+use crate::program::{General, Scalar};
 
 /// Number of bits of a narrow integer, and whether it is signed; `None` for int64 and all others.
 fn bits(dtype: DType) -> Option<(u32, bool)> {
@@ -147,24 +148,5 @@ impl Lowerer<'_, '_> {
         };
         self.note_narrow(value, dtype);
         Ok(value)
-    }
-}
-
-/// Converts a number to a 32-bit integer as x86 does, and PyTorch on the way to narrower ones: the
-/// least integer if it does not fit, or is NaN.
-pub(crate) fn of_32_bits(number: f32) -> i64 {
-    // The bounds are exact in f32.
-    match (-2147483648.0..2147483648.0).contains(&number) {
-        true => number as i64,
-        false => i64::from(i32::MIN),
-    }
-}
-
-/// `number` wrapped to this many bits.
-pub(crate) fn wrapped(number: i64, bits: u32, signed: bool) -> i64 {
-    let away = i64::BITS - bits;
-    match signed {
-        true => (number << away) >> away,
-        false => (((number << away) as u64) >> away) as i64,
     }
 }

@@ -4,8 +4,8 @@ use corsac_ops::shape::Value;
 
 use super::call::{Call, as_number};
 use super::{Lowered, Lowerer, Reason};
-use crate::general::{Comparison, General, Scalar};
 use crate::program::{Binary, Element, Op, Reduction, Unary, ValueId};
+use crate::program::{Comparison, General, Scalar};
 
 impl Lowerer<'_, '_> {
     pub(super) fn variance(&mut self, call: &Call) -> Result<Lowered, Reason> {

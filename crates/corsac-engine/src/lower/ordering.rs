@@ -2,8 +2,8 @@
 
 use super::call::Call;
 use super::{Lowered, Lowerer, Reason};
-use crate::general::{Folding, General};
 use crate::program::{Element, ValueId};
+use crate::program::{Folding, General};
 
 impl Lowerer<'_, '_> {
     pub(super) fn folded(

@@ -6,8 +6,8 @@ use corsac_ops::shape::Value;
 
 use super::call::{Call, as_int};
 use super::{Lowered, Lowerer, Reason};
-use crate::general::{General, Scalar};
 use crate::program::{Cell, Element, Op, Recurrent, ValueId};
+use crate::program::{General, Scalar};
 
 /// The layers of a call.
 struct Layers {

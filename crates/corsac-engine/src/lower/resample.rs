@@ -4,9 +4,9 @@ use smallvec::SmallVec;
 
 use super::call::{Call, as_number};
 use super::{Lowered, Lowerer, Reason};
-use crate::general::{General, Taps};
-use crate::kernels::conv_nd::ConvNd;
+use crate::program::ConvNd;
 use crate::program::{Element, Op, ValueId};
+use crate::program::{General, Taps};
 
 impl Lowerer<'_, '_> {
     /// `F.interpolate`, one dimension after the other.

@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::{Lowerer, Reason};
-use crate::general::{Arithmetic, Combination, General};
+use crate::program::{Arithmetic, Combination, General};
 use crate::program::{Binary, Element, Op, ValueId};
 
 impl Lowerer<'_, '_> {

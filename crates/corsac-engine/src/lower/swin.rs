@@ -7,7 +7,7 @@ use corsac_ops::shape::Value;
 use super::call::Call;
 use super::views::View;
 use super::{Lowerer, Reason};
-use crate::general::{Arithmetic, Comparison, General, Scalar};
+use crate::program::{Arithmetic, Comparison, General, Scalar};
 use crate::program::{Binary, Element, Op, Reduction, Unary, ValueId};
 
 /// Division of an image into windows.

@@ -7,8 +7,8 @@ use super::call::{Call, as_number};
 use super::operators::broadcast;
 use super::views::View;
 use super::{Lowered, Lowerer, Reason};
-use crate::general::{Arithmetic, Comparison, Folding, General, Scalar};
 use crate::kernels::generic::broadcast_steps;
+use crate::program::{Arithmetic, Comparison, Folding, General, Scalar};
 use crate::program::{Binary, Element, Op, ValueId};
 
 /// The element type for a type of PyTorch.

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::call::{Call, as_int, wrapped};
 use super::typed::{all, scalar};
 use super::{Lowered, Lowerer, Reason};
-use crate::general::General;
+use crate::program::General;
 use crate::program::{Element, Op, ValueId};
 
 /// A view of a row-major tensor: shape, strides and offset.

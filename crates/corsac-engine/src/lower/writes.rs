@@ -12,9 +12,9 @@ use super::sharing::several_out;
 use super::typed::{all, element_of, scalar};
 use super::views::{View, slice_of};
 use super::{Lowered, Lowerer, Reason, tensor_of};
-use crate::general::{Combination, General};
 use crate::kernels::generic::broadcast_steps;
-use crate::kernels::index_put::IndexPut;
+use crate::program::IndexPut;
+use crate::program::{Combination, General};
 use crate::program::{Element, Source, ValueId};
 
 /// Target of a write.
@@ -326,7 +326,7 @@ impl Lowerer<'_, '_> {
                     return Err("a number among narrow integers".to_owned());
                 }
                 Ok(match (element, number) {
-                    (Element::I64, crate::general::Scalar::Float(number)) => {
+                    (Element::I64, crate::program::Scalar::Float(number)) => {
                         return Err(format!("{number} among integers"));
                     }
                     _ => self.constant(number, element),

@@ -11,20 +11,10 @@
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
-use crate::program::{Element, Epilogue, Op, Output, Program, Source, Step, ValueId};
+use crate::program::{BatchTiling, Element, Epilogue, Op, Output, Program, Source, Step, ValueId};
 
 /// Values of this many bytes that a step reads and writes stay in the cache until the next.
 const CACHED: usize = 4 << 20;
-
-/// Steps over a batch, computed one micro-batch at a time.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BatchTiling {
-    /// Number of micro-batches, all of equal size.
-    pub count: usize,
-    /// The steps for one micro-batch. Values and weights have the numbers of the enclosing program;
-    /// inputs and the result are slices of the inputs and the result of the step.
-    pub body: Program,
-}
 
 /// Divides the batch of `program` into micro-batches where its values would not stay in the cache.
 pub(crate) fn tile(program: &mut Program) {

@@ -9,8 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::kernels::blocked::{BLOCK, ConvAlgorithm};
 use crate::optimise::Uses;
-use crate::prepare::conv_shape;
-use crate::program::{Binary, Layout, Op, Program, Step, ValueId};
+use crate::program::{Binary, ConvShape, Layout, Op, Program, Step, ValueId};
 
 /// Replaces each such product and convolution by one step.
 pub(crate) fn fuse(program: &mut Program) {
@@ -61,7 +60,7 @@ fn channel_scaled(program: &Program, step: &Step) -> Option<Op> {
     let Op::Conv(conv) = &step.op else {
         return None;
     };
-    let shape = conv_shape(program, step);
+    let shape = ConvShape::of(program, step);
     let [_, rows, columns] = shape.output;
     let pointwise = shape.is_pointwise() && conv.groups == 1;
     let blocks = program.value(step.output).layout == Layout::Blocks

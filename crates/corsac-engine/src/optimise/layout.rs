@@ -9,10 +9,11 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::kernels::blocked::reorder::Order;
 use crate::kernels::blocked::{BLOCK, ConvAlgorithm};
-use crate::prepare::conv_shape;
-use crate::program::{Binary, Element, Epilogue, Op, Program, Reduction, Step, Unary, ValueId};
+use crate::program::Order;
+use crate::program::{
+    Binary, ConvShape, Element, Epilogue, Op, Program, Reduction, Step, Unary, ValueId,
+};
 
 /// Puts images in blocks where the convolutions of `program` profit.
 pub(crate) fn assign(program: &mut Program) {
@@ -144,9 +145,11 @@ impl Blocking<'_> {
                     let weights = step.inputs[1..]
                         .iter()
                         .all(|&value| self.program.is_weight(value));
-                    let known =
-                        ConvAlgorithm::of(&conv_shape(self.program, step), self.program.precision)
-                            .is_some();
+                    let known = ConvAlgorithm::of(
+                        &ConvShape::of(self.program, step),
+                        self.program.precision,
+                    )
+                    .is_some();
                     weights && known && self.shape(first).is_some()
                 }
                 Op::Unary(function) => follows() && (!fills || function.is_finite_at_zero()),
@@ -194,7 +197,8 @@ impl Blocking<'_> {
     fn put_in_blocks(&mut self, mut step: Step) {
         let images = match &step.op {
             Op::Conv(_) => {
-                match ConvAlgorithm::of(&conv_shape(self.program, &step), self.program.precision) {
+                match ConvAlgorithm::of(&ConvShape::of(self.program, &step), self.program.precision)
+                {
                     Some(ConvAlgorithm::Planes) => 0,
                     _ => 1,
                 }

@@ -16,8 +16,6 @@ use rustc_hash::FxHashMap;
 use crate::program::{Binary, Element, Epilogue, Op, Program, Step, ValueId, WeightTransform};
 use weight_scaling::Scaling;
 
-pub use batch_tiling::BatchTiling;
-
 /// Simplifies `program`. Folded weights are computed when weights are packed.
 pub fn optimise(program: &mut Program) {
     copies::compose(program);

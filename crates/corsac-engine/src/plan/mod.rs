@@ -5,11 +5,10 @@ mod concat_elision;
 mod placement;
 
 use crate::aligned_buffer::LINE;
-use crate::general::General;
 use crate::kernels::bf16;
 use crate::kernels::blocked::{ConvAlgorithm, conv, linear};
-use crate::prepare::conv_shape;
-use crate::program::{Element, Layout, Op, Program, Source, Step, ValueId};
+use crate::program::General;
+use crate::program::{ConvShape, Element, Layout, Op, Program, Source, Step, ValueId};
 use concat_elision::ConcatElision;
 use placement::{LiveRange, Placement, ResultMemory};
 
@@ -374,7 +373,7 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
     let in_blocks = program.value(step.output).layout == Layout::Blocks;
     match step.op {
         Op::Conv(_) | Op::ChannelScaledConv(_) if in_blocks => {
-            let shape = conv_shape(program, step);
+            let shape = ConvShape::of(program, step);
             ConvAlgorithm::of(&shape, program.precision)
                 .map_or(0, |algorithm| conv::workspace_len(&shape, algorithm))
         }

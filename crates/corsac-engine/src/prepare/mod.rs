@@ -1,5 +1,6 @@
 //! Loading and packing of weights.
 
+mod attention;
 mod borrowed_weights;
 mod weight_cache;
 
@@ -11,8 +12,6 @@ use rayon::prelude::*;
 
 use crate::data::Elements;
 use crate::error::RunError;
-use crate::execute::Executable;
-use crate::kernels::ApplyEpilogue;
 use crate::kernels::bf16::conv::Bf16Conv;
 use crate::kernels::bf16::linear::Bf16Linear;
 use crate::kernels::blocked::ConvAlgorithm;
@@ -20,11 +19,12 @@ use crate::kernels::blocked::attention::Attention;
 use crate::kernels::blocked::conv::BlockedConv;
 use crate::kernels::blocked::depthwise::BlockedDepthwise;
 use crate::kernels::blocked::linear::{LinearKernel, LinearWeight};
-use crate::kernels::conv::{ConvKernel, ConvShape};
+use crate::kernels::conv::ConvKernel;
+use crate::kernels::linear::Linear;
 use crate::kernels::matmul;
 use crate::parallel::Parallel;
 use crate::program::{
-    Element, Layout, Op, Program, Source, Step, ValueId, ValueInfo, WeightTransform,
+    ConvShape, Element, Layout, Op, Program, Source, Step, ValueId, ValueInfo, WeightTransform,
 };
 use crate::threads::{default_threads, on_threads};
 use weight_cache::{PackFormat, PackKey, WeightKey};
@@ -60,7 +60,6 @@ pub(crate) enum Prepared {
     Packed(Packed),
     Attention(Box<Attention>),
     Pairs(Vec<[usize; 2]>),
-    Body(Box<Executable>),
     Nothing,
 }
 
@@ -264,10 +263,6 @@ impl<'a> Loader<'a> {
                     &b[..b.len() - 2],
                 ))
             }
-            (None, Op::BatchTiling(tiling)) => {
-                let body = Executable::with_cache(tiling.body.clone(), self.source, self.cache)?;
-                Prepared::Body(Box::new(body))
-            }
             (None, _) => Prepared::Nothing,
         };
         self.release(at, step);
@@ -351,7 +346,7 @@ fn pack_format(program: &Program, step: &Step) -> Option<PackFormat> {
         };
         return Some(PackFormat::Linear(sizes, width));
     }
-    let mut shape = conv_shape(program, step);
+    let mut shape = ConvShape::of(program, step);
     let algorithm = ConvAlgorithm::of(&shape, program.precision);
     shape.batch = 1;
     match algorithm {
@@ -407,23 +402,6 @@ fn for_each_weight(program: &Program, step: &Step, visit: &mut dyn FnMut(ValueId
     }
 }
 
-/// The shapes of a convolution.
-pub(crate) fn conv_shape(program: &Program, step: &Step) -> ConvShape {
-    let (Op::Conv(conv) | Op::ChannelScaledConv(conv)) = &step.op else {
-        unreachable!("asked of convolutions only")
-    };
-    let (image, kernel) = (program.shape(step.inputs[0]), program.shape(step.inputs[1]));
-    let out = program.shape(step.output);
-    let out = &out[out.len() - 3..];
-    ConvShape {
-        batch: image[0],
-        input: [image[1], image[2], image[3]],
-        output: [kernel[0], out[1], out[2]],
-        kernel: [kernel[2], kernel[3]],
-        conv: conv.clone(),
-    }
-}
-
 /// A linear layer with its weights packed.
 pub(crate) fn linear_kernel(
     program: &Program,
@@ -440,30 +418,6 @@ pub(crate) fn linear_kernel(
         None => {
             let rows = program.value(step.inputs[0]).len() / weight.sizes[1].max(1);
             Linear::F32(LinearKernel::new(weight, bias, rows))
-        }
-    }
-}
-
-/// A linear layer in the precision of its program.
-#[derive(Debug)]
-pub(crate) enum Linear {
-    F32(LinearKernel),
-    Bf16(Bf16Linear),
-}
-
-impl Linear {
-    /// Writes a row of outputs for each row of `input`. Calls `epilogue(at, chunk)` with each piece
-    /// of the result, which begins at element `at`.
-    pub(crate) fn run(
-        &self,
-        input: &[f32],
-        workspace: &mut [f32],
-        out: &mut [f32],
-        epilogue: ApplyEpilogue<'_>,
-    ) {
-        match self {
-            Self::F32(kernel) => kernel.run(input, workspace, out, epilogue),
-            Self::Bf16(kernel) => kernel.run(input, workspace, out, epilogue),
         }
     }
 }

@@ -13,8 +13,9 @@ use crate::kernels::bf16::conv::Bf16Conv;
 use crate::kernels::blocked::ConvAlgorithm;
 use crate::kernels::blocked::conv::BlockedConv;
 use crate::kernels::blocked::depthwise::BlockedDepthwise;
-use crate::kernels::conv::{ConvKernel, ConvShape};
-use crate::prepare::Linear;
+use crate::kernels::conv::ConvKernel;
+use crate::kernels::linear::Linear;
+use crate::program::ConvShape;
 use crate::program::{Program, Source, ValueId, WeightTransform};
 
 /// Weights that programs share. A cache belongs to one set of weights: when they change, a new one

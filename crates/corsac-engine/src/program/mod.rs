@@ -1,17 +1,23 @@
 //! Programs: steps of a small set of operators over numbered values.
 
+pub(crate) mod arithmetic;
+mod broadcast;
 mod function;
+pub mod fused;
+mod generic;
 mod op;
 mod text;
 
 use corsac_ir::DType;
-use corsac_kernels::amx::Amx;
 
-use crate::general::General;
-use crate::kernels::blocked::stored_len;
-
+pub use arithmetic::Arithmetic;
 pub use function::{Binary, Reduction, Unary};
-pub use op::{Attention, Conv, Epilogue, Op, Pool, Step, View, WeightTransform};
+pub use generic::{
+    Combination, Comparison, ConvNd, Folding, General, IndexPut, Scalar, Steps, Taps, Ternary,
+};
+pub use op::{
+    Attention, BatchTiling, Conv, ConvShape, Epilogue, Op, Order, Pool, Step, View, WeightTransform,
+};
 pub(crate) use op::{Cell, Recurrent};
 
 /// A value of a program.
@@ -91,22 +97,6 @@ pub enum Precision {
     Bf16,
 }
 
-impl Precision {
-    /// The token for the use of tiles, if they are wanted and available.
-    pub(crate) fn amx(self) -> Option<Amx> {
-        match self {
-            Self::F32 => None,
-            Self::Bf16 => Amx::detect(),
-        }
-    }
-
-    /// The precision that is used on this processor: bfloat16 only where there are tiles.
-    #[must_use]
-    pub fn effective(self) -> Self {
-        self.amx().map_or(Self::F32, |_| self)
-    }
-}
-
 /// Layout of the elements of a value in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layout {
@@ -115,6 +105,20 @@ pub enum Layout {
     Rows,
     /// An image in [blocks of channels](crate::kernels::blocked).
     Blocks,
+}
+
+/// Number of channels of a block.
+pub const BLOCK: usize = 16;
+
+/// Number of elements of the blocks of an image `[batch, channels, rows, columns]`.
+#[must_use]
+pub(crate) fn stored_len(shape: &[usize]) -> usize {
+    match shape {
+        [batch, channels, rows, columns] => {
+            batch * channels.next_multiple_of(BLOCK) * rows * columns
+        }
+        _ => shape.iter().product(),
+    }
 }
 
 /// Properties of a value that are known before the program runs.

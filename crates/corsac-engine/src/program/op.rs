@@ -3,12 +3,8 @@
 use corsac_ir::NodeId;
 use smallvec::SmallVec;
 
-use crate::general::General;
-use crate::kernels::blocked::reorder::Order;
-use crate::kernels::fused::Fused;
-use crate::optimise::BatchTiling;
-
-use super::{Binary, Reduction, Unary, ValueId};
+use super::fused::Fused;
+use super::{Binary, General, Program, Reduction, Unary, ValueId};
 
 /// Transform that computes a weight from other weights. A batch norm is given by mean, variance,
 /// and weight and bias if it has them; the number is added to the variance.
@@ -39,6 +35,40 @@ pub struct Conv {
     pub dilation: [usize; 2],
     /// Number of groups of channels that are independent of each other.
     pub groups: usize,
+}
+
+/// Shapes of a convolution.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ConvShape {
+    /// Images.
+    pub batch: usize,
+    /// Channels, rows and columns of an image.
+    pub input: [usize; 3],
+    /// Channels, rows and columns of a result.
+    pub output: [usize; 3],
+    /// Rows and columns of the kernel.
+    pub kernel: [usize; 2],
+    /// Stride, padding, dilation and groups.
+    pub conv: Conv,
+}
+
+impl ConvShape {
+    /// The shapes of a step that is a convolution.
+    pub(crate) fn of(program: &Program, step: &Step) -> Self {
+        let (Op::Conv(conv) | Op::ChannelScaledConv(conv)) = &step.op else {
+            unreachable!("only convolutions have these shapes")
+        };
+        let (image, kernel) = (program.shape(step.inputs[0]), program.shape(step.inputs[1]));
+        let out = program.shape(step.output);
+        let out = &out[out.len() - 3..];
+        Self {
+            batch: image[0],
+            input: [image[1], image[2], image[3]],
+            output: [kernel[0], out[1], out[2]],
+            kernel: [kernel[2], kernel[3]],
+            conv: conv.clone(),
+        }
+    }
 }
 
 /// Windows over two dimensions.
@@ -85,6 +115,25 @@ pub struct Attention {
     pub causal: bool,
     /// Whether rows whose keys are all masked are zero; otherwise they are NaN.
     pub safe: bool,
+}
+
+/// Order of the channels of images that are not in blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// Each has a plane of its own: `[batch, channels, rows, columns]`.
+    Planes,
+    /// Those of a pixel follow each other: `[batch, rows, columns, channels]`.
+    Pixels,
+}
+
+/// Steps over a batch, computed one micro-batch at a time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BatchTiling {
+    /// Number of micro-batches, all of equal size.
+    pub count: usize,
+    /// The steps for one micro-batch. Values and weights have the numbers of the enclosing program;
+    /// inputs and the result are slices of the inputs and the result of the step.
+    pub body: Program,
 }
 
 /// Function of a recurrent layer in a time step.
@@ -227,7 +276,7 @@ pub enum Op {
         /// The dimension.
         dim: usize,
     },
-    /// An operator over elements of any type, see [`general`](crate::general).
+    /// An operator over elements of any type, see [`general`](crate::program::General).
     General(General),
     /// An image, reordered into blocks of channels.
     ToBlocks(Order),

@@ -49,13 +49,13 @@ pub(super) fn may_use_tiles() -> bool {
     if !cfg!(target_os = "linux") {
         return false;
     }
-    let answer: i64;
+    let status: i64;
     // SAFETY: the call takes numbers and touches no memory; the kernel changes rcx and r11 alone. A
     // system without it returns an error.
     unsafe {
         asm!(
             "syscall",
-            inlateout("rax") ARCH_PRCTL => answer,
+            inlateout("rax") ARCH_PRCTL => status,
             in("rdi") REQUEST_PERMISSION,
             in("rsi") TILE_DATA,
             lateout("rcx") _,
@@ -63,7 +63,7 @@ pub(super) fn may_use_tiles() -> bool {
             options(nostack),
         );
     }
-    answer == 0
+    status == 0
 }
 
 /// Adds products to sums.

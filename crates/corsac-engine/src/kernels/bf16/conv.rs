@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 use super::{Panels, SLACK, room};
 use crate::kernels::ApplyEpilogue;
 use crate::kernels::blocked::BLOCK;
-use crate::kernels::conv::ConvShape;
 use crate::parallel::{Parallel, thread_count};
+use crate::program::ConvShape;
 
 /// Largest number of pixels of a result in a piece of work.
 const PIXELS: usize = 1024;

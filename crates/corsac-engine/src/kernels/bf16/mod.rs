@@ -15,6 +15,23 @@ use rayon::prelude::*;
 
 use crate::aligned_buffer::AlignedBuffer;
 use crate::parallel::Parallel;
+use crate::program::Precision;
+
+impl Precision {
+    /// The token for the use of tiles, if they are wanted and available.
+    pub(crate) fn amx(self) -> Option<Amx> {
+        match self {
+            Self::F32 => None,
+            Self::Bf16 => Amx::detect(),
+        }
+    }
+
+    /// The precision that is used on this processor: bfloat16 only where there are tiles.
+    #[must_use]
+    pub fn effective(self) -> Self {
+        self.amx().map_or(Self::F32, |_| self)
+    }
+}
 
 /// Number of runs that are multiplied with their weights before the next rows are: their weights,
 /// 32 KB, stay in the first-level cache.

@@ -17,8 +17,8 @@ use super::{BLOCK, ConvAlgorithm, surround};
 use crate::aligned_buffer::AlignedBuffer;
 use crate::kernels::ApplyEpilogue;
 use crate::kernels::bf16;
-use crate::kernels::conv::ConvShape;
 use crate::parallel::{Parallel, thread_count};
+use crate::program::ConvShape;
 
 /// A convolution with its weights packed for blocks.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use rten_simd::{Isa, SimdOp};
 use super::{BLOCK, surround};
 use crate::aligned_buffer::AlignedBuffer;
 use crate::kernels::ApplyEpilogue;
-use crate::kernels::conv::ConvShape;
 use crate::parallel::Parallel;
+use crate::program::ConvShape;
 
 /// A depthwise convolution with its weights packed for blocks.
 #[derive(Debug)]

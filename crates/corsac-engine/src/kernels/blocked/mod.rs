@@ -18,22 +18,9 @@ mod tests;
 mod tile;
 
 use crate::kernels::bf16;
-use crate::kernels::conv::ConvShape;
-use crate::program::Precision;
+use crate::program::{ConvShape, Precision};
 
-/// Number of channels of a block.
-pub const BLOCK: usize = 16;
-
-/// Number of elements of the blocks of an image `[batch, channels, rows, columns]`.
-#[must_use]
-pub fn stored_len(shape: &[usize]) -> usize {
-    match shape {
-        [batch, channels, rows, columns] => {
-            batch * channels.next_multiple_of(BLOCK) * rows * columns
-        }
-        _ => shape.iter().product(),
-    }
-}
+pub use crate::program::BLOCK;
 
 /// Kernel of a convolution whose result lies in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

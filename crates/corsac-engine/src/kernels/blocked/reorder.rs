@@ -5,15 +5,7 @@ use rayon::prelude::*;
 
 use super::BLOCK;
 use crate::parallel::{Parallel, thread_count};
-
-/// Order of the channels of images that are not in blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Order {
-    /// Each has a plane of its own: `[batch, channels, rows, columns]`.
-    Planes,
-    /// Those of a pixel follow each other: `[batch, rows, columns, channels]`.
-    Pixels,
-}
+use crate::program::Order;
 
 /// Reorders images of `channels` times `plane` elements into blocks.
 pub fn to_blocks(image: &[f32], order: Order, channels: usize, plane: usize, out: &mut [f32]) {

@@ -2,14 +2,14 @@
 
 use corsac_kernels::amx::Amx;
 
+use super::ConvAlgorithm;
 use super::conv::{self, BlockedConv};
 use super::depthwise::BlockedDepthwise;
 use super::linear::{self, LinearKernel, LinearWeight};
-use super::reorder::{Order, from_blocks, to_blocks};
-use super::{ConvAlgorithm, stored_len};
+use super::reorder::{from_blocks, to_blocks};
 use crate::kernels::bf16::{self, conv::Bf16Conv, linear::Bf16Linear};
-use crate::kernels::conv::ConvShape;
-use crate::program::{Conv, Precision};
+use crate::program::ConvShape;
+use crate::program::{Conv, Order, Precision, stored_len};
 
 /// Small whole numbers, whose sums are exact.
 fn numbers(len: usize, seed: usize) -> Vec<f32> {

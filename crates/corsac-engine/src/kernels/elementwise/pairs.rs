@@ -4,12 +4,13 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 use smallvec::SmallVec;
 
-use crate::general::{Arithmetic, Ternary, floor_divide, of_floats};
 use crate::kernels::GRAIN;
 use crate::kernels::functions::{double, single};
-use crate::kernels::fused::Access;
 use crate::parallel::Parallel;
 use crate::program::Binary;
+use crate::program::arithmetic::{floor_divide, of_floats};
+use crate::program::fused::Access;
+use crate::program::{Arithmetic, Ternary};
 
 use super::STREAMED;
 

@@ -1,192 +1,421 @@
-//! Fused elementwise operators, computed a tile at a time.
-//!
-//! A tile is a few kilobytes of the result, so that intermediate values never leave the first-level
-//! cache. Floating-point numbers and booleans (0 and 1) are both floating-point numbers there. If
-//! there are reductions of rows, tiles are whole rows.
+//! Execution of the instructions of a fused step.
 
-mod broadcast;
-mod run;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
+use std::cell::Cell;
 
-use smallvec::SmallVec;
+use multiversion::multiversion;
+use rayon::prelude::*;
 
-pub use broadcast::Broadcast;
+use crate::aligned_buffer::AlignedBuffer;
+use crate::data::{Data, DataMut};
+use crate::kernels::{GRAIN, elementwise, reduce};
+use crate::parallel::Parallel;
+use crate::program::Comparison;
+use crate::program::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
 
-use crate::general::{Arithmetic, Comparison, Ternary};
-use crate::program::{Binary, Reduction, Unary};
-
-/// Approximate number of elements of registers, inputs and result that are in use at a time: 24 KB,
-/// which stay in the first-level cache.
-const TOGETHER: usize = 6 * 1024;
-/// Tiles are multiples of a cache line.
-const LINES: usize = 16;
-/// Least and largest number of elements of a tile, unless it is one row.
-const TILE: [usize; 2] = [256, 4096];
-
-/// Elementwise operators over tensors of `len` elements.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fused {
-    /// Number of elements of tensors.
-    pub len: usize,
-    /// Number of elements of a row, if there are numbers for rows.
-    pub row: Option<usize>,
-    /// Access to the inputs, in order.
-    pub inputs: Vec<Access>,
-    /// The instructions; the last one computes the result.
-    pub instructions: Vec<Instruction>,
-    /// Number of registers that the instructions use.
-    pub registers: usize,
+thread_local! {
+    /// Registers, kept from one run to the next.
+    static REGISTERS: Cell<Vec<AlignedBuffer>> = const { Cell::new(Vec::new()) };
 }
 
-/// Number of values that an instruction computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Width {
-    /// One for each element.
-    Tile,
-    /// One for each row.
-    Row,
-}
-
-/// Access to an input.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Access {
-    /// An element for each element of the result.
-    Whole,
-    /// An element for each row.
-    Rows,
-    /// One element for all.
-    Number,
-    /// Elements that are broadcast in another way; they are [loaded](Function::Load).
-    Broadcast(Broadcast),
-}
-
-/// Operand of an instruction.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Arg {
-    /// An input, of floating-point numbers.
-    Input(usize),
-    /// The result of an earlier instruction.
-    Register(usize, Width),
-    /// A number.
+/// An operand of an instruction, for a tile.
+#[derive(Clone, Copy)]
+enum Operand<'a> {
+    /// The current contents of the target.
+    Target,
+    /// One number for each element.
+    Each(&'a [f32]),
+    /// One number for each row.
+    Rows(&'a [f32]),
+    /// One number for all.
     Number(f32),
 }
 
-/// Target of an instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// A register, which may be the first one that it reads if it works in place.
-    Register(usize),
-    /// The result.
-    Result,
+/// A tile of the result.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The first element.
+    start: usize,
+    /// Number of elements.
+    len: usize,
+    /// The first row.
+    first: usize,
+    /// Number of rows.
+    rows: usize,
 }
 
-/// Function of an instruction.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Function {
-    /// The elements of an input, as floating-point numbers.
-    Load(usize),
-    /// Its operand, unchanged.
-    Same,
-    /// A function of each number.
-    Unary(Unary),
-    /// A function of two numbers.
-    Binary(Binary),
-    /// A function of two numbers that is not vectorised.
-    Arithmetic(Arithmetic),
-    /// A comparison of two numbers.
-    Compare(Comparison),
-    /// The second where the first is true, elsewhere the third.
-    Where,
-    /// A function of three numbers.
-    Ternary(Ternary),
-    /// A reduction of each row.
-    Reduce(Reduction),
-    /// The sum or mean of the squares of each row.
-    ReduceSquares(Reduction),
-}
-
-/// An instruction: one operator.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Instruction {
-    /// Its function.
-    pub function: Function,
-    /// Its operands.
-    pub args: SmallVec<[Arg; 3]>,
-    /// Number of values that it computes.
-    pub width: Width,
-    /// Its target.
-    pub target: Target,
-}
-
-impl Function {
-    /// Whether the target may be the first register that it reads.
-    pub(crate) fn works_in_place(self) -> bool {
-        matches!(self, Self::Unary(_) | Self::Binary(_))
+impl Place {
+    fn count(self, width: Width) -> usize {
+        match width {
+            Width::Tile => self.len,
+            Width::Row => self.rows,
+        }
     }
 }
 
 impl Fused {
-    /// Width of the result.
-    pub(crate) fn result(&self) -> Width {
-        self.instructions
-            .last()
-            .map_or(Width::Tile, |last| last.width)
+    /// Computes `out`. If the step works `in_place`, it holds the first input, and that of `inputs`
+    /// is ignored.
+    pub fn run(&self, inputs: &[Data<'_>], in_place: bool, out: DataMut<'_>) {
+        match out {
+            DataMut::F32(out) => self.tiles(out, |place, registers, out| {
+                if in_place {
+                    let first = &mut registers[self.registers];
+                    first[..out.len()].copy_from_slice(out);
+                }
+                self.instructions(inputs, in_place, place, registers, out);
+            }),
+            DataMut::Bool(out) => self.tiles(out, |place, registers, out| {
+                let mut numbers = std::mem::take(&mut registers[self.registers]);
+                let own = &mut numbers[..out.len()];
+                self.instructions(inputs, false, place, registers, own);
+                for (out, &x) in out.iter_mut().zip(&*own) {
+                    *out = u8::from(x != 0.0);
+                }
+                registers[self.registers] = numbers;
+            }),
+            DataMut::I64(_) => unreachable!("integers are not fused"),
+        }
     }
 
-    /// Whether the result can overwrite the first input.
-    pub(crate) fn works_in_place(&self) -> bool {
-        self.result() == Width::Tile && self.inputs.first() == Some(&Access::Whole)
-    }
-
-    /// Number of elements of a tile.
-    fn tile(&self) -> usize {
-        let whole = self.inputs.iter().filter(|own| **own == Access::Whole);
-        // One more for the result. Reductions need whole rows anyway: with more of them, the fixed
-        // cost of a tile is shared by more rows.
-        let together = if self.row.is_some() {
-            2 * TOGETHER
-        } else {
-            TOGETHER
+    /// Calls `compute` with each tile of the result, and with registers.
+    fn tiles<T: Send>(
+        &self,
+        out: &mut [T],
+        compute: impl Fn(Place, &mut [AlignedBuffer], &mut [T]) + Sync,
+    ) {
+        let tile = self.tile();
+        let row = self.row.unwrap_or(1);
+        let chunk = match self.result() {
+            Width::Tile => tile,
+            Width::Row => tile / row,
         };
-        let fits = together / (self.registers + whole.count() + 1) / LINES * LINES;
-        let fits = fits.clamp(TILE[0], TILE[1]).min(self.len.max(1));
-        match self.row {
-            Some(row) => (fits / row).max(1) * row,
-            None => fits,
+        // Registers, one for the first input or the result, and three for expanded operands.
+        let count = self.registers + 4;
+        let least = (2 * GRAIN).div_ceil(tile * self.instructions.len().max(1));
+        out.par_chunks_mut(chunk.max(1))
+            .enumerate()
+            .with_min_len(least)
+            .run_parallel(|(at, out)| {
+                let start = at * tile;
+                let len = tile.min(self.len - start);
+                let place = Place {
+                    start,
+                    len,
+                    first: start / row,
+                    rows: len / row,
+                };
+                let mut registers = REGISTERS.take();
+                if registers.len() < count {
+                    registers.resize_with(count, AlignedBuffer::default);
+                }
+                for register in &mut registers[..count] {
+                    if register.len() < tile {
+                        register.reuse(tile);
+                    }
+                }
+                compute(place, &mut registers, out);
+                REGISTERS.set(registers);
+            });
+    }
+
+    fn instructions(
+        &self,
+        inputs: &[Data<'_>],
+        in_place: bool,
+        place: Place,
+        registers: &mut [AlignedBuffer],
+        out: &mut [f32],
+    ) {
+        for instruction in &self.instructions {
+            let count = place.count(instruction.width);
+            // Taken out, so that the others can be read.
+            let (target, mut own) = match instruction.target {
+                Target::Result => (None, None),
+                Target::Register(number) => {
+                    (Some(number), Some(std::mem::take(&mut registers[number])))
+                }
+            };
+            let to = match &mut own {
+                Some(register) => &mut register[..count],
+                None => &mut out[..count],
+            };
+            if let Function::Load(input) = instruction.function {
+                self.load(inputs[input], input, place, instruction.width, to);
+            } else {
+                let spares = instruction.function.spares();
+                let mut spare: [AlignedBuffer; 3] = Default::default();
+                for (at, spare) in spare.iter_mut().enumerate().take(spares) {
+                    *spare = std::mem::take(&mut registers[self.registers + 1 + at]);
+                }
+                let operand = |at: usize| match instruction.args.get(at).copied() {
+                    Some(Arg::Register(number, _)) if Some(number) == target => Operand::Target,
+                    Some(Arg::Register(number, width)) => {
+                        let data = &registers[number][..place.count(width)];
+                        one_for_each(data, width, instruction)
+                    }
+                    Some(Arg::Input(0)) if in_place => {
+                        Operand::Each(&registers[self.registers][..place.len])
+                    }
+                    Some(Arg::Input(input)) => self.input(inputs[input], input, place, instruction),
+                    Some(Arg::Number(number)) => Operand::Number(number),
+                    None => Operand::Target,
+                };
+                let operands = [operand(0), operand(1), operand(2)];
+                let row = self.row.unwrap_or(1);
+                compute(instruction.function, operands, row, &mut spare, to);
+                for (at, spare) in spare.into_iter().enumerate().take(spares) {
+                    registers[self.registers + 1 + at] = spare;
+                }
+            }
+            if let (Some(number), Some(own)) = (target, own) {
+                registers[number] = own;
+            }
+        }
+    }
+
+    fn input<'a>(
+        &self,
+        data: Data<'a>,
+        input: usize,
+        place: Place,
+        instruction: &Instruction,
+    ) -> Operand<'a> {
+        let Data::F32(data) = data else {
+            unreachable!("elements of other types are loaded");
+        };
+        match self.inputs[input] {
+            Access::Whole => Operand::Each(&data[place.start..][..place.len]),
+            Access::Rows => {
+                let data = &data[place.first..][..place.rows];
+                one_for_each(data, Width::Row, instruction)
+            }
+            Access::Number | Access::Broadcast(_) => Operand::Number(data[0]),
+        }
+    }
+
+    /// Loads elements of an input as floating-point numbers.
+    fn load(&self, data: Data<'_>, input: usize, place: Place, width: Width, to: &mut [f32]) {
+        let start = match width {
+            Width::Tile => place.start,
+            Width::Row => place.first,
+        };
+        match data {
+            Data::F32(data) => self.inputs[input].read(data, start, to, |x| x),
+            Data::I64(data) => self.inputs[input].read(data, start, to, |x| x as f32),
+            Data::Bool(data) => {
+                let as_number = |x: u8| if x != 0 { 1.0 } else { 0.0 };
+                self.inputs[input].read(data, start, to, as_number);
+            }
         }
     }
 }
 
-impl fmt::Display for Fused {
-    /// The first operators: `Mul, Affine(1.0, 0.5), Sigmoid, 5 more`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 8;
-        let named = self.instructions.iter().map(|own| own.function);
-        let named: Vec<Function> = named
-            .filter(|function| !matches!(function, Function::Load(_) | Function::Same))
-            .collect();
-        for (at, function) in named.iter().take(SHOWN).enumerate() {
-            let comma = if at > 0 { ", " } else { "" };
-            match function {
-                Function::Load(_) | Function::Same => {}
-                Function::Unary(unary) => write!(f, "{comma}{unary:?}")?,
-                Function::Binary(binary) => write!(f, "{comma}{binary:?}")?,
-                Function::Arithmetic(arithmetic) => write!(f, "{comma}{arithmetic:?}")?,
-                Function::Compare(comparison) => write!(f, "{comma}{comparison:?}")?,
-                Function::Ternary(ternary) => write!(f, "{comma}{ternary:?}")?,
-                Function::Where => write!(f, "{comma}Where")?,
-                Function::Reduce(reduction) => write!(f, "{comma}{reduction:?}")?,
-                Function::ReduceSquares(reduction) => {
-                    write!(f, "{comma}{reduction:?} of squares")?;
-                }
+impl Function {
+    /// Number of operands that must have one number for each element.
+    fn spares(self) -> usize {
+        match self {
+            Self::Load(_) | Self::Same | Self::Unary(_) | Self::Binary(_) => 0,
+            Self::Reduce(_) | Self::ReduceSquares(_) => 1,
+            Self::Arithmetic(_) | Self::Compare(_) => 2,
+            Self::Where | Self::Ternary(_) => 3,
+        }
+    }
+}
+
+impl Access {
+    /// Writes the elements of a tensor from `start` on, with this access.
+    pub(crate) fn read<T: Copy>(
+        &self,
+        data: &[T],
+        start: usize,
+        to: &mut [f32],
+        as_number: impl Fn(T) -> f32,
+    ) {
+        match self {
+            Self::Whole | Self::Rows => {
+                let data = &data[start..][..to.len()];
+                to.iter_mut()
+                    .zip(data)
+                    .for_each(|(to, &x)| *to = as_number(x));
+            }
+            Self::Number => to.fill(as_number(data[0])),
+            Self::Broadcast(broadcast) => broadcast.read(data, start, to, as_number),
+        }
+    }
+}
+
+/// Numbers for rows are expanded to elements where the instruction needs elements.
+fn one_for_each<'a>(data: &'a [f32], width: Width, instruction: &Instruction) -> Operand<'a> {
+    let of_rows = matches!(
+        instruction.function,
+        Function::Reduce(_) | Function::ReduceSquares(_)
+    );
+    match (width, instruction.width) {
+        (Width::Row, Width::Tile) => Operand::Rows(data),
+        (Width::Row, Width::Row) if of_rows => Operand::Rows(data),
+        _ => Operand::Each(data),
+    }
+}
+
+fn compute(
+    function: Function,
+    operands: [Operand<'_>; 3],
+    row: usize,
+    spare: &mut [AlignedBuffer; 3],
+    to: &mut [f32],
+) {
+    match function {
+        Function::Load(_) => {}
+        Function::Same => put(operands[0], row, to),
+        Function::Unary(function) => match operands[0] {
+            Operand::Each(data) => elementwise::unary_from(function, Some(data), to),
+            operand => {
+                put(operand, row, to);
+                elementwise::unary_chunk(function, to);
+            }
+        },
+        Function::Binary(function) => match (operands[0], operands[1]) {
+            (Operand::Each(a), Operand::Each(b)) => elementwise::binary_chunk(function, a, b, to),
+            (a @ (Operand::Number(_) | Operand::Rows(_)), Operand::Each(b)) => {
+                with_numbers(function, a, Some(b), row, true, to);
+            }
+            (a, Operand::Each(b)) => {
+                put(a, row, to);
+                elementwise::binary_in_place(function, to, b);
+            }
+            (Operand::Each(a), b) => with_numbers(function, b, Some(a), row, false, to),
+            (a, b) => {
+                put(a, row, to);
+                with_numbers(function, b, None, row, false, to);
+            }
+        },
+        Function::Arithmetic(function) => {
+            let [a, b, _] = spare;
+            let len = to.len();
+            let (a, b) = (
+                each(operands[0], row, a, len),
+                each(operands[1], row, b, len),
+            );
+            elementwise::arithmetic_chunk(function, a, b, to);
+        }
+        Function::Compare(comparison) => {
+            let [a, b, _] = spare;
+            let len = to.len();
+            let (a, b) = (
+                each(operands[0], row, a, len),
+                each(operands[1], row, b, len),
+            );
+            compare(comparison, a, b, to);
+        }
+        Function::Where => {
+            let [c, a, b] = spare;
+            let len = to.len();
+            let condition = each(operands[0], row, c, len);
+            let (a, b) = (
+                each(operands[1], row, a, len),
+                each(operands[2], row, b, len),
+            );
+            choose(condition, a, b, to);
+        }
+        Function::Ternary(function) => {
+            let [a, b, c] = spare;
+            let len = to.len();
+            let (a, b, c) = (
+                each(operands[0], row, a, len),
+                each(operands[1], row, b, len),
+                each(operands[2], row, c, len),
+            );
+            elementwise::ternary_chunk(function, [a, b, c], to);
+        }
+        Function::Reduce(reduction) => {
+            let data = each(operands[0], row, &mut spare[0], to.len() * row);
+            for (to, row) in to.iter_mut().zip(data.chunks_exact(row)) {
+                *to = reduce::of_row(reduction, row);
             }
         }
-        match named.len().checked_sub(SHOWN) {
-            None | Some(0) => Ok(()),
-            Some(more) => write!(f, ", {more} more"),
+        Function::ReduceSquares(reduction) => {
+            let data = each(operands[0], row, &mut spare[0], to.len() * row);
+            for (to, row) in to.iter_mut().zip(data.chunks_exact(row)) {
+                *to = reduce::of_squares(reduction, row);
+            }
         }
+    }
+}
+
+/// Writes an operand to `to`, unless it is there already.
+fn put(operand: Operand<'_>, row: usize, to: &mut [f32]) {
+    match operand {
+        Operand::Target => {}
+        Operand::Each(data) => to.copy_from_slice(data),
+        Operand::Rows(data) => {
+            for (to, &x) in to.chunks_exact_mut(row).zip(data) {
+                to.fill(x);
+            }
+        }
+        Operand::Number(number) => to.fill(number),
+    }
+}
+
+/// An operand with one number for each element, expanded into `spare` if necessary.
+fn each<'a>(operand: Operand<'a>, row: usize, spare: &'a mut [f32], len: usize) -> &'a [f32] {
+    match operand {
+        Operand::Each(data) => data,
+        other => {
+            let own = &mut spare[..len];
+            put(other, row, own);
+            own
+        }
+    }
+}
+
+/// `function` of `from`, or else of `to`, and of numbers for rows or one for all.
+fn with_numbers(
+    function: crate::program::Binary,
+    numbers: Operand<'_>,
+    from: Option<&[f32]>,
+    row: usize,
+    reversed: bool,
+    to: &mut [f32],
+) {
+    match numbers {
+        Operand::Rows(numbers) => {
+            elementwise::binary_rows(function, from, to, numbers, row, reversed)
+        }
+        Operand::Number(number) => {
+            let row = to.len();
+            elementwise::binary_rows(function, from, to, &[number], row, reversed);
+        }
+        Operand::Each(_) | Operand::Target => {}
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn compare(comparison: Comparison, a: &[f32], b: &[f32], to: &mut [f32]) {
+    macro_rules! all {
+        ($f:expr) => {
+            for ((to, &a), &b) in to.iter_mut().zip(a).zip(b) {
+                *to = if $f(a, b) { 1.0 } else { 0.0 };
+            }
+        };
+    }
+    match comparison {
+        Comparison::Eq => all!(|a: f32, b: f32| a == b),
+        Comparison::Ne => all!(|a: f32, b: f32| a != b),
+        Comparison::Lt => all!(|a: f32, b: f32| a < b),
+        Comparison::Le => all!(|a: f32, b: f32| a <= b),
+        Comparison::Gt => all!(|a: f32, b: f32| a > b),
+        Comparison::Ge => all!(|a: f32, b: f32| a >= b),
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn choose(condition: &[f32], a: &[f32], b: &[f32], to: &mut [f32]) {
+    // By their bits: the compiler would select between addresses, and gather them.
+    for (((to, &condition), &a), &b) in to.iter_mut().zip(condition).zip(a).zip(b) {
+        let mask = 0_u32.wrapping_sub(u32::from(condition != 0.0));
+        *to = f32::from_bits(a.to_bits() & mask | b.to_bits() & !mask);
     }
 }

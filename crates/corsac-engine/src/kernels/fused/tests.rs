@@ -1,6 +1,6 @@
-use super::{Access, Arg, Function, Fused, Instruction, Target, Width};
 use crate::data::{Data, DataMut};
-use crate::general::Comparison;
+use crate::program::Comparison;
+use crate::program::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
 use crate::program::{Binary, Reduction, Unary};
 
 /// All elements of a tensor of shape `shape` broadcast to `result`, one by one.

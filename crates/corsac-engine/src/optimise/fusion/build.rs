@@ -5,7 +5,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::group::Group;
 use super::{Flow, Kind, dies, epilogues, rows_of};
-use crate::kernels::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
+use crate::program::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
 use crate::program::{Binary, Element, Op, Program, Reduction, Step, Unary, ValueId};
 
 /// The fused step of `group`; `None` if the group is too small to gain from it.

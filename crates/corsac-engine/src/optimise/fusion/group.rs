@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::{Flow, Kind, rows_fit, rows_of};
-use crate::kernels::fused::Width;
+use crate::program::fused::Width;
 use crate::program::{Program, ValueId};
 
 /// Steps that are fused into one.

@@ -10,8 +10,8 @@ mod group;
 
 use smallvec::SmallVec;
 
-use crate::general::{Arithmetic, Comparison, General};
-use crate::kernels::fused::Function;
+use crate::program::fused::Function;
+use crate::program::{Arithmetic, Comparison, General};
 use crate::program::{
     Binary, Element, Epilogue, Layout, Op, Program, Reduction, Source, Step, Unary, ValueId,
 };

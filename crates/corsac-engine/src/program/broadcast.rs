@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::Access;
+use super::fused::Access;
 
 /// A dimension of a result, and the stride along it in the tensor that is broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Access {
 
 impl Broadcast {
     /// Writes the elements of `from` for the elements of the result from `start` on.
-    pub(super) fn read<T: Copy>(
+    pub(crate) fn read<T: Copy>(
         &self,
         from: &[T],
         start: usize,

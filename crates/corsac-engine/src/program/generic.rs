@@ -1,20 +1,10 @@
 //! Operators over elements of all types: those that are more than arithmetic of floating-point
 //! numbers.
 
-mod arithmetic;
-mod run;
-
 use corsac_kernels::gather::Places;
 use smallvec::SmallVec;
 
-use crate::kernels::conv_nd::ConvNd;
-use crate::kernels::generic::Steps;
-use crate::kernels::index_put::IndexPut;
-use crate::program::Element;
-
-pub use arithmetic::Arithmetic;
-pub(crate) use arithmetic::{floor_divide, of_floats};
-pub(crate) use run::run;
+use super::{Arithmetic, Element};
 
 /// Comparison of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +68,7 @@ impl Scalar {
         }
     }
 
-    fn int(self) -> i64 {
+    pub(crate) fn int(self) -> i64 {
         match self {
             Self::Int(value) => value,
             Self::Float(value) => float_to_int(value as f32),
@@ -99,6 +89,51 @@ pub enum Ternary {
     AddProduct(f32),
     /// The first, plus the quotient of the others times a number.
     AddQuotient(f32),
+}
+
+/// Strides along the dimensions of a tensor, in elements.
+pub type Steps = SmallVec<[isize; 6]>;
+
+/// Target of an indexed write: a strided region of a tensor, with some dimensions indexed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexPut {
+    /// Offset of the first element of the region.
+    pub offset: usize,
+    /// By index: the size of the indexed dimension, and its stride.
+    pub indexed: SmallVec<[(usize, usize); 2]>,
+    /// The dimensions of the indices, which all have one shape: sizes, and strides in the source.
+    pub along: SmallVec<[(usize, usize); 4]>,
+    /// The other dimensions: sizes, strides in the tensor, and strides in the source.
+    pub rest: SmallVec<[(usize, usize, usize); 6]>,
+    /// Whether negative indices count from the end.
+    pub wraps: bool,
+    /// Combination of the old and the new elements.
+    pub combination: Combination,
+}
+
+/// A convolution over volumes; lines and images have leading sizes of 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConvNd {
+    /// Channels of the image, in all groups.
+    pub channels: usize,
+    /// Channels of the result, in all groups.
+    pub out_channels: usize,
+    /// Number of groups of channels that are independent of each other.
+    pub groups: usize,
+    /// Sizes of the image.
+    pub input: [usize; 3],
+    /// Sizes of the result.
+    pub output: [usize; 3],
+    /// Sizes of the kernel.
+    pub kernel: [usize; 3],
+    /// Stride of windows.
+    pub stride: [usize; 3],
+    /// Zeros before the image.
+    pub padding: [usize; 3],
+    /// Stride of the elements of the kernel.
+    pub dilation: [usize; 3],
+    /// Whether it is transposed: the windows lie in the result.
+    pub transposed: bool,
 }
 
 /// Operator over elements of any type. Descriptions of variants begin with the inputs.
@@ -270,7 +305,7 @@ impl General {
 
 /// Converts a number as PyTorch does on x86: the smallest integer if it does not fit.
 #[inline(always)]
-fn float_to_int(x: f32) -> i64 {
+pub(crate) fn float_to_int(x: f32) -> i64 {
     // 2^63 is the first float that does not fit.
     match (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&x) {
         true => x as i64,

@@ -1,6 +1,6 @@
 //! Functions of two elements of one type.
 
-use crate::program::Element;
+use super::Element;
 
 /// Functions of two elements of one type, with a result of that type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,8 @@ pub(crate) fn floor_divide(a: f32, b: f32, rest: f32) -> f32 {
     if b == 0.0 { a / b } else { found }
 }
 
-pub(super) fn of_integers(function: Arithmetic) -> fn(i64, i64) -> i64 {
+/// The function of integers.
+pub(crate) fn of_integers(function: Arithmetic) -> fn(i64, i64) -> i64 {
     match function {
         Arithmetic::Add => i64::wrapping_add,
         Arithmetic::Sub => i64::wrapping_sub,
@@ -141,5 +142,24 @@ pub(super) fn of_integers(function: Arithmetic) -> fn(i64, i64) -> i64 {
         Arithmetic::Xor => |a, b| a ^ b,
         // Defined for floating-point numbers only.
         Arithmetic::Atan2 | Arithmetic::Hypot => |a, _| a,
+    }
+}
+
+/// Converts a number to a 32-bit integer as x86 does, and PyTorch on the way to narrower ones: the
+/// least integer if it does not fit, or is NaN.
+pub(crate) fn of_32_bits(number: f32) -> i64 {
+    // The bounds are exact in f32.
+    match (-2147483648.0..2147483648.0).contains(&number) {
+        true => number as i64,
+        false => i64::from(i32::MIN),
+    }
+}
+
+/// `number` wrapped to this many bits.
+pub(crate) fn wrapped(number: i64, bits: u32, signed: bool) -> i64 {
+    let away = i64::BITS - bits;
+    match signed {
+        true => (number << away) >> away,
+        false => (((number << away) as u64) >> away) as i64,
     }
 }

@@ -2,18 +2,18 @@
 
 use smallvec::SmallVec;
 
-use super::arithmetic::{of_floats, of_integers};
-use super::{Arithmetic, Combination, Comparison, Folding, General};
+use super::Values;
 use crate::data::{Data, DataMut};
 use crate::error::RunError;
-use crate::execute::Values;
 use crate::kernels::elementwise::{self, Operand};
 use crate::kernels::generic::{self};
-use crate::kernels::index_put::IndexPut;
 use crate::kernels::resample::resample;
 use crate::kernels::{layout, margins, reduce};
-use crate::lower::{of_32_bits, wrapped};
-use crate::program::{Program, Reduction, Step, ValueId};
+use crate::program::arithmetic::{of_32_bits, of_floats, of_integers, wrapped};
+use crate::program::{
+    Arithmetic, Combination, Comparison, Folding, General, IndexPut, Program, Reduction, Step,
+    ValueId,
+};
 
 /// Runs `step`, which is [`General`] or only moves elements. With `in_place`, its first input is
 /// in `out`.

@@ -1,0 +1,185 @@
+//! Fused elementwise operators, computed a tile at a time.
+//!
+//! A tile is a few kilobytes of the result, so that intermediate values never leave the first-level
+//! cache. Floating-point numbers and booleans (0 and 1) are both floating-point numbers there. If
+//! there are reductions of rows, tiles are whole rows.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use super::broadcast::Broadcast;
+use super::{Arithmetic, Binary, Comparison, Reduction, Ternary, Unary};
+
+/// Approximate number of elements of registers, inputs and result that are in use at a time: 24 KB,
+/// which stay in the first-level cache.
+const TOGETHER: usize = 6 * 1024;
+/// Tiles are multiples of a cache line.
+const LINES: usize = 16;
+/// Least and largest number of elements of a tile, unless it is one row.
+const TILE: [usize; 2] = [256, 4096];
+
+/// Elementwise operators over tensors of `len` elements.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fused {
+    /// Number of elements of tensors.
+    pub len: usize,
+    /// Number of elements of a row, if there are numbers for rows.
+    pub row: Option<usize>,
+    /// Access to the inputs, in order.
+    pub inputs: Vec<Access>,
+    /// The instructions; the last one computes the result.
+    pub instructions: Vec<Instruction>,
+    /// Number of registers that the instructions use.
+    pub registers: usize,
+}
+
+/// Number of values that an instruction computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Width {
+    /// One for each element.
+    Tile,
+    /// One for each row.
+    Row,
+}
+
+/// Access to an input.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Access {
+    /// An element for each element of the result.
+    Whole,
+    /// An element for each row.
+    Rows,
+    /// One element for all.
+    Number,
+    /// Elements that are broadcast in another way; they are [loaded](Function::Load).
+    Broadcast(Broadcast),
+}
+
+/// Operand of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arg {
+    /// An input, of floating-point numbers.
+    Input(usize),
+    /// The result of an earlier instruction.
+    Register(usize, Width),
+    /// A number.
+    Number(f32),
+}
+
+/// Target of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A register, which may be the first one that it reads if it works in place.
+    Register(usize),
+    /// The result.
+    Result,
+}
+
+/// Function of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Function {
+    /// The elements of an input, as floating-point numbers.
+    Load(usize),
+    /// Its operand, unchanged.
+    Same,
+    /// A function of each number.
+    Unary(Unary),
+    /// A function of two numbers.
+    Binary(Binary),
+    /// A function of two numbers that is not vectorised.
+    Arithmetic(Arithmetic),
+    /// A comparison of two numbers.
+    Compare(Comparison),
+    /// The second where the first is true, elsewhere the third.
+    Where,
+    /// A function of three numbers.
+    Ternary(Ternary),
+    /// A reduction of each row.
+    Reduce(Reduction),
+    /// The sum or mean of the squares of each row.
+    ReduceSquares(Reduction),
+}
+
+/// An instruction: one operator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Instruction {
+    /// Its function.
+    pub function: Function,
+    /// Its operands.
+    pub args: SmallVec<[Arg; 3]>,
+    /// Number of values that it computes.
+    pub width: Width,
+    /// Its target.
+    pub target: Target,
+}
+
+impl Function {
+    /// Whether the target may be the first register that it reads.
+    pub(crate) fn works_in_place(self) -> bool {
+        matches!(self, Self::Unary(_) | Self::Binary(_))
+    }
+}
+
+impl Fused {
+    /// Width of the result.
+    pub(crate) fn result(&self) -> Width {
+        self.instructions
+            .last()
+            .map_or(Width::Tile, |last| last.width)
+    }
+
+    /// Whether the result can overwrite the first input.
+    pub(crate) fn works_in_place(&self) -> bool {
+        self.result() == Width::Tile && self.inputs.first() == Some(&Access::Whole)
+    }
+
+    /// Number of elements of a tile.
+    pub(crate) fn tile(&self) -> usize {
+        let whole = self.inputs.iter().filter(|own| **own == Access::Whole);
+        // One more for the result. Reductions need whole rows anyway: with more of them, the fixed
+        // cost of a tile is shared by more rows.
+        let together = if self.row.is_some() {
+            2 * TOGETHER
+        } else {
+            TOGETHER
+        };
+        let fits = together / (self.registers + whole.count() + 1) / LINES * LINES;
+        let fits = fits.clamp(TILE[0], TILE[1]).min(self.len.max(1));
+        match self.row {
+            Some(row) => (fits / row).max(1) * row,
+            None => fits,
+        }
+    }
+}
+
+impl fmt::Display for Fused {
+    /// The first operators: `Mul, Affine(1.0, 0.5), Sigmoid, 5 more`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        let named = self.instructions.iter().map(|own| own.function);
+        let named: Vec<Function> = named
+            .filter(|function| !matches!(function, Function::Load(_) | Function::Same))
+            .collect();
+        for (at, function) in named.iter().take(SHOWN).enumerate() {
+            let comma = if at > 0 { ", " } else { "" };
+            match function {
+                Function::Load(_) | Function::Same => {}
+                Function::Unary(unary) => write!(f, "{comma}{unary:?}")?,
+                Function::Binary(binary) => write!(f, "{comma}{binary:?}")?,
+                Function::Arithmetic(arithmetic) => write!(f, "{comma}{arithmetic:?}")?,
+                Function::Compare(comparison) => write!(f, "{comma}{comparison:?}")?,
+                Function::Ternary(ternary) => write!(f, "{comma}{ternary:?}")?,
+                Function::Where => write!(f, "{comma}Where")?,
+                Function::Reduce(reduction) => write!(f, "{comma}{reduction:?}")?,
+                Function::ReduceSquares(reduction) => {
+                    write!(f, "{comma}{reduction:?} of squares")?;
+                }
+            }
+        }
+        match named.len().checked_sub(SHOWN) {
+            None | Some(0) => Ok(()),
+            Some(more) => write!(f, ", {more} more"),
+        }
+    }
+}
