@@ -1,0 +1,106 @@
+//! The filetests of optimisations: a graph in; the steps that it is lowered to, and the optimised
+//! ones out. Those of plans: a graph in; the optimised steps, and the memory of a run out.
+//!
+//! The types of inputs and weights are in comments of the graph:
+//!
+//! ```text
+//! # x: float32[1, 16, 8, 8]
+//! ```
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failure is a failed test"
+)]
+
+use corsac_engine::{Plan, Program, lower, optimise};
+use corsac_ir::{DType, ExternalId, Graph, Op};
+use corsac_ops::shape::{
+    Dim, ModuleFacts, Propagator, Settings, Storage, Tensor, TensorType, TypeHost, Value,
+};
+use corsac_testkit::filetest::run;
+
+/// The types that an input declares, by name.
+struct Declared(Vec<(String, TensorType)>);
+
+impl Declared {
+    fn in_comments_of(input: &str) -> Self {
+        let lines = input.lines().filter_map(|line| line.strip_prefix("# "));
+        let types = lines.filter_map(|line| {
+            let (name, ty) = line.split_once(": ")?;
+            let (dtype, sizes) = ty.strip_suffix(']')?.split_once('[')?;
+            let dtype = match dtype {
+                "float32" => DType::Float32,
+                "int64" => DType::Int64,
+                "bool" => DType::Bool,
+                _ => panic!("float32, int64 or bool, not {dtype}"),
+            };
+            let sizes = sizes.split(", ").filter(|size| !size.is_empty());
+            let sizes = sizes.map(|size| Dim::Known(size.parse().unwrap()));
+            Some((name.to_owned(), TensorType::new(dtype, sizes)))
+        });
+        Self(types.collect())
+    }
+
+    fn number(&self, name: &str) -> usize {
+        let number = self.0.iter().position(|(own, _)| own == name);
+        number.unwrap_or_else(|| panic!("no comment `# {name}: TYPE[SIZES]`"))
+    }
+}
+
+impl TypeHost for Declared {
+    fn module(&self, _path: &str) -> Option<&ModuleFacts> {
+        None
+    }
+
+    fn attribute(&self, path: &str) -> Option<Value> {
+        let number = self.number(path);
+        Some(Value::Tensor(Tensor {
+            storage: Storage::from_index(number),
+            ..Tensor::new(self.0[number].1.clone())
+        }))
+    }
+
+    fn constant(&self, _id: ExternalId) -> Option<Value> {
+        None
+    }
+
+    fn weight_count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+fn lowered(input: &str) -> Program {
+    let graph = Graph::parse(input).unwrap();
+    let declared = Declared::in_comments_of(input);
+    let mut types = Propagator::new(&declared, Settings::default());
+    let nodes = graph.nodes().map(|id| graph.node(id));
+    let placeholders = nodes.filter(|node| node.op() == Op::Placeholder);
+    let inputs = placeholders.map(|node| &declared.0[declared.number(node.name())].1);
+    let inputs: Vec<Value> = inputs.cloned().map(Value::tensor).collect();
+    types.run(&graph, &inputs).unwrap();
+    lower(&graph, &types).unwrap()
+}
+
+#[test]
+fn optimisations() {
+    run("optimise", |input| {
+        let mut program = lowered(input);
+        let before = program.to_string();
+        optimise(&mut program);
+        let after = program.to_string();
+        match before == after {
+            true => format!("{before}# optimised: the same\n"),
+            false => format!("{before}# optimised\n{after}"),
+        }
+    });
+}
+
+#[test]
+fn plans() {
+    run("plan", |input| {
+        let mut program = lowered(input);
+        optimise(&mut program);
+        let size_bytes = Plan::of(&program).size_bytes();
+        format!("{program}# memory: {size_bytes} bytes\n")
+    });
+}
