@@ -5,9 +5,8 @@
 
 use corsac_ir::Op;
 
-use crate::module_calls::ModuleCall;
-use crate::operators::OperatorId;
 pub use crate::operators::Precision;
+use crate::operators::{ModuleCall, OperatorId};
 
 /// Whether modules of this class of `torch.nn` call one operator of the lower precision on their
 /// weights.

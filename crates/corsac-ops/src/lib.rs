@@ -35,7 +35,6 @@ mod functional;
 mod functions;
 mod host;
 mod methods;
-mod module_calls;
 mod modules;
 mod operators;
 pub mod schema;
@@ -49,6 +48,8 @@ pub use catalogue::{Catalogue, Truth};
 pub use effects::Effects;
 pub use functions::{is_known_function, is_known_method, is_known_operator};
 pub use host::{FunctionInfo, Host, ModuleInfo, Unhosted};
-pub use module_calls::{ModuleCall, Requirement, Source, module_class_of};
-pub use operators::{BinaryInverse, InPlaceForm, Operator, OperatorId, Precision};
+pub use operators::{
+    BinaryInverse, InPlaceForm, ModuleCall, Operator, OperatorId, Precision, Requirement, Source,
+    module_class_of,
+};
 pub use spelling::operator_name;

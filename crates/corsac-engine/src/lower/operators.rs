@@ -22,7 +22,7 @@ impl Lowerer<'_, '_> {
             "addmm" => self.sum_and_product(call, ["mat1", "mat2"])?,
             "scaled_dot_product_attention" => self.attention(call)?,
             "lstm" | "gru" | "rnn_tanh" | "rnn_relu" => return self.recurrent(call),
-            "LSTM" | "GRU" => return self.recurrent_module(call),
+            "LSTM" | "GRU" | "RNN" => return self.recurrent_module(call),
             "lstm_cell" | "gru_cell" | "rnn_tanh_cell" | "rnn_relu_cell" => {
                 return self.recurrent_cell(call);
             }

@@ -48,3 +48,16 @@ pub enum Precision {
     /// The widest type among its tensors.
     Widest,
 }
+
+/// A condition on a module under which calling the function is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requirement {
+    /// Nothing.
+    None,
+    /// It pads with zeros, where it pads (`padding_mode`).
+    ZeroPadding,
+    /// It is in evaluation and has running statistics.
+    Statistics,
+    /// It has the dimension that it works on (`dim`).
+    Dimension,
+}

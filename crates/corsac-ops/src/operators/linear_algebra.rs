@@ -18,7 +18,8 @@ pub(super) const ROWS: &[Operator] = &[
     operator("einsum").autocast(Lower),
     operator("inner").autocast(Lower),
     operator("inverse").autocast(Single),
-    operator("linear").modules("Linear NonDynamicallyQuantizableLinear").result_is_free().autocast(Lower),
+    operator("linear").modules("Linear NonDynamicallyQuantizableLinear")
+        .module_call("torch._C._nn.linear", "weight bias").result_is_free().autocast(Lower),
     operator("lu_solve").autocast(Single),
     operator("matmul linalg_matmul").result_is_free().autocast(Lower),
     operator("mm").result_is_free().autocast(Lower),

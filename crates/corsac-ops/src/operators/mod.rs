@@ -13,6 +13,7 @@ mod indexing;
 mod joining;
 mod linear_algebra;
 mod loss;
+mod module_call;
 mod normalisation;
 mod pooling;
 mod random;
@@ -27,7 +28,8 @@ use corsac_ir::Op;
 use rustc_hash::FxHashMap;
 
 use crate::spelling::spelled;
-pub use columns::{BinaryInverse, InPlaceForm, Precision};
+pub use columns::{BinaryInverse, InPlaceForm, Precision, Requirement};
+pub use module_call::{ModuleCall, Source, module_class_of};
 
 /// An operator: a row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,7 +42,12 @@ pub struct Operator {
     /// overload, or of a function without a schema.
     names: &'static str,
     /// The classes of `torch.nn` that call it, separated by blanks.
-    pub(crate) modules: &'static str,
+    modules: &'static str,
+    /// The call that these modules make of one tensor: the function and its arguments, as
+    /// [`ModuleCall`] reads them.
+    pub(crate) module_call: Option<(&'static str, &'static str)>,
+    /// The condition on a module under which calling the function is the same.
+    pub(crate) requirement: Requirement,
     /// Parameters that attributes of these modules supply under another name: `pad=padding`.
     pub(crate) module_attributes: &'static str,
     /// Its form that writes the result into the first argument: `relu_`. Source: the schemas.
@@ -74,6 +81,8 @@ const fn operator(names: &'static str) -> Operator {
     Operator {
         names,
         modules: "",
+        module_call: None,
+        requirement: Requirement::None,
         module_attributes: "",
         in_place: None,
         inplace_parameter: None,
@@ -91,6 +100,16 @@ const fn operator(names: &'static str) -> Operator {
 impl Operator {
     const fn modules(mut self, classes: &'static str) -> Self {
         self.modules = classes;
+        self
+    }
+
+    const fn module_call(mut self, function: &'static str, arguments: &'static str) -> Self {
+        self.module_call = Some((function, arguments));
+        self
+    }
+
+    const fn requires(mut self, requirement: Requirement) -> Self {
+        self.requirement = requirement;
         self
     }
 
@@ -146,6 +165,11 @@ impl Operator {
 }
 
 impl Operator {
+    /// The classes of `torch.nn` that call it, by their names among `torch.nn`'s own.
+    pub fn module_classes(&self) -> impl Iterator<Item = &'static str> {
+        self.modules.split_ascii_whitespace()
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &'static str {

@@ -1,13 +1,19 @@
 //! Normalisation.
 
+use super::Requirement::Statistics;
 use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
-    operator("batch_norm").modules("BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm").result_is_free(),
-    operator("group_norm").modules("GroupNorm").result_is_free(),
+    operator("batch_norm").modules("BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm")
+        .module_call("torch.nn.functional.batch_norm", "running_mean=@ running_var=@ weight=@ bias=@ training= momentum=|0 eps=")
+        .requires(Statistics).result_is_free(),
+    operator("group_norm").modules("GroupNorm")
+        .module_call("torch.nn.functional.group_norm", "num_groups= eps= weight=@ bias=@").result_is_free(),
     operator("instance_norm").modules("InstanceNorm1d InstanceNorm2d InstanceNorm3d").result_is_free(),
-    operator("layer_norm").modules("LayerNorm").result_is_free(),
+    operator("layer_norm").modules("LayerNorm")
+        .module_call("torch.nn.functional.layer_norm", "normalized_shape= eps= weight=@ bias=@").result_is_free(),
     operator("local_response_norm").modules("LocalResponseNorm"),
-    operator("rms_norm").modules("RMSNorm"),
+    operator("rms_norm").modules("RMSNorm")
+        .module_call("torch.nn.functional.rms_norm", "normalized_shape= weight=@ eps="),
 ];

@@ -4,11 +4,13 @@ use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
-    operator("alpha_dropout").modules("AlphaDropout"),
-    operator("dropout").modules("Dropout"),
-    operator("dropout1d").modules("Dropout1d"),
-    operator("dropout2d").modules("Dropout2d"),
-    operator("dropout3d").modules("Dropout3d"),
-    operator("feature_alpha_dropout").modules("FeatureAlphaDropout"),
+    operator("alpha_dropout").modules("AlphaDropout")
+        .module_call("torch.nn.functional.alpha_dropout", "p= training= inplace="),
+    operator("dropout").modules("Dropout").module_call("torch.nn.functional.dropout", "p= training= inplace="),
+    operator("dropout1d").modules("Dropout1d").module_call("torch.nn.functional.dropout1d", "p= training= inplace="),
+    operator("dropout2d").modules("Dropout2d").module_call("torch.nn.functional.dropout2d", "p= training= inplace="),
+    operator("dropout3d").modules("Dropout3d").module_call("torch.nn.functional.dropout3d", "p= training= inplace="),
+    operator("feature_alpha_dropout").modules("FeatureAlphaDropout")
+        .module_call("torch.nn.functional.feature_alpha_dropout", "p= training= inplace="),
     operator("rrelu").modules("RReLU"),
 ];

@@ -6,7 +6,7 @@ use super::{Operator, operator};
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
     operator("channel_shuffle").modules("ChannelShuffle"),
-    operator("flatten").modules("Flatten"),
+    operator("flatten").modules("Flatten").module_call("torch.flatten", "start_dim= end_dim="),
     operator("flip"),
     operator("fold").modules("Fold"),
     operator("identity").modules("Identity"),

@@ -197,7 +197,7 @@ pub(super) const RULES: &[Rule] = &[
         Cost::By(multi_head_work),
     ),
     rule(
-        "nn.TransformerEncoder.forward",
+        "nn.TransformerEncoder.forward nn.TransformerEncoderLayer.forward",
         "src mask src_key_padding_mask is_causal",
         encoder,
         Cost::Unknown,

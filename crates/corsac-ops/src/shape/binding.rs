@@ -116,10 +116,12 @@ impl<'h> Propagator<'h> {
             let value = match (arg, &module) {
                 _ if param.variadic => Given::Rest(std::mem::take(&mut bound.rest)),
                 (Some(arg), _) => Given::Arg(arg),
-                (None, Some((facts, module))) => match module.attribute(facts, param.name) {
-                    Some(value) => Given::Attribute(value),
-                    None => continue,
-                },
+                (None, Some((facts, operator))) => {
+                    match module::attribute(*operator, facts, param.name) {
+                        Some(value) => Given::Attribute(value),
+                        None => continue,
+                    }
+                }
                 (None, None) => continue,
             };
             given.push((param.name, value));

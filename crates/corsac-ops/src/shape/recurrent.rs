@@ -111,7 +111,7 @@ pub(super) const RULES: &[Rule] = &[
         Cost::Unknown,
     ),
     rule(
-        "nn.GRU.forward",
+        "nn.GRU.forward nn.RNN.forward",
         "input hx *batch_first bidirectional num_layers hidden_size proj_size input_size",
         recurrent::<false>,
         Cost::Unknown,

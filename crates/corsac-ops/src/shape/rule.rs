@@ -13,6 +13,7 @@ use super::{
     module, normalisation, pooling, recurrent, reduction, resample, scalar, softmax, sorting,
     spectral, view,
 };
+use crate::operators::OperatorId;
 
 /// The function of a rule that computes the result type.
 pub(super) type Infer = fn(&Call<'_>) -> Result<Value, Failure>;
@@ -360,14 +361,14 @@ pub fn rules() -> Vec<RuleInfo> {
             .collect(),
         cost: entry.rule.cost.in_words(),
     });
-    let modules = module::MODULES.iter().map(|m| RuleInfo {
-        family: "modules of torch.nn",
-        names: m
-            .classes
-            .split_ascii_whitespace()
-            .map(|c| format!("nn.{c}"))
-            .collect(),
-        cost: named(m.calls).map_or("unknown", |(_, entry)| entry.rule.cost.in_words()),
+    let modules = OperatorId::all().filter_map(|operator| {
+        let mut classes = operator.row().module_classes().peekable();
+        let (_, entry) = module::rule_of(classes.peek()?, operator)?;
+        Some(RuleInfo {
+            family: "modules of torch.nn",
+            names: classes.map(|class| format!("nn.{class}")).collect(),
+            cost: entry.rule.cost.in_words(),
+        })
     });
     functions.chain(modules).collect()
 }
