@@ -13,6 +13,7 @@ from corsac import _core
 from corsac._capture.recordings import NO_CALL, SIZES, Entry
 from corsac._capture.refusal import Kind, Refusal
 from corsac._compile import verify
+from corsac._compile.by_dynamo import captured_by_dynamo
 from corsac._compile.recorded_programs import NativeProgram, RecordedPrograms
 from corsac._engine.module import (
     AUTOGRAD,
@@ -24,16 +25,15 @@ from corsac._messages import logs
 from corsac._models.function import as_function, check_callable, module_of
 from corsac._models.wrapper import Shell
 from corsac._native.options import (
-    INFERENCE,
     MODES,
-    PARTITIONS,
-    TRAINING,
     Mode,
     Precision,
+    Settings,
     checked_options,
 )
 from corsac._native.panic import EngineError
-from corsac.backends._pieces import piece_for
+from corsac.backends._registry import ENGINE, get_default_backend
+from corsac.backends._watching import watch_settings
 
 if TYPE_CHECKING:
     from corsac._training import TrainedGraph, TrainedModel
@@ -184,23 +184,20 @@ def _compiled(
     options: Mapping[str, Any] | None,
 ) -> CompiledModule | HostedModule:
     """``model`` as a module that the engine or another backend runs."""
-    # Not at the top: backends use this module.
-    from corsac.backends._registry import ENGINE, get_default_backend
-    from corsac.backends._watching import watch_settings
-
     logs.switch_on()
     chosen = get_default_backend() if backend is None else backend
     # Also raises for unknown settings in the environment.
     watched = watch_settings() is not None
     if chosen == ENGINE:
         checked_options(options)
-        settings = {"precision": precision, **(options or {})}
+        options = {"precision": precision, **(options or {})}
         if not watched:
-            return CompiledModule(model, **settings, dynamic=dynamic, fullgraph=fullgraph)
+            settings = Settings(**options, dynamic=dynamic, fullgraph=fullgraph)
+            return CompiledModule(model, settings)
         # Watched: graphs go to the engine as to any backend.
-        options = settings
     elif precision != "f32":
         raise ValueError(f"precision={precision!r} is for the engine; {chosen!r} has options=")
+    # Not at the top: most models run on the engine.
     from corsac.backends._hosted import HostedModule
 
     return HostedModule(model, chosen, dynamic=dynamic, fullgraph=fullgraph, options=options)
@@ -212,19 +209,11 @@ class CompiledModule(EngineModule):
     def __init__(
         self,
         model: Callable[..., Any],
-        *,
-        precision: Precision = "f32",
-        inference: str = INFERENCE[0],
-        training: str = TRAINING[0],
-        partition: str = PARTITIONS[0],
-        dynamic: bool | None = None,
-        fullgraph: bool = False,
+        settings: Settings,
     ) -> None:
-        super().__init__(model, precision=precision, fullgraph=fullgraph)
+        super().__init__(model, precision=settings.precision, fullgraph=settings.fullgraph)
         state = self.__dict__
-        state["_dynamic"] = dynamic
-        state["_placement"], state["_partition"] = training, partition
-        state["_inference"] = inference
+        state["_settings"] = settings
         #: The model for calls that autograd records.
         state["_trained"] = None
         #: The model as captured by Dynamo, and its graphs.
@@ -233,26 +222,10 @@ class CompiledModule(EngineModule):
         with torch._C.DisableTorchFunctionSubclass():
             state["_watch"] = _core.Watch(self._model)
         state["_runner"] = _core.Runner(self)
-        state["_recorded"] = RecordedPrograms(
-            self._model,
-            self._callable,
-            precision,
-            fullgraph,
-            inference == INFERENCE[0] and not fullgraph,
-            self._runner,
-            dynamic,
-        )
+        state["_recorded"] = RecordedPrograms(self._model, self._callable, settings, self._runner)
 
     def __reduce__(self) -> Any:
-        settings = {
-            "precision": self._precision,
-            "inference": self._inference,
-            "training": self._placement,
-            "partition": self._partition,
-            "dynamic": self._dynamic,
-            "fullgraph": self._fullgraph,
-        }
-        return functools.partial(CompiledModule, **settings), (self._callable,)
+        return CompiledModule, (self._callable, self._settings)
 
     def _looked_at(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._with_own_hooks(args, kwargs)
@@ -342,16 +315,19 @@ class CompiledModule(EngineModule):
             raise EngineError(reason)
         return self._by_host(reason, args, kwargs)
 
+    def _by_dynamo_anew(self) -> Callable[..., Any]:
+        return captured_by_dynamo(self._callable, self._settings, self._pieces)
+
     def _by_dynamo(self) -> Callable[..., Any]:
         """The model captured by Dynamo, with its graphs on the engine; made at first use."""
         if self._dynamo is None:
-            self.__dict__["_dynamo"] = self._captured_by_dynamo()
+            self.__dict__["_dynamo"] = self._by_dynamo_anew()
         return self._dynamo
 
     def _training_call(self, inputs: tuple[Any, ...]) -> Callable[..., Any]:
         """The model for calls that autograd records: forward and backward graphs, native where that
         is faster."""
-        if self._dynamic:
+        if self._settings.dynamic:
             return self._by_dynamo()
         if self._trained is None:
             evaluates = not isinstance(self._model, Shell) and not self._model.training
@@ -364,34 +340,14 @@ class CompiledModule(EngineModule):
         # Not at the top: AOTAutograd is imported only when it is needed.
         from corsac._training import Captures, TrainedGraph, TrainedModel
 
+        settings = self._settings
+
         def make() -> TrainedGraph:
-            return TrainedGraph(self._precision, self._placement, self._partition)
+            return TrainedGraph(settings.precision, settings.training, settings.partition)
 
-        sizes = TRAINED if self._dynamic is None else SIZES
-        captures = Captures(self._model, self._callable, sizes, make, not self._fullgraph)
-        return TrainedModel(captures, self._callable, self._captured_by_dynamo, self._note_host)
-
-    def _captured_by_dynamo(self) -> Callable[..., Any]:
-        """The model captured by Dynamo."""
-        pieces = self._pieces
-
-        def backend(module: Any, inputs: Any) -> Callable[..., Any]:
-            options = {
-                "precision": self._precision,
-                "inference": self._inference,
-                "training": self._placement,
-                "partition": self._partition,
-            }
-            piece = piece_for(module, inputs, options)
-            pieces.append(piece)
-            return piece
-
-        compiled = torch.compile(
-            self._callable, backend=backend, dynamic=self._dynamic, fullgraph=self._fullgraph
-        )
-        if not self._fullgraph:
-            compiled = _with_its_errors_suppressed(compiled)
-        return _with_known_floats(compiled) if self._dynamic else compiled
+        sizes = TRAINED if settings.dynamic is None else SIZES
+        captures = Captures(self._model, self._callable, sizes, make, not settings.fullgraph)
+        return TrainedModel(captures, self._callable, self._by_dynamo_anew, self._note_host)
 
     def native_programs(self) -> list[_core.NativeProgram]:
         """The native programs of whole graphs, including Dynamo's."""
@@ -424,32 +380,3 @@ class CompiledModule(EngineModule):
             lines.append(f"graph {number} of Dynamo:")
             lines += ["  " + line for line in piece.explain().splitlines()]
         return "\n".join([*lines, *self._hosted_calls()]) or "not called yet"
-
-
-def _with_its_errors_suppressed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, which Dynamo captures, with PyTorch as the fallback where capturing fails: a part of the call may
-    have run by then, and cannot be repeated."""
-    config = torch._dynamo.config
-
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        before = config.suppress_errors
-        config.suppress_errors = True
-        try:
-            return function(*args, **kwargs)
-        finally:
-            config.suppress_errors = before
-
-    return run
-
-
-def _with_known_floats(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, which Dynamo captures with symbolic sizes, but with floats of modules as constants: it
-    would turn scale factors and the eps of norms into float64 tensors."""
-
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with torch._dynamo.config.patch(specialize_float=True):
-            return function(*args, **kwargs)
-
-    return run

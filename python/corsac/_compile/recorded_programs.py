@@ -42,6 +42,7 @@ from corsac._engine.native_graph import (
 )
 from corsac._messages.report_text import shortened
 from corsac._native.call import NativeCall
+from corsac._native.options import INFERENCE, Settings
 from corsac._native.panic import EngineError, as_compile_error
 from corsac._native.race import Choice, Race
 from corsac._native.strides import Layout, laid_out
@@ -178,11 +179,9 @@ class RecordedPrograms:
     Args:
         model: the owner of the weights.
         program: the function to call: the model itself, or a function of it.
-        precision: as for :func:`corsac.compile`.
-        fullgraph: whether all of a program must be native.
-        measures: whether calls are left to PyTorch where it is faster.
+        settings: as for :func:`corsac.compile`. With ``fullgraph``, all of a program must be native. With ``dynamic``,
+            programs have symbolic sizes from the first one on, never, or (None) for sizes that vary.
         runner: runs programs for ordinary calls without Python code in between.
-        dynamic: whether programs have symbolic sizes: from the first one on, never, or (None) for sizes that vary.
     """
 
     #: Whether results share memory where PyTorch's do; otherwise all are new, and the program is whole.
@@ -192,14 +191,12 @@ class RecordedPrograms:
         self,
         model: torch.nn.Module,
         program: Callable[..., Any],
-        precision: str,
-        fullgraph: bool,
-        measures: bool,
+        settings: Settings,
         runner: _core.Runner,
-        dynamic: bool | None,
     ) -> None:
-        self._precision, self._fullgraph, self._runner = precision, fullgraph, runner
-        self._measures = measures
+        self._settings, self._runner = settings, runner
+        #: Whether calls are left to PyTorch where it is faster.
+        self._measures = settings.inference == INFERENCE[0] and not settings.fullgraph
         #: Packed weights shared by graphs, as long as the tensors of all earlier ones are unchanged.
         self._packed = Packed()
         self._packed_of: list[_core.Watch] = []
@@ -210,10 +207,10 @@ class RecordedPrograms:
             self._made,
             forget=self._forget,
             replays=True,
-            resize=None if dynamic is False else self._resized,
-            decides=not fullgraph,
+            resize=None if settings.dynamic is False else self._resized,
+            decides=not settings.fullgraph,
             writes=True,
-            dynamic=bool(dynamic),
+            dynamic=bool(settings.dynamic),
         )
         self._stages: Stages = Stages()
         self._recordings.failures = (
@@ -330,7 +327,9 @@ class RecordedPrograms:
     def _graph(self, module: GraphModule, overwrites: bool) -> NativeGraph:
         fold_constants(module)
         strict = self.keeps_views or overwrites
-        return NativeGraph(module, precision=self._precision, strict=strict, packed=self._packed)
+        return NativeGraph(
+            module, precision=self._settings.precision, strict=strict, packed=self._packed
+        )
 
     def _in_stages(
         self, recorded: Recorded, program: Staged, call: Call, start: float
@@ -436,7 +435,7 @@ class RecordedPrograms:
         try:
             run, preview = graph.compile(call.inputs, whole=False, apart=overwrites)
         except CompileError as error:
-            if _SHARES not in str(error) or not self._fullgraph:
+            if _SHARES not in str(error) or not self._settings.fullgraph:
                 raise
             # Not at the top: it takes longer to import than most programs to compile.
             from corsac.lowering import Preview
@@ -444,7 +443,7 @@ class RecordedPrograms:
             # It consists of views only.
             run, preview = graph.module.forward, Preview("corsac", (), ())
         host = [] if preview is None else [own for own in preview.host if _SHARES not in own.reason]
-        if self._fullgraph and host:
+        if self._settings.fullgraph and host:
             raise CompileError(f"{host[0].node} ({host[0].target}): {host[0].reason}")
         kept = graph.is_kept(run, call.inputs)
         compiled = Compiled(run, time.perf_counter() - start, preview, kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 #: Precision of the products in convolutions and linear layers.
@@ -28,6 +29,22 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "training": TRAINING,
     "partition": PARTITIONS,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of a compiled model: options, and arguments of :func:`corsac.compile`."""
+
+    precision: Precision = "f32"
+    inference: str = INFERENCE[0]
+    training: str = TRAINING[0]
+    partition: str = PARTITIONS[0]
+    dynamic: bool | None = None
+    fullgraph: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """Those of :data:`OPTIONS`."""
+        return {name: getattr(self, name) for name in OPTIONS}
 
 
 def checked_options(options: Mapping[str, Any] | None) -> None:
