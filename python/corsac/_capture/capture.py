@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType, NoneType
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from corsac._capture.record import named_arguments
 from corsac._capture.recordings import record_at_once
 from corsac._capture.refusal import Refusal
 from corsac._messages.lines import in_brackets
-from corsac._models.example_inputs import ExampleInputs, as_tuple, gathered
+from corsac._models.example_inputs import CONSTANTS, ExampleInputs, as_tuple, gathered
 from corsac._models.function import check_callable, module_of
 from corsac._models.wrapper import ModelWrapper, root_of
 from corsac.fx import Graph, GraphModule, symbolic_trace
@@ -25,8 +25,6 @@ from corsac.fx.proxy import TraceError
 
 #: Dimensions of inputs whose sizes may vary, by the name of the parameter or its position.
 DynamicShapes = Mapping[str | int, Collection[int]]
-#: Types of arguments other than tensors that captured models may have: constants of the graph.
-PLAIN = (bool, int, float, complex, str, NoneType, torch.dtype, torch.device)
 
 
 def capture(
@@ -182,7 +180,7 @@ def _graph_for_call(
     """As :func:`capture`, with the parameters of the model as placeholders, in their order and with their defaults, up
     to the last one that has a value in this call. Those that are no tensors are constants, and have no users."""
     for name, own in [*enumerate(args), *kwargs.items()]:
-        if not isinstance(own, (torch.Tensor, *PLAIN)):
+        if not isinstance(own, (torch.Tensor, *CONSTANTS)):
             kind = type(own).__name__
             raise TypeError(f"example input {name} is a {kind}, not a tensor or a plain value")
     try:
@@ -202,39 +200,42 @@ def _graph_for_call(
 def _declare(graph: Graph, bound: inspect.BoundArguments) -> None:
     """Gives ``graph``, whose placeholders are tensors, the placeholders of a function that is called like this."""
     inputs = iter(graph.find_nodes(op="placeholder"))
-    left = len(bound.arguments)
     last, optional = None, False
+    for name, value, default in _parameters(bound):
+        if isinstance(value, torch.Tensor):
+            node = next(inputs)
+            node.target = name
+        else:
+            node = graph.placeholder(name)
+        if default or optional:
+            # Python has no parameters without a default behind those that have one.
+            node.args, optional = default or (None,), True
+        if last is not None:
+            last.append(node)
+        elif (first := next(iter(graph.nodes))) is not node:
+            first.prepend(node)
+        last = node
+
+
+def _parameters(bound: inspect.BoundArguments) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """The parameters of a call up to the last one that is given: name, value, and default in a tuple, empty for none."""
+    left = len(bound.arguments)
     for parameter in bound.signature.parameters.values():
         if not left:
-            break
-        name, is_given = parameter.name, parameter.name in bound.arguments
-        left -= is_given
-        value = bound.arguments.get(name)
+            return
+        left -= parameter.name in bound.arguments
+        value = bound.arguments.get(parameter.name)
         default = () if parameter.default is parameter.empty else (parameter.default,)
         if parameter.kind is parameter.VAR_POSITIONAL:
-            # Those that are no tensors are not there: nobody could say which is which.
-            values = {f"{name}_{at}": own for at, own in enumerate(value or ())}
-            values = {key: own for key, own in values.items() if isinstance(own, torch.Tensor)}
+            for at, own in enumerate(value or ()):
+                # Those that are no tensors are not there: nobody could say which is which.
+                if isinstance(own, torch.Tensor):
+                    yield f"{parameter.name}_{at}", own, default
         elif parameter.kind is parameter.VAR_KEYWORD:
-            values = value or {}
+            for name, own in (value or {}).items():
+                yield name, own, default
         else:
-            values = {name: value}
-        for name, own in values.items():
-            if isinstance(own, torch.Tensor):
-                node = next(inputs)
-                node.target = name
-            else:
-                node = graph.placeholder(name)
-            if default or optional:
-                # Python has no parameters without a default behind those that have one.
-                node.args, optional = default or (None,), True
-            if last is None:
-                first = next(iter(graph.nodes))
-                if first is not node:
-                    first.prepend(node)
-            else:
-                last.append(node)
-            last = node
+            yield parameter.name, value, default
 
 
 __all__ = ["capture", "graph_for", "graph_of"]

@@ -24,6 +24,7 @@ from corsac._capture.sizes import SizeConditions, as_size
 from corsac._capture.stages import Changes, Failure, Ran
 from corsac._messages.lines import in_brackets
 from corsac._messages.logs import BREAKS, GUARDS, is_on
+from corsac._models.example_inputs import CONSTANTS
 from corsac._pytorch.aten import key_of_tensor
 
 
@@ -51,8 +52,8 @@ REWRITES = 2
 MET = 256
 #: Largest number of programs for the same arguments but other sizes in state: caches grow that often.
 LENGTHS = 256
-#: Types of arguments besides tensors that programs are specialised to by value.
-_CONSTANTS = (type(None), bool, int, str, torch.dtype, torch.device)
+#: Types of arguments besides tensors that programs are specialised to by value. As keys, 0.0 and -0.0 are the same.
+_CONSTANTS = frozenset(CONSTANTS) - {float, complex}
 #: Reason why there are no programs for some calls.
 NO_CALL = "an argument is an iterator, a set or a large container"
 #: Integers from this one on are constants.

@@ -12,13 +12,13 @@ from torch.utils._pytree import SUPPORTED_NODES, TreeSpec, _get_node_type, tree_
 
 from corsac._capture.numbers import Expression, evaluated
 from corsac._capture.refusal import UnknownObject
+from corsac._models.example_inputs import CONSTANTS
 from corsac._pytorch.aten import has_attributes
 from corsac.fx import Node
 
 #: Types returned as they are, besides objects that the model or the program already has.
-_NUMBERS = bool | int | float | complex
-_CONSTANTS = type(None) | _NUMBERS | str | bytes | torch.dtype | torch.device | torch.layout
-_SHARED = type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType
+_CONSTANTS = (*CONSTANTS, bytes, torch.layout)
+_SHARED = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 #: Key of the values that were read, among objects by id: no object has this id.
 _VALUES = -1
 #: Largest depth of containers that graphs return.
@@ -125,7 +125,7 @@ class ResultTemplate:
             return lambda tensors, made: tensors[number]
         if isinstance(value, types.FunctionType) and not self._is_known(value):
             raise UnknownObject("it returns a function that it has made")
-        if isinstance(value, _CONSTANTS | _SHARED):
+        if isinstance(value, (*_CONSTANTS, *_SHARED)):
             expression = None
             if self._number is not None and (type(value) is int or type(value) is float):
                 expression = self._number(value)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import NoneType
 from typing import Any, TypeAlias
 
 import torch
 
 #: A tensor, or the positional arguments in a tuple or list.
 ExampleInputs: TypeAlias = torch.Tensor | Sequence[Any]
+#: Types of inputs and results besides tensors, which are constants of graphs.
+CONSTANTS = (NoneType, bool, int, float, complex, str, torch.dtype, torch.device)
 
 
 def as_tuple(example_inputs: ExampleInputs) -> tuple[Any, ...]:

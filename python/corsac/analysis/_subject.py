@@ -9,8 +9,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from corsac._capture.capture import PLAIN, graph_of
+from corsac._capture.capture import graph_of
 from corsac._capture.exported_program import converted
+from corsac._models.example_inputs import CONSTANTS
 from corsac._models.placed_inputs import is_flat, placed
 from corsac.fx import Graph, GraphModule
 from corsac.fx._symbolic_trace import symbolic_trace
@@ -43,7 +44,7 @@ def _graph_of(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> GraphModule:
     given = [*args, *kwargs.values()]
-    if given and all(isinstance(own, PLAIN) or _has_elements(own) for own in given):
+    if given and all(isinstance(own, CONSTANTS) or _has_elements(own) for own in given):
         return graph_of(model, lambda: args, kwargs)
     try:
         return symbolic_trace(model)
