@@ -159,11 +159,11 @@ def _measure(name: str, seconds: float) -> dict[str, Any]:
     questions: dict[str, Callable[[], Any]] = {
         "dynamo": dynamo.question(hold=True),
         "guards": entry.guards.hold,
-        "weights": entry.watch.is_current,
+        "weights": entry.model_guards.is_current,
         "find": lambda: recorded.find(call),
         "lookup": lambda: recorded.find(recorded.call((x,), options)),
     }
-    places, weights, of_dynamo = len(entry.guards), entry.watch.count, dynamo.count()
+    places, weights, of_dynamo = len(entry.guards), entry.model_guards.count, dynamo.count()
     result: dict[str, Any] = summary(samples_in_turn(questions, seconds / 2, repeat=REPEAT))
     aim = AIM[0] + AIM[1] * places + AIM[2] * weights
 

@@ -1402,7 +1402,7 @@ class Users:
     def values(self) -> ValuesView[None]: ...
 
 @final
-class Watch:
+class ModelGuards:
     """State of a model that programs were compiled for: its tensors, with their numbers of writes, and
     its modules, with their training modes and hooks.
 
@@ -1410,7 +1410,7 @@ class Watch:
     truth value, another thread's call. A cycle of references through it goes through the
     dictionaries and modules that it holds, where the garbage collector can break it.
     """
-    def __new__(cls, root: Any, constants: Any = ..., *, trains: Any = False, contents: Any = ..., rewritten: Any = ..., typed: Any = ...) -> Watch: ...
+    def __new__(cls, root: Any, constants: Any = ..., *, trains: Any = False, contents: Any = ..., rewritten: Any = ..., typed: Any = ...) -> ModelGuards: ...
     @property
     def count(self) -> Any:
         """Number of tensors that are watched."""
@@ -1792,6 +1792,7 @@ def not_failing(entries: Any) -> Any:
     ...
 
 def note_known_call(function: Any, arguments: Any, named: Any, is_new: Any) -> Any:
+def note_pure_call(function: Any, arguments: Any, named: Any, is_new: Any) -> Any:
     """Record that a call of a PyTorch function did nothing but compute results, which are all new
     memory, or none of them is.
     """
@@ -1902,6 +1903,12 @@ def propose_parts(graph: Graph, supported: Any, sections: Any = None, *, horizon
     `horizontal`.
 
     Raises `ValueError` if lists are not as long as the graph.
+    """
+    ...
+
+def pure_call(function: Any, arguments: Any, named: Any) -> Any:
+    """Whether the results of a call are new memory, if it is known to do nothing but compute them;
+    None if it is not known.
     """
     ...
 

@@ -470,53 +470,53 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes_of_weights_are_seen(name, rank):
     own = torch.ones(3, 3).view(3, 3, *[1] * (rank - 2))
-    watch = _core.Watch(nn.Module(), constants=[(None, own)])
-    assert watch.is_current() and watch.failure() is None
-    assert watch.count == 1
+    guards = _core.ModelGuards(nn.Module(), constants=[(None, own)])
+    assert guards.is_current() and guards.failure() is None
+    assert guards.count == 1
     CHANGES[name](own)
-    assert not watch.is_current()
-    found, text = watch.failure()
+    assert not guards.is_current()
+    found, text = guards.failure()
     assert found is own and text
 
 
 def test_what_does_not_change_a_weight_is_no_change():
     own = nn.Parameter(torch.ones(3, 3))
-    watch = _core.Watch(nn.Module(), constants=[(None, own)])
+    guards = _core.ModelGuards(nn.Module(), constants=[(None, own)])
     own.grad = torch.ones(3, 3)
     own.note = "attributes are none of its elements"
     keeps = own.detach().view(-1)
-    assert watch.is_current()
+    assert guards.is_current()
     del keeps
-    assert watch.is_current()
+    assert guards.is_current()
 
 
 def test_statistics_that_norms_write_to_are_seen():
     norm = nn.BatchNorm1d(70).eval()
-    watch = _core.Watch(nn.Module(), contents=[norm.running_mean, norm.running_var])
-    assert watch.is_current()
+    guards = _core.ModelGuards(nn.Module(), contents=[norm.running_mean, norm.running_var])
+    assert guards.is_current()
     with torch.no_grad():
         x = torch.zeros(4, 70)
         x[:, 69] = torch.arange(4.0)
         nn.functional.batch_norm(x, norm.running_mean, norm.running_var, training=True)
-    assert not watch.is_current()
-    assert watch.failure() == (norm.running_mean, "was updated")
+    assert not guards.is_current()
+    assert guards.failure() == (norm.running_mean, "was updated")
 
 
 def test_hooks_and_modes_of_modules_are_seen():
     net = Net()
-    watch = _core.Watch(net)
-    assert watch.is_current()
+    guards = _core.ModelGuards(net)
+    assert guards.is_current()
     hook = net.layers[0].register_forward_hook(lambda *_: None)
-    assert not watch.is_current()
+    assert not guards.is_current()
     hook.remove()
-    assert watch.is_current()
+    assert guards.is_current()
     net.layers[1].eval()
-    assert not watch.is_current()
+    assert not guards.is_current()
     net.layers[1].train()
-    assert watch.is_current()
+    assert guards.is_current()
     net.layers[0]._forward_hooks = {1: lambda *_: None}
-    assert not watch.is_current()
+    assert not guards.is_current()
     net.layers[0]._forward_hooks = collections.OrderedDict()
-    assert watch.is_current()
+    assert guards.is_current()
     net.layers[0].weight = nn.Parameter(torch.ones(3, 3))
-    assert not watch.is_current()
+    assert not guards.is_current()

@@ -608,7 +608,9 @@ impl PyNode {
 
     /// Properties of the node, as HTML for notebooks.
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let module = slf.py().import(intern!(slf.py(), "corsac._drawing.pictures"))?;
+        let module = slf
+            .py()
+            .import(intern!(slf.py(), "corsac._drawing.pictures"))?;
         module.call_method1(intern!(slf.py(), "node_table"), (slf,))
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-#: Names of the functions, with digests of the code that ``capture/passages.rs`` is written for.
+#: Names of the functions, with digests of the code that ``capture/known_code.rs`` is written for.
 _KNOWN = (
     ("__getattr__", "781d33162287e6c1"),
     ("_wrapped_call_impl", "bd5566da26fe6b7f"),
@@ -17,7 +17,7 @@ _KNOWN = (
 
 
 @functools.cache
-def passages() -> list[Any]:
+def known_code() -> list[Any]:
     """The code of these functions; none if one is unknown. A function replaced later is recorded like all code."""
     codes = [getattr(nn.Module, name).__code__ for name, _ in _KNOWN]
     found = [_digest(own) for own in codes]
@@ -31,4 +31,4 @@ def _digest(code: Any) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-__all__ = ["passages"]
+__all__ = ["known_code"]

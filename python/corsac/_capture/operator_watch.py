@@ -117,7 +117,7 @@ class OperatorWatch(TorchDispatchMode):
         """Run a function, with its operators watched, unless the call is known to only compute its result."""
         if self._recorder.trains or torch._C._len_torch_dispatch_stack() != 1:
             return func(*args, **kwargs)
-        is_new = _core.known_call(func, args, kwargs)
+        is_new = _core.pure_call(func, args, kwargs)
         if is_new is not None:
             unwatched = torch._C._DisableTorchDispatch()
             try:
@@ -136,7 +136,7 @@ class OperatorWatch(TorchDispatchMode):
                 for place in places_in(result)
             }
             if kinds == {"given"} or kinds == {"new"}:
-                _core.note_known_call(func, args, kwargs, kinds == {"new"})
+                _core.note_pure_call(func, args, kwargs, kinds == {"new"})
         return result
 
     def _note_made(self, result: Any) -> None:

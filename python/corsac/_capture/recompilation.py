@@ -35,12 +35,12 @@ class Recompilations:
 
     def reason(self, entry: Entry, call: Call, *, trains: bool) -> tuple[str, str]:
         """Reason why a program does not apply to a call: the changed thing, and its old and new value."""
-        if not trains and torch.is_grad_enabled() and entry.watch.requires_grad():
+        if not trains and torch.is_grad_enabled() and entry.model_guards.requires_grad():
             return "gradients", "were off, are on"
         if (found := entry.guards.failure(self.program)) is not None:
             place, then, now, line = found
             return f"{place}{in_brackets(line)}", f"was {then}, is {now}"
-        if (tensor := entry.watch.failure()) is not None:
+        if (tensor := entry.model_guards.failure()) is not None:
             return self._name(tensor[0]), tensor[1]
         if entry.form is not None:
             return "the inputs", "have other strides, or others of them want gradients"

@@ -23,7 +23,7 @@ from corsac._capture import markers
 from corsac._capture.collection import no_collection
 from corsac._capture.deferred import Deferred, warnings_are_raised
 from corsac._capture.fast_paths import MODULES
-from corsac._capture.known_code import passages
+from corsac._capture.known_code import known_code
 from corsac._capture.operator_watch import OperatorWatch
 from corsac._capture.recorder import Recorder
 from corsac._capture.recording_options import RecordingOptions
@@ -118,7 +118,7 @@ def form_of(tensors: Sequence[torch.Tensor]) -> Any:
 class _Callbacks:
     """Callbacks of a :class:`corsac._core.Recording`."""
 
-    quiet: Callable[..., Any]
+    unrecorded: Callable[..., Any]
     host: Callable[[Callable[..., Any]], Callable[..., Any]]
     prints: Callable[..., str | None]
     assume: Callable[[bool], None]
@@ -239,7 +239,7 @@ def _seen_as_compiled() -> Iterator[None]:
         torch.compiler._is_compiling_flag = before
 
 
-def _quietly(
+def _unrecorded(
     function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
     """Call a function without recording its operators."""
@@ -358,11 +358,11 @@ def _prepared(
     recording = _core.Recording(
         _ours(),
         [own.forward.__code__ for own in MODULES],
-        passages(),
+        known_code(),
         [_APPLY] if options.trains else [],
         [*Deferred.CODES, *markers.breaks()],
         _Callbacks(
-            _quietly,
+            _unrecorded,
             lambda function: functools.partial(_hosted, function, recorder),
             lambda *call: recorder.told(*call),
             lambda begins: recorder.assume(begins),

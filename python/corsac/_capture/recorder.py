@@ -696,7 +696,7 @@ class Recorder(TorchFunctionMode):
             or (target[1] is operator.getitem and tensors_in(args[1:]))
         ):
             return
-        _core.note_node_of_call(func, args, kwargs, (*target, _takes_type(name, args)))
+        _core.note_node_of_pure_call(func, args, kwargs, (*target, _takes_type(name, args)))
 
     def _ask_sizes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note that sizes of tensors are read: if they depend on values, control flow depends on these."""

@@ -308,7 +308,7 @@ class Entry:
         call: the call that it is for, without tensors.
         run: runs it.
         guards: conditions on Python state.
-        watch: detects changes of the tensors that the program reads besides its inputs.
+        model_guards: detects changes of the tensors that the program reads besides its inputs.
         form: strides and similar properties of its inputs, if it has read some.
         state: types and sizes of tensors found in containers and in state; None if there are none.
         changes: whether it changes state.
@@ -323,7 +323,7 @@ class Entry:
     call: Call
     run: Callable[..., Any]
     guards: _core.Guards
-    watch: _core.Watch
+    model_guards: _core.ModelGuards
     form: Any
     state: Any = None
     changes: bool = False
@@ -336,7 +336,7 @@ class Entry:
 
     def is_current(self, call: Call, trains: bool) -> bool:
         """Whether the program applies to a call; stores the inputs in ``call``."""
-        if not trains and torch.is_grad_enabled() and self.watch.requires_grad():
+        if not trains and torch.is_grad_enabled() and self.model_guards.requires_grad():
             return False
         if not (self.finds_inputs(call, trains) and self.may_write(call)):
             return False
@@ -344,7 +344,7 @@ class Entry:
             return False
         return (
             self.guards.hold()
-            and self.watch.is_current()
+            and self.model_guards.is_current()
             and (self.decides is None or self.decides(call))
         )
 
@@ -379,7 +379,7 @@ class Entry:
     def fits(self, call: Call, trains: bool) -> bool:
         """Whether the program applies to a call with other sizes; stores the inputs in ``call``."""
         if self.sizes is None or (
-            not trains and torch.is_grad_enabled() and self.watch.requires_grad()
+            not trains and torch.is_grad_enabled() and self.model_guards.requires_grad()
         ):
             return False
         return (
@@ -387,7 +387,7 @@ class Entry:
             and self.finds_inputs(call, trains, of_any_size=True)
             and self.may_write(call)
             and self.guards.hold()
-            and self.watch.is_current()
+            and self.model_guards.is_current()
             and self.sizes.hold(call.inputs)
         )
 
@@ -531,7 +531,7 @@ class Recordings:
 
     def may_come_back(self, entry: Entry) -> bool:
         """Whether a program that does not apply now may apply again: not if tensors were written to."""
-        return entry.watch.is_current()
+        return entry.model_guards.is_current()
 
     def key(self, call: Call) -> Any:
         """The key by which programs for a call are found."""
@@ -791,7 +791,7 @@ class Recordings:
             tensors = () if own.rewritten is None else own.rewritten.tensors
             found.update((id(tensor), tensor) for tensor in tensors)
             if known is not None and known.in_vain >= REWRITES:
-                written = own.watch.written()
+                written = own.model_guards.written()
                 if not any(isinstance(tensor, torch.nn.Parameter) for tensor in written):
                     found.update((id(tensor), tensor) for tensor in written)
         return found

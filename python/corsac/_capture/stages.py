@@ -409,8 +409,8 @@ class Changes:
             torch.set_rng_state(self._random)
 
 
-#: Makes a watch on weights, which detects changes.
-Watching = Callable[[Iterable[torch.Tensor]], _core.Watch]
+#: Makes guards on weights, which detect changes.
+MakeGuards = Callable[[Iterable[torch.Tensor]], _core.ModelGuards]
 #: Returns the properties of an input tensor that a compiled stage is specialised to.
 Form = Callable[[torch.Tensor], Any]
 
@@ -443,7 +443,7 @@ class Stage:
         segment: the segment, of the first of these programs.
         before: the stages before it.
         make: makes a function that compiles a graph for given inputs.
-        watch: a watch on its weights.
+        model_guards: guards on its weights.
         form: the properties of an input tensor that compiled code is specialised to.
     """
 
@@ -452,10 +452,10 @@ class Stage:
         segment: Segment,
         before: tuple[Stage, ...],
         make: Make,
-        watch: _core.Watch,
+        model_guards: _core.ModelGuards,
         form: Form,
     ) -> None:
-        self.before, self.watch, self._form = before, watch, form
+        self.before, self.model_guards, self._form = before, model_guards, form
         self._does_more = segment.writes or segment.uses_random_numbers
         self._graph, self._weights = segment.graph, segment.weights
         self.takes = segment.takes()
@@ -526,17 +526,17 @@ def _known_stage(
     segment: Segment,
     before: tuple[Stage, ...],
     make: Make,
-    watch: Watching,
+    make_guards: MakeGuards,
     form: Form,
     gives_more: bool,
 ) -> Stage:
     """The stage that computes a segment: that of another program with the same beginning, or a new one."""
     key = (tuple(map(id, before)), segment.key(), () if gives_more else segment.gives)
     known = stages.get(key)
-    if known is not None and known.watch.is_current():
+    if known is not None and known.model_guards.is_current():
         known.give(segment.gives)
         return known
-    made = Stage(segment, before, make, watch(segment.weights.values()), form)
+    made = Stage(segment, before, make, make_guards(segment.weights.values()), form)
     stages[key] = made
     return made
 
@@ -549,7 +549,7 @@ class StagedRun:
         graph: its whole graph.
         known: the stages of other programs, which it shares as far as its beginning is the same; its own are added.
         make: makes a function that compiles a graph for given inputs.
-        watch: makes a watch on weights.
+        make_guards: makes guards on weights.
         form: the properties of input tensors that compiled stages are specialised to.
         gives_more: whether stages may return values that only other programs need: autograd would count these as
             used.
@@ -561,7 +561,7 @@ class StagedRun:
         graph: Graph,
         known: Stages,
         make: Make,
-        watch: Watching,
+        make_guards: MakeGuards,
         form: Form = type_and_size,
         gives_more: bool = True,
     ) -> None:
@@ -572,7 +572,7 @@ class StagedRun:
         stages: list[Stage] = []
         for segment in program.segments:
             before = tuple(stages)
-            stages.append(_known_stage(known, segment, before, make, watch, form, gives_more))
+            stages.append(_known_stage(known, segment, before, make, make_guards, form, gives_more))
         self.stages = tuple(stages)
         #: The names of values that the stages up to each one take.
         self._taken = tuple(

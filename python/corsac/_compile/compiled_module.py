@@ -220,7 +220,7 @@ class CompiledModule(EngineModule):
         state["_dynamo"], state["_pieces"] = None, []
         # Lazy parameters raise if their attributes are read.
         with torch._C.DisableTorchFunctionSubclass():
-            state["_watch"] = _core.Watch(self._model)
+            state["_model_guards"] = _core.ModelGuards(self._model)
         state["_runner"] = _core.Runner(self)
         state["_recorded"] = RecordedPrograms(self._model, self._callable, settings, self._runner)
 
@@ -237,14 +237,14 @@ class CompiledModule(EngineModule):
         if (
             self._trained is not None
             and torch.is_grad_enabled()
-            and self._watch.requires_grad()
+            and self._model_guards.requires_grad()
             and _core.unusual_mode() is None
         ):
             # Weights change from step to step, so they are not checked here.
             return self._trained(*args, **kwargs)
-        if not self._watch.is_current():
+        if not self._model_guards.is_current():
             rewritten = self._recorded.rewritten()
-            self.__dict__["_watch"] = _core.Watch(self._model, rewritten=rewritten)
+            self.__dict__["_model_guards"] = _core.ModelGuards(self._model, rewritten=rewritten)
             self._recorded.look_again()
         if isinstance(self._callable, _SCRIPTS):
             return self._by_host("it is a program of TorchScript", args, kwargs)

@@ -199,7 +199,7 @@ class RecordedPrograms:
         self._measures = settings.inference == INFERENCE[0] and not settings.fullgraph
         #: Packed weights shared by graphs, as long as the tensors of all earlier ones are unchanged.
         self._packed = Packed()
-        self._packed_of: list[_core.Watch] = []
+        self._packed_of: list[_core.ModelGuards] = []
         self._lock = threading.RLock()
         self._recordings = Recordings(
             model,
@@ -274,8 +274,8 @@ class RecordedPrograms:
             if (reason := why_not_native("a tensor that it writes to", own)) is not None:
                 raise CompileError(reason)
         call.inputs = (*call.given(recorded.integers), *found, *recorded.rewritten)
-        watch = _watch(recorded.tensors, recorded.statistics, recorded.typed)
-        if not watch.counts_writes:
+        model_guards = _model_guards(recorded.tensors, recorded.statistics, recorded.typed)
+        if not model_guards.counts_writes:
             raise CompileError(
                 "weights made in inference mode do not tell when they are written to"
             )
@@ -292,7 +292,7 @@ class RecordedPrograms:
                 program = replace(program, numbers={} if stages is None else stages.state)
             else:
                 program = self._in_stages(recorded, stages, call, start)
-            self._packed_of.append(watch)
+            self._packed_of.append(model_guards)
         rewinds = stages is not None and stages.rewinds is not None
         program.compiled.repeats = recorded.repeats or rewinds
         weights = tuple(recorded.tensors) if verify.ON else ()
@@ -300,7 +300,7 @@ class RecordedPrograms:
             Call((), call.key, call.objects),
             replace(program, layouts=recorded.layouts, weights=weights),
             recorded.guards,
-            watch,
+            model_guards,
             recorded.form,
             state,
             changes=recorded.replay is not None and len(recorded.replay) > 0,
@@ -320,7 +320,7 @@ class RecordedPrograms:
         """Whether tensors whose packed form is shared have changed, or most belong to programs that were dropped."""
         if not all(own.is_current() for own in self._packed_of):
             return True
-        used = {id(own.watch) for own in self._recordings.entries()}
+        used = {id(own.model_guards) for own in self._recordings.entries()}
         dropped = sum(id(own) not in used for own in self._packed_of)
         return dropped > max(len(used), SITUATIONS)
 
@@ -337,7 +337,7 @@ class RecordedPrograms:
         """A program in stages, shared with programs that have the same beginning."""
         overwrites = bool(recorded.overwritten)
         make = functools.partial(self._stage, overwrites=overwrites)
-        run = StagedRun(program, graph_of(recorded.module), self._stages, make, _watch)
+        run = StagedRun(program, graph_of(recorded.module), self._stages, make, _model_guards)
         try:
             run.prepare(call.inputs)
         except self._recordings.failures:
@@ -487,20 +487,20 @@ class RecordedPrograms:
             build=program.builds(),
             replay=program.replays(),
         )
-        self._runner.add(entry, program.compiled.run.program, args, entry.watch, recorded)
+        self._runner.add(entry, program.compiled.run.program, args, entry.model_guards, recorded)
 
     def _forget(self, entry: Entry) -> None:
         self._runner.remove(entry)
 
 
-def _watch(
+def _model_guards(
     weights: Iterable[torch.Tensor],
     statistics: list[torch.Tensor] | None = None,
     typed: Iterable[torch.Tensor] = (),
-) -> _core.Watch:
-    """A watch on the tensors that a program reads besides its inputs."""
+) -> _core.ModelGuards:
+    """Guards on the tensors that a program reads besides its inputs."""
     constants = [(None, own) for own in weights]
-    return _core.Watch(
+    return _core.ModelGuards(
         torch.nn.Module(), constants=constants, contents=statistics or [], typed=list(typed)
     )
 

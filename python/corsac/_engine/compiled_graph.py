@@ -69,7 +69,7 @@ class CompiledGraph(EngineModule):
         statistics = [
             own for own in self._model.buffers() if own.dim() == 1 and own.is_floating_point()
         ]
-        state["_watch"] = _core.Watch(self._model, contents=statistics)
+        state["_model_guards"] = _core.ModelGuards(self._model, contents=statistics)
         state["_runner"] = _core.Runner(self)
         state["_reasons"] = {}
         #: Indices of inputs that it may write to, and the memory of weights, which they may be views of.
@@ -93,7 +93,7 @@ class CompiledGraph(EngineModule):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if is_captured_around():
             return self._callable(*args, **kwargs)
-        if not self._watch.is_current():
+        if not self._model_guards.is_current():
             self._forget()
         inputs = self._bind(args, kwargs)
         if self._check is not None:
@@ -133,7 +133,7 @@ class CompiledGraph(EngineModule):
         is_native = isinstance(compiled.run, NativeCall) and compiled.choice.race is None
         # Another thread may have dropped it meanwhile.
         if is_native and not compiled.choice.is_slower() and self._programs.get(key) is compiled:
-            self._runner.add(key, compiled.run.program, inputs, self._watch)
+            self._runner.add(key, compiled.run.program, inputs, self._model_guards)
 
     def _key(self, inputs: tuple[Any, ...]) -> Any:
         """Key of the program for these inputs; if it writes to inputs, with whether these share memory with weights."""
@@ -154,7 +154,7 @@ class CompiledGraph(EngineModule):
         return (*bound.args, *bound.kwargs.values())
 
     def _why_not(self, inputs: tuple[Any, ...]) -> str | None:
-        if not self._watch.counts_writes:
+        if not self._model_guards.counts_writes:
             return "weights made in inference mode do not tell when they are written to"
         return super()._why_not(inputs)
 
@@ -173,7 +173,7 @@ class CompiledGraph(EngineModule):
 
     def prepare(self, inputs: tuple[Any, ...]) -> str | None:
         """Compile for ``inputs`` without a call; return the reason if PyTorch would run it, else None."""
-        if not self._watch.is_current():
+        if not self._model_guards.is_current():
             self._forget()
         reason = self._why_not(inputs)
         if reason is not None:
@@ -224,7 +224,7 @@ class CompiledGraph(EngineModule):
             )
         # Types of calls without a rule are found by running them, which must not run hooks.
         return self._native_graph.compile(
-            inputs, whole=self._watch.has_hooks, apart=self._is_apart(inputs)
+            inputs, whole=self._model_guards.has_hooks, apart=self._is_apart(inputs)
         )
 
     def native_programs(self) -> list[_core.NativeProgram]:

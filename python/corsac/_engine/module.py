@@ -115,7 +115,7 @@ class EngineModule(ModelWrapper):
         if results is _core.FAILED:
             return self._failed(args, kwargs)
         if results is _core.HOST:
-            if not (torch.is_grad_enabled() and self._watch.requires_grad()):
+            if not (torch.is_grad_enabled() and self._model_guards.requires_grad()):
                 return self._callable(*args, **kwargs)
         elif results is not NotImplemented:
             return results
@@ -222,7 +222,7 @@ class EngineModule(ModelWrapper):
                 if (reason := why_not_native(f"input {number}", tensor, self._dtypes)) is not None:
                     return reason
         if torch.is_grad_enabled() and (
-            any(tensor.requires_grad for _, tensor in tensors) or self._watch.requires_grad()
+            any(tensor.requires_grad for _, tensor in tensors) or self._model_guards.requires_grad()
         ):
             return _core.unusual_mode() or AUTOGRAD
         return _core.unusual_mode()

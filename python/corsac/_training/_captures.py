@@ -195,7 +195,7 @@ class Captures(Recordings):
         known = {id(own) for _, own in named_weights(self._model)}
         program = entry.run
         assert isinstance(program, TrainedProgram | TrainedStages)
-        return program.reads_only(known) or entry.watch.is_current()
+        return program.reads_only(known) or entry.model_guards.is_current()
 
     def programs(self) -> list[TrainedProgram | TrainedStages]:
         """All compiled programs."""
@@ -228,7 +228,7 @@ class Captures(Recordings):
                     graph,
                     self._stages,
                     self._stage,
-                    _watch,
+                    _model_guards,
                     whole_form,
                     gives_more=False,
                 )
@@ -238,7 +238,7 @@ class Captures(Recordings):
             known,
             program,
             recorded.guards,
-            _watch((*recorded.tensors, *recorded.typed)),
+            _model_guards((*recorded.tensors, *recorded.typed)),
             form,
             state,
             changes=returns.changes() > 0,
@@ -275,10 +275,10 @@ def _apart(inputs: Sequence[torch.Tensor], idle: Sequence[int]) -> Sequence[torc
     return [own.detach() if number in idle else own for number, own in enumerate(inputs)]
 
 
-def _watch(weights: Iterable[torch.Tensor]) -> _core.Watch:
-    """A watch on the identity of tensors, whatever their values."""
+def _model_guards(weights: Iterable[torch.Tensor]) -> _core.ModelGuards:
+    """Guards on the identity of tensors, whatever their values."""
     constants = [(None, own) for own in weights]
-    return _core.Watch(torch.nn.Module(), constants=constants, trains=True)
+    return _core.ModelGuards(torch.nn.Module(), constants=constants, trains=True)
 
 
 class TrainedModel:

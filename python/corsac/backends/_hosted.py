@@ -51,7 +51,7 @@ class HostedModule(ModelWrapper):
         state["_guard_export_fn"] = guard_export_fn
         # Lazy parameters raise if their attributes are read.
         with torch._C.DisableTorchFunctionSubclass():
-            state["_watch"] = _core.Watch(self._model)
+            state["_model_guards"] = _core.ModelGuards(self._model)
         state["_programs"] = HostedPrograms(
             self._model,
             model,
@@ -90,9 +90,9 @@ class HostedModule(ModelWrapper):
         return self._with_own_hooks(args, kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        if not self._watch.is_current():
+        if not self._model_guards.is_current():
             # Programs that were not captured before may be now.
-            self.__dict__["_watch"] = _core.Watch(self._model)
+            self.__dict__["_model_guards"] = _core.ModelGuards(self._model)
             self._programs.look_again()
         call = None if self._dynamic else self._programs.call(args, kwargs)
         reason = self._why_not_recorded(call)

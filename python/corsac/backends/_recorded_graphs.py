@@ -99,7 +99,7 @@ class HostedPrograms(Recordings):
         )
 
     def may_come_back(self, entry: Entry) -> bool:
-        return not self._copies_weights or entry.watch.is_current()
+        return not self._copies_weights or entry.model_guards.is_current()
 
     def _making(self) -> contextlib.AbstractContextManager[Any]:
         # Backends may temporarily replace weights by other tensors.
@@ -111,7 +111,7 @@ class HostedPrograms(Recordings):
             if isinstance(found, Entry):
                 # Another thread has compiled it meanwhile.
                 return found
-            watch = self._watch(recorded.tensors, recorded.typed)
+            model_guards = self._model_guards(recorded.tensors, recorded.typed)
             if recorded.stages is None:
                 assemble, stages = _results_in_a_tuple(recorded), None
                 compiled = self._asked(recorded.module, recorded.seconds)(call.tensors)
@@ -119,7 +119,12 @@ class HostedPrograms(Recordings):
                 assemble, compiled = _returned(recorded), None
                 graph = recorded.module.graph
                 stages = StagedRun(
-                    recorded.stages, graph, self._stages, self._asked, self._watch, whole_form
+                    recorded.stages,
+                    graph,
+                    self._stages,
+                    self._asked,
+                    self._model_guards,
+                    whole_form,
                 )
                 stages.prepare(call.tensors)
         program = HostedProgram(compiled, assemble, stages, recorded.repeats, len(recorded.guards))
@@ -127,7 +132,7 @@ class HostedPrograms(Recordings):
             Call((), call.key, call.objects),
             program,
             recorded.guards,
-            watch,
+            model_guards,
             recorded.form,
             decides=None if stages is None else stages.decides,
             decided=lambda: None if stages is None else stages.failure,
@@ -145,10 +150,10 @@ class HostedPrograms(Recordings):
 
         return compile
 
-    def _watch(
+    def _model_guards(
         self, weights: Iterable[torch.Tensor], typed: Iterable[torch.Tensor] = ()
-    ) -> _core.Watch:
-        return _core.Watch(
+    ) -> _core.ModelGuards:
+        return _core.ModelGuards(
             torch.nn.Module(),
             constants=[(None, own) for own in weights],
             trains=not self._copies_weights,

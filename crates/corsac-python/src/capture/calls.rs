@@ -144,10 +144,17 @@ impl<'py> Look<'_, 'py> {
                     && arguments.iter().all(|own| self.is_key(own, 0))
                 {
                     let arguments = PyTuple::new(py, arguments)?;
-                    let quiet = self.state.quiet.as_ref().map(|own| own.bind(py).clone());
-                    self.state
-                        .reads
-                        .call_quietly(callable, &arguments, &names, quiet.as_ref())
+                    let unrecorded = self
+                        .state
+                        .unrecorded
+                        .as_ref()
+                        .map(|own| own.bind(py).clone());
+                    self.state.reads.call_unrecorded(
+                        callable,
+                        &arguments,
+                        &names,
+                        unrecorded.as_ref(),
+                    )
                 } else {
                     self.state
                         .opaque("a function that remembers results, of values that differ");

@@ -14,7 +14,7 @@ use pyo3::types::{PyDict, PyList, PyType};
 
 use super::cpython;
 use super::guards::{CallRead, Reads, is_ordered, is_same_option};
-use crate::engine::situation::{is_quiet, is_quiet_of};
+use crate::engine::modes::{are_off, is_off};
 
 /// Position of a guard: its table, and its row there.
 #[derive(Clone, Copy)]
@@ -78,9 +78,9 @@ pub(super) struct Flat {
     attributes: Vec<usize>,
     /// Rows of calls that are made again.
     calls: Vec<usize>,
-    /// Rows of calls about PyTorch's modes, which need not be made while [none of these](is_quiet)
+    /// Rows of calls about PyTorch's modes, which need not be made while [none of these](are_off)
     /// is on.
-    quiet: Vec<usize>,
+    of_modes: Vec<usize>,
     /// The guard that failed last, 0 for none.
     failed: AtomicU64,
 }
@@ -113,14 +113,14 @@ impl Flat {
                 _ => attributes.push(row),
             }
         }
-        let (mut calls, mut quiet) = (Vec::new(), Vec::new());
+        let (mut calls, mut of_modes) = (Vec::new(), Vec::new());
         for (row, own) in reads.calls.iter().enumerate() {
-            let is_quiet = own.result.as_ref().is_some_and(|result| {
+            let is_about_modes = own.result.as_ref().is_some_and(|result| {
                 own.arguments.bind(py).is_empty()
-                    && is_quiet_of(own.callable.bind(py), result.bind(py)).unwrap_or(false)
+                    && is_off(own.callable.bind(py), result.bind(py)).unwrap_or(false)
             });
-            match is_quiet {
-                true => quiet.push(row),
+            match is_about_modes {
+                true => of_modes.push(row),
                 false if lacks_driver(py, own) => {}
                 false => calls.push(row),
             }
@@ -152,7 +152,7 @@ impl Flat {
             stores,
             attributes,
             calls,
-            quiet,
+            of_modes,
             failed: AtomicU64::new(0),
         })
     }
@@ -227,11 +227,11 @@ impl Flat {
                 return Ok(Some(At::Attribute(*row)));
             }
         }
-        let quiet: &[usize] = match self.quiet.is_empty() || is_quiet(py) == Some(true) {
+        let of_modes: &[usize] = match self.of_modes.is_empty() || are_off(py) == Some(true) {
             true => &[],
-            false => &self.quiet,
+            false => &self.of_modes,
         };
-        for row in quiet.iter().chain(&self.calls) {
+        for row in of_modes.iter().chain(&self.calls) {
             if !reads.calls[*row].is_current(py) {
                 return Ok(Some(At::Call(*row)));
             }

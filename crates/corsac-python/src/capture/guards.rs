@@ -16,10 +16,10 @@ use super::counters::Counter;
 use super::cpython;
 use super::effects::Effects;
 use super::flat::Flat;
+use super::guard_text::{Failed, Guard, GuardText};
 use super::roots::Root;
 use super::sites::{Family, Sites};
 use super::structure::{Met, Structure};
-use super::told::{Failed, Guard, Told};
 
 pub(super) type Map<K, V> = IndexMap<K, V, FxBuildHasher>;
 pub(super) type Address = usize;
@@ -416,17 +416,17 @@ impl Reads {
         arguments: &Bound<'_, PyTuple>,
     ) -> PyResult<()> {
         let names = PyTuple::empty(callable.py());
-        self.call_quietly(callable, arguments, &names, None)
+        self.call_unrecorded(callable, arguments, &names, None)
     }
 
-    /// The same for a call that may run code of the program: `quiet` makes it, so that none of its
+    /// The same for a call that may run code of the program: `unrecorded` makes it, so that none of its
     /// operators is recorded. The last arguments have `names`.
-    pub(super) fn call_quietly(
+    pub(super) fn call_unrecorded(
         &mut self,
         callable: &Bound<'_, PyAny>,
         arguments: &Bound<'_, PyTuple>,
         names: &Bound<'_, PyTuple>,
-        quiet: Option<&Bound<'_, PyAny>>,
+        unrecorded: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let parts = arguments.iter().chain(names);
         let key = (address(callable), parts.map(|own| address(&own)).collect());
@@ -434,8 +434,8 @@ impl Reads {
             return Ok(());
         }
         let (first, named) = with_names(arguments, names)?;
-        let result = match quiet {
-            Some(quiet) => quiet.call1((callable, first, named)),
+        let result = match unrecorded {
+            Some(unrecorded) => unrecorded.call1((callable, first, named)),
             None => callable.call(first, Some(&named)),
         };
         let result = result.ok().map(Bound::unbind);
@@ -809,8 +809,8 @@ impl PyGuards {
 
     /// All guards in words: family, place, condition, and the file and line of the first read, if
     /// it was the program's. Paths begin at `program`.
-    fn list(&self, program: &Bound<'_, PyAny>) -> PyResult<Vec<Told>> {
-        self.told(program)
+    fn list(&self, program: &Bound<'_, PyAny>) -> PyResult<Vec<GuardText>> {
+        self.texts(program)
     }
 
     /// The first failing guard in words: place, old value, current value, and the file and line of

@@ -17,12 +17,13 @@ mod effects;
 mod effects_table;
 mod flat;
 mod getters;
+mod guard_text;
 mod guards;
 mod iteration;
-mod known_calls;
+mod known_code;
 mod look;
 mod opcode;
-mod passages;
+mod pure_calls;
 mod recorded_constants;
 mod recorded_tensors;
 mod recording;
@@ -31,7 +32,6 @@ mod sites;
 mod state;
 mod structure;
 mod symbols;
-mod told;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -90,9 +90,9 @@ impl Stamped {
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyGuards>()?;
-    m.add_function(wrap_pyfunction!(known_calls::known_call, m)?)?;
-    m.add_function(wrap_pyfunction!(known_calls::note_known_call, m)?)?;
-    m.add_function(wrap_pyfunction!(known_calls::note_node_of_call, m)?)?;
+    m.add_function(wrap_pyfunction!(pure_calls::pure_call, m)?)?;
+    m.add_function(wrap_pyfunction!(pure_calls::note_pure_call, m)?)?;
+    m.add_function(wrap_pyfunction!(pure_calls::note_node_of_pure_call, m)?)?;
     m.add_class::<recorded_tensors::PyRecordedTensors>()?;
     m.add_function(wrap_pyfunction!(guards::not_failing, m)?)?;
     m.add_class::<recording::PyRecording>()

@@ -13,11 +13,11 @@ use pyo3::types::{
 };
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
-use super::known_calls::{KnownNode, known_node};
+use super::pure_calls::{CallNode, node_of_pure_call};
 use super::recorded_constants::{Constants, Effects, Storages};
 use super::recording::PyRecording;
 use crate::engine::Places;
-use crate::engine::situation::{is_plainly_watched, records};
+use crate::engine::modes::{is_plainly_watched, records};
 use crate::graph::PyGraph;
 use crate::node::PyNode;
 use crate::trace::PySourceNotes;
@@ -247,7 +247,7 @@ impl PyRecordedTensors {
     fn record<'py>(
         &self,
         py: Python<'py>,
-        known: &KnownNode,
+        known: &CallNode,
         arguments: Arguments<'_, 'py>,
         nodes: (&Bound<'py, PyTuple>, Option<&Bound<'py, PyDict>>),
         (result, is_new): (&Bound<'py, PyAny>, bool),
@@ -339,7 +339,7 @@ impl PyRecordedTensors {
         if self.metadata.bind(py).contains(function)? {
             return Ok(Some((self.asked(function, arguments, named)?, true)));
         }
-        let Some((known, is_new)) = known_node(function, arguments, named)? else {
+        let Some((known, is_new)) = node_of_pure_call(function, arguments, named)? else {
             return Ok(None);
         };
         if !self.is_as_usual(py)? {

@@ -22,9 +22,9 @@ use super::cpython::{self, Frame, is_tracked};
 use super::effects::{Effects, Purpose};
 use super::effects_table::FUNCTIONS;
 use super::guards::{PyGuards, address};
+use super::known_code::KNOWN_CODE;
 use super::look::{Look, Step};
 use super::opcode as op;
-use super::passages::PASSAGES;
 use super::roots::{Known, roots};
 use super::sites::Site;
 use super::state::{Code, Held, Kind, State, Watched};
@@ -34,12 +34,12 @@ use super::symbols::{Condition, Symbols};
 ///
 /// Args: ``ours``, code objects of functions that record operators, which are not analysed;
 /// ``asking``, code that asks whether operators of tensors are intercepted, or whether it is being
-/// compiled, and gets no for an answer; ``passages``, code of functions through which modules are
-/// called and find their parts, in the order of [`PASSAGES`], or none; ``refused``, methods of C
-/// that cannot be recorded; ``printing``, the code of ``ours`` that prints; ``told``, an object
+/// compiled, and gets no for an answer; ``known_code``, code of functions through which modules are
+/// called and find their parts, in the order of [`KNOWN_CODE`], or none; ``refused``, methods of C
+/// that cannot be recorded; ``printing``, the code of ``ours`` that prints; ``callbacks``, an object
 /// with callbacks:
 ///
-/// - ``quiet(function, arguments, named)`` calls a function without recording its operators.
+/// - ``unrecorded(function, arguments, named)`` calls a function without recording its operators.
 /// - ``host(function)`` returns a function that does the same for a program that is no longer
 ///   recorded.
 /// - ``prints(function, arguments, names)`` is called for each call that prints: with the function,
@@ -53,9 +53,9 @@ pub(crate) struct PyRecording {
     state: Mutex<State>,
     ours: Vec<Py<PyAny>>,
     asking: Vec<Py<PyAny>>,
-    passages: Vec<Py<PyAny>>,
+    known_code: Vec<Py<PyAny>>,
     refused: Vec<Py<PyAny>>,
-    quiet: Py<PyAny>,
+    unrecorded: Py<PyAny>,
     host: Py<PyAny>,
     printing: Vec<Py<PyAny>>,
     prints: Py<PyAny>,
@@ -161,8 +161,8 @@ impl PyRecording {
                             .iter()
                             .any(|own| address(own.bind(py)) == code)
                         {
-                            let told = (py.None(), PyTuple::empty(py), py.None());
-                            let why: Option<String> = self.prints.call1(py, told)?.extract(py)?;
+                            let call = (py.None(), PyTuple::empty(py), py.None());
+                            let why: Option<String> = self.prints.call1(py, call)?.extract(py)?;
                             if let Some(why) = why {
                                 state.refuse(Kind::Prints, why);
                             }
@@ -174,13 +174,13 @@ impl PyRecording {
                     if state.codes.get(&code).is_some_and(|own| own.transforms) {
                         state.refuse(Kind::Transforms, "it uses transforms of torch.func");
                     }
-                    let passage = state.codes.get(&code).and_then(|own| own.passage);
+                    let known_code = state.codes.get(&code).and_then(|own| own.known_code);
                     state.frames.push(Watched::default());
-                    let is_read = match passage {
-                        Some(passage) => {
+                    let is_read = match known_code {
+                        Some(known_code) => {
                             state.reads.sites.at = Site { code, offset: 0 };
                             let recorded = self.recorded.load(Ordering::Relaxed);
-                            Look::new(py, state, recorded)?.passage(frame, passage)?
+                            Look::new(py, state, recorded)?.known_code(frame, known_code)?
                         }
                         None => false,
                     };
@@ -281,8 +281,8 @@ impl PyRecording {
             names: names.unbind(),
             is_ours,
             asks: self.asking.iter().any(|own| own.is(&code)),
-            passage: (self.passages.iter().zip(PASSAGES))
-                .find_map(|(own, passage)| own.is(&code).then_some(passage)),
+            known_code: (self.known_code.iter().zip(KNOWN_CODE))
+                .find_map(|(own, known_code)| own.is(&code).then_some(known_code)),
             is_of_torch: file.contains("/torch/"),
             transforms: file.contains("/torch/_functorch/"),
             copies: file.ends_with("/copy.py") && !file.contains("site-packages"),
@@ -346,20 +346,20 @@ impl PyRecording {
     fn new(
         ours: Vec<Py<PyAny>>,
         asking: Vec<Py<PyAny>>,
-        passages: Vec<Py<PyAny>>,
+        known_code: Vec<Py<PyAny>>,
         refused: Vec<Py<PyAny>>,
         printing: Vec<Py<PyAny>>,
-        told: &Bound<'_, PyAny>,
+        callbacks: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
-        let function = |name: &str| told.getattr(name).map(Bound::unbind);
+        let function = |name: &str| callbacks.getattr(name).map(Bound::unbind);
         Ok(Self {
             state: Mutex::default(),
             ours,
             asking,
-            passages,
+            known_code,
             refused,
             printing,
-            quiet: function("quiet")?,
+            unrecorded: function("unrecorded")?,
             host: function("host")?,
             prints: function("prints")?,
             assume: function("assume")?,
@@ -527,7 +527,7 @@ impl PyRecording {
                 .iter()
                 .map(|own| address(own.bind(py)))
                 .collect();
-            state.quiet = Some(own.quiet.clone_ref(py));
+            state.unrecorded = Some(own.unrecorded.clone_ref(py));
             state.prints = Some(own.prints.clone_ref(py));
             Look::new(py, &mut state, 0)?.call(program, &[], 0)?;
         }
@@ -715,7 +715,7 @@ impl PyRecording {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.quiet)?;
+        visit.call(&self.unrecorded)?;
         visit.call(&self.host)?;
         visit.call(&self.prints)?;
         visit.call(&self.assume)?;

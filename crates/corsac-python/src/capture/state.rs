@@ -8,7 +8,7 @@ use super::counters::Counters;
 use super::cpython::{self, Frame, is_tracked};
 use super::effects::Purpose;
 use super::guards::{Reads, address};
-use super::passages::Passage;
+use super::known_code::KnownCode;
 use super::sites::line_of_program;
 use super::symbols::{Pending, Symbols};
 
@@ -52,7 +52,7 @@ pub(super) struct Code {
     /// Whether it asks if operators of tensors are intercepted, or if it is being compiled; the
     /// answer is no.
     pub(super) asks: bool,
-    pub(super) passage: Option<Passage>,
+    pub(super) known_code: Option<KnownCode>,
     /// Whether it belongs to PyTorch, which gets the true answer to whether operators are
     /// intercepted.
     pub(super) is_of_torch: bool,
@@ -173,7 +173,7 @@ pub(super) struct State {
     /// or `int` and `float` of one.
     pub(super) makes_number: bool,
     /// Calls a function with arguments, without recording its operators.
-    pub(super) quiet: Option<Py<PyAny>>,
+    pub(super) unrecorded: Option<Py<PyAny>>,
     /// Whether the callee of the instruction does not concern the program: it prints, or computes
     /// with plain numbers.
     pub(super) is_skipping: bool,

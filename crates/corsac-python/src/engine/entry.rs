@@ -10,9 +10,9 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 use smallvec::SmallVec;
 
 use super::arguments::{Arguments, Signature, number_of};
+use super::model_guards::PyModelGuards;
 use super::program::PyProgram;
 use super::tensors::{Described, Exchange};
-use super::watch::PyWatch;
 use crate::capture::{Found, PyGuards, has_attributes};
 
 /// Strides of an input; `None` if it is contiguous.
@@ -34,7 +34,7 @@ pub(super) struct Entry {
     pub(super) program: Py<PyProgram>,
     pub(super) signature: Signature,
     /// Checks that its weights are unchanged.
-    pub(super) watch: Py<PyWatch>,
+    pub(super) model_guards: Py<PyModelGuards>,
     /// Check that Python would do the same again; none for a graph.
     pub(super) guards: Option<Py<PyGuards>>,
     /// The indices, among the inputs, of the tensors that it finds in containers and in state; none
@@ -102,7 +102,7 @@ impl<'py> State<'py> {
         records: bool,
     ) -> PyResult<bool> {
         let guards = entry.guards.as_ref().map_or(0, |own| own.as_ptr() as usize);
-        let key = (guards, entry.watch.as_ptr() as usize);
+        let key = (guards, entry.model_guards.as_ptr() as usize);
         if let Some((_, known)) = self.current.iter().find(|own| own.0 == key) {
             return Ok(*known);
         }
@@ -206,8 +206,8 @@ impl Entry {
     }
 
     fn is_current(&self, py: Python<'_>, records: bool) -> PyResult<bool> {
-        let watch = self.watch.get();
-        if !watch.counts_writes || (records && watch.requires_grad(py)?) {
+        let model_guards = self.model_guards.get();
+        if !model_guards.counts_writes || (records && model_guards.requires_grad(py)?) {
             return Ok(false);
         }
         if let Some(guards) = &self.guards
@@ -215,7 +215,7 @@ impl Entry {
         {
             return Ok(false);
         }
-        watch.is_current(py)
+        model_guards.is_current(py)
     }
 
     /// Runs the program.
@@ -265,7 +265,7 @@ impl Entry {
     pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.key)?;
         visit.call(&self.program)?;
-        visit.call(&self.watch)?;
+        visit.call(&self.model_guards)?;
         visit.call(&self.guards)?;
         self.signature.traverse(visit)?;
         self.rewritten.iter().try_for_each(|own| visit.call(own))?;

@@ -5,16 +5,16 @@ mod arguments;
 mod cache;
 mod entry;
 mod model;
+mod model_guards;
+pub(crate) mod modes;
 mod places;
 mod planted;
 mod probe;
 mod program;
 mod runner;
-pub(crate) mod situation;
 mod tensor_layout;
 mod tensors;
 mod torch_library;
-mod watch;
 mod weights;
 
 use corsac_engine::{same_input, unsupported};
@@ -242,7 +242,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(places::places_in, m)?)?;
     m.add("HOST", runner::host(m.py())?)?;
     m.add("FAILED", runner::failed(m.py())?)?;
-    m.add_class::<watch::PyWatch>()?;
+    m.add_class::<model_guards::PyModelGuards>()?;
     m.add_function(wrap_pyfunction!(compile_graph, m)?)?;
     m.add_function(wrap_pyfunction!(explain_compilation, m)?)?;
     m.add_function(wrap_pyfunction!(program::check_threads_setting, m)?)?;
@@ -250,7 +250,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(runner::observe_calls, m)?)?;
     m.add_function(wrap_pyfunction!(tensors::are_native, m)?)?;
     m.add_function(wrap_pyfunction!(allocation::makes_tensors_directly, m)?)?;
-    m.add_function(wrap_pyfunction!(situation::knows_switches, m)?)?;
+    m.add_function(wrap_pyfunction!(modes::knows_switches, m)?)?;
     m.add_function(wrap_pyfunction!(tensor_layout::knows_tensor_layout, m)?)?;
-    m.add_function(wrap_pyfunction!(situation::unusual_mode, m)?)
+    m.add_function(wrap_pyfunction!(modes::unusual_mode, m)?)
 }

@@ -13,10 +13,10 @@ use smallvec::SmallVec;
 
 use super::arguments::{Arguments, Outline, Signature};
 use super::entry::{Entry, Finish, Ran, State, strides_of};
+use super::model_guards::PyModelGuards;
+use super::modes::Modes;
 use super::program::PyProgram;
-use super::situation::Situation;
 use super::tensors::{Described, Exchange};
-use super::watch::PyWatch;
 use crate::capture::{PyGuards, Stamped};
 
 /// Number of profiles being made, which need to see each call.
@@ -106,7 +106,7 @@ impl RecordedCall<'_> {
         key: Bound<'_, PyAny>,
         program: Py<PyProgram>,
         arguments: &Bound<'_, PyTuple>,
-        watch: Py<PyWatch>,
+        model_guards: Py<PyModelGuards>,
     ) -> PyResult<Option<Entry>> {
         let arguments = Arguments::of(arguments, Some(&self.keywords), exchange);
         let mut strides = Vec::with_capacity(self.inputs.len());
@@ -123,7 +123,7 @@ impl RecordedCall<'_> {
             key: key.unbind(),
             program,
             signature,
-            watch,
+            model_guards,
             guards: Some(self.guards),
             found: self.found.map(SmallVec::from_vec),
             rewritten: self.rewritten,
@@ -222,22 +222,22 @@ impl PyRunner {
     ///         followed by those that it finds in containers and in state, and by those that are
     ///         rewritten.
     ///     arguments: positional arguments of a call that it is for.
-    ///     watch: checks that its weights are unchanged.
+    ///     model_guards: checks that its weights are unchanged.
     ///     recorded: a `corsac._compile.recorded_programs.RecordedCall`; None for a graph.
-    #[pyo3(signature = (key, program, arguments, watch, recorded=None))]
+    #[pyo3(signature = (key, program, arguments, model_guards, recorded=None))]
     fn add(
         &self,
         key: Bound<'_, PyAny>,
         program: Py<PyProgram>,
         arguments: &Bound<'_, PyTuple>,
-        watch: Py<PyWatch>,
+        model_guards: Py<PyModelGuards>,
         recorded: Option<RecordedCall<'_>>,
     ) -> PyResult<()> {
         let Some(exchange) = Exchange::get(key.py())? else {
             return Ok(());
         };
         let entry = match recorded {
-            Some(recorded) => recorded.entry(exchange, key, program, arguments, watch)?,
+            Some(recorded) => recorded.entry(exchange, key, program, arguments, model_guards)?,
             None => {
                 let signature =
                     Signature::new(&Arguments::of(arguments, None, exchange), &[], false);
@@ -245,7 +245,7 @@ impl PyRunner {
                     key: key.unbind(),
                     program,
                     signature,
-                    watch,
+                    model_guards,
                     guards: None,
                     found: None,
                     rewritten: Vec::new(),
@@ -332,14 +332,14 @@ impl PyRunner {
         if OBSERVERS.load(Ordering::Relaxed) > 0 {
             return unknown();
         }
-        let (Some(exchange), situation) = (Exchange::get(py)?, Situation::get(py)?) else {
+        let (Some(exchange), modes) = (Exchange::get(py)?, Modes::get(py)?) else {
             return unknown();
         };
-        if self.is_hooked(py)? || situation.has_hooks(py) || situation.unusual(py)?.is_some() {
+        if self.is_hooked(py)? || modes.has_hooks(py) || modes.unusual(py)?.is_some() {
             return unknown();
         }
         let arguments = Arguments::of(arguments, keywords, exchange);
-        let records = situation.records(py)?;
+        let records = modes.records(py)?;
         let mut described: SmallVec<[Described<'_>; 4]> = SmallVec::new();
         for tensor in &arguments.tensors {
             if records && exchange.requires_grad(tensor)? {

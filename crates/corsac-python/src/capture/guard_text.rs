@@ -34,7 +34,7 @@ pub(super) enum Guard<'a> {
 }
 
 /// A guard as text: family, place, condition, and the file and line of the first read.
-pub(super) type Told = (&'static str, String, String, Option<(String, i32)>);
+pub(super) type GuardText = (&'static str, String, String, Option<(String, i32)>);
 /// A failing guard as text: place, old value, current value, and the file and line.
 pub(super) type Failed = (String, String, String, Option<(String, i32)>);
 
@@ -560,14 +560,14 @@ fn joined(path: &str, keys: Keys, key: &Bound<'_, PyAny>) -> String {
 
 impl PyGuards {
     /// All guards, in words.
-    pub(super) fn told(&self, program: &Bound<'_, PyAny>) -> PyResult<Vec<Told>> {
+    pub(super) fn texts(&self, program: &Bound<'_, PyAny>) -> PyResult<Vec<GuardText>> {
         let py = program.py();
         let paths = Paths::new(py, &self.reads, program)?;
-        let told = |own: Guard<'_>| {
+        let text = |own: Guard<'_>| {
             let line = own.line(py, &self.reads);
             (own.kind(), own.place(py, &paths), own.condition(py), line)
         };
-        Ok(Guard::all(&self.reads).into_iter().map(told).collect())
+        Ok(Guard::all(&self.reads).into_iter().map(text).collect())
     }
 
     /// The first failing guard, in words; None if all hold.

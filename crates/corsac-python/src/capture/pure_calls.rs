@@ -31,13 +31,13 @@ struct Known {
     /// Whether its results are all new memory; otherwise none of them is.
     is_new: bool,
     /// The node of each such call, if it depends on nothing else.
-    node: Option<Arc<KnownNode>>,
+    node: Option<Arc<CallNode>>,
     /// Keeps these objects alive, so that their addresses in the key stay valid.
     _objects: Vec<Py<PyAny>>,
 }
 
 /// The node of a call.
-pub(super) struct KnownNode {
+pub(super) struct CallNode {
     pub(super) op: Op,
     pub(super) target: Py<PyAny>,
     /// Whether its first two arguments are exchanged: `1 - x` is `sub(1, x)`.
@@ -181,11 +181,11 @@ impl<'py> Keys<'_, 'py> {
 }
 
 /// The node of a call that is known, and whether its results are new memory.
-pub(super) fn known_node(
+pub(super) fn node_of_pure_call(
     function: &Bound<'_, PyAny>,
     arguments: &Bound<'_, PyTuple>,
     named: &Bound<'_, PyDict>,
-) -> PyResult<Option<(Arc<KnownNode>, bool)>> {
+) -> PyResult<Option<(Arc<CallNode>, bool)>> {
     let Some((key, _)) = Keys::of(function, arguments, named)? else {
         return Ok(None);
     };
@@ -199,7 +199,7 @@ pub(super) fn known_node(
 /// Record the node of a call that is known to do nothing but compute: opcode, target, whether its
 /// first two arguments are exchanged, and whether only the type of the first one is used.
 #[pyfunction]
-pub(super) fn note_node_of_call(
+pub(super) fn note_node_of_pure_call(
     function: &Bound<'_, PyAny>,
     arguments: &Bound<'_, PyTuple>,
     named: &Bound<'_, PyDict>,
@@ -209,7 +209,7 @@ pub(super) fn note_node_of_call(
         return Ok(());
     };
     let (op, target, is_swapped, takes_type) = node;
-    let node = KnownNode {
+    let node = CallNode {
         op: parse_op(&op)?,
         target: target.unbind(),
         is_swapped,
@@ -226,7 +226,7 @@ pub(super) fn note_node_of_call(
 /// Whether the results of a call are new memory, if it is known to do nothing but compute them;
 /// None if it is not known.
 #[pyfunction]
-pub(super) fn known_call(
+pub(super) fn pure_call(
     function: &Bound<'_, PyAny>,
     arguments: &Bound<'_, PyTuple>,
     named: &Bound<'_, PyDict>,
@@ -241,7 +241,7 @@ pub(super) fn known_call(
 /// Record that a call of a PyTorch function did nothing but compute results, which are all new
 /// memory, or none of them is.
 #[pyfunction]
-pub(super) fn note_known_call(
+pub(super) fn note_pure_call(
     function: &Bound<'_, PyAny>,
     arguments: &Bound<'_, PyTuple>,
     named: &Bound<'_, PyDict>,

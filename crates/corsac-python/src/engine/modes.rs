@@ -14,7 +14,7 @@ use super::probe::{in_new_thread, within};
 use super::torch_library::Library;
 
 /// Functions that report the modes that are on.
-pub(super) struct Situation {
+pub(super) struct Modes {
     /// The same queries as C++ functions, if they give the same answers.
     switches: Option<Switches>,
     is_grad_enabled: Py<PyAny>,
@@ -102,7 +102,7 @@ impl Switches {
 
     /// Whether no mode of `__torch_function__` is on, nothing is traced by TorchScript, and no
     /// transform of functorch is on.
-    fn is_quiet(self) -> bool {
+    fn are_off(self) -> bool {
         // SAFETY: as above; what is pointed to lives as long as the thread.
         unsafe {
             let [begin, end] = *(self.transforms)();
@@ -116,7 +116,7 @@ impl Switches {
         let core = torch.getattr("_C")?;
         let modules = py.import("torch.utils._python_dispatch")?;
         let mut is_so = true;
-        let quiet = || {
+        let are_off = || {
             let modes: i64 = core.call_method0("_len_torch_function_stack")?.extract()?;
             let tracing = core.call_method0("_get_tracing_state")?;
             let transforms = core.getattr("_functorch")?;
@@ -124,7 +124,7 @@ impl Switches {
             PyResult::Ok(modes == 0 && tracing.is_none() && level.is_none())
         };
         let mut compare = || {
-            is_so &= quiet()? == self.is_quiet();
+            is_so &= are_off()? == self.are_off();
             let records: bool = torch.call_method0("is_grad_enabled")?.extract()?;
             let autocasts: bool = torch
                 .call_method1("is_autocast_enabled", ("cpu",))?
@@ -170,10 +170,10 @@ fn is_true(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-impl Situation {
+impl Modes {
     pub(super) fn get(py: Python<'_>) -> PyResult<&Self> {
-        static SITUATION: PyOnceLock<Situation> = PyOnceLock::new();
-        SITUATION.get_or_try_init(py, || Self::load(py))
+        static MODES: PyOnceLock<Modes> = PyOnceLock::new();
+        MODES.get_or_try_init(py, || Self::load(py))
     }
 
     fn load(py: Python<'_>) -> PyResult<Self> {
@@ -254,30 +254,27 @@ impl Situation {
     }
 }
 
-/// Whether none of the modes of [`is_quiet_of`] is on; None if that takes a call of Python.
-pub(crate) fn is_quiet(py: Python<'_>) -> Option<bool> {
-    let switches = Situation::get(py).ok()?.switches?;
-    Some(switches.is_quiet())
+/// Whether none of the modes of [`is_off`] is on; None if that takes a call of Python.
+pub(crate) fn are_off(py: Python<'_>) -> Option<bool> {
+    let switches = Modes::get(py).ok()?.switches?;
+    Some(switches.are_off())
 }
 
 /// Whether operators mean what they usually do, and only one dispatch mode watches them: no autocast,
 /// no transform of functorch, no mode of `__torch_function__`. False where that takes calls of Python.
 pub(crate) fn is_plainly_watched(py: Python<'_>) -> bool {
-    let switches = Situation::get(py).ok().and_then(|own| own.switches);
-    switches.is_some_and(|own| !own.autocasts() && own.dispatch_modes() == 1 && own.is_quiet())
+    let switches = Modes::get(py).ok().and_then(|own| own.switches);
+    switches.is_some_and(|own| !own.autocasts() && own.dispatch_modes() == 1 && own.are_off())
 }
 
 /// Whether autograd may record.
 pub(crate) fn records(py: Python<'_>) -> PyResult<bool> {
-    Situation::get(py)?.records(py)
+    Modes::get(py)?.records(py)
 }
 
 /// Whether `callable` returns the number of modes of `__torch_function__`, what TorchScript traces,
 /// or the transform of functorch, and `result` says that there is none.
-pub(crate) fn is_quiet_of(
-    callable: &Bound<'_, PyAny>,
-    result: &Bound<'_, PyAny>,
-) -> PyResult<bool> {
+pub(crate) fn is_off(callable: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> PyResult<bool> {
     let core = callable.py().import("torch")?.getattr("_C")?;
     if callable.is(&core.getattr("_len_torch_function_stack")?) {
         return result.eq(0);
@@ -292,11 +289,11 @@ pub(crate) fn is_quiet_of(
 /// A mode of this thread that only PyTorch supports; None as a rule.
 #[pyfunction]
 pub(super) fn unusual_mode(py: Python<'_>) -> PyResult<Option<&'static str>> {
-    Situation::get(py)?.unusual(py)
+    Modes::get(py)?.unusual(py)
 }
 
 /// Whether modes are queried by C++ functions, for tests.
 #[pyfunction]
 pub(super) fn knows_switches(py: Python<'_>) -> PyResult<bool> {
-    Ok(Situation::get(py)?.switches.is_some())
+    Ok(Modes::get(py)?.switches.is_some())
 }

@@ -11,7 +11,7 @@ use super::look::{Look, is_in_python};
 
 /// A function of `torch.nn.Module` whose code is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Passage {
+pub(super) enum KnownCode {
     /// `__getattr__(self, name)`
     Find,
     /// `_wrapped_call_impl(self, *args, **kwargs)`
@@ -20,13 +20,18 @@ pub(super) enum Passage {
     Forward,
 }
 
-/// The passages, in the order in which the recorder passes their code.
-pub(super) const PASSAGES: [Passage; 3] = [Passage::Find, Passage::Call, Passage::Forward];
+/// The functions, in the order in which the recorder passes their code.
+pub(super) const KNOWN_CODE: [KnownCode; 3] =
+    [KnownCode::Find, KnownCode::Call, KnownCode::Forward];
 
 impl<'py> Look<'_, 'py> {
-    /// Handles the start of a frame of a passage. Returns whether all reads of the frame are
+    /// Handles the start of a frame of known code. Returns whether all reads of the frame are
     /// recorded; if it does more than look up or call, its instructions have to be analysed.
-    pub(super) fn passage(&mut self, frame: &Frame<'py>, passage: Passage) -> PyResult<bool> {
+    pub(super) fn known_code(
+        &mut self,
+        frame: &Frame<'py>,
+        known_code: KnownCode,
+    ) -> PyResult<bool> {
         let Some(module) = frame.value(0) else {
             return Ok(false);
         };
@@ -38,9 +43,9 @@ impl<'py> Look<'_, 'py> {
         if let Some(watched) = self.state.frames.last_mut() {
             watched.moves = true;
         }
-        match passage {
-            Passage::Find => self.finds(frame, &module),
-            Passage::Call => {
+        match known_code {
+            KnownCode::Find => self.finds(frame, &module),
+            KnownCode::Call => {
                 let compiled = intern!(self.py, "_compiled_call_impl");
                 if self
                     .plain(&module, compiled)?
@@ -56,7 +61,7 @@ impl<'py> Look<'_, 'py> {
                 self.attribute(&module, next)?;
                 self.goes_on(frame, &module, &function)
             }
-            Passage::Forward => {
+            KnownCode::Forward => {
                 let name = intern!(self.py, "forward");
                 let Some(function) = self.method_of(&module, name)? else {
                     return Ok(false);

@@ -17,7 +17,7 @@ X = torch.linspace(-1, 1, 12).reshape(3, 4)
 
 def test_code_of_modules_is_known():
     """The installed PyTorch's code is recognised; otherwise first calls take a fifth longer."""
-    names = [own.co_name for own in known_code.passages()]
+    names = [own.co_name for own in known_code.known_code()]
     assert names == ["__getattr__", "_wrapped_call_impl", "_call_impl"]
 
 
@@ -61,7 +61,7 @@ def test_the_same_is_guarded_as_by_its_instructions(monkeypatch, kwargs):
     torch.manual_seed(0)
     model = Parts().eval()
     known = guards_of(model, X, **kwargs)
-    monkeypatch.setattr(record, "passages", lambda: [])
+    monkeypatch.setattr(record, "known_code", lambda: [])
     assert known == guards_of(model, X, **kwargs) and len(known) > 20
 
 

@@ -38,7 +38,7 @@ impl StampedPlace {
 
 /// A parameter, buffer or constant: its place (none if it is in no module), the tensor, its number
 /// of writes, the layout of its elements.
-struct WatchedTensor {
+struct GuardedTensor {
     place: Option<StampedPlace>,
     tensor: Option<Py<PyAny>>,
     /// Another tensor with its elements, so that no others can take their address. Not in training.
@@ -54,7 +54,7 @@ struct WatchedTensor {
 }
 
 /// A module: its place (none for the model itself), the module, its mode.
-struct WatchedModule {
+struct GuardedModule {
     place: Option<StampedPlace>,
     module: Option<Py<PyAny>>,
     attributes: Option<Stamped>,
@@ -141,13 +141,13 @@ enum Purpose {
 /// It never changes, so that any code of Python may run during a check: a model's own `_version` or
 /// truth value, another thread's call. A cycle of references through it goes through the
 /// dictionaries and modules that it holds, where the garbage collector can break it.
-#[pyclass(name = "Watch", module = "corsac._core", frozen)]
-pub(crate) struct PyWatch {
-    tensors: Vec<WatchedTensor>,
-    modules: Vec<WatchedModule>,
+#[pyclass(name = "ModelGuards", module = "corsac._core", frozen)]
+pub(crate) struct PyModelGuards {
+    tensors: Vec<GuardedTensor>,
+    modules: Vec<GuardedModule>,
     contents: Vec<WatchedContent>,
     /// Tensors of which only sizes, types and strides were read.
-    typed: Vec<WatchedTensor>,
+    typed: Vec<GuardedTensor>,
     /// Whether all writes to tensors can be detected: not those to large ones made in inference
     /// mode.
     #[pyo3(get)]
@@ -252,7 +252,7 @@ fn version(tensor: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     tensor.getattr(intern!(py, "_version"))?.extract().map(Some)
 }
 
-impl WatchedTensor {
+impl GuardedTensor {
     /// Records the state of `tensor`, which may be None, in its place.
     fn new(
         place: Option<Place>,
@@ -360,7 +360,7 @@ impl WatchedTensor {
     }
 }
 
-impl WatchedModule {
+impl GuardedModule {
     /// Records the state of a module, which may be None, in its place.
     fn new(place: Option<Place>, module: Bound<'_, PyAny>, purpose: Purpose) -> PyResult<Self> {
         let py = module.py();
@@ -426,7 +426,7 @@ fn compared<'py>(
 }
 
 #[pymethods]
-impl PyWatch {
+impl PyModelGuards {
     /// Record the state of `root`, a module, and all that is in it; and of other tensors:
     /// `constants` has for each its place, a dictionary and a name, or None, and the tensor. With
     /// `trains`, tensors may be written to, but have to keep their sizes, types, strides and
@@ -452,9 +452,9 @@ impl PyWatch {
         let exchange = Exchange::get(py)?;
         let mut tensors = Vec::new();
         for (place, tensor) in constants {
-            tensors.push(WatchedTensor::new(place, tensor, purpose, exchange)?);
+            tensors.push(GuardedTensor::new(place, tensor, purpose, exchange)?);
         }
-        let mut modules = vec![WatchedModule::new(None, root.clone(), purpose)?];
+        let mut modules = vec![GuardedModule::new(None, root.clone(), purpose)?];
         for module in root.call_method0(intern!(py, "modules"))?.try_iter()? {
             let module = module?;
             let parameters = module.getattr(intern!(py, "_parameters"))?;
@@ -467,7 +467,7 @@ impl PyWatch {
                 for (name, tensor) in &store {
                     let name = name.cast_into::<PyString>()?;
                     let place = (store.clone().unbind(), name.unbind());
-                    tensors.push(WatchedTensor::new(Some(place), tensor, purpose, exchange)?);
+                    tensors.push(GuardedTensor::new(Some(place), tensor, purpose, exchange)?);
                 }
             }
             let store = module
@@ -476,10 +476,10 @@ impl PyWatch {
             for (name, child) in &store {
                 let name = name.cast_into::<PyString>()?;
                 let place = (store.clone().unbind(), name.unbind());
-                modules.push(WatchedModule::new(Some(place), child, purpose)?);
+                modules.push(GuardedModule::new(Some(place), child, purpose)?);
             }
         }
-        let is_rewritten = |own: &WatchedTensor| {
+        let is_rewritten = |own: &GuardedTensor| {
             let tensor = own.tensor.as_ref();
             tensor.is_some_and(|own| rewritten.iter().any(|other| other.is(own)))
         };
@@ -495,7 +495,7 @@ impl PyWatch {
                 None => counts_writes = false,
             }
         } else {
-            counts_writes = tensors.iter().all(WatchedTensor::counts_writes);
+            counts_writes = tensors.iter().all(GuardedTensor::counts_writes);
         }
         for own in &mut tensors {
             if is_rewritten(own) {
@@ -504,7 +504,7 @@ impl PyWatch {
             }
         }
         let typed = typed.into_iter();
-        let typed = typed.map(|own| WatchedTensor::new(None, own, Purpose::Training, exchange));
+        let typed = typed.map(|own| GuardedTensor::new(None, own, Purpose::Training, exchange));
         Ok(Self {
             typed: typed.collect::<PyResult<_>>()?,
             counts_writes,

@@ -15,7 +15,7 @@ X = torch.linspace(-1, 1, 12).reshape(3, 4)
 
 
 def known(function, *args, **kwargs):
-    return _core.known_call(function, args, kwargs)
+    return _core.pure_call(function, args, kwargs)
 
 
 def recorded(function, *args):
@@ -103,7 +103,7 @@ def test_functions_of_the_program_are_watched_each_time():
 
 def test_no_more_calls_are_kept_than_are_of_use():
     for number in range(5000):
-        _core.note_known_call(torch.atan2, (X, number), {}, True)
+        _core.note_pure_call(torch.atan2, (X, number), {}, True)
     assert known(torch.atan2, X, 0) is None and known(torch.atan2, X, 4999) is True
 
 
@@ -156,7 +156,7 @@ def test_calls_that_are_known_become_the_same_nodes(monkeypatch):
     torch.testing.assert_close(third(X), other(X))
 
 
-def test_known_calls_of_views_of_inputs_and_weights():
+def test_pure_calls_of_views_of_inputs_and_weights():
     weight = torch.nn.Parameter(torch.randn(4, 3))
 
     def program(x):
@@ -172,7 +172,7 @@ def test_known_calls_of_views_of_inputs_and_weights():
                 torch.testing.assert_close(own, other)
 
 
-def test_known_calls_in_other_circumstances():
+def test_pure_calls_in_other_circumstances():
     def program(x, kind):
         if kind == "autocast":
             with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -202,7 +202,7 @@ def test_known_calls_in_other_circumstances():
         torch.testing.assert_close(found, expected)
 
 
-def test_errors_of_known_calls_are_pytorchs():
+def test_errors_of_pure_calls_are_pytorchs():
     table = torch.randn(5, 3)
 
     def program(indices):
