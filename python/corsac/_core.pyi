@@ -571,6 +571,52 @@ class ModelFileError(ValueError):
     """A file that is no model file, is damaged, or exceeds a limit."""
 
 @final
+class ModelGuards:
+    """State of a model that programs were compiled for: its tensors, with their numbers of writes, and
+    its modules, with their training modes and hooks.
+
+    It never changes, so that any code of Python may run during a check: a model's own `_version` or
+    truth value, another thread's call. A cycle of references through it goes through the
+    dictionaries and modules that it holds, where the garbage collector can break it.
+    """
+    def __new__(cls, root: Any, constants: Any = ..., *, trains: Any = False, contents: Any = ..., rewritten: Any = ..., typed: Any = ...) -> ModelGuards: ...
+    @property
+    def count(self) -> Any:
+        """Number of tensors that are watched."""
+        ...
+    @count.setter
+    def count(self, value: Any) -> None: ...
+    @property
+    def counts_writes(self) -> Any:
+        """Whether all writes to tensors can be detected: not those to large ones made in inference
+        mode.
+        """
+        ...
+    @counts_writes.setter
+    def counts_writes(self, value: Any) -> None: ...
+    def failure(self) -> Any:
+        """The first tensor or module that has changed, and its change; None if none has."""
+        ...
+    @property
+    def has_hooks(self) -> Any:
+        """Whether a module has hooks; in training, backward hooks count, too."""
+        ...
+    @has_hooks.setter
+    def has_hooks(self, value: Any) -> None: ...
+    def has_same_tensors(self) -> Any:
+        """Whether all tensors are still in their places, whatever their changes."""
+        ...
+    def is_current(self) -> Any:
+        """Whether all of this state is unchanged."""
+        ...
+    def requires_grad(self) -> Any:
+        """Whether a tensor requires a gradient."""
+        ...
+    def written(self) -> Any:
+        """The tensors that were written to, and have kept their places, sizes and types."""
+        ...
+
+@final
 class Namespace:
     """Creates names of which no two are the same."""
     def __new__(cls) -> Namespace: ...
@@ -1059,12 +1105,12 @@ class Recording:
 
     Args: ``ours``, code objects of functions that record operators, which are not analysed;
     ``asking``, code that asks whether operators of tensors are intercepted, or whether it is being
-    compiled, and gets no for an answer; ``passages``, code of functions through which modules are
-    called and find their parts, in the order of [`PASSAGES`], or none; ``refused``, methods of C
-    that cannot be recorded; ``printing``, the code of ``ours`` that prints; ``told``, an object
+    compiled, and gets no for an answer; ``known_code``, code of functions through which modules are
+    called and find their parts, in the order of [`KNOWN_CODE`], or none; ``refused``, methods of C
+    that cannot be recorded; ``printing``, the code of ``ours`` that prints; ``callbacks``, an object
     with callbacks:
 
-    - ``quiet(function, arguments, named)`` calls a function without recording its operators.
+    - ``unrecorded(function, arguments, named)`` calls a function without recording its operators.
     - ``host(function)`` returns a function that does the same for a program that is no longer
       recorded.
     - ``prints(function, arguments, names)`` is called for each call that prints: with the function,
@@ -1074,7 +1120,7 @@ class Recording:
     - ``assume(begins)`` is called when a function that is marked to return constants is entered and
       left.
     """
-    def __new__(cls, ours: Any, asking: Any, passages: Any, refused: Any, printing: Any, told: Any) -> Recording: ...
+    def __new__(cls, ours: Any, asking: Any, known_code: Any, refused: Any, printing: Any, callbacks: Any) -> Recording: ...
     def ask(self, function: Any, *arguments: Any) -> Any:
         """Guard a setting that the program depends on: the function is called now, and before each
         call, unless the program has made the function or one of its arguments.
@@ -1208,7 +1254,7 @@ class RuleSet:
 class Runner:
     """Runs the programs of a model for ordinary calls."""
     def __new__(cls, compiled: Any) -> Runner: ...
-    def add(self, key: Any, program: Any, arguments: Any, watch: Any, recorded: Any = None) -> Any:
+    def add(self, key: Any, program: Any, arguments: Any, model_guards: Any, recorded: Any = None) -> Any:
         """Runs calls with arguments like these by a program from now on.
 
         Args:
@@ -1217,7 +1263,7 @@ class Runner:
                 followed by those that it finds in containers and in state, and by those that are
                 rewritten.
             arguments: positional arguments of a call that it is for.
-            watch: checks that its weights are unchanged.
+            model_guards: checks that its weights are unchanged.
             recorded: a `corsac._compile.recorded_programs.RecordedCall`; None for a graph.
         """
         ...
@@ -1400,52 +1446,6 @@ class Users:
     def items(self) -> ItemsView[Node, None]: ...
     def keys(self) -> KeysView[Node]: ...
     def values(self) -> ValuesView[None]: ...
-
-@final
-class ModelGuards:
-    """State of a model that programs were compiled for: its tensors, with their numbers of writes, and
-    its modules, with their training modes and hooks.
-
-    It never changes, so that any code of Python may run during a check: a model's own `_version` or
-    truth value, another thread's call. A cycle of references through it goes through the
-    dictionaries and modules that it holds, where the garbage collector can break it.
-    """
-    def __new__(cls, root: Any, constants: Any = ..., *, trains: Any = False, contents: Any = ..., rewritten: Any = ..., typed: Any = ...) -> ModelGuards: ...
-    @property
-    def count(self) -> Any:
-        """Number of tensors that are watched."""
-        ...
-    @count.setter
-    def count(self, value: Any) -> None: ...
-    @property
-    def counts_writes(self) -> Any:
-        """Whether all writes to tensors can be detected: not those to large ones made in inference
-        mode.
-        """
-        ...
-    @counts_writes.setter
-    def counts_writes(self, value: Any) -> None: ...
-    def failure(self) -> Any:
-        """The first tensor or module that has changed, and its change; None if none has."""
-        ...
-    @property
-    def has_hooks(self) -> Any:
-        """Whether a module has hooks; in training, backward hooks count, too."""
-        ...
-    @has_hooks.setter
-    def has_hooks(self, value: Any) -> None: ...
-    def has_same_tensors(self) -> Any:
-        """Whether all tensors are still in their places, whatever their changes."""
-        ...
-    def is_current(self) -> Any:
-        """Whether all of this state is unchanged."""
-        ...
-    def requires_grad(self) -> Any:
-        """Whether a tensor requires a gradient."""
-        ...
-    def written(self) -> Any:
-        """The tensors that were written to, and have kept their places, sizes and types."""
-        ...
 
 @final
 class WrappedFunction:
