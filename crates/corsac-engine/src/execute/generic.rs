@@ -11,11 +11,11 @@ use crate::kernels::resample::resample;
 use crate::kernels::{layout, margins, reduce};
 use crate::program::arithmetic::{of_32_bits, of_floats, of_integers, wrapped};
 use crate::program::{
-    Arithmetic, Combination, Comparison, Folding, General, IndexPut, Program, Reduction, Step,
-    ValueId,
+    Arithmetic, Combination, Comparison, Generic, GenericReduction, IndexPut, Program, Reduction,
+    Step, ValueId,
 };
 
-/// Runs `step`, which is [`General`] or only moves elements. With `in_place`, its first input is
+/// Runs `step`, which is [`Generic`] or only moves elements. With `in_place`, its first input is
 /// in `out`.
 pub(crate) fn run(
     program: &Program,
@@ -24,8 +24,8 @@ pub(crate) fn run(
     in_place: bool,
     out: DataMut<'_>,
 ) -> Result<(), RunError> {
-    let general = match &step.op {
-        crate::program::Op::General(general) => general,
+    let operator = match &step.op {
+        crate::program::Op::Generic(operator) => operator,
         other => unreachable!("{} has floating-point results", other.name()),
     };
     let work = Work {
@@ -34,28 +34,28 @@ pub(crate) fn run(
         values,
         in_place,
     };
-    match general {
-        General::Cast => return work.cast(out),
-        General::Compare(comparison) => return work.compare(*comparison, out),
-        General::Arithmetic(function) => return work.arithmetic(*function, out),
-        General::Not => match (work.data(0)?, out) {
+    match operator {
+        Generic::Cast => return work.cast(out),
+        Generic::Compare(comparison) => return work.compare(*comparison, out),
+        Generic::Arithmetic(function) => return work.arithmetic(*function, out),
+        Generic::Not => match (work.data(0)?, out) {
             (Data::F32(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0.0)),
             (Data::I64(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0)),
             (Data::Bool(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0)),
             (Data::I64(x), DataMut::I64(out)) => generic::map(x, out, |x| !x),
             _ => return Err(work.mismatch()),
         },
-        General::Where => match out {
+        Generic::Where => match out {
             DataMut::F32(out) => return work.choose(out, Values::f32),
             DataMut::I64(out) => return work.choose(out, Values::i64),
             DataMut::Bool(out) => return work.choose(out, Values::bool),
         },
-        General::Fill(number) => match out {
+        Generic::Fill(number) => match out {
             DataMut::F32(out) => out.fill(number.float() as f32),
             DataMut::I64(out) => out.fill(number.int()),
             DataMut::Bool(out) => out.fill(u8::from(number.float() != 0.0)),
         },
-        General::Range { start, step } => match out {
+        Generic::Range { start, step } => match out {
             DataMut::F32(out) => out.iter_mut().enumerate().for_each(|(at, out)| {
                 *out = (start.float() + at as f64 * step.float()) as f32;
             }),
@@ -64,7 +64,7 @@ pub(crate) fn run(
             }),
             DataMut::Bool(_) => return Err(work.mismatch()),
         },
-        General::Copy { offset, steps } => {
+        Generic::Copy { offset, steps } => {
             let shape = program.shape(step.output);
             match (work.data(0)?, out) {
                 (Data::F32(x), DataMut::F32(out)) => layout::copy(x, *offset, steps, shape, out),
@@ -73,12 +73,12 @@ pub(crate) fn run(
                 _ => return Err(work.mismatch()),
             }
         }
-        General::Concat { dim } => match out {
+        Generic::Concat { dim } => match out {
             DataMut::F32(out) => return work.concat(*dim, out, Values::f32),
             DataMut::I64(out) => return work.concat(*dim, out, Values::i64),
             DataMut::Bool(out) => return work.concat(*dim, out, Values::bool),
         },
-        General::Pad { widths, value } => {
+        Generic::Pad { widths, value } => {
             let shape = work.shape(0);
             match (work.data(0)?, out) {
                 (Data::F32(x), DataMut::F32(out)) => {
@@ -94,7 +94,7 @@ pub(crate) fn run(
                 _ => return Err(work.mismatch()),
             }
         }
-        General::IndexSelect { dim, wraps } => {
+        Generic::IndexSelect { dim, wraps } => {
             let (shape, indices) = (work.shape(0), work.i64(1)?);
             let (size, inner) = (shape[*dim], shape[dim + 1..].iter().product());
             let done = match (work.data(0)?, out) {
@@ -111,7 +111,7 @@ pub(crate) fn run(
             };
             return done.map_err(|index| RunError::Index { index, size });
         }
-        General::Gather { dim, wraps } => {
+        Generic::Gather { dim, wraps } => {
             let shape = work.shape(0);
             let indices = (work.i64(1)?, work.shape(1), *wraps);
             let done = match (work.data(0)?, out) {
@@ -125,9 +125,9 @@ pub(crate) fn run(
             let size = shape[*dim];
             return done.map_err(|index| RunError::Index { index, size });
         }
-        General::Scatter { dim, combination } => return work.scatter(*dim, *combination, out),
-        General::IndexPut(put) => return work.put(put, out),
-        General::Wrap { bits, signed } => match (work.data(0)?, out) {
+        Generic::Scatter { dim, combination } => return work.scatter(*dim, *combination, out),
+        Generic::IndexPut(put) => return work.put(put, out),
+        Generic::Wrap { bits, signed } => match (work.data(0)?, out) {
             (Data::I64(x), DataMut::I64(out)) => {
                 generic::map(x, out, |x| wrapped(x, *bits, *signed));
             }
@@ -136,7 +136,7 @@ pub(crate) fn run(
             }
             _ => return Err(work.mismatch()),
         },
-        General::Scan { dim, product } => {
+        Generic::Scan { dim, product } => {
             let [size, inner] = work.along(*dim);
             match (work.data(0)?, out) {
                 // In double precision, as PyTorch does.
@@ -158,7 +158,7 @@ pub(crate) fn run(
                 _ => return Err(work.mismatch()),
             }
         }
-        General::Sort { dim, descending } => {
+        Generic::Sort { dim, descending } => {
             let keep = program.shape(step.output)[*dim];
             let sizes = work.along(*dim);
             match (work.data(0)?, out) {
@@ -174,7 +174,7 @@ pub(crate) fn run(
                 _ => return Err(work.mismatch()),
             }
         }
-        General::ArgReduce { dim, largest } => {
+        Generic::ArgReduce { dim, largest } => {
             let sizes = work.along(*dim);
             match (work.data(0)?, out) {
                 (Data::F32(x), DataMut::I64(out)) if sizes[0] > 0 && sizes[1] == 1 => {
@@ -191,7 +191,7 @@ pub(crate) fn run(
                 _ => return Err(work.mismatch()),
             }
         }
-        General::ConvNd(conv) => {
+        Generic::ConvNd(conv) => {
             let DataMut::F32(out) = out else {
                 return Err(work.mismatch());
             };
@@ -202,7 +202,7 @@ pub(crate) fn run(
                 .transpose()?;
             conv.run(work.f32(0)?, work.f32(1)?, bias, out);
         }
-        General::Ternary(function) => {
+        Generic::Ternary(function) => {
             let DataMut::F32(out) = out else {
                 return Err(work.mismatch());
             };
@@ -213,7 +213,7 @@ pub(crate) fn run(
             let operands = [operand(0)?, operand(1)?, operand(2)?];
             elementwise::ternary(*function, operands, program.shape(step.output), out);
         }
-        General::Arrange { rows, columns } => {
+        Generic::Arrange { rows, columns } => {
             let DataMut::F32(out) = out else {
                 return Err(work.mismatch());
             };
@@ -221,14 +221,14 @@ pub(crate) fn run(
             let plane = shape[shape.len() - 2..].iter().product();
             layout::arrange(work.f32(0)?, plane, rows, columns, out);
         }
-        General::Resample { dim, taps } => {
+        Generic::Resample { dim, taps } => {
             let DataMut::F32(out) = out else {
                 return Err(work.mismatch());
             };
             let [size, inner] = work.along(*dim);
             resample(work.f32(0)?, size, inner, taps, out);
         }
-        General::Causal | General::SafeSoftmax => {
+        Generic::Causal | Generic::SafeSoftmax => {
             let shape = work.shape(0);
             let DataMut::F32(out) = out else {
                 return Err(work.mismatch());
@@ -237,13 +237,13 @@ pub(crate) fn run(
             let [.., rows, columns] = shape[..] else {
                 return Err(work.mismatch());
             };
-            if matches!(general, General::Causal) {
+            if matches!(operator, Generic::Causal) {
                 crate::kernels::attention::causal(out, rows, columns);
             } else {
                 crate::kernels::attention::safe_softmax(out, columns);
             }
         }
-        General::LabelMargins => {
+        Generic::LabelMargins => {
             let DataMut::F32(out) = out else {
                 return Err(work.mismatch());
             };
@@ -257,7 +257,7 @@ pub(crate) fn run(
                 size: classes,
             });
         }
-        General::Reduce { folding, dims } => return work.fold(*folding, dims, out),
+        Generic::Reduce { reduction, dims } => return work.reduce(*reduction, dims, out),
     }
     Ok(())
 }
@@ -529,28 +529,43 @@ impl<'a> Work<'a> {
         done.map_err(|(index, size)| RunError::Index { index, size })
     }
 
-    fn fold(&self, folding: Folding, dims: &[usize], out: DataMut<'_>) -> Result<(), RunError> {
+    fn reduce(
+        &self,
+        reduction: GenericReduction,
+        dims: &[usize],
+        out: DataMut<'_>,
+    ) -> Result<(), RunError> {
         let shape = self.shape(0);
-        macro_rules! fold {
+        macro_rules! reduce {
             ($x:expr, $out:expr, $zero:expr, $f:expr, $join:expr) => {
                 generic::reduce($x, shape, dims, $zero, ($f, $join), $out)
             };
         }
         match (self.data(0)?, out) {
             // In single precision, as PyTorch multiplies them.
-            (Data::F32(x), DataMut::F32(out)) => match folding {
-                Folding::Product => fold!(x, out, 1.0, |a: f32, x: f32| a * x, |a, b| a * b),
-                Folding::Sum | Folding::Max | Folding::Min => return Err(self.mismatch()),
+            (Data::F32(x), DataMut::F32(out)) => match reduction {
+                GenericReduction::Product => {
+                    reduce!(x, out, 1.0, |a: f32, x: f32| a * x, |a, b| a * b)
+                }
+                GenericReduction::Sum | GenericReduction::Max | GenericReduction::Min => {
+                    return Err(self.mismatch());
+                }
             },
-            (Data::I64(x), DataMut::I64(out)) => match folding {
-                Folding::Sum => fold!(x, out, 0, i64::wrapping_add, i64::wrapping_add),
-                Folding::Product => fold!(x, out, 1, i64::wrapping_mul, i64::wrapping_mul),
-                Folding::Max => fold!(x, out, i64::MIN, i64::max, i64::max),
-                Folding::Min => fold!(x, out, i64::MAX, i64::min, i64::min),
+            (Data::I64(x), DataMut::I64(out)) => match reduction {
+                GenericReduction::Sum => reduce!(x, out, 0, i64::wrapping_add, i64::wrapping_add),
+                GenericReduction::Product => {
+                    reduce!(x, out, 1, i64::wrapping_mul, i64::wrapping_mul)
+                }
+                GenericReduction::Max => reduce!(x, out, i64::MIN, i64::max, i64::max),
+                GenericReduction::Min => reduce!(x, out, i64::MAX, i64::min, i64::min),
             },
-            (Data::Bool(x), DataMut::Bool(out)) => match folding {
-                Folding::Sum | Folding::Max => fold!(x, out, 0, |a, x| a | x, |a, b| a | b),
-                Folding::Product | Folding::Min => fold!(x, out, 1, |a, x| a & x, |a, b| a & b),
+            (Data::Bool(x), DataMut::Bool(out)) => match reduction {
+                GenericReduction::Sum | GenericReduction::Max => {
+                    reduce!(x, out, 0, |a, x| a | x, |a, b| a | b)
+                }
+                GenericReduction::Product | GenericReduction::Min => {
+                    reduce!(x, out, 1, |a, x| a & x, |a, b| a & b)
+                }
             },
             _ => return Err(self.mismatch()),
         }

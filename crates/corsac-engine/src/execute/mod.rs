@@ -16,7 +16,7 @@ use crate::data::{Data, DataMut, Elements};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::prepare::{Loader, Packed, Prepared, WeightCache, Weights};
-use crate::program::{ConvShape, Element, General, Op, Program, Source, Step, ValueId};
+use crate::program::{ConvShape, Element, Generic, Op, Program, Source, Step, ValueId};
 use crate::threads::on_threads;
 
 pub use memory::Context;
@@ -302,7 +302,7 @@ impl Executable {
             (Op::Recurrent(recurrent), DataMut::F32(result)) => {
                 self.run_recurrent((at, step), recurrent, &values, workspace, result)
             }
-            (op, DataMut::F32(result)) if !matches!(op, Op::General(_)) => {
+            (op, DataMut::F32(result)) if !matches!(op, Op::Generic(_)) => {
                 self.step(at, step, &values, workspace, result)
             }
             (_, result) => generic::run(
@@ -410,7 +410,7 @@ impl Executable {
 /// Checks that steps which compute with floating-point numbers alone have no other operands.
 fn check_elements(program: &Program) -> Result<(), RunError> {
     let is_typed = |step: &Step| match step.op {
-        Op::General(_) | Op::Fused(_) | Op::Recurrent(_) => true,
+        Op::Generic(_) | Op::Fused(_) | Op::Recurrent(_) => true,
         _ => {
             let values = step.reads().chain([step.output]);
             values
@@ -436,7 +436,7 @@ fn uses_library(program: &Program, step: &Step, prepared: &Prepared) -> bool {
             ConvShape::of(program, step).uses_library()
         }
         (Op::MatMul { .. }, _) => !product(program, step, &[]).is_small(),
-        (Op::General(General::ConvNd(conv)), _) => !conv.product().is_small(),
+        (Op::Generic(Generic::ConvNd(conv)), _) => !conv.product().is_small(),
         _ => false,
     }
 }

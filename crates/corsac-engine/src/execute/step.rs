@@ -321,7 +321,7 @@ impl Executable {
                 | Op::Attention(_)
                 | Op::Recurrent(_)
                 | Op::BatchNorm { .. }
-                | Op::General(_)
+                | Op::Generic(_)
                 | Op::Fused(_)
                 | Op::BatchTiling(_),
                 _,

@@ -5,7 +5,7 @@
 //! 1000 pixels in the cache, and is rounded; it may be wrong by a factor of two.
 
 use crate::program::fused::{Function, Fused, Width};
-use crate::program::{Arithmetic, General};
+use crate::program::{Arithmetic, Generic};
 use crate::program::{Epilogue, Op, Program, Step, Unary};
 
 /// Estimated work of a run.
@@ -44,9 +44,9 @@ fn of_step(program: &Program, step: &Step) -> usize {
         Op::Attention(attention) => attention.work(),
         Op::Fused(fused) => return of_fused(fused).saturating_add(read),
         Op::BatchTiling(tiling) => return work(&tiling.body).saturating_mul(tiling.count),
-        Op::General(general) => {
+        Op::Generic(generic) => {
             read = read.saturating_mul(SIMPLE);
-            of_general(general, step, program)
+            of_generic(generic, step, program)
         }
         Op::Unary(function) => of_unary(*function),
         Op::Softmax { .. } => 32,
@@ -101,42 +101,42 @@ fn of_fused(fused: &Fused) -> usize {
     instructions.fold(0, usize::saturating_add)
 }
 
-fn of_general(general: &General, step: &Step, program: &Program) -> usize {
+fn of_generic(generic: &Generic, step: &Step, program: &Program) -> usize {
     let shape = program.shape(step.inputs.first().copied().unwrap_or(step.output));
-    match general {
-        General::ConvNd(conv) => {
+    match generic {
+        Generic::ConvNd(conv) => {
             let product = conv.product();
             // Elements are put into the columns, or taken from them, one by one.
             product.depth.saturating_mul(2) + SINGLE * product.depth / product.rows.max(1)
         }
         // About 50 for each time that the line is divided in two.
-        General::Sort { dim, .. } => {
+        Generic::Sort { dim, .. } => {
             let size = shape.get(*dim).copied().unwrap_or(1).max(1);
             50 * (size.ilog2() as usize + 1)
         }
-        General::ArgReduce { dim, .. } => SINGLE * shape.get(*dim).copied().unwrap_or(1),
-        General::Resample { taps, .. } => SIMPLE * taps.first().map_or(1, |taps| taps.len().max(1)),
+        Generic::ArgReduce { dim, .. } => SINGLE * shape.get(*dim).copied().unwrap_or(1),
+        Generic::Resample { taps, .. } => SIMPLE * taps.first().map_or(1, |taps| taps.len().max(1)),
         // There are few labels among many classes.
-        General::LabelMargins => 4 * SIMPLE * shape.last().copied().unwrap_or(1),
-        General::Arrange { .. } => SIMPLE,
-        General::Ternary(_) => 3 * SIMPLE,
-        General::SafeSoftmax => 72,
-        General::Arithmetic(function) => of_arithmetic(*function),
-        General::Reduce { .. } | General::Scatter { .. } | General::IndexPut(_) => SINGLE,
-        General::Cast
-        | General::Compare(_)
-        | General::Not
-        | General::Where
-        | General::Fill(_)
-        | General::Range { .. }
-        | General::Copy { .. }
-        | General::Concat { .. }
-        | General::Pad { .. }
-        | General::IndexSelect { .. }
-        | General::Gather { .. }
-        | General::Wrap { .. }
-        | General::Scan { .. }
-        | General::Causal => SINGLE,
+        Generic::LabelMargins => 4 * SIMPLE * shape.last().copied().unwrap_or(1),
+        Generic::Arrange { .. } => SIMPLE,
+        Generic::Ternary(_) => 3 * SIMPLE,
+        Generic::SafeSoftmax => 72,
+        Generic::Arithmetic(function) => of_arithmetic(*function),
+        Generic::Reduce { .. } | Generic::Scatter { .. } | Generic::IndexPut(_) => SINGLE,
+        Generic::Cast
+        | Generic::Compare(_)
+        | Generic::Not
+        | Generic::Where
+        | Generic::Fill(_)
+        | Generic::Range { .. }
+        | Generic::Copy { .. }
+        | Generic::Concat { .. }
+        | Generic::Pad { .. }
+        | Generic::IndexSelect { .. }
+        | Generic::Gather { .. }
+        | Generic::Wrap { .. }
+        | Generic::Scan { .. }
+        | Generic::Causal => SINGLE,
     }
 }
 

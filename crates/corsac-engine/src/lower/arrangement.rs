@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::call::{Call, wrapped};
 use super::views::View;
 use super::{Lowerer, Reason};
-use crate::program::{Comparison, General, Scalar};
+use crate::program::{Comparison, Generic, Scalar};
 use crate::program::{Element, Op, ValueId};
 
 impl Lowerer<'_, '_> {
@@ -36,8 +36,8 @@ impl Lowerer<'_, '_> {
                 Element::F32 => self.emit(Op::Pad { widths, value: 0.0 }, [input], shape.clone()),
                 element => {
                     let value = element.zero();
-                    self.general(
-                        General::Pad { widths, value },
+                    self.generic(
+                        Generic::Pad { widths, value },
                         [input],
                         element,
                         shape.clone(),
@@ -159,7 +159,7 @@ impl Lowerer<'_, '_> {
             let part = self.cast(part, element);
             own.push(self.alias(part, sizes));
         }
-        Ok(self.general(General::Concat { dim }, own, element, shape))
+        Ok(self.generic(Generic::Concat { dim }, own, element, shape))
     }
 
     pub(super) fn pixels(&mut self, call: &Call) -> Result<ValueId, Reason> {
@@ -199,11 +199,11 @@ impl Lowerer<'_, '_> {
         let diagonal = call.int("diagonal")?.unwrap_or(0);
         let element = self.program.element(input);
         let mut range = |size: usize, start: i64, shape: Vec<usize>| {
-            let range = General::Range {
+            let range = Generic::Range {
                 start: Scalar::Int(start),
                 step: Scalar::Int(1),
             };
-            let range = self.general(range, [], Element::I64, vec![size]);
+            let range = self.generic(range, [], Element::I64, vec![size]);
             self.alias(range, shape)
         };
         let row = range(rows, diagonal, vec![rows, 1]);
@@ -212,8 +212,8 @@ impl Lowerer<'_, '_> {
             "tril" => Comparison::Le,
             _ => Comparison::Ge,
         };
-        let op = General::Compare(comparison);
-        let inside = self.general(op, [column, row], Element::Bool, vec![rows, columns]);
+        let op = Generic::Compare(comparison);
+        let inside = self.generic(op, [column, row], Element::Bool, vec![rows, columns]);
         let zero = self.constant(element.zero(), element);
         self.choose(inside, input, zero)
     }
@@ -239,6 +239,6 @@ impl Lowerer<'_, '_> {
             }
         }
         let element = self.program.element(input);
-        Ok(self.general(General::Copy { offset, steps }, [input], element, shape))
+        Ok(self.generic(Generic::Copy { offset, steps }, [input], element, shape))
     }
 }

@@ -7,7 +7,7 @@ use super::call::Call;
 use super::operators::broadcast;
 use super::{Lowered, Lowerer, Reason};
 use crate::program::{Binary, Element, Op, ValueId};
-use crate::program::{General, Scalar};
+use crate::program::{Generic, Scalar};
 
 /// Mask of the scores of attention.
 enum Mask {
@@ -107,7 +107,7 @@ impl Lowerer<'_, '_> {
         let op = match mask {
             Mask::None => Op::Softmax { dim, log: false },
             Mask::Causal => {
-                weights = self.general(General::Causal, [weights], Element::F32, scores.clone());
+                weights = self.generic(Generic::Causal, [weights], Element::F32, scores.clone());
                 Op::Softmax { dim, log: false }
             }
             Mask::Tensor(mask) => {
@@ -124,7 +124,7 @@ impl Lowerer<'_, '_> {
                     weights = self.emit(sum, [weights, mask], scores.clone());
                 }
                 // Rows whose keys are all masked are 0.
-                Op::General(General::SafeSoftmax)
+                Op::Generic(Generic::SafeSoftmax)
             }
         };
         let weights = self.emit(op, [weights], scores);

@@ -8,7 +8,7 @@ use super::operators::broadcast;
 use super::views::View;
 use super::{Lowered, Lowerer, Reason};
 use crate::program::{Binary, Element, Op, Pool, Reduction, Unary, ValueId};
-use crate::program::{Comparison, General, Scalar, Ternary};
+use crate::program::{Comparison, Generic, Scalar, Ternary};
 
 /// Whether a composed operator only moves elements, of any type.
 pub(super) fn moves(name: &str) -> bool {
@@ -316,8 +316,8 @@ impl Lowerer<'_, '_> {
     ) -> ValueId {
         let number = self.constant(Scalar::Float(with), Element::F32);
         let shape = self.shape(value);
-        let op = General::Compare(comparison);
-        self.general(op, [value, number], Element::Bool, shape)
+        let op = Generic::Compare(comparison);
+        self.generic(op, [value, number], Element::Bool, shape)
     }
 
     /// A reduction along dimensions, which stay with size 1.
@@ -372,8 +372,8 @@ impl Lowerer<'_, '_> {
             return Ok(None);
         }
         let shape = self.result_shape()?;
-        Ok(Some(self.general(
-            General::Ternary(function),
+        Ok(Some(self.generic(
+            Generic::Ternary(function),
             values,
             Element::F32,
             shape,

@@ -7,7 +7,7 @@ use super::call::Call;
 use super::operators::broadcast;
 use super::typed::all;
 use super::{Lowered, Lowerer, Reason};
-use crate::program::{Arithmetic, General, Scalar};
+use crate::program::{Arithmetic, Generic, Scalar};
 use crate::program::{Element, ValueId};
 
 impl Lowerer<'_, '_> {
@@ -29,8 +29,8 @@ impl Lowerer<'_, '_> {
             return Err("rows of what has none".to_owned());
         }
         let element = self.program.element(table);
-        Ok(self.general(
-            General::IndexSelect { dim, wraps },
+        Ok(self.generic(
+            Generic::IndexSelect { dim, wraps },
             [table, indices],
             element,
             shape,
@@ -133,8 +133,8 @@ impl Lowerer<'_, '_> {
         for (number, &(_, index)) in indices.iter().enumerate() {
             let size = sizes[number];
             // Negative indices are counted from the end; an index that is out of range stays so.
-            let range = self.general(
-                General::Range {
+            let range = self.generic(
+                Generic::Range {
                     start: Scalar::Int(0),
                     step: Scalar::Int(1),
                 },
@@ -143,22 +143,22 @@ impl Lowerer<'_, '_> {
                 vec![size],
             );
             let own_shape = self.shape(index);
-            let op = General::IndexSelect {
+            let op = Generic::IndexSelect {
                 dim: 0,
                 wraps: true,
             };
-            let place = self.general(op, [range, index], Element::I64, own_shape);
+            let place = self.generic(op, [range, index], Element::I64, own_shape);
             flat = Some(match flat {
                 None => place,
                 Some(so_far) => {
                     let factor = self.constant(Scalar::Int(size as i64), Element::I64);
                     let scaled_shape = self.shape(so_far);
-                    let op = General::Arithmetic(Arithmetic::Mul);
+                    let op = Generic::Arithmetic(Arithmetic::Mul);
                     let scaled =
-                        self.general(op, [so_far, factor], Element::I64, scaled_shape.clone());
+                        self.generic(op, [so_far, factor], Element::I64, scaled_shape.clone());
                     let shape = broadcast(&scaled_shape, &self.shape(place))?.to_vec();
-                    let op = General::Arithmetic(Arithmetic::Add);
-                    self.general(op, [scaled, place], Element::I64, shape)
+                    let op = Generic::Arithmetic(Arithmetic::Add);
+                    self.generic(op, [scaled, place], Element::I64, shape)
                 }
             });
         }

@@ -6,7 +6,7 @@ use corsac_ops::shape::Value;
 use super::call::{Call, as_int};
 use super::{Lowered, Lowerer, Reason};
 use crate::program::{Binary, Element, Op, Reduction, Unary, ValueId};
-use crate::program::{Comparison, General, Scalar};
+use crate::program::{Comparison, Generic, Scalar};
 
 /// Reduction of the losses of all elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -218,18 +218,18 @@ impl Lowerer<'_, '_> {
         let above = self.compared(Comparison::Ge, input, 0.0);
         let below = self.compared(Comparison::Le, input, 1.0);
         let shape = self.shape(input);
-        let both = General::Arithmetic(crate::program::Arithmetic::And);
-        let inside = self.general(both, [above, below], Element::Bool, shape.clone());
-        let outside = self.general(General::Not, [inside], Element::Bool, shape);
+        let both = Generic::Arithmetic(crate::program::Arithmetic::And);
+        let inside = self.generic(both, [above, below], Element::Bool, shape.clone());
+        let outside = self.generic(Generic::Not, [inside], Element::Bool, shape);
         self.unless(outside, value).map(Lowered::Tensor)
     }
 
     /// `value`; where any of `wrong` is true, an index that is out of range, as it is an error of PyTorch.
     fn unless(&mut self, wrong: ValueId, value: ValueId) -> Result<ValueId, Reason> {
         let dims = (0..self.shape(wrong).len()).collect();
-        let folding = crate::program::Folding::Max;
-        let fold = General::Reduce { folding, dims };
-        let any = self.general(fold, [wrong], Element::Bool, Vec::new());
+        let reduction = crate::program::GenericReduction::Max;
+        let fold = Generic::Reduce { reduction, dims };
+        let any = self.generic(fold, [wrong], Element::Bool, Vec::new());
         let index = self.cast(any, Element::I64);
         // Adding -0.0 changes nothing, not even the sign of a zero.
         let nothing = self.constant(Scalar::Float(-0.0), Element::F32);
@@ -447,11 +447,11 @@ impl Lowerer<'_, '_> {
             return Err("a target of another shape".to_owned());
         }
         let place = self.alias(target, vec![rows, 1]);
-        let gather = General::Gather {
+        let gather = Generic::Gather {
             dim: 1,
             wraps: false,
         };
-        let own = self.general(gather, [input, place], Element::F32, [rows, 1]);
+        let own = self.generic(gather, [input, place], Element::F32, [rows, 1]);
         let margin = call.number("margin")?.unwrap_or(1.0) as f32;
         let rest = self.single(Unary::Affine(-1.0, margin), own);
         let rest = self.pairwise(Binary::Add, rest, input)?;
@@ -473,13 +473,13 @@ impl Lowerer<'_, '_> {
         let zero = self.constant(Scalar::Float(0.0), Element::F32);
         let exceeds = self.compared(Comparison::Gt, rest, 0.0);
         let value = self.choose(exceeds, power, zero)?;
-        let range = General::Range {
+        let range = Generic::Range {
             start: Scalar::Int(0),
             step: Scalar::Int(1),
         };
-        let all = self.general(range, [], Element::I64, [1, classes]);
-        let same = General::Compare(Comparison::Eq);
-        let is_own = self.general(same, [all, place], Element::Bool, [rows, classes]);
+        let all = self.generic(range, [], Element::I64, [1, classes]);
+        let same = Generic::Compare(Comparison::Eq);
+        let is_own = self.generic(same, [all, place], Element::Bool, [rows, classes]);
         let value = self.choose(is_own, zero, value)?;
         let sums = self.reduced(Reduction::Sum, value, &[1]);
         self.mean_of_classes(call, sums, classes)
@@ -498,7 +498,7 @@ impl Lowerer<'_, '_> {
         }
         let target = self.alias(target, own);
         let (rows, classes) = (shape[0], shape[1]);
-        let sums = self.general(General::LabelMargins, [input, target], Element::F32, [rows]);
+        let sums = self.generic(Generic::LabelMargins, [input, target], Element::F32, [rows]);
         self.mean_of_classes(call, sums, classes)
     }
 
@@ -643,8 +643,8 @@ impl Lowerer<'_, '_> {
             return Err("a target of another shape".to_owned());
         }
         let place = self.constant(Scalar::Int(ignored), Element::I64);
-        let op = General::Compare(Comparison::Eq);
-        let is_ignored = self.general(op, [target, place], Element::Bool, kept.clone());
+        let op = Generic::Compare(Comparison::Eq);
+        let is_ignored = self.generic(op, [target, place], Element::Bool, kept.clone());
         let first = self.constant(Scalar::Int(0), Element::I64);
         let index = self.choose(is_ignored, first, target)?;
         let zero = self.constant(Scalar::Float(0.0), Element::F32);
@@ -657,11 +657,11 @@ impl Lowerer<'_, '_> {
         let mut beside = kept.clone();
         beside.insert(classes.axis, 1);
         let places = self.alias(index, beside.clone());
-        let op = General::Gather {
+        let op = Generic::Gather {
             dim: classes.axis,
             wraps: false,
         };
-        let found = self.general(op, [input, places], Element::F32, beside);
+        let found = self.generic(op, [input, places], Element::F32, beside);
         let found = self.alias(found, kept.clone());
         let found = self.single(Unary::scale(-1.0), found);
         let weighted = match classes.weight {

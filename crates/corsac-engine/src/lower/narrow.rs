@@ -13,7 +13,7 @@ use super::views::is_view;
 use super::{Lowered, Lowerer, Reason};
 use crate::program::arithmetic::wrapped;
 use crate::program::{Element, ValueId};
-use crate::program::{General, Scalar};
+use crate::program::{Generic, Scalar};
 
 /// Number of bits of a narrow integer, and whether it is signed; `None` for int64 and all others.
 fn bits(dtype: DType) -> Option<(u32, bool)> {
@@ -132,14 +132,14 @@ impl Lowerer<'_, '_> {
             }
             // The same numbers, no longer marked as narrow.
             let shape = self.shape(value);
-            return Ok(self.general(General::Cast, [value], Element::I64, shape));
+            return Ok(self.generic(Generic::Cast, [value], Element::I64, shape));
         };
         if self.narrow_type(value) == Some(dtype) {
             return Ok(value);
         }
         let wrap = |own: &mut Self| {
             let shape = own.shape(value);
-            own.general(General::Wrap { bits, signed }, [value], Element::I64, shape)
+            own.generic(Generic::Wrap { bits, signed }, [value], Element::I64, shape)
         };
         let value = match self.program.element(value) {
             Element::Bool => self.cast(value, Element::I64),

@@ -5,7 +5,7 @@ use corsac_ops::shape::Value;
 use super::call::{Call, as_number};
 use super::{Lowered, Lowerer, Reason};
 use crate::program::{Binary, Element, Op, Reduction, Unary, ValueId};
-use crate::program::{Comparison, General, Scalar};
+use crate::program::{Comparison, Generic, Scalar};
 
 impl Lowerer<'_, '_> {
     pub(super) fn variance(&mut self, call: &Call) -> Result<Lowered, Reason> {
@@ -106,8 +106,8 @@ impl Lowerer<'_, '_> {
             }
             0.0 => {
                 let zero = self.constant(Scalar::Float(0.0), Element::F32);
-                let op = General::Compare(Comparison::Ne);
-                let other = self.general(op, [input, zero], Element::Bool, sizes);
+                let op = Generic::Compare(Comparison::Ne);
+                let other = self.generic(op, [input, zero], Element::Bool, sizes);
                 let ones = self.cast(other, Element::F32);
                 self.reduced(Reduction::Sum, ones, dims)
             }

@@ -3,25 +3,26 @@
 use super::call::Call;
 use super::{Lowered, Lowerer, Reason};
 use crate::program::{Element, ValueId};
-use crate::program::{Folding, General};
+use crate::program::{Generic, GenericReduction};
 
 impl Lowerer<'_, '_> {
     pub(super) fn folded(
         &mut self,
         call: &Call,
         input: ValueId,
-        folding: Folding,
+        reduction: GenericReduction,
     ) -> Result<ValueId, Reason> {
         let element = self.program.element(input);
         let input = self.at_least_a_vector(input);
         let sizes = self.shape(input);
         let dims = call.dims(sizes.len())?;
-        let extreme = matches!(folding, Folding::Max | Folding::Min) && element == Element::I64;
+        let extreme = matches!(reduction, GenericReduction::Max | GenericReduction::Min)
+            && element == Element::I64;
         if extreme && dims.iter().any(|&dim| sizes[dim] == 0) {
             return Err("an extreme of nothing".to_owned());
         }
         let shape = self.result_shape()?;
-        Ok(self.general(General::Reduce { folding, dims }, [input], element, shape))
+        Ok(self.generic(Generic::Reduce { reduction, dims }, [input], element, shape))
     }
 
     pub(super) fn extreme(
@@ -35,8 +36,8 @@ impl Lowerer<'_, '_> {
             return Err("an extreme of nothing".to_owned());
         }
         shape[dim] = 1;
-        let op = General::ArgReduce { dim, largest };
-        Ok(self.general(op, [input], Element::I64, shape))
+        let op = Generic::ArgReduce { dim, largest };
+        Ok(self.generic(op, [input], Element::I64, shape))
     }
 
     /// `torch.max(x, dim)`: the largest elements, and their indices.
@@ -49,8 +50,8 @@ impl Lowerer<'_, '_> {
         let places = self.extreme(input, dim, call.name == "max")?;
         let kept = self.shape(places);
         let wraps = false;
-        let op = General::Gather { dim, wraps };
-        let values = self.general(op, [input, places], element, kept);
+        let op = Generic::Gather { dim, wraps };
+        let values = self.generic(op, [input, places], element, kept);
         self.pair([values, places])
     }
 
@@ -97,8 +98,8 @@ impl Lowerer<'_, '_> {
             }
             shape[dim] = keep;
         }
-        let op = General::Sort { dim, descending };
-        let mut places = self.general(op, [input], Element::I64, shape.clone());
+        let op = Generic::Sort { dim, descending };
+        let mut places = self.generic(op, [input], Element::I64, shape.clone());
         if call.name == "kthvalue" {
             let last = shape[dim].checked_sub(1).ok_or("k is 0")?;
             places = self.narrowed(places, dim, last, 1);
@@ -109,8 +110,8 @@ impl Lowerer<'_, '_> {
             return Ok(Lowered::Tensor(self.alias(places, shape)));
         }
         let wraps = false;
-        let op = General::Gather { dim, wraps };
-        let values = self.general(op, [input, places], element, shape);
+        let op = Generic::Gather { dim, wraps };
+        let values = self.generic(op, [input, places], element, shape);
         if call.name == "msort" {
             let shape = self.result_shape()?;
             return Ok(Lowered::Tensor(self.alias(values, shape)));

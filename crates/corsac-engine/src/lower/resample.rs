@@ -6,7 +6,7 @@ use super::call::{Call, as_number};
 use super::{Lowered, Lowerer, Reason};
 use crate::program::ConvNd;
 use crate::program::{Element, Op, ValueId};
-use crate::program::{General, Taps};
+use crate::program::{Generic, Taps};
 
 impl Lowerer<'_, '_> {
     /// `F.interpolate`, one dimension after the other.
@@ -73,8 +73,8 @@ impl Lowerer<'_, '_> {
                 continue;
             }
             shape[dim] = count;
-            let op = General::Resample { dim, taps };
-            value = self.general(op, [value], Element::F32, shape.clone());
+            let op = Generic::Resample { dim, taps };
+            value = self.generic(op, [value], Element::F32, shape.clone());
         }
         Ok(value)
     }
@@ -152,7 +152,7 @@ impl Lowerer<'_, '_> {
             transposed,
         };
         let inputs = [input, weight].into_iter().chain(call.optional("bias")?);
-        Ok(self.general(General::ConvNd(volume), inputs, Element::F32, result))
+        Ok(self.generic(Generic::ConvNd(volume), inputs, Element::F32, result))
     }
 }
 

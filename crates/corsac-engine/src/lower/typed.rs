@@ -8,7 +8,7 @@ use super::operators::broadcast;
 use super::views::View;
 use super::{Lowered, Lowerer, Reason};
 use crate::kernels::generic::broadcast_steps;
-use crate::program::{Arithmetic, Comparison, Folding, General, Scalar};
+use crate::program::{Arithmetic, Comparison, Generic, GenericReduction, Scalar};
 use crate::program::{Binary, Element, Op, ValueId};
 
 /// The element type for a type of PyTorch.
@@ -51,7 +51,7 @@ impl Lowerer<'_, '_> {
                     return Err("the bits of floating-point numbers".to_owned());
                 }
                 let shape = self.shape(input);
-                self.general(General::Not, [input], element, shape)
+                self.generic(Generic::Not, [input], element, shape)
             }
             "bitwise_and" => self.arithmetic(call, Arithmetic::And)?,
             "bitwise_or" => self.arithmetic(call, Arithmetic::Or)?,
@@ -87,8 +87,8 @@ impl Lowerer<'_, '_> {
                 let input = call.tensor("input")?;
                 let zero = self.constant(Scalar::Int(0), Element::I64);
                 let shape = self.shape(input);
-                let op = General::Arithmetic(Arithmetic::Sub);
-                self.general(op, [zero, input], Element::I64, shape)
+                let op = Generic::Arithmetic(Arithmetic::Sub);
+                self.generic(op, [zero, input], Element::I64, shape)
             }
             "clamp" | "clamp_min" | "clamp_max" => self.clamp(call)?,
             "where" => self.select_where(call)?,
@@ -105,8 +105,8 @@ impl Lowerer<'_, '_> {
             "isnan" => {
                 let input = call.tensor("input")?;
                 let shape = self.shape(input);
-                let op = General::Compare(Comparison::Ne);
-                self.general(op, [input, input], Element::Bool, shape)
+                let op = Generic::Compare(Comparison::Ne);
+                self.generic(op, [input, input], Element::Bool, shape)
             }
             "to"
             | "_to_copy"
@@ -188,8 +188,8 @@ impl Lowerer<'_, '_> {
                 }
                 let element = self.program.element(input);
                 let wraps = call.name == "take_along_dim";
-                let op = General::Gather { dim, wraps };
-                let value = self.general(op, [input, index], element, shape);
+                let op = Generic::Gather { dim, wraps };
+                let value = self.generic(op, [input, index], element, shape);
                 self.alias(value, result)
             }
             "take" => {
@@ -227,8 +227,8 @@ impl Lowerer<'_, '_> {
                 let shape = self.shape(input);
                 let dim = call.dim("dim", shape.len(), 0)?;
                 let product = call.name == "cumprod";
-                let op = General::Scan { dim, product };
-                let value = self.general(op, [input], element, shape);
+                let op = Generic::Scan { dim, product };
+                let value = self.generic(op, [input], element, shape);
                 self.alias(value, result)
             }
             "any" | "all" => {
@@ -238,11 +238,11 @@ impl Lowerer<'_, '_> {
                     // Without dimensions it reduces nothing, where other operators reduce all.
                     return Ok(Some(Lowered::Tensor(input)));
                 }
-                let folding = match call.name {
-                    "any" => Folding::Max,
-                    _ => Folding::Min,
+                let reduction = match call.name {
+                    "any" => GenericReduction::Max,
+                    _ => GenericReduction::Min,
                 };
-                self.folded(call, input, folding)?
+                self.folded(call, input, reduction)?
             }
             "max" | "min" if call.get("other").is_some() || self.second_tensor(call) => {
                 let function = match call.name {
@@ -263,20 +263,20 @@ impl Lowerer<'_, '_> {
                 if matches!(call.name, "max" | "min") && call.get("dim").is_some() {
                     return self.extremes(call).map(Some);
                 }
-                let folding = match call.name {
-                    "sum" => Folding::Sum,
-                    "prod" => Folding::Product,
-                    "amax" | "max" => Folding::Max,
-                    _ => Folding::Min,
+                let reduction = match call.name {
+                    "sum" => GenericReduction::Sum,
+                    "prod" => GenericReduction::Product,
+                    "amax" | "max" => GenericReduction::Max,
+                    _ => GenericReduction::Min,
                 };
                 let input = call.tensor("input")?;
                 let result = self.reduced_element()?;
                 let input = self.cast(input, result);
-                if result == Element::F32 && !matches!(folding, Folding::Product) {
+                if result == Element::F32 && !matches!(reduction, GenericReduction::Product) {
                     // A sum of integers as floating-point numbers.
                     return Err("a sum of integers in floating point".to_owned());
                 }
-                self.folded(call, input, folding)?
+                self.folded(call, input, reduction)?
             }
             "max" | "min" if call.get("dim").is_some() => return self.extremes(call).map(Some),
             "argmax" | "argmin" => {
@@ -302,14 +302,14 @@ impl Lowerer<'_, '_> {
     }
 
     /// Adds a step over elements of any type.
-    pub(super) fn general(
+    pub(super) fn generic(
         &mut self,
-        op: General,
+        op: Generic,
         inputs: impl IntoIterator<Item = ValueId>,
         element: Element,
         shape: impl Into<Vec<usize>>,
     ) -> ValueId {
-        self.emit_typed(Op::General(op), inputs, element, shape)
+        self.emit_typed(Op::Generic(op), inputs, element, shape)
     }
 
     /// Element type of the value of the current node.
@@ -340,17 +340,17 @@ impl Lowerer<'_, '_> {
             return value;
         }
         let shape = self.shape(value);
-        self.general(General::Cast, [value], element, shape)
+        self.generic(Generic::Cast, [value], element, shape)
     }
 
     /// A number, as a tensor without dimensions.
     pub(super) fn constant(&mut self, number: Scalar, element: Element) -> ValueId {
-        self.general(General::Fill(number), [], element, Vec::new())
+        self.generic(Generic::Fill(number), [], element, Vec::new())
     }
 
     fn not(&mut self, value: ValueId) -> ValueId {
         let shape = self.shape(value);
-        self.general(General::Not, [value], Element::Bool, shape)
+        self.generic(Generic::Not, [value], Element::Bool, shape)
     }
 
     fn elementwise_operand(&self, call: &Call, param: &str) -> Result<Operand, Reason> {
@@ -399,14 +399,14 @@ impl Lowerer<'_, '_> {
         let a = self.operand_as(call, "input", common)?;
         let b = self.operand_as(call, "other", common)?;
         let shape = self.result_shape()?;
-        Ok(self.general(General::Compare(comparison), [a, b], Element::Bool, shape))
+        Ok(self.generic(Generic::Compare(comparison), [a, b], Element::Bool, shape))
     }
 
     fn logical(&mut self, call: &Call, function: Arithmetic) -> Result<ValueId, Reason> {
         let a = self.operand_as(call, "input", Element::Bool)?;
         let b = self.operand_as(call, "other", Element::Bool)?;
         let shape = self.result_shape()?;
-        Ok(self.general(General::Arithmetic(function), [a, b], Element::Bool, shape))
+        Ok(self.generic(Generic::Arithmetic(function), [a, b], Element::Bool, shape))
     }
 
     fn arithmetic(&mut self, call: &Call, function: Arithmetic) -> Result<ValueId, Reason> {
@@ -439,7 +439,7 @@ impl Lowerer<'_, '_> {
         if let (Some(own), Element::F32) = (own, element) {
             return Ok(self.emit(Op::Binary(own), [a, b], shape));
         }
-        Ok(self.general(General::Arithmetic(function), [a, b], element, shape))
+        Ok(self.generic(Generic::Arithmetic(function), [a, b], element, shape))
     }
 
     fn power(&mut self, call: &Call) -> Result<Option<Lowered>, Reason> {
@@ -493,8 +493,8 @@ impl Lowerer<'_, '_> {
             }
             let bound = self.operand_as(call, param, element)?;
             let shape = broadcast(&self.shape(value), &self.shape(bound))?.to_vec();
-            let op = General::Arithmetic(function);
-            value = self.general(op, [value, bound], element, shape);
+            let op = Generic::Arithmetic(function);
+            value = self.generic(op, [value, bound], element, shape);
         }
         Ok(value)
     }
@@ -529,7 +529,7 @@ impl Lowerer<'_, '_> {
         let shape = broadcast(&self.shape(a), &self.shape(b))?;
         let shape = broadcast(&self.shape(condition), &shape)?.to_vec();
         let element = self.program.element(a);
-        Ok(self.general(General::Where, [condition, a, b], element, shape))
+        Ok(self.generic(Generic::Where, [condition, a, b], element, shape))
     }
 
     fn creation(&mut self, call: &Call) -> Result<ValueId, Reason> {
@@ -549,8 +549,8 @@ impl Lowerer<'_, '_> {
                 Some(_) => number("step")?,
                 None => Scalar::Int(1),
             };
-            let op = General::Range { start, step };
-            return Ok(self.general(op, [], element, shape));
+            let op = Generic::Range { start, step };
+            return Ok(self.generic(op, [], element, shape));
         }
         let value = match call.name {
             "full" | "full_like" | "new_full" => number("fill_value")?,
@@ -561,7 +561,7 @@ impl Lowerer<'_, '_> {
             // Of what is left as memory has it, too.
             _ => Scalar::Int(0),
         };
-        Ok(self.general(General::Fill(value), [], element, shape))
+        Ok(self.generic(Generic::Fill(value), [], element, shape))
     }
 
     /// `value` broadcast to a shape.
@@ -575,8 +575,8 @@ impl Lowerer<'_, '_> {
         if self.program.value(value).len() == shape.iter().product::<usize>() {
             return self.alias(value, shape.to_vec());
         }
-        let op = General::Copy { offset: 0, steps };
-        self.general(op, [value], element, shape.to_vec())
+        let op = Generic::Copy { offset: 0, steps };
+        self.generic(op, [value], element, shape.to_vec())
     }
 }
 

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::call::{Call, as_int, wrapped};
 use super::typed::{all, scalar};
 use super::{Lowered, Lowerer, Reason};
-use crate::program::General;
+use crate::program::Generic;
 use crate::program::{Element, Op, ValueId};
 
 /// A view of a row-major tensor: shape, strides and offset.
@@ -264,7 +264,7 @@ impl Lowerer<'_, '_> {
                     element => {
                         let parts = parts.into_iter();
                         let parts: Vec<_> = parts.map(|p| self.cast(p, element)).collect();
-                        self.general(General::Concat { dim }, parts, element, shape)
+                        self.generic(Generic::Concat { dim }, parts, element, shape)
                     }
                 }
             }
@@ -336,7 +336,7 @@ impl Lowerer<'_, '_> {
                     element => {
                         let value = call.known("value")?.and_then(scalar);
                         let value = value.unwrap_or(element.zero());
-                        self.general(General::Pad { widths, value }, [input], element, shape)
+                        self.generic(Generic::Pad { widths, value }, [input], element, shape)
                     }
                 }
             }
@@ -375,11 +375,11 @@ impl Lowerer<'_, '_> {
         match self.program.element(input) {
             Element::F32 => self.emit(Op::Copy { offset, strides }, [input], view.shape),
             element => {
-                let op = General::Copy {
+                let op = Generic::Copy {
                     offset,
                     steps: strides,
                 };
-                self.general(op, [input], element, view.shape)
+                self.generic(op, [input], element, view.shape)
             }
         }
     }
@@ -447,12 +447,12 @@ impl Lowerer<'_, '_> {
         let mut shape = self.shape(value);
         let rank = shape.len();
         let short = |places: &[usize]| places.iter().map(|&at| at as u32).collect::<Vec<u32>>();
-        let op = General::Arrange {
+        let op = Generic::Arrange {
             rows: short(rows),
             columns: Places::new(shape[rank - 1], short(columns)),
         };
         shape[rank - 2..].copy_from_slice(&[rows.len(), columns.len()]);
-        self.general(op, [value], Element::F32, shape)
+        self.generic(op, [value], Element::F32, shape)
     }
 
     /// The indices of the last two dimensions of floating-point numbers, in order; `None` if there
@@ -520,11 +520,11 @@ impl Lowerer<'_, '_> {
                 view.offset = start * view.strides[dim].unsigned_abs();
                 view.strides[dim] *= step;
                 view.shape[dim] = len;
-                let op = General::Copy {
+                let op = Generic::Copy {
                     offset: view.offset,
                     steps: view.strides,
                 };
-                (len > 0).then(|| self.general(op, [value], element, view.shape))
+                (len > 0).then(|| self.generic(op, [value], element, view.shape))
             };
             let (left, right) = (piece(first, before), piece(last, after));
             let parts: Vec<ValueId> = left.into_iter().chain([value]).chain(right).collect();
@@ -533,7 +533,7 @@ impl Lowerer<'_, '_> {
                 shape[dim] += before + after;
                 value = match element {
                     Element::F32 => self.emit(Op::Concat { dim }, parts, shape),
-                    element => self.general(General::Concat { dim }, parts, element, shape),
+                    element => self.generic(Generic::Concat { dim }, parts, element, shape),
                 };
             }
         }
@@ -585,8 +585,8 @@ impl Lowerer<'_, '_> {
             value = match self.program.element(value) {
                 Element::F32 => self.emit(Op::Concat { dim }, [last, first], shape.clone()),
                 element => {
-                    let op = General::Concat { dim };
-                    self.general(op, [last, first], element, shape.clone())
+                    let op = Generic::Concat { dim };
+                    self.generic(op, [last, first], element, shape.clone())
                 }
             };
         }

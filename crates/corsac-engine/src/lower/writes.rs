@@ -14,7 +14,7 @@ use super::views::{View, slice_of};
 use super::{Lowered, Lowerer, Reason, tensor_of};
 use crate::kernels::generic::broadcast_steps;
 use crate::program::IndexPut;
-use crate::program::{Combination, General};
+use crate::program::{Combination, Generic};
 use crate::program::{Element, Source, ValueId};
 
 /// Target of a write.
@@ -609,7 +609,7 @@ impl Lowerer<'_, '_> {
         if self.program.element(source) != element {
             return Err("elements of another type than the input's".to_owned());
         }
-        let value = self.general(General::IndexPut(put), inputs, element, shape);
+        let value = self.generic(Generic::IndexPut(put), inputs, element, shape);
         let dtype = self.dtype(base);
         self.note_narrow(value, dtype);
         Ok(value)

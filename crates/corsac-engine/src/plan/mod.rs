@@ -7,7 +7,7 @@ mod placement;
 use crate::aligned_buffer::LINE;
 use crate::kernels::bf16;
 use crate::kernels::blocked::{ConvAlgorithm, conv, linear};
-use crate::program::General;
+use crate::program::Generic;
 use crate::program::{ConvShape, Element, Layout, Op, Program, Source, Step, ValueId};
 use concat_elision::ConcatElision;
 use placement::{LiveRange, Placement, ResultMemory};
@@ -406,7 +406,7 @@ fn works_in_place(program: &Program, step: &Step) -> bool {
             program.element(step.output) == Element::F32 && fused.works_in_place()
         }
         Op::Unary(_) | Op::ChannelAffine | Op::LayerNorm { .. } | Op::Softmax { .. } => true,
-        Op::General(General::IndexPut(_) | General::Scatter { .. }) => true,
+        Op::Generic(Generic::IndexPut(_) | Generic::Scatter { .. }) => true,
         _ => false,
     }
 }

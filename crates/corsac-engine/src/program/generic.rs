@@ -40,7 +40,7 @@ pub enum Combination {
 
 /// Reduction of elements along dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Folding {
+pub enum GenericReduction {
     /// Their sum.
     Sum,
     /// Their product.
@@ -138,7 +138,7 @@ pub struct ConvNd {
 
 /// Operator over elements of any type. Descriptions of variants begin with the inputs.
 #[derive(Clone, Debug, PartialEq)]
-pub enum General {
+pub enum Generic {
     /// Conversion to the element type of the result.
     Cast,
     /// Comparison of two tensors of one type, broadcast; the result is boolean.
@@ -260,13 +260,13 @@ pub enum General {
     /// Reduction of elements along dimensions.
     Reduce {
         /// The reduction.
-        folding: Folding,
+        reduction: GenericReduction,
         /// The dimensions.
         dims: SmallVec<[usize; 4]>,
     },
 }
 
-impl General {
+impl Generic {
     /// Name of the operator in listings.
     #[must_use]
     pub fn name(&self) -> &'static str {

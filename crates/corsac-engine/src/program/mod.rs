@@ -13,7 +13,8 @@ use corsac_ir::DType;
 pub use arithmetic::Arithmetic;
 pub use function::{Binary, Reduction, Unary};
 pub use generic::{
-    Combination, Comparison, ConvNd, Folding, General, IndexPut, Scalar, Steps, Taps, Ternary,
+    Combination, Comparison, ConvNd, Generic, GenericReduction, IndexPut, Scalar, Steps, Taps,
+    Ternary,
 };
 pub use op::{
     Attention, BatchTiling, Conv, ConvShape, Epilogue, Op, Order, Pool, Step, View, WeightTransform,
@@ -275,8 +276,8 @@ impl Program {
         let is_own = |value: &ValueId| self.value(self.root(*value)).source == Source::Input(input);
         !self.results().iter().any(is_own)
             && self.steps.iter().all(|step| match &step.op {
-                Op::Fused(_) | Op::General(General::Not) => true,
-                Op::General(General::Where) => !step.inputs.iter().skip(1).any(is_own),
+                Op::Fused(_) | Op::Generic(Generic::Not) => true,
+                Op::Generic(Generic::Where) => !step.inputs.iter().skip(1).any(is_own),
                 _ => !step.reads().any(|value| is_own(&value)),
             })
     }

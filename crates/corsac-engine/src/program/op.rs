@@ -4,7 +4,7 @@ use corsac_ir::NodeId;
 use smallvec::SmallVec;
 
 use super::fused::Fused;
-use super::{Binary, General, Program, Reduction, Unary, ValueId};
+use super::{Binary, Generic, Program, Reduction, Unary, ValueId};
 
 /// Transform that computes a weight from other weights. A batch norm is given by mean, variance,
 /// and weight and bias if it has them; the number is added to the variance.
@@ -276,8 +276,8 @@ pub enum Op {
         /// The dimension.
         dim: usize,
     },
-    /// An operator over elements of any type, see [`general`](crate::program::General).
-    General(General),
+    /// An operator over elements of any type, see [`Generic`].
+    Generic(Generic),
     /// An image, reordered into blocks of channels.
     ToBlocks(Order),
     /// An image, reordered out of blocks of channels.

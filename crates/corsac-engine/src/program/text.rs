@@ -115,7 +115,7 @@ impl Op {
             Self::FromBlocks(_) => "from_blocks",
             Self::Pad { .. } => "pad",
             Self::BatchTiling(_) => "batch_tiling",
-            Self::General(general) => general.name(),
+            Self::Generic(generic) => generic.name(),
         }
     }
 }

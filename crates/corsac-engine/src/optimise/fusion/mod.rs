@@ -11,7 +11,7 @@ mod group;
 use smallvec::SmallVec;
 
 use crate::program::fused::Function;
-use crate::program::{Arithmetic, Comparison, General};
+use crate::program::{Arithmetic, Comparison, Generic};
 use crate::program::{
     Binary, Element, Epilogue, Layout, Op, Program, Reduction, Source, Step, Unary, ValueId,
 };
@@ -90,7 +90,7 @@ impl Flow {
     /// The number that fills `value`, if it is filled with one.
     fn number(&self, program: &Program, value: ValueId) -> Option<f32> {
         match &program.steps[self.maker(program, value)?].op {
-            Op::General(General::Fill(number)) => match program.element(value) {
+            Op::Generic(Generic::Fill(number)) => match program.element(value) {
                 Element::F32 => Some(number.float() as f32),
                 Element::Bool => Some(f32::from(u8::from(number.float() != 0.0))),
                 Element::I64 => None,
@@ -134,7 +134,7 @@ impl Kind {
             .map(|&value| program.element(value))
             .collect();
         let integers = inputs.contains(&Element::I64);
-        if integers && !matches!(step.op, Op::General(General::Cast)) {
+        if integers && !matches!(step.op, Op::Generic(Generic::Cast)) {
             return None;
         }
         match &step.op {
@@ -147,24 +147,24 @@ impl Kind {
                 let row: usize = shape[first..].iter().product();
                 (last && row > 1).then_some(Self::Rows(*reduction, row))
             }
-            Op::General(general) => Self::of_general(general, info.element, &inputs),
+            Op::Generic(generic) => Self::of_generic(generic, info.element, &inputs),
             _ => None,
         }
     }
 
-    fn of_general(general: &General, element: Element, inputs: &[Element]) -> Option<Self> {
-        let function = match *general {
-            General::Compare(comparison) => Function::Compare(comparison),
-            General::Where => Function::Where,
-            General::Ternary(function) => Function::Ternary(function),
-            General::Not => {
+    fn of_generic(generic: &Generic, element: Element, inputs: &[Element]) -> Option<Self> {
+        let function = match *generic {
+            Generic::Compare(comparison) => Function::Compare(comparison),
+            Generic::Where => Function::Where,
+            Generic::Ternary(function) => Function::Ternary(function),
+            Generic::Not => {
                 return Some(Self::WithNumber(Function::Compare(Comparison::Eq), 0.0));
             }
-            General::Cast if element == Element::Bool && inputs != [Element::Bool] => {
+            Generic::Cast if element == Element::Bool && inputs != [Element::Bool] => {
                 return Some(Self::WithNumber(Function::Compare(Comparison::Ne), 0.0));
             }
-            General::Cast => Function::Same,
-            General::Arithmetic(function) => match (element, function) {
+            Generic::Cast => Function::Same,
+            Generic::Arithmetic(function) => match (element, function) {
                 (Element::F32, Arithmetic::Add) => Function::Binary(Binary::Add),
                 (Element::F32, Arithmetic::Sub) => Function::Binary(Binary::Sub),
                 (Element::F32, Arithmetic::Mul) => Function::Binary(Binary::Mul),
