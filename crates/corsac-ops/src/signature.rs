@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use corsac_ir::Op;
 use rustc_hash::FxHashMap;
 
+use crate::operators::OperatorId;
 use crate::schema::Schema;
 
 /// A default value.
@@ -49,7 +50,8 @@ impl Signature {
     /// that are not in the table, which are called by position only.
     #[must_use]
     pub fn of(name: &str) -> Option<&'static Self> {
-        SIGNATURES.get(name)
+        let operator = OperatorId::named(name)?;
+        SIGNATURES.get(&operator)
     }
 
     /// The signature by which the call of `target` passes arguments by position, where that is
@@ -232,83 +234,18 @@ fn common_names(overloads: impl Iterator<Item = Schema>, count: usize) -> Option
     }
 }
 
-static SIGNATURES: LazyLock<FxHashMap<&str, Signature>> = LazyLock::new(|| read(TABLE));
-static SPELLINGS: LazyLock<FxHashMap<&str, Signature>> = LazyLock::new(|| read(OTHER_SPELLINGS));
+static SIGNATURES: LazyLock<FxHashMap<OperatorId, Signature>> = LazyLock::new(|| {
+    let signatures = OperatorId::all().filter_map(|operator| {
+        let text = operator.row().signature?;
+        Some((operator, Signature::parse(text)))
+    });
+    signatures.collect()
+});
 
-fn read(table: &[(&'static str, &'static str)]) -> FxHashMap<&'static str, Signature> {
+static SPELLINGS: LazyLock<FxHashMap<&str, Signature>> = LazyLock::new(|| {
     let signature = |&(name, text): &(&'static str, _)| (name, Signature::parse(text));
-    table.iter().map(signature).collect()
-}
-
-/// Source: the signatures in PyTorch 2.15's documentation of `torch`, `torch.Tensor` and
-/// `torch.nn.functional`. Parameters that change nothing in the result (`inplace`, `_stacklevel`)
-/// are left out where they come last, since effects have the arguments written to.
-#[rustfmt::skip]
-const TABLE: &[(&str, &str)] = &[
-    ("add", "input other alpha=1"),
-    ("sub", "input other alpha=1"),
-    ("mul", "input other"),
-    ("div", "input other rounding_mode=None"),
-    ("pow", "input exponent"),
-    ("matmul", "input other"),
-    ("mm", "input mat2"),
-    ("bmm", "input mat2"),
-    ("addmm", "input mat1 mat2 beta=1 alpha=1"),
-    ("maximum", "input other"),
-    ("minimum", "input other"),
-    ("where", "condition input other"),
-    ("neg", "input"),
-    ("abs", "input"),
-    ("exp", "input"),
-    ("log", "input"),
-    ("sqrt", "input"),
-    ("rsqrt", "input"),
-    ("reciprocal", "input"),
-    ("square", "input"),
-    ("erf", "input"),
-    ("tanh", "input"),
-    ("sigmoid", "input"),
-    ("relu", "input inplace=False"),
-    ("relu6", "input inplace=False"),
-    ("silu", "input inplace=False"),
-    ("mish", "input inplace=False"),
-    ("hardsigmoid", "input inplace=False"),
-    ("hardswish", "input inplace=False"),
-    ("hardtanh", "input min_val=-1.0 max_val=1.0 inplace=False"),
-    ("gelu", "input approximate=none"),
-    ("softplus", "input beta=1.0 threshold=20.0"),
-    ("clamp", "input min=None max=None"),
-    ("clamp_min", "input min"),
-    ("clamp_max", "input max"),
-    ("softmax", "input dim dtype=None"),
-    ("log_softmax", "input dim dtype=None"),
-    ("sum", "input dim=None keepdim=False dtype=None"),
-    ("mean", "input dim=None keepdim=False dtype=None"),
-    ("amax", "input dim=None keepdim=False"),
-    ("amin", "input dim=None keepdim=False"),
-    ("var", "input dim=None unbiased=None keepdim=False correction=None"),
-    ("std", "input dim=None unbiased=None keepdim=False correction=None"),
-    ("layer_norm", "input normalized_shape weight=None bias=None eps=1e-05"),
-    ("rms_norm", "input normalized_shape weight=None eps=None"),
-    ("linear", "input weight bias=None"),
-    ("scaled_dot_product_attention",
-        "query key value attn_mask=None dropout_p=0.0 is_causal=False scale=None enable_gqa=False"),
-    ("cat", "tensors dim=0"),
-    ("stack", "tensors dim=0"),
-    ("transpose", "input dim0 dim1"),
-    ("t", "input"),
-    ("permute", "input dims..."),
-    ("reshape", "input shape..."),
-    ("view", "input shape..."),
-    ("expand", "input size..."),
-    ("flatten", "input start_dim=0 end_dim=-1"),
-    ("squeeze", "input dim=None"),
-    ("unsqueeze", "input dim"),
-    ("contiguous", "input memory_format=None"),
-    ("flip", "input dims..."),
-    ("round", "input decimals=0"),
-    ("dropout", "input p=0.5 training=True inplace=False"),
-];
+    OTHER_SPELLINGS.iter().map(signature).collect()
+});
 
 /// Functions that take the same parameters in another order.
 const OTHER_SPELLINGS: &[(&str, &str)] = &[

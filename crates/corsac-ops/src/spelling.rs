@@ -34,6 +34,14 @@ pub(crate) fn spelled(op: Op, target: &str) -> Option<&str> {
     }
 }
 
+/// The name of an operator of `torch.ops.prims`: `prims.sum` for `torch.ops.prims.sum.default`.
+pub(crate) fn primitive(op: Op, target: &str) -> Option<&str> {
+    let operator = target.strip_prefix("torch.ops.")?;
+    let packet = operator.strip_prefix("prims.")?;
+    let len = packet.find('.').unwrap_or(packet.len());
+    (op == Op::CallFunction).then(|| &operator[.."prims.".len() + len])
+}
+
 fn function(target: &str) -> Option<&str> {
     if let Some(operator) = target.strip_prefix("torch.ops.") {
         let packet = operator.strip_prefix("aten.")?;

@@ -2,6 +2,7 @@
 
 use super::InPlaceForm::{Promoted, SameType};
 use super::Precision::Lower;
+use super::Recompute::Copied;
 use super::Requirement::Dimension;
 use super::{Operator, operator};
 
@@ -10,41 +11,50 @@ pub(super) const ROWS: &[Operator] = &[
     operator("celu").modules("CELU").in_place(SameType).inplace_parameter(2),
     operator("elu").modules("ELU").module_call("torch.nn.functional.elu", "alpha= inplace=").in_place(SameType)
         .inplace_parameter(2),
-    operator("gelu").modules("GELU").module_call("torch._C._nn.gelu", "approximate="),
+    operator("gelu").signature("input approximate=none").modules("GELU")
+        .module_call("torch._C._nn.gelu", "approximate=").relative_cost(2.0),
     operator("glu").modules("GLU"),
     operator("hardshrink").modules("Hardshrink"),
-    operator("hardsigmoid").modules("Hardsigmoid").module_call("torch.nn.functional.hardsigmoid", "inplace=")
-        .in_place(SameType).inplace_parameter(1),
-    operator("hardswish").modules("Hardswish").module_call("torch.nn.functional.hardswish", "inplace=")
-        .in_place(SameType).inplace_parameter(1),
-    operator("hardtanh").modules("Hardtanh")
+    operator("hardsigmoid").signature("input inplace=False").modules("Hardsigmoid")
+        .module_call("torch.nn.functional.hardsigmoid", "inplace=").in_place(SameType).inplace_parameter(1),
+    operator("hardswish").signature("input inplace=False").modules("Hardswish")
+        .module_call("torch.nn.functional.hardswish", "inplace=").in_place(SameType).inplace_parameter(1),
+    operator("hardtanh").signature("input min_val=-1.0 max_val=1.0 inplace=False").modules("Hardtanh")
         .module_call("torch.nn.functional.hardtanh", "min_val= max_val= inplace=").in_place(SameType)
-        .inplace_parameter(3),
+        .inplace_parameter(3).recompute(Copied),
+    operator("hardtanh_backward").recompute(Copied),
     operator("leaky_relu").modules("LeakyReLU")
         .module_call("torch.nn.functional.leaky_relu", "negative_slope= inplace=").in_place(SameType)
-        .inplace_parameter(2),
-    operator("log_softmax").modules("LogSoftmax").module_call("torch.nn.functional.log_softmax", "dim=")
-        .requires(Dimension),
+        .inplace_parameter(2).recompute(Copied),
+    operator("log_softmax").signature("input dim dtype=None").modules("LogSoftmax")
+        .module_call("torch.nn.functional.log_softmax", "dim=").requires(Dimension).relative_cost(4.0),
     operator("logsigmoid").modules("LogSigmoid"),
-    operator("mish").modules("Mish").module_call("torch.nn.functional.mish", "inplace=").in_place(SameType)
-        .inplace_parameter(1),
+    operator("mish").signature("input inplace=False").modules("Mish")
+        .module_call("torch.nn.functional.mish", "inplace=").in_place(SameType).inplace_parameter(1)
+        .relative_cost(2.0),
     operator("prelu").modules("PReLU").autocast(Lower),
-    operator("relu").modules("ReLU").module_call("torch.nn.functional.relu", "inplace=").in_place(SameType)
-        .inplace_parameter(1),
-    operator("relu6").modules("ReLU6").module_call("torch.nn.functional.relu6", "inplace=").in_place(SameType)
-        .inplace_parameter(1),
+    operator("relu").signature("input inplace=False").modules("ReLU")
+        .module_call("torch.nn.functional.relu", "inplace=").in_place(SameType).inplace_parameter(1)
+        .recompute(Copied),
+    operator("relu6").signature("input inplace=False").modules("ReLU6")
+        .module_call("torch.nn.functional.relu6", "inplace=").in_place(SameType).inplace_parameter(1),
     operator("selu").modules("SELU").module_call("torch.nn.functional.selu", "inplace=").in_place(SameType)
         .inplace_parameter(1),
-    operator("sigmoid special_expit").modules("Sigmoid").module_call("torch.sigmoid", "").in_place(Promoted)
-        .inverse(&["torch.logit"]),
-    operator("silu").modules("SiLU").module_call("torch.nn.functional.silu", "inplace=").in_place(SameType)
-        .inplace_parameter(1),
-    operator("softmax").modules("Softmax").module_call("torch.nn.functional.softmax", "dim=").requires(Dimension),
+    operator("sigmoid special_expit").signature("input").modules("Sigmoid").module_call("torch.sigmoid", "")
+        .in_place(Promoted).inverse(&["torch.logit"]).relative_cost(2.0).converts_operands(),
+    operator("silu").signature("input inplace=False").modules("SiLU")
+        .module_call("torch.nn.functional.silu", "inplace=").in_place(SameType).inplace_parameter(1)
+        .relative_cost(2.0),
+    operator("softmax").signature("input dim dtype=None").modules("Softmax")
+        .module_call("torch.nn.functional.softmax", "dim=").requires(Dimension).relative_cost(4.0),
     operator("softmin").modules("Softmin"),
-    operator("softplus").modules("Softplus").module_call("torch._C._nn.softplus", "beta= threshold="),
+    operator("softplus").signature("input beta=1.0 threshold=20.0").modules("Softplus")
+        .module_call("torch._C._nn.softplus", "beta= threshold=").relative_cost(2.0),
     operator("softshrink").modules("Softshrink"),
     operator("softsign").modules("Softsign"),
-    operator("tanh").modules("Tanh").module_call("torch.tanh", "").in_place(Promoted).inverse(&["torch.atanh"]),
+    operator("tanh").signature("input").modules("Tanh").module_call("torch.tanh", "").in_place(Promoted)
+        .inverse(&["torch.atanh"]).relative_cost(2.0).converts_operands(),
     operator("tanhshrink").modules("Tanhshrink"),
-    operator("threshold _threshold").modules("Threshold").in_place(SameType).inplace_parameter(3),
+    operator("threshold _threshold").modules("Threshold").in_place(SameType).inplace_parameter(3).recompute(Copied),
+    operator("threshold_backward").recompute(Copied),
 ];

@@ -2,39 +2,42 @@
 
 use super::BinaryInverse::{OfOther, OfResult};
 use super::InPlaceForm::{Promoted, SameType};
+use super::Recompute::Copied;
 use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
-    operator("abs absolute").in_place(Promoted),
-    operator("acos arccos").in_place(Promoted),
-    operator("acosh arccosh").in_place(Promoted),
-    operator("add").in_place(Promoted).commutes().result_is_free()
-        .operand_inverses(OfResult("operator.sub"), OfResult("operator.sub")),
-    operator("addcdiv").in_place(Promoted),
-    operator("addcmul").in_place(Promoted),
-    operator("asin arcsin").in_place(Promoted),
-    operator("asinh arcsinh").in_place(Promoted).inverse(&["torch.sinh"]),
-    operator("atan arctan").in_place(Promoted),
+    operator("abs absolute").signature("input").in_place(Promoted).recompute(Copied),
+    operator("acos arccos").in_place(Promoted).converts_operands(),
+    operator("acosh arccosh").in_place(Promoted).converts_operands(),
+    operator("add").signature("input other alpha=1").in_place(Promoted).commutes().result_is_free()
+        .operand_inverses(OfResult("operator.sub"), OfResult("operator.sub")).recompute(Copied).converts_operands(),
+    operator("addcdiv").in_place(Promoted).converts_operands(),
+    operator("addcmul").in_place(Promoted).recompute(Copied).converts_operands(),
+    operator("asin arcsin").in_place(Promoted).converts_operands(),
+    operator("asinh arcsinh").in_place(Promoted).inverse(&["torch.sinh"]).converts_operands(),
+    operator("atan arctan").in_place(Promoted).converts_operands(),
     operator("atan2").in_place(Promoted),
-    operator("atanh arctanh").in_place(Promoted).inverse(&["torch.tanh"]),
-    operator("ceil").in_place(SameType),
-    operator("clamp clip").in_place(Promoted),
-    operator("clamp_max").in_place(Promoted),
-    operator("clamp_min").in_place(Promoted),
+    operator("atanh arctanh").in_place(Promoted).inverse(&["torch.tanh"]).converts_operands(),
+    operator("ceil").in_place(SameType).recompute(Copied),
+    operator("clamp clip").signature("input min=None max=None").in_place(Promoted).recompute(Copied),
+    operator("clamp_max").signature("input max").in_place(Promoted).recompute(Copied),
+    operator("clamp_min").signature("input min").in_place(Promoted).recompute(Copied),
     operator("copysign").in_place(Promoted),
-    operator("cos").in_place(Promoted),
-    operator("cosh").in_place(Promoted),
+    operator("cos").in_place(Promoted).relative_cost(2.0).converts_operands(),
+    operator("cosh").in_place(Promoted).converts_operands(),
     operator("digamma").in_place(Promoted),
-    operator("div divide true_divide").in_place(Promoted)
-        .operand_inverses(OfResult("operator.mul"), OfOther("operator.truediv")),
-    operator("erf").in_place(Promoted),
+    operator("div divide true_divide").signature("input other rounding_mode=None").in_place(Promoted)
+        .operand_inverses(OfResult("operator.mul"), OfOther("operator.truediv")).recompute(Copied)
+        .relative_cost(2.0).converts_operands(),
+    operator("erf").signature("input").in_place(Promoted).relative_cost(2.0).converts_operands(),
     operator("erfc").in_place(Promoted),
     operator("erfinv").in_place(Promoted),
-    operator("exp").in_place(Promoted).inverse(&["torch.log"]),
-    operator("exp2").in_place(Promoted).inverse(&["torch.log2"]),
-    operator("expm1").in_place(Promoted).inverse(&["torch.log1p"]),
-    operator("floor").in_place(SameType),
+    operator("exp").signature("input").in_place(Promoted).inverse(&["torch.log"]).relative_cost(2.0)
+        .converts_operands(),
+    operator("exp2").in_place(Promoted).inverse(&["torch.log2"]).converts_operands(),
+    operator("expm1").in_place(Promoted).inverse(&["torch.log1p"]).converts_operands(),
+    operator("floor").in_place(SameType).recompute(Copied),
     operator("floor_divide").in_place(Promoted),
     operator("fmod").in_place(Promoted),
     operator("frac").in_place(SameType),
@@ -42,30 +45,37 @@ pub(super) const ROWS: &[Operator] = &[
     operator("i0").in_place(Promoted),
     operator("lerp").in_place(Promoted),
     operator("lgamma").in_place(Promoted),
-    operator("log").in_place(Promoted).inverse(&["torch.exp"]),
-    operator("log10").in_place(Promoted),
-    operator("log1p").in_place(Promoted).inverse(&["torch.expm1"]),
-    operator("log2").in_place(Promoted).inverse(&["torch.exp2"]),
+    operator("log").signature("input").in_place(Promoted).inverse(&["torch.exp"]).relative_cost(2.0)
+        .converts_operands(),
+    operator("log10").in_place(Promoted).converts_operands(),
+    operator("log1p").in_place(Promoted).inverse(&["torch.expm1"]).converts_operands(),
+    operator("log2").in_place(Promoted).inverse(&["torch.exp2"]).converts_operands(),
     operator("logit").in_place(Promoted),
-    operator("mul multiply").in_place(Promoted).commutes().result_is_free()
-        .operand_inverses(OfResult("operator.truediv"), OfResult("operator.truediv")),
+    operator("mul multiply").signature("input other").in_place(Promoted).commutes().result_is_free()
+        .operand_inverses(OfResult("operator.truediv"), OfResult("operator.truediv")).recompute(Copied)
+        .converts_operands(),
     operator("nan_to_num").in_place(Promoted),
-    operator("neg negative").in_place(SameType).result_is_free().inverse(&["torch.neg"]),
-    operator("pow").in_place(Promoted),
-    operator("reciprocal").in_place(Promoted).inverse(&["torch.reciprocal"]),
+    operator("neg negative").signature("input").in_place(SameType).result_is_free().inverse(&["torch.neg"])
+        .recompute(Copied),
+    operator("pow").signature("input exponent").in_place(Promoted).relative_cost(2.0).converts_operands(),
+    operator("reciprocal").signature("input").in_place(Promoted).inverse(&["torch.reciprocal"]).relative_cost(2.0)
+        .converts_operands(),
     operator("remainder").in_place(Promoted),
-    operator("round").in_place(SameType),
-    operator("rsqrt").in_place(Promoted).inverse(&["torch.square", "torch.reciprocal"]),
+    operator("round").signature("input decimals=0").in_place(SameType),
+    operator("rsqrt").signature("input").in_place(Promoted).inverse(&["torch.square", "torch.reciprocal"])
+        .relative_cost(2.0).converts_operands(),
+    operator("rsub").recompute(Copied).converts_operands(),
     operator("sgn").in_place(SameType),
-    operator("sign").in_place(SameType),
-    operator("sin").in_place(Promoted),
+    operator("sign").in_place(SameType).recompute(Copied),
+    operator("sin").in_place(Promoted).relative_cost(2.0).converts_operands(),
     operator("sinc").in_place(Promoted),
-    operator("sinh").in_place(Promoted).inverse(&["torch.asinh"]),
-    operator("sqrt").in_place(Promoted).inverse(&["torch.square"]),
-    operator("square").in_place(Promoted),
-    operator("sub subtract").in_place(Promoted).result_is_free()
-        .operand_inverses(OfResult("operator.add"), OfOther("operator.sub")),
-    operator("tan").in_place(Promoted),
+    operator("sinh").in_place(Promoted).inverse(&["torch.asinh"]).converts_operands(),
+    operator("sqrt").signature("input").in_place(Promoted).inverse(&["torch.square"]).relative_cost(2.0)
+        .converts_operands(),
+    operator("square").signature("input").in_place(Promoted),
+    operator("sub subtract").signature("input other alpha=1").in_place(Promoted).result_is_free()
+        .operand_inverses(OfResult("operator.add"), OfOther("operator.sub")).recompute(Copied).converts_operands(),
+    operator("tan").in_place(Promoted).relative_cost(2.0).converts_operands(),
     operator("trunc fix").in_place(SameType),
     operator("xlogy").in_place(Promoted),
 ];

@@ -61,3 +61,13 @@ pub enum Requirement {
     /// It has the dimension that it works on (`dim`).
     Dimension,
 }
+
+/// The cost of recomputing a result, where it is not that of an elementwise function or of a long
+/// computation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recompute {
+    /// None: views, and operators that split a value into views.
+    Free,
+    /// That of reading and writing: fills, copies, indexing, reductions and simple arithmetic.
+    Copied,
+}

@@ -1,21 +1,30 @@
 //! Comparisons, logic and choices, element by element.
 
 use super::InPlaceForm::Promoted;
+use super::Recompute::Copied;
 use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
-    operator("bitwise_and").in_place(Promoted).commutes(),
-    operator("bitwise_not").in_place(Promoted),
-    operator("bitwise_or").in_place(Promoted).commutes(),
-    operator("bitwise_xor").in_place(Promoted).commutes(),
-    operator("ge greater_equal"),
-    operator("gt greater"),
-    operator("le less_equal"),
-    operator("logical_and").in_place(Promoted),
-    operator("logical_not").in_place(Promoted),
-    operator("logical_or").in_place(Promoted),
+    operator("__and__").recompute(Copied),
+    operator("__or__").recompute(Copied),
+    operator("bitwise_and").in_place(Promoted).commutes().recompute(Copied),
+    operator("bitwise_not").in_place(Promoted).recompute(Copied),
+    operator("bitwise_or").in_place(Promoted).commutes().recompute(Copied),
+    operator("bitwise_xor").in_place(Promoted).commutes().recompute(Copied),
+    operator("eq").recompute(Copied),
+    operator("ge greater_equal").recompute(Copied),
+    operator("gt greater").recompute(Copied),
+    operator("isinf").recompute(Copied),
+    operator("isnan").recompute(Copied),
+    operator("le less_equal").recompute(Copied),
+    operator("logical_and").in_place(Promoted).recompute(Copied),
+    operator("logical_not").in_place(Promoted).recompute(Copied),
+    operator("logical_or").in_place(Promoted).recompute(Copied),
     operator("logical_xor").in_place(Promoted),
-    operator("lt less"),
-    operator("ne not_equal"),
+    operator("lt less").recompute(Copied),
+    operator("maximum").signature("input other").recompute(Copied).converts_operands(),
+    operator("minimum").signature("input other").recompute(Copied).converts_operands(),
+    operator("ne not_equal").recompute(Copied),
+    operator("where").signature("condition input other").recompute(Copied),
 ];

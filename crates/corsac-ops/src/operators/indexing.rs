@@ -2,19 +2,24 @@
 
 use super::InPlaceForm::{Promoted, Update};
 use super::Precision::Widest;
+use super::Recompute::Copied;
 use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
     operator("as_strided_scatter").writes_view("as_strided.default"),
     operator("diagonal_scatter").writes_view("diagonal.default"),
+    operator("gather").recompute(Copied),
+    operator("getitem").relative_cost(0.5).moves_elements(),
+    operator("index").recompute(Copied),
     operator("index_add").in_place(Update),
     operator("index_copy").in_place(Update).autocast(Widest),
     operator("index_fill").in_place(Update),
     operator("index_put").in_place(Update),
-    operator("masked_fill").in_place(Promoted),
+    operator("index_select").recompute(Copied),
+    operator("masked_fill").in_place(Promoted).recompute(Copied),
     operator("scatter").in_place(Update),
     operator("scatter_add").in_place(Update),
-    operator("select_scatter").writes_view("select.int"),
-    operator("slice_scatter").writes_view("slice.Tensor"),
+    operator("select_scatter").writes_view("select.int").recompute(Copied),
+    operator("slice_scatter").writes_view("slice.Tensor").recompute(Copied),
 ];

@@ -5,29 +5,30 @@ use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
-    operator("addbmm").autocast(Lower),
-    operator("addmm").result_is_free().autocast(Lower),
-    operator("baddbmm").result_is_free().autocast(Lower),
-    operator("bilinear").modules("Bilinear").composed(),
-    operator("bmm").result_is_free().autocast(Lower),
+    operator("addbmm").autocast(Lower).relative_cost(50.0),
+    operator("addmm").signature("input mat1 mat2 beta=1 alpha=1").result_is_free().autocast(Lower)
+        .relative_cost(50.0),
+    operator("baddbmm").result_is_free().autocast(Lower).relative_cost(50.0),
+    operator("bilinear").modules("Bilinear").composed().relative_cost(50.0),
+    operator("bmm").signature("input mat2").result_is_free().autocast(Lower).relative_cost(50.0),
     operator("cdist").autocast(Single),
     operator("chain_matmul").autocast(Lower),
     operator("cholesky").autocast(Single),
     operator("cholesky_inverse").autocast(Single),
     operator("cholesky_solve").autocast(Single),
-    operator("einsum").autocast(Lower),
+    operator("einsum").autocast(Lower).relative_cost(50.0),
     operator("inner").autocast(Lower),
     operator("inverse").autocast(Single),
-    operator("linear").modules("Linear NonDynamicallyQuantizableLinear")
-        .module_call("torch._C._nn.linear", "weight bias").result_is_free().autocast(Lower),
+    operator("linear").signature("input weight bias=None").modules("Linear NonDynamicallyQuantizableLinear")
+        .module_call("torch._C._nn.linear", "weight bias").result_is_free().autocast(Lower).relative_cost(50.0),
     operator("lu_solve").autocast(Single),
-    operator("matmul linalg_matmul").result_is_free().autocast(Lower),
-    operator("mm").result_is_free().autocast(Lower),
+    operator("matmul linalg_matmul").signature("input other").result_is_free().autocast(Lower).relative_cost(50.0),
+    operator("mm").signature("input mat2").result_is_free().autocast(Lower).relative_cost(50.0),
     operator("multi_dot").autocast(Lower),
     operator("orgqr").autocast(Single),
     operator("ormqr").autocast(Single),
     operator("pinverse").autocast(Single),
     operator("polar").autocast(Single),
-    operator("tensordot").autocast(Lower),
+    operator("tensordot").autocast(Lower).relative_cost(50.0),
     operator("trace").autocast(Single),
 ];

@@ -16,6 +16,7 @@ mod loss;
 mod module_call;
 mod normalisation;
 mod pooling;
+mod prims;
 mod random;
 mod recurrent;
 mod reduction;
@@ -27,8 +28,8 @@ use std::sync::LazyLock;
 use corsac_ir::Op;
 use rustc_hash::FxHashMap;
 
-use crate::spelling::spelled;
-pub use columns::{BinaryInverse, InPlaceForm, Precision, Requirement};
+use crate::spelling::{primitive, spelled};
+pub use columns::{BinaryInverse, InPlaceForm, Precision, Recompute, Requirement};
 pub use module_call::{ModuleCall, Source, module_class_of};
 
 /// An operator: a row of the table.
@@ -39,8 +40,14 @@ pub struct OperatorId(u32);
 #[derive(Debug)]
 pub struct Operator {
     /// Its names, separated by blanks. The first one is that of PyTorch's schemas, without
-    /// overload, or of a function without a schema.
+    /// overload, or of a function without a schema; `prims.sum` of `torch.ops.prims`.
     names: &'static str,
+    /// Its parameters in the order of the Python signature, with defaults, where calls that pass
+    /// the same arguments in different ways are to be recognised as the same. Those that change
+    /// nothing in the result (`inplace`, `_stacklevel`) are left out where they come last, since
+    /// effects have the arguments written to. Source: PyTorch 2.15's documentation of `torch`,
+    /// `torch.Tensor` and `torch.nn.functional`.
+    pub(crate) signature: Option<&'static str>,
     /// The classes of `torch.nn` that call it, separated by blanks.
     modules: &'static str,
     /// The call that these modules make of one tensor: the function and its arguments, as
@@ -74,12 +81,28 @@ pub struct Operator {
     pub precision: Option<Precision>,
     /// Whether it calls operators inside that autocast casts for each in its own way.
     pub is_composed: bool,
+    /// The cost of recomputing its result; `None` for an elementwise function or a long
+    /// computation, which the schema tells apart.
+    pub recompute: Option<Recompute>,
+    /// Whether PyTorch's partitioner treats it as a view.
+    pub is_partitioner_view: bool,
+    /// The cost of a call relative to that of an elementwise operator, where the types of its
+    /// arguments are not known.
+    pub relative_cost: f64,
+    /// Whether it only moves elements, of any type.
+    pub moves_elements: bool,
+    /// Whether it computes element by element over floating-point numbers, to which operands of
+    /// other types are converted.
+    pub converts_operands: bool,
+    /// Whether it returns views that may repeat elements.
+    pub repeats_elements: bool,
 }
 
 /// A row of which nothing is known but the names.
 const fn operator(names: &'static str) -> Operator {
     Operator {
         names,
+        signature: None,
         modules: "",
         module_call: None,
         requirement: Requirement::None,
@@ -93,11 +116,22 @@ const fn operator(names: &'static str) -> Operator {
         operand_inverses: [None, None],
         precision: None,
         is_composed: false,
+        recompute: None,
+        is_partitioner_view: false,
+        relative_cost: 1.0,
+        moves_elements: false,
+        converts_operands: false,
+        repeats_elements: false,
     }
 }
 
 /// Columns of a row.
 impl Operator {
+    const fn signature(mut self, parameters: &'static str) -> Self {
+        self.signature = Some(parameters);
+        self
+    }
+
     const fn modules(mut self, classes: &'static str) -> Self {
         self.modules = classes;
         self
@@ -162,6 +196,36 @@ impl Operator {
         self.is_composed = true;
         self
     }
+
+    const fn recompute(mut self, cost: Recompute) -> Self {
+        self.recompute = Some(cost);
+        self
+    }
+
+    const fn partitioner_view(mut self) -> Self {
+        self.is_partitioner_view = true;
+        self
+    }
+
+    const fn relative_cost(mut self, cost: f64) -> Self {
+        self.relative_cost = cost;
+        self
+    }
+
+    const fn moves_elements(mut self) -> Self {
+        self.moves_elements = true;
+        self
+    }
+
+    const fn converts_operands(mut self) -> Self {
+        self.converts_operands = true;
+        self
+    }
+
+    const fn repeats_elements(mut self) -> Self {
+        self.repeats_elements = true;
+        self
+    }
 }
 
 impl Operator {
@@ -193,7 +257,8 @@ impl OperatorId {
     /// ```
     #[must_use]
     pub fn of(op: Op, target: &str) -> Option<Self> {
-        Self::named(spelled(op, target)?)
+        let name = spelled(op, target).or_else(|| primitive(op, target));
+        Self::named(name?)
     }
 
     /// The operator with this name, without namespace and overload: any of its names.
@@ -240,6 +305,7 @@ const FAMILIES: &[&[Operator]] = &[
     loss::ROWS,
     normalisation::ROWS,
     pooling::ROWS,
+    prims::ROWS,
     random::ROWS,
     recurrent::ROWS,
     reduction::ROWS,

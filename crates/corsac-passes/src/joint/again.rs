@@ -1,7 +1,8 @@
 //! The cost of recomputing a value.
 
-use corsac_ir::{FunctionId, Node, SecondaryMap, Target};
+use corsac_ir::{FunctionId, Node, Op, SecondaryMap, Target};
 use corsac_ops::schema::Schema;
+use corsac_ops::{OperatorId, Recompute};
 
 use super::Kind;
 
@@ -30,40 +31,6 @@ pub enum Class {
     /// Slower: a function such as an exponential.
     Function,
 }
-
-/// Views, and operators that split a value into views.
-#[rustfmt::skip]
-const VIEWS: &[&str] = &[
-    "_conj", "_neg_view", "_reshape_alias", "_unsafe_view", "alias", "as_strided", "chunk", "detach",
-    "diagonal", "expand", "expand_as", "narrow", "permute", "real", "imag", "reshape", "select", "slice",
-    "split", "split_with_sizes", "squeeze", "swapaxes", "t", "transpose", "unbind", "unfold", "unsqueeze",
-    "view", "view_as", "view_as_complex", "view_as_real", "prims::broadcast_in_dim",
-    "prims::view_of", "prims::transpose", "prims::squeeze", "prims::split_dim", "prims::collapse_view",
-];
-
-/// Fills, copies, indexing and reductions.
-#[rustfmt::skip]
-const COPIES: &[&str] = &[
-    "__and__", "__or__", "_grad_sum_to_size", "_to_copy", "all", "amax", "amin", "any", "arange", "argmax",
-    "argmin", "broadcast_tensors", "broadcast_to", "cat", "clone", "constant_pad_nd", "contiguous", "copy",
-    "diag_embed", "empty", "empty_like", "empty_permuted", "empty_strided", "eye", "fill", "flip", "full",
-    "full_like", "gather", "index", "index_select", "lift_fresh", "lift_fresh_copy", "masked_fill", "max", "mean",
-    "min", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "repeat",
-    "roll", "scalar_tensor", "select_scatter", "slice_scatter", "split_copy", "split_with_sizes_copy", "stack",
-    "std", "sum", "sum_to_size", "to", "tril", "triu", "type_as", "var", "var_mean", "where", "zeros",
-    "zeros_like", "prims::_low_memory_max_pool_offsets_to_indices", "prims::amax", "prims::amin",
-    "prims::convert_element_type", "prims::iota", "prims::prepare_softmax_online", "prims::sum", "prims::var",
-    "prims::div", "prims::mul", "prims::add", "prims::sub", "prims::where",
-];
-
-/// Elementwise functions that are dominated by reading and writing.
-#[rustfmt::skip]
-const SIMPLE: &[&str] = &[
-    "abs", "add", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "clamp", "clamp_max",
-    "clamp_min", "div", "eq", "floor", "ge", "gt", "hardtanh", "hardtanh_backward", "isinf", "isnan", "le",
-    "leaky_relu", "logical_and", "logical_not", "logical_or", "lt", "masked_fill", "maximum", "minimum", "mul",
-    "ne", "neg", "relu", "rsub", "sign", "sub", "threshold", "threshold_backward", "where", "addcmul",
-];
 
 /// Whether a function of Python returns numbers, or an item of several values.
 fn of_numbers(name: &str) -> bool {
@@ -99,11 +66,13 @@ pub fn class_of(name: &str) -> Class {
         _ => return Class::Long,
     };
     let own = packet.as_str();
-    if own.starts_with("sym_") || VIEWS.contains(&own) {
+    if own.starts_with("sym_") {
         return Class::None;
     }
-    if COPIES.contains(&own) || SIMPLE.contains(&own) {
-        return Class::Copied;
+    match OperatorId::of(Op::CallFunction, name).and_then(|operator| operator.row().recompute) {
+        Some(Recompute::Free) => return Class::None,
+        Some(Recompute::Copied) => return Class::Copied,
+        None => {}
     }
     // All overloads of an operator are in one class: `pow.Scalar` as `pow.Tensor_Tensor`.
     let pointwise = Schema::overloads(own).any(|schema| schema.pointwise);
@@ -125,20 +94,7 @@ fn packet(node: Node<'_>) -> &str {
 
 /// Whether PyTorch's partitioner treats a node as a view.
 pub(super) fn is_plain_view(node: Node<'_>) -> bool {
-    matches!(
-        packet(node),
-        "alias"
-            | "as_strided"
-            | "expand"
-            | "permute"
-            | "select"
-            | "slice"
-            | "split"
-            | "squeeze"
-            | "t"
-            | "unsqueeze"
-            | "view"
-    )
+    OperatorId::named(packet(node)).is_some_and(|operator| operator.row().is_partitioner_view)
 }
 
 /// Whether PyTorch's partitioner takes a call for one that is fused with its neighbours, although

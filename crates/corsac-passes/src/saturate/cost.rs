@@ -1,8 +1,8 @@
 //! Cost models of calls.
 
 use corsac_ir::{Graph, Op};
-use corsac_ops::operator_name;
 use corsac_ops::shape::{Failure, NodeCost, Value};
+use corsac_ops::{OperatorId, operator_name};
 use thiserror::Error;
 
 use crate::tensors::TensorFact;
@@ -113,28 +113,7 @@ impl CostModel for Roofline {
 /// Cost of a call relative to that of an elementwise operator, where the types of its arguments are
 /// not known.
 fn constant(operator: &str) -> f64 {
-    match operator {
-        "matmul"
-        | "mm"
-        | "bmm"
-        | "addmm"
-        | "baddbmm"
-        | "addbmm"
-        | "linear"
-        | "einsum"
-        | "tensordot"
-        | "bilinear"
-        | "scaled_dot_product_attention" => 50.0,
-        name if name.starts_with("conv") => 50.0,
-        "softmax" | "log_softmax" | "layer_norm" | "group_norm" | "rms_norm" | "batch_norm"
-        | "sort" | "topk" | "cumsum" => 4.0,
-        "exp" | "log" | "pow" | "sqrt" | "rsqrt" | "tanh" | "sigmoid" | "erf" | "sin" | "cos"
-        | "tan" | "gelu" | "silu" | "mish" | "softplus" | "div" | "reciprocal" => 2.0,
-        "view" | "reshape" | "permute" | "transpose" | "t" | "squeeze" | "unsqueeze" | "expand"
-        | "getitem" | "select" | "narrow" | "slice" | "chunk" | "split" | "unbind" | "detach"
-        | "flatten" | "size" | "getattr" => 0.5,
-        _ => 1.0,
-    }
+    OperatorId::named(operator).map_or(1.0, |operator| operator.row().relative_cost)
 }
 
 /// Costs by the name of the operator or target; others cost `default`.
