@@ -52,7 +52,7 @@ def test_an_embedding_is_read_where_it_lies(model: nn.Module) -> None:
     fast = corsac.compile(model)
     check(fast, model)
     # The input after the caller's; the last layer has the same weight packed.
-    assert "= select(in1, in0)" in program_text(fast)
+    assert "= index_select(in1, in0)" in program_text(fast)
     assert "w0)" in program_text(fast)
 
 
@@ -64,7 +64,7 @@ def test_small_weights_are_kept() -> None:
     assert "in1" not in program_text(fast)
 
 
-def test_each_weight_is_lent_once() -> None:
+def test_each_weight_is_borrowed_once() -> None:
     class Twice(Words):
         def forward(self, words: torch.Tensor) -> torch.Tensor:
             return self.embedding(words) + torch.relu(self.embedding(words.flip(0)))
