@@ -2,6 +2,7 @@
 
 use corsac_ir::{Arg, NodeId};
 use corsac_ops::shape::{Given, Value};
+use corsac_ops::{Operator, OperatorId};
 use smallvec::SmallVec;
 
 use super::{Lowered, Lowerer, Reason};
@@ -36,6 +37,14 @@ const ATTRIBUTES: &[&str] = &[
 ];
 
 impl Call {
+    /// The row of the operator in the table; `None` where there is none.
+    pub(super) fn row(&self) -> Option<&'static Operator> {
+        let operator = OperatorId::named(self.name);
+        // Modules with a rule of their own are named by the class.
+        let operator = operator.or_else(|| OperatorId::of_module(self.name));
+        operator.map(OperatorId::row)
+    }
+
     /// The call of `node`, with its operands.
     pub(super) fn of(lowerer: &mut Lowerer<'_, '_>, node: NodeId) -> Result<Self, Reason> {
         let view = lowerer.graph.node(node);

@@ -10,31 +10,6 @@ use super::{Lowered, Lowerer, Reason};
 use crate::program::{Binary, Element, Op, Pool, Reduction, Unary, ValueId};
 use crate::program::{Comparison, Generic, Scalar, Ternary};
 
-/// Whether a composed operator only moves elements, of any type.
-pub(super) fn moves(name: &str) -> bool {
-    matches!(
-        name,
-        "repeat"
-            | "tile"
-            | "repeat_interleave"
-            | "movedim"
-            | "moveaxis"
-            | "hstack"
-            | "vstack"
-            | "row_stack"
-            | "dstack"
-            | "column_stack"
-            | "unfold"
-            | "pixel_shuffle"
-            | "pixel_unshuffle"
-            | "channel_shuffle"
-            | "native_channel_shuffle"
-            | "diagonal"
-            | "adjoint"
-            | "rot90"
-    )
-}
-
 impl Lowerer<'_, '_> {
     /// Lowers an operator that is composed of others; `None` for all others.
     pub(super) fn composed(&mut self, call: &Call) -> Result<Option<Lowered>, Reason> {

@@ -386,8 +386,8 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     /// Checks the operands of all other operators, which compute with floating-point numbers; those
     /// of elementwise ones are converted.
     fn check_elements(&mut self, call: &mut Call) -> Result<(), Reason> {
-        if views::is_view(call.name)
-            || composed::moves(call.name)
+        let row = call.row();
+        if row.is_some_and(|row| row.moves_elements)
             || matches!(
                 call.name,
                 "scaled_dot_product_attention" | "lstm" | "gru" | "rnn_tanh" | "rnn_relu"
@@ -405,7 +405,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
                 _ => results = Err(format!("{} of {}", call.name, tensor.dtype)),
             });
         results?;
-        let casts = operators::is_elementwise(call.name);
+        let casts = row.is_some_and(|row| row.converts_operands);
         for operand in call.tensors_mut() {
             let element = self.program.element(*operand);
             if element == Element::F32 {

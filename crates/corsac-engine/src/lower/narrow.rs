@@ -7,9 +7,7 @@ use corsac_ir::DType;
 use corsac_ops::shape::Value;
 
 use super::call::Call;
-use super::composed::moves;
 use super::typed::scalar;
-use super::views::is_view;
 use super::{Lowered, Lowerer, Reason};
 use crate::program::arithmetic::wrapped;
 use crate::program::{Element, ValueId};
@@ -101,7 +99,7 @@ impl Lowerer<'_, '_> {
         self.types
             .value(self.node)
             .for_each_tensor(&mut |tensor| dtypes.push(tensor.dtype));
-        let moved = is_view(call.name) || moves(call.name);
+        let moved = call.row().is_some_and(|row| row.moves_elements);
         self.each_typed(moved, lowered, &mut dtypes.into_iter())
     }
 

@@ -483,48 +483,6 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// Whether an operator is computed element by element, over floating-point numbers.
-pub(super) fn is_elementwise(name: &str) -> bool {
-    matches!(
-        name,
-        "add"
-            | "sub"
-            | "rsub"
-            | "mul"
-            | "div"
-            | "maximum"
-            | "minimum"
-            | "pow"
-            | "sigmoid"
-            | "tanh"
-            | "erf"
-            | "exp"
-            | "log"
-            | "sqrt"
-            | "rsqrt"
-            | "reciprocal"
-            | "sin"
-            | "cos"
-            | "tan"
-            | "asin"
-            | "acos"
-            | "atan"
-            | "sinh"
-            | "cosh"
-            | "asinh"
-            | "acosh"
-            | "atanh"
-            | "exp2"
-            | "expm1"
-            | "log1p"
-            | "log2"
-            | "log10"
-            | "addcmul"
-            | "addcdiv"
-            | "logsumexp"
-    )
-}
-
 fn unary(call: &Call, name: &str) -> Result<Option<Unary>, Reason> {
     let number = |param: &str, default: f64| -> Result<f32, Reason> {
         Ok(call.number(param)?.unwrap_or(default) as f32)

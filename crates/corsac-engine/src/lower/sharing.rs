@@ -2,7 +2,7 @@
 
 use corsac_ir::{Arg, EntityId, Graph, NodeId, Op};
 use corsac_ops::shape::{Propagator, Storage, Value};
-use corsac_ops::{Catalogue, operator_name};
+use corsac_ops::{Catalogue, OperatorId};
 use rustc_hash::FxHashMap;
 
 use super::{Reason, is_assignment, truth};
@@ -77,7 +77,8 @@ impl Sharing {
             let members = sharing.members.entry(set).or_default();
             members.push((node, last_read.unwrap_or(0)));
             let view = graph.node(node);
-            if operator_name(view.op(), view.target_name()).is_some_and(repeats) {
+            let operator = OperatorId::of(view.op(), view.target_name());
+            if operator.is_some_and(|operator| operator.row().repeats_elements) {
                 sharing.repeated.entry(set).or_insert(node);
             }
         }
@@ -173,21 +174,6 @@ pub(super) fn several_out(graph: &Graph, node: NodeId) -> Option<&[Arg]> {
 fn is_item(graph: &Graph, node: NodeId) -> bool {
     let target = graph.node(node).target_name();
     matches!(target, "operator.getitem" | "_operator.getitem")
-}
-
-/// Whether an operator returns views that may repeat elements.
-fn repeats(operator: &str) -> bool {
-    matches!(
-        operator,
-        "expand"
-            | "expand_as"
-            | "broadcast_to"
-            | "broadcast_tensors"
-            | "meshgrid"
-            | "cartesian_prod"
-            | "unfold"
-            | "as_strided"
-    )
 }
 
 /// Whether a value is no tensor: a number or text, such as the size of a view.

@@ -129,56 +129,6 @@ pub(super) fn slice_of(call: &Call) -> Result<Value, Reason> {
     Ok(Value::Slice(parts.into()))
 }
 
-/// Whether an operator only moves elements, of any type.
-pub(super) fn is_view(name: &str) -> bool {
-    matches!(
-        name,
-        "flatten"
-            | "_unsafe_view"
-            | "_reshape_alias"
-            | "alias"
-            | "lift_fresh"
-            | "positive"
-            | "pos"
-            | "ravel"
-            | "atleast_1d"
-            | "atleast_2d"
-            | "tensor_split"
-            | "constant_pad_nd"
-            | "unflatten"
-            | "view"
-            | "reshape"
-            | "view_as"
-            | "reshape_as"
-            | "squeeze"
-            | "unsqueeze"
-            | "permute"
-            | "transpose"
-            | "t"
-            | "numpy_T"
-            | "expand"
-            | "broadcast_to"
-            | "expand_as"
-            | "cat"
-            | "stack"
-            | "chunk"
-            | "split"
-            | "split_with_sizes"
-            | "unbind"
-            | "getitem"
-            | "getattr"
-            | "narrow"
-            | "slice"
-            | "select"
-            | "roll"
-            | "pad"
-            | "contiguous"
-            | "clone"
-            | "detach"
-            | "Identity"
-    )
-}
-
 impl Lowerer<'_, '_> {
     pub(super) fn view(&mut self, call: &Call) -> Result<Lowered, Reason> {
         let value = match call.name {
