@@ -79,10 +79,8 @@ PARAMETERS = {
 
 # Types of results of methods and functions, and of attributes, by qualified or own name.
 RESULTS = {
-    "common_subexpressions": "list[tuple[str, str, str | None, str | None]]",
-    "eliminate_dead_code": "list[tuple[str, str, str | None, str | None]]",
     "fold_batch_norms": "list[tuple[str, str, str | None, str | None]]",
-    "remove_dropout": "list[tuple[str, str, str | None, str | None]]",
+    "run_pass": "list[tuple[str, str, str | None, str | None]]",
     "has_effects": "bool",
     "node_effects": "tuple[list[Node], list[Node], bool, bool, bool, bool, bool]",
     "graph_effects": (

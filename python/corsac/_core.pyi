@@ -1491,21 +1491,8 @@ def canonicalize(graph: Graph, *, budget: Any = None) -> Any:
     """Puts the nodes of `graph` into canonical order. Returns the nodes that have moved."""
     ...
 
-def cast_layers(graph: Graph, *, budget: Any = None) -> Any:
-    """Replaces the modules whose weights autocast casts by calls of functions. Returns every call of
-    such a module.
-    """
-    ...
-
 def check_threads_setting() -> Any:
     """Raises `ValueError` where `CORSAC_NUM_THREADS` is no number of threads."""
-    ...
-
-def common_subexpressions(graph: Graph, *, keep: Any = ..., budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
-    """Computes values once that `graph` computes twice; nodes in `keep` stay and replace no others.
-    Returns the nodes that were removed, each with its replacement, and those that stay, with the
-    reason.
-    """
     ...
 
 def compile_graph(graph: Graph, inputs: Any, *, strict: Any = False, precision: Any = "f32") -> Any:
@@ -1544,13 +1531,6 @@ def copy_submodules(source: Any, destination: Any, names: Any, otherwise: Any) -
     """
     ...
 
-def divisions_to_multiplications(graph: Graph, multiply: Any, *, budget: Any = None) -> Any:
-    """Replaces divisions by numbers in `graph` by multiplications with the inverse; `multiply` is
-    `operator.mul`. Returns the nodes that were changed, each with its old divisor, and all
-    divisions by numbers.
-    """
-    ...
-
 def draft_code(request: Any, own_output: bool) -> Any:
     """The parts of the code of a graph. With `own_output`, the return statement is left out."""
     ...
@@ -1573,12 +1553,6 @@ def draw_records(title: Any, records: Any, edges: Any) -> Any:
 def effect_pairs(graph: Graph) -> Any:
     """Pairs of nodes of `graph` of which the first has to run before the second, though the second
     does not use it: one of the two writes to what the other uses.
-    """
-    ...
-
-def eliminate_dead_code(graph: Graph, *, impure_random: bool = True, budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
-    """Removes nodes of `graph` that have no observable effect. Returns the nodes that were removed,
-    and the unused ones that stay, with the reason.
     """
     ...
 
@@ -1646,12 +1620,6 @@ def fold_batch_norms(graph: Graph, fold: Callable[[list[tuple[str, str]]], list[
     """Folds batch norms into the layers beside them. `fold(plans)` gets a dictionary for each; it
     makes the new weights, in order, and returns for each the names of weight and bias, or the
     reason why it is impossible. Returns every batch norm, with the layer.
-    """
-    ...
-
-def functions_to_operators(graph: Graph, *, budget: Any = None) -> Any:
-    """Replaces functions of `torch` in `graph` by operators of Python. Returns every call of one that
-    Python has an operator for.
     """
     ...
 
@@ -1765,21 +1733,9 @@ def merge_linears(graph: Graph, members: Any, merged: Any, getitem: Any) -> Any:
     """
     ...
 
-def merge_products(graph: Graph, split: Any = None, *, budget: Any = None) -> Any:
-    """Merges matrix products in `graph` with the same right-hand side into one. `split(product,
-    inputs)` splits the product, by default with `torch.split` and the sizes. Returns every product.
-    """
-    ...
-
 def mkldnn_table() -> Any:
     """Names that are supported: classes of modules, functions, and functions that need a supported
     operand.
-    """
-    ...
-
-def modules_to_functions(graph: Graph, classes: Any = None, *, budget: Any = None) -> Any:
-    """Replaces calls of modules in `graph` by calls of functions; with `classes`, qualified names,
-    only of modules of these. Returns every call of such a module.
     """
     ...
 
@@ -1943,31 +1899,18 @@ def register_tracer_classes(base: Any, tracer: Any) -> Any:
     """Registers the classes that define the methods that may be overridden."""
     ...
 
-def reinplace(graph: Graph, *, gradients: Any, budget: Any = None) -> Any:
-    """Replaces operators of `graph` by in-place forms where that cannot be observed; with `gradients`,
-    only where gradients are computed without the overwritten values. Returns every call of an
-    operator with an in-place form: its replacement, or the reason why it stays.
-    """
-    ...
-
-def remove_dropout(graph: Graph, *, in_training: bool = False, budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
-    """Removes dropouts that are the identity, with `in_training` also modules in training mode.
-    Returns every dropout.
-    """
-    ...
-
-def remove_no_ops(graph: Graph, *, budget: Any = None) -> Any:
-    """Removes nodes that compute a value which exists already. Returns every such node, with its
-    replacement.
-    """
-    ...
-
 def rule_from_graphs(name: str, pattern: Graph, replacement: Any, condition: Any = None, build: Any = None, modules: Any = None) -> Any:
     """The rule that replaces the computation of the graph `pattern` by that of `replacement`.
     `condition(match)` decides at each match whether it may. Without `replacement`, `build(match)`
     returns the graph that replaces a match, or None, or a string with the reason why none does.
     `modules` has, for the modules that the pattern calls, the class of `torch.nn` and the settings
     that count.
+    """
+    ...
+
+def run_pass(name: str, graph: Graph, *, budget: Any = None, **options: Any) -> list[tuple[str, str, str | None, str | None]]:
+    """Runs the pass called `name`, with its options: booleans, a function, nodes, or a set of strings.
+    Returns the places that it has considered.
     """
     ...
 

@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use corsac_ir::{Arg, Graph, NodeId};
 use corsac_ops::Unhosted;
-use corsac_passes::{PassError, common_subexpressions, dead_code};
+use corsac_ops::shape::NoModules;
+use corsac_passes::common_subexpressions::CommonSubexpressions;
+use corsac_passes::dead_code::DeadCode;
+use corsac_passes::{Budget, Context, Pass, PassError, TensorFacts, run as run_in_context};
 
 const SIZES: [usize; 3] = [10_000, 100_000, 1_000_000];
 
@@ -53,17 +56,25 @@ const BENCHES: &[Bench] = &[
     },
 ];
 
-fn eliminate_dead(graph: &mut Graph) -> Result<usize, PassError> {
-    let options = dead_code::Options::default();
-    Ok(dead_code::eliminate(graph, &Unhosted, options)?
-        .removed
+fn run_pass(pass: &dyn Pass, graph: &mut Graph) -> Result<usize, PassError> {
+    let mut context = Context {
+        host: &Unhosted,
+        types: &NoModules,
+        tensors: &TensorFacts::new(),
+        budget: &mut Budget::unlimited(),
+    };
+    Ok(run_in_context(pass, graph, &mut context)?
+        .edits
+        .erased
         .len())
 }
 
+fn eliminate_dead(graph: &mut Graph) -> Result<usize, PassError> {
+    run_pass(&DeadCode::default(), graph)
+}
+
 fn share(graph: &mut Graph) -> Result<usize, PassError> {
-    Ok(common_subexpressions::eliminate(graph, &Unhosted)?
-        .merged
-        .len())
+    run_pass(&CommonSubexpressions::default(), graph)
 }
 
 /// A chain of sums, with an unused call beside each.

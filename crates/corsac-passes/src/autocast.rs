@@ -5,7 +5,7 @@
 //! tensors get them in the widest type among them ([`corsac_ops::autocast`] has the lists). A value
 //! is cast once, however often it is used, unless it is written to, itself or through shared
 //! storage. Linear layers and convolutions become functions of their parameters first
-//! ([`crate::functional`]), so that those are cast too.
+//! ([`crate::functional::Classes::Autocast`]), so that those are cast too.
 //!
 //! Needs: a function of the host that casts floating-point tensors ([`Casts::ByHost`]), or element
 //! types ([`TensorFacts`]) that hold for every call ([`Casts::ByType`]).
@@ -31,13 +31,12 @@ use corsac_ops::Precision;
 use corsac_ops::autocast::{self, is_composed, is_neutral, precision};
 use corsac_ops::shape::TypeHost;
 use rustc_hash::{FxHashMap, FxHashSet};
-use thiserror::Error;
 
 use crate::analysis::Analysis;
 use crate::budget::Budget;
 use crate::edits::{Call, Edits};
 use crate::error::PassError;
-use crate::functional::Functional;
+use crate::report::{Refusal, Site};
 use crate::tensors::TensorFacts;
 
 /// The way in which values are cast.
@@ -56,47 +55,19 @@ pub enum Casts<'a> {
     ByType(&'a TensorFacts),
 }
 
-/// A call that autocast casts for, or a module unknown to it, with the outcome.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Site {
-    /// The node.
-    pub node: NodeId,
-    /// The precision that it computes in, or why it stays.
-    pub outcome: Result<Precision, Refusal>,
-}
-
-/// Why the arguments of a call are not cast.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// A module, or a function composed of several operators.
-    #[error("what it calls inside is not known")]
-    Inside,
-    /// It writes to an argument, which a cast would replace by another tensor.
-    #[error("it writes to its arguments")]
-    Writes,
-    /// The tensors that it joins are no list in the program.
-    #[error("what it joins is no list of the program")]
-    NoList,
-    /// It joins tensors whose types are known only when the program runs, and does not promote
-    /// them.
-    #[error("it is not known what the widest type among its tensors is")]
-    Widest,
-    /// An element type is not known.
-    #[error("the element type of {value} is not known")]
-    Unknown {
-        /// The value.
-        value: String,
-    },
-    /// No more changes may be made.
-    #[error("{}", Budget::EXHAUSTED)]
-    Budget,
-}
+/// A module, or a function composed of several operators.
+const INSIDE: Refusal = Refusal::because("what it calls inside is not known");
+/// A cast would replace them by other tensors.
+const WRITES: Refusal = Refusal::because("it writes to its arguments");
+const NO_LIST: Refusal = Refusal::because("what it joins is no list of the program");
+/// The types of what it joins are known only when the program runs, and it does not promote them.
+const WIDEST: Refusal =
+    Refusal::because("it is not known what the widest type among its tensors is");
 
 /// Result of [`insert`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Casted {
-    /// Every call that autocast casts for, and every unknown one, in order.
+    /// Every call that autocast casts for, with the type, and every unknown one, in order.
     pub sites: Vec<Site>,
     /// Added and erased nodes.
     pub edits: Edits,
@@ -105,17 +76,10 @@ pub struct Casted {
 }
 
 /// Whether modules of this class, by qualified name, become functions of their parameters first.
-#[must_use]
-pub fn is_layer(class: &str) -> bool {
+pub(crate) fn is_layer(class: &str) -> bool {
     let own = class.strip_prefix("torch.nn.modules.");
     let own = own.and_then(|class| class.rsplit_once('.'));
     own.is_some_and(|(_, class)| autocast::is_layer(class))
-}
-
-/// The layers whose parameters are to be cast, for [`Functional::apply`].
-#[must_use]
-pub fn find_layers(graph: &Graph, types: &dyn TypeHost, budget: &mut Budget) -> Functional {
-    crate::functional::find(graph, types, &is_layer, budget)
 }
 
 /// Inserts casts to `dtype`, which is bfloat16 or float16, after layers have become functions.
@@ -140,8 +104,7 @@ pub fn insert(
     };
     for node in graph.nodes().collect::<Vec<_>>() {
         let wanted = inserter.wanted(graph, types, node);
-        let wanted =
-            wanted.map(|w| w.and_then(|p| budget.take().then_some(p).ok_or(Refusal::Budget)));
+        let wanted = wanted.map(|wanted| wanted.and_then(|precision| budget.grant(precision)));
         let outcome = match wanted {
             Some(Ok(precision)) => Some(inserter.cast(graph, node, precision)?),
             Some(Err(refusal)) => Some(Err(refusal)),
@@ -157,7 +120,12 @@ pub fn insert(
             inserter.done.stale.push(node);
         }
         if let Some(outcome) = outcome {
-            inserter.done.sites.push(Site { node, outcome });
+            let (other, refusal) = match outcome {
+                Ok(precision) => (Some(inserter.shown(precision)), None),
+                Err(refusal) => (None, Some(refusal)),
+            };
+            let site = Site::new(graph, node, refusal).with_other(other);
+            inserter.done.sites.push(site);
         }
     }
     Ok(inserter.done)
@@ -214,6 +182,15 @@ struct Inserter<'a> {
 }
 
 impl Inserter<'_> {
+    /// The type that a precision means, in words.
+    fn shown(&self, precision: Precision) -> String {
+        match precision {
+            Precision::Lower => format!("torch.{}", self.dtype.name()),
+            Precision::Single => format!("torch.{}", DType::Float32.name()),
+            Precision::Widest => "widest".to_owned(),
+        }
+    }
+
     /// The precision in which a call is to compute; `None` where autocast has no rule.
     fn wanted(
         &self,
@@ -227,30 +204,31 @@ impl Inserter<'_> {
             let class = class.and_then(|facts| facts.torch_class());
             // A layer that is still a module has been reported already.
             let told = class.is_some_and(|class| is_neutral(class) || autocast::is_layer(class));
-            return (!told).then_some(Err(Refusal::Inside));
+            return (!told).then_some(Err(INSIDE));
         }
         let opaque = self.program.opaque.contains(&id);
         if opaque || is_composed(node.op(), node.target_name()) {
-            return Some(Err(Refusal::Inside));
+            return Some(Err(INSIDE));
         }
         let precision = precision(node.op(), node.target_name())?;
         if self.program.mutates.contains_key(&id) {
-            return Some(Err(Refusal::Writes));
+            return Some(Err(WRITES));
         }
         if precision == Precision::Widest {
             let joined = node.args().first();
             return match (self.casts, joined) {
                 (Casts::ByHost { .. }, Some(Arg::Tuple(_) | Arg::List(_))) => Some(Ok(precision)),
-                (Casts::ByHost { .. }, _) => Some(Err(Refusal::NoList)),
+                (Casts::ByHost { .. }, _) => Some(Err(NO_LIST)),
                 (Casts::ByType(_), Some(Arg::Tuple(_) | Arg::List(_))) => None,
-                (Casts::ByType(_), _) => Some(Err(Refusal::Widest)),
+                (Casts::ByType(_), _) => Some(Err(WIDEST)),
             };
         }
         if let Casts::ByType(facts) = self.casts {
             let unknown = node.inputs().find(|&input| facts.dtype(input).is_none());
             if let Some(value) = unknown {
-                let value = graph.node(value).name().to_owned();
-                return Some(Err(Refusal::Unknown { value }));
+                let value = graph.node(value).name();
+                let reason = format!("the element type of {value} is not known");
+                return Some(Err(reason.into()));
             }
             if !node.inputs().any(|input| is_cast(facts, input)) {
                 return None;
@@ -355,11 +333,11 @@ impl Inserter<'_> {
         node: NodeId,
     ) -> Result<Result<Precision, Refusal>, PassError> {
         let Casts::ByHost { widest, .. } = self.casts else {
-            return Ok(Err(Refusal::Widest));
+            return Ok(Err(WIDEST));
         };
         let mut args: ThinVec<Arg> = graph.node(node).args().into();
         let Some(first) = args.first_mut() else {
-            return Ok(Err(Refusal::NoList));
+            return Ok(Err(NO_LIST));
         };
         let items: ThinVec<Arg> = first.as_items().unwrap_or_default().into();
         let call = Call::function(widest, [Arg::list(items)?]);

@@ -1,5 +1,7 @@
 //! The number of changes that passes may make.
 
+use crate::report::Refusal;
+
 /// The number of changes that passes may make, one after the other.
 ///
 /// A budget makes it possible to find a wrong change: each pass takes one unit before each change
@@ -14,9 +16,6 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The reason in a report for a place where the budget did not suffice.
-    pub const EXHAUSTED: &'static str = "the budget of changes is used up";
-
     /// Any number of changes.
     #[must_use]
     pub fn unlimited() -> Self {
@@ -36,6 +35,11 @@ impl Budget {
     #[must_use]
     pub fn take(&mut self) -> bool {
         self.take_up_to(1) == 1
+    }
+
+    /// Takes one change for `value`; refuses it where none is left.
+    pub(crate) fn grant<T>(&mut self, value: T) -> Result<T, Refusal> {
+        self.take().then_some(value).ok_or(Refusal::BUDGET)
     }
 
     /// Takes up to `wanted` changes; returns how many may be made.

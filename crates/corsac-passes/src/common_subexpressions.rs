@@ -29,121 +29,64 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use corsac_ir::{Arg, EntityId, Graph, Node, NodeId, Op, SecondaryMap};
 use corsac_ops::{AliasClasses, ClassId, Effects, Host};
 use hashbrown::HashTable;
-use rustc_hash::{FxBuildHasher, FxHasher};
+use rustc_hash::{FxBuildHasher, FxHashSet, FxHasher};
 
 use crate::analysis::Analysis;
-use crate::budget::Budget;
 use crate::error::PassError;
-use crate::pass::{Context, Pass};
-use crate::report::{Report as Done, Site};
+use crate::pass::{Changes, Context, Pass, Plan, Setting};
+use crate::report::{Refusal, Site};
 
-/// Merged nodes, and equal nodes that were not merged.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Nodes removed, each with the one that took its place, in graph order.
-    pub merged: Vec<(NodeId, NodeId)>,
-    /// Nodes equal to an earlier one that stay, with the reason.
-    pub kept: Vec<Kept>,
-}
-
-impl Report {
-    /// Whether the graph has changed.
-    #[must_use]
-    pub fn changed(&self) -> bool {
-        !self.merged.is_empty()
-    }
-
-    /// Keeps the nodes that the budget does not allow to merge.
-    pub fn limit(&mut self, budget: &mut Budget) {
-        // A merge depends on none that comes after it.
-        let granted = budget.take_up_to(self.merged.len());
-        let left = self.merged.drain(granted..);
-        self.kept.extend(left.map(|(node, like)| Kept {
-            node,
-            like,
-            reason: Reason::Budget,
-        }));
-    }
-
-    /// Rewires the users of merged nodes, each user once, and erases the merged nodes.
-    ///
-    /// # Errors
-    /// If the graph is not the one that the report was made for.
-    pub fn apply(&self, graph: &mut Graph) -> Result<(), PassError> {
-        let mut replaced = Replacements::default();
-        for &(gone, kept) in &self.merged {
-            replaced.by.set(gone, Some(kept));
-        }
-        replaced.apply(graph, &self.merged)
-    }
-}
+/// A value that they read.
+const READ_IS_WRITTEN: Refusal = Refusal::because("what it reads is written to in between");
+const RESULT_IS_WRITTEN: Refusal = Refusal::because("one of the two results is written to later");
+const BOTH_RETURNED: Refusal =
+    Refusal::because("the caller gets both results and may write to one of them");
 
 /// The pass.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CommonSubexpressions;
+#[derive(Clone, Debug, Default)]
+pub struct CommonSubexpressions {
+    /// Nodes that stay, and replace no others.
+    pub keep: FxHashSet<NodeId>,
+}
 
 impl Pass for CommonSubexpressions {
     fn name(&self) -> &'static str {
         "common subexpressions"
     }
 
-    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> Result<Done, PassError> {
-        let nodes_before = graph.len();
-        let mut report = find(graph, context.host)?;
-        report.limit(&mut context.budget);
-        report.apply(graph)?;
-        let name = |id| Some(graph.node(id).name().to_owned());
-        let merged = report.merged.iter();
-        let merged = merged.map(|&(node, kept)| Site::new(graph, node, name(kept), None));
-        let kept = report.kept.iter().map(|kept| {
-            let reason = Some(kept.reason.as_str().to_owned());
-            Site::new(graph, kept.node, name(kept.like), reason)
-        });
-        Ok(Done {
-            pass: self.name().to_owned(),
-            sites: merged.chain(kept).collect(),
-            nodes_before,
-            nodes_after: graph.len(),
+    fn set(&mut self, option: &str, setting: Setting) -> bool {
+        let ("keep", Setting::Nodes(keep)) = (option, setting) else {
+            return false;
+        };
+        self.keep = keep;
+        true
+    }
+
+    /// # Errors
+    /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
+    fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError> {
+        let (mut merged, mut kept) = self.find(graph, context.host)?;
+        // A merge depends on none that comes after it.
+        let granted = context.budget.take_up_to(merged.len());
+        let left = merged.drain(granted..);
+        kept.extend(left.map(|(node, like)| (node, like, Refusal::BUDGET)));
+        let site = |node, like, refusal| {
+            let like = graph.node(like).name().to_owned();
+            Site::new(graph, node, refusal).with_other(Some(like))
+        };
+        let gone = merged.iter().map(|&(node, like)| site(node, like, None));
+        let kept = kept.into_iter();
+        let kept = kept.map(|(node, like, refusal)| site(node, like, Some(refusal)));
+        Ok(Plan {
+            sites: gone.chain(kept).collect(),
+            changes: Changes::Replace(merged),
+            ..Plan::default()
         })
     }
 }
 
-/// A node that equals an earlier one and stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// The later node.
-    pub node: NodeId,
-    /// The earlier one.
-    pub like: NodeId,
-    /// Why both stay.
-    pub reason: Reason,
-}
-
-/// Why two equal nodes both stay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// A value that they read is written to between them.
-    ReadIsWritten,
-    /// One of the two results is written to later.
-    ResultIsWritten,
-    /// The caller gets both results.
-    BothReturned,
-    /// They could be merged, but no more changes may be made.
-    Budget,
-}
-
-impl Reason {
-    /// The reason in words.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ReadIsWritten => "what it reads is written to in between",
-            Self::ResultIsWritten => "one of the two results is written to later",
-            Self::BothReturned => "the caller gets both results and may write to one of them",
-            Self::Budget => Budget::EXHAUSTED,
-        }
-    }
-}
+/// Nodes that equal an earlier one, with that one: those to merge, and those that stay.
+pub(crate) type Found = (Vec<(NodeId, NodeId)>, Vec<(NodeId, NodeId, Refusal)>);
 
 /// Places in the program, counted from one; zero is before it.
 type Place = u32;
@@ -159,93 +102,67 @@ struct Writes<'a> {
     barrier: Place,
 }
 
-/// Merges nodes that compute the same value.
-///
-/// # Errors
-/// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
-pub fn eliminate(graph: &mut Graph, host: &dyn Host) -> Result<Report, PassError> {
-    let report = find(graph, host)?;
-    report.apply(graph)?;
-    Ok(report)
-}
+impl CommonSubexpressions {
+    /// Finds nodes that compute the same value.
+    pub(crate) fn find(&self, graph: &Graph, host: &dyn Host) -> Result<Found, PassError> {
+        let analysis = Analysis::of_graph(graph, host)?;
+        let mut writes = Writes::find(graph, &analysis);
+        let mut returned = returned(graph, &analysis, |_| false);
 
-/// Finds nodes that compute the same value, without changing the graph.
-///
-/// # Errors
-/// As [`eliminate`].
-pub fn find(graph: &Graph, host: &dyn Host) -> Result<Report, PassError> {
-    find_among(graph, host, |_| true)
-}
-
-/// Finds nodes that compute the same value and for which `may_go` holds, without changing the
-/// graph.
-///
-/// # Errors
-/// As [`eliminate`].
-pub fn find_among(
-    graph: &Graph,
-    host: &dyn Host,
-    may_go: impl Fn(NodeId) -> bool,
-) -> Result<Report, PassError> {
-    let analysis = Analysis::of_graph(graph, host)?;
-    let mut writes = Writes::find(graph, &analysis);
-    let mut returned = returned(graph, &analysis, |_| false);
-
-    let mut report = Report::default();
-    let mut replaced = Replacements::default();
-    let mut table: HashTable<(NodeId, Place)> = HashTable::with_capacity(graph.len());
-    for (index, node, effects) in analysis.walk() {
-        let place = index + 1;
-        let view = graph.node(node);
-        if !can_be_shared(view.op(), effects) || !may_go(node) {
-            writes.pass(effects, place);
-            continue;
-        }
-        let hash = replaced.hash(view);
-        let since = writes.changed_since(view, effects);
-        let rewritten = writes.result_written_after(view, place);
-        let found = table.find_mut(hash, |&(first, _)| replaced.equal(graph.node(first), view));
-        match found {
-            Some(entry) => {
-                let (first, first_place) = *entry;
-                let reason = if since > first_place {
-                    Some(Reason::ReadIsWritten)
-                } else if rewritten || writes.result_written_after(graph.node(first), first_place) {
-                    Some(Reason::ResultIsWritten)
-                } else if returned[node.index()]
-                    && returned[first.index()]
-                    && view.op() != Op::GetAttr
-                {
-                    Some(Reason::BothReturned)
-                } else {
-                    None
-                };
-                match reason {
-                    Some(reason) => {
-                        report.kept.push(Kept {
-                            node,
-                            like: first,
-                            reason,
-                        });
-                        if reason != Reason::BothReturned {
-                            *entry = (node, place);
+        let (mut merged, mut kept) = Found::default();
+        let mut replaced = Replacements::default();
+        let mut table: HashTable<(NodeId, Place)> = HashTable::with_capacity(graph.len());
+        for (index, node, effects) in analysis.walk() {
+            let place = index + 1;
+            let view = graph.node(node);
+            if !can_be_shared(view.op(), effects) || self.keep.contains(&node) {
+                writes.pass(effects, place);
+                continue;
+            }
+            let hash = replaced.hash(view);
+            let since = writes.changed_since(view, effects);
+            let rewritten = writes.result_written_after(view, place);
+            let found = table.find_mut(hash, |&(first, _)| replaced.equal(graph.node(first), view));
+            match found {
+                Some(entry) => {
+                    let (first, first_place) = *entry;
+                    let reason = if since > first_place {
+                        Some(READ_IS_WRITTEN)
+                    } else if rewritten
+                        || writes.result_written_after(graph.node(first), first_place)
+                    {
+                        Some(RESULT_IS_WRITTEN)
+                    } else if returned[node.index()]
+                        && returned[first.index()]
+                        && view.op() != Op::GetAttr
+                    {
+                        Some(BOTH_RETURNED)
+                    } else {
+                        None
+                    };
+                    match reason {
+                        Some(reason) => {
+                            if reason != BOTH_RETURNED {
+                                *entry = (node, place);
+                            }
+                            kept.push((node, first, reason));
+                        }
+                        None => {
+                            returned[first.index()] |= returned[node.index()];
+                            replaced.by.set(node, Some(first));
+                            merged.push((node, first));
                         }
                     }
-                    None => {
-                        returned[first.index()] |= returned[node.index()];
-                        replaced.by.set(node, Some(first));
-                        report.merged.push((node, first));
-                    }
+                }
+                None => {
+                    table.insert_unique(hash, (node, place), |&(id, _)| {
+                        replaced.hash(graph.node(id))
+                    });
                 }
             }
-            None => {
-                table.insert_unique(hash, (node, place), |&(id, _)| {
-                    replaced.hash(graph.node(id))
-                });
-            }
         }
+        Ok((merged, kept))
     }
-    Ok(report)
 }
 
 /// Whether a second equal node could be removed.
@@ -437,49 +354,21 @@ impl Replacements {
             (a, b) => a == b,
         }
     }
-
-    /// Rewires the users of merged nodes, each user once, and erases the merged nodes.
-    fn apply(&self, graph: &mut Graph, merged: &[(NodeId, NodeId)]) -> Result<(), PassError> {
-        let mut users: Vec<NodeId> = Vec::new();
-        let mut seen = vec![false; graph.id_bound()];
-        for &(gone, _) in merged {
-            for user in graph.users(gone) {
-                if self.by[user].is_none() && !std::mem::replace(&mut seen[user.index()], true) {
-                    users.push(user);
-                }
-            }
-        }
-        for user in users {
-            let node = graph.node(user);
-            let mut leaf = |arg: &Arg| -> Result<Arg, PassError> {
-                Ok(match arg {
-                    Arg::Node(node) => Arg::Node(self.of(*node)),
-                    other => other.clone(),
-                })
-            };
-            let args = node.args().iter().map(|arg| arg.map_leaves(&mut leaf));
-            let args = args.collect::<Result<corsac_ir::ThinVec<_>, _>>()?;
-            let kwargs = node
-                .kwargs()
-                .iter()
-                .map(|(key, arg)| Ok((*key, arg.map_leaves(&mut leaf)?)));
-            let kwargs = kwargs.collect::<Result<corsac_ir::ThinVec<_>, PassError>>()?;
-            graph.set_arguments(user, args, kwargs)?;
-        }
-        for &(gone, _) in merged.iter().rev() {
-            graph.erase(gone)?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pass::testing::run_on;
     use corsac_ops::Unhosted;
 
-    fn eliminated(graph: &mut Graph) -> Report {
-        eliminate(graph, &Unhosted).unwrap()
+    /// Runs the pass, which merges what it finds.
+    fn eliminated(graph: &mut Graph) -> Found {
+        let pass = CommonSubexpressions::default();
+        let found = pass.find(graph, &Unhosted).unwrap();
+        let report = run_on(&pass, graph, &Unhosted);
+        assert_eq!(report.edits.erased.len(), found.0.len());
+        found
     }
 
     fn cat(graph: &mut Graph, items: &[NodeId]) -> NodeId {
@@ -502,8 +391,8 @@ mod tests {
         };
         let (first, second) = (cos(&mut graph), cos(&mut graph));
         let cat = cat(&mut graph, &[first.1, second.1, first.1]);
-        let report = eliminated(&mut graph);
-        assert_eq!(report.merged, [(second.0, first.0), (second.1, first.1)]);
+        let (merged, _) = eliminated(&mut graph);
+        assert_eq!(merged, [(second.0, first.0), (second.1, first.1)]);
         assert_eq!(graph.inputs(cat).collect::<Vec<_>>(), [first.1]);
         assert_eq!(graph.len(), 5);
     }
@@ -517,7 +406,7 @@ mod tests {
             .map(|arg| graph.call_method("add", [x.into(), arg]).unwrap())
             .into();
         cat(&mut graph, &nodes);
-        assert!(!eliminated(&mut graph).changed());
+        assert_eq!(eliminated(&mut graph).0, []);
     }
 
     #[test]
@@ -539,7 +428,7 @@ mod tests {
         let a = clamp([(min, f64::NAN.into()), (max, 1.into())]);
         let b = clamp([(max, 1.into()), (min, f64::NAN.into())]);
         cat(&mut graph, &[a, b]);
-        assert_eq!(eliminated(&mut graph).merged, [(b, a)]);
+        assert_eq!(eliminated(&mut graph).0, [(b, a)]);
     }
 
     #[test]
@@ -553,16 +442,9 @@ mod tests {
         let b = graph.call_method("cos", [m.into()]).unwrap();
         let c = graph.call_method("cos", [m.into()]).unwrap();
         cat(&mut graph, &[a, b, c]);
-        let report = eliminated(&mut graph);
-        assert_eq!(report.merged, [(c, b)]);
-        assert_eq!(
-            report.kept,
-            [Kept {
-                node: b,
-                like: a,
-                reason: Reason::ReadIsWritten
-            }]
-        );
+        let (merged, kept) = eliminated(&mut graph);
+        assert_eq!(merged, [(c, b)]);
+        assert_eq!(kept, [(b, a, READ_IS_WRITTEN)]);
     }
 
     #[test]
@@ -573,9 +455,9 @@ mod tests {
         let b = graph.call_method("cos", [x.into()]).unwrap();
         graph.call_method("add_", [a.into(), 1.into()]).unwrap();
         cat(&mut graph, &[a, b]);
-        let report = eliminated(&mut graph);
-        assert!(!report.changed());
-        assert_eq!(report.kept[0].reason, Reason::ResultIsWritten);
+        let (merged, kept) = eliminated(&mut graph);
+        assert_eq!(merged, []);
+        assert_eq!(kept[0].2, RESULT_IS_WRITTEN);
     }
 
     #[test]
@@ -588,13 +470,13 @@ mod tests {
         graph
             .output(Arg::tuple([a.into(), flat.into()]).unwrap())
             .unwrap();
-        let report = eliminated(&mut graph);
-        assert_eq!(report.kept[0].reason, Reason::BothReturned);
+        let (_, kept) = eliminated(&mut graph);
+        assert_eq!(kept[0].2, BOTH_RETURNED);
     }
 
     #[test]
     fn a_sum_that_is_returned_is_new_unless_it_is_of_lists() {
-        for (maker, reason) in [("cos", None), ("unbind", Some(Reason::BothReturned))] {
+        for (maker, reason) in [("cos", None), ("unbind", Some(BOTH_RETURNED))] {
             let mut graph = Graph::new();
             let x = graph.placeholder("x").unwrap();
             let add = graph.function("operator.add");
@@ -602,8 +484,8 @@ mod tests {
             let b = graph.call_method(maker, [x.into()]).unwrap();
             let sum = graph.call_function(add, [a.into(), b.into()]).unwrap();
             graph.output(sum).unwrap();
-            let report = eliminated(&mut graph);
-            assert_eq!(report.kept.first().map(|k| k.reason), reason, "{maker}");
+            let (_, kept) = eliminated(&mut graph);
+            assert_eq!(kept.first().map(|k| k.2.clone()), reason, "{maker}");
         }
     }
 
@@ -617,8 +499,8 @@ mod tests {
         graph.call_function(mine, []).unwrap();
         let c = graph.get_attr("w").unwrap();
         cat(&mut graph, &[a, b, c]);
-        let report = eliminated(&mut graph);
-        assert_eq!(report.merged, [(b, a)]);
+        let (merged, _) = eliminated(&mut graph);
+        assert_eq!(merged, [(b, a)]);
     }
 
     #[test]
@@ -633,6 +515,6 @@ mod tests {
             }
         }
         cat(&mut graph, &nodes);
-        assert!(!eliminated(&mut graph).changed());
+        assert_eq!(eliminated(&mut graph).0, []);
     }
 }

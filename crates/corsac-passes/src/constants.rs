@@ -30,6 +30,7 @@ use crate::analysis::Analysis;
 use crate::budget::Budget;
 use crate::common_subexpressions::returned;
 use crate::error::PassError;
+use crate::report::{Refusal, Site};
 
 /// The nodes that do not depend on the inputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,40 +40,15 @@ pub struct Constants {
     /// The calls among them that non-constant nodes use.
     pub results: Vec<NodeId>,
     /// Calls with constant arguments that do not count as constant, with the reason.
-    pub kept: Vec<(NodeId, Reason)>,
+    pub kept: Vec<Site>,
 }
 
-/// Why a call with constant arguments has to be made every time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// It does something besides computing its value.
-    Effect,
-    /// Its value, or one that it is computed from, is written to.
-    Written,
-    /// The caller gets it, and may write to it.
-    Returned,
-    /// Modes are switched before it.
-    Modes,
-    /// The caller of [`find`] excluded it.
-    Skipped,
-    /// No more changes may be made.
-    Budget,
-}
-
-impl Reason {
-    /// The reason in words.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Effect => "does more than computing its value, or may do",
-            Self::Written => "it or what it is computed from is written to",
-            Self::Returned => "the caller gets it and may write to it",
-            Self::Modes => "modes are switched before it",
-            Self::Skipped => "it is to stay",
-            Self::Budget => Budget::EXHAUSTED,
-        }
-    }
-}
+const EFFECT: Refusal = Refusal::because("does more than computing its value, or may do");
+const WRITTEN: Refusal = Refusal::because("it or what it is computed from is written to");
+const RETURNED: Refusal = Refusal::because("the caller gets it and may write to it");
+const MODES: Refusal = Refusal::because("modes are switched before it");
+/// The caller of [`find`] excluded it.
+const SKIPPED: Refusal = Refusal::because("it is to stay");
 
 /// Finds the nodes of `graph` that do not depend on its inputs. Calls in `skipped` count as
 /// dependent.
@@ -106,23 +82,23 @@ pub fn find(graph: &Graph, host: &dyn Host, skipped: &[NodeId]) -> Result<Consta
                     continue;
                 }
                 let reason = if skip[node.index()] {
-                    Some(Reason::Skipped)
+                    Some(SKIPPED)
                 } else if !only_computes(effects) {
-                    Some(Reason::Effect)
+                    Some(EFFECT)
                 } else if modes {
-                    Some(Reason::Modes)
+                    Some(MODES)
                 } else if is_written(node)
                     || graph.inputs(node).any(is_written)
                     || (effects.reads_state && written[ClassId::OUTSIDE.index()])
                 {
-                    Some(Reason::Written)
+                    Some(WRITTEN)
                 } else if returned[node.index()] {
-                    Some(Reason::Returned)
+                    Some(RETURNED)
                 } else {
                     None
                 };
                 if let Some(reason) = reason {
-                    found.kept.push((node, reason));
+                    found.kept.push(Site::new(graph, node, Some(reason)));
                     continue;
                 }
             }
@@ -149,10 +125,11 @@ fn only_computes(effects: &Effects) -> bool {
 
 impl Constants {
     /// Leaves values that the budget does not allow to keep to be computed every time.
-    pub fn limit(&mut self, budget: &mut Budget) {
+    pub fn limit(&mut self, graph: &Graph, budget: &mut Budget) {
         let granted = budget.take_up_to(self.results.len());
         let left = self.results.drain(granted..);
-        self.kept.extend(left.map(|node| (node, Reason::Budget)));
+        let kept = left.map(|node| Site::new(graph, node, Some(Refusal::BUDGET)));
+        self.kept.extend(kept);
     }
 }
 
@@ -188,7 +165,7 @@ mod tests {
         assert_eq!(found.results, [exp]);
         // The view before it is then the value to keep.
         let skipped = find(&graph, &Unhosted, &[exp]).unwrap();
-        assert_eq!(skipped.kept, [(exp, Reason::Skipped)]);
+        assert_eq!(skipped.kept, [Site::new(&graph, exp, Some(SKIPPED))]);
         assert_eq!(skipped.results.len(), 1);
     }
 
@@ -217,7 +194,7 @@ mod tests {
         let add = graph.call_method("add", [x.into(), draw.into()]).unwrap();
         graph.output(add).unwrap();
         let found = find(&graph, &Unhosted, &[]).unwrap();
-        assert_eq!(found.kept, [(draw, Reason::Effect)]);
+        assert_eq!(found.kept, [Site::new(&graph, draw, Some(EFFECT))]);
         assert_eq!(found.results, []);
     }
 
@@ -225,8 +202,8 @@ mod tests {
     fn a_budget_limits_what_is_kept() {
         let (graph, exp) = program(|_, [.., add]| add.into());
         let mut found = find(&graph, &Unhosted, &[]).unwrap();
-        found.limit(&mut Budget::of(0));
+        found.limit(&graph, &mut Budget::of(0));
         assert_eq!(found.results, []);
-        assert_eq!(found.kept, [(exp, Reason::Budget)]);
+        assert_eq!(found.kept, [Site::new(&graph, exp, Some(Refusal::BUDGET))]);
     }
 }

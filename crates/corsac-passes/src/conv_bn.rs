@@ -27,7 +27,7 @@
 mod modules;
 mod operand;
 mod planner;
-mod refusal;
+mod tensors;
 
 use corsac_ir::{Arg, EntityId, Graph, InsertPoint, NodeId, Op, ThinVec};
 use corsac_ops::Host;
@@ -37,14 +37,11 @@ use planner::Planner;
 use rustc_hash::FxHashMap;
 
 use crate::budget::Budget;
-use crate::edits::Added;
+use crate::edits::{Added, Edits};
 use crate::error::PassError;
-use crate::pass::{Context, Pass};
-use crate::report::{Report as Done, Site as Place};
+use crate::report::{Refusal, Site};
 use crate::tensors::TensorFacts;
-use crate::weights::{Fold, LayerTensors, NormTensors, Side, Weights, WeightsError};
-
-pub use refusal::Refusal;
+pub use tensors::{LayerTensors, NormTensors, Side};
 
 /// Options of the fusion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,22 +53,18 @@ pub struct Options {
 
 /// A batch norm, with the outcome.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Site {
+pub struct Candidate {
     /// The qualified name of the batch norm, or the name of the node where it is no module.
     pub norm: String,
-    /// The name of the layer it was, or could have been, folded into.
-    pub layer: Option<String>,
-    /// The node of the batch norm, erased where it was folded.
-    pub node: NodeId,
     /// The node of the layer.
     pub layer_node: Option<NodeId>,
     /// The change of the weights, where there is one.
     pub plan: Option<Plan>,
-    /// Why it was not folded, if it was not.
-    pub refusal: Option<Refusal>,
+    /// Its place, with the name of the layer it is, or could have been, folded into.
+    pub site: Site,
 }
 
-impl Site {
+impl Candidate {
     /// Whether it is folded into a layer before it.
     fn is_after_layer(&self) -> bool {
         let plan = self.plan.as_ref();
@@ -102,22 +95,9 @@ pub struct Plan {
 
 /// Every batch norm of the graph, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
-    /// The sites.
-    pub sites: Vec<Site>,
-}
+pub struct BatchNorms(pub Vec<Candidate>);
 
-/// Added and erased nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Applied {
-    /// New nodes, each with the one that it replaces, or, for a bias where there was none, with the
-    /// weight.
-    pub added: Vec<Added>,
-    /// Nodes erased.
-    pub erased: Vec<NodeId>,
-}
-
-impl Report {
+impl BatchNorms {
     /// Whether the graph has changed.
     #[must_use]
     pub fn changed(&self) -> bool {
@@ -130,41 +110,40 @@ impl Report {
         self.planned().count()
     }
 
-    /// The sites to fold, with their indices.
-    pub fn planned(&self) -> impl Iterator<Item = (usize, &Site, &Plan)> {
-        let sites = self.sites.iter().enumerate();
-        sites.filter_map(|(index, site)| match (&site.refusal, &site.plan) {
-            (None, Some(plan)) => Some((index, site, plan)),
+    /// Those to fold, with their indices.
+    pub fn planned(&self) -> impl Iterator<Item = (usize, &Candidate, &Plan)> {
+        let candidates = self.0.iter().enumerate();
+        candidates.filter_map(|(index, at)| match (&at.site.refusal, &at.plan) {
+            (None, Some(plan)) => Some((index, at, plan)),
             _ => None,
         })
     }
 
-    /// Records the new names of the weights of a planned site.
+    /// Records the new names of the weights of a planned fold.
     ///
     /// # Panics
-    /// If there is no site `index`.
+    /// If there is no batch norm `index`.
     pub fn settle(&mut self, index: usize, result: LayerTensors) {
-        if let Some(plan) = &mut self.sites[index].plan {
+        if let Some(plan) = &mut self.0[index].plan {
             plan.result = Some(result);
         }
     }
 
-    /// Records that the weights of a planned site could not be changed. If it comes after its
+    /// Records that the weights of a planned fold could not be changed. If it comes after its
     /// layer, batch norms that would have been folded into the same layer through it stay too.
     ///
     /// # Panics
-    /// If there is no site `index`.
-    pub fn refuse(&mut self, index: usize, error: WeightsError) {
-        let layer = self.sites[index].layer_node;
-        let input = self.sites[index].norm.clone();
-        self.sites[index].refusal = Some(error.into());
-        if !self.sites[index].is_after_layer() {
+    /// If there is no batch norm `index`.
+    pub fn refuse(&mut self, index: usize, reason: Refusal) {
+        let refused = &mut self.0[index];
+        refused.site.refusal = Some(reason);
+        if !refused.is_after_layer() {
             return;
         }
-        for site in &mut self.sites[index + 1..] {
-            if site.layer_node == layer && site.is_after_layer() && site.refusal.is_none() {
-                let (input, expected) = (input.clone(), "a layer");
-                site.refusal = Some(Refusal::NotAfterLayer { input, expected });
+        let (layer, input) = (refused.layer_node, refused.norm.clone());
+        for at in &mut self.0[index + 1..] {
+            if at.layer_node == layer && at.is_after_layer() && at.site.is_applied() {
+                at.site.refusal = Some(not_after(&input, "a layer"));
             }
         }
     }
@@ -174,29 +153,33 @@ impl Report {
     ///
     /// # Errors
     /// If the graph is not the one that the plan was made for.
-    pub fn apply(&self, graph: &mut Graph) -> Result<Applied, PassError> {
-        let mut applied = Applied::default();
+    pub fn apply(&self, graph: &mut Graph) -> Result<Edits, PassError> {
+        let mut applied = Edits::default();
         let mut orphans = Vec::new();
-        for (_, site, plan) in self.planned() {
-            let Some(layer) = site.layer_node else {
+        for (_, at, plan) in self.planned() {
+            let Some(layer) = at.layer_node else {
                 continue;
             };
-            orphans.extend(graph.inputs(site.node).filter(|&n| is_attribute(graph, n)));
+            orphans.extend(
+                graph
+                    .inputs(at.site.node)
+                    .filter(|&n| is_attribute(graph, n)),
+            );
             match plan.side {
                 Side::After => {
-                    graph.replace_all_uses(site.node, layer)?;
+                    graph.replace_all_uses(at.site.node, layer)?;
                 }
                 Side::Before => {
-                    let input = graph.inputs(site.node).next().unwrap_or(site.node);
-                    graph.replace_input(layer, site.node, input)?;
+                    let input = graph.inputs(at.site.node).next().unwrap_or(at.site.node);
+                    graph.replace_input(layer, at.site.node, input)?;
                 }
             }
-            graph.erase(site.node)?;
-            applied.erased.push(site.node);
+            graph.erase(at.site.node)?;
+            applied.erased.push(at.site.node);
         }
         let mut results: FxHashMap<NodeId, &Plan> = FxHashMap::default();
-        for (_, site, plan) in self.planned() {
-            if let Some(layer) = site.layer_node
+        for (_, at, plan) in self.planned() {
+            if let Some(layer) = at.layer_node
                 && plan.result.is_some()
             {
                 results.insert(layer, plan);
@@ -232,7 +215,7 @@ fn give_parameters(
     layer: NodeId,
     (weight, bias): (NodeId, Option<NodeId>),
     result: &LayerTensors,
-    applied: &mut Applied,
+    applied: &mut Edits,
 ) -> Result<(), PassError> {
     let before = graph.set_insert_point(InsertPoint::Before(layer))?;
     let mut attribute = |graph: &mut Graph, name: &str, root: NodeId, has_its_value: bool| {
@@ -272,78 +255,23 @@ fn give_parameters(
     Ok(())
 }
 
-/// The pass, with its options. Without weights it does nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FuseBatchNorms(pub Options);
-
-impl Pass for FuseBatchNorms {
-    fn name(&self) -> &'static str {
-        "conv-bn fusion"
-    }
-
-    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> Result<Done, PassError> {
-        let nodes_before = graph.len();
-        let report = match &mut context.weights {
-            Some(weights) => {
-                let (host, tensors) = (context.host, context.tensors);
-                let budget = &mut context.budget;
-                fuse(graph, host, tensors, *weights, self.0, budget)?
-            }
-            None => Report::default(),
-        };
-        let sites = report.sites.into_iter().map(|site| {
-            let reason = site.refusal.map(|refusal| refusal.to_string());
-            Place::new(graph, site.node, site.layer, reason)
-        });
-        Ok(Done {
-            pass: self.name().to_owned(),
-            sites: sites.collect(),
-            nodes_before,
-            nodes_after: graph.len(),
-        })
-    }
+/// The refusal of a batch norm whose input is computed by something else.
+fn not_after(input: &str, expected: &str) -> Refusal {
+    format!("its input {input} is not the result of {expected}").into()
 }
 
-/// Folds batch norms into the layers beside them.
-///
-/// # Errors
-/// If the graph refuses a change, which it does not for a graph that is well formed.
-pub fn fuse(
-    graph: &mut Graph,
-    host: &dyn Host,
-    tensors: &TensorFacts,
-    weights: &mut dyn Weights,
-    options: Options,
-    budget: &mut Budget,
-) -> Result<Report, PassError> {
-    let mut report = plan(graph, host, tensors, options, budget)?;
-    // Names of the weights of a layer after earlier folds.
-    let mut current: FxHashMap<NodeId, LayerTensors> = FxHashMap::default();
-    for index in 0..report.sites.len() {
-        let site = &report.sites[index];
-        let (None, Some(plan), Some(node)) = (&site.refusal, &site.plan, site.layer_node) else {
-            continue;
-        };
-        let folded = weights.fold(&Fold {
-            layer: site.layer.as_deref().unwrap_or_default(),
-            norm: &site.norm,
-            layer_tensors: current.get(&node).unwrap_or(&plan.layer),
-            norm_tensors: &plan.norm,
-            eps: plan.eps,
-            side: plan.side,
-            transposed: plan.transposed,
-            groups: plan.groups,
-        });
-        match folded {
-            Ok(result) => {
-                current.insert(node, result.clone());
-                report.settle(index, result);
-            }
-            Err(error) => report.refuse(index, error),
-        }
-    }
-    report.apply(graph)?;
-    Ok(report)
+fn other_arguments(path: &str) -> Refusal {
+    format!("{path} is called with other arguments than one tensor").into()
+}
+
+fn in_training(path: &str) -> Refusal {
+    format!("{path} is in training mode").into()
+}
+
+/// It computes them from each batch.
+fn batch_statistics(norm: &str) -> Refusal {
+    let reason = "normalises with the statistics of each batch: it keeps no running ones";
+    format!("{norm} {reason}").into()
 }
 
 /// Finds every batch norm of the graph, with the layer to fold it into or why there is none,
@@ -357,7 +285,7 @@ pub fn plan(
     tensors: &TensorFacts,
     options: Options,
     budget: &mut Budget,
-) -> Result<Report, PassError> {
+) -> Result<BatchNorms, PassError> {
     let mut planner = Planner {
         graph,
         host,
@@ -367,47 +295,41 @@ pub fn plan(
         folded: FxHashMap::default(),
         writes: None,
     };
-    let mut report = Report::default();
+    let mut found = BatchNorms::default();
     for node in graph.nodes() {
         let Some(norm) = Norm::read(graph, &planner.modules, node) else {
             continue;
         };
-        let mut site = Site {
-            norm: match &norm {
-                Ok(norm) => norm.name.clone(),
-                Err((name, _)) => name.clone(),
-            },
-            layer: None,
-            node,
-            layer_node: None,
-            plan: None,
-            refusal: None,
+        let name = match &norm {
+            Ok(norm) => norm.name.clone(),
+            Err((name, _)) => name.clone(),
         };
         let decision = match norm {
             Ok(norm) => planner.decide(node, &norm)?,
             Err((_, refusal)) => Err((None, refusal)),
         };
-        match decision {
-            Ok((layer, _)) if !budget.take() => {
-                site.layer = Some(layer.name);
-                site.refusal = Some(Refusal::Budget);
-            }
+        let granted = decision.and_then(|(layer, plan)| {
+            let name = layer.name.clone();
+            let granted = budget.grant((layer, plan));
+            granted.map_err(|refusal| (Some(name), refusal))
+        });
+        let (layer, plan, other, refusal) = match granted {
             Ok((layer, plan)) => {
                 if plan.side == Side::After {
                     planner.folded.insert(node, layer.node);
                 }
-                site.layer = Some(layer.name);
-                site.layer_node = Some(layer.node);
-                site.plan = Some(plan);
+                (Some(layer.node), Some(plan), Some(layer.name), None)
             }
-            Err((layer, refusal)) => {
-                site.layer = layer;
-                site.refusal = Some(refusal);
-            }
-        }
-        report.sites.push(site);
+            Err((layer, refusal)) => (None, None, layer, Some(refusal)),
+        };
+        found.0.push(Candidate {
+            norm: name,
+            layer_node: layer,
+            plan,
+            site: Site::new(graph, node, refusal).with_other(other),
+        });
     }
-    Ok(report)
+    Ok(found)
 }
 
 #[cfg(test)]

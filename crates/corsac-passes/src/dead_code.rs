@@ -27,20 +27,26 @@ use corsac_ir::{EntityId, Graph, NodeId, Op};
 use corsac_ops::{ClassId, Effects, Host};
 
 use crate::analysis::Analysis;
-use crate::budget::Budget;
 use crate::error::PassError;
-use crate::pass::{Context, Pass};
-use crate::report::{Report as Done, Site};
+use crate::pass::{Changes, Context, Pass, Plan, Setting};
+use crate::report::{Refusal, Site};
 
-/// Effects that count as observable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+const SIDE_EFFECT: Refusal = Refusal::because("has a side effect");
+const RANDOM: Refusal = Refusal::because("draws random numbers");
+const WRITES_OUTSIDE: Refusal =
+    Refusal::because("writes to an input, an attribute or the state of a module");
+const WRITTEN_IS_READ: Refusal = Refusal::because("writes to a value that is used later");
+const UNKNOWN: Refusal = Refusal::because("calls something of which nothing is known");
+
+/// The pass.
+#[derive(Clone, Copy, Debug)]
+pub struct DeadCode {
     /// Whether operators that use random numbers stay, so that those after them get the same
     /// numbers as before. Python functions that use them always stay, as in torch.fx.
     pub impure_random: bool,
 }
 
-impl Default for Options {
+impl Default for DeadCode {
     fn default() -> Self {
         Self {
             impure_random: true,
@@ -48,176 +54,124 @@ impl Default for Options {
     }
 }
 
-/// Removed nodes, and unused ones that stay.
+/// Unused nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// The nodes removed, in the order of their removal: users first.
+pub struct Unused {
+    /// The nodes to remove, users first.
     pub removed: Vec<NodeId>,
-    /// Unused nodes that stay, with the reason, in graph order.
-    pub kept: Vec<(NodeId, Reason)>,
+    /// The nodes that stay, with the reason, in graph order.
+    pub kept: Vec<(NodeId, Refusal)>,
 }
-
-impl Report {
-    /// Whether the graph has changed.
-    #[must_use]
-    pub fn changed(&self) -> bool {
-        !self.removed.is_empty()
-    }
-
-    /// Keeps the nodes that the budget does not allow to remove.
-    pub fn limit(&mut self, budget: &mut Budget) {
-        let granted = budget.take_up_to(self.removed.len());
-        let left = self.removed.drain(granted..);
-        self.kept.extend(left.map(|node| (node, Reason::Budget)));
-    }
-}
-
-/// The pass, with its options.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DeadCode(pub Options);
 
 impl Pass for DeadCode {
     fn name(&self) -> &'static str {
         "dead code"
     }
 
-    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> Result<Done, PassError> {
-        let nodes_before = graph.len();
-        let mut report = find(graph, context.host, self.0)?;
-        report.limit(&mut context.budget);
-        for &node in &report.removed {
-            graph.erase(node)?;
-        }
-        let removed = report.removed.iter().rev();
-        let removed = removed.map(|&node| Site::new(graph, node, None, None));
-        let kept = report
-            .kept
-            .iter()
-            .map(|&(node, reason)| Site::new(graph, node, None, Some(reason.as_str().to_owned())));
-        Ok(Done {
-            pass: self.name().to_owned(),
-            sites: removed.chain(kept).collect(),
-            nodes_before,
-            nodes_after: graph.len(),
+    fn set(&mut self, option: &str, setting: Setting) -> bool {
+        let ("impure_random", Setting::Flag(value)) = (option, setting) else {
+            return false;
+        };
+        self.impure_random = value;
+        true
+    }
+
+    /// # Errors
+    /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
+    fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError> {
+        let Unused {
+            mut removed,
+            mut kept,
+        } = self.find(graph, context.host)?;
+        let granted = context.budget.take_up_to(removed.len());
+        let left = removed.drain(granted..);
+        kept.extend(left.map(|node| (node, Refusal::BUDGET)));
+        let gone = removed.iter().rev();
+        let gone = gone.map(|&node| Site::new(graph, node, None));
+        let kept = kept.into_iter();
+        let kept = kept.map(|(node, refusal)| Site::new(graph, node, Some(refusal)));
+        Ok(Plan {
+            sites: gone.chain(kept).collect(),
+            changes: Changes::Erase(removed),
+            ..Plan::default()
         })
     }
 }
 
-/// Why an unused node stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// It has an effect that no value shows.
-    SideEffect,
-    /// It uses random numbers.
-    Random,
-    /// It writes to an input, an attribute, or state of a module.
-    WritesOutside,
-    /// It writes to a value that is read later.
-    WrittenIsRead,
-    /// Its target is unknown.
-    Unknown,
-    /// It could be removed, but no more changes may be made.
-    Budget,
-}
+impl DeadCode {
+    /// Finds unused nodes.
+    ///
+    /// # Errors
+    /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
+    pub fn find(&self, graph: &Graph, host: &dyn Host) -> Result<Unused, PassError> {
+        let analysis = Analysis::of_graph(graph, host)?;
+        let classes = analysis.writes().then_some(&analysis.classes);
 
-impl Reason {
-    /// The reason in words.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::SideEffect => "has a side effect",
-            Self::Random => "draws random numbers",
-            Self::WritesOutside => "writes to an input, an attribute or the state of a module",
-            Self::WrittenIsRead => "writes to a value that is used later",
-            Self::Unknown => "calls something of which nothing is known",
-            Self::Budget => Budget::EXHAUSTED,
-        }
-    }
-}
-
-/// Removes dead code.
-///
-/// # Errors
-/// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
-pub fn eliminate(
-    graph: &mut Graph,
-    host: &dyn Host,
-    options: Options,
-) -> Result<Report, PassError> {
-    let report = find(graph, host, options)?;
-    for &node in &report.removed {
-        graph.erase(node)?;
-    }
-    Ok(report)
-}
-
-/// Finds dead code, without changing the graph.
-///
-/// # Errors
-/// As [`eliminate`].
-pub fn find(graph: &Graph, host: &dyn Host, options: Options) -> Result<Report, PassError> {
-    let analysis = Analysis::of_graph(graph, host)?;
-    let classes = analysis.writes().then_some(&analysis.classes);
-
-    let mut report = Report::default();
-    let mut needed = vec![false; graph.id_bound()];
-    let mut read_later = vec![false; graph.id_bound()];
-    for (_, node, effects) in analysis.walk().rev() {
-        let op = graph.node(node).op();
-        let mut reason = reason_to_stay(effects, options);
-        if reason.is_none()
-            && let Some(classes) = classes
-        {
-            let mut written = effects.mutates.iter();
-            reason = written.find_map(|&written| match classes.class(written) {
-                ClassId::OUTSIDE => Some(Reason::WritesOutside),
-                class => read_later[class.index()].then_some(Reason::WrittenIsRead),
-            });
-        }
-        let needed_here = needed[node.index()];
-        if !(needed_here || reason.is_some() || matches!(op, Op::Placeholder | Op::Output)) {
-            report.removed.push(node);
-            continue;
-        }
-        if let Some(reason) = reason
-            && !needed_here
-            && op != Op::Output
-        {
-            report.kept.push((node, reason));
-        }
-        for input in graph.inputs(node) {
-            needed[input.index()] = true;
-            if let Some(classes) = classes {
-                read_later[classes.class(input).index()] = true;
+        let mut unused = Unused::default();
+        let mut needed = vec![false; graph.id_bound()];
+        let mut read_later = vec![false; graph.id_bound()];
+        for (_, node, effects) in analysis.walk().rev() {
+            let op = graph.node(node).op();
+            let mut reason = self.reason_to_stay(effects);
+            if reason.is_none()
+                && let Some(classes) = classes
+            {
+                let mut written = effects.mutates.iter();
+                reason = written.find_map(|&written| match classes.class(written) {
+                    ClassId::OUTSIDE => Some(WRITES_OUTSIDE),
+                    class => read_later[class.index()].then_some(WRITTEN_IS_READ),
+                });
+            }
+            let needed_here = needed[node.index()];
+            if !(needed_here || reason.is_some() || matches!(op, Op::Placeholder | Op::Output)) {
+                unused.removed.push(node);
+                continue;
+            }
+            if let Some(reason) = reason
+                && !needed_here
+                && op != Op::Output
+            {
+                unused.kept.push((node, reason));
+            }
+            for input in graph.inputs(node) {
+                needed[input.index()] = true;
+                if let Some(classes) = classes {
+                    read_later[classes.class(input).index()] = true;
+                }
             }
         }
+        unused.kept.reverse();
+        Ok(unused)
     }
-    report.kept.reverse();
-    Ok(report)
-}
 
-/// Why a node stays even if it is unused.
-fn reason_to_stay(effects: &Effects, options: Options) -> Option<Reason> {
-    if effects.opaque && !effects.side_effect {
-        Some(Reason::Unknown)
-    } else if effects.side_effect {
-        Some(Reason::SideEffect)
-    } else if effects.writes_state {
-        Some(Reason::WritesOutside)
-    } else if effects.random && (options.impure_random || !effects.seeded_operator) {
-        Some(Reason::Random)
-    } else {
-        None
+    /// Why a node stays even if it is unused.
+    fn reason_to_stay(&self, effects: &Effects) -> Option<Refusal> {
+        if effects.opaque && !effects.side_effect {
+            Some(UNKNOWN)
+        } else if effects.side_effect {
+            Some(SIDE_EFFECT)
+        } else if effects.writes_state {
+            Some(WRITES_OUTSIDE)
+        } else if effects.random && (self.impure_random || !effects.seeded_operator) {
+            Some(RANDOM)
+        } else {
+            None
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pass::testing::run_on;
     use corsac_ops::Unhosted;
 
-    fn eliminated(graph: &mut Graph) -> Report {
-        eliminate(graph, &Unhosted, Options::default()).unwrap()
+    /// Runs the pass, which removes what it finds.
+    fn eliminated(graph: &mut Graph) -> Unused {
+        let found = DeadCode::default().find(graph, &Unhosted).unwrap();
+        let report = run_on(&DeadCode::default(), graph, &Unhosted);
+        assert_eq!(report.edits.erased, found.removed);
+        found
     }
 
     #[test]
@@ -233,8 +187,8 @@ mod tests {
         let add = graph.call_method("add_", [row.into(), 1.into()]).unwrap();
         graph.output(m).unwrap();
         let report = eliminated(&mut graph);
-        assert!(!report.changed());
-        assert_eq!(report.kept, [(add, Reason::WrittenIsRead)]);
+        assert_eq!(report.removed, []);
+        assert_eq!(report.kept, [(add, WRITTEN_IS_READ)]);
     }
 
     #[test]
@@ -261,9 +215,8 @@ mod tests {
             .unwrap();
         graph.output(Arg::None).unwrap();
         let report = eliminated(&mut graph);
-        assert!(!report.changed());
-        let outside = Reason::WritesOutside;
-        assert_eq!(report.kept, [(zero, outside), (set, outside)]);
+        assert_eq!(report.removed, []);
+        assert_eq!(report.kept, [(zero, WRITES_OUTSIDE), (set, WRITES_OUTSIDE)]);
     }
 
     #[test]
@@ -289,7 +242,7 @@ mod tests {
         graph.output(m).unwrap();
         let report = eliminated(&mut graph);
         assert_eq!(report.removed, [unseen]);
-        assert_eq!(report.kept, [(add, Reason::WrittenIsRead)]);
+        assert_eq!(report.kept, [(add, WRITTEN_IS_READ)]);
     }
 
     #[test]
@@ -308,16 +261,15 @@ mod tests {
         let mut copy = graph.clone();
         let report = eliminated(&mut graph);
         assert_eq!(report.removed, [relu]);
-        let random = Reason::Random;
         assert_eq!(
             report.kept,
-            [(rand, random), (seeded, random), (mine, Reason::Unknown)]
+            [(rand, RANDOM), (seeded, RANDOM), (mine, UNKNOWN)]
         );
-        let options = Options {
+        let pass = DeadCode {
             impure_random: false,
         };
-        let report = eliminate(&mut copy, &Unhosted, options).unwrap();
-        assert_eq!(report.removed, [relu, seeded]);
+        let report = run_on(&pass, &mut copy, &Unhosted);
+        assert_eq!(report.edits.erased, [relu, seeded]);
     }
 
     #[test]
@@ -327,7 +279,7 @@ mod tests {
         let neg = graph.call_method("neg", [x.into()]).unwrap();
         graph.move_before(neg, x).unwrap();
         assert_eq!(
-            eliminate(&mut graph, &Unhosted, Options::default()),
+            DeadCode::default().find(&graph, &Unhosted),
             Err(PassError::UsedBeforeDefined {
                 user: "neg".into(),
                 used: "x".into()

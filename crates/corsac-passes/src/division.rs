@@ -15,13 +15,20 @@
 //! Reference: optimum, `ChangeTrueDivToMulByInverse`, which changes divisions of sizes too and
 //! raises where the divisor is zero.
 
-use corsac_ir::{Arg, EntityId, FunctionId, Graph, Node, NodeId, Op, Target};
-use thiserror::Error;
+use corsac_ir::{Arg, EntityId, Graph, Node, Op, Target};
 
-use crate::budget::Budget;
+use crate::edits::Edits;
 use crate::error::PassError;
-use crate::pass::{Context, Pass};
-use crate::report;
+use crate::pass::{Context, Pass, Plan};
+use crate::report::{Refusal, Site};
+
+/// The divisor is zero, not finite, or so large or small that float32 has no inverse of it.
+const DIVISOR: Refusal = Refusal::because("the inverse of its divisor is no ordinary number");
+/// The dividend may be a Python number, for which rounding may matter.
+const NUMBER: Refusal =
+    Refusal::because("what it divides may be a number, and the result would be rounded twice");
+
+const MULTIPLY: &str = "operator.mul";
 
 /// The pass.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,113 +39,50 @@ impl Pass for MultiplyByInverses {
         "true division"
     }
 
-    fn run(
-        &self,
-        graph: &mut Graph,
-        context: &mut Context<'_>,
-    ) -> Result<report::Report, PassError> {
-        let nodes_before = graph.len();
-        let multiply = graph.function("operator.mul");
-        let sites = to_multiplication(graph, multiply, &mut context.budget)?.into_iter();
-        let sites = sites.map(|site| {
-            let reason = site.refusal.map(|refusal| refusal.to_string());
-            report::Site::new(graph, site.node, None, reason)
+    fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError> {
+        let mut numbers = vec![false; graph.id_bound()];
+        let (mut sites, mut changes) = (Vec::new(), Vec::new());
+        for id in graph.nodes() {
+            let node = graph.node(id);
+            numbers[id.index()] = may_be_number(node, &numbers);
+            let ([Arg::Node(dividend), divisor], []) = (node.args(), node.kwargs()) else {
+                continue;
+            };
+            let Some(divisor) = number(divisor).filter(|_| node.calls("operator.truediv")) else {
+                continue;
+            };
+            let granted = if !ORDINARY.contains(&divisor.abs()) {
+                Err(DIVISOR)
+            } else if numbers[dividend.index()] && !is_power_of_two(divisor) {
+                Err(NUMBER)
+            } else {
+                context.budget.grant((id, *dividend, divisor))
+            };
+            let mut site = Site::new(graph, id, granted.clone().err());
+            if let Ok(change) = granted {
+                changes.push(change);
+                site.target = MULTIPLY.to_owned();
+            }
+            sites.push(site);
+        }
+        let functions = match changes.is_empty() {
+            true => Vec::new(),
+            false => vec![MULTIPLY.to_owned()],
+        };
+        let plan = Plan::other(sites, move |graph, function, _| {
+            for (node, dividend, divisor) in changes {
+                let multiply = Target::Function(function(graph, MULTIPLY));
+                graph.set_target(node, multiply)?;
+                graph.set_args(node, [dividend.into(), Arg::Float(1.0 / divisor)])?;
+            }
+            Ok(Edits::default())
         });
-        Ok(report::Report {
-            pass: self.name().to_owned(),
-            sites: sites.collect(),
-            nodes_before,
-            nodes_after: graph.len(),
-        })
+        Ok(Plan { functions, ..plan })
     }
-}
-
-/// A division by a literal number, with the outcome.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Site {
-    /// The node.
-    pub node: NodeId,
-    /// The original divisor.
-    pub divisor: Arg,
-    /// Why it stays, if it does.
-    pub refusal: Option<Refusal>,
-}
-
-/// Why a division stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// The divisor is zero, not finite, or so large or small that float32 has no inverse of it.
-    #[error("the inverse of its divisor is no ordinary number")]
-    Divisor,
-    /// The dividend may be a Python number, for which rounding may matter.
-    #[error("what it divides may be a number, and the result would be rounded twice")]
-    Number,
-    /// It could be a multiplication, but no more changes may be made.
-    #[error("{}", Budget::EXHAUSTED)]
-    Budget,
 }
 
 /// Divisors in this range and their inverses are normal numbers of float32 and bfloat16.
 const ORDINARY: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
-
-/// Replaces divisions by numbers; `multiply` is the function that multiplies.
-///
-/// # Errors
-/// If the graph refuses a change, which it does not for a graph that is well formed.
-pub fn to_multiplication(
-    graph: &mut Graph,
-    multiply: FunctionId,
-    budget: &mut Budget,
-) -> Result<Vec<Site>, PassError> {
-    let mut sites = plan(graph);
-    for site in sites.iter_mut().filter(|site| site.refusal.is_none()) {
-        if !budget.take() {
-            site.refusal = Some(Refusal::Budget);
-        }
-    }
-    for site in sites.iter_mut().filter(|site| site.refusal.is_none()) {
-        let (Some(dividend), Some(divisor)) = (
-            graph.node(site.node).args().first().and_then(Arg::as_node),
-            number(&site.divisor),
-        ) else {
-            continue;
-        };
-        graph.set_target(site.node, Target::Function(multiply))?;
-        graph.set_args(site.node, [dividend.into(), Arg::Float(1.0 / divisor)])?;
-    }
-    Ok(sites)
-}
-
-/// Finds every division by a literal number, without changing the graph.
-#[must_use]
-pub fn plan(graph: &Graph) -> Vec<Site> {
-    let mut numbers = vec![false; graph.id_bound()];
-    let mut sites = Vec::new();
-    for id in graph.nodes() {
-        let node = graph.node(id);
-        numbers[id.index()] = may_be_number(node, &numbers);
-        let ([Arg::Node(dividend), divisor], []) = (node.args(), node.kwargs()) else {
-            continue;
-        };
-        let Some(value) = number(divisor).filter(|_| node.calls("operator.truediv")) else {
-            continue;
-        };
-        let refusal = if !ORDINARY.contains(&value.abs()) {
-            Some(Refusal::Divisor)
-        } else if numbers[dividend.index()] && !is_power_of_two(value) {
-            Some(Refusal::Number)
-        } else {
-            None
-        };
-        sites.push(Site {
-            node: id,
-            divisor: divisor.clone(),
-            refusal,
-        });
-    }
-    sites
-}
 
 #[expect(
     clippy::cast_precision_loss,
@@ -191,7 +135,10 @@ fn may_be_number(node: Node<'_>, numbers: &[bool]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use corsac_ops::Unhosted;
+
     use super::*;
+    use crate::pass::testing::{run_on, run_within};
 
     /// Divides `x`, or its size, by `divisor`; returns why the division stays and the new operand.
     fn divided(of_size: bool, divisor: Arg) -> (Option<Refusal>, Arg) {
@@ -205,11 +152,11 @@ mod tests {
         let truediv = graph.function("operator.truediv");
         let quotient = graph.call_function(truediv, [x.into(), divisor]).unwrap();
         graph.output(quotient).unwrap();
-        let multiply = graph.function("operator.mul");
-        let sites = to_multiplication(&mut graph, multiply, &mut Budget::unlimited()).unwrap();
+        let report = run_on(&MultiplyByInverses, &mut graph, &Unhosted);
+        let refusal = report.refusals().remove(0);
         let node = graph.node(quotient);
-        assert_eq!(node.calls("operator.mul"), sites[0].refusal.is_none());
-        (sites[0].refusal, node.args()[1].clone())
+        assert_eq!(node.calls("operator.mul"), refusal.is_none());
+        (refusal, node.args()[1].clone())
     }
 
     #[test]
@@ -229,33 +176,23 @@ mod tests {
                 .call_function(truediv, [x.into(), Arg::Int(divisor)])
                 .unwrap();
         }
-        let multiply = graph.function("operator.mul");
-        let mut budget = Budget::of(2);
-        let sites = to_multiplication(&mut graph, multiply, &mut budget).unwrap();
-        let reasons: Vec<_> = sites.iter().map(|site| site.refusal).collect();
-        assert_eq!(reasons, [None, None, Some(Refusal::Budget)]);
-        assert_eq!(budget.spent(), 2);
+        let report = run_within(2, &MultiplyByInverses, &mut graph, &Unhosted);
+        assert_eq!(report.refusals(), [None, None, Some(Refusal::BUDGET)]);
         assert!(graph.node(x).calls("operator.truediv"));
     }
 
     #[test]
     fn numbers_are_where_that_is_exact() {
         assert_eq!(divided(true, Arg::Int(4)), (None, Arg::Float(0.25)));
-        assert_eq!(
-            divided(true, Arg::Int(49)),
-            (Some(Refusal::Number), Arg::Int(49))
-        );
+        assert_eq!(divided(true, Arg::Int(49)), (Some(NUMBER), Arg::Int(49)));
     }
 
     #[test]
     fn divisors_without_an_ordinary_inverse_stay() {
         for divisor in [0.0, -0.0, f64::INFINITY, f64::NAN, 1e-300, 1e39] {
-            assert_eq!(
-                divided(false, Arg::Float(divisor)).0,
-                Some(Refusal::Divisor)
-            );
+            assert_eq!(divided(false, Arg::Float(divisor)).0, Some(DIVISOR));
         }
-        assert_eq!(divided(false, Arg::Int(0)).0, Some(Refusal::Divisor));
+        assert_eq!(divided(false, Arg::Int(0)).0, Some(DIVISOR));
     }
 
     #[test]
@@ -271,6 +208,7 @@ mod tests {
         graph
             .call_function(floordiv, [x.into(), Arg::Int(2)])
             .unwrap();
-        assert_eq!(plan(&graph), []);
+        let report = run_on(&MultiplyByInverses, &mut graph, &Unhosted);
+        assert_eq!(report.sites, []);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A dropout in evaluation returns its input; its users use the input instead, and it is removed:
 //! modules (`nn.Dropout`, `nn.Dropout1d` to `3d`, `nn.AlphaDropout`, `nn.FeatureAlphaDropout`) and
-//! functions with `training=False`. With [`Options::in_training`], modules in training mode are
+//! functions with `training=False`. With [`RemoveDropout::in_training`], modules in training mode are
 //! removed too, as by torch.fx's `remove_dropout`; the program then computes the results of
 //! evaluation.
 //!
@@ -21,148 +21,83 @@
 
 use corsac_ir::{Arg, Graph, Node, NodeId, Op};
 use corsac_ops::{AliasClasses, Catalogue, Host, When};
-use thiserror::Error;
+use rustc_hash::FxHashMap;
 
-use crate::budget::Budget;
 use crate::error::PassError;
-use crate::pass::{Context, Pass};
-use crate::report::{Report as Done, Site as Place};
+use crate::pass::{Changes, Context, Pass, Plan, Setting};
+use crate::report::{Refusal, Site};
 
-/// Options of the removal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Whether modules in training mode are removed too.
-    pub in_training: bool,
-}
-
-/// A dropout, with the outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
-    /// The node, erased where it was removed.
-    pub node: NodeId,
-    /// The target that it calls.
-    pub target: String,
-    /// Why it stays, if it does.
-    pub refusal: Option<Refusal>,
-}
-
-/// Every dropout of the graph, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// The sites.
-    pub sites: Vec<Site>,
-}
-
-impl Report {
-    /// Whether the graph has changed.
-    #[must_use]
-    pub fn changed(&self) -> bool {
-        self.removed() > 0
-    }
-
-    /// Number of dropouts removed.
-    #[must_use]
-    pub fn removed(&self) -> usize {
-        self.sites.iter().filter(|s| s.refusal.is_none()).count()
-    }
-}
+/// It drops at random.
+const TRAINING: Refusal = Refusal::because("it is in training mode");
+const HOOKS: Refusal = Refusal::because("it has hooks or declares side effects");
+const ARGUMENTS: Refusal =
+    Refusal::because("it is called with other arguments than a tensor, a probability and modes");
+/// It makes a copy in training mode, which is written to or whose source is.
+const WRITTEN: Refusal =
+    Refusal::because("its input or its result is written to, and they would be one tensor");
 
 /// The pass, with its options.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RemoveDropout(pub Options);
+pub struct RemoveDropout {
+    /// Whether modules in training mode are removed too.
+    pub in_training: bool,
+}
 
 impl Pass for RemoveDropout {
     fn name(&self) -> &'static str {
         "dropout"
     }
 
-    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> Result<Done, PassError> {
-        let nodes_before = graph.len();
-        let report = remove(graph, context.host, self.0, &mut context.budget)?;
-        let sites = report.sites.iter().map(|site| {
-            let reason = site.refusal.as_ref().map(ToString::to_string);
-            Place::new(graph, site.node, None, reason)
-        });
-        Ok(Done {
-            pass: self.name().to_owned(),
-            sites: sites.collect(),
-            nodes_before,
-            nodes_after: graph.len(),
+    fn set(&mut self, option: &str, setting: Setting) -> bool {
+        let ("in_training", Setting::Flag(value)) = (option, setting) else {
+            return false;
+        };
+        self.in_training = value;
+        true
+    }
+
+    fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError> {
+        let mut catalogue = Catalogue::new(context.host);
+        let mut written: Option<Written> = None;
+        let mut sites = Vec::new();
+        // Dropouts to remove, with the values that are left in their places.
+        let mut replaced: FxHashMap<NodeId, NodeId> = FxHashMap::default();
+        let mut pairs = Vec::new();
+        for node in graph.nodes() {
+            let view = graph.node(node);
+            let decision = match view.op() {
+                Op::CallModule => decide_module(view, context.host, self.in_training, || {
+                    let written =
+                        written.get_or_insert_with(|| Written::of_graph(graph, &mut catalogue));
+                    written.touches(graph, node)
+                }),
+                Op::CallFunction if is_dropout_function(view.target_name()) => {
+                    Some(decide_function(graph, &mut catalogue, node))
+                }
+                _ => None,
+            };
+            let Some(decision) = decision else { continue };
+            let granted = decision.and_then(|input| context.budget.grant(input));
+            if let Ok(input) = granted {
+                let kept = replaced.get(&input).copied().unwrap_or(input);
+                replaced.insert(node, kept);
+                pairs.push((node, kept));
+            }
+            sites.push(Site::new(graph, node, granted.err()));
+        }
+        Ok(Plan {
+            sites,
+            changes: Changes::Replace(pairs),
+            ..Plan::default()
         })
     }
-}
-
-/// Why a dropout stays.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// It drops at random.
-    #[error("it is in training mode")]
-    Training,
-    /// It has hooks, or declares side effects.
-    #[error("it has hooks or declares side effects")]
-    Hooks,
-    /// It is called with other arguments than a tensor, a probability and modes.
-    #[error("it is called with other arguments than a tensor, a probability and modes")]
-    Arguments,
-    /// It could be removed, but no more changes may be made.
-    #[error("{}", Budget::EXHAUSTED)]
-    Budget,
-    /// It makes a copy in training mode, which is written to or whose source is.
-    #[error("its input or its result is written to, and they would be one tensor")]
-    Written,
-}
-
-/// Removes dropouts that are the identity.
-///
-/// # Errors
-/// If the graph refuses a change, which it does not for a graph that is well formed.
-pub fn remove(
-    graph: &mut Graph,
-    host: &dyn Host,
-    options: Options,
-    budget: &mut Budget,
-) -> Result<Report, PassError> {
-    let mut catalogue = Catalogue::new(host);
-    let mut report = Report::default();
-    let mut written: Option<Written> = None;
-    for node in graph.nodes().collect::<Vec<_>>() {
-        let view = graph.node(node);
-        let decision = match view.op() {
-            Op::CallModule => decide_module(view, host, options, || {
-                let written =
-                    written.get_or_insert_with(|| Written::of_graph(graph, &mut catalogue));
-                written.touches(graph, node)
-            }),
-            Op::CallFunction if is_dropout_function(view.target_name()) => {
-                Some(decide_function(graph, &mut catalogue, node))
-            }
-            _ => None,
-        };
-        let Some(decision) = decision else { continue };
-        let mut site = Site {
-            node,
-            target: view.target_name().to_owned(),
-            refusal: None,
-        };
-        match decision {
-            Ok(_) if !budget.take() => site.refusal = Some(Refusal::Budget),
-            Ok(input) => {
-                graph.replace_all_uses(node, input)?;
-                graph.erase(node)?;
-            }
-            Err(refusal) => site.refusal = Some(refusal),
-        }
-        report.sites.push(site);
-    }
-    Ok(report)
 }
 
 /// The input that a dropout module returns, or why it stays; `None` if it is no dropout.
 fn decide_module(
     node: Node<'_>,
     host: &dyn Host,
-    options: Options,
+    in_training: bool,
     is_written: impl FnOnce() -> bool,
 ) -> Option<Result<NodeId, Refusal>> {
     let info = host.module(node.target_name())?;
@@ -175,12 +110,12 @@ fn decide_module(
         _ => None,
     };
     Some(match input {
-        _ if info.training && !options.in_training => Err(Refusal::Training),
-        _ if info.hooks || info.impure == Some(true) => Err(Refusal::Hooks),
-        None => Err(Refusal::Arguments),
+        _ if info.training && !in_training => Err(TRAINING),
+        _ if info.hooks || info.impure == Some(true) => Err(HOOKS),
+        None => Err(ARGUMENTS),
         // In evaluation the result is the input itself, so that writes to one change the other
         // before the pass as after it.
-        Some(_) if info.training && !info.inplace && is_written() => Err(Refusal::Written),
+        Some(_) if info.training && !info.inplace && is_written() => Err(WRITTEN),
         Some(input) => Ok(input),
     })
 }
@@ -224,10 +159,10 @@ fn decide_function(
         }
     };
     if !evaluation {
-        return Err(Refusal::Training);
+        return Err(TRAINING);
     }
     let input = view.args().first().or_else(|| view.kwarg("input"));
-    input.and_then(Arg::as_node).ok_or(Refusal::Arguments)
+    input.and_then(Arg::as_node).ok_or(ARGUMENTS)
 }
 
 /// Whether `node` calls a dropout that drops something, and not in place.
@@ -277,7 +212,13 @@ impl Written {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pass::Report;
+    use crate::pass::testing::run_on;
     use corsac_ops::{FunctionInfo, ModuleInfo};
+
+    fn remove(graph: &mut Graph, host: &dyn Host, in_training: bool) -> Report {
+        run_on(&RemoveDropout { in_training }, graph, host)
+    }
 
     /// One dropout, `drop`.
     struct Drop(ModuleInfo);
@@ -318,14 +259,8 @@ mod tests {
     #[test]
     fn a_module_in_evaluation_goes() {
         let (mut graph, neg, relu) = program("relu_");
-        let report = remove(
-            &mut graph,
-            &Drop::new(false),
-            Options::default(),
-            &mut Budget::unlimited(),
-        )
-        .unwrap();
-        assert_eq!(report.removed(), 1);
+        let report = remove(&mut graph, &Drop::new(false), false);
+        assert_eq!(report.edits.erased.len(), 1);
         assert_eq!(graph.inputs(relu).collect::<Vec<_>>(), [neg]);
     }
 
@@ -333,26 +268,14 @@ mod tests {
     fn a_module_in_training_stays_unless_asked_for_and_nothing_writes() {
         let training = Drop::new(true);
         let (mut graph, ..) = program("relu");
-        let report = remove(
-            &mut graph,
-            &training,
-            Options::default(),
-            &mut Budget::unlimited(),
-        )
-        .unwrap();
-        assert_eq!(report.sites[0].refusal, Some(Refusal::Training));
+        let report = remove(&mut graph, &training, false);
+        assert_eq!(report.sites[0].refusal, Some(TRAINING));
 
-        let options = Options { in_training: true };
-        assert_eq!(
-            remove(&mut graph, &training, options, &mut Budget::unlimited())
-                .unwrap()
-                .removed(),
-            1
-        );
+        assert_eq!(remove(&mut graph, &training, true).edits.erased.len(), 1);
 
         let (mut graph, ..) = program("relu_");
-        let report = remove(&mut graph, &training, options, &mut Budget::unlimited()).unwrap();
-        assert_eq!(report.sites[0].refusal, Some(Refusal::Written));
+        let report = remove(&mut graph, &training, true);
+        assert_eq!(report.sites[0].refusal, Some(WRITTEN));
     }
 
     #[test]
@@ -382,13 +305,7 @@ mod tests {
                 .collect();
             graph.call_function(function, args).unwrap();
         }
-        let report = remove(
-            &mut graph,
-            &corsac_ops::Unhosted,
-            Options::default(),
-            &mut Budget::unlimited(),
-        )
-        .unwrap();
+        let report = remove(&mut graph, &corsac_ops::Unhosted, false);
         for (name, _, goes) in cases {
             let site = report.sites.iter().find(|s| s.target == name);
             assert_eq!(site.is_some_and(|s| s.refusal.is_none()), goes, "{name}");

@@ -1,6 +1,8 @@
 //! Nodes that a pass adds and erases, with their origins.
 
-use corsac_ir::{Arg, Graph, InsertPoint, NodeId, NodeSpec, Op, Symbol, Target, ThinVec};
+use corsac_ir::{
+    Arg, EntityId, Graph, InsertPoint, NodeId, NodeSpec, Op, SecondaryMap, Symbol, Target, ThinVec,
+};
 
 use crate::error::PassError;
 
@@ -49,6 +51,14 @@ impl Call {
 }
 
 impl Edits {
+    /// The edits of a pass that only erases nodes.
+    pub(crate) fn of_erased(erased: Vec<NodeId>) -> Self {
+        Self {
+            added: Vec::new(),
+            erased,
+        }
+    }
+
     /// Adds a node for `call` before `place`, with `from` as its root.
     pub(crate) fn add_before(
         &mut self,
@@ -99,4 +109,41 @@ impl Edits {
         graph.set_origin(new, graph.origin(old));
         Ok(())
     }
+}
+
+/// Makes the users of each first node use the second, which stays, and erases the first ones. Each
+/// user is changed once.
+pub(crate) fn replace(graph: &mut Graph, pairs: &[(NodeId, NodeId)]) -> Result<(), PassError> {
+    let mut by: SecondaryMap<NodeId, Option<NodeId>> = SecondaryMap::default();
+    for &(gone, kept) in pairs {
+        by.set(gone, Some(kept));
+    }
+    let mut users: Vec<NodeId> = Vec::new();
+    let mut seen = vec![false; graph.id_bound()];
+    for &(gone, _) in pairs {
+        for user in graph.users(gone) {
+            if by[user].is_none() && !std::mem::replace(&mut seen[user.index()], true) {
+                users.push(user);
+            }
+        }
+    }
+    for user in users {
+        let node = graph.node(user);
+        let mut leaf = |arg: &Arg| -> Result<Arg, PassError> {
+            Ok(match arg {
+                Arg::Node(node) => Arg::Node(by[*node].unwrap_or(*node)),
+                other => other.clone(),
+            })
+        };
+        let args = node.args().iter().map(|arg| arg.map_leaves(&mut leaf));
+        let args = args.collect::<Result<ThinVec<_>, _>>()?;
+        let kwargs = node.kwargs().iter();
+        let kwargs = kwargs.map(|(key, arg)| Ok((*key, arg.map_leaves(&mut leaf)?)));
+        let kwargs = kwargs.collect::<Result<ThinVec<_>, PassError>>()?;
+        graph.set_arguments(user, args, kwargs)?;
+    }
+    for &(gone, _) in pairs.iter().rev() {
+        graph.erase(gone)?;
+    }
+    Ok(())
 }

@@ -1,8 +1,8 @@
 //! Replaces modules of `torch.nn` by function calls, and back.
 //!
-//! [`find`] and [`Functional::apply`] replace the call of a module by the function that the module
-//! calls, on the module's parameters, which become attributes of the program; [`find_layers`] and
-//! [`call_layers`] replace functions that are called on parameters, or are activations, by modules.
+//! [`ModulesToFunctions`] replaces the call of a module by the function that the module calls, on the
+//! module's parameters, which become attributes of the program; [`find_layers`] and [`call_layers`]
+//! replace functions that are called on parameters, or are activations, by modules.
 //!
 //! Needs: modes and settings that do not change from now on. For the reverse, a host that makes the
 //! modules.
@@ -19,110 +19,122 @@
 
 mod layers;
 
-use corsac_ir::{Arg, FunctionId, Graph, InsertPoint, NodeId, Op, Symbol, Target, ThinVec};
-use corsac_ops::shape::{Dim, ModuleFacts, TypeHost, Value};
-use corsac_ops::{ModuleCall, Requirement, Source};
-use thiserror::Error;
-
-use crate::budget::Budget;
 use crate::edits::{Added, Edits};
 use crate::error::PassError;
-use crate::pass::{Context, Pass};
-use crate::report;
+use crate::pass::{Context, Functions, Needs, Pass, Plan, Setting};
+use crate::report::{Refusal, Site};
+use corsac_ir::{Arg, Graph, InsertPoint, NodeId, Op, Symbol, Target, ThinVec};
+use corsac_ops::shape::{Dim, ModuleFacts, Value};
+use corsac_ops::{ModuleCall, Requirement, Source};
+use rustc_hash::FxHashSet;
 
-pub use layers::{Layer, LayerRefusal, LayerSite, call_layers, find_layers};
+use crate::autocast;
 
-/// The pass, for modules of all classes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ModulesToFunctions;
+pub use layers::{Layer, call_layers, find_layers};
+
+const HOOKS: Refusal = Refusal::because("it has hooks");
+const TRAINING: Refusal = Refusal::because("it is in training mode");
+const STATISTICS: Refusal = Refusal::because("it normalises with the statistics of each batch");
+/// Its dimension is not given.
+const DIMENSION: Refusal = Refusal::because("its dimension depends on the shape");
+const ARGUMENTS: Refusal = Refusal::because("it is called with other arguments than one tensor");
+
+/// It lacks an attribute of its class, or has one of another type.
+fn no_literal(attribute: &str) -> Refusal {
+    format!("its {attribute} is nothing that can be written into a program").into()
+}
+
+/// The classes of modules to convert.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Classes {
+    /// All for which a function is known.
+    #[default]
+    All,
+    /// Those with these qualified names.
+    Named(FxHashSet<String>),
+    /// Those whose parameters [`autocast`] casts.
+    Autocast,
+}
+
+/// The pass.
+#[derive(Clone, Debug, Default)]
+pub struct ModulesToFunctions {
+    /// The modules to convert.
+    pub classes: Classes,
+}
+
+impl ModulesToFunctions {
+    fn converts(&self, class: &str) -> bool {
+        match &self.classes {
+            Classes::All => true,
+            Classes::Named(names) => names.contains(class),
+            Classes::Autocast => autocast::is_layer(class),
+        }
+    }
+}
 
 impl Pass for ModulesToFunctions {
     fn name(&self) -> &'static str {
         "modules to functions"
     }
 
-    fn run(
-        &self,
-        graph: &mut Graph,
-        context: &mut Context<'_>,
-    ) -> Result<report::Report, PassError> {
-        let nodes_before = graph.len();
-        let found = find(graph, context.types, &|_| true, &mut context.budget);
-        // The targets of the nodes are those before the change.
-        let sites = found.report_sites(graph);
-        found.apply(graph, Graph::function)?;
-        Ok(report::Report {
-            pass: self.name().to_owned(),
-            sites,
-            nodes_before,
-            nodes_after: graph.len(),
-        })
+    fn set(&mut self, option: &str, setting: Setting) -> bool {
+        self.classes = match (option, setting) {
+            ("classes", Setting::Names(names)) => Classes::Named(names),
+            ("autocast", Setting::Flag(true)) => Classes::Autocast,
+            _ => return false,
+        };
+        true
     }
-}
 
-/// A call of a module, with the outcome.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Site {
-    /// The node.
-    pub node: NodeId,
-    /// The function that is called instead, or why the module stays.
-    pub outcome: Result<&'static str, Refusal>,
-}
+    fn needs(&self) -> Needs {
+        Needs {
+            attributes: true,
+            ..Needs::default()
+        }
+    }
 
-/// Why a call stays as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// There is no such module.
-    #[error("there is no module {path}")]
-    NoModule {
-        /// The path.
-        path: String,
-    },
-    /// No function is known for modules of its class.
-    #[error("no function is known for {class}")]
-    Class {
-        /// The class.
-        class: String,
-    },
-    /// It has hooks.
-    #[error("it has hooks")]
-    Hooks,
-    /// It pads in another way than with zeros.
-    #[error("it pads by {mode}")]
-    Padding {
-        /// The padding mode.
-        mode: String,
-    },
-    /// It is in training mode.
-    #[error("it is in training mode")]
-    Training,
-    /// It has no running statistics.
-    #[error("it normalises with the statistics of each batch")]
-    Statistics,
-    /// Its dimension is not given, and depends on the shape.
-    #[error("its dimension depends on the shape")]
-    Dimension,
-    /// It is called with other arguments than one tensor.
-    #[error("it is called with other arguments than one tensor")]
-    Arguments,
-    /// It lacks an attribute of its class, or has one that cannot be written into a program.
-    #[error("its {attribute} is nothing that can be written into a program")]
-    Attribute {
-        /// The name of the attribute.
-        attribute: String,
-    },
-    /// No more changes may be made.
-    #[error("{}", Budget::EXHAUSTED)]
-    Budget,
-}
-
-/// The calls of modules, in order, with their replacements.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Functional {
-    /// All calls of modules of the requested classes.
-    pub sites: Vec<Site>,
-    planned: Vec<Planned>,
+    fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError> {
+        let (mut sites, mut planned) = (Vec::new(), Vec::new());
+        for id in graph.find_nodes(Op::CallModule, None) {
+            let node = graph.node(id);
+            let path = node.target_name();
+            let facts = context.types.module(path);
+            if facts.is_some_and(|facts| !self.converts(&facts.class)) {
+                continue;
+            }
+            let granted = facts
+                .ok_or_else(|| format!("there is no module {path}").into())
+                .and_then(function_of)
+                .and_then(|(call, values)| {
+                    let one = matches!((node.args(), node.kwargs()), ([_], []));
+                    one.then_some((call, values)).ok_or(ARGUMENTS)
+                })
+                .and_then(|plan| context.budget.grant(plan));
+            let (other, refusal) = match granted {
+                Ok((call, values)) => {
+                    planned.push(Planned {
+                        node: id,
+                        call,
+                        values,
+                    });
+                    (Some(corsac_ir::own_name(call.function).to_owned()), None)
+                }
+                Err(refusal) => (None, Some(refusal)),
+            };
+            sites.push(Site::new(graph, id, refusal).with_other(other));
+        }
+        let functions = planned.iter().map(|plan| plan.call.function.to_owned());
+        let functions = functions.collect();
+        let plan = Plan::other(sites, move |graph, function, _| {
+            let mut edits = Edits::default();
+            for plan in &planned {
+                plan.apply(graph, function, &mut edits)?;
+            }
+            Ok(edits)
+        });
+        Ok(Plan { functions, ..plan })
+    }
 }
 
 /// A call to be changed.
@@ -134,55 +146,14 @@ struct Planned {
     values: Vec<Value>,
 }
 
-/// Finds the calls of modules whose classes, by qualified name, are `wanted`, within the budget,
-/// without changing the graph.
-#[must_use]
-pub fn find(
-    graph: &Graph,
-    types: &dyn TypeHost,
-    wanted: &dyn Fn(&str) -> bool,
-    budget: &mut Budget,
-) -> Functional {
-    let mut found = Functional::default();
-    for id in graph.find_nodes(Op::CallModule, None) {
-        let node = graph.node(id);
-        let path = node.target_name();
-        let facts = types.module(path);
-        if facts.is_some_and(|facts| !wanted(&facts.class)) {
-            continue;
-        }
-        let planned = facts
-            .ok_or_else(|| Refusal::NoModule {
-                path: path.to_owned(),
-            })
-            .and_then(function_of)
-            .and_then(|(call, values)| {
-                let one = matches!((node.args(), node.kwargs()), ([_], []));
-                one.then_some((call, values)).ok_or(Refusal::Arguments)
-            })
-            .and_then(|plan| budget.take().then_some(plan).ok_or(Refusal::Budget));
-        let outcome = planned.map(|(call, values)| {
-            found.planned.push(Planned {
-                node: id,
-                call,
-                values,
-            });
-            call.function
-        });
-        found.sites.push(Site { node: id, outcome });
-    }
-    found
-}
-
 /// The function that a module calls, and the arguments besides its input.
 fn function_of(facts: &ModuleFacts) -> Result<(&'static ModuleCall, Vec<Value>), Refusal> {
     let Some(call) = facts.torch_class().and_then(ModuleCall::of) else {
         let class = facts.class.rsplit('.').next().unwrap_or(&facts.class);
-        let class = class.to_owned();
-        return Err(Refusal::Class { class });
+        return Err(format!("no function is known for {class}").into());
     };
     if facts.hooked {
-        return Err(Refusal::Hooks);
+        return Err(HOOKS);
     }
     check(facts, call.requirement)?;
     let keywords = call.keywords.iter().map(|(_, source)| source);
@@ -203,9 +174,7 @@ fn function_of(facts: &ModuleFacts) -> Result<(&'static ModuleCall, Vec<Value>),
                 Ok(Value::Float(0.0))
             }
             Some(value) if fits => Ok(value),
-            _ => Err(Refusal::Attribute {
-                attribute: (*name).to_owned(),
-            }),
+            _ => Err(no_literal(name)),
         }
     });
     Ok((call, values.collect::<Result<_, _>>()?))
@@ -217,18 +186,14 @@ fn check(facts: &ModuleFacts, requirement: Requirement) -> Result<(), Refusal> {
         Requirement::None => Ok(()),
         Requirement::ZeroPadding => match facts.attribute("padding_mode") {
             Some(Value::Str(mode)) if &**mode == "zeros" => Ok(()),
-            Some(Value::Str(mode)) => Err(Refusal::Padding {
-                mode: mode.to_string(),
-            }),
-            _ => Err(Refusal::Attribute {
-                attribute: "padding_mode".to_owned(),
-            }),
+            Some(Value::Str(mode)) => Err(format!("it pads by {mode}").into()),
+            _ => Err(no_literal("padding_mode")),
         },
-        Requirement::Statistics if facts.training => Err(Refusal::Training),
+        Requirement::Statistics if facts.training => Err(TRAINING),
         Requirement::Statistics if is_tensor("running_mean") && is_tensor("running_var") => Ok(()),
-        Requirement::Statistics => Err(Refusal::Statistics),
+        Requirement::Statistics => Err(STATISTICS),
         Requirement::Dimension => match facts.attribute("dim") {
-            None | Some(Value::None) => Err(Refusal::Dimension),
+            None | Some(Value::None) => Err(DIMENSION),
             Some(_) => Ok(()),
         },
     }
@@ -264,60 +229,25 @@ fn literal(graph: &mut Graph, value: &Value) -> Result<Arg, PassError> {
     })
 }
 
-impl Functional {
-    /// Whether there is a call to replace.
-    #[must_use]
-    pub fn changed(&self) -> bool {
-        !self.planned.is_empty()
-    }
-
-    /// The qualified names of the functions that will be called, each once.
-    pub fn functions(&self) -> impl Iterator<Item = &'static str> {
-        let mut names: Vec<_> = self.planned.iter().map(|plan| plan.call.function).collect();
-        names.sort_unstable();
-        names.dedup();
-        names.into_iter()
-    }
-
-    /// The sites in the form of a report.
-    #[must_use]
-    pub fn report_sites(&self, graph: &Graph) -> Vec<report::Site> {
-        let sites = self.sites.iter().map(|site| match &site.outcome {
-            Ok(function) => {
-                let own = corsac_ir::own_name(function).to_owned();
-                report::Site::new(graph, site.node, Some(own), None)
-            }
-            Err(refusal) => report::Site::new(graph, site.node, None, Some(refusal.to_string())),
-        });
-        sites.collect()
-    }
-
-    /// Replaces the calls; `function` returns a function of the graph by its qualified name.
-    ///
-    /// # Errors
-    /// If the graph is not the one that the calls were found in.
-    pub fn apply(
-        &self,
-        graph: &mut Graph,
-        mut function: impl FnMut(&mut Graph, &str) -> FunctionId,
-    ) -> Result<Edits, PassError> {
-        let mut edits = Edits::default();
-        for plan in &self.planned {
-            let target = Target::Function(function(graph, plan.call.function));
-            let outer = graph.set_insert_point(InsertPoint::Before(plan.node))?;
-            let arguments = plan.arguments(graph, &mut edits);
-            graph.restore_insert_point(outer);
-            let (args, kwargs) = arguments?;
-            graph.set_op_and_target(plan.node, Op::CallFunction, target)?;
-            graph.set_arguments(plan.node, args, kwargs)?;
-        }
-        Ok(edits)
-    }
-}
-
 type Arguments = (ThinVec<Arg>, ThinVec<(Symbol, Arg)>);
 
 impl Planned {
+    fn apply(
+        &self,
+        graph: &mut Graph,
+        function: &Functions<'_>,
+        edits: &mut Edits,
+    ) -> Result<(), PassError> {
+        let target = Target::Function(function(graph, self.call.function));
+        let outer = graph.set_insert_point(InsertPoint::Before(self.node))?;
+        let arguments = self.arguments(graph, edits);
+        graph.restore_insert_point(outer);
+        let (args, kwargs) = arguments?;
+        graph.set_op_and_target(self.node, Op::CallFunction, target)?;
+        graph.set_arguments(self.node, args, kwargs)?;
+        Ok(())
+    }
+
     /// The arguments of the function; adds the attributes among them to the graph.
     fn arguments(&self, graph: &mut Graph, edits: &mut Edits) -> Result<Arguments, PassError> {
         let path = graph.node(self.node).target_name().to_owned();

@@ -22,7 +22,6 @@
 //! Reference: J. Reed et al., "torch.fx: Practical Program Capture and Transformation for Deep
 //! Learning in Python", MLSys 2022, which shows the idea.
 
-mod obstacle;
 mod step;
 
 use corsac_ir::{
@@ -35,9 +34,16 @@ use thiserror::Error;
 use crate::analysis::Analysis;
 use crate::edits::Added;
 use crate::error::PassError;
-use crate::report;
-pub use obstacle::Obstacle;
+use crate::report::{Refusal, Site};
 use step::{Step, Undo, step};
+
+/// The result is a container, or nothing.
+const NO_VALUE: Refusal = Refusal::because("it is not one value");
+const INDEPENDENT: Refusal = Refusal::because("it does not depend on the input");
+const USED_TWICE: Refusal = Refusal::because("its value is used more than once");
+const WRITES: Refusal = Refusal::because("it writes to something, or may do");
+const RANDOM: Refusal =
+    Refusal::because("it draws random numbers, which the inverse would draw anew");
 
 /// An inverse.
 #[derive(Debug)]
@@ -54,27 +60,18 @@ pub struct Inverse {
     pub sites: Vec<Site>,
 }
 
-/// A step of a program, with the outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
-    /// The node of the program.
-    pub node: NodeId,
-    /// Why it cannot be undone, if it cannot.
-    pub obstacle: Option<Obstacle>,
-}
-
 /// Why a program has no inverse, or none that is known.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InversionError {
     /// There is an obstacle.
-    #[error("the program cannot be inverted at {place}: {obstacle}")]
+    #[error("the program cannot be inverted at {place}: {refusal}")]
     NotInvertible {
         /// The name of the node, or the part of the program, with the first obstacle.
         place: String,
         /// The obstacle there.
-        obstacle: Obstacle,
-        /// Every step with its obstacle, in order of the program.
+        refusal: Refusal,
+        /// Every step, with the reason why it cannot be undone if it cannot, in order of the program.
         sites: Vec<Site>,
     },
     /// The graph is not well formed.
@@ -88,51 +85,34 @@ impl From<GraphError> for InversionError {
     }
 }
 
-/// The outcome of each step, as a report.
-#[must_use]
-pub fn report(graph: &Graph, sites: &[Site], nodes_after: usize) -> report::Report {
-    let sites = sites.iter().map(|site| {
-        let reason = site.obstacle.as_ref().map(ToString::to_string);
-        report::Site::new(graph, site.node, None, reason)
-    });
-    report::Report {
-        pass: "inversion".to_owned(),
-        sites: sites.collect(),
-        nodes_before: graph.len(),
-        nodes_after,
-    }
-}
-
 /// The program that computes the input of `graph` from its result.
 ///
 /// # Errors
 /// [`InversionError::NotInvertible`] with all obstacles.
 pub fn invert(graph: &Graph, host: &dyn Host) -> Result<Inverse, InversionError> {
-    let part = |place: &str, obstacle: Obstacle, nodes: &[NodeId]| {
-        let sites = nodes.iter().map(|&node| Site {
-            node,
-            obstacle: Some(obstacle.clone()),
-        });
+    let part = |place: &str, refusal: Refusal, nodes: &[NodeId]| {
+        let sites = nodes.iter();
+        let sites = sites.map(|&node| Site::new(graph, node, Some(refusal.clone())));
         InversionError::NotInvertible {
             place: place.to_owned(),
             sites: sites.collect(),
-            obstacle,
+            refusal,
         }
     };
     let inputs = graph.find_nodes(Op::Placeholder, None);
     let &[input] = inputs.as_slice() else {
-        let count = inputs.len();
-        return Err(part("the inputs", Obstacle::Inputs { count }, &inputs));
+        let refusal = format!("there are {} of them", inputs.len()).into();
+        return Err(part("the inputs", refusal, &inputs));
     };
     let output = graph.output_node();
     let result = output.and_then(|output| graph.node(output).args().first()?.as_node());
     let Some(result) = result else {
-        return Err(part("the output", Obstacle::Result, output.as_slice()));
+        return Err(part("the output", NO_VALUE, output.as_slice()));
     };
     let program = Program::of_graph(graph, host, input, result)?;
     if !program.dependent[result] {
         let name = graph.node(result).name();
-        return Err(part(name, Obstacle::Independent, &[result]));
+        return Err(part(name, INDEPENDENT, &[result]));
     }
     let sites = program.sites()?;
     let mut inverter = Inverter {
@@ -146,7 +126,7 @@ pub fn invert(graph: &Graph, host: &dyn Host) -> Result<Inverse, InversionError>
     let mut current = result;
     while current != input {
         let step = step(graph, current, &program.dependent)
-            .map_err(|obstacle| part(graph.node(current).name(), obstacle, &[current]))?;
+            .map_err(|refusal| part(graph.node(current).name(), refusal, &[current]))?;
         value = inverter.undo(current, value, &step)?;
         current = step.operand;
     }
@@ -207,17 +187,17 @@ impl<'g> Program<'g> {
         for (_, node, effects) in self.analysis.walk() {
             let op = self.graph.node(node).op();
             let does_more = !effects.mutates.is_empty() || effects.writes_state || effects.opaque;
-            let obstacle = if does_more {
+            let refusal = if does_more {
                 // An unknown call has no known inverse either, which is the better message.
                 Some(match (effects.opaque, op) {
-                    (true, Op::CallModule) => Obstacle::Opcode { op },
-                    (true, _) => Obstacle::unknown(self.graph, node),
-                    (false, _) => Obstacle::Writes,
+                    (true, Op::CallModule) => step::of_opcode(op),
+                    (true, _) => step::unknown(self.graph, node),
+                    (false, _) => WRITES,
                 })
             } else if !self.needed[node] {
                 continue;
             } else if !self.dependent[node] {
-                effects.random.then_some(Obstacle::Random)
+                effects.random.then_some(RANDOM)
             } else if op == Op::Placeholder {
                 None
             } else {
@@ -225,37 +205,36 @@ impl<'g> Program<'g> {
                 step.err().or_else(|| self.used_twice(node))
             };
             let is_step = self.dependent[node] && op != Op::Placeholder;
-            if let Some(obstacle) = &obstacle
+            if let Some(refusal) = &refusal
                 && !writes
             {
-                first = Some((node, obstacle.clone()));
+                first = Some((node, refusal.clone()));
                 writes = does_more;
             }
-            if is_step || obstacle.is_some() {
-                sites.push(Site { node, obstacle });
+            if is_step || refusal.is_some() {
+                sites.push(Site::new(self.graph, node, refusal));
             }
         }
-        let Some((node, obstacle)) = first else {
+        let Some((node, refusal)) = first else {
             return Ok(sites);
         };
         let place = self.graph.node(node).name().to_owned();
         for site in &mut sites {
-            let place = || place.clone();
-            let elsewhere = || Obstacle::Elsewhere { place: place() };
-            site.obstacle.get_or_insert_with(elsewhere);
+            let elsewhere = || format!("it could be undone, were it not for {place}").into();
+            site.refusal.get_or_insert_with(elsewhere);
         }
         Err(InversionError::NotInvertible {
             place,
-            obstacle,
+            refusal,
             sites,
         })
     }
 
     /// The obstacle that there are two ways from `node` to the result, if there are.
-    fn used_twice(&self, node: NodeId) -> Option<Obstacle> {
+    fn used_twice(&self, node: NodeId) -> Option<Refusal> {
         let users = self.graph.users(node);
         let ways = users.filter(|&user| self.needed[user]).count();
-        (ways > 1).then_some(Obstacle::UsedTwice)
+        (ways > 1).then_some(USED_TWICE)
     }
 }
 

@@ -76,7 +76,7 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::analysis::Analysis;
-use crate::common_subexpressions as cse;
+use crate::common_subexpressions::CommonSubexpressions;
 use crate::error::PassError;
 use crate::min_cut::{Capacity, Network, Vertex};
 
@@ -433,8 +433,8 @@ impl<'g> Joint<'g> {
 
     /// Merges equal nodes.
     fn merge(&mut self, host: &dyn Host) -> Result<(), JointError> {
-        let report = cse::find(self.graph, host)?;
-        for (gone, kept) in report.merged {
+        let (merged, _) = CommonSubexpressions::default().find(self.graph, host)?;
+        for (gone, kept) in merged {
             let (gone, kept) = (*self.number.get(gone), *self.number.get(kept));
             let (a, b) = (self.values[gone as usize], self.values[kept as usize]);
             let alike = self.behind.contains(gone as usize) == self.behind.contains(kept as usize)

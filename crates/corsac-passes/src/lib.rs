@@ -1,7 +1,7 @@
 //! Graph-to-graph passes.
 //!
-//! A pass states what it needs and what it preserves, and returns a report: the changes it made,
-//! and the places where it made none, with the reason. No pass changes the results of a program,
+//! A pass states what it needs and what it preserves, and reports the changes it made, and the places
+//! where it made none, with the reason. No pass changes the results of a program,
 //! its writes or the order in which it uses random numbers; the effects of nodes come from
 //! [`corsac_ops`].
 //!
@@ -19,7 +19,6 @@
 //! | [`products`] | merges matrix products with the same right-hand side |
 //! | [`normal_form`] | gives arguments by keyword, writes functions as operators |
 //! | [`autocast`] | inserts the casts of automatic mixed precision |
-//! | [`decompose`] | decomposes calls by rules |
 //! | [`effect_order`] | finds nodes that must run after others because one of the two writes |
 //! | [`inversion`] | inverts a program: computes its input from its result |
 //! | [`min_cut`] | finds the cheapest cut of a network, for [`joint`] |
@@ -31,14 +30,17 @@
 //! | [`simplify`] | applies the laws of algebra, as rules |
 //! | [`saturate`] | finds the cheapest of all programs that rules make of one |
 //!
-//! Passes of the [`registry`] implement [`Pass`]: they run within a [`Budget`], so that a wrong
-//! change is found by bisection ([`first_failing`]), and return a [`Report`] that any caller can
-//! show. [`canonical`] gives a graph an order and a hash that depend only on what it computes.
+//! A [`Pass`] makes a [`Plan`] within a [`Budget`], so that a wrong change is found by bisection
+//! ([`first_failing`]): each place that it considers is a [`Site`], with a [`Refusal`] where it makes
+//! no change. The [`registry`] has the passes that need nothing but a [`Context`]; others need
+//! weights, rules or functions of their host. [`canonical`] gives a graph an order and a hash that depend only on what it computes.
 //!
 //! ```
 //! use corsac_ir::Graph;
 //! use corsac_ops::Unhosted;
-//! use corsac_passes::dead_code;
+//! use corsac_ops::shape::NoModules;
+//! use corsac_passes::dead_code::DeadCode;
+//! use corsac_passes::{Budget, Context, TensorFacts, run};
 //!
 //! let mut graph = Graph::new();
 //! let x = graph.placeholder("x")?;
@@ -48,8 +50,14 @@
 //! graph.call_method("add_", [other.into(), 1.into()])?; // not seen by anybody
 //! graph.output(copy)?;
 //!
-//! let report = dead_code::eliminate(&mut graph, &Unhosted, dead_code::Options::default())?;
-//! assert_eq!(report.removed.len(), 2);
+//! let mut context = Context {
+//!     host: &Unhosted,
+//!     types: &NoModules,
+//!     tensors: &TensorFacts::new(),
+//!     budget: &mut Budget::unlimited(),
+//! };
+//! let report = run(&DeadCode::default(), &mut graph, &mut context)?;
+//! assert_eq!(report.edits.erased.len(), 2);
 //! assert_eq!(graph.len(), 4);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -64,7 +72,6 @@ pub mod common_subexpressions;
 pub mod constants;
 pub mod conv_bn;
 pub mod dead_code;
-pub mod decompose;
 pub mod division;
 pub mod dropout;
 mod edits;
@@ -87,11 +94,10 @@ pub mod rules;
 pub mod saturate;
 pub mod simplify;
 mod tensors;
-pub mod weights;
 
 pub use budget::{Budget, first_failing};
 pub use edits::{Added, Edits};
 pub use error::PassError;
-pub use pass::{Context, Pass, RunError, registry, run_passes};
-pub use report::{Report, Site};
+pub use pass::{Changes, Context, Functions, Needs, Pass, Plan, Report, Setting, registry, run};
+pub use report::{Refusal, Site};
 pub use tensors::{TensorFact, TensorFacts};

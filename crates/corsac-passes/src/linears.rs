@@ -26,86 +26,40 @@
 use corsac_ir::{Arg, EntityId, FunctionId, Graph, InsertPoint, Node, NodeId, Op, Target, ThinVec};
 use corsac_ops::{Host, ModuleInfo};
 use rustc_hash::{FxHashMap, FxHashSet};
-use thiserror::Error;
 
 use crate::budget::Budget;
 use crate::error::PassError;
 use crate::mkldnn::Writes;
+use crate::report::{Refusal, Site};
 
 /// A call of a linear layer, and whether it can be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
-    /// The node.
-    pub node: NodeId,
+pub struct Call {
     /// The qualified name of the layer.
     pub layer: String,
     /// The value that it is called with, if that is its only argument.
     pub input: Option<NodeId>,
-    /// Why it stays as it is, if it does.
-    pub refusal: Option<Refusal>,
+    /// Its place.
+    pub site: Site,
 }
 
-/// Why a linear layer stays as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// It is called with other arguments than one tensor.
-    #[error("it is called with other arguments than one tensor")]
-    Arguments,
-    /// It is called several times, and the other calls need its weights as they are.
-    #[error("{layer} is called {calls} times")]
-    Shared {
-        /// The layer.
-        layer: String,
-        /// Number of calls.
-        calls: usize,
-    },
-    /// It has hooks, or declares side effects.
-    #[error("{layer} has hooks or declares side effects")]
-    Hooks {
-        /// The layer.
-        layer: String,
-    },
-    /// The graph reads an attribute of the layer, or calls a module that contains it.
-    #[error("the graph uses {path} besides {layer}")]
-    Used {
-        /// The layer.
-        layer: String,
-        /// The attribute or module that the graph uses.
-        path: String,
-    },
-    /// The host cannot change it.
-    #[error("{reason}")]
-    Unfit {
-        /// The reason.
-        reason: String,
-    },
-    /// No other layer of its kind is called with the value.
-    #[error("no other linear layer that it could be merged with is called with {input}")]
-    Alone {
-        /// The name of the value.
-        input: String,
-    },
-    /// It could be changed, but no more changes may be made.
-    #[error("{}", Budget::EXHAUSTED)]
-    Budget,
-}
+const ARGUMENTS: Refusal = Refusal::because("it is called with other arguments than one tensor");
 
 /// Refuses the layers that the budget does not allow to change; each takes one change.
-pub fn limit(sites: &mut [Site], budget: &mut Budget) {
-    for site in sites.iter_mut().filter(|site| site.refusal.is_none()) {
-        if !budget.take() {
-            site.refusal = Some(Refusal::Budget);
+pub fn limit(calls: &mut [Call], budget: &mut Budget) {
+    for site in calls.iter_mut().map(|call| &mut call.site) {
+        if site.is_applied() {
+            site.refusal = budget.grant(()).err();
         }
     }
 }
 
 /// Refuses the groups that the budget does not allow to merge; each takes one change.
-pub fn limit_groups(groups: &mut Vec<Group>, sites: &mut [Site], budget: &mut Budget) {
+pub fn limit_groups(groups: &mut Vec<Group>, calls: &mut [Call], budget: &mut Budget) {
     let granted = budget.take_up_to(groups.len());
     for group in groups.drain(granted..) {
         for member in group.members {
-            sites[member].refusal = Some(Refusal::Budget);
+            calls[member].site.refusal = Some(Refusal::BUDGET);
         }
     }
 }
@@ -113,36 +67,33 @@ pub fn limit_groups(groups: &mut Vec<Group>, sites: &mut [Site], budget: &mut Bu
 /// Finds the calls of `nn.Linear` in `graph`, in order, without changing the graph. `unfit` has the
 /// reasons why layers, by path, cannot be changed.
 #[must_use]
-pub fn find(graph: &Graph, host: &dyn Host, unfit: &FxHashMap<String, String>) -> Vec<Site> {
-    let calls = Calls::of_graph(graph, host);
+pub fn find(graph: &Graph, host: &dyn Host, unfit: &FxHashMap<String, String>) -> Vec<Call> {
+    let modules = Modules::of_graph(graph, host);
     let nodes = graph.find_nodes(Op::CallModule, None);
-    let site = |id| {
+    let call = |id| {
         let node: Node<'_> = graph.node(id);
         let layer = node.target_name();
-        let info = calls.linears.get(layer)?;
+        let info = modules.linears.get(layer)?;
         let input = match (node.args(), node.kwargs()) {
             ([Arg::Node(input)], []) => Some(*input),
             _ => None,
         };
         let refusal = match (input, unfit.get(layer)) {
-            (None, _) => Some(Refusal::Arguments),
-            (Some(_), Some(reason)) => Some(Refusal::Unfit {
-                reason: reason.clone(),
-            }),
-            (Some(_), None) => calls.refusal(layer, info),
+            (None, _) => Some(ARGUMENTS),
+            (Some(_), Some(reason)) => Some(reason.clone().into()),
+            (Some(_), None) => modules.refusal(layer, info),
         };
-        Some(Site {
-            node: id,
+        Some(Call {
             layer: layer.to_owned(),
             input,
-            refusal,
+            site: Site::new(graph, id, refusal),
         })
     };
-    nodes.into_iter().filter_map(site).collect()
+    nodes.into_iter().filter_map(call).collect()
 }
 
 /// Modules that a graph calls and reads.
-struct Calls {
+struct Modules {
     /// The linear layers that are called, by path.
     linears: FxHashMap<String, ModuleInfo>,
     /// Number of calls of each module, whatever its path.
@@ -153,9 +104,9 @@ struct Calls {
     read: FxHashMap<u64, String>,
 }
 
-impl Calls {
+impl Modules {
     fn of_graph(graph: &Graph, host: &dyn Host) -> Self {
-        let mut calls = Self {
+        let mut modules = Self {
             linears: FxHashMap::default(),
             count: FxHashMap::default(),
             used: FxHashSet::default(),
@@ -163,42 +114,41 @@ impl Calls {
         };
         for id in graph.find_nodes(Op::CallModule, None) {
             let path = graph.node(id).target_name();
-            calls.used.insert(path.to_owned());
+            modules.used.insert(path.to_owned());
             if let Some(info) = host.module(path) {
-                *calls.count.entry(info.identity).or_default() += 1;
+                *modules.count.entry(info.identity).or_default() += 1;
                 if info.torch_class() == Some("Linear") {
-                    calls.linears.insert(path.to_owned(), info);
+                    modules.linears.insert(path.to_owned(), info);
                 }
             }
         }
         for id in graph.find_nodes(Op::GetAttr, None) {
             let path = graph.node(id).target_name();
-            calls.used.insert(path.to_owned());
+            modules.used.insert(path.to_owned());
             let owner = path
                 .rsplit_once('.')
                 .and_then(|(owner, _)| host.module(owner));
             if let Some(owner) = owner {
-                calls.read.insert(owner.identity, path.to_owned());
+                modules.read.insert(owner.identity, path.to_owned());
             }
         }
-        calls
+        modules
     }
 
     fn refusal(&self, layer: &str, info: &ModuleInfo) -> Option<Refusal> {
-        let layer = layer.to_owned();
         let calls = self.count.get(&info.identity).copied().unwrap_or(0);
         if calls > 1 {
-            return Some(Refusal::Shared { layer, calls });
+            return Some(format!("{layer} is called {calls} times").into());
         }
         if info.hooks || info.impure == Some(true) {
-            return Some(Refusal::Hooks { layer });
+            return Some(format!("{layer} has hooks or declares side effects").into());
         }
         let read = self.read.get(&info.identity).cloned();
         let path = read.or_else(|| {
-            let mut parents = parents(&layer);
+            let mut parents = parents(layer);
             parents.find(|p| self.used.contains(*p)).map(str::to_owned)
         });
-        path.map(|path| Refusal::Used { layer, path })
+        path.map(|path| format!("the graph uses {path} besides {layer}").into())
     }
 }
 
@@ -216,33 +166,33 @@ fn parents(path: &str) -> impl Iterator<Item = &str> {
 pub struct Group {
     /// The value that they are called with.
     pub input: NodeId,
-    /// The places of their calls among the sites, in order.
+    /// The places of their calls in the list, in order.
     pub members: Vec<usize>,
 }
 
-/// Groups those layers of `sites` that can be merged: they are called with the same value, which is
+/// Groups those layers of `calls` that can be merged: they are called with the same value, which is
 /// not written to between the calls, and are of one `kind`, a number that the host gives each
-/// layer. Sites that are in no group get a reason.
+/// layer. Calls that are in no group get a reason.
 ///
 /// # Errors
 /// If a node of `graph` uses one that comes after it.
 pub fn group(
     graph: &Graph,
     host: &dyn Host,
-    sites: &mut [Site],
+    calls: &mut [Call],
     kind: &dyn Fn(&str) -> usize,
 ) -> Result<Vec<Group>, PassError> {
     let writes = Writes::of_graph(graph, host)?;
     let mut groups: Vec<Group> = Vec::new();
     let mut open: FxHashMap<(NodeId, usize), usize> = FxHashMap::default();
-    for (place, site) in sites.iter().enumerate() {
-        let (Some(input), None) = (site.input, &site.refusal) else {
+    for (place, call) in calls.iter().enumerate() {
+        let (Some(input), None) = (call.input, &call.site.refusal) else {
             continue;
         };
-        let key = (input, kind(&site.layer));
+        let key = (input, kind(&call.layer));
         let same = open.get(&key).copied().filter(|&at: &usize| {
-            let first = sites[groups[at].members[0]].node;
-            !writes.is_seen(input) || !writes.come_between(graph, first, site.node)
+            let first = calls[groups[at].members[0]].site.node;
+            !writes.is_seen(input) || !writes.come_between(graph, first, call.site.node)
         });
         match same {
             Some(at) => groups[at].members.push(place),
@@ -256,10 +206,10 @@ pub fn group(
         }
     }
     for group in groups.iter().filter(|g| g.members.len() < 2) {
-        let input = graph.node(group.input).name().to_owned();
+        let input = graph.node(group.input).name();
+        let alone = "no other linear layer that it could be merged with is called with";
         for &member in &group.members {
-            let input = input.clone();
-            sites[member].refusal = Some(Refusal::Alone { input });
+            calls[member].site.refusal = Some(format!("{alone} {input}").into());
         }
     }
     groups.retain(|group| group.members.len() > 1);

@@ -36,19 +36,17 @@
 
 use corsac_ir::{Arg, DType, EntityId, Graph, Node, NodeId, Op};
 use corsac_ops::{ClassId, Host};
-use thiserror::Error;
 
 use crate::analysis::Analysis;
-use crate::budget::Budget;
 use crate::common_subexpressions::returned;
 use crate::error::PassError;
-use crate::pass::{Context, Pass};
-use crate::report;
+use crate::pass::{Changes, Context, Needs, Pass, Plan};
+use crate::report::{Refusal, Site};
 use crate::tensors::{TensorFacts, changes_shape};
 
 /// The relation between the result of a node and its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+enum Kind {
     /// It is the same object.
     Same,
     /// It shares storage with the input, and has its shape.
@@ -57,70 +55,17 @@ pub enum Kind {
     Copy,
 }
 
-/// Why a node that returns its input stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// It has hooks, or declares side effects.
-    #[error("it has hooks or declares side effects")]
-    Hooks,
-    /// The shape of one of the two is changed in place, or may be by an unknown call.
-    #[error("its shape or its input's may be changed in place")]
-    Reshaped,
-    /// The copy or the original is written to.
-    #[error("it is a copy, and it or its original is written to")]
-    Written,
-    /// The caller would get one tensor where it got two.
-    #[error("it is a copy that the caller gets, and it could reach the original otherwise")]
-    Returned,
-    /// The original is a view or an input, whose strides the copy may not have.
-    #[error("it is a copy of a view or an input, whose strides may be others")]
-    Strides,
-    /// It could be removed, but no more changes may be made.
-    #[error("{}", Budget::EXHAUSTED)]
-    Budget,
-}
-
-/// A node that returns its input, with the outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
-    /// The node, erased where it was removed.
-    pub node: NodeId,
-    /// The input that it returns.
-    pub input: NodeId,
-    /// The relation between the two.
-    pub kind: Kind,
-    /// Why it stays, if it does.
-    pub refusal: Option<Refusal>,
-}
-
-/// Every node that is known to return its input, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// The sites.
-    pub sites: Vec<Site>,
-}
-
-impl Report {
-    /// Whether the graph has changed.
-    #[must_use]
-    pub fn changed(&self) -> bool {
-        self.sites.iter().any(|site| site.refusal.is_none())
-    }
-
-    /// Makes users of the nodes to remove use their inputs, and removes the nodes.
-    ///
-    /// # Errors
-    /// If the graph is not the one that the report was made for.
-    pub fn apply(&self, graph: &mut Graph) -> Result<(), PassError> {
-        let removed = self.sites.iter().filter(|site| site.refusal.is_none());
-        for site in removed {
-            graph.replace_all_uses(site.node, site.input)?;
-            graph.erase(site.node)?;
-        }
-        Ok(())
-    }
-}
+const HOOKS: Refusal = Refusal::because("it has hooks or declares side effects");
+/// The shape of one of the two is changed in place, or may be by an unknown call.
+const RESHAPED: Refusal = Refusal::because("its shape or its input's may be changed in place");
+const WRITTEN: Refusal = Refusal::because("it is a copy, and it or its original is written to");
+/// The caller would get one tensor where it got two.
+const RETURNED: Refusal = Refusal::because(
+    "it is a copy that the caller gets, and it could reach the original otherwise",
+);
+/// The original is a view or an input, whose strides the copy may not have.
+const STRIDES: Refusal =
+    Refusal::because("it is a copy of a view or an input, whose strides may be others");
 
 /// The pass.
 #[derive(Clone, Copy, Debug, Default)]
@@ -131,77 +76,57 @@ impl Pass for RemoveNoOps {
         "no-ops"
     }
 
-    fn run(
-        &self,
-        graph: &mut Graph,
-        context: &mut Context<'_>,
-    ) -> Result<report::Report, PassError> {
-        let nodes_before = graph.len();
-        let report = find(graph, context.host, context.tensors, &mut context.budget)?;
-        report.apply(graph)?;
-        let sites = report.sites.iter().map(|site| {
-            let input = graph.node(site.input).name().to_owned();
-            let reason = site.refusal.map(|refusal| refusal.to_string());
-            report::Site::new(graph, site.node, Some(input), reason)
-        });
-        Ok(report::Report {
-            pass: self.name().to_owned(),
-            sites: sites.collect(),
-            nodes_before,
-            nodes_after: graph.len(),
+    fn needs(&self) -> Needs {
+        Needs {
+            tensors: true,
+            ..Needs::default()
+        }
+    }
+
+    fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError> {
+        let (host, tensors) = (context.host, context.tensors);
+        let mut sites = Vec::new();
+        let mut pairs = Vec::new();
+        let mut sharing: Option<Sharing> = None;
+        // By node to remove: the input that is left in its place.
+        let mut given: Vec<Option<NodeId>> = vec![None; graph.id_bound()];
+        for node in graph.nodes() {
+            let Some((input, kind)) = gives(graph, host, tensors, node) else {
+                continue;
+            };
+            let input = given[input.index()].unwrap_or(input);
+            let hooked = graph.node(node).op() == Op::CallModule
+                && host
+                    .module(graph.node(node).target_name())
+                    .is_none_or(|info| info.hooks || info.impure == Some(true));
+            let mut refusal = match kind {
+                _ if hooked => Some(HOOKS),
+                // A value that was contiguous may not be any more, and is copied then.
+                Kind::Same if !calls_contiguous(graph.node(node)) => None,
+                Kind::Same | Kind::View | Kind::Copy => {
+                    let sharing = match &mut sharing {
+                        Some(sharing) => sharing,
+                        None => sharing.insert(Sharing::of_graph(graph, host)?),
+                    };
+                    sharing.refusal(node, input, kind)
+                }
+            };
+            if refusal.is_none() {
+                refusal = context.budget.grant(()).err();
+            }
+            if refusal.is_none() {
+                given[node.index()] = Some(input);
+                pairs.push((node, input));
+            }
+            let input = graph.node(input).name().to_owned();
+            sites.push(Site::new(graph, node, refusal).with_other(Some(input)));
+        }
+        Ok(Plan {
+            sites,
+            changes: Changes::Replace(pairs),
+            ..Plan::default()
         })
     }
-}
-
-/// Finds the nodes that return their inputs, without changing the graph.
-///
-/// # Errors
-/// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
-pub fn find(
-    graph: &Graph,
-    host: &dyn Host,
-    tensors: &TensorFacts,
-    budget: &mut Budget,
-) -> Result<Report, PassError> {
-    let mut report = Report::default();
-    let mut sharing: Option<Sharing> = None;
-    // By node to remove: the input that is left in its place.
-    let mut given: Vec<Option<NodeId>> = vec![None; graph.id_bound()];
-    for node in graph.nodes() {
-        let Some((input, kind)) = gives(graph, host, tensors, node) else {
-            continue;
-        };
-        let input = given[input.index()].unwrap_or(input);
-        let hooked = graph.node(node).op() == Op::CallModule
-            && host
-                .module(graph.node(node).target_name())
-                .is_none_or(|info| info.hooks || info.impure == Some(true));
-        let mut refusal = match kind {
-            _ if hooked => Some(Refusal::Hooks),
-            // A value that was contiguous may not be any more, and is copied then.
-            Kind::Same if !calls_contiguous(graph.node(node)) => None,
-            Kind::Same | Kind::View | Kind::Copy => {
-                let sharing = match &mut sharing {
-                    Some(sharing) => sharing,
-                    None => sharing.insert(Sharing::of_graph(graph, host)?),
-                };
-                sharing.refusal(node, input, kind)
-            }
-        };
-        if refusal.is_none() && !budget.take() {
-            refusal = Some(Refusal::Budget);
-        }
-        if refusal.is_none() {
-            given[node.index()] = Some(input);
-        }
-        report.sites.push(Site {
-            node,
-            input,
-            kind,
-            refusal,
-        });
-    }
-    Ok(report)
 }
 
 /// Conditions under which a view or a copy can be told from its original.
@@ -254,16 +179,16 @@ impl Sharing {
     fn refusal(&mut self, node: NodeId, input: NodeId, kind: Kind) -> Option<Refusal> {
         let class = |n| self.analysis.classes.class(n).index();
         if kind != Kind::Copy {
-            return self.reshaped[class(node)].then_some(Refusal::Reshaped);
+            return self.reshaped[class(node)].then_some(RESHAPED);
         }
         if self.written[class(node)] || self.written[class(input)] {
-            return Some(Refusal::Written);
+            return Some(WRITTEN);
         }
         if self.is_view[input.index()] {
-            return Some(Refusal::Strides);
+            return Some(STRIDES);
         }
         if self.returned[node.index()] && self.returned_classes[class(input)] {
-            return Some(Refusal::Returned);
+            return Some(RETURNED);
         }
         // The caller gets the original instead.
         let returned = self.returned_classes[class(node)];

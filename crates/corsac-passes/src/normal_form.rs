@@ -1,6 +1,6 @@
 //! Writes calls in one of several equivalent forms.
 //!
-//! [`keywords`] passes the arguments of PyTorch's functions by keyword; [`operators`] writes
+//! [`Keywords`] passes the arguments of PyTorch's functions by keyword; [`Operators`] writes
 //! functions of `torch` for which Python has an operator as that operator.
 //!
 //! Needs: nothing. Where the overloads of a function have different parameter names, the choice
@@ -17,47 +17,27 @@
 //! Reference: `torch.fx.experimental.normalize`, which adds defaults too, drops further arguments
 //! of functions that become operators, and gets the signatures from PyTorch.
 
-use corsac_ir::{FunctionId, Graph, NodeId, Op, Target, ThinVec};
+use corsac_ir::{Graph, Op, Target, ThinVec};
 use corsac_ops::signature::{parameter_names, python_operator};
-use thiserror::Error;
 
-use crate::budget::Budget;
+use crate::edits::Edits;
 use crate::error::PassError;
-use crate::pass::{Context, Pass};
-use crate::report;
+use crate::pass::{Context, Pass, Plan};
+use crate::report::{Refusal, Site};
 
-/// A call, with the outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
-    /// The node.
-    pub node: NodeId,
-    /// Why it is not rewritten, if it is not.
-    pub refusal: Option<Refusal>,
-}
+/// The overloads of its function have other names, or it is unknown.
+const NAMES: Refusal =
+    Refusal::because("the names of its arguments are not known, or depend on their types");
+const TWICE: Refusal = Refusal::because("an argument is given by position and by name");
+const ARGUMENTS: Refusal = Refusal::because("it has arguments that the operator does not take");
 
-/// Why a call is not rewritten.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// The names of its arguments are not known, or depend on types.
-    #[error("the names of its arguments are not known, or depend on their types")]
-    Names,
-    /// An argument is given by position and by name.
-    #[error("an argument is given by position and by name")]
-    Twice,
-    /// It has arguments that the operator does not take.
-    #[error("it has arguments that the operator does not take")]
-    Arguments,
-    /// No more changes may be made.
-    #[error("{}", Budget::EXHAUSTED)]
-    Budget,
-}
-
-/// [`keywords`] as a pass.
+/// Passes the arguments of PyTorch's functions by keyword. Reports every call of such a function
+/// with positional arguments.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Keywords;
 
-/// [`operators`] as a pass.
+/// Writes calls of `torch` as operators of Python. Reports every call of a function for which Python
+/// has an operator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Operators;
 
@@ -66,13 +46,33 @@ impl Pass for Keywords {
         "keyword arguments"
     }
 
-    fn run(
-        &self,
-        graph: &mut Graph,
-        context: &mut Context<'_>,
-    ) -> Result<report::Report, PassError> {
-        let sites = keywords(graph, &mut context.budget)?;
-        Ok(reported(self.name(), graph, &sites))
+    fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError> {
+        let (mut sites, mut changes) = (Vec::new(), Vec::new());
+        for id in graph.find_nodes(Op::CallFunction, None) {
+            let node = graph.node(id);
+            if node.args().is_empty() || !node.target_name().starts_with("torch.") {
+                continue;
+            }
+            let granted = match parameter_names(node.target_name(), node.args().len()) {
+                None => Err(NAMES),
+                Some(names) if names.iter().any(|name| node.kwarg(name).is_some()) => Err(TWICE),
+                Some(names) => context.budget.grant((id, names)),
+            };
+            sites.push(Site::new(graph, id, granted.as_ref().err().cloned()));
+            changes.extend(granted);
+        }
+        sites.sort_unstable_by_key(|site| graph.node(site.node).order());
+        Ok(Plan::other(sites, move |graph, _, _| {
+            for (node, names) in changes {
+                let names = names.iter().map(|name| graph.intern(name));
+                let names = names.collect::<Vec<_>>().into_iter();
+                let kwargs = names.zip(graph.node(node).args().iter().cloned());
+                let further = graph.node(node).kwargs().iter().cloned();
+                let kwargs: ThinVec<_> = kwargs.chain(further).collect();
+                graph.set_arguments(node, ThinVec::new(), kwargs)?;
+            }
+            Ok(Edits::default())
+        }))
     }
 }
 
@@ -81,98 +81,44 @@ impl Pass for Operators {
         "operators"
     }
 
-    fn run(
-        &self,
-        graph: &mut Graph,
-        context: &mut Context<'_>,
-    ) -> Result<report::Report, PassError> {
-        let sites = operators(graph, Graph::function, &mut context.budget)?;
-        Ok(reported(self.name(), graph, &sites))
-    }
-}
-
-fn reported(pass: &str, graph: &Graph, sites: &[Site]) -> report::Report {
-    let sites = sites.iter().map(|site| {
-        let reason = site.refusal.map(|refusal| refusal.to_string());
-        report::Site::new(graph, site.node, None, reason)
-    });
-    report::Report {
-        pass: pass.to_owned(),
-        sites: sites.collect(),
-        nodes_before: graph.len(),
-        nodes_after: graph.len(),
-    }
-}
-
-/// Passes the arguments of PyTorch's functions by keyword. Returns every call of such a function
-/// with positional arguments.
-///
-/// # Errors
-/// If the graph refuses a change, which it does not for a graph that is well formed.
-pub fn keywords(graph: &mut Graph, budget: &mut Budget) -> Result<Vec<Site>, PassError> {
-    let mut sites = Vec::new();
-    for id in graph.find_nodes(Op::CallFunction, None) {
-        let node = graph.node(id);
-        if node.args().is_empty() || !node.target_name().starts_with("torch.") {
-            continue;
+    fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError> {
+        let (mut sites, mut changes, mut functions) = (Vec::new(), Vec::new(), Vec::new());
+        for id in graph.find_nodes(Op::CallFunction, None) {
+            let node = graph.node(id);
+            let Some(operator) = python_operator(node.target_name()) else {
+                continue;
+            };
+            let granted = if node.args().len() != 2 || !node.kwargs().is_empty() {
+                Err(ARGUMENTS)
+            } else {
+                context.budget.grant((id, operator))
+            };
+            let mut site = Site::new(graph, id, granted.clone().err());
+            if granted.is_ok() {
+                site.target = operator.to_owned();
+                functions.push(operator.to_owned());
+            }
+            sites.push(site);
+            changes.extend(granted);
         }
-        let refusal = match parameter_names(node.target_name(), node.args().len()) {
-            None => Some(Refusal::Names),
-            Some(names) if names.iter().any(|name| node.kwarg(name).is_some()) => {
-                Some(Refusal::Twice)
+        let plan = Plan::other(sites, move |graph, function, _| {
+            for (node, operator) in changes {
+                let operator = Target::Function(function(graph, operator));
+                graph.set_target(node, operator)?;
             }
-            Some(_) if !budget.take() => Some(Refusal::Budget),
-            Some(names) => {
-                let args: ThinVec<_> = node.args().into();
-                let further: ThinVec<_> = node.kwargs().into();
-                let names = names.iter().map(|name| graph.intern(name));
-                let kwargs = names.collect::<Vec<_>>().into_iter().zip(args);
-                let kwargs: ThinVec<_> = kwargs.chain(further).collect();
-                graph.set_arguments(id, ThinVec::new(), kwargs)?;
-                None
-            }
-        };
-        sites.push(Site { node: id, refusal });
+            Ok(Edits::default())
+        });
+        Ok(Plan { functions, ..plan })
     }
-    sites.sort_unstable_by_key(|site| graph.node(site.node).order());
-    Ok(sites)
-}
-
-/// Writes calls of `torch` as operators of Python; `function` returns a function of the graph by
-/// its qualified name. Returns every call of a function for which Python has an operator.
-///
-/// # Errors
-/// If the graph refuses a change, which it does not for a graph that is well formed.
-pub fn operators(
-    graph: &mut Graph,
-    mut function: impl FnMut(&mut Graph, &str) -> FunctionId,
-    budget: &mut Budget,
-) -> Result<Vec<Site>, PassError> {
-    let mut sites = Vec::new();
-    for id in graph.find_nodes(Op::CallFunction, None) {
-        let node = graph.node(id);
-        let Some(operator) = python_operator(node.target_name()) else {
-            continue;
-        };
-        let refusal = if node.args().len() != 2 || !node.kwargs().is_empty() {
-            Some(Refusal::Arguments)
-        } else if !budget.take() {
-            Some(Refusal::Budget)
-        } else {
-            let operator = function(graph, operator);
-            graph.set_target(id, Target::Function(operator))?;
-            None
-        };
-        sites.push(Site { node: id, refusal });
-    }
-    Ok(sites)
 }
 
 #[cfg(test)]
 mod tests {
     use corsac_ir::Arg;
+    use corsac_ops::Unhosted;
 
     use super::*;
+    use crate::pass::testing::{run_on, run_within};
 
     #[test]
     fn arguments_get_names_where_those_are_known() {
@@ -186,14 +132,13 @@ mod tests {
         let max = call("torch.max", [x.into(), 0.into()].into());
         call("operator.add", [x.into(), 1.into()].into());
         let relu = call("torch.relu", [x.into()].into());
-        let sites = keywords(&mut graph, &mut Budget::of(1)).unwrap();
-        let expected = [
-            (add, None),
-            (max, Some(Refusal::Names)),
-            (relu, Some(Refusal::Budget)),
-        ];
-        let expected = expected.map(|(node, refusal)| Site { node, refusal });
-        assert_eq!(sites, expected);
+        let report = run_within(1, &Keywords, &mut graph, &Unhosted);
+        let nodes: Vec<_> = report.sites.iter().map(|site| site.node).collect();
+        assert_eq!(nodes, [add, max, relu]);
+        assert_eq!(
+            report.refusals(),
+            [None, Some(NAMES), Some(Refusal::BUDGET)]
+        );
         assert!(graph.node(add).args().is_empty());
         assert_eq!(graph.node(add).kwarg("input"), Some(&x.into()));
     }
@@ -207,8 +152,8 @@ mod tests {
         let scaled = graph.call_function(add, [x.into(), x.into()]).unwrap();
         let alpha = graph.intern("alpha");
         graph.set_kwargs(scaled, [(alpha, 2.into())]).unwrap();
-        let sites = operators(&mut graph, Graph::function, &mut Budget::unlimited()).unwrap();
-        assert_eq!(sites[1].refusal, Some(Refusal::Arguments));
+        let report = run_on(&Operators, &mut graph, &Unhosted);
+        assert_eq!(report.refusals(), [None, Some(ARGUMENTS)]);
         assert!(graph.node(plain).calls("operator.add"));
         assert!(graph.node(scaled).calls("torch.add"));
     }

@@ -1,104 +1,213 @@
-//! Running passes one after the other, each within a budget and checked by the verifier.
+//! The protocol of passes: a plan with every place that a pass considers, and its application.
 
-use corsac_ir::{Graph, LintReport};
+use corsac_ir::{FunctionId, Graph, NodeId};
 use corsac_ops::Host;
 use corsac_ops::shape::TypeHost;
-use thiserror::Error;
+use rustc_hash::FxHashSet;
 
 use crate::budget::Budget;
-use crate::common_subexpressions;
-use crate::conv_bn;
-use crate::dead_code;
-use crate::division;
-use crate::dropout;
+use crate::common_subexpressions::CommonSubexpressions;
+use crate::dead_code::DeadCode;
+use crate::division::MultiplyByInverses;
+use crate::dropout::RemoveDropout;
+use crate::edits::{Edits, replace};
 use crate::error::PassError;
-use crate::functional;
-use crate::no_ops;
-use crate::normal_form;
-use crate::products;
-use crate::reinplace;
-use crate::report::Report;
-use crate::saturate;
-use crate::simplify;
+use crate::functional::ModulesToFunctions;
+use crate::no_ops::RemoveNoOps;
+use crate::normal_form::{Keywords, Operators};
+use crate::products::MergeProducts;
+use crate::reinplace::Reinplace;
+use crate::report::{Refusal, Site};
 use crate::tensors::TensorFacts;
-use crate::weights::Weights;
 
 /// The inputs of passes besides the graph, and their budget.
 pub struct Context<'a> {
     /// Facts that only the host has: modules, functions, effects.
     pub host: &'a dyn Host,
-    /// The attributes of modules, for passes that write them into the program.
+    /// The attributes of modules, for passes with [`Needs::attributes`].
     pub types: &'a dyn TypeHost,
-    /// Shapes and element types, where they are known.
+    /// Shapes and element types where they are known, for passes with [`Needs::tensors`].
     pub tensors: &'a TensorFacts,
-    /// The weights, for passes that change them; without weights, these do nothing.
-    pub weights: Option<&'a mut dyn Weights>,
     /// The changes that may still be made.
-    pub budget: Budget,
+    pub budget: &'a mut Budget,
+}
+
+/// The facts that a pass reads besides those of [`Host`]; a host need not collect others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Attributes of modules.
+    pub attributes: bool,
+    /// Shapes and element types of values, of attributes too if those are read.
+    pub tensors: bool,
+}
+
+/// The value of an option.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Setting {
+    /// Whether something is done.
+    Flag(bool),
+    /// A function of the graph.
+    Function(FunctionId),
+    /// Nodes of the graph.
+    Nodes(FxHashSet<NodeId>),
+    /// Names, such as those of classes.
+    Names(FxHashSet<String>),
 }
 
 /// A transform that preserves the results of a program.
 pub trait Pass {
     /// Its name in reports.
-    fn name(&self) -> &str;
+    fn name(&self) -> &'static str;
 
-    /// Changes `graph`, within the budget, and reports the places.
+    /// Sets one of its options; returns false if it has none of this name and kind.
+    fn set(&mut self, _option: &str, _setting: Setting) -> bool {
+        false
+    }
+
+    /// The facts that it reads.
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+
+    /// Finds the places to change, within the budget, without changing the graph.
     ///
     /// # Errors
-    /// If the graph does not meet the needs of the pass; it is then unchanged.
-    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> Result<Report, PassError>;
+    /// If the graph does not meet the needs of the pass.
+    fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError>;
 }
 
-/// The passes of this crate, for selection by name on a command line or in a configuration. A pass
-/// that is missing here is missing from the tests that run over all passes.
+/// The passes that need nothing but a [`Context`], with their default options.
 #[must_use]
 pub fn registry() -> Vec<Box<dyn Pass>> {
     vec![
-        Box::new(dropout::RemoveDropout::default()),
-        Box::new(no_ops::RemoveNoOps),
-        Box::new(simplify::pass(false)),
-        Box::new(saturate::Saturate::default()),
-        Box::new(division::MultiplyByInverses),
-        Box::new(products::MergeProducts),
-        Box::new(functional::ModulesToFunctions),
-        Box::new(normal_form::Keywords),
-        Box::new(normal_form::Operators),
-        Box::new(conv_bn::FuseBatchNorms::default()),
-        Box::new(common_subexpressions::CommonSubexpressions),
-        Box::new(dead_code::DeadCode::default()),
-        Box::new(reinplace::Reinplace::default()),
+        Box::new(RemoveDropout::default()),
+        Box::new(RemoveNoOps),
+        Box::new(MultiplyByInverses),
+        Box::new(MergeProducts::default()),
+        Box::new(ModulesToFunctions::default()),
+        Box::new(Keywords),
+        Box::new(Operators),
+        Box::new(CommonSubexpressions::default()),
+        Box::new(DeadCode::default()),
+        Box::new(Reinplace::default()),
     ]
 }
 
-/// Why a sequence of passes stopped.
-#[derive(Clone, Debug, PartialEq, Error)]
-#[non_exhaustive]
-pub enum RunError {
-    /// A pass refused the graph.
-    #[error("{pass}: {error}")]
-    Refused {
-        /// The pass.
-        pass: String,
-        /// The reason.
-        error: PassError,
-    },
-    /// A pass left a graph that is not well formed.
-    #[error("{pass} left a graph that is not well formed: {faults}")]
-    Malformed {
-        /// The pass.
-        pass: String,
-        /// The faults that the verifier found.
-        faults: LintReport,
-    },
+/// The changes of a plan.
+pub(crate) type Apply =
+    dyn FnOnce(&mut Graph, &Functions<'_>, &mut [Site]) -> Result<Edits, PassError>;
+
+/// Finds a function of the graph by its qualified name, among those of [`Plan::functions`].
+pub type Functions<'f> = dyn Fn(&mut Graph, &str) -> FunctionId + 'f;
+
+/// What a pass is going to do.
+pub enum Changes {
+    /// Erases nodes, in this order.
+    Erase(Vec<NodeId>),
+    /// Replaces each first node by the second, which stays, and erases it.
+    Replace(Vec<(NodeId, NodeId)>),
+    /// Other changes; they may refuse sites that depend on earlier ones.
+    Other(Box<Apply>),
 }
 
-/// Runs `passes` in order; the verifier checks the graph after each.
+impl Default for Changes {
+    fn default() -> Self {
+        Self::Erase(Vec::new())
+    }
+}
+
+/// Every place that a pass considers, and its changes.
+#[derive(Default)]
+pub struct Plan {
+    /// The places, in the order of the report.
+    pub sites: Vec<Site>,
+    /// The qualified names of the functions that new calls have as targets.
+    pub functions: Vec<String>,
+    /// The changes.
+    pub changes: Changes,
+}
+
+/// Places that a pass has considered, and the nodes that it has added and erased.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The places.
+    pub sites: Vec<Site>,
+    /// The added and erased nodes.
+    pub edits: Edits,
+}
+
+impl Report {
+    /// Whether a change was made.
+    #[must_use]
+    pub fn changed(&self) -> bool {
+        self.sites.iter().any(Site::is_applied)
+    }
+
+    /// The refusal of each site.
+    #[must_use]
+    pub fn refusals(&self) -> Vec<Option<Refusal>> {
+        self.sites.iter().map(|site| site.refusal.clone()).collect()
+    }
+}
+
+impl Plan {
+    /// A plan with changes that only its closure knows.
+    pub(crate) fn other(
+        sites: Vec<Site>,
+        apply: impl FnOnce(&mut Graph, &Functions<'_>, &mut [Site]) -> Result<Edits, PassError>
+        + 'static,
+    ) -> Self {
+        Self {
+            sites,
+            functions: Vec::new(),
+            changes: Changes::Other(Box::new(apply)),
+        }
+    }
+
+    /// Whether there is a change to make.
+    #[must_use]
+    pub fn changes(&self) -> bool {
+        self.sites.iter().any(Site::is_applied)
+    }
+
+    /// Changes the graph; `function` finds functions of the graph.
+    ///
+    /// # Errors
+    /// If the graph is not the one that the plan was made for.
+    pub fn apply(
+        mut self,
+        graph: &mut Graph,
+        function: &Functions<'_>,
+    ) -> Result<Report, PassError> {
+        let edits = match self.changes {
+            Changes::Erase(nodes) => {
+                for &node in &nodes {
+                    graph.erase(node)?;
+                }
+                Edits::of_erased(nodes)
+            }
+            Changes::Replace(pairs) => {
+                replace(graph, &pairs)?;
+                Edits::of_erased(pairs.into_iter().map(|(node, _)| node).collect())
+            }
+            Changes::Other(apply) => apply(graph, function, &mut self.sites)?,
+        };
+        Ok(Report {
+            sites: self.sites,
+            edits,
+        })
+    }
+}
+
+/// Runs a pass on a graph whose functions are known by name only; the verifier checks the result in
+/// debug builds.
 ///
 /// ```
 /// use corsac_ir::Graph;
 /// use corsac_ops::Unhosted;
 /// use corsac_ops::shape::NoModules;
-/// use corsac_passes::{Budget, Context, TensorFacts, registry, run_passes};
+/// use corsac_passes::{Budget, Context, TensorFacts, registry, run};
 ///
 /// let mut graph = Graph::new();
 /// let x = graph.placeholder("x")?;
@@ -106,38 +215,79 @@ pub enum RunError {
 /// let b = graph.call_method("cos", [x.into()])?;
 /// graph.call_method("sin", [b.into()])?;
 /// graph.output(a)?;
-/// let mut context = Context {
-///     host: &Unhosted,
-///     types: &NoModules,
-///     tensors: &TensorFacts::default(),
-///     weights: None,
-///     budget: Budget::of(1),
-/// };
-/// let reports = run_passes(&registry(), &mut graph, &mut context)?;
-/// assert_eq!(reports.iter().map(|r| r.applied().count()).sum::<usize>(), 1);
+/// let mut budget = Budget::of(1);
+/// for pass in registry() {
+///     let mut context = Context {
+///         host: &Unhosted,
+///         types: &NoModules,
+///         tensors: &TensorFacts::new(),
+///         budget: &mut budget,
+///     };
+///     run(&*pass, &mut graph, &mut context)?;
+/// }
+/// assert_eq!((budget.spent(), graph.len()), (1, 4));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
-/// [`RunError`], at the first pass that fails.
-pub fn run_passes(
-    passes: &[Box<dyn Pass>],
+/// If the graph does not meet the needs of the pass; it is then unchanged.
+pub fn run(
+    pass: &dyn Pass,
     graph: &mut Graph,
     context: &mut Context<'_>,
-) -> Result<Vec<Report>, RunError> {
-    let mut reports = Vec::with_capacity(passes.len());
-    for pass in passes {
-        let report = pass
-            .run(graph, context)
-            .map_err(|error| RunError::Refused {
-                pass: pass.name().to_owned(),
-                error,
-            })?;
-        graph.verify().map_err(|faults| RunError::Malformed {
-            pass: pass.name().to_owned(),
-            faults,
-        })?;
-        reports.push(report);
+) -> Result<Report, PassError> {
+    let plan = pass.plan(graph, context)?;
+    let report = plan.apply(graph, &|graph, name| graph.function(name))?;
+    debug_assert!(graph.verify().is_ok(), "{} broke the graph", pass.name());
+    Ok(report)
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! Runs of passes with few facts.
+
+    use corsac_ops::shape::NoModules;
+
+    use super::{Budget, Context, Graph, Host, Pass, Report, TensorFacts, run as run_in_context};
+
+    fn run(
+        pass: &dyn Pass,
+        graph: &mut Graph,
+        (host, tensors): (&dyn Host, &TensorFacts),
+        budget: &mut Budget,
+    ) -> Report {
+        let mut context = Context {
+            host,
+            types: &NoModules,
+            tensors,
+            budget,
+        };
+        run_in_context(pass, graph, &mut context).unwrap()
     }
-    Ok(reports)
+
+    /// Without known shapes.
+    pub(crate) fn run_on(pass: &dyn Pass, graph: &mut Graph, host: &dyn Host) -> Report {
+        run_with(pass, graph, host, &TensorFacts::new())
+    }
+
+    /// With these shapes and element types.
+    pub(crate) fn run_with(
+        pass: &dyn Pass,
+        graph: &mut Graph,
+        host: &dyn Host,
+        tensors: &TensorFacts,
+    ) -> Report {
+        run(pass, graph, (host, tensors), &mut Budget::unlimited())
+    }
+
+    /// With at most `limit` changes.
+    pub(crate) fn run_within(
+        limit: u64,
+        pass: &dyn Pass,
+        graph: &mut Graph,
+        host: &dyn Host,
+    ) -> Report {
+        let facts = (host, &TensorFacts::new());
+        run(pass, graph, facts, &mut Budget::of(limit))
+    }
 }

@@ -26,158 +26,113 @@
 use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, Op, Target, ThinVec};
 use corsac_ops::Host;
 use rustc_hash::{FxHashMap, FxHashSet};
-use thiserror::Error;
 
 use crate::analysis::Analysis;
 use crate::budget::Budget;
 use crate::edits::{Call, Edits};
 use crate::error::PassError;
-use crate::pass::{Context, Pass};
-use crate::report;
+use crate::pass::{Context, Needs, Pass, Plan, Setting};
+use crate::report::{Refusal, Site};
 use crate::tensors::TensorFacts;
+
+const ALONE: Refusal = Refusal::because("no other product has its right-hand side");
+/// It has another shape, or too few dimensions.
+const SHAPE: Refusal = Refusal::because("its left-hand side does not fit to those of the others");
+const WRITTEN: Refusal = Refusal::because("the result of one of the products is written to");
 
 /// The pass.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct MergeProducts;
+pub struct MergeProducts {
+    /// The function that splits a product, given the product and the list of left-hand sides; by
+    /// default `torch.split`, given the product and their sizes.
+    pub split: Option<FunctionId>,
+}
+
+const FUNCTIONS: [&str; 4] = [
+    "torch.cat",
+    "torch.matmul",
+    "operator.getitem",
+    "torch.split",
+];
 
 impl Pass for MergeProducts {
     fn name(&self) -> &'static str {
         "matrix products"
     }
 
-    fn run(
-        &self,
-        graph: &mut Graph,
-        context: &mut Context<'_>,
-    ) -> Result<report::Report, PassError> {
-        let nodes_before = graph.len();
+    fn set(&mut self, option: &str, setting: Setting) -> bool {
+        let ("split", Setting::Function(split)) = (option, setting) else {
+            return false;
+        };
+        self.split = Some(split);
+        true
+    }
+
+    fn needs(&self) -> Needs {
+        Needs {
+            attributes: true,
+            tensors: true,
+        }
+    }
+
+    fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError> {
         let mut found = find(graph, context.host, context.tensors)?;
-        found.limit(&mut context.budget);
-        let functions = Functions::of_torch(graph);
-        found.merge(graph, &functions)?;
-        let sites = found.sites.iter().map(|site| {
-            let reason = site.refusal.as_ref().map(ToString::to_string);
-            report::Site::new(graph, site.node, None, reason)
+        found.limit(context.budget);
+        let functions = match found.groups.is_empty() {
+            true => Vec::new(),
+            false => FUNCTIONS.map(str::to_owned).to_vec(),
+        };
+        let (split, groups) = (self.split, found.groups);
+        let plan = Plan::other(found.sites, move |graph, function, sites| {
+            if groups.is_empty() {
+                return Ok(Edits::default());
+            }
+            let [cat, matmul, getitem, sizes] = FUNCTIONS.map(|name| function(graph, name));
+            let functions = Functions {
+                cat,
+                matmul,
+                getitem,
+                split: split.map_or(Split::Sizes(sizes), Split::ByInputs),
+            };
+            merge(graph, groups, sites, &functions)
         });
-        Ok(report::Report {
-            pass: self.name().to_owned(),
-            sites: sites.collect(),
-            nodes_before,
-            nodes_after: graph.len(),
-        })
+        Ok(Plan { functions, ..plan })
     }
 }
 
-/// A matrix product, with the outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
-    /// The node.
-    pub node: NodeId,
-    /// Why it stays, if it does.
-    pub refusal: Option<Refusal>,
-}
-
-/// Why a matrix product stays.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// No other product has its right-hand side.
-    #[error("no other product has its right-hand side")]
-    Alone,
-    /// One of the products is computed from another.
-    #[error("{user} is computed from it, or it from {user}")]
-    Dependent {
-        /// A product that depends on another one.
-        user: String,
-    },
-    /// Its left-hand side has another shape than those of the others, or too few dimensions.
-    #[error("its left-hand side does not fit to those of the others")]
-    Shape,
-    /// The shape of an operand is not known.
-    #[error("the shape of {operand} is not known")]
-    Unknown {
-        /// The operand.
-        operand: String,
-    },
-    /// The right-hand side has more than two dimensions.
-    #[error("{operand} has {rank} dimensions")]
-    Batched {
-        /// The right-hand side.
-        operand: String,
-        /// Number of its dimensions.
-        rank: usize,
-    },
-    /// A node between the products writes, uses random numbers, or is unknown.
-    #[error("{node} comes in between and does more than compute a value")]
-    Between {
-        /// The name of that node.
-        node: String,
-    },
-    /// One of the results is written to.
-    #[error("the result of one of the products is written to")]
-    Written,
-    /// No more changes may be made.
-    #[error("{}", Budget::EXHAUSTED)]
-    Budget,
-}
-
-/// Products to merge into one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
-    /// The products, in order of the graph.
-    pub members: Vec<Member>,
-}
+/// Products to merge into one, in order of the graph.
+type Group = Vec<Member>;
 
 /// One of several products to merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member {
+struct Member {
     /// Its place among the sites.
-    pub site: usize,
+    site: usize,
     /// Rows of its left-hand side.
-    pub rows: i64,
+    rows: i64,
 }
 
 /// Every product of two values, and the groups to merge.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Products {
-    /// The products, in order of the graph.
-    pub sites: Vec<Site>,
-    /// Groups of products to merge.
-    pub groups: Vec<Group>,
+#[derive(Debug, Default)]
+struct Products {
+    sites: Vec<Site>,
+    groups: Vec<Group>,
 }
 
 /// The functions that merged products consist of.
-#[derive(Clone, Copy, Debug)]
-pub struct Functions {
-    /// `torch.cat`
-    pub cat: FunctionId,
-    /// `torch.matmul`
-    pub matmul: FunctionId,
-    /// `operator.getitem`
-    pub getitem: FunctionId,
-    /// The function that splits the product.
-    pub split: Split,
+struct Functions {
+    cat: FunctionId,
+    matmul: FunctionId,
+    getitem: FunctionId,
+    split: Split,
 }
 
 /// A function that splits a product.
-#[derive(Clone, Copy, Debug)]
-pub enum Split {
-    /// `torch.split`, with the sizes of the left-hand sides.
+enum Split {
+    /// With the sizes of the left-hand sides.
     Sizes(FunctionId),
-    /// A function of the host, which gets the product and the list of left-hand sides.
+    /// With the left-hand sides.
     ByInputs(FunctionId),
-}
-
-impl Functions {
-    /// The functions of PyTorch.
-    pub fn of_torch(graph: &mut Graph) -> Self {
-        Self {
-            cat: graph.function("torch.cat"),
-            matmul: graph.function("torch.matmul"),
-            getitem: graph.function("operator.getitem"),
-            split: Split::Sizes(graph.function("torch.split")),
-        }
-    }
 }
 
 /// The operands of `torch.matmul(x, w)` and `x.matmul(w)`.
@@ -201,11 +156,8 @@ enum Key {
     Node(NodeId),
 }
 
-/// Finds the products that can be merged, without changing the graph.
-///
-/// # Errors
-/// If a node of `graph` uses one that comes after it.
-pub fn find(graph: &Graph, host: &dyn Host, tensors: &TensorFacts) -> Result<Products, PassError> {
+/// Finds the products that can be merged.
+fn find(graph: &Graph, host: &dyn Host, tensors: &TensorFacts) -> Result<Products, PassError> {
     let mut found = Products::default();
     let mut groups: Vec<Group> = Vec::new();
     let mut by_key: FxHashMap<Key, usize> = FxHashMap::default();
@@ -218,36 +170,31 @@ pub fn find(graph: &Graph, host: &dyn Host, tensors: &TensorFacts) -> Result<Pro
             _ => Key::Node(right),
         };
         let group = *by_key.entry(key).or_insert_with(|| {
-            groups.push(Group {
-                members: Vec::new(),
-            });
+            groups.push(Group::new());
             groups.len() - 1
         });
         // The zero is not used: groups with an unknown shape are refused.
         let rows = tensors.shape(left).and_then(|shape| shape.first().copied());
-        groups[group].members.push(Member {
+        groups[group].push(Member {
             site: found.sites.len(),
             rows: rows.unwrap_or_default(),
         });
-        found.sites.push(Site {
-            node,
-            refusal: None,
-        });
+        found.sites.push(Site::new(graph, node, None));
     }
-    if groups.iter().all(|group| group.members.len() < 2) {
+    if groups.iter().all(|group| group.len() < 2) {
         for site in &mut found.sites {
-            site.refusal = Some(Refusal::Alone);
+            site.refusal = Some(ALONE);
         }
         return Ok(found);
     }
     let program = Program::of_graph(graph, host)?;
     for group in groups {
-        let nodes = found.nodes(&group);
+        let nodes = nodes_of(&found.sites, &group);
         let refusal = program
             .refusal(graph, &nodes)
             .or_else(|| shapes(graph, tensors, &nodes));
         match refusal {
-            Some(refusal) => found.refuse(&group, &refusal),
+            Some(refusal) => refuse(&mut found.sites, &group, &refusal),
             None => found.groups.push(group),
         }
     }
@@ -284,24 +231,24 @@ impl Program {
 
     fn refusal(&self, graph: &Graph, nodes: &[NodeId]) -> Option<Refusal> {
         let (Some(&first), Some(&last)) = (nodes.first(), nodes.last()) else {
-            return Some(Refusal::Alone);
+            return Some(ALONE);
         };
         if nodes.len() < 2 {
-            return Some(Refusal::Alone);
+            return Some(ALONE);
         }
         if let Some(user) = dependent(graph, nodes) {
-            let user = graph.node(user).name().to_owned();
-            return Some(Refusal::Dependent { user });
+            return Some(is_dependent(graph, user));
         }
         let after = self.busy.partition_point(|&n| !graph.is_before(first, n));
         if let Some(&node) = self.busy.get(after)
             && graph.is_before(node, last)
         {
-            let node = graph.node(node).name().to_owned();
-            return Some(Refusal::Between { node });
+            let node = graph.node(node).name();
+            let reason = format!("{node} comes in between and does more than compute a value");
+            return Some(reason.into());
         }
         let written = nodes.iter().any(|node| self.written[node.index()]);
-        written.then_some(Refusal::Written)
+        written.then_some(WRITTEN)
     }
 }
 
@@ -330,73 +277,72 @@ fn dependent(graph: &Graph, nodes: &[NodeId]) -> Option<NodeId> {
 
 /// Why the operands of `nodes` do not fit, if they do not.
 fn shapes(graph: &Graph, tensors: &TensorFacts, nodes: &[NodeId]) -> Option<Refusal> {
-    let name = |node: NodeId| graph.node(node).name().to_owned();
+    let unknown = |operand| Refusal::from(format!("the shape of {operand} is not known"));
+    let name = |node: NodeId| graph.node(node).name();
     let mut like: Option<&[i64]> = None;
     for &node in nodes {
         let (left, right) = operands(graph, node)?;
         let operand = name(right);
         match tensors.rank(right) {
-            Some(rank @ 3..) => return Some(Refusal::Batched { operand, rank }),
+            Some(rank @ 3..) => return Some(format!("{operand} has {rank} dimensions").into()),
             Some(_) => {}
-            None => return Some(Refusal::Unknown { operand }),
+            None => return Some(unknown(operand)),
         }
         match tensors.shape(left) {
             Some([_, rest @ ..]) if !rest.is_empty() && like.is_none_or(|like| like == rest) => {
                 like = Some(rest);
             }
-            Some(_) => return Some(Refusal::Shape),
-            None => {
-                let operand = name(left);
-                return Some(Refusal::Unknown { operand });
-            }
+            Some(_) => return Some(SHAPE),
+            None => return Some(unknown(name(left))),
         }
     }
     None
 }
 
+fn nodes_of(sites: &[Site], group: &Group) -> Vec<NodeId> {
+    group.iter().map(|member| sites[member.site].node).collect()
+}
+
+fn refuse(sites: &mut [Site], group: &Group, refusal: &Refusal) {
+    for member in group {
+        sites[member.site].refusal = Some(refusal.clone());
+    }
+}
+
+fn is_dependent(graph: &Graph, user: NodeId) -> Refusal {
+    let user = graph.node(user).name();
+    format!("{user} is computed from it, or it from {user}").into()
+}
+
 impl Products {
-    fn nodes(&self, group: &Group) -> Vec<NodeId> {
-        let members = group.members.iter();
-        members.map(|member| self.sites[member.site].node).collect()
-    }
-
-    fn refuse(&mut self, group: &Group, refusal: &Refusal) {
-        for member in &group.members {
-            self.sites[member.site].refusal = Some(refusal.clone());
-        }
-    }
-
     /// Refuses the groups that the budget does not allow to merge; each takes one change.
-    pub fn limit(&mut self, budget: &mut Budget) {
+    fn limit(&mut self, budget: &mut Budget) {
         let granted = budget.take_up_to(self.groups.len());
         for group in self.groups.split_off(granted) {
-            self.refuse(&group, &Refusal::Budget);
+            refuse(&mut self.sites, &group, &Refusal::BUDGET);
         }
     }
+}
 
-    /// Merges each group into one product. A group that depends on itself because of an earlier
-    /// merge stays, with a refusal at its sites.
-    ///
-    /// # Errors
-    /// If the graph is not the one that the products were found in.
-    pub fn merge(&mut self, graph: &mut Graph, functions: &Functions) -> Result<Edits, PassError> {
-        let mut edits = Edits::default();
-        for mut group in std::mem::take(&mut self.groups) {
-            // Earlier merges have moved users, and so the order may have changed.
-            group
-                .members
-                .sort_by_key(|member| graph.node(self.sites[member.site].node).order());
-            let nodes = self.nodes(&group);
-            if let Some(user) = dependent(graph, &nodes) {
-                let user = graph.node(user).name().to_owned();
-                self.refuse(&group, &Refusal::Dependent { user });
-                continue;
-            }
-            merge_group(graph, &nodes, &group, functions, &mut edits)?;
-            self.groups.push(group);
+/// Merges each group into one product. A group that depends on itself because of an earlier merge
+/// stays, with a refusal at its sites.
+fn merge(
+    graph: &mut Graph,
+    groups: Vec<Group>,
+    sites: &mut [Site],
+    functions: &Functions,
+) -> Result<Edits, PassError> {
+    let mut edits = Edits::default();
+    for mut group in groups {
+        // Earlier merges have moved users, and so the order may have changed.
+        group.sort_by_key(|member| graph.node(sites[member.site].node).order());
+        let nodes = nodes_of(sites, &group);
+        match dependent(graph, &nodes) {
+            Some(user) => refuse(sites, &group, &is_dependent(graph, user)),
+            None => merge_group(graph, &nodes, &group, functions, &mut edits)?,
         }
-        Ok(edits)
     }
+    Ok(edits)
 }
 
 fn merge_group(
@@ -426,7 +372,7 @@ fn merge_group(
     let parts = match functions.split {
         Split::ByInputs(function) => Call::function(function, [product.into(), list]),
         Split::Sizes(function) => {
-            let rows = group.members.iter().map(|member| Arg::Int(member.rows));
+            let rows = group.iter().map(|member| Arg::Int(member.rows));
             Call::function(function, [product.into(), self::list(rows)?])
         }
     };

@@ -1,88 +1,83 @@
-//! Reports of passes, as text for any caller to show.
+//! Places that passes consider, and the reasons for those that stay.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use corsac_ir::{Graph, NodeId};
 
-/// A place where a pass made a change, or could have.
+/// Why a pass leaves a place alone: half a sentence for a report, such as "it has hooks".
+///
+/// A reason that is always the same is a constant beside the code that gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal(Cow<'static, str>);
+
+impl Refusal {
+    /// A change could be made, but no more may be.
+    pub const BUDGET: Self = Self::because("the budget of changes is used up");
+
+    /// A refusal with this reason.
+    #[must_use]
+    pub const fn because(reason: &'static str) -> Self {
+        Self(Cow::Borrowed(reason))
+    }
+
+    /// The reason.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Self {
+        Self(Cow::Owned(reason))
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A place where a pass makes a change, or could have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
+    /// The node, which the pass may erase.
+    pub node: NodeId,
     /// The name of the node.
-    pub node: String,
-    /// The target of the node.
+    pub name: String,
+    /// The target of the node before the change.
     pub target: String,
-    /// The node or module that replaced it, or would have.
+    /// The node, module or function that takes its place, or would.
     pub other: Option<String>,
-    /// The reason why no change was made; `None` where one was.
-    pub reason: Option<String>,
+    /// Why no change is made; `None` where one is.
+    pub refusal: Option<Refusal>,
 }
 
 impl Site {
-    /// The site of `node`, which may have been erased since.
+    /// The site of `node`, where a change is made unless there is a refusal.
     #[must_use]
-    pub fn new(graph: &Graph, node: NodeId, other: Option<String>, reason: Option<String>) -> Self {
-        let node = graph.node(node);
+    pub fn new(graph: &Graph, node: NodeId, refusal: Option<Refusal>) -> Self {
+        let view = graph.node(node);
         Self {
-            node: node.name().to_owned(),
-            target: node.target_name().to_owned(),
-            other,
-            reason,
+            node,
+            name: view.name().to_owned(),
+            target: view.target_name().to_owned(),
+            other: None,
+            refusal,
         }
     }
 
-    /// Whether a change was made.
+    /// The site with what takes the place of the node, or would.
+    #[must_use]
+    pub fn with_other(self, other: Option<String>) -> Self {
+        Self { other, ..self }
+    }
+
+    /// Whether a change is made.
     #[must_use]
     pub fn is_applied(&self) -> bool {
-        self.reason.is_none()
-    }
-}
-
-/// The changes of a pass, and the places where it made none, with reasons.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// The pass.
-    pub pass: String,
-    /// Every place that the pass considered.
-    pub sites: Vec<Site>,
-    /// Number of nodes before the pass.
-    pub nodes_before: usize,
-    /// Number of nodes after it.
-    pub nodes_after: usize,
-}
-
-impl Report {
-    /// Whether the graph has changed.
-    #[must_use]
-    pub fn changed(&self) -> bool {
-        self.sites.iter().any(Site::is_applied)
-    }
-
-    /// The sites where a change was made.
-    pub fn applied(&self) -> impl Iterator<Item = &Site> {
-        self.sites.iter().filter(|site| site.is_applied())
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: {} of {} sites, {} -> {} nodes",
-            self.pass,
-            self.applied().count(),
-            self.sites.len(),
-            self.nodes_before,
-            self.nodes_after
-        )?;
-        let width = self.sites.iter().map(|s| s.node.len()).max().unwrap_or(0);
-        for site in &self.sites {
-            write!(f, "\n  {:<width$}  ", site.node)?;
-            match (&site.reason, &site.other) {
-                (Some(reason), _) => write!(f, "kept: {reason}")?,
-                (None, Some(other)) => write!(f, "done, {other} takes its place")?,
-                (None, None) => f.write_str("done")?,
-            }
-        }
-        Ok(())
+        self.refusal.is_none()
     }
 }

@@ -20,10 +20,9 @@
 //! arithmetic", ACM Computing Surveys 1991, section 3.2.3, on which laws survive rounding; the
 //! shape of the table is that of tinygrad's `symbolic.py`.
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use crate::rules::{Rewrite, Rule, RuleSet, parse};
+use crate::rules::{Rule, RuleSet, parse};
 
 /// The laws that hold to the last bit, as text.
 pub const EXACT: &str = include_str!("rules/tables/exact.rules");
@@ -75,12 +74,6 @@ pub fn equalities(fast_math: bool) -> Vec<Rule> {
         rules.extend(read(FAST_MATH_EQUALITIES));
     }
     rules
-}
-
-/// The laws as a pass: the exact ones, or with `fast_math` all of them.
-#[must_use]
-pub fn pass(fast_math: bool) -> Rewrite<'static> {
-    Rewrite::new("simplify", Cow::Borrowed(laws(fast_math)))
 }
 
 #[cfg(test)]

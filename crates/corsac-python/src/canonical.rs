@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use corsac_ir::canonical::ExternalIdentity;
 use corsac_ir::{EntityId, ExternalId, Graph};
-use corsac_passes::canonical;
+use corsac_passes::{Site, canonical};
 use pyo3::intern;
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
@@ -13,7 +13,7 @@ use crate::budget::{PyBudget, within};
 use crate::effects::{Facts, effects};
 use crate::error::pass_error;
 use crate::graph::PyGraph;
-use crate::passes::{Site, site};
+use crate::passes::{RawSite, raw_site};
 
 /// Texts of opaque values and callables, found before the graph is walked.
 struct Texts {
@@ -62,7 +62,7 @@ impl ExternalIdentity for Texts {
 pub(crate) fn reorder(
     graph: &Bound<'_, PyGraph>,
     budget: Option<&Bound<'_, PyBudget>>,
-) -> PyResult<Vec<Site>> {
+) -> PyResult<Vec<RawSite>> {
     let (facts, texts) = (Facts::of_graph(graph)?, Texts::of_graph(graph)?);
     let is_in_order = {
         let borrowed = graph.try_borrow()?;
@@ -77,7 +77,8 @@ pub(crate) fn reorder(
     })?;
     let borrowed = graph.try_borrow()?;
     let moved = moved.into_iter();
-    Ok(moved.map(|n| site(borrowed.ir(), n, None, None)).collect())
+    let moved = moved.map(|node| raw_site(Site::new(borrowed.ir(), node, None)));
+    Ok(moved.collect())
 }
 
 #[pymethods]

@@ -8,14 +8,14 @@ use pyo3::prelude::*;
 use crate::effects::Facts;
 use crate::error::pass_error;
 use crate::graph::PyGraph;
-use crate::passes::{Site, site};
+use crate::passes::{RawSite, raw_sites};
 use crate::resolve::resolve;
 
 /// A graph, or the obstacle to it, a place and a description; and the outcome of each step.
 type Inverted<'py> = (
     Option<Bound<'py, PyGraph>>,
     Option<(String, String)>,
-    Vec<Site>,
+    Vec<RawSite>,
 );
 
 /// The graph that computes the input of `graph` from its result; or the node that prevents it, and
@@ -28,30 +28,21 @@ pub(crate) fn invert<'py>(graph: &Bound<'py, PyGraph>) -> PyResult<Inverted<'py>
         inversion::invert(borrowed.ir(), &facts)
     };
     match inverse {
-        Ok(inverse) => {
-            let sites = named(graph, &inverse.sites)?;
+        Ok(mut inverse) => {
+            let sites = raw_sites(std::mem::take(&mut inverse.sites));
             Ok((Some(adopt(graph, inverse)?), None, sites))
         }
         Err(InversionError::NotInvertible {
             place,
-            obstacle,
+            refusal,
             sites,
         }) => {
-            let sites = named(graph, &sites)?;
-            Ok((None, Some((place, obstacle.to_string())), sites))
+            let obstacle = (place, refusal.to_string());
+            Ok((None, Some(obstacle), raw_sites(sites)))
         }
         Err(InversionError::Graph(error)) => Err(pass_error(error)),
         Err(error) => Err(PyRuntimeError::new_err(error.to_string())),
     }
-}
-
-fn named(graph: &Bound<'_, PyGraph>, sites: &[inversion::Site]) -> PyResult<Vec<Site>> {
-    let borrowed = graph.try_borrow()?;
-    let sites = sites.iter().map(|at| {
-        let reason = at.obstacle.as_ref().map(ToString::to_string);
-        site(borrowed.ir(), at.node, None, reason)
-    });
-    Ok(sites.collect())
 }
 
 /// A new `corsac.fx.Graph` with the nodes of `inverse`, and their Python objects and metadata.

@@ -1,11 +1,9 @@
-//! Merged linear layers, linear layers without bias, and divisions as multiplications, in graphs of
-//! Python.
+//! Merged linear layers, and linear layers without bias, in graphs of Python.
 
 use std::collections::HashMap;
 
-use corsac_ir::{Arg, NodeId};
-use corsac_passes::division;
-use corsac_passes::linears::{self, Site as Call};
+use corsac_ir::NodeId;
+use corsac_passes::linears;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -14,26 +12,17 @@ use crate::effects::Facts;
 use crate::error::pass_error;
 use crate::graph::PyGraph;
 use crate::node::PyNode;
-use crate::passes::{Site, site};
+use crate::passes::{RawSite, raw_site};
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(find_linears, m)?)?;
     m.add_function(wrap_pyfunction!(merge_linears, m)?)?;
     m.add_function(wrap_pyfunction!(pad_input_of_linear, m)?)?;
-    m.add_function(wrap_pyfunction!(divisions_to_multiplications, m)?)?;
     Ok(())
 }
 
 /// Calls of linear layers, each with the path of the layer.
 type Calls = Vec<(Py<PyNode>, String)>;
-
-fn sites(graph: &PyGraph, calls: &[Call]) -> Vec<Site> {
-    let one = |call: &Call| {
-        let reason = call.refusal.as_ref().map(ToString::to_string);
-        site(graph.ir(), call.node, None, reason)
-    };
-    calls.iter().map(one).collect()
-}
 
 /// The calls of `nn.Linear` in `graph` that can be changed, and all of them with the reason why
 /// they cannot. `unfit` has the layers, by path, that the host cannot change, with the reason. With
@@ -46,7 +35,7 @@ pub(crate) fn find_linears(
     unfit: HashMap<String, String>,
     kinds: Option<HashMap<String, usize>>,
     budget: Option<&Bound<'_, PyBudget>>,
-) -> PyResult<(Vec<Calls>, Vec<Site>)> {
+) -> PyResult<(Vec<Calls>, Vec<RawSite>)> {
     let facts = Facts::of_graph(graph)?;
     let borrowed = graph.try_borrow()?;
     let ir = borrowed.ir();
@@ -66,16 +55,19 @@ pub(crate) fn find_linears(
                 linears::limit(&mut calls, budget);
                 Ok(())
             })?;
-            let free = (0..calls.len()).filter(|&at| calls[at].refusal.is_none());
+            let free = (0..calls.len()).filter(|&at| calls[at].site.is_applied());
             free.map(|at| vec![at]).collect()
         }
     };
     let call = |&at: &usize| {
-        let node = PyNode::handle(graph, borrowed.host(), calls[at].node)?;
+        let node = PyNode::handle(graph, borrowed.host(), calls[at].site.node)?;
         Ok((node, calls[at].layer.clone()))
     };
     let groups = groups.iter().map(|group| group.iter().map(call).collect());
-    Ok((groups.collect::<PyResult<_>>()?, sites(&borrowed, &calls)))
+    Ok((
+        groups.collect::<PyResult<_>>()?,
+        calls.into_iter().map(|call| raw_site(call.site)).collect(),
+    ))
 }
 
 /// The input of a call with one argument.
@@ -142,41 +134,4 @@ pub(crate) fn pad_input_of_linear(
     })?;
     PyGraph::inherit_meta_but_value(graph, new, node)?;
     PyNode::handle(graph, graph.try_borrow()?.host(), new)
-}
-
-/// A node that was a division, and the divisor.
-type Divided = (Py<PyNode>, Py<PyAny>);
-
-/// Replaces divisions by numbers in `graph` by multiplications with the inverse; `multiply` is
-/// `operator.mul`. Returns the nodes that were changed, each with its old divisor, and all
-/// divisions by numbers.
-#[pyfunction]
-#[pyo3(signature = (graph, multiply, *, budget = None))]
-pub(crate) fn divisions_to_multiplications(
-    graph: &Bound<'_, PyGraph>,
-    multiply: &Bound<'_, PyAny>,
-    budget: Option<&Bound<'_, PyBudget>>,
-) -> PyResult<(Vec<Divided>, Vec<Site>)> {
-    let py = graph.py();
-    let multiply = PyGraph::function(graph, multiply)?;
-    let found = within(budget, |budget| {
-        PyGraph::edit(graph, |ir| {
-            division::to_multiplication(ir, multiply, budget).map_err(pass_error)
-        })
-    })?;
-    let borrowed = graph.try_borrow()?;
-    let changed = found.iter().filter(|s| s.refusal.is_none()).map(|s| {
-        let divisor = match s.divisor {
-            Arg::Int(value) => value.into_pyobject(py)?.into_any().unbind(),
-            Arg::Float(value) => value.into_pyobject(py)?.into_any().unbind(),
-            _ => py.None(),
-        };
-        Ok((PyNode::handle(graph, borrowed.host(), s.node)?, divisor))
-    });
-    let changed = changed.collect::<PyResult<_>>()?;
-    let sites = found.iter().map(|s| {
-        let reason = s.refusal.map(|refusal| refusal.to_string());
-        site(borrowed.ir(), s.node, None, reason)
-    });
-    Ok((changed, sites.collect()))
 }

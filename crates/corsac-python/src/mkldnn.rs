@@ -10,7 +10,7 @@ use crate::effects::Facts;
 use crate::error::pass_error;
 use crate::graph::PyGraph;
 use crate::node::PyNode;
-use crate::passes::{Site, erased, site};
+use crate::passes::{RawSite, erased, raw_sites};
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(convert_mkldnn, m)?)?;
@@ -49,7 +49,7 @@ pub(crate) fn convert_mkldnn(
     unfit: std::collections::HashMap<String, String>,
     enter: &Bound<'_, PyAny>,
     leave: &Bound<'_, PyAny>,
-) -> PyResult<(Vec<ConvertedSubgraph>, Vec<Site>)> {
+) -> PyResult<(Vec<ConvertedSubgraph>, Vec<RawSite>)> {
     let supported = Supported {
         classes: class_names(&supported)?,
         functions: functions(graph, &supported)?,
@@ -84,11 +84,8 @@ pub(crate) fn convert_mkldnn(
             handles(&around.ends)?,
         ))
     });
-    let refused = plan.refused.iter().map(|refused| {
-        let reason = Some(refused.reason.to_string());
-        site(borrowed.ir(), refused.node, None, reason)
-    });
-    Ok((subgraphs.collect::<PyResult<_>>()?, refused.collect()))
+    let subgraphs = subgraphs.collect::<PyResult<_>>()?;
+    Ok((subgraphs, raw_sites(plan.refused)))
 }
 
 /// Gives conversions the metadata of the nodes that they are made for: of the first user of a value

@@ -1,34 +1,39 @@
 //! The passes, on graphs of Python.
 
-use corsac_ir::{Graph, NodeId};
+use corsac_ir::{FunctionId, Graph, NodeId, Op};
+use corsac_ops::shape::{Dim, TypeHost as _, Value};
 use corsac_ops::{AliasClasses, Catalogue, Effects};
-use corsac_passes::weights::{LayerTensors, Side, WeightsError};
-use corsac_passes::{common_subexpressions as cse, constants, conv_bn, dead_code, dropout, no_ops};
+use corsac_passes::conv_bn::{self, LayerTensors, Side};
+use corsac_passes::dead_code::DeadCode;
+use corsac_passes::{
+    Changes, Context, Needs, Plan, Setting, Site, TensorFact, TensorFacts, constants, registry,
+};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
-use rustc_hash::FxHashSet;
+use pyo3::types::{PyBool, PyDict, PyList, PySet};
+use rustc_hash::FxHashMap;
 
+use crate::analysis::facts::TypeFacts;
 use crate::budget::{PyBudget, within};
 use crate::effects::{Facts, effects, tensor_facts};
 use crate::error::pass_error;
 use crate::graph::PyGraph;
 use crate::node::PyNode;
+use crate::resolve::resolve;
 use crate::rules::finish;
 
 /// A site of a pass: name of the node, its target, another node or module that is concerned, and
 /// the reason where nothing was done.
-pub(crate) type Site = (String, String, Option<String>, Option<String>);
+pub(crate) type RawSite = (String, String, Option<String>, Option<String>);
 
-pub(crate) fn site(
-    graph: &Graph,
-    node: NodeId,
-    other: Option<String>,
-    reason: Option<String>,
-) -> Site {
-    let node = graph.node(node);
-    let (name, target) = (node.name().to_owned(), node.target_name().to_owned());
-    (name, target, other, reason)
+pub(crate) fn raw_site(site: Site) -> RawSite {
+    let reason = site.refusal.map(|refusal| refusal.to_string());
+    (site.name, site.target, site.other, reason)
+}
+
+pub(crate) fn raw_sites(sites: Vec<Site>) -> Vec<RawSite> {
+    sites.into_iter().map(raw_site).collect()
 }
 
 /// Removes nodes in this order, calling the owning module's hooks if it has any.
@@ -85,94 +90,159 @@ pub(crate) fn erased(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<(
     Ok(())
 }
 
-fn dead_code_of(
-    graph: &Bound<'_, PyGraph>,
-    impure_random: bool,
-    budget: Option<&Bound<'_, PyBudget>>,
-) -> PyResult<dead_code::Report> {
-    let facts = Facts::of_graph(graph)?;
-    let options = dead_code::Options { impure_random };
-    let report = within(budget, |budget| {
-        let borrowed = graph.try_borrow()?;
-        let report = dead_code::find(borrowed.ir(), &facts, options);
-        let mut report = report.map_err(pass_error)?;
-        report.limit(budget);
-        Ok(report)
-    })?;
-    erase(graph, &report.removed)?;
-    Ok(report)
-}
-
-/// Removes nodes of `graph` that have no observable effect. Returns the nodes that were removed,
-/// and the unused ones that stay, with the reason.
+/// Runs the pass called `name`, with its options: booleans, a function, nodes, or a set of strings.
+/// Returns the places that it has considered.
 #[pyfunction]
-#[pyo3(signature = (graph, *, impure_random = true, budget = None))]
-pub(crate) fn eliminate_dead_code(
+#[pyo3(signature = (name, graph, *, budget = None, **options))]
+pub(crate) fn run_pass(
+    name: &str,
     graph: &Bound<'_, PyGraph>,
-    impure_random: bool,
     budget: Option<&Bound<'_, PyBudget>>,
-) -> PyResult<Vec<Site>> {
-    let report = dead_code_of(graph, impure_random, budget)?;
-    let borrowed = graph.try_borrow()?;
-    let removed = report.removed.iter().rev();
-    let removed = removed.map(|&node| site(borrowed.ir(), node, None, None));
-    let kept = report.kept.iter().map(|&(node, reason)| {
-        let reason = Some(reason.as_str().to_owned());
-        site(borrowed.ir(), node, None, reason)
-    });
-    Ok(removed.chain(kept).collect())
-}
-
-/// Computes values once that `graph` computes twice; nodes in `keep` stay and replace no others.
-/// Returns the nodes that were removed, each with its replacement, and those that stay, with the
-/// reason.
-#[pyfunction]
-#[pyo3(signature = (graph, *, keep = Vec::new(), budget = None))]
-pub(crate) fn common_subexpressions(
-    graph: &Bound<'_, PyGraph>,
-    keep: Vec<Bound<'_, PyNode>>,
-    budget: Option<&Bound<'_, PyBudget>>,
-) -> PyResult<Vec<Site>> {
-    let py = graph.py();
-    let facts = Facts::of_graph(graph)?;
-    let keep = keep.iter().map(|node| PyGraph::own(graph, node));
-    let keep = keep.collect::<PyResult<FxHashSet<NodeId>>>()?;
-    let report = within(budget, |budget| {
-        let borrowed = graph.try_borrow()?;
-        let may_go = |node: NodeId| !keep.contains(&node);
-        let mut report = cse::find_among(borrowed.ir(), &facts, may_go).map_err(pass_error)?;
-        report.limit(budget);
-        Ok(report)
-    })?;
-    let hooked = {
-        let borrowed = graph.try_borrow()?;
-        borrowed.hooks(py, intern!(py, "_replace_hooks"))?.is_some()
-            || borrowed
-                .hooks(py, intern!(py, "_erase_node_hooks"))?
-                .is_some()
-    };
-    let gone: Vec<NodeId> = report.merged.iter().map(|&(gone, _)| gone).collect();
-    if hooked {
-        for &(node, kept) in &report.merged {
-            let handle = |id| PyNode::handle(graph, graph.try_borrow()?.host(), id);
-            let (node, kept) = (handle(node)?, handle(kept)?);
-            let replace = intern!(py, "replace_all_uses_with");
-            node.bind(py).call_method1(replace, (kept,))?;
-            PyGraph::erase_node(graph, node.bind(py))?;
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Vec<RawSite>> {
+    let mut passes = registry().into_iter();
+    let mut pass = passes
+        .find(|pass| pass.name() == name)
+        .ok_or_else(|| PyValueError::new_err(format!("there is no pass {name}")))?;
+    for (option, value) in options.into_iter().flat_map(|options| options.iter()) {
+        let option: String = option.extract()?;
+        if !pass.set(&option, setting(graph, &value)?) {
+            let message = format!("{name} has no option {option} that can be {value}");
+            return Err(PyTypeError::new_err(message));
         }
-    } else if report.changed() {
-        PyGraph::edit(graph, |ir| report.apply(ir).map_err(pass_error))?;
-        erased(graph, &gone)?;
     }
+    if let Some(message) = graph.try_borrow()?.unsettled() {
+        return Err(PyValueError::new_err(message));
+    }
+    let facts = Facts::of_graph(graph)?;
+    let Needs {
+        attributes,
+        tensors: reads_tensors,
+    } = pass.needs();
+    let types = match attributes {
+        true => TypeFacts::of_graph(graph)?,
+        false => TypeFacts::default(),
+    };
+    let mut tensors = TensorFacts::new();
+    if reads_tensors {
+        tensors = tensor_facts(graph)?;
+        if attributes {
+            add_attributes(graph, &types, &mut tensors)?;
+        }
+    }
+    let plan = within(budget, |budget| {
+        let borrowed = graph.try_borrow()?;
+        let mut context = Context {
+            host: &facts,
+            types: &types,
+            tensors: &tensors,
+            budget,
+        };
+        pass.plan(borrowed.ir(), &mut context).map_err(pass_error)
+    })?;
+    Ok(raw_sites(apply(graph, plan)?))
+}
+
+fn setting(graph: &Bound<'_, PyGraph>, value: &Bound<'_, PyAny>) -> PyResult<Setting> {
+    if let Ok(flag) = value.cast::<PyBool>() {
+        return Ok(Setting::Flag(flag.is_true()));
+    }
+    if let Ok(nodes) = value.cast::<PyList>() {
+        let nodes = nodes.iter().map(|node| PyGraph::own(graph, node.cast()?));
+        return Ok(Setting::Nodes(nodes.collect::<PyResult<_>>()?));
+    }
+    if let Ok(names) = value.cast::<PySet>() {
+        let names = names.iter().map(|name| name.extract());
+        return Ok(Setting::Names(names.collect::<PyResult<_>>()?));
+    }
+    Ok(Setting::Function(PyGraph::function(graph, value)?))
+}
+
+/// Adds the shapes of attributes that are not known yet.
+fn add_attributes(
+    graph: &Bound<'_, PyGraph>,
+    types: &TypeFacts,
+    tensors: &mut TensorFacts,
+) -> PyResult<()> {
     let borrowed = graph.try_borrow()?;
-    let name = |id| Some(borrowed.ir().node(id).name().to_owned());
-    let merged = report.merged.iter();
-    let merged = merged.map(|&(node, kept)| site(borrowed.ir(), node, name(kept), None));
-    let kept = report.kept.iter().map(|kept| {
-        let reason = Some(kept.reason.as_str().to_owned());
-        site(borrowed.ir(), kept.node, name(kept.like), reason)
-    });
-    Ok(merged.chain(kept).collect())
+    for node in borrowed.ir().find_nodes(Op::GetAttr, None) {
+        let path = borrowed.ir().node(node).target_name();
+        let Some(Value::Tensor(tensor)) = types.attribute(path) else {
+            continue;
+        };
+        let shape = tensor.shape.iter().map(Dim::known).collect();
+        if tensors.get(node).is_none() {
+            let fact = TensorFact {
+                shape,
+                ..TensorFact::default()
+            };
+            tensors.set(node, fact);
+        }
+    }
+    Ok(())
+}
+
+/// Makes the changes of a plan, and completes Python's records. Hooks are called as for changes that
+/// are made from Python.
+fn apply(graph: &Bound<'_, PyGraph>, plan: Plan) -> PyResult<Vec<Site>> {
+    if !plan.changes() {
+        return Ok(plan.sites);
+    }
+    match plan.changes {
+        Changes::Erase(nodes) => {
+            erase(graph, &nodes)?;
+            return Ok(plan.sites);
+        }
+        Changes::Replace(pairs) if has_hooks(graph)? => {
+            let py = graph.py();
+            let handle = |id| PyNode::handle(graph, graph.try_borrow()?.host(), id);
+            for (node, by) in pairs {
+                let (node, by) = (handle(node)?, handle(by)?);
+                let replace = intern!(py, "replace_all_uses_with");
+                node.bind(py).call_method1(replace, (by,))?;
+                PyGraph::erase_node(graph, node.bind(py))?;
+            }
+            return Ok(plan.sites);
+        }
+        Changes::Replace(_) | Changes::Other(_) => {}
+    }
+    let functions = functions_named(graph, plan.functions.iter().map(String::as_str))?;
+    let function = |ir: &mut Graph, name: &str| {
+        let known = functions.get(name).copied();
+        known.unwrap_or_else(|| ir.function(name))
+    };
+    let report = PyGraph::edit(graph, |ir| plan.apply(ir, &function).map_err(pass_error))?;
+    finish(graph, &report.edits.added, &report.edits.erased)?;
+    Ok(report.sites)
+}
+
+fn has_hooks(graph: &Bound<'_, PyGraph>) -> PyResult<bool> {
+    let (py, borrowed) = (graph.py(), graph.try_borrow()?);
+    Ok(borrowed.hooks(py, intern!(py, "_replace_hooks"))?.is_some()
+        || borrowed
+            .hooks(py, intern!(py, "_erase_node_hooks"))?
+            .is_some())
+}
+
+/// The function of `graph` for the callable with this qualified name.
+fn function_named(graph: &Bound<'_, PyGraph>, name: &str) -> PyResult<FunctionId> {
+    let callable = resolve(graph.py(), name, None)?
+        .ok_or_else(|| PyRuntimeError::new_err(format!("there is no {name}")))?;
+    PyGraph::function(graph, &callable)
+}
+
+/// The functions with these qualified names, added where they are new.
+fn functions_named<'n>(
+    graph: &Bound<'_, PyGraph>,
+    names: impl Iterator<Item = &'n str>,
+) -> PyResult<FxHashMap<String, FunctionId>> {
+    let mut functions = FxHashMap::default();
+    for name in names {
+        if !functions.contains_key(name) {
+            functions.insert(name.to_owned(), function_named(graph, name)?);
+        }
+    }
+    Ok(functions)
 }
 
 /// Folds batch norms into the layers beside them. `fold(plans)` gets a dictionary for each; it
@@ -185,7 +255,7 @@ pub(crate) fn fold_batch_norms(
     fold: &Bound<'_, PyAny>,
     linear: bool,
     budget: Option<&Bound<'_, PyBudget>>,
-) -> PyResult<Vec<Site>> {
+) -> PyResult<Vec<RawSite>> {
     let py = graph.py();
     let facts = Facts::of_graph(graph)?;
     let tensors = tensor_facts(graph)?;
@@ -195,7 +265,7 @@ pub(crate) fn fold_batch_norms(
         conv_bn::plan(borrowed.ir(), &facts, &tensors, options, budget).map_err(pass_error)
     })?;
     let plans = report.planned();
-    let plans = plans.map(|(index, site, plan)| Ok((index, describe_plan(py, site, plan)?)));
+    let plans = plans.map(|(index, at, plan)| Ok((index, describe_plan(py, at, plan)?)));
     let (indices, plans): (Vec<usize>, Vec<_>) =
         plans.collect::<PyResult<Vec<_>>>()?.into_iter().unzip();
     if !plans.is_empty() {
@@ -203,7 +273,7 @@ pub(crate) fn fold_batch_norms(
         for (index, answer) in indices.into_iter().zip(answers.try_iter()?) {
             let answer = answer?;
             match answer.extract::<String>() {
-                Ok(reason) => report.refuse(index, WeightsError::Host { reason }),
+                Ok(reason) => report.refuse(index, reason.into()),
                 Err(_) => {
                     let (weight, bias): (String, String) = answer.extract()?;
                     report.settle(
@@ -222,25 +292,19 @@ pub(crate) fn fold_batch_norms(
         let applied = PyGraph::edit(graph, |ir| report.apply(ir).map_err(pass_error))?;
         finish(graph, &applied.added, &applied.erased)?;
     }
-    let borrowed = graph.try_borrow()?;
-    let sites = report.sites.into_iter();
-    let sites = sites.map(|s| {
-        let reason = s.refusal.map(|refusal| refusal.to_string());
-        site(borrowed.ir(), s.node, s.layer, reason)
-    });
-    Ok(sites.collect())
+    Ok(report.0.into_iter().map(|at| raw_site(at.site)).collect())
 }
 
 /// Describes a plan to Python, which makes the weights.
 fn describe_plan<'py>(
     py: Python<'py>,
-    site: &conv_bn::Site,
+    at: &conv_bn::Candidate,
     plan: &conv_bn::Plan,
 ) -> PyResult<Bound<'py, PyDict>> {
     let described = PyDict::new(py);
-    described.set_item("key", site.layer_node.map(corsac_ir::EntityId::index))?;
-    described.set_item("layer", &site.layer)?;
-    described.set_item("norm", &site.norm)?;
+    described.set_item("key", at.layer_node.map(corsac_ir::EntityId::index))?;
+    described.set_item("layer", &at.site.other)?;
+    described.set_item("norm", &at.norm)?;
     described.set_item("layer_module", &plan.layer.module)?;
     described.set_item("weight", &plan.layer.weight)?;
     described.set_item("bias", &plan.layer.bias)?;
@@ -256,67 +320,8 @@ fn describe_plan<'py>(
     Ok(described)
 }
 
-/// Removes nodes that compute a value which exists already. Returns every such node, with its
-/// replacement.
-#[pyfunction]
-#[pyo3(signature = (graph, *, budget = None))]
-pub(crate) fn remove_no_ops(
-    graph: &Bound<'_, PyGraph>,
-    budget: Option<&Bound<'_, PyBudget>>,
-) -> PyResult<Vec<Site>> {
-    let facts = Facts::of_graph(graph)?;
-    let tensors = tensor_facts(graph)?;
-    let report = within(budget, |budget| {
-        let borrowed = graph.try_borrow()?;
-        no_ops::find(borrowed.ir(), &facts, &tensors, budget).map_err(pass_error)
-    })?;
-    if report.changed() {
-        PyGraph::edit(graph, |ir| report.apply(ir).map_err(pass_error))?;
-        let gone = report.sites.iter().filter(|s| s.refusal.is_none());
-        let gone: Vec<NodeId> = gone.map(|s| s.node).collect();
-        erased(graph, &gone)?;
-    }
-    let borrowed = graph.try_borrow()?;
-    let sites = report.sites.iter().map(|s| {
-        let input = borrowed.ir().node(s.input).name().to_owned();
-        let reason = s.refusal.map(|refusal| refusal.to_string());
-        site(borrowed.ir(), s.node, Some(input), reason)
-    });
-    Ok(sites.collect())
-}
-
-/// Removes dropouts that are the identity, with `in_training` also modules in training mode.
-/// Returns every dropout.
-#[pyfunction]
-#[pyo3(signature = (graph, *, in_training = false, budget = None))]
-pub(crate) fn remove_dropout(
-    graph: &Bound<'_, PyGraph>,
-    in_training: bool,
-    budget: Option<&Bound<'_, PyBudget>>,
-) -> PyResult<Vec<Site>> {
-    let facts = Facts::of_graph(graph)?;
-    let report = within(budget, |budget| {
-        let options = dropout::Options { in_training };
-        PyGraph::edit(graph, |ir| {
-            dropout::remove(ir, &facts, options, budget).map_err(pass_error)
-        })
-    })?;
-    let gone: Vec<NodeId> = {
-        let removed = report.sites.iter().filter(|s| s.refusal.is_none());
-        removed.map(|s| s.node).collect()
-    };
-    erased(graph, &gone)?;
-    let borrowed = graph.try_borrow()?;
-    let sites = report.sites.into_iter();
-    let sites = sites.map(|s| {
-        let reason = s.refusal.map(|refusal| refusal.to_string());
-        site(borrowed.ir(), s.node, None, reason)
-    });
-    Ok(sites.collect())
-}
-
 /// Nodes whose values are the same in every call, those of them that have to be kept, and sites.
-type Constants = (Vec<Py<PyNode>>, Vec<Py<PyNode>>, Vec<Site>);
+type Constants = (Vec<Py<PyNode>>, Vec<Py<PyNode>>, Vec<RawSite>);
 
 /// Finds the nodes that do not depend on the inputs of `graph`; calls in `skipped` count as if they
 /// did. Returns the constant nodes, those calls among them that other nodes use, and as sites those
@@ -334,7 +339,7 @@ pub(crate) fn find_constants(
         let borrowed = graph.try_borrow()?;
         let found = constants::find(borrowed.ir(), &facts, &skipped);
         let mut found = found.map_err(pass_error)?;
-        found.limit(budget);
+        found.limit(borrowed.ir(), budget);
         Ok(found)
     })?;
     let borrowed = graph.try_borrow()?;
@@ -342,14 +347,10 @@ pub(crate) fn find_constants(
         let handle = |&id| PyNode::handle(graph, borrowed.host(), id);
         ids.iter().map(handle).collect()
     };
-    let kept = found
-        .kept
-        .iter()
-        .map(|&(node, reason)| site(borrowed.ir(), node, None, Some(reason.as_str().to_owned())));
     Ok((
         handles(&found.nodes)?,
         handles(&found.results)?,
-        kept.collect(),
+        raw_sites(found.kept),
     ))
 }
 
@@ -426,10 +427,10 @@ fn handed_out(
 pub(crate) fn has_effects(graph: &Bound<'_, PyGraph>) -> PyResult<bool> {
     let facts = Facts::of_graph(graph)?;
     let borrowed = graph.try_borrow()?;
-    let report = dead_code::find(borrowed.ir(), &facts, dead_code::Options::default());
-    let report = report.map_err(pass_error)?;
+    let unused = DeadCode::default().find(borrowed.ir(), &facts);
+    let unused = unused.map_err(pass_error)?;
     let mut catalogue = Catalogue::new(&facts);
-    Ok(!report.kept.is_empty()
+    Ok(!unused.kept.is_empty()
         || borrowed.ir().nodes().any(|node| {
             let effects = catalogue.effects(borrowed.ir(), node);
             effects.opaque || effects.random || effects.writes_state || !effects.mutates.is_empty()
@@ -455,7 +456,15 @@ impl PyGraph {
             Some(is_impure_node) => erase_where_told(slf, is_impure_node)?,
             None => {
                 let impure_random = effects(py)?.getattr(intern!(py, "impure_random"))?;
-                dead_code_of(slf, impure_random.call0()?.is_truthy()?, None)?.changed()
+                let impure_random = impure_random.call0()?.is_truthy()?;
+                let facts = Facts::of_graph(slf)?;
+                let unused = {
+                    let borrowed = slf.try_borrow()?;
+                    DeadCode { impure_random }.find(borrowed.ir(), &facts)
+                };
+                let removed = unused.map_err(pass_error)?.removed;
+                erase(slf, &removed)?;
+                !removed.is_empty()
             }
         };
         let children = effects(py)?.getattr(intern!(py, "clean_children"))?;

@@ -25,7 +25,7 @@ use crate::effects::{Facts, tensor_facts};
 use crate::error::{pass_error, rewrite_error};
 use crate::graph::PyGraph;
 use crate::node::PyNode;
-use crate::passes::erased;
+use crate::passes::{erased, raw_site};
 use crate::resolve::resolve;
 use crate::rewriting::call_create_hooks;
 
@@ -411,11 +411,10 @@ fn apply(
     finish(graph, session.added(), session.erased())?;
     outcome?;
     let borrowed = graph.try_borrow()?;
-    let sites = session.sites().into_iter().map(|site| {
-        let node = borrowed.ir().node(site.node);
-        let rule = set.rules()[site.rule].name.clone();
-        let (name, target) = (node.name().to_owned(), node.target_name().to_owned());
-        (name, target, site.other, site.reason, rule)
+    let sites = session.sites(borrowed.ir()).into_iter();
+    let sites = sites.map(|(rule, site)| {
+        let (name, target, other, reason) = raw_site(site);
+        (name, target, other, reason, set.rules()[rule].name.clone())
     });
     Ok(sites.collect())
 }

@@ -19,15 +19,12 @@ use crate::budget::{PyBudget, within};
 use crate::effects::{Facts, tensor_facts};
 use crate::error::{graph_error, pass_error};
 use crate::graph::PyGraph;
+use crate::passes::{RawSite, raw_sites};
 use crate::rules::{PyRuleSet, finish, names_of, result_functions};
-
-/// A node that was or could have been replaced: name, target, replacement, the reason if there is
-/// none.
-type Site = (String, String, Option<String>, Option<String>);
 
 /// Outcome: sites, statistics, merges by rule, rules left out with the reason.
 type Found = (
-    Vec<Site>,
+    Vec<RawSite>,
     (usize, usize, usize, &'static str, f64, f64),
     Vec<(String, usize)>,
     Vec<(String, &'static str)>,
@@ -116,8 +113,6 @@ fn names(
 fn apply(graph: &Bound<'_, PyGraph>, found: Saturation) -> PyResult<Found> {
     let (report, applied) = PyGraph::edit(graph, |ir| found.apply(ir).map_err(graph_error))?;
     finish(graph, &applied.added, &applied.erased)?;
-    let borrowed = graph.try_borrow()?;
-    let ir = borrowed.ir();
     let Report {
         iterations,
         e_nodes,
@@ -130,12 +125,6 @@ fn apply(graph: &Bound<'_, PyGraph>, found: Saturation) -> PyResult<Found> {
         left_out,
         ..
     } = report;
-    let sites = sites.into_iter().map(|site| {
-        let node = ir.node(site.node);
-        let other = applied.in_place_of(ir, site.node);
-        let (name, target) = (node.name().to_owned(), node.target_name().to_owned());
-        (name, target, other, site.reason)
-    });
     let numbers = (
         iterations,
         e_nodes,
@@ -144,7 +133,7 @@ fn apply(graph: &Bound<'_, PyGraph>, found: Saturation) -> PyResult<Found> {
         cost_before,
         cost_after,
     );
-    Ok((sites.collect(), numbers, merged, left_out))
+    Ok((raw_sites(sites), numbers, merged, left_out))
 }
 
 fn saturate_error(error: SaturateError) -> PyErr {

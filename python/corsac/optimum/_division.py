@@ -27,13 +27,14 @@ class ChangeTrueDivToMulByInverse(ReversibleTransformation):
     preserves_computation = True
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
-        before = len(graph_module.graph.nodes)
-        changed, sites = _core.divisions_to_multiplications(
-            graph_module.graph, operator.mul, budget=current_budget(None)
-        )
-        for node, divisor in changed:
-            remember(node, self, divisor)
-        self._report = report_of("true division", sites, graph_module, before)
+        graph = graph_module.graph
+        divisions = graph.find_nodes(op="call_function", target=operator.truediv)
+        divisors = {node: node.args[-1] for node in divisions if node.args}
+        sites = _core.run_pass("true division", graph, budget=current_budget(None))
+        for node, divisor in divisors.items():
+            if node.target is operator.mul:
+                remember(node, self, divisor)
+        self._report = report_of("true division", sites, graph_module, len(graph.nodes))
         return graph_module
 
     def reverse(self, graph_module: GraphModule) -> GraphModule:

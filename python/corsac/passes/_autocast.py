@@ -56,7 +56,8 @@ def autocast(
     budget = current_budget(budget)
     graph = graph_of(target)
     before = len(graph.nodes)
-    layers = [Site(*site) for site in _core.cast_layers(graph, budget=budget)]
+    raw = _core.run_pass("modules to functions", graph, budget=budget, autocast=True)
+    layers = [Site(*site) for site in raw]
     casts = [Site(*site) for site in _core.insert_casts(graph, dtype, cast, widest, budget=budget)]
     sites = [site for site in layers if not site.applied] + casts
     drop_unused(target, [site.target for site in layers if site.applied])

@@ -11,7 +11,7 @@ from corsac.fx._effects import clean_children, impure_random, pure_functions
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._budget import Budget, current_budget
 from corsac.passes._report import Report
-from corsac.passes._target import RawSites, graph_of, run
+from corsac.passes._target import RawSites, graph_of, run, run_pass
 from corsac.passes._weights import drop_unused
 
 _P = ParamSpec("_P")
@@ -28,13 +28,7 @@ def eliminate_dead_code(target: GraphModule | Graph, *, budget: Budget | None = 
 
     The report lists the nodes removed, and the unused nodes that stay, with the reason.
     """
-
-    def transform(graph: Graph) -> RawSites:
-        return _core.eliminate_dead_code(
-            graph, impure_random=impure_random(), budget=current_budget(budget)
-        )
-
-    report = run("dead code", target, transform)
+    report = run_pass("dead code", target, budget=budget, impure_random=impure_random())
     clean_children(graph_of(target))
     return report
 
@@ -50,11 +44,7 @@ def common_subexpressions(target: GraphModule | Graph, *, budget: Budget | None 
     The report lists the nodes removed, each with its replacement, and the duplicates that stay, with
     the reason.
     """
-
-    def transform(graph: Graph) -> RawSites:
-        return _core.common_subexpressions(graph, budget=current_budget(budget))
-
-    return run("common subexpressions", target, transform)
+    return run_pass("common subexpressions", target, budget=budget)
 
 
 def remove_no_ops(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
@@ -69,11 +59,7 @@ def remove_no_ops(target: GraphModule | Graph, *, budget: Budget | None = None) 
 
     The report lists every such node, with its replacement or the reason why it stays.
     """
-
-    def transform(graph: Graph) -> RawSites:
-        return _core.remove_no_ops(graph, budget=current_budget(budget))
-
-    report = run("no-ops", target, transform)
+    report = run_pass("no-ops", target, budget=budget)
     if isinstance(target, GraphModule):
         drop_unused(target, [site.target for site in report.applied])
     return report

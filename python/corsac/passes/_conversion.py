@@ -14,7 +14,7 @@ from corsac.fx.graph_module import GraphModule
 from corsac.passes._budget import Budget, current_budget
 from corsac.passes._derive import unique_attribute
 from corsac.passes._report import Report, Site
-from corsac.passes._target import graph_of
+from corsac.passes._target import graph_of, run_pass
 from corsac.passes._weights import drop_unused
 
 
@@ -37,16 +37,15 @@ def modules_to_functions(
     The report lists every call of a module, and the reason if it stays: the module has hooks, is of
     another class, or no single function computes the same.
     """
-    graph = graph_of(target)
-    before = len(graph.nodes)
-    names = None if classes is None else {f"{c.__module__}.{c.__qualname__}" for c in classes}
-    raw = _core.modules_to_functions(graph, names, budget=current_budget(budget))
-    sites = tuple(Site(*site) for site in raw)
-    report = Report("modules to functions", sites, before, len(graph.nodes))
+    wanted = {} if classes is None else {"classes": {_qualified_name(c) for c in classes}}
+    report = run_pass("modules to functions", target, budget=budget, **wanted)
     if report.changed:
         drop_unused(target, [site.target for site in report.applied])
-        target.recompile()
     return report
+
+
+def _qualified_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def functions_to_modules(target: GraphModule, *, budget: Budget | None = None) -> Report:

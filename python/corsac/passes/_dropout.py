@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from corsac import _core
 from corsac.fx import Graph
 from corsac.fx.graph_module import GraphModule
-from corsac.passes._budget import Budget, current_budget
+from corsac.passes._budget import Budget
 from corsac.passes._report import Report
-from corsac.passes._target import RawSites, run
+from corsac.passes._target import run_pass
 from corsac.passes._weights import drop_unused
 
 
@@ -28,12 +27,7 @@ def remove_dropout(
 
     The report lists every dropout, with the reason if it stays.
     """
-
-    def transform(graph: Graph) -> RawSites:
-        budget_ = current_budget(budget)
-        return _core.remove_dropout(graph, in_training=in_training, budget=budget_)
-
-    report = run("dropout", target, transform)
+    report = run_pass("dropout", target, budget=budget, in_training=in_training)
     if isinstance(target, GraphModule):
         drop_unused(target, [site.target for site in report.applied])
     return report

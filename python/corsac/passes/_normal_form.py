@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from corsac import _core
 from corsac.fx import Graph
 from corsac.fx.graph_module import GraphModule
-from corsac.passes._budget import Budget, current_budget
+from corsac.passes._budget import Budget
 from corsac.passes._report import Report
-from corsac.passes._target import RawSites, run
+from corsac.passes._target import run_pass
 
 
 def keyword_arguments(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
@@ -24,11 +23,7 @@ def keyword_arguments(target: GraphModule | Graph, *, budget: Budget | None = No
 
     The report lists every call of a function of PyTorch that had arguments by position.
     """
-
-    def transform(graph: Graph) -> RawSites:
-        return _core.keyword_arguments(graph, budget=current_budget(budget))
-
-    return run("keyword arguments", target, transform)
+    return run_pass("keyword arguments", target, budget=budget)
 
 
 def functions_to_operators(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
@@ -42,8 +37,4 @@ def functions_to_operators(target: GraphModule | Graph, *, budget: Budget | None
 
     The report lists every call of such a function.
     """
-
-    def transform(graph: Graph) -> RawSites:
-        return _core.functions_to_operators(graph, budget=current_budget(budget))
-
-    return run("operators", target, transform)
+    return run_pass("operators", target, budget=budget)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from corsac import _core
 from corsac.fx import Graph
 from corsac.fx.graph_module import GraphModule
-from corsac.passes._budget import Budget, current_budget
+from corsac.passes._budget import Budget
 from corsac.passes._report import Report
-from corsac.passes._target import RawSites, run
+from corsac.passes._target import run_pass
 
 
 def merge_matmul(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
@@ -26,8 +25,4 @@ def merge_matmul(target: GraphModule | Graph, *, budget: Budget | None = None) -
     The report lists every product, with the reason if it stays: no other has its right-hand side, one
     depends on another, an operand or a result is written to, shapes are unknown or do not fit.
     """
-
-    def transform(graph: Graph) -> RawSites:
-        return _core.merge_products(graph, budget=current_budget(budget))
-
-    return run("matrix products", target, transform)
+    return run_pass("matrix products", target, budget=budget)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from corsac import _core
 from corsac.fx import Graph
 from corsac.fx.graph_module import GraphModule
-from corsac.passes._budget import Budget, current_budget
+from corsac.passes._budget import Budget
 from corsac.passes._report import Report
-from corsac.passes._target import RawSites, run
+from corsac.passes._target import run_pass
 from corsac.passes._weights import drop_unused
 
 
@@ -48,11 +47,7 @@ def reinplace(
             print(corsac.passes.reinplace(gm))
     """
     needed = torch.is_grad_enabled() if gradients is None else gradients
-
-    def transform(graph: Graph) -> RawSites:
-        return _core.reinplace(graph, gradients=needed, budget=current_budget(budget))
-
-    report = run("in place", target, transform)
+    report = run_pass("in place", target, budget=budget, gradients=needed)
     if isinstance(target, GraphModule):
         drop_unused(target, [site.target for site in report.applied])
     return report

@@ -8,6 +8,7 @@ from typing import Any
 from corsac import _core
 from corsac.fx import Graph
 from corsac.fx.graph_module import GraphModule
+from corsac.passes._budget import Budget, current_budget
 from corsac.passes._report import Report, Site
 
 RawSites = list[tuple[str, str, str | None, str | None]]
@@ -27,6 +28,14 @@ def graph_of(target: GraphModule | Graph) -> Graph:
         f"{type(target).__qualname__}: trace it with corsac.fx.symbolic_trace, or convert it "
         "with corsac.fx.from_torch"
     )
+
+
+def run_pass(
+    name: str, target: GraphModule | Graph, *, budget: Budget | None = None, **options: Any
+) -> Report:
+    """Run the native pass ``name`` and report; recompile a module."""
+    budget = current_budget(budget)
+    return run(name, target, lambda graph: _core.run_pass(name, graph, budget=budget, **options))
 
 
 def run(name: str, target: GraphModule | Graph, transform: Callable[[Any], RawSites]) -> Report:

@@ -25,6 +25,12 @@ fn call(graph: &mut Graph, name: &str, args: impl Into<ThinVec<Arg>>) -> NodeId 
     graph.call_function(function, args).unwrap()
 }
 
+/// The types that calls get their arguments in.
+fn types(done: &Casted) -> Vec<Option<&str>> {
+    let sites = done.sites.iter();
+    sites.map(|site| site.other.as_deref()).collect()
+}
+
 /// Number of casts to a type.
 fn casts_to(graph: &Graph, dtype: DType) -> usize {
     let casts = graph.nodes().filter(|&id| {
@@ -66,13 +72,12 @@ fn lists_decide_and_what_is_computed_from_cast_values_is_stale() {
         .unwrap();
     let casts = by_host(&mut graph);
     let done = casted(&mut graph, &casts, &mut Budget::unlimited());
-    let precisions: Vec<_> = done.sites.iter().map(|site| site.outcome.clone()).collect();
     assert_eq!(
-        precisions,
+        types(&done),
         [
-            Ok(Precision::Lower),
-            Ok(Precision::Single),
-            Ok(Precision::Widest)
+            Some("torch.bfloat16"),
+            Some("torch.float32"),
+            Some("widest")
         ]
     );
     assert_eq!(casts_to(&graph, DType::BFloat16), 1);
@@ -90,7 +95,7 @@ fn what_writes_to_its_arguments_stays() {
     graph.output(mm).unwrap();
     let casts = by_host(&mut graph);
     let done = casted(&mut graph, &casts, &mut Budget::unlimited());
-    assert_eq!(done.sites[0].outcome, Err(Refusal::Writes));
+    assert_eq!(done.sites[0].refusal, Some(WRITES));
     assert_eq!(graph.len(), 3);
 }
 
@@ -116,10 +121,9 @@ fn known_types_need_no_host() {
     graph.output(single).unwrap();
     let casts = Casts::ByType(&facts);
     let done = casted(&mut graph, &casts, &mut Budget::unlimited());
-    let outcomes: Vec<_> = done.sites.iter().map(|s| s.outcome.clone()).collect();
-    let value = "u".to_owned();
-    let unknown_value = Err(Refusal::Unknown { value });
-    assert_eq!(outcomes, [Ok(Precision::Lower), unknown_value]);
+    assert_eq!(types(&done), [Some("torch.bfloat16"), None]);
+    let reason = "the element type of u is not known";
+    assert_eq!(done.sites[1].refusal, Some(Refusal::because(reason)));
     let to = graph.inputs(single).next().unwrap();
     assert_eq!(graph.node(to).target_name(), "to");
     assert_eq!(graph.inputs(double).next(), Some(d));
@@ -138,5 +142,5 @@ fn a_budget_is_used_in_order() {
     let mut budget = Budget::of(2);
     let done = casted(&mut graph, &casts, &mut budget);
     assert_eq!(budget.spent(), 2);
-    assert_eq!(done.sites[2].outcome, Err(Refusal::Budget));
+    assert_eq!(done.sites[2].refusal, Some(Refusal::BUDGET));
 }

@@ -5,7 +5,8 @@ use corsac_ops::{Host, ModuleInfo};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::operand::{Layer, Norm};
-use super::refusal::Refusal;
+use super::{batch_statistics, in_training};
+use crate::report::Refusal;
 
 /// The modules that a graph calls, and the attributes that it uses by itself.
 pub(super) struct Modules {
@@ -70,37 +71,31 @@ impl Modules {
         if let Some(info) = of_layer {
             let calls = self.calls.get(&info.identity).copied().unwrap_or(0);
             if calls > 1 {
-                let layer = layer.name.clone();
-                return Some(Refusal::LayerIsShared { layer, calls });
+                return Some(format!("{} is called {calls} times", layer.name).into());
             }
         }
         for (info, path) in [(of_norm, &norm.name), (of_layer, &layer.name)] {
             let Some(info) = info else { continue };
-            let path = path.clone();
             if info.training {
-                return Some(Refusal::Training { path });
+                return Some(in_training(path));
             }
             if info.hooks || info.impure == Some(true) {
-                return Some(Refusal::Hooks { path });
+                return Some(format!("{path} has hooks or declares side effects").into());
             }
             if let Some(attribute) = self.attribute_of.get(&info.identity) {
-                let attribute = attribute.clone();
-                return Some(Refusal::AttributeIsUsed { attribute });
+                return Some(format!("the graph uses {attribute} by itself").into());
             }
         }
         if of_norm.is_some_and(|info| !info.tracks_statistics) {
-            let norm = norm.name.clone();
-            return Some(Refusal::BatchStatistics { norm });
+            return Some(batch_statistics(&norm.name));
         }
         of_layer?;
         parents(&layer.name).find_map(|parent| {
             let identity = self.identities.get(parent)?;
-            self.calls
-                .contains_key(identity)
-                .then(|| Refusal::PartOfCalled {
-                    layer: layer.name.clone(),
-                    parent: parent.to_owned(),
-                })
+            self.calls.contains_key(identity).then(|| {
+                let layer = &layer.name;
+                format!("{layer} is part of {parent}, which is called as a whole").into()
+            })
         })
     }
 

@@ -3,8 +3,8 @@
 use corsac_ir::{Arg, Graph, Node, NodeId, Op};
 use corsac_ops::ModuleInfo;
 
-use super::{Modules, Refusal};
-use crate::weights::{LayerTensors, NormTensors};
+use super::{LayerTensors, Modules, NormTensors, batch_statistics, in_training, other_arguments};
+use crate::report::Refusal;
 
 /// The kind of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,7 +191,7 @@ impl Norm {
         };
         let path = node.target_name().to_owned();
         let Some(input) = only_argument(node) else {
-            let refusal = Refusal::Arguments { path: path.clone() };
+            let refusal = other_arguments(&path);
             return Some(Err((path, refusal)));
         };
         Some(Ok(Self {
@@ -217,13 +217,13 @@ impl Norm {
         match argument(node, training, "training") {
             Some(Arg::Bool(false)) => {}
             None if by_name => {}
-            _ => return refuse(Refusal::Training { path: name.clone() }),
+            _ => return refuse(in_training(&name)),
         }
         let eps = match argument(node, eps, "eps") {
             Some(Arg::Float(eps)) => *eps,
             Some(Arg::Int(eps)) => *eps as f64,
             None if by_name => 1e-5,
-            _ => return refuse(Refusal::Arguments { path: name.clone() }),
+            _ => return refuse(other_arguments(&name)),
         };
         let arguments = [
             (statistics.0, "running_mean"),
@@ -239,18 +239,17 @@ impl Norm {
             match attribute(graph, arg) {
                 Some((_, attribute)) => *slot = Some(attribute),
                 None => {
-                    let parameter = keyword.to_owned();
-                    return refuse(Refusal::NotAttribute { parameter });
+                    return refuse(format!("its {keyword} is no attribute").into());
                 }
             }
         }
         let [mean, variance, gamma, beta] = names;
         let (Some(mean), Some(variance)) = (mean, variance) else {
-            return refuse(Refusal::BatchStatistics { norm: name.clone() });
+            return refuse(batch_statistics(&name));
         };
         let input = node.args().first().or_else(|| node.kwarg("input"));
         let Some(input) = input.and_then(Arg::as_node) else {
-            return refuse(Refusal::Arguments { path: name.clone() });
+            return refuse(other_arguments(&name));
         };
         Some(Ok(Self {
             name,

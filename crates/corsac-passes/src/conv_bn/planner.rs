@@ -6,12 +6,11 @@ use rustc_hash::FxHashMap;
 
 use super::modules::Modules;
 use super::operand::{Layer, LayerKind, Norm};
-use super::refusal::Refusal;
-use super::{Options, Plan};
+use super::{Options, Plan, Side, not_after};
 use crate::analysis::Analysis;
 use crate::error::PassError;
+use crate::report::Refusal;
 use crate::tensors::TensorFacts;
-use crate::weights::Side;
 
 /// The layers that a batch norm of this kind can be folded into, in words.
 pub(super) fn expected(norm: &Norm, options: Options) -> &'static str {
@@ -66,9 +65,9 @@ impl Planner<'_> {
         let layer_node = self.folded.get(&norm.input).copied().unwrap_or(norm.input);
         let layer = Layer::read(self.graph, &self.modules, layer_node);
         let Some(layer) = layer.filter(|layer| self.fits(norm, layer)) else {
-            let input = self.graph.node(layer_node).name().to_owned();
+            let input = self.graph.node(layer_node).name();
             let expected = expected(norm, self.options);
-            return Ok(Err((None, Refusal::NotAfterLayer { input, expected })));
+            return Ok(Err((None, not_after(input, expected))));
         };
         // The layer's own result, or that of a batch norm folded into it.
         let result = self.graph.node(norm.input);
@@ -95,9 +94,9 @@ impl Planner<'_> {
         };
         let name = layer.name.clone();
         let refusal = if matches!(layer.kind, LayerKind::ConvTranspose(_)) {
-            Some(Refusal::Transposed { layer: name })
+            Some(format!("{name} comes after it and is a transposed convolution").into())
         } else if layer.zero_padded {
-            Some(Refusal::Padded { layer: name })
+            Some(format!("{name} comes after it and pads its input with zeros").into())
         } else {
             self.check(node, norm, &layer, Side::Before)?
         };
@@ -136,8 +135,9 @@ impl Planner<'_> {
             LayerKind::Conv(dims) | LayerKind::ConvTranspose(dims) => usize::from(dims) + 2,
         };
         if let Some(rank) = self.tensors.rank(norm.input).filter(|&r| r != batched) {
-            let layer = layer.name.clone();
-            return Ok(Some(Refusal::Rank { layer, rank }));
+            let (layer, has) = (&layer.name, format!("its input has {rank} dimensions"));
+            let reason = format!("{has}, so that it does not normalise the channels of {layer}");
+            return Ok(Some(reason.into()));
         }
         let modules = &self.modules;
         let info = |path| modules.by_path.get(path);
@@ -154,8 +154,8 @@ impl Planner<'_> {
                 Side::Before => (node, layer.node),
             };
             if self.is_written(norm, from, to)? {
-                let layer = layer.name.clone();
-                return Ok(Some(Refusal::Written { layer }));
+                let reason = format!("the program writes to what {} reads", layer.name);
+                return Ok(Some(reason.into()));
             }
         }
         Ok(None)
@@ -191,12 +191,14 @@ impl Planner<'_> {
 }
 
 pub(super) fn used(graph: &Graph, layer: &Layer, result: Node<'_>) -> (Option<String>, Refusal) {
-    let users = result.users().map(|u| graph.node(u).name().to_owned());
-    let refusal = Refusal::LayerIsUsed {
-        layer: layer.name.clone(),
-        users: users.collect(),
-    };
-    (Some(layer.name.clone()), refusal)
+    let users = result.users().map(|user| graph.node(user).name());
+    let users: Vec<&str> = users.collect();
+    let (count, layer) = (users.len(), layer.name.clone());
+    let reason = format!(
+        "{count} nodes use the result of {layer}: {}",
+        users.join(", ")
+    );
+    (Some(layer), reason.into())
 }
 
 pub(super) fn plan_of(layer: &Layer, norm: &Norm, side: Side) -> Plan {

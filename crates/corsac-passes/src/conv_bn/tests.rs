@@ -1,18 +1,11 @@
 use super::*;
-use crate::weights::{Elements, MemoryWeights, Tensor};
 use corsac_ir::{Arg, FunctionId};
 use corsac_ops::{FunctionInfo, ModuleInfo};
-
-fn fold(graph: &mut Graph, model: &Model, weights: &mut MemoryWeights, options: Options) -> Report {
-    let (tensors, mut budget) = (TensorFacts::default(), Budget::unlimited());
-    fuse(graph, model, &tensors, weights, options, &mut budget).unwrap()
-}
 
 /// Modules by path.
 #[derive(Default)]
 struct Model {
     modules: FxHashMap<String, ModuleInfo>,
-    weights: MemoryWeights,
 }
 
 impl Host for Model {
@@ -26,7 +19,7 @@ impl Host for Model {
 }
 
 impl Model {
-    fn with(mut self, path: &str, class: &str, tensors: &[&str]) -> Self {
+    fn with(mut self, path: &str, class: &str) -> Self {
         let info = ModuleInfo {
             class: format!("torch.nn.modules.{class}"),
             identity: self.modules.len() as u64,
@@ -35,23 +28,14 @@ impl Model {
             ..ModuleInfo::default()
         };
         self.modules.insert(path.to_owned(), info);
-        for name in tensors {
-            let tensor = Tensor {
-                shape: vec![1],
-                elements: Elements::F32(vec![2.0]),
-            };
-            let name = format!("{path}.{name}");
-            self.weights.tensors.insert(name, tensor);
-        }
         self
     }
 
     /// `conv` and `bn` in a block.
     fn block() -> Self {
-        let norm = ["running_mean", "running_var", "weight", "bias"];
         Self::default()
-            .with("block.conv", "conv.Conv2d", &["weight"])
-            .with("block.bn", "batchnorm.BatchNorm2d", &norm)
+            .with("block.conv", "conv.Conv2d")
+            .with("block.bn", "batchnorm.BatchNorm2d")
     }
 
     fn change(mut self, path: &str, change: impl FnOnce(&mut ModuleInfo)) -> Self {
@@ -59,20 +43,22 @@ impl Model {
         self
     }
 
-    fn fuse(&mut self, graph: &mut Graph) -> Report {
-        let mut weights = std::mem::take(&mut self.weights);
-        let report = fold(graph, self, &mut weights, Options::default());
-        self.weights = weights;
-        report
+    fn plan(&self, graph: &Graph, options: Options, budget: &mut Budget) -> BatchNorms {
+        plan(graph, self, &TensorFacts::default(), options, budget).unwrap()
+    }
+
+    /// Folds all batch norms that can be.
+    fn fuse(&self, graph: &mut Graph) -> BatchNorms {
+        let found = self.plan(graph, Options::default(), &mut Budget::unlimited());
+        found.apply(graph).unwrap();
+        found
     }
 
     /// Why the only batch norm of `graph` stays.
-    fn refusal(mut self, mut graph: Graph) -> String {
-        let before = self.weights.clone();
-        let report = self.fuse(&mut graph);
-        assert_eq!(report.sites.len(), 1);
-        assert_eq!(self.weights, before);
-        report.sites[0].refusal.as_ref().unwrap().to_string()
+    fn refusal(self, mut graph: Graph) -> String {
+        let found = self.fuse(&mut graph);
+        assert_eq!(found.0.len(), 1);
+        found.0[0].site.refusal.as_ref().unwrap().to_string()
     }
 }
 
@@ -94,23 +80,17 @@ fn plain() -> Graph {
 #[test]
 fn a_batch_norm_after_a_convolution_is_folded() {
     let mut graph = plain();
-    let mut model = Model::block();
+    let model = Model::block();
     let report = model.fuse(&mut graph);
     assert_eq!(report.folded(), 1);
-    assert_eq!(report.sites[0].layer.as_deref(), Some("block.conv"));
+    assert_eq!(report.0[0].site.other.as_deref(), Some("block.conv"));
     let names: Vec<_> = graph.nodes().map(|n| graph.node(n).name()).collect();
     assert_eq!(names, ["x", "block_conv", "output"]);
-    let expected = 2.0 * 2.0 / (2.0_f64 + 1e-5).sqrt();
-    let Elements::F32(weight) = &model.weights.tensors["block.conv.weight"].elements else {
-        panic!("the element type stays");
-    };
-    assert!((f64::from(weight[0]) - expected).abs() < 1e-6);
 }
 
 #[test]
 fn two_batch_norms_in_a_row_are_both_folded() {
-    let norm = ["running_mean", "running_var"];
-    let mut model = Model::block().with("second", "batchnorm.BatchNorm2d", &norm);
+    let model = Model::block().with("second", "batchnorm.BatchNorm2d");
     let mut graph = program(|graph, _, norm| {
         let second = graph.call_module("second", [norm.into()]);
         second.unwrap().into()
@@ -176,7 +156,7 @@ fn other_uses_of_the_convolution_refuse() {
         let again = graph.call_module("other", [norm.into()]);
         again.unwrap().into()
     });
-    let model = Model::block().with("other", "conv.Conv2d", &[]);
+    let model = Model::block().with("other", "conv.Conv2d");
     let identity = model.modules["block.conv"].identity;
     let model = model.change("other", |m| m.identity = identity);
     assert_eq!(
@@ -202,7 +182,7 @@ fn attributes_and_parents_in_use_refuse() {
         let block = graph.call_module("block", [norm.into()]);
         block.unwrap().into()
     });
-    let model = Model::block().with("block", "container.Sequential", &[]);
+    let model = Model::block().with("block", "container.Sequential");
     assert_eq!(
         model.refusal(graph),
         "block.conv is part of block, which is called as a whole"
@@ -210,21 +190,10 @@ fn attributes_and_parents_in_use_refuse() {
 }
 
 #[test]
-fn weights_that_do_not_fit_refuse() {
-    let mut model = Model::block();
-    model.weights.tensors.remove("block.bn.running_var");
-    assert_eq!(
-        model.refusal(plain()),
-        "there is no tensor block.bn.running_var"
-    );
-}
-
-#[test]
 fn a_linear_layer_is_folded_on_request() {
-    let norm = ["running_mean", "running_var"];
-    let mut model = Model::default()
-        .with("linear", "linear.Linear", &["weight", "bias"])
-        .with("bn", "batchnorm.BatchNorm1d", &norm);
+    let model = Model::default()
+        .with("linear", "linear.Linear")
+        .with("bn", "batchnorm.BatchNorm1d");
     let mut graph = Graph::new();
     let x = graph.placeholder("x").unwrap();
     let linear = graph.call_module("linear", [x.into()]).unwrap();
@@ -233,9 +202,8 @@ fn a_linear_layer_is_folded_on_request() {
     let report = model.fuse(&mut graph);
     assert_eq!(report.folded(), 0);
     let options = Options { linear: true };
-    let mut weights = std::mem::take(&mut model.weights);
-    let report = fold(&mut graph, &model, &mut weights, options);
-    assert_eq!(report.folded(), 1);
+    let found = model.plan(&graph, options, &mut Budget::unlimited());
+    assert_eq!(found.folded(), 1);
 }
 
 /// `conv(x)`, `batch_norm` of it and the names of the attributes.
@@ -260,26 +228,19 @@ fn functional(training: bool) -> Graph {
     graph
 }
 
-fn attributes() -> Model {
-    let mut model = Model::default();
-    for name in ["w", "mean", "var"] {
-        let tensor = Tensor {
-            shape: if name == "w" {
-                vec![1, 1, 1, 1]
-            } else {
-                vec![1]
-            },
-            elements: Elements::F64(vec![2.0]),
-        };
-        model.weights.tensors.insert(name.to_owned(), tensor);
-    }
-    model
-}
-
 #[test]
 fn functions_of_attributes_get_new_ones() {
-    let (mut graph, mut model) = (functional(false), attributes());
-    assert_eq!(model.fuse(&mut graph).folded(), 1);
+    let (mut graph, model) = (functional(false), Model::default());
+    let mut found = model.plan(&graph, Options::default(), &mut Budget::unlimited());
+    found.settle(
+        0,
+        LayerTensors {
+            module: None,
+            weight: "w_folded".to_owned(),
+            bias: Some("w_folded_bias".to_owned()),
+        },
+    );
+    found.apply(&mut graph).unwrap();
     let listing = "graph():
     %x : [num_users=1] = placeholder[target=x]
     %w_folded : [num_users=1] = get_attr[target=w_folded]
@@ -287,14 +248,12 @@ fn functions_of_attributes_get_new_ones() {
     %conv2d : [num_users=1] = call_function[target=torch.conv2d](args = (%x, %w_folded), kwargs = {bias: %w_folded_bias})
     return conv2d";
     assert_eq!(graph.to_text(&corsac_ir::NoHost), listing);
-    assert!(model.weights.tensors.contains_key("w"), "others may use it");
-    let reason = attributes().refusal(functional(true));
+    let reason = Model::default().refusal(functional(true));
     assert_eq!(reason, "batch_norm is in training mode");
 }
 
 #[test]
 fn a_batch_norm_before_a_layer_is_folded_unless_zeros_are_put_around() {
-    let norm = ["running_mean", "running_var"];
     let program = || {
         let mut graph = Graph::new();
         let x = graph.placeholder("x").unwrap();
@@ -305,19 +264,11 @@ fn a_batch_norm_before_a_layer_is_folded_unless_zeros_are_put_around() {
     };
     let model = || {
         Model::default()
-            .with("bn", "batchnorm.BatchNorm2d", &norm)
-            .with("conv", "conv.Conv2d", &["bias"])
+            .with("bn", "batchnorm.BatchNorm2d")
+            .with("conv", "conv.Conv2d")
     };
-    let mut fits = model();
-    let weight = Tensor {
-        shape: vec![1, 1],
-        elements: Elements::F64(vec![3.0]),
-    };
-    fits.weights
-        .tensors
-        .insert("conv.weight".to_owned(), weight);
     let mut graph = program();
-    assert_eq!(fits.fuse(&mut graph).folded(), 1);
+    assert_eq!(model().fuse(&mut graph).folded(), 1);
     assert_eq!(graph.len(), 3);
     let padded = model().change("conv", |m| m.zero_padded = true);
     assert_eq!(
@@ -328,40 +279,22 @@ fn a_batch_norm_before_a_layer_is_folded_unless_zeros_are_put_around() {
 
 #[test]
 fn a_budget_is_spent_in_order() {
-    let (mut graph, mut model) = (plain(), Model::block());
-    let mut weights = std::mem::take(&mut model.weights);
-    let mut budget = Budget::of(0);
-    let tensors = TensorFacts::default();
-    let options = Options::default();
-    let report = fuse(
-        &mut graph,
-        &model,
-        &tensors,
-        &mut weights,
-        options,
-        &mut budget,
-    )
-    .unwrap();
-    assert_eq!(report.sites[0].refusal, Some(Refusal::Budget));
-    assert_eq!(graph.len(), 4);
+    let found = Model::block().plan(&plain(), Options::default(), &mut Budget::of(0));
+    assert_eq!(found.0[0].site.refusal, Some(Refusal::BUDGET));
 }
 
 #[test]
 fn a_refusal_before_a_layer_says_nothing_of_what_comes_after_it() {
-    let norm = ["running_mean", "running_var"];
-    let model = Model::block().with("first", "batchnorm.BatchNorm2d", &norm);
+    let model = Model::block().with("first", "batchnorm.BatchNorm2d");
     let mut graph = Graph::new();
     let x = graph.placeholder("x").unwrap();
     let first = graph.call_module("first", [x.into()]).unwrap();
     let conv = graph.call_module("block.conv", [first.into()]).unwrap();
     let last = graph.call_module("block.bn", [conv.into()]).unwrap();
     graph.output(last).unwrap();
-    let (tensors, mut budget) = (TensorFacts::default(), Budget::unlimited());
-    let options = Options::default();
-    let mut report = plan(&graph, &model, &tensors, options, &mut budget).unwrap();
+    let mut report = model.plan(&graph, Options::default(), &mut Budget::unlimited());
     assert_eq!(report.folded(), 2);
-    let reason = "for another transformation".to_owned();
-    report.refuse(0, WeightsError::Host { reason });
+    report.refuse(0, Refusal::because("for another transformation"));
     assert_eq!(report.folded(), 1);
     report.apply(&mut graph).unwrap();
     assert!(graph.contains(first) && !graph.contains(last));

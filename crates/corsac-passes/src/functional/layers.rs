@@ -2,11 +2,11 @@
 
 use corsac_ir::{Arg, Graph, Node, NodeId, Op, Target, ThinVec};
 use corsac_ops::module_class_of;
-use thiserror::Error;
 
 use crate::budget::Budget;
 use crate::edits::Edits;
 use crate::error::PassError;
+use crate::report::{Refusal, Site};
 
 /// A call that a module can replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,81 +21,47 @@ pub struct Layer {
     pub bias: Option<String>,
 }
 
-/// A call of a function that a class of modules computes, with the outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LayerSite {
-    /// The node.
-    pub node: NodeId,
-    /// The module to make, or why there is none.
-    pub outcome: Result<Layer, LayerRefusal>,
-}
-
-/// Why a function is called as before.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum LayerRefusal {
-    /// The input is a keyword, or no value of the program.
-    #[error("its input is not given by position")]
-    Input,
-    /// An activation has arguments that a module cannot be made with.
-    #[error("it has arguments besides its input that are no keyword literals")]
-    Activation,
-    /// A weight is computed.
-    #[error("its {parameter} is no attribute")]
-    NotAttribute {
-        /// The name of the parameter.
-        parameter: &'static str,
-    },
-    /// A weight is a buffer or a plain tensor.
-    #[error("its {parameter} is no parameter")]
-    NotParameter {
-        /// The name of the parameter.
-        parameter: &'static str,
-    },
-    /// A setting is computed.
-    #[error("it has arguments that are no literals")]
-    Settings,
-    /// There is no weight.
-    #[error("it has no weight")]
-    NoWeight,
-    /// No more changes may be made.
-    #[error("{}", Budget::EXHAUSTED)]
-    Budget,
-}
+/// It is a keyword, or no value of the program.
+const INPUT: Refusal = Refusal::because("its input is not given by position");
+/// A module cannot be made with them.
+const ACTIVATION: Refusal =
+    Refusal::because("it has arguments besides its input that are no keyword literals");
+const SETTINGS: Refusal = Refusal::because("it has arguments that are no literals");
+const NO_WEIGHT: Refusal = Refusal::because("it has no weight");
 
 /// Finds the calls of functions that classes of modules compute, in order, within the budget,
-/// without changing the graph. `is_parameter` returns whether the attribute at a path is a
-/// parameter.
+/// without changing the graph; and those among them that a module can replace. `is_parameter`
+/// returns whether the attribute at a path is a parameter.
 #[must_use]
 pub fn find_layers(
     graph: &Graph,
     is_parameter: &dyn Fn(&str) -> bool,
     budget: &mut Budget,
-) -> Vec<LayerSite> {
+) -> (Vec<Site>, Vec<Layer>) {
     let calls = graph.nodes().filter_map(|id| {
         let node = graph.node(id);
         let is_call = node.op() == Op::CallFunction;
         let class = module_class_of(node.target_name()).filter(|_| is_call)?;
         Some((node, class))
     });
+    let mut layers = Vec::new();
     let sites = calls.map(|(node, class)| {
         let layer = layer(node, class, is_parameter);
-        let layer = layer.and_then(|l| budget.take().then_some(l).ok_or(LayerRefusal::Budget));
-        LayerSite {
-            node: node.id(),
-            outcome: layer,
-        }
+        let layer = layer.and_then(|layer| budget.grant(layer));
+        let refusal = layer.as_ref().err().cloned();
+        layers.extend(layer);
+        Site::new(graph, node.id(), refusal)
     });
-    sites.collect()
+    (sites.collect(), layers)
 }
 
 fn layer(
     node: Node<'_>,
     class: &'static str,
     is_parameter: &dyn Fn(&str) -> bool,
-) -> Result<Layer, LayerRefusal> {
+) -> Result<Layer, Refusal> {
     if !matches!(node.args().first(), Some(Arg::Node(_))) {
-        return Err(LayerRefusal::Input);
+        return Err(INPUT);
     }
     let has_node = |arg: &Arg| {
         let mut found = false;
@@ -111,20 +77,21 @@ fn layer(
     if !matches!(class, "Linear" | "Conv2d") {
         let computed = node.kwargs().iter().any(|(_, arg)| has_node(arg));
         let plain = node.args().len() == 1 && !computed;
-        return plain.then_some(layer).ok_or(LayerRefusal::Activation);
+        return plain.then_some(layer).ok_or(ACTIVATION);
     }
     let graph = node.graph();
-    let parameter = |position: usize, name: &'static str| {
+    let parameter = |position: usize, name: &str| -> Result<_, Refusal> {
         let given = node.args().get(position).or_else(|| node.kwarg(name));
         match given {
             None | Some(Arg::None) => Ok(None),
             Some(Arg::Node(at)) if graph.node(*at).op() == Op::GetAttr => {
                 let path = graph.node(*at).target_name();
                 let known = is_parameter(path).then(|| path.to_owned());
-                let refusal = LayerRefusal::NotParameter { parameter: name };
-                known.map(Some).ok_or(refusal)
+                known
+                    .map(Some)
+                    .ok_or_else(|| format!("its {name} is no parameter").into())
             }
-            Some(_) => Err(LayerRefusal::NotAttribute { parameter: name }),
+            Some(_) => Err(format!("its {name} is no attribute").into()),
         }
     };
     layer.weight = parameter(1, "weight")?;
@@ -135,11 +102,11 @@ fn layer(
         key != "weight" && key != "bias"
     });
     if settings.chain(keywords.map(|(_, arg)| arg)).any(has_node) {
-        return Err(LayerRefusal::Settings);
+        return Err(SETTINGS);
     }
     match layer.weight {
         Some(_) => Ok(layer),
-        None => Err(LayerRefusal::NoWeight),
+        None => Err(NO_WEIGHT),
     }
 }
 

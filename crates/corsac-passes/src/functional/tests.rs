@@ -1,9 +1,13 @@
 //! Replacement of modules by calls, and back.
 
 use corsac_ir::{DType, ExternalId};
-use corsac_ops::shape::TensorType;
+use corsac_ops::Unhosted;
+use corsac_ops::shape::{TensorType, TypeHost};
 
 use super::*;
+use crate::budget::Budget;
+use crate::pass::{Report, run};
+use crate::tensors::TensorFacts;
 
 /// Modules by path.
 #[derive(Default)]
@@ -64,28 +68,42 @@ fn conv(mode: &str) -> ModuleFacts {
 }
 
 /// A program that calls the module `m`, after the pass.
-fn called(facts: ModuleFacts) -> (Graph, Functional, Edits) {
+fn called(facts: ModuleFacts) -> (Graph, Report) {
     let mut graph = Graph::new();
     let x = graph.placeholder("x").unwrap();
     let m = graph.call_module("m", [x.into()]).unwrap();
     graph.output(m).unwrap();
     let modules = Modules(vec![("m", facts)]);
-    let found = find(&graph, &modules, &|_| true, &mut Budget::unlimited());
-    let edits = found.apply(&mut graph, Graph::function).unwrap();
-    graph.verify().unwrap();
-    (graph, found, edits)
+    let pass = ModulesToFunctions::default();
+    let report = converted(&pass, &mut graph, &modules, &mut Budget::unlimited());
+    (graph, report)
+}
+
+fn converted(
+    pass: &ModulesToFunctions,
+    graph: &mut Graph,
+    types: &Modules,
+    budget: &mut Budget,
+) -> Report {
+    let mut context = Context {
+        host: &Unhosted,
+        types,
+        tensors: &TensorFacts::new(),
+        budget,
+    };
+    run(pass, graph, &mut context).unwrap()
 }
 
 #[test]
 fn a_module_becomes_its_function() {
-    let (graph, found, edits) = called(conv("zeros"));
+    let (graph, report) = called(conv("zeros"));
     let text = graph.to_lossless();
     let expected = "%m : [num_users=1] = call_function[target=torch.conv2d](args = (%x, %m_weight, \
                     None), kwargs = {stride: (1, 1), padding: 'same', dilation: (1, 1), groups: 1})";
     assert!(text.contains(expected), "{text}");
-    assert_eq!(found.functions().collect::<Vec<_>>(), ["torch.conv2d"]);
-    assert_eq!(edits.added.len(), 1);
-    assert_eq!(graph.node(edits.added[0].root).name(), "m");
+    assert_eq!(report.sites[0].other.as_deref(), Some("conv2d"));
+    assert_eq!(report.edits.added.len(), 1);
+    assert_eq!(graph.node(report.edits.added[0].root).name(), "m");
 }
 
 #[test]
@@ -128,10 +146,8 @@ fn modules_that_are_no_single_function_stay() {
         ),
     ];
     for (facts, expected) in cases {
-        let (_, found, _) = called(facts);
-        let refusal = found.sites[0].outcome.clone().unwrap_err();
-        assert_eq!(refusal.to_string(), expected);
-        assert!(!found.changed());
+        let (_, report) = called(facts);
+        assert_eq!(report.refusals(), [Some(Refusal::because(expected))]);
     }
 }
 
@@ -144,23 +160,19 @@ fn budgets_and_classes_limit_what_is_done() {
     }
     graph.call_module("gone", [x.into()]).unwrap();
     let modules = Modules(vec![("m", conv("zeros"))]);
-    let found = find(&graph, &modules, &|_| true, &mut Budget::of(1));
-    let outcomes: Vec<_> = found.sites.into_iter().map(|site| site.outcome).collect();
-    let path = "gone".to_owned();
+    let none = ModulesToFunctions {
+        classes: Classes::Named(FxHashSet::default()),
+    };
+    let report = converted(&none, &mut graph, &modules, &mut Budget::unlimited());
+    let gone = Some(Refusal::because("there is no module gone"));
     assert_eq!(
-        outcomes,
-        [
-            Ok("torch.conv2d"),
-            Err(Refusal::Budget),
-            Err(Refusal::NoModule { path })
-        ]
+        report.refusals(),
+        std::slice::from_ref(&gone),
+        "it is reported in any case"
     );
-    let none = find(&graph, &modules, &|_| false, &mut Budget::unlimited());
-    assert_eq!(
-        none.sites.len(),
-        1,
-        "what is not there is told all the same"
-    );
+    let pass = ModulesToFunctions::default();
+    let report = converted(&pass, &mut graph, &modules, &mut Budget::of(1));
+    assert_eq!(report.refusals(), [None, Some(Refusal::BUDGET), gone]);
 }
 
 #[test]
@@ -178,18 +190,18 @@ fn functions_of_parameters_become_modules() {
     let relu = graph.function("torch.relu");
     let relu = graph.call_function(relu, [computed.into()]).unwrap();
     graph.output(relu).unwrap();
-    let sites = find_layers(&graph, &|path| path == "fc.weight", &mut Budget::of(2));
+    let (sites, layers) = find_layers(&graph, &|path| path == "fc.weight", &mut Budget::of(2));
     let expected = Layer {
         node: fc,
         class: "Linear",
         weight: Some("fc.weight".to_owned()),
         bias: None,
     };
-    assert_eq!(sites[0].outcome, Ok(expected));
-    let parameter = "weight";
-    let refusal = LayerRefusal::NotAttribute { parameter };
-    assert_eq!(sites[1].outcome, Err(refusal));
-    assert_eq!(sites[2].outcome.as_ref().unwrap().class, "ReLU");
+    let computed = Some(Refusal::because("its weight is no attribute"));
+    let refusals: Vec<_> = sites.into_iter().map(|site| site.refusal).collect();
+    assert_eq!(refusals, [None, computed, None]);
+    assert_eq!(layers[0], expected);
+    assert_eq!(layers[1].class, "ReLU");
     let edits = call_layers(&mut graph, &[(fc, "fc_1"), (relu, "relu_1")]).unwrap();
     graph.verify().unwrap();
     assert_eq!(edits.erased, [w]);
@@ -197,5 +209,5 @@ fn functions_of_parameters_become_modules() {
     assert_eq!(graph.node(fc).args(), [x.into()]);
 
     let buffers = find_layers(&graph, &|_| false, &mut Budget::unlimited());
-    assert_eq!(buffers.len(), 1, "the other calls are modules now");
+    assert_eq!(buffers.0.len(), 1, "the other calls are modules now");
 }

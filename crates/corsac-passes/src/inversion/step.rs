@@ -3,7 +3,7 @@
 use corsac_ir::{Arg, Graph, NodeId, Op, SecondaryMap};
 use corsac_ops::{BinaryInverse, OperatorId};
 
-use super::obstacle::Obstacle;
+use crate::report::Refusal;
 
 /// A call on the way from the input to the result, with its inverse.
 pub(super) struct Step<'g> {
@@ -25,32 +25,44 @@ pub(super) enum Undo<'g> {
     Binary(BinaryInverse, &'g Arg),
 }
 
+const SEVERAL_OPERANDS: Refusal = Refusal::because("several of its operands depend on the input");
+
+/// The refusal of a node that calls no function or method.
+pub(super) fn of_opcode(op: Op) -> Refusal {
+    format!("what {op} does is not known to have an inverse").into()
+}
+
+/// The refusal of a call whose inverse is not known.
+pub(super) fn unknown(graph: &Graph, node: NodeId) -> Refusal {
+    let name = corsac_ir::own_name(graph.node(node).target_name());
+    format!("the inverse of {name} is not known").into()
+}
+
 /// The inverse of `node`, where `dependent` marks the values that depend on the input.
 pub(super) fn step<'g>(
     graph: &'g Graph,
     node: NodeId,
     dependent: &SecondaryMap<NodeId, bool>,
-) -> Result<Step<'g>, Obstacle> {
+) -> Result<Step<'g>, Refusal> {
     let view = graph.node(node);
     if !matches!(view.op(), Op::CallFunction | Op::CallMethod) {
-        return Err(Obstacle::Opcode { op: view.op() });
+        return Err(of_opcode(view.op()));
     }
-    let unknown = || Obstacle::unknown(graph, node);
+    let unknown = || unknown(graph, node);
     let operator = OperatorId::of(view.op(), view.target_name()).ok_or_else(unknown)?;
     let (name, row) = (operator.name(), operator.row());
     if !view.kwargs().is_empty() {
-        let name = name.to_owned();
-        return Err(Obstacle::Keywords { name });
+        return Err(format!("{name} is called with keyword arguments").into());
     }
     let on_the_way = |arg: &Arg| arg.as_node().is_some_and(|node| dependent[node]);
     let args = view.args();
     let mut ways = args.iter().enumerate().filter(|(_, arg)| on_the_way(arg));
     let (Some((place, Arg::Node(operand))), None) = (ways.next(), ways.next()) else {
-        return Err(Obstacle::SeveralOperands);
+        return Err(SEVERAL_OPERANDS);
     };
     // Containers may hold operands that depend on the input too.
     if graph.inputs(node).filter(|&used| dependent[used]).count() != 1 {
-        return Err(Obstacle::SeveralOperands);
+        return Err(SEVERAL_OPERANDS);
     }
     let others = args.iter().enumerate().filter(|(at, _)| *at != place);
     let others: Vec<&Arg> = others.map(|(_, arg)| arg).collect();

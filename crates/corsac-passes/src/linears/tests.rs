@@ -51,7 +51,7 @@ fn grouped(graph: &Graph, model: &Model) -> (Vec<Vec<usize>>, Vec<Option<String>
     let groups = group(graph, model, &mut sites, &|_| 0).unwrap();
     let reasons = sites
         .iter()
-        .map(|s| s.refusal.as_ref().map(ToString::to_string));
+        .map(|s| s.site.refusal.as_ref().map(ToString::to_string));
     (
         groups.into_iter().map(|g| g.members).collect(),
         reasons.collect(),

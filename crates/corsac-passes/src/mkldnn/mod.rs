@@ -36,10 +36,10 @@ mod writes;
 use corsac_ir::{EntityId, FunctionId, Graph, NodeId, Op, Target};
 use corsac_ops::{Effects, Host, ModuleInfo};
 use rustc_hash::{FxHashMap, FxHashSet};
-use thiserror::Error;
 
 use crate::analysis::Analysis;
 use crate::error::PassError;
+use crate::report::{Refusal, Site};
 
 pub use colours::Colours;
 pub use conversion::{Conversions, convert, unconvert};
@@ -87,44 +87,9 @@ pub struct Subgraph {
     pub nodes: Vec<NodeId>,
 }
 
-/// A node whose target is supported and that is in no subgraph.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// The node.
-    pub node: NodeId,
-    /// The reason.
-    pub reason: Refusal,
-}
-
-/// Why a node is in no subgraph.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// A module in training mode that computes something else in evaluation.
-    #[error("{path} is in training mode")]
-    Training {
-        /// The module.
-        path: String,
-    },
-    /// A module with hooks, or that declares side effects.
-    #[error("{path} has hooks or declares side effects")]
-    Hooks {
-        /// The module.
-        path: String,
-    },
-    /// The host rejects it.
-    #[error("{reason}")]
-    Unfit {
-        /// The reason.
-        reason: String,
-    },
-    /// It does more than compute a value.
-    #[error("it does more than compute a value")]
-    Effects,
-    /// Its value, or one that shares its storage, is written to while others may read it.
-    #[error("its value may be written to while others use it")]
-    Written,
-}
+const EFFECTS: Refusal = Refusal::because("it does more than compute a value");
+/// The value, or one that shares its storage.
+const WRITTEN: Refusal = Refusal::because("its value may be written to while others use it");
 
 /// The subgraphs of a program.
 #[derive(Clone, Debug, Default)]
@@ -132,7 +97,7 @@ pub struct Plan {
     /// The subgraphs, in the order of their first nodes.
     pub subgraphs: Vec<Subgraph>,
     /// Supported nodes that are in no subgraph, in order.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<Site>,
     /// The writes of the program.
     pub writes: Writes,
 }
@@ -168,15 +133,15 @@ pub fn plan(graph: &Graph, host: &dyn Host, supported: &Supported) -> Result<Pla
         };
         let decision = may_join.and_then(|()| {
             if !computes_only(effects) {
-                Err(Refusal::Effects)
+                Err(EFFECTS)
             } else if writes.is_seen(node) {
-                Err(Refusal::Written)
+                Err(WRITTEN)
             } else {
                 Ok(())
             }
         });
-        if let Err(reason) = decision {
-            refused.push(Refused { node, reason });
+        if let Err(refusal) = decision {
+            refused.push(Site::new(graph, node, Some(refusal)));
             continue;
         }
         let joined = operands().collect::<Vec<_>>();
@@ -248,17 +213,14 @@ impl<'a> Modules<'a> {
     }
 
     fn decide(&self, path: &str, info: &ModuleInfo) -> Result<(), Refusal> {
-        let path = path.to_owned();
         if info.hooks || info.impure == Some(true) {
-            return Err(Refusal::Hooks { path });
+            return Err(format!("{path} has hooks or declares side effects").into());
         }
         if info.training && info.torch_class() == Some("BatchNorm2d") {
-            return Err(Refusal::Training { path });
+            return Err(format!("{path} is in training mode").into());
         }
-        match self.supported.unfit.get(&path) {
-            Some(reason) => Err(Refusal::Unfit {
-                reason: reason.clone(),
-            }),
+        match self.supported.unfit.get(path) {
+            Some(reason) => Err(reason.clone().into()),
             None => Ok(()),
         }
     }

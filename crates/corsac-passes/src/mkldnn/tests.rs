@@ -85,7 +85,7 @@ fn planned(text: &str, model: &Model) -> (Vec<String>, Vec<String>) {
     let graph = program(text);
     let plan = plan(&graph, model, &Supported::of_graph(&graph)).unwrap();
     let subgraphs = plan.subgraphs.iter().map(|s| names(&graph, &s.nodes));
-    let reason = |r: &Refused| format!("{}: {}", graph.node(r.node).name(), r.reason);
+    let reason = |site: &Site| format!("{}: {}", site.name, site.refusal.as_ref().unwrap());
     (
         subgraphs.collect(),
         plan.refused.iter().map(reason).collect(),
@@ -177,7 +177,10 @@ fn what_does_not_fit_says_why() {
         .unfit
         .insert("conv".to_owned(), "conv is on cuda".to_owned());
     let plan = plan(&graph, &model(), &supported).unwrap();
-    assert_eq!(plan.refused[0].reason.to_string(), "conv is on cuda");
+    assert_eq!(
+        plan.refused[0].refusal.as_ref().unwrap().reason(),
+        "conv is on cuda"
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@ use corsac_ir::{FunctionId, ThinVec};
 use corsac_ops::{FunctionInfo, ModuleInfo, Unhosted};
 
 use super::*;
+use crate::pass::testing::{run_on, run_with, run_within};
 use crate::tensors::TensorFact;
 
 /// Whether the node that `make` adds is removed, with `y` of the right shape and dtype.
@@ -19,9 +20,7 @@ fn removed(make: impl FnOnce(&mut Graph, NodeId) -> NodeId) -> bool {
         strides: None,
     };
     tensors.set(y, fact);
-    let report = find(&graph, &Unhosted, &tensors, &mut Budget::unlimited()).unwrap();
-    report.apply(&mut graph).unwrap();
-    graph.lint().unwrap();
+    run_with(&RemoveNoOps, &mut graph, &Unhosted, &tensors);
     !graph.contains(last)
 }
 
@@ -87,32 +86,27 @@ fn refusal(make: impl FnOnce(&mut Graph, NodeId, NodeId) -> Arg) -> Option<Refus
     let clone = graph.call_method("clone", [y.into()]).unwrap();
     let result = make(&mut graph, y, clone);
     graph.output(result).unwrap();
-    let tensors = TensorFacts::default();
-    let report = find(&graph, &Unhosted, &tensors, &mut Budget::unlimited()).unwrap();
-    report
-        .sites
-        .iter()
-        .find(|s| s.node == clone)
-        .unwrap()
-        .refusal
+    let report = run_on(&RemoveNoOps, &mut graph, &Unhosted);
+    let mut sites = report.sites.into_iter();
+    sites.find(|s| s.node == clone).unwrap().refusal
 }
 
 #[test]
 fn a_copy_stays_where_it_can_be_told_from_the_original() {
     assert_eq!(refusal(|_, _, clone| clone.into()), None);
     let both = refusal(|_, y, clone| Arg::tuple([y.into(), clone.into()]).unwrap());
-    assert_eq!(both, Some(Refusal::Returned));
+    assert_eq!(both, Some(RETURNED));
     let written = refusal(|graph, _, clone| {
         graph.call_method("add_", [clone.into(), 1.into()]).unwrap();
         clone.into()
     });
-    assert_eq!(written, Some(Refusal::Written));
+    assert_eq!(written, Some(WRITTEN));
     let original = refusal(|graph, y, clone| {
         let view = graph.call_method("t", [y.into()]).unwrap();
         graph.call_method("zero_", [view.into()]).unwrap();
         clone.into()
     });
-    assert_eq!(original, Some(Refusal::Written));
+    assert_eq!(original, Some(WRITTEN));
 }
 
 #[test]
@@ -125,10 +119,8 @@ fn two_copies_of_one_value_are_not_both_returned_as_one() {
     graph
         .output(Arg::tuple([a.into(), b.into()]).unwrap())
         .unwrap();
-    let tensors = TensorFacts::default();
-    let report = find(&graph, &Unhosted, &tensors, &mut Budget::unlimited()).unwrap();
-    let refusals: Vec<_> = report.sites.iter().map(|s| s.refusal).collect();
-    assert_eq!(refusals, [None, Some(Refusal::Returned)]);
+    let refusals = run_on(&RemoveNoOps, &mut graph, &Unhosted).refusals();
+    assert_eq!(refusals, [None, Some(RETURNED)]);
 }
 
 struct Identity;
@@ -155,17 +147,10 @@ fn chains_of_identities_go_and_hooks_stay() {
     let b = graph.call_module("id", [a.into()]).unwrap();
     let c = graph.call_module("hooked", [b.into()]).unwrap();
     graph.output(c).unwrap();
-    let tensors = TensorFacts::default();
-    let report = find(&graph, &Identity, &tensors, &mut Budget::unlimited()).unwrap();
-    report.apply(&mut graph).unwrap();
+    assert!(!run_within(0, &RemoveNoOps, &mut graph, &Identity).changed());
+    run_on(&RemoveNoOps, &mut graph, &Identity);
     assert_eq!(graph.nodes().count(), 3);
     assert_eq!(graph.inputs(c).collect::<Vec<_>>(), [x]);
-    let mut budget = Budget::of(0);
-    assert!(
-        !find(&graph, &Identity, &tensors, &mut budget)
-            .unwrap()
-            .changed()
-    );
 }
 
 #[test]

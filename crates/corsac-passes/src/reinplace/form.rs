@@ -4,8 +4,9 @@ use corsac_ir::{Arg, Graph, Node, NodeId, Op, Symbol, ThinVec};
 use corsac_ops::schema::Schema;
 use corsac_ops::{Host, InPlaceForm, Operator, OperatorId};
 
-use super::{Refusal, first_argument};
+use super::{ARGUMENTS, SETTINGS, first_argument};
 use crate::no_ops::called;
+use crate::report::Refusal;
 
 /// The in-place form of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,17 @@ pub(super) enum Form {
         /// The function that makes the view.
         view: String,
     },
+}
+
+impl Form {
+    /// The name of the method or function that is called instead.
+    pub(super) fn callee(&self) -> &str {
+        match self {
+            Self::Method(name) => name,
+            Self::Function(name) => name,
+            Self::IntoView { .. } => COPY,
+        }
+    }
 }
 
 /// The function that copies into a view.
@@ -121,7 +133,7 @@ pub(super) fn form_of(
 /// An operator that replaces a part of a copy of its first argument.
 fn into_view(graph: &Graph, node: Node<'_>, view: &str) -> Result<Change, Refusal> {
     let ([Arg::Node(input), Arg::Node(_), rest @ ..], kwargs) = (node.args(), node.kwargs()) else {
-        return Err(Refusal::Arguments);
+        return Err(ARGUMENTS);
     };
     let args = std::iter::once(Arg::Node(*input)).chain(rest.iter().cloned());
     let kwargs = kwargs
@@ -161,7 +173,7 @@ fn augmented(own: &str) -> Option<&'static str> {
 
 fn of_operator(node: Node<'_>, operator: &Operator, augmented: &str) -> Result<Change, Refusal> {
     // The type of the first operand decides whether it is a tensor at all.
-    let input = first_argument(node.args(), None).ok_or(Refusal::Arguments)?;
+    let input = first_argument(node.args(), None).ok_or(ARGUMENTS)?;
     Ok(Change {
         input,
         form: Form::Function(augmented.to_owned()),
@@ -179,11 +191,11 @@ fn of_module(node: Node<'_>, host: &dyn Host) -> Option<Result<Change, Refusal>>
     let operator = OperatorId::of_module(class)?;
     // There are settings between the input and `inplace`.
     if operator.row().inplace_parameter? > 1 {
-        return Some(Err(Refusal::Settings));
+        return Some(Err(SETTINGS));
     }
     let function = operator.name();
     let ([Arg::Node(input)], []) = (node.args(), node.kwargs()) else {
-        return Some(Err(Refusal::Arguments));
+        return Some(Err(ARGUMENTS));
     };
     Some(Ok(Change {
         input: *input,
@@ -205,7 +217,7 @@ fn of_activation(
     own: &str,
     position: u16,
 ) -> Result<Change, Refusal> {
-    let input = first_argument(node.args(), node.kwarg("input")).ok_or(Refusal::Arguments)?;
+    let input = first_argument(node.args(), node.kwarg("input")).ok_or(ARGUMENTS)?;
     let mut args: ThinVec<Arg> = node.args().iter().cloned().collect();
     let mut kwargs: Vec<_> = named(graph, node)
         .filter(|(key, _)| key != "inplace")
@@ -234,7 +246,7 @@ fn of_call(
     method: String,
 ) -> Result<Change, Refusal> {
     let keyword = node.kwarg("input").or_else(|| node.kwarg("self"));
-    let input = first_argument(node.args(), keyword).ok_or(Refusal::Arguments)?;
+    let input = first_argument(node.args(), keyword).ok_or(ARGUMENTS)?;
     let change = |form_: Form, arguments| Change {
         input,
         form: form_,
@@ -258,7 +270,7 @@ fn of_call(
             Some(overload) => Schema::overload(&format!("{method}.{overload}")).is_some(),
         };
         if !exists {
-            return Err(Refusal::Arguments);
+            return Err(ARGUMENTS);
         }
         let overload = overload.map_or_else(String::new, |overload| format!(".{overload}"));
         let name = format!("torch.ops.aten.{packet}_{overload}");
@@ -272,7 +284,7 @@ fn of_call(
     }
     let keywords = kwargs.iter().map(|(key, _)| key.as_str());
     if !Schema::overloads(&method).any(|schema| schema.takes(args.len(), keywords.clone())) {
-        return Err(Refusal::Arguments);
+        return Err(ARGUMENTS);
     }
     let rewritten = Rewritten { args, kwargs };
     Ok(change(Form::Method(method), Some(rewritten)))

@@ -63,12 +63,10 @@ pub use rule::{
     Call, Callee, Comparison, Condition, Function, Item, Key, Literal, Operand, Pattern, Place,
     Predicate, Replacement, Rule, Value, Var, is_commutative,
 };
-pub use session::{Answer, MatchView, NoRuleHost, Options, Plan, RuleHost, Session, Site};
+pub use session::{Answer, MatchView, NoRuleHost, Options, Plan, RuleHost, Session};
 pub use traced::{
     FunctionNames, ModulePattern, TracedRuleError, from_graphs, replacement_from_graph,
 };
-
-use std::borrow::Cow;
 
 use corsac_ir::Graph;
 use corsac_ir::rewrite::RewriteError;
@@ -78,8 +76,7 @@ use thiserror::Error;
 
 use crate::budget::Budget;
 use crate::error::PassError;
-use crate::pass::{Context, Pass};
-use crate::report::{self, Report};
+use crate::report::Site;
 use crate::tensors::TensorFacts;
 
 /// Why rules could not be applied.
@@ -94,7 +91,8 @@ pub enum RulesError {
     Rewrite(#[from] RewriteError),
 }
 
-/// Applies rules to a graph until none matches any more, or the budget is used up.
+/// Applies rules to a graph until none matches any more, or the budget is used up. Returns the places
+/// where patterns matched, with the rules, by their place in the set.
 ///
 /// # Errors
 /// [`RulesError::Pass`] if a node uses one that comes after it.
@@ -104,52 +102,12 @@ pub fn rewrite(
     host: &dyn Host,
     facts: TensorFacts,
     budget: &mut Budget,
-) -> Result<Vec<Site>, RulesError> {
+) -> Result<Vec<(usize, Site)>, RulesError> {
     let (functions, names) = (FxHashMap::default(), FxHashMap::default());
     let options = Options::within(budget);
     let mut session = Session::new(set, graph, host, facts, &functions, &names, options)?;
     let outcome = session.run(graph, &mut NoRuleHost);
     budget.take_up_to(session.made());
     outcome?;
-    Ok(session.sites())
-}
-
-/// The rules of a set as a pass.
-#[derive(Clone, Debug)]
-pub struct Rewrite<'r> {
-    name: &'static str,
-    set: Cow<'r, RuleSet>,
-}
-
-impl<'r> Rewrite<'r> {
-    /// A pass with this name in reports.
-    #[must_use]
-    pub fn new(name: &'static str, set: Cow<'r, RuleSet>) -> Self {
-        Self { name, set }
-    }
-}
-
-impl Pass for Rewrite<'_> {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> Result<Report, PassError> {
-        let nodes_before = graph.len();
-        let (host, facts) = (context.host, context.tensors.clone());
-        let sites = rewrite(graph, &self.set, host, facts, &mut context.budget);
-        let sites = match sites {
-            Ok(sites) => sites,
-            Err(RulesError::Pass(error)) => return Err(error),
-            Err(RulesError::Rewrite(error)) => return Err(PassError::Rewrite(error)),
-        };
-        let sites = sites.into_iter();
-        let sites = sites.map(|s| report::Site::new(graph, s.node, s.other, s.reason));
-        Ok(Report {
-            pass: self.name.to_owned(),
-            sites: sites.collect(),
-            nodes_before,
-            nodes_after: graph.len(),
-        })
-    }
+    Ok(session.sites(graph))
 }

@@ -19,21 +19,20 @@ use crate::analysis::Analysis;
 use crate::budget::Budget;
 use crate::edits::Added;
 use crate::error::PassError;
+use crate::report::{Refusal, Site};
 use crate::tensors::TensorFacts;
 
 pub use host::{Answer, MatchView, NoRuleHost, RuleHost};
 
 /// A place where the pattern of a rule matched, with the outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
+struct Outcome {
     /// The rule, by its place in the set.
-    pub rule: usize,
+    rule: usize,
     /// The node that matched the first root; erased by now if the rule was applied.
-    pub node: NodeId,
+    node: NodeId,
     /// Its replacement, as text; `None` where the rule was not applied.
-    pub other: Option<String>,
-    /// Why the rule was not applied.
-    pub reason: Option<String>,
+    other: Option<String>,
+    refusal: Option<Refusal>,
 }
 
 /// A rewrite that can be made.
@@ -83,10 +82,10 @@ pub struct Session<'r> {
     stack: Vec<NodeId>,
     queued: SecondaryMap<NodeId, bool>,
     refused: FxHashMap<(NodeId, usize), usize>,
-    sites: Vec<Option<Site>>,
+    sites: Vec<Option<Outcome>>,
     made: usize,
     limit: usize,
-    limit_reason: &'static str,
+    limit_reason: Refusal,
     counts_uses: bool,
     /// Nodes that were added and removed, in order.
     added: Vec<Added>,
@@ -105,7 +104,7 @@ struct Built {
     obstacle: Option<String>,
 }
 
-const ENDLESS: &str = "stopped: the rules may not come to an end";
+const ENDLESS: Refusal = Refusal::because("stopped: the rules may not come to an end");
 
 impl<'r> Session<'r> {
     /// Prepares to apply `set` to `graph`. `functions` maps names in the rules' results to
@@ -161,7 +160,7 @@ impl<'r> Session<'r> {
             made: 0,
             limit: limit.min(endless),
             limit_reason: match options.limit {
-                Some(limit) if limit <= endless => Budget::EXHAUSTED,
+                Some(limit) if limit <= endless => Refusal::BUDGET,
                 Some(_) | None => ENDLESS,
             },
             counts_uses: set.rules().iter().any(counts_uses),
@@ -208,9 +207,9 @@ impl<'r> Session<'r> {
                     &mut |found| {
                         match self.plan(graph, rule, found, host) {
                             Ok(plan) => outcome = Some(Ok(plan)),
-                            Err(Refusal::Stop) => stopped = true,
-                            Err(Refusal::NoMatch) => return false,
-                            Err(Refusal::Because(reason)) => {
+                            Err(NoPlan::Stop) => stopped = true,
+                            Err(NoPlan::NoMatch) => return false,
+                            Err(NoPlan::Because(reason)) => {
                                 outcome.get_or_insert(Err(reason));
                                 return false;
                             }
@@ -223,12 +222,12 @@ impl<'r> Session<'r> {
                 }
                 match outcome {
                     Some(Ok(_)) if self.made >= self.limit => {
-                        self.refuse(rule, node, self.limit_reason.to_owned());
+                        self.refuse(rule, node, self.limit_reason.clone());
                         // The other rules would not be applied here either.
                         break;
                     }
                     Some(Ok(plan)) => return Some(plan),
-                    Some(Err(reason)) => self.refuse(rule, node, reason),
+                    Some(Err(reason)) => self.refuse(rule, node, reason.into()),
                     None => {}
                 }
             }
@@ -280,12 +279,12 @@ impl<'r> Session<'r> {
         Ok(())
     }
 
-    fn refuse(&mut self, rule: usize, node: NodeId, reason: String) {
-        let site = Site {
+    fn refuse(&mut self, rule: usize, node: NodeId, refusal: Refusal) {
+        let site = Outcome {
             rule,
             node,
             other: None,
-            reason: Some(reason),
+            refusal: Some(refusal),
         };
         match self.refused.get(&(node, rule)) {
             Some(&at) => self.sites[at] = Some(site),
@@ -354,11 +353,11 @@ impl<'r> Session<'r> {
                 }
             }
         }
-        self.sites.push(Some(Site {
+        self.sites.push(Some(Outcome {
             rule,
             node: roots[0],
             other: Some(shown(graph, &values)),
-            reason: None,
+            refusal: None,
         }));
         self.erased.extend(dropped);
 
@@ -408,10 +407,14 @@ impl<'r> Session<'r> {
         Ok(())
     }
 
-    /// The places where patterns matched, with the outcomes.
+    /// The places where patterns matched, with the rules, by their place in the set.
     #[must_use]
-    pub fn sites(&self) -> Vec<Site> {
-        self.sites.iter().flatten().cloned().collect()
+    pub fn sites(&self, graph: &Graph) -> Vec<(usize, Site)> {
+        let sites = self.sites.iter().flatten().map(|at| {
+            let site = Site::new(graph, at.node, at.refusal.clone());
+            (at.rule, site.with_other(at.other.clone()))
+        });
+        sites.collect()
     }
 
     /// Number of rewrites made.
@@ -433,7 +436,7 @@ impl<'r> Session<'r> {
     }
 }
 
-enum Refusal {
+enum NoPlan {
     /// The pattern matches, but the rule is not applied, for this reason.
     Because(String),
     /// An argument is not of the kind that the pattern is about.
@@ -442,7 +445,7 @@ enum Refusal {
     Stop,
 }
 
-impl From<String> for Refusal {
+impl From<String> for NoPlan {
     fn from(reason: String) -> Self {
         Self::Because(reason)
     }

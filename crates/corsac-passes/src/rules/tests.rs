@@ -2,8 +2,9 @@ use corsac_ir::proxy::trace;
 use corsac_ir::{Arg, DType, Graph, NodeId};
 use corsac_ops::Unhosted;
 
-use super::{RuleSet, Site, parse, rewrite};
+use super::{RuleSet, parse, rewrite};
 use crate::budget::Budget;
+use crate::report::{Refusal, Site};
 use crate::tensors::{TensorFact, TensorFacts};
 
 fn rules(text: &str) -> RuleSet {
@@ -14,7 +15,8 @@ fn rewritten(graph: &mut Graph, text: &str, limit: Option<u64>) -> Vec<Site> {
     let (set, facts) = (rules(text), TensorFacts::new());
     let mut budget = limit.map_or_else(Budget::unlimited, Budget::of);
     let sites = rewrite(graph, &set, &Unhosted, facts, &mut budget).unwrap();
-    let made = sites.iter().filter(|site| site.reason.is_none()).count();
+    let sites: Vec<Site> = sites.into_iter().map(|(_, site)| site).collect();
+    let made = sites.iter().filter(|site| site.is_applied()).count();
     assert_eq!(budget.spent(), made as u64);
     sites
 }
@@ -74,7 +76,7 @@ fn types_that_are_known_let_a_rule_apply() {
     };
     let sites = apply(&mut graph, TensorFacts::new());
     assert_eq!(
-        sites[0].reason.as_deref(),
+        sites[0].1.refusal.as_ref().map(Refusal::reason),
         Some("the dtype of x is not known")
     );
     let facts = |result: DType| {
@@ -93,8 +95,11 @@ fn types_that_are_known_let_a_rule_apply() {
     };
     let sites = apply(&mut graph, facts(DType::Float32));
     let reason = "same_dtype(x, mul) does not hold";
-    assert_eq!(sites[0].reason.as_deref(), Some(reason));
-    assert_eq!(apply(&mut graph, facts(DType::Int64))[0].reason, None);
+    assert_eq!(
+        sites[0].1.refusal.as_ref().map(Refusal::reason),
+        Some(reason)
+    );
+    assert_eq!(apply(&mut graph, facts(DType::Int64))[0].1.refusal, None);
     assert_eq!(graph.node(z).args(), [Arg::Node(x)]);
 }
 
@@ -117,7 +122,7 @@ fn a_long_chain_is_rewritten_to_its_end_and_fuel_stops_it() {
     assert_eq!(graph.len(), 4);
     let mut graph = chain(6);
     let sites = rewritten(&mut graph, rule, Some(2));
-    assert_eq!(sites.iter().filter(|site| site.reason.is_none()).count(), 2);
+    assert_eq!(sites.iter().filter(|site| site.is_applied()).count(), 2);
     assert_eq!(graph.len(), 5);
     graph.verify().unwrap();
 }

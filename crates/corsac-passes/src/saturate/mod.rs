@@ -51,7 +51,7 @@ pub use run::Ready;
 use std::fmt;
 use std::time::Duration;
 
-use corsac_ir::{FunctionId, Graph, GraphError, NodeId};
+use corsac_ir::{FunctionId, Graph, GraphError};
 use corsac_ops::Host;
 use corsac_ops::shape::Settings;
 use rustc_hash::FxHashMap;
@@ -59,9 +59,7 @@ use thiserror::Error;
 
 use crate::budget::Budget;
 use crate::error::PassError;
-use crate::pass::{Context, Pass};
-use crate::report;
-use crate::simplify;
+use crate::report::Site;
 use crate::tensors::TensorFacts;
 
 use plan::Plan;
@@ -120,15 +118,6 @@ impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
-}
-
-/// A node that is, or would be, replaced.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
-    /// The node, erased by now if it was replaced.
-    pub node: NodeId,
-    /// Why it stays, if it does.
-    pub reason: Option<String>,
 }
 
 /// Outcome of saturation.
@@ -196,7 +185,11 @@ impl Saturation {
             plan.apply(graph, &mut now, &mut applied)?;
         }
         applied.replaced.sort_unstable();
-        Ok((self.report, applied))
+        let mut report = self.report;
+        for site in &mut report.sites {
+            site.other = applied.in_place_of(graph, site.node);
+        }
+        Ok((report, applied))
     }
 }
 
@@ -256,54 +249,4 @@ pub fn saturate(
     let found = ready.search(graph, host, facts, cost, options, budget)?;
     let (report, applied) = found.apply(graph)?;
     Ok((report, applied))
-}
-
-/// Equality saturation with the laws of [`simplify`], as a pass.
-#[derive(Clone, Debug, Default)]
-pub struct Saturate {
-    /// Whether laws may be used that hold up to rounding only.
-    pub fast_math: bool,
-    /// Limits and settings.
-    pub options: Options,
-}
-
-impl Pass for Saturate {
-    fn name(&self) -> &'static str {
-        "saturate"
-    }
-
-    fn run(
-        &self,
-        graph: &mut Graph,
-        context: &mut Context<'_>,
-    ) -> Result<report::Report, PassError> {
-        let nodes_before = graph.len();
-        let rules = Directions::of(&simplify::equalities(self.fast_math));
-        let outcome = saturate(
-            graph,
-            &rules,
-            context.host,
-            context.tensors,
-            &mut Roofline::default(),
-            self.options,
-            &mut context.budget,
-        );
-        let (found, applied) = match outcome {
-            Ok((found, applied)) => (found, applied),
-            Err(SaturateError::Pass(error)) => return Err(error),
-            Err(SaturateError::Graph(error)) => return Err(error.into()),
-            Err(SaturateError::Cost(error)) => unreachable!("costs are estimated: {error}"),
-        };
-        let sites = found.sites.into_iter();
-        let sites = sites.map(|site| {
-            let other = applied.in_place_of(graph, site.node);
-            report::Site::new(graph, site.node, other, site.reason)
-        });
-        Ok(report::Report {
-            pass: self.name().to_owned(),
-            sites: sites.collect(),
-            nodes_before,
-            nodes_after: graph.len(),
-        })
-    }
 }

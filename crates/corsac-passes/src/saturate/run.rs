@@ -14,9 +14,10 @@ use super::language::{self, Classes, ENode, Head, Types, add_call};
 use super::plan::Plan;
 use super::region::{Region, is_in, regions};
 use super::search::{ClassSearch, Clock, Numbering, Snapshot};
-use super::{Names, Options, Report, SaturateError, Saturation, Site, Stop};
+use super::{Names, Options, Report, SaturateError, Saturation, Stop};
 use crate::analysis::Analysis;
 use crate::budget::Budget;
+use crate::report::{Refusal, Site};
 use crate::rules::Value;
 use crate::rules::condition::Context;
 use crate::rules::hazards::Hazards;
@@ -24,6 +25,9 @@ use crate::rules::search::Targets;
 use crate::rules::session::shares;
 use crate::rules::vocabulary::Vocabulary;
 use crate::tensors::{TensorFact, TensorFacts};
+
+const OUT_OF_ORDER: Refusal =
+    Refusal::because("something would have to be computed before what it uses");
 
 /// Rules whose names are entered into one graph.
 pub struct Ready<'r> {
@@ -209,8 +213,8 @@ impl Search<'_, '_> {
         let changes = twins + solution.switches;
         let refusal = match &plan {
             None => None,
-            Some(None) => Some("something would have to be computed before what it uses"),
-            Some(Some(_)) if changes > left => Some(Budget::EXHAUSTED),
+            Some(None) => Some(OUT_OF_ORDER),
+            Some(Some(_)) if changes > left => Some(Refusal::BUDGET),
             Some(Some(_)) => None,
         };
         match (plan.flatten(), refusal) {
@@ -218,17 +222,15 @@ impl Search<'_, '_> {
                 self.report.cost_after += after;
                 self.report.changes += changes;
                 budget.take_up_to(usize::try_from(changes).unwrap_or(usize::MAX));
-                let sites = plan.replaced().map(|node| Site { node, reason: None });
+                let sites = plan.replaced();
+                let sites = sites.map(|node| Site::new(self.graph, node, None));
                 self.report.sites.extend(sites);
                 Ok(Some(plan))
             }
             (plan, refusal) => {
                 self.report.cost_after += before;
                 let nodes = plan.iter().flat_map(Plan::replaced);
-                let sites = nodes.map(|node| Site {
-                    node,
-                    reason: refusal.map(str::to_owned),
-                });
+                let sites = nodes.map(|node| Site::new(self.graph, node, refusal.clone()));
                 self.report.sites.extend(sites);
                 Ok(None)
             }

@@ -2,41 +2,26 @@
 
 use corsac_ir::Graph;
 use corsac_ops::Host;
+use corsac_passes::division::MultiplyByInverses;
 use corsac_passes::mkldnn::{self, Supported};
-use corsac_passes::{Budget, division, linears};
+use corsac_passes::{Budget, linears};
 
-use crate::{name, outcome, run_pass};
+use crate::{name, outcome, run_pass, run_sites};
 
 #[test]
 fn divisions() {
-    run_pass("division", |graph, _| {
-        let multiply = graph.function("operator.mul");
-        let sites = division::to_multiplication(graph, multiply, &mut Budget::of(3));
-        let sites = match sites {
-            Ok(sites) => sites,
-            Err(error) => return error.to_string(),
-        };
-        let mut text = String::new();
-        for site in &sites {
-            let refusal = site
-                .refusal
-                .as_ref()
-                .map(|why| why as &dyn std::fmt::Display);
-            outcome(&mut text, name(graph, site.node), "changed", refusal);
-        }
-        text
-    });
+    run_sites("division", &MultiplyByInverses, "changed", Some(3));
 }
 
 /// Merges each group in the order of its layers, of which number n has n output features.
 fn merge(graph: &mut Graph, host: &dyn Host) -> Result<String, corsac_passes::PassError> {
-    let mut sites = linears::find(graph, host, &rustc_hash::FxHashMap::default());
-    let mut groups = linears::group(graph, host, &mut sites, &|_| 0)?;
-    linears::limit_groups(&mut groups, &mut sites, &mut Budget::of(1));
+    let mut calls = linears::find(graph, host, &rustc_hash::FxHashMap::default());
+    let mut groups = linears::group(graph, host, &mut calls, &|_| 0)?;
+    linears::limit_groups(&mut groups, &mut calls, &mut Budget::of(1));
     let getitem = graph.function("operator.getitem");
     for group in &groups {
         let member = |(&at, width): (&usize, i64)| linears::Member {
-            call: sites[at].node,
+            call: calls[at].site.node,
             width,
             copied: false,
         };
@@ -44,12 +29,8 @@ fn merge(graph: &mut Graph, host: &dyn Host) -> Result<String, corsac_passes::Pa
         linears::merge(graph, group.input, &members, "merged", getitem)?;
     }
     let mut text = String::new();
-    for site in &sites {
-        let refusal = site
-            .refusal
-            .as_ref()
-            .map(|why| why as &dyn std::fmt::Display);
-        outcome(&mut text, &site.layer, "merged", refusal);
+    for call in &calls {
+        outcome(&mut text, &call.layer, "merged", call.site.refusal.as_ref());
     }
     Ok(text)
 }
@@ -67,13 +48,8 @@ fn to_onednn(graph: &mut Graph, host: &dyn Host) -> Result<String, corsac_passes
     let enter = graph.function("to_channels_last");
     let leave = graph.function("to_contiguous");
     let mut text = String::new();
-    for refused in &plan.refused {
-        outcome(
-            &mut text,
-            name(graph, refused.node),
-            "",
-            Some(&refused.reason),
-        );
+    for site in &plan.refused {
+        outcome(&mut text, &site.name, "", site.refusal.as_ref());
     }
     for subgraph in &plan.subgraphs {
         mkldnn::convert(graph, subgraph, &mut plan.writes, enter, leave)?;

@@ -21,9 +21,14 @@ mod rewriting;
 use std::fmt::Write;
 
 use corsac_ir::{DType, ExternalId, FunctionId, Graph, NodeId};
-use corsac_ops::shape::{Dim, ModuleFacts, TensorType, TypeHost, Value};
+use corsac_ops::shape::{Dim, ModuleFacts, NoModules, TensorType, TypeHost, Value};
 use corsac_ops::{FunctionInfo, Host, ModuleInfo};
-use corsac_passes::{Budget, TensorFacts, common_subexpressions, conv_bn, dead_code, dropout};
+use corsac_passes::common_subexpressions::CommonSubexpressions;
+use corsac_passes::dead_code::DeadCode;
+use corsac_passes::dropout::RemoveDropout;
+use corsac_passes::{
+    Budget, Context, Pass, PassError, Refusal, TensorFacts, conv_bn, run as run_in_context,
+};
 use corsac_testkit::filetest::{on_graph, run};
 use rustc_hash::FxHashMap;
 
@@ -166,7 +171,7 @@ fn name(graph: &Graph, node: NodeId) -> &str {
 }
 
 /// `done NAME`, or `kept NAME: why`.
-fn outcome(text: &mut String, name: &str, done: &str, refusal: Option<&dyn std::fmt::Display>) {
+fn outcome(text: &mut String, name: &str, done: &str, refusal: Option<&Refusal>) {
     // Writing to a `String` cannot fail.
     let _ = match refusal {
         None => writeln!(text, "{done} {name}"),
@@ -174,114 +179,107 @@ fn outcome(text: &mut String, name: &str, done: &str, refusal: Option<&dyn std::
     };
 }
 
-fn dead_code_with(options: dead_code::Options) -> impl Fn(&mut Graph, &dyn Host) -> String {
-    move |graph, host| {
-        let report = match dead_code::eliminate(graph, host, options) {
-            Ok(report) => report,
-            Err(error) => return error.to_string(),
-        };
-        let mut text = String::new();
-        for &node in &report.removed {
-            outcome(&mut text, name(graph, node), "removed", None);
-        }
-        for (node, why) in &report.kept {
-            outcome(&mut text, name(graph, *node), "", Some(&why.as_str()));
-        }
-        text
+/// Runs a pass and lists its sites: `done NAME`, or `kept NAME: why`.
+fn listed(
+    pass: &dyn Pass,
+    graph: &mut Graph,
+    (host, types, tensors): (&dyn Host, &dyn TypeHost, &TensorFacts),
+    (done, budget): (&str, &mut Budget),
+) -> Result<String, PassError> {
+    let mut context = Context {
+        host,
+        types,
+        tensors,
+        budget,
+    };
+    let report = run_in_context(pass, graph, &mut context)?;
+    let mut text = String::new();
+    for site in &report.sites {
+        outcome(&mut text, &site.name, done, site.refusal.as_ref());
     }
+    Ok(text)
+}
+
+/// Runs `filetests/FOLDER` through a pass that reads no types.
+fn run_sites(folder: &str, pass: &dyn Pass, done: &str, limit: Option<u64>) {
+    run_pass(folder, |graph, host| {
+        let facts = (host, &NoModules as &dyn TypeHost, &TensorFacts::new());
+        let mut budget = limit.map_or_else(Budget::unlimited, Budget::of);
+        let text = listed(pass, graph, facts, (done, &mut budget));
+        text.unwrap_or_else(|error| error.to_string())
+    });
 }
 
 #[test]
 fn dce() {
-    run_pass("dce", dead_code_with(dead_code::Options::default()));
+    run_sites("dce", &DeadCode::default(), "removed", None);
 }
 
 #[test]
 fn dce_without_random() {
-    let options = dead_code::Options {
+    let pass = DeadCode {
         impure_random: false,
     };
-    run_pass("dce-without-random", dead_code_with(options));
+    run_sites("dce-without-random", &pass, "removed", None);
 }
 
 #[test]
 fn cse() {
     run_pass("cse", |graph, host| {
-        let report = match common_subexpressions::eliminate(graph, host) {
+        let mut context = Context {
+            host,
+            types: &NoModules,
+            tensors: &TensorFacts::new(),
+            budget: &mut Budget::unlimited(),
+        };
+        let pass = CommonSubexpressions::default();
+        let report = match run_in_context(&pass, graph, &mut context) {
             Ok(report) => report,
             Err(error) => return error.to_string(),
         };
         let mut text = String::new();
-        for &(gone, kept) in &report.merged {
-            let merged = format!("{} into {}", name(graph, gone), name(graph, kept));
-            outcome(&mut text, &merged, "merged", None);
-        }
-        for kept in &report.kept {
-            let pair = format!(
-                "{}, like {}",
-                name(graph, kept.node),
-                name(graph, kept.like)
-            );
-            outcome(&mut text, &pair, "", Some(&kept.reason.as_str()));
+        for site in &report.sites {
+            let like = site.other.as_deref().unwrap_or_default();
+            let between = if site.is_applied() { " into" } else { ", like" };
+            let pair = format!("{}{between} {like}", site.name);
+            outcome(&mut text, &pair, "merged", site.refusal.as_ref());
         }
         text
     });
 }
 
-fn dropout_with(options: dropout::Options) -> impl Fn(&mut Graph, &dyn Host) -> String {
-    move |graph, host| {
-        let report = match dropout::remove(graph, host, options, &mut Budget::unlimited()) {
-            Ok(report) => report,
-            Err(error) => return error.to_string(),
-        };
-        let mut text = String::new();
-        for site in &report.sites {
-            let refusal = site
-                .refusal
-                .as_ref()
-                .map(|why| why as &dyn std::fmt::Display);
-            outcome(&mut text, name(graph, site.node), "removed", refusal);
-        }
-        text
-    }
-}
-
 #[test]
 fn dropouts() {
-    run_pass("dropout", dropout_with(dropout::Options::default()));
+    run_sites("dropout", &RemoveDropout::default(), "removed", None);
 }
 
 #[test]
 fn dropouts_in_training() {
-    let options = dropout::Options { in_training: true };
-    run_pass("dropout-in-training", dropout_with(options));
+    let pass = RemoveDropout { in_training: true };
+    run_sites("dropout-in-training", &pass, "removed", None);
 }
 
-/// Batch norms are folded into the right layers; the arithmetic is tested with the weights.
+/// Batch norms are folded into the right layers; Python makes the weights.
 #[test]
 fn conv_and_batch_norm() {
     run_pass("conv-bn", |graph, host| {
         let options = conv_bn::Options { linear: true };
         let (tensors, mut budget) = (TensorFacts::default(), Budget::unlimited());
-        let report = match conv_bn::plan(graph, host, &tensors, options, &mut budget) {
-            Ok(report) => report,
+        let found = match conv_bn::plan(graph, host, &tensors, options, &mut budget) {
+            Ok(found) => found,
             Err(error) => return error.to_string(),
         };
-        if let Err(error) = report.apply(graph) {
+        if let Err(error) = found.apply(graph) {
             return error.to_string();
         }
         let mut text = String::new();
-        for site in &report.sites {
-            let refusal = site
-                .refusal
-                .as_ref()
-                .map(|why| why as &dyn std::fmt::Display);
-            let into = site.layer.as_deref().unwrap_or_default();
-            let sites = match refusal {
-                None => format!("{} into {into}", site.norm),
-                Some(_) => site.norm.clone(),
+        for at in &found.0 {
+            let into = at.site.other.as_deref().unwrap_or_default();
+            let line = match at.site.refusal {
+                None => format!("{} into {into}", at.norm),
+                Some(_) => at.norm.clone(),
             };
-            outcome(&mut text, &sites, "folded", refusal);
+            outcome(&mut text, &line, "folded", at.site.refusal.as_ref());
         }
         text
     });

@@ -14,7 +14,7 @@ use corsac_passes::saturate::{Directions, Options, Roofline, saturate};
 use corsac_passes::{Budget, TensorFact, TensorFacts};
 use corsac_testkit::filetest::{on_graph, run};
 
-use crate::{Declared, name, outcome};
+use crate::{Declared, outcome};
 
 /// The settings in the comments of an input.
 #[derive(Default)]
@@ -90,16 +90,12 @@ fn rules() {
             Err(error) => return error.to_string(),
         };
         let mut text = String::new();
-        for site in &sites {
-            let rule = &set.rules()[site.rule].name;
-            let refusal = site
-                .reason
-                .as_ref()
-                .map(|why| why as &dyn std::fmt::Display);
+        for (rule, site) in &sites {
+            let rule = &set.rules()[*rule].name;
             let made = site.other.as_ref();
             let made = made.map_or(String::new(), |other| format!(", {other} in its place"));
-            let line = format!("{}{made}", name(graph, site.node));
-            outcome(&mut text, &line, rule, refusal);
+            let line = format!("{}{made}", site.name);
+            outcome(&mut text, &line, rule, site.refusal.as_ref());
         }
         text
     });
@@ -116,7 +112,7 @@ fn saturation() {
         };
         let (cost, budget) = (&mut Roofline::default(), &mut setting.budget);
         let found = saturate(graph, &rules, host, &facts, cost, options, budget);
-        let (report, applied) = match found {
+        let (report, _) = match found {
             Ok(found) => found,
             Err(error) => return error.to_string(),
         };
@@ -125,14 +121,10 @@ fn saturation() {
             report.stop, report.cost_before, report.cost_after
         );
         for site in &report.sites {
-            let refusal = site
-                .reason
-                .as_ref()
-                .map(|why| why as &dyn std::fmt::Display);
-            let other = applied.in_place_of(graph, site.node);
-            let made = other.map_or(String::new(), |other| format!(", {other} in its place"));
-            let line = format!("{}{made}", name(graph, site.node));
-            outcome(&mut text, &line, "replaced", refusal);
+            let made = site.other.as_ref();
+            let made = made.map_or(String::new(), |other| format!(", {other} in its place"));
+            let line = format!("{}{made}", site.name);
+            outcome(&mut text, &line, "replaced", site.refusal.as_ref());
         }
         text
     });

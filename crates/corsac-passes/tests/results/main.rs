@@ -11,10 +11,23 @@ use std::collections::HashMap;
 
 use corsac_ir::{Arg, Graph, NodeId, NodeSpec, Op, Target};
 use corsac_ops::Unhosted;
-use corsac_passes::{common_subexpressions, dead_code};
+use corsac_ops::shape::NoModules;
+use corsac_passes::common_subexpressions::CommonSubexpressions;
+use corsac_passes::dead_code::DeadCode;
+use corsac_passes::{Budget, Context, Pass, Report, TensorFacts, run as run_in_context};
 use interpreter::{Tensor, Value, World, run};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
+
+fn run_pass(pass: &dyn Pass, graph: &mut Graph) -> Report {
+    let mut context = Context {
+        host: &Unhosted,
+        types: &NoModules,
+        tensors: &TensorFacts::new(),
+        budget: &mut Budget::unlimited(),
+    };
+    run_in_context(pass, graph, &mut context).unwrap()
+}
 
 /// Calls of a program, by their operands.
 const UNARY: &[&str] = &[
@@ -170,7 +183,7 @@ proptest! {
     fn dead_code_elimination_keeps_what_is_seen((steps, returned) in steps()) {
         let before = build(&steps, &returned);
         let mut after = before.clone();
-        dead_code::eliminate(&mut after, &Unhosted, dead_code::Options::default()).unwrap();
+        run_pass(&DeadCode::default(), &mut after);
         for shared in [false, true] {
             prop_assert_eq!(
                 observe(&before, shared),
@@ -186,7 +199,7 @@ proptest! {
     fn common_subexpression_elimination_keeps_what_is_seen((steps, returned) in steps()) {
         let before = build(&steps, &returned);
         let mut after = before.clone();
-        common_subexpressions::eliminate(&mut after, &Unhosted).unwrap();
+        run_pass(&CommonSubexpressions::default(), &mut after);
         for shared in [false, true] {
             prop_assert_eq!(
                 observe(&before, shared),
@@ -201,9 +214,8 @@ proptest! {
     #[test]
     fn what_stays_is_in_order((steps, returned) in steps()) {
         let mut graph = build(&steps, &returned);
-        common_subexpressions::eliminate(&mut graph, &Unhosted).unwrap();
-        let options = dead_code::Options::default();
-        dead_code::eliminate(&mut graph, &Unhosted, options).unwrap();
+        run_pass(&CommonSubexpressions::default(), &mut graph);
+        run_pass(&DeadCode::default(), &mut graph);
         for node in graph.nodes() {
             for input in graph.inputs(node) {
                 prop_assert!(graph.contains(input) && graph.is_before(input, node));
@@ -220,13 +232,12 @@ fn random_programs_have_dead_code_and_common_subexpressions() {
     for _ in 0..300 {
         let (steps, returned) = steps().new_tree(&mut runner).unwrap().current();
         let mut graph = build(&steps, &returned);
-        let report = common_subexpressions::eliminate(&mut graph, &Unhosted).unwrap();
-        merged += report.merged.len();
-        kept += report.kept.len();
-        let options = dead_code::Options::default();
-        removed += dead_code::eliminate(&mut graph, &Unhosted, options)
-            .unwrap()
-            .removed
+        let report = run_pass(&CommonSubexpressions::default(), &mut graph);
+        merged += report.edits.erased.len();
+        kept += report.sites.len() - report.edits.erased.len();
+        removed += run_pass(&DeadCode::default(), &mut graph)
+            .edits
+            .erased
             .len();
     }
     assert!(removed > 300, "{removed} nodes removed");

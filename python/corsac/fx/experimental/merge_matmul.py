@@ -81,7 +81,7 @@ def merge_matmul(
     before = len(gm.graph.nodes)
     if example_inputs is not None:
         corsac.analysis.propagate(gm, tuple(example_inputs))
-    sites = _core.merge_products(gm.graph, split_result_tensors)
+    sites = _core.run_pass("matrix products", gm.graph, split=split_result_tensors)
     gm.recompile()
     gm.graph.lint()
     gm.meta["report"] = Report(

@@ -158,5 +158,5 @@ def _reasons_to_stay(gm: GraphModule) -> dict[str, str]:
     """Reasons why dropouts cannot be removed, by node, found on a copy of the graph."""
     graph = copy.deepcopy(gm.graph)
     graph.owning_module = gm
-    sites = _core.remove_dropout(graph, in_training=True)
+    sites = _core.run_pass("dropout", graph, in_training=True)
     return {node: reason for node, _, _, reason in sites if reason is not None}

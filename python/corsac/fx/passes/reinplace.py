@@ -25,7 +25,7 @@ def reinplace(gm: GraphModule, *sample_args: Any) -> GraphModule:
     """
     expect_ours(gm, "reinplace")
     propagate(gm, sample_args)
-    sites = _core.reinplace(gm.graph, gradients=False)
+    sites = _core.run_pass("in place", gm.graph, gradients=False)
     changed = {name for name, _, _, reason in sites if reason is None}
     for node in gm.graph.nodes:
         # The result is the input, and torch.fx returns it as such.

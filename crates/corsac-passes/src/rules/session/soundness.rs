@@ -9,7 +9,7 @@ use super::super::condition::Context;
 use super::super::rule::{Condition, Value};
 use super::super::search::Found;
 use super::host::{Answer, MatchView, RuleHost};
-use super::{Plan, Refusal, Session, unused_after};
+use super::{NoPlan, Plan, Session, unused_after};
 
 impl Session<'_> {
     /// The change that applies a rule to a match, if it is sound.
@@ -19,7 +19,7 @@ impl Session<'_> {
         rule: usize,
         found: &Found<'g>,
         host: &mut dyn RuleHost,
-    ) -> Result<Plan, Refusal> {
+    ) -> Result<Plan, NoPlan> {
         let context = Context {
             graph,
             facts: &self.facts,
@@ -27,7 +27,7 @@ impl Session<'_> {
             found,
         };
         if !context.has_kinds() {
-            return Err(Refusal::NoMatch);
+            return Err(NoPlan::NoMatch);
         }
         context.check()?;
         let rule_of = context.rule;
@@ -38,10 +38,10 @@ impl Session<'_> {
             found.covered.iter().min_by_key(order),
             found.covered.iter().max_by_key(order),
         ) else {
-            return Err(Refusal::Because("nothing is matched".to_owned()));
+            return Err(NoPlan::Because("nothing is matched".to_owned()));
         };
         let Some(&at) = found.roots.iter().min_by_key(order) else {
-            return Err(Refusal::Because("nothing is matched".to_owned()));
+            return Err(NoPlan::Because("nothing is matched".to_owned()));
         };
 
         let mut patch = Patch::new(graph, at);
@@ -57,7 +57,7 @@ impl Session<'_> {
             None => &self.obstacles[rule],
         };
         if let Some(obstacle) = obstacle {
-            return Err(Refusal::Because(obstacle.clone()));
+            return Err(NoPlan::Because(obstacle.clone()));
         }
         // For each new node, whether its value may share storage with an attribute.
         let mut attributes: Vec<bool> = Vec::with_capacity(replacement.calls.len());
@@ -140,8 +140,8 @@ impl Session<'_> {
                 };
                 match host.holds(*number, &view) {
                     Answer::Yes => {}
-                    Answer::No(reason) => return Err(Refusal::Because(reason)),
-                    Answer::Stop => return Err(Refusal::Stop),
+                    Answer::No(reason) => return Err(NoPlan::Because(reason)),
+                    Answer::Stop => return Err(NoPlan::Stop),
                 }
             }
         }

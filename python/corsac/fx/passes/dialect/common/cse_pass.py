@@ -52,7 +52,7 @@ class CSEPass(PassBase):
         expect_ours(graph_module, "CSEPass")
         graph = copy.deepcopy(graph_module.graph)
         keep = [node for node in graph.nodes if node.op == "get_attr" or self._is_banned(node)]
-        sites = _core.common_subexpressions(graph, keep=keep)
+        sites = _core.run_pass("common subexpressions", graph, keep=keep)
         if all(reason is not None for *_, reason in sites):
             return PassResult(graph_module, False)
         return PassResult(GraphModule(graph_module, graph), True)
