@@ -65,7 +65,7 @@ use thiserror::Error;
 use crate::arg::Arg;
 use crate::entity::{NodeId, Symbol};
 use crate::error::GraphError;
-use crate::graph::{Graph, NodeSpec, Origin};
+use crate::graph::{Graph, NodeSpec};
 use crate::op::{Op, Target};
 
 /// Records `program`, whose value becomes the graph's output.
@@ -118,22 +118,12 @@ pub enum TraceFault {
         /// The name of its value.
         proxy: String,
     },
-    /// A rule expects an argument to be the value of a node.
-    #[error("{target}: argument {index} is no node")]
-    NoNode {
-        /// The target of the call that the rule decomposes.
-        target: String,
-        /// The position of the argument.
-        index: usize,
-    },
 }
 
 #[derive(Debug, Default)]
 struct Recorder {
     graph: Graph,
     faults: Vec<TraceFault>,
-    /// The origin given to the nodes recorded.
-    origin: Origin,
 }
 
 /// Records nodes, and makes the proxies that stand for them.
@@ -170,51 +160,6 @@ impl Tracer {
             Ok(graph)
         } else {
             Err(TraceError { faults })
-        }
-    }
-
-    /// Changes the graph under construction.
-    pub(crate) fn edit<R>(&self, change: impl FnOnce(&mut Graph) -> R) -> R {
-        change(&mut self.recorder.borrow_mut().graph)
-    }
-
-    /// Sets the origin of the nodes recorded from now on.
-    pub(crate) fn set_origin(&self, origin: Origin) {
-        self.recorder.borrow_mut().origin = origin;
-    }
-
-    /// An argument of the graph under construction, as a value.
-    pub(crate) fn value(&self, arg: Arg) -> Value {
-        let Arg::Node(node) = arg else {
-            return Value::Arg(arg);
-        };
-        let name = self.recorder.borrow().graph.node(node).name().into();
-        Value::Proxy(Proxy {
-            recorder: self.recorder.clone(),
-            node: Some(node),
-            name,
-        })
-    }
-
-    /// A value, as an argument of the graph under construction; `None` if it cannot be used, which
-    /// is reported as a fault of `target`.
-    pub(crate) fn arg(&self, target: &str, value: Value) -> Arg {
-        let mut inner = self.recorder.borrow_mut();
-        inner
-            .argument(&self.recorder, target, value)
-            .unwrap_or_else(|fault| {
-                inner.faults.extend(fault);
-                Arg::None
-            })
-    }
-
-    /// Reports a fault; nodes that use the returned proxy are not recorded.
-    pub(crate) fn fail(&self, fault: TraceFault) -> Proxy {
-        self.recorder.borrow_mut().faults.push(fault);
-        Proxy {
-            recorder: self.recorder.clone(),
-            node: None,
-            name: "".into(),
         }
     }
 
@@ -371,11 +316,9 @@ impl Recorder {
             kwargs: pairs,
             ty: None,
         };
-        let node = graph
+        graph
             .create(spec, None)
-            .map_err(|error| Some(refused(target, error)))?;
-        graph.set_origin(node, self.origin);
-        Ok(node)
+            .map_err(|error| Some(refused(target, error)))
     }
 
     /// A value as an argument in a call of `target`.

@@ -39,14 +39,12 @@
 
 mod error;
 mod patch;
-mod retrace;
 
 #[cfg(test)]
 mod tests;
 
 pub use error::RewriteError;
 pub use patch::{Patch, redirect_users};
-pub use retrace::{Call, Retrace, Retraced, Rules, retrace, retrace_where};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

@@ -333,39 +333,6 @@ fn a_patch_is_checked_as_a_whole() {
     );
 }
 
-#[test]
-fn rules_take_calls_apart() {
-    let program = graph(|g| {
-        let x = g.placeholder("x");
-        let y = g.call_function_with("torch.softplus", (&x,), [("beta", 2)]);
-        let z = y.method("chunk", (2,)).get(0);
-        call(g, "torch.neg", z)
-    });
-    let rules = Rules::new()
-        .function("torch.softplus", |g, call| {
-            let (name, beta) = call.kwargs[0].clone();
-            assert_eq!(name, "beta");
-            g.call_function("torch.exp", (call.proxy(0) * beta.clone(),)) / beta
-        })
-        .method("chunk", |_, call| (call.proxy(0) + 1, call.proxy(0)))
-        .function("operator.getitem", |_, call| call.args[0].clone());
-    assert_eq!(
-        listing(&retrace(&program, &rules).unwrap()),
-        [
-            "x = x()",
-            "mul = operator.mul(x, Int(2))",
-            "exp = torch.exp(mul)",
-            "truediv = operator.truediv(exp, Int(2))",
-            "add = operator.add(truediv, Int(1))",
-            "neg = torch.neg([add, truediv])",
-            "output = output(neg)",
-        ]
-    );
-    let picky = Rules::new().method("chunk", |_, call| call.proxy(1) + 1);
-    let error = retrace(&program, &picky).unwrap_err();
-    assert_eq!(error.to_string(), "chunk: argument 1 is no node");
-}
-
 /// The cost is linear in the matches: otherwise this would take minutes. The benches measure the
 /// time.
 #[test]

@@ -136,18 +136,6 @@ impl Parts {
         members
     }
 
-    /// The same nodes in other parts: `new` gives the new part for each part; `None` dissolves it.
-    #[must_use]
-    pub fn renumbered(&self, graph: &Graph, new: &[Option<PartId>], len: usize) -> Self {
-        let mut parts = Self::new(len);
-        for node in graph.nodes() {
-            if let Some(part) = self.part_of(node).and_then(|part| new[part.index()]) {
-                parts.assign(node, part);
-            }
-        }
-        parts
-    }
-
     /// Checks that each part can run as a whole: no path leads out of a part and back into it, be
     /// it through other parts or through nodes in none.
     ///
