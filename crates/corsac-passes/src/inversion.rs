@@ -2,7 +2,7 @@
 //!
 //! Walks from the result to the input, and undoes each step: sums, differences, products and
 //! quotients with values that do not depend on the input, functions of one tensor that have an
-//! inverse ([`corsac_ops::Operator::inverse`]), transpositions, permutations, flips. Values that do
+//! inverse (`inverse` of [`corsac_ops::Operator`]), transpositions, permutations, flips. Values that do
 //! not depend on the input are computed as before.
 //!
 //! Needs: one input and one result, with every value on the way used once; no writes, and no

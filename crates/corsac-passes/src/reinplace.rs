@@ -2,7 +2,7 @@
 //!
 //! An operator with a form that writes its result into its first argument takes that form where the
 //! argument is not used afterwards, so that no memory is allocated for the result.
-//! [`corsac_ops::in_place`] lists the operators.
+//! The column `in_place` of [`corsac_ops::Operator`] lists the operators.
 //!
 //! | node | becomes |
 //! |---|---|

@@ -68,7 +68,7 @@ pub(super) struct Change {
     pub(super) keeps_type: bool,
     /// See [`InPlaceForm::is_elementwise`].
     pub(super) elementwise: bool,
-    /// See [`Operator::commutes`].
+    /// See `commutes` of [`Operator`].
     commutes: bool,
     /// Whether the second argument is overwritten, and swapped with the first.
     pub(super) swapped: bool,
