@@ -1681,18 +1681,6 @@ def invert(graph: Graph) -> Any:
     """
     ...
 
-def keyword_arguments(graph: Graph, *, budget: Any = None) -> Any:
-    """Passes the arguments of PyTorch's functions in `graph` by keyword. Returns every call of one
-    that had arguments by position.
-    """
-    ...
-
-def known_call(function: Any, arguments: Any, named: Any) -> Any:
-    """Whether the results of a call are new memory, if it is known to do nothing but compute them;
-    None if it is not known.
-    """
-    ...
-
 def knows_switches() -> Any:
     """Whether modes are queried by C++ functions, for tests."""
     ...
@@ -1747,16 +1735,15 @@ def not_failing(entries: Any) -> Any:
     """Those of `entries` whose last failing guard holds now. Each entry has `guards`."""
     ...
 
-def note_known_call(function: Any, arguments: Any, named: Any, is_new: Any) -> Any:
-def note_pure_call(function: Any, arguments: Any, named: Any, is_new: Any) -> Any:
-    """Record that a call of a PyTorch function did nothing but compute results, which are all new
-    memory, or none of them is.
+def note_node_of_pure_call(function: Any, arguments: Any, named: Any, node: Node) -> Any:
+    """Record the node of a call that is known to do nothing but compute: opcode, target, whether its
+    first two arguments are exchanged, and whether only the type of the first one is used.
     """
     ...
 
-def note_node_of_call(function: Any, arguments: Any, named: Any, node: Node) -> Any:
-    """Record the node of a call that is known to do nothing but compute: opcode, target, whether its
-    first two arguments are exchanged, and whether only the type of the first one is used.
+def note_pure_call(function: Any, arguments: Any, named: Any, is_new: Any) -> Any:
+    """Record that a call of a PyTorch function did nothing but compute results, which are all new
+    memory, or none of them is.
     """
     ...
 

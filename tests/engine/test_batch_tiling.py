@@ -89,7 +89,9 @@ class Squeeze(nn.Module):
 
 def test_what_is_done_for_one_image_is_done_for_each() -> None:
     steps = steps_of(seeded(nn.Sequential(Squeeze(), Squeeze())), images(11))
-    assert sum("channel_scaled_conv(" in step and step.endswith(", 11 times") for step in steps) == 2
+    assert (
+        sum("channel_scaled_conv(" in step and step.endswith(", 11 times") for step in steps) == 2
+    )
 
 
 class Dense(nn.Module):
