@@ -35,6 +35,18 @@ def test_calls_are_known_after_they_were_seen():
     assert known(torch.Tensor.unflatten, X, 1, (2, 2)) is False
 
 
+def test_calls_of_tensors_that_are_stored_as_their_negatives_are_others():
+    negative = torch.complex(X, X + 1).conj().imag
+    plain = torch.complex(X, X + 1).imag
+    assert negative.is_neg() and negative.stride() == plain.stride()
+    # A copy of the one, and the other one itself.
+    recorded(lambda x: x.resolve_neg() + 1, negative)
+    assert known(torch.Tensor.resolve_neg, negative) is None
+    assert known(torch.Tensor.resolve_neg, plain) is None
+    recorded(lambda x: x.resolve_neg() + 1, plain)
+    assert known(torch.Tensor.resolve_neg, plain) is False
+
+
 @pytest.mark.parametrize(
     ("function", "args", "kwargs"),
     [

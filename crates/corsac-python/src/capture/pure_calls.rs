@@ -118,7 +118,8 @@ impl<'py> Keys<'_, 'py> {
     fn add(&mut self, own: &Bound<'py, PyAny>, depth: usize) -> PyResult<bool> {
         let key = &mut self.key;
         if self.exchange.is_tensor(own) {
-            let described = self.exchange.described_as_stored(own);
+            // Not of one that is stored as its negative: what returns a plain tensor itself copies it.
+            let described = self.exchange.described(own)?;
             let Some((dtype, shape, strides)) = described.as_ref().and_then(|own| own.layout())
             else {
                 return Ok(false);
