@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import corsac
 from corsac import _core, fx
@@ -99,6 +100,8 @@ FLAGS = torch.tensor([True, False])
         lambda x: ~x,
         lambda x: (x > 0) - (x > 1),
         lambda x: torch.hypot(x.long(), x.long()),
+        lambda x: F.triplet_margin_loss(x, x + 1, x * 2, margin=-1.0),
+        lambda x: F.triplet_margin_with_distance_loss(x, x + 1, x * 2, margin=0.0),
     ],
 )
 def test_calls_that_are_refused(function):

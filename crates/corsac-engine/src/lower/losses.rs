@@ -346,6 +346,9 @@ impl Lowerer<'_, '_> {
             far = self.pairwise(Binary::Minimum, far, other)?;
         }
         let margin = call.number("margin")?.unwrap_or(1.0) as f32;
+        if margin <= 0.0 {
+            return Err(format!("PyTorch refuses a margin of {margin}"));
+        }
         let rest = self.pairwise(Binary::Sub, near, far)?;
         let rest = self.single(Unary::Affine(1.0, margin), rest);
         Ok(self.single(Unary::Relu, rest))
