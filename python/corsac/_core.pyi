@@ -582,7 +582,7 @@ class ModelGuards:
     def __new__(cls, root: Any, constants: Any = ..., *, trains: Any = False, contents: Any = ..., rewritten: Any = ..., typed: Any = ...) -> ModelGuards: ...
     @property
     def count(self) -> Any:
-        """Number of tensors that are watched."""
+        """Number of tensors that are guarded."""
         ...
     @count.setter
     def count(self, value: Any) -> None: ...
@@ -1735,15 +1735,10 @@ def not_failing(entries: Any) -> Any:
     """Those of `entries` whose last failing guard holds now. Each entry has `guards`."""
     ...
 
-def note_node_of_pure_call(function: Any, arguments: Any, named: Any, node: Node) -> Any:
-    """Record the node of a call that is known to do nothing but compute: opcode, target, whether its
-    first two arguments are exchanged, and whether only the type of the first one is used.
-    """
-    ...
-
-def note_pure_call(function: Any, arguments: Any, named: Any, is_new: Any) -> Any:
+def note_pure_call(function: Any, arguments: Any, named: Any, is_new: Any, made: Any = None) -> Any:
     """Record that a call of a PyTorch function did nothing but compute results, which are all new
-    memory, or none of them is.
+    memory, or none of them is. `made` is its node, if that depends on nothing else: opcode, target,
+    whether its first two arguments are exchanged, and whether only the type of the first one is used.
     """
     ...
 

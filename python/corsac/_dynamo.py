@@ -39,12 +39,12 @@ def backend(
         ValueError: an unknown option.
     """
     # Not at the top: ``import corsac`` needs no torch, and no program that does not use Dynamo needs them.
-    from corsac._native.options import checked_options
+    from corsac._native.options import Settings, checked_options
     from corsac.backends import _pieces
     from corsac.backends._watching import watched
 
     checked_options(options)
-    piece = _pieces.piece_for(module, example_inputs, options or {})
+    piece = _pieces.piece_for(module, example_inputs, Settings(**(options or {})))
     return watched("engine", module, example_inputs, options, lambda: piece)
 
 

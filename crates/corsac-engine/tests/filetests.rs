@@ -28,12 +28,9 @@ impl Declared {
         let types = lines.filter_map(|line| {
             let (name, ty) = line.split_once(": ")?;
             let (dtype, sizes) = ty.strip_suffix(']')?.split_once('[')?;
-            let dtype = match dtype {
-                "float32" => DType::Float32,
-                "int64" => DType::Int64,
-                "bool" => DType::Bool,
-                _ => panic!("float32, int64 or bool, not {dtype}"),
-            };
+            let dtype: DType = dtype
+                .parse()
+                .unwrap_or_else(|()| panic!("an element type, not {dtype}"));
             let sizes = sizes.split(", ").filter(|size| !size.is_empty());
             let sizes = sizes.map(|size| Dim::Known(size.parse().unwrap()));
             Some((name.to_owned(), TensorType::new(dtype, sizes)))

@@ -5,15 +5,16 @@
 
 use corsac_ir::Op;
 
-pub use crate::operators::Precision;
-use crate::operators::{ModuleCall, OperatorId};
+use crate::operators::{OperatorId, Precision};
 
 /// Whether modules of this class of `torch.nn` call one operator of the lower precision on their
 /// weights.
 #[must_use]
 pub fn is_layer(class: &str) -> bool {
-    let call = ModuleCall::of(class);
-    call.is_some_and(|call| precision(Op::CallFunction, call.function) == Some(Precision::Lower))
+    OperatorId::of_module(class).is_some_and(|operator| {
+        let row = operator.row();
+        row.module_call.is_some() && row.precision == Some(Precision::Lower)
+    })
 }
 
 /// Whether modules of this class of `torch.nn` call no operator that autocast casts for.
@@ -30,7 +31,8 @@ pub fn is_neutral(class: &str) -> bool {
 ///
 /// ```
 /// use corsac_ir::Op;
-/// use corsac_ops::autocast::{Precision, precision};
+/// use corsac_ops::Precision;
+/// use corsac_ops::autocast::precision;
 ///
 /// let precision_of = |target| precision(Op::CallFunction, target);
 /// assert_eq!(precision_of("operator.matmul"), Some(Precision::Lower));
@@ -94,9 +96,18 @@ mod tests {
         for (op, target, expected) in cases {
             assert_eq!(precision(op, target), expected, "{target}");
         }
-        assert!(is_composed(
-            Op::CallFunction,
-            "torch.nn.functional.multi_head_attention_forward"
-        ));
+        for composed in ["multi_head_attention_forward", "local_response_norm"] {
+            let target = format!("torch.nn.functional.{composed}");
+            assert!(is_composed(Op::CallFunction, &target), "{composed}");
+        }
+    }
+
+    #[test]
+    fn classes_of_modules() {
+        assert!(is_layer("Linear") && is_layer("ConvTranspose2d"));
+        assert!(!is_layer("LSTM") && !is_layer("LayerNorm"));
+        assert!(is_neutral("LayerNorm") && is_neutral("RMSNorm"));
+        // It calls a pooling in float32.
+        assert!(!is_neutral("LocalResponseNorm") && !is_neutral("Linear"));
     }
 }

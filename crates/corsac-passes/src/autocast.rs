@@ -29,7 +29,7 @@ use corsac_ir::{Arg, DType, EntityId, FunctionId, Graph, NodeId, Op, Target, Thi
 use corsac_ops::Host;
 use corsac_ops::Precision;
 use corsac_ops::autocast::{self, is_composed, is_neutral, precision};
-use corsac_ops::shape::TypeHost;
+use corsac_ops::shape::{ModuleFacts, TypeHost};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Analysis;
@@ -73,13 +73,6 @@ pub struct Casted {
     pub edits: Edits,
     /// Nodes whose values have, or may have, other element types than before.
     pub stale: Vec<NodeId>,
-}
-
-/// Whether modules of this class, by qualified name, become functions of their parameters first.
-pub(crate) fn is_layer(class: &str) -> bool {
-    let own = class.strip_prefix("torch.nn.modules.");
-    let own = own.and_then(|class| class.rsplit_once('.'));
-    own.is_some_and(|(_, class)| autocast::is_layer(class))
 }
 
 /// Inserts casts to `dtype`, which is bfloat16 or float16, after layers have become functions.
@@ -281,17 +274,7 @@ impl Inserter<'_> {
         if replaced.is_empty() {
             return Ok(());
         }
-        let mut leaf = |arg: &Arg| -> Result<Arg, PassError> {
-            let cast = arg.as_node().and_then(|node| replaced.get(&node));
-            Ok(cast.map_or_else(|| arg.clone(), |&cast| cast.into()))
-        };
-        let view = graph.node(node);
-        let args = view.args().iter().map(|arg| arg.map_leaves(&mut leaf));
-        let args = args.collect::<Result<ThinVec<_>, _>>()?;
-        let kwargs = view.kwargs().iter();
-        let kwargs = kwargs.map(|(key, arg)| Ok((*key, arg.map_leaves(&mut leaf)?)));
-        let kwargs = kwargs.collect::<Result<ThinVec<_>, PassError>>()?;
-        graph.set_arguments(node, args, kwargs)?;
+        graph.map_inputs(node, |input| replaced.get(&input).map(|&cast| cast.into()))?;
         Ok(())
     }
 
@@ -352,7 +335,8 @@ impl Inserter<'_> {
 fn is_kept_layer(graph: &Graph, types: &dyn TypeHost, node: NodeId) -> bool {
     let node = graph.node(node);
     let facts = types.module(node.target_name());
-    node.op() == Op::CallModule && facts.is_some_and(|facts| is_layer(&facts.class))
+    node.op() == Op::CallModule
+        && (facts.and_then(ModuleFacts::torch_class)).is_some_and(autocast::is_layer)
 }
 
 /// The inputs of a node, each once.

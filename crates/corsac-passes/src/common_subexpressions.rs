@@ -33,7 +33,7 @@ use rustc_hash::{FxBuildHasher, FxHashSet, FxHasher};
 
 use crate::analysis::Analysis;
 use crate::error::PassError;
-use crate::pass::{Changes, Context, Pass, Plan, Setting};
+use crate::pass::{Changes, Context, Needs, Pass, Plan, Setting};
 use crate::report::{Refusal, Site};
 
 /// A value that they read.
@@ -60,6 +60,13 @@ impl Pass for CommonSubexpressions {
         };
         self.keep = keep;
         true
+    }
+
+    fn needs(&self) -> Needs {
+        Needs {
+            host: true,
+            ..Needs::default()
+        }
     }
 
     /// # Errors

@@ -28,7 +28,7 @@ use corsac_ops::{ClassId, Effects, Host};
 
 use crate::analysis::Analysis;
 use crate::error::PassError;
-use crate::pass::{Changes, Context, Pass, Plan, Setting};
+use crate::pass::{Changes, Context, Needs, Pass, Plan, Setting};
 use crate::report::{Refusal, Site};
 
 const SIDE_EFFECT: Refusal = Refusal::because("has a side effect");
@@ -74,6 +74,13 @@ impl Pass for DeadCode {
         };
         self.impure_random = value;
         true
+    }
+
+    fn needs(&self) -> Needs {
+        Needs {
+            host: true,
+            ..Needs::default()
+        }
     }
 
     /// # Errors

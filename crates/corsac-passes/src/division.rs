@@ -65,19 +65,15 @@ impl Pass for MultiplyByInverses {
             }
             sites.push(site);
         }
-        let functions = match changes.is_empty() {
-            true => Vec::new(),
-            false => vec![MULTIPLY.to_owned()],
-        };
-        let plan = Plan::other(sites, move |graph, function, _| {
+        let functions = vec![MULTIPLY.to_owned()];
+        Ok(Plan::other(sites, functions, move |graph, function, _| {
             for (node, dividend, divisor) in changes {
                 let multiply = Target::Function(function(graph, MULTIPLY));
                 graph.set_target(node, multiply)?;
                 graph.set_args(node, [dividend.into(), Arg::Float(1.0 / divisor)])?;
             }
             Ok(Edits::default())
-        });
-        Ok(Plan { functions, ..plan })
+        }))
     }
 }
 

@@ -24,7 +24,7 @@ use corsac_ops::{AliasClasses, Catalogue, Host, When};
 use rustc_hash::FxHashMap;
 
 use crate::error::PassError;
-use crate::pass::{Changes, Context, Pass, Plan, Setting};
+use crate::pass::{Changes, Context, Needs, Pass, Plan, Setting};
 use crate::report::{Refusal, Site};
 
 /// It drops at random.
@@ -54,6 +54,13 @@ impl Pass for RemoveDropout {
         };
         self.in_training = value;
         true
+    }
+
+    fn needs(&self) -> Needs {
+        Needs {
+            host: true,
+            ..Needs::default()
+        }
     }
 
     fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError> {

@@ -128,19 +128,7 @@ pub(crate) fn replace(graph: &mut Graph, pairs: &[(NodeId, NodeId)]) -> Result<(
         }
     }
     for user in users {
-        let node = graph.node(user);
-        let mut leaf = |arg: &Arg| -> Result<Arg, PassError> {
-            Ok(match arg {
-                Arg::Node(node) => Arg::Node(by[*node].unwrap_or(*node)),
-                other => other.clone(),
-            })
-        };
-        let args = node.args().iter().map(|arg| arg.map_leaves(&mut leaf));
-        let args = args.collect::<Result<ThinVec<_>, _>>()?;
-        let kwargs = node.kwargs().iter();
-        let kwargs = kwargs.map(|(key, arg)| Ok((*key, arg.map_leaves(&mut leaf)?)));
-        let kwargs = kwargs.collect::<Result<ThinVec<_>, PassError>>()?;
-        graph.set_arguments(user, args, kwargs)?;
+        graph.map_inputs(user, |input| by[input].map(Arg::Node))?;
     }
     for &(gone, _) in pairs.iter().rev() {
         graph.erase(gone)?;

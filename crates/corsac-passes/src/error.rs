@@ -1,6 +1,5 @@
 //! Why a pass refused a graph.
 
-use corsac_ir::rewrite::RewriteError;
 use corsac_ir::{Graph, GraphError, NodeId};
 use thiserror::Error;
 
@@ -19,9 +18,6 @@ pub enum PassError {
     /// The graph refused a change.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// A rewrite was refused.
-    #[error(transparent)]
-    Rewrite(#[from] RewriteError),
 }
 
 /// Checks that `user` comes after the nodes that it uses.

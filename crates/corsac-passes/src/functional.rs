@@ -28,7 +28,7 @@ use corsac_ops::shape::{Dim, ModuleFacts, Value};
 use corsac_ops::{ModuleCall, Requirement, Source};
 use rustc_hash::FxHashSet;
 
-use crate::autocast;
+use corsac_ops::autocast;
 
 pub use layers::{Layer, call_layers, find_layers};
 
@@ -64,11 +64,11 @@ pub struct ModulesToFunctions {
 }
 
 impl ModulesToFunctions {
-    fn converts(&self, class: &str) -> bool {
+    fn converts(&self, module: &ModuleFacts) -> bool {
         match &self.classes {
             Classes::All => true,
-            Classes::Named(names) => names.contains(class),
-            Classes::Autocast => autocast::is_layer(class),
+            Classes::Named(names) => names.contains(&module.class),
+            Classes::Autocast => module.torch_class().is_some_and(autocast::is_layer),
         }
     }
 }
@@ -100,7 +100,7 @@ impl Pass for ModulesToFunctions {
             let node = graph.node(id);
             let path = node.target_name();
             let facts = context.types.module(path);
-            if facts.is_some_and(|facts| !self.converts(&facts.class)) {
+            if facts.is_some_and(|facts| !self.converts(facts)) {
                 continue;
             }
             let granted = facts
@@ -126,14 +126,13 @@ impl Pass for ModulesToFunctions {
         }
         let functions = planned.iter().map(|plan| plan.call.function.to_owned());
         let functions = functions.collect();
-        let plan = Plan::other(sites, move |graph, function, _| {
+        Ok(Plan::other(sites, functions, move |graph, function, _| {
             let mut edits = Edits::default();
             for plan in &planned {
                 plan.apply(graph, function, &mut edits)?;
             }
             Ok(edits)
-        });
-        Ok(Plan { functions, ..plan })
+        }))
     }
 }
 

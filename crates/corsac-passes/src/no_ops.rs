@@ -78,6 +78,7 @@ impl Pass for RemoveNoOps {
 
     fn needs(&self) -> Needs {
         Needs {
+            host: true,
             tensors: true,
             ..Needs::default()
         }

@@ -22,7 +22,7 @@ use crate::tensors::TensorFacts;
 
 /// The inputs of passes besides the graph, and their budget.
 pub struct Context<'a> {
-    /// Facts that only the host has: modules, functions, effects.
+    /// Facts that only the host has: modules, functions, effects, for passes with [`Needs::host`].
     pub host: &'a dyn Host,
     /// The attributes of modules, for passes with [`Needs::attributes`].
     pub types: &'a dyn TypeHost,
@@ -32,9 +32,11 @@ pub struct Context<'a> {
     pub budget: &'a mut Budget,
 }
 
-/// The facts that a pass reads besides those of [`Host`]; a host need not collect others.
+/// The facts that a pass reads; a host need not collect others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
+    /// Modules, functions and their effects.
+    pub host: bool,
     /// Attributes of modules.
     pub attributes: bool,
     /// Shapes and element types of values, of attributes too if those are read.
@@ -152,15 +154,16 @@ impl Report {
 }
 
 impl Plan {
-    /// A plan with changes that only its closure knows.
+    /// A plan with changes that only its closure knows, and the functions that it calls.
     pub(crate) fn other(
         sites: Vec<Site>,
+        functions: Vec<String>,
         apply: impl FnOnce(&mut Graph, &Functions<'_>, &mut [Site]) -> Result<Edits, PassError>
         + 'static,
     ) -> Self {
         Self {
             sites,
-            functions: Vec::new(),
+            functions,
             changes: Changes::Other(Box::new(apply)),
         }
     }
@@ -180,6 +183,10 @@ impl Plan {
         graph: &mut Graph,
         function: &Functions<'_>,
     ) -> Result<Report, PassError> {
+        if !self.changes() {
+            let (sites, edits) = (self.sites, Edits::default());
+            return Ok(Report { sites, edits });
+        }
         let edits = match self.changes {
             Changes::Erase(nodes) => {
                 for &node in &nodes {

@@ -70,6 +70,7 @@ impl Pass for MergeProducts {
 
     fn needs(&self) -> Needs {
         Needs {
+            host: true,
             attributes: true,
             tensors: true,
         }
@@ -78,25 +79,22 @@ impl Pass for MergeProducts {
     fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError> {
         let mut found = find(graph, context.host, context.tensors)?;
         found.limit(context.budget);
-        let functions = match found.groups.is_empty() {
-            true => Vec::new(),
-            false => FUNCTIONS.map(str::to_owned).to_vec(),
-        };
+        let functions = FUNCTIONS.map(str::to_owned).to_vec();
         let (split, groups) = (self.split, found.groups);
-        let plan = Plan::other(found.sites, move |graph, function, sites| {
-            if groups.is_empty() {
-                return Ok(Edits::default());
-            }
-            let [cat, matmul, getitem, sizes] = FUNCTIONS.map(|name| function(graph, name));
-            let functions = Functions {
-                cat,
-                matmul,
-                getitem,
-                split: split.map_or(Split::Sizes(sizes), Split::ByInputs),
-            };
-            merge(graph, groups, sites, &functions)
-        });
-        Ok(Plan { functions, ..plan })
+        Ok(Plan::other(
+            found.sites,
+            functions,
+            move |graph, function, sites| {
+                let [cat, matmul, getitem, sizes] = FUNCTIONS.map(|name| function(graph, name));
+                let functions = Functions {
+                    cat,
+                    matmul,
+                    getitem,
+                    split: split.map_or(Split::Sizes(sizes), Split::ByInputs),
+                };
+                merge(graph, groups, sites, &functions)
+            },
+        ))
     }
 }
 

@@ -97,6 +97,7 @@ impl Pass for Reinplace {
 
     fn needs(&self) -> Needs {
         Needs {
+            host: true,
             tensors: true,
             ..Needs::default()
         }
@@ -144,10 +145,9 @@ impl Pass for Reinplace {
             Form::Method(_) => Vec::new(),
         });
         let functions = functions.collect();
-        let plan = Plan::other(sites, move |graph, function, _| {
+        Ok(Plan::other(sites, functions, move |graph, function, _| {
             apply(&changes, graph, function)
-        });
-        Ok(Plan { functions, ..plan })
+        }))
     }
 }
 

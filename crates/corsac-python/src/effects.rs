@@ -14,6 +14,7 @@ use crate::graph::PyGraph;
 use crate::runtime::{TorchValue, TorchValues};
 
 /// Facts from Python, collected before a pass runs: a pass calls no Python.
+#[derive(Default)]
 pub(crate) struct Facts {
     modules: FxHashMap<String, ModuleInfo>,
     functions: FxHashMap<FunctionId, FunctionInfo>,

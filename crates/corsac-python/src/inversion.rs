@@ -9,7 +9,7 @@ use crate::effects::Facts;
 use crate::error::pass_error;
 use crate::graph::PyGraph;
 use crate::passes::{RawSite, raw_sites};
-use crate::resolve::resolve;
+use crate::resolve::resolve_known;
 
 /// A graph, or the obstacle to it, a place and a description; and the outcome of each step.
 type Inverted<'py> = (
@@ -70,8 +70,7 @@ fn adopt<'py>(from: &Bound<'py, PyGraph>, inverse: Inverse) -> PyResult<Bound<'p
         names.extend(unattached.map(|(id, _)| (id, ir.function_name(id).to_owned())));
     }
     for (id, name) in names {
-        let callable = resolve(py, &name, None)?
-            .ok_or_else(|| PyRuntimeError::new_err(format!("there is no {name}")))?;
+        let callable = resolve_known(py, &name)?;
         let mut to = graph.try_borrow_mut()?;
         let (ir, host) = to.parts_mut();
         let external = host.external(ir, &callable);

@@ -8,10 +8,10 @@ use corsac_passes::dead_code::DeadCode;
 use corsac_passes::{
     Changes, Context, Needs, Plan, Setting, Site, TensorFact, TensorFacts, constants, registry,
 };
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyList, PySet};
+use pyo3::types::{PyDict, PyList, PySet};
 use rustc_hash::FxHashMap;
 
 use crate::analysis::facts::TypeFacts;
@@ -20,7 +20,7 @@ use crate::effects::{Facts, effects, tensor_facts};
 use crate::error::pass_error;
 use crate::graph::PyGraph;
 use crate::node::PyNode;
-use crate::resolve::resolve;
+use crate::resolve::resolve_known;
 use crate::rules::finish;
 
 /// A site of a pass: name of the node, its target, another node or module that is concerned, and
@@ -106,7 +106,8 @@ pub(crate) fn run_pass(
         .ok_or_else(|| PyValueError::new_err(format!("there is no pass {name}")))?;
     for (option, value) in options.into_iter().flat_map(|options| options.iter()) {
         let option: String = option.extract()?;
-        if !pass.set(&option, setting(graph, &value)?) {
+        let setting = setting(graph, &value)?;
+        if !setting.is_some_and(|setting| pass.set(&option, setting)) {
             let message = format!("{name} has no option {option} that can be {value}");
             return Err(PyTypeError::new_err(message));
         }
@@ -114,11 +115,15 @@ pub(crate) fn run_pass(
     if let Some(message) = graph.try_borrow()?.unsettled() {
         return Err(PyValueError::new_err(message));
     }
-    let facts = Facts::of_graph(graph)?;
     let Needs {
+        host,
         attributes,
         tensors: reads_tensors,
     } = pass.needs();
+    let facts = match host {
+        true => Facts::of_graph(graph)?,
+        false => Facts::default(),
+    };
     let types = match attributes {
         true => TypeFacts::of_graph(graph)?,
         false => TypeFacts::default(),
@@ -143,19 +148,23 @@ pub(crate) fn run_pass(
     Ok(raw_sites(apply(graph, plan)?))
 }
 
-fn setting(graph: &Bound<'_, PyGraph>, value: &Bound<'_, PyAny>) -> PyResult<Setting> {
-    if let Ok(flag) = value.cast::<PyBool>() {
-        return Ok(Setting::Flag(flag.is_true()));
+/// The value of an option; None if it is of no kind that options are of.
+fn setting(graph: &Bound<'_, PyGraph>, value: &Bound<'_, PyAny>) -> PyResult<Option<Setting>> {
+    if let Ok(flag) = value.extract() {
+        return Ok(Some(Setting::Flag(flag)));
     }
     if let Ok(nodes) = value.cast::<PyList>() {
         let nodes = nodes.iter().map(|node| PyGraph::own(graph, node.cast()?));
-        return Ok(Setting::Nodes(nodes.collect::<PyResult<_>>()?));
+        return Ok(Some(Setting::Nodes(nodes.collect::<PyResult<_>>()?)));
     }
     if let Ok(names) = value.cast::<PySet>() {
         let names = names.iter().map(|name| name.extract());
-        return Ok(Setting::Names(names.collect::<PyResult<_>>()?));
+        return Ok(Some(Setting::Names(names.collect::<PyResult<_>>()?)));
     }
-    Ok(Setting::Function(PyGraph::function(graph, value)?))
+    if !value.is_callable() {
+        return Ok(None);
+    }
+    Ok(Some(Setting::Function(PyGraph::function(graph, value)?)))
 }
 
 /// Adds the shapes of attributes that are not known yet.
@@ -206,7 +215,7 @@ fn apply(graph: &Bound<'_, PyGraph>, plan: Plan) -> PyResult<Vec<Site>> {
         }
         Changes::Replace(_) | Changes::Other(_) => {}
     }
-    let functions = functions_named(graph, plan.functions.iter().map(String::as_str))?;
+    let functions = functions_named(graph, &plan.functions)?;
     let function = |ir: &mut Graph, name: &str| {
         let known = functions.get(name).copied();
         known.unwrap_or_else(|| ir.function(name))
@@ -224,22 +233,16 @@ fn has_hooks(graph: &Bound<'_, PyGraph>) -> PyResult<bool> {
             .is_some())
 }
 
-/// The function of `graph` for the callable with this qualified name.
-fn function_named(graph: &Bound<'_, PyGraph>, name: &str) -> PyResult<FunctionId> {
-    let callable = resolve(graph.py(), name, None)?
-        .ok_or_else(|| PyRuntimeError::new_err(format!("there is no {name}")))?;
-    PyGraph::function(graph, &callable)
-}
-
 /// The functions with these qualified names, added where they are new.
-fn functions_named<'n>(
+fn functions_named(
     graph: &Bound<'_, PyGraph>,
-    names: impl Iterator<Item = &'n str>,
+    names: &[String],
 ) -> PyResult<FxHashMap<String, FunctionId>> {
     let mut functions = FxHashMap::default();
     for name in names {
         if !functions.contains_key(name) {
-            functions.insert(name.to_owned(), function_named(graph, name)?);
+            let callable = resolve_known(graph.py(), name)?;
+            functions.insert(name.clone(), PyGraph::function(graph, &callable)?);
         }
     }
     Ok(functions)

@@ -1,6 +1,6 @@
 //! Conversion of qualified names to Python objects and back, without running any code of a text.
 
-use pyo3::exceptions::{PyAttributeError, PyKeyError, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyKeyError, PyRuntimeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyEllipsis, PyList, PyModule, PyString, PyTuple, PyType};
@@ -47,6 +47,11 @@ pub(crate) fn resolve<'py>(
     };
     let found = types.union()?;
     Ok(found.filter(|_| types.rest.is_empty()))
+}
+
+/// The object with this qualified name, which is one that corsac itself gives.
+pub(crate) fn resolve_known<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    resolve(py, name, None)?.ok_or_else(|| PyRuntimeError::new_err(format!("there is no {name}")))
 }
 
 /// The name under which [`resolve`] finds `object`, if there is one.

@@ -49,6 +49,10 @@ class OperatorWatch(TorchDispatchMode):
         self._recorder = recorder
         #: Whether all operators of the present call have only computed their results.
         self._is_quiet = True
+        #: Whether the results of the last call are new memory; None if it has done more than compute them.
+        self.is_new: bool | None = None
+        #: Whether that was known before.
+        self.is_known = False
 
     #: Higher-order operators reach this mode, too, if unknown code calls them.
     supports_higher_order_operators = True
@@ -78,14 +82,16 @@ class OperatorWatch(TorchDispatchMode):
         if reason == IS_RANDOM and not _drops_nothing(func, args, kwargs):
             self._is_quiet = False
         if reason == IS_RANDOM and (
-            recorder.trains or recorder.reads is not None or _drops_nothing(func, args, kwargs)
+            recorder.trains
+            or recorder.values.nodes is not None
+            or _drops_nothing(func, args, kwargs)
         ):
             reason = None
         if is_taking_places(func, args):
             reason = None
         if reason is not None or written:
             self._is_quiet = False
-        if reason in READS_VALUES and (recorder.reads is not None or recorder.only_checks()):
+        if reason in READS_VALUES and (recorder.values.nodes is not None or recorder.only_checks()):
             recorder.values_read = True
             reason = None
         if reason is not None:
@@ -115,10 +121,12 @@ class OperatorWatch(TorchDispatchMode):
 
     def computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function, with its operators watched, unless the call is known to only compute its result."""
+        self.is_new = None
         if self._recorder.trains or torch._C._len_torch_dispatch_stack() != 1:
             return func(*args, **kwargs)
         is_new = _core.pure_call(func, args, kwargs)
-        if is_new is not None:
+        self.is_known = is_new is not None
+        if self.is_known:
             unwatched = torch._C._DisableTorchDispatch()
             try:
                 result = func(*args, **kwargs)
@@ -126,6 +134,7 @@ class OperatorWatch(TorchDispatchMode):
                 del unwatched
             if is_new:
                 self._note_made(result)
+            self.is_new = is_new
             return result
         self._is_quiet = True
         result = func(*args, **kwargs)
@@ -136,7 +145,7 @@ class OperatorWatch(TorchDispatchMode):
                 for place in places_in(result)
             }
             if kinds == {"given"} or kinds == {"new"}:
-                _core.note_pure_call(func, args, kwargs, kinds == {"new"})
+                self.is_new = kinds == {"new"}
         return result
 
     def _note_made(self, result: Any) -> None:

@@ -126,7 +126,7 @@ class PackedSequences:
                 recorder.made_before(PACK, args, {}, (own.data, batch.sizes))
             if batch.count is not None:
                 recorder.made_before(Tensor.__getitem__, (batch.sizes, 0), {}, batch.count)
-            recorder.sizes_read([batch.sizes, *(own.data for own in batch.sequences)])
+            recorder.values.sizes_read([batch.sizes, *(own.data for own in batch.sequences)])
         except TraceError as error:
             recorder.refuse(str(error), who_runs(error))
 
@@ -135,7 +135,7 @@ class PackedSequences:
     ) -> Callable[[], Any] | None:
         if (
             self._recorder.trains
-            or self._recorder.reads is None
+            or self._recorder.values.nodes is None
             or padded.dim() != 3
             or padded.numel() == 0
             or lengths.dim() != 1
@@ -218,7 +218,7 @@ class PackedSequences:
             first = batch.sequences[0]
             full = self._recorder.size_of(first.padded, 1 if first.batch_first else 0)
             most = batch.lengths.amax()
-            batch.longest = full if bool(most == full) else self._recorder.number_read(most)
+            batch.longest = full if bool(most == full) else self._recorder.values.number_read(most)
         return batch.longest
 
     def _counted(self, batch: _Batch) -> Tensor:

@@ -416,7 +416,7 @@ def _refusal(run: _Run, refused: tuple[str, str] | None) -> Refusal | None:
     kind, reason = refused
     # Of classes, iterators and the like, Dynamo may silently do something else.
     who = Kind.HOST if kind in ("opaque", "writes") else Kind.DYNAMO
-    by_values = run.asks and bool(recorder.reads)
+    by_values = run.asks and bool(recorder.values.nodes)
     line = run.recording.refused_at()
     return Refusal(who, reason, passes=kind != "torch", by_values=by_values, line=line)
 
@@ -449,7 +449,7 @@ def _made(
             replay = recorder.replay(run.returned, given, numbers, held["edits"])
         else:
             template = recorder.output(run.returned)
-        reads = recorder.decisions()
+        reads = recorder.values.decisions()
         if reads and run.asks and not options.compiling:
             reason = f"the values of a tensor decide ({name_of(next(iter(reads)).target)})"
             repeats = run.repeats(replays=replays)
@@ -495,14 +495,14 @@ def _stages(run: _Run, reads: Any, counted: Any) -> Staged | None:
     recorder = run.recorder
     decisions = Decisions(
         reads=reads,
-        numbers=recorder.numbers,
+        numbers=recorder.values.numbers,
         conditions=run.recording.conditions_on_values(),
         scalars=recorder.as_tensors,
         writing=recorder.writing,
         sizes=() if recorder.sizes is None else recorder.sizes.numbers(),
         state=counted,
         written_inputs=recorder.written_inputs(),
-        rewinds=recorder.memory.indices_overwritten(run.given) if recorder.rewinds else None,
+        rewinds=recorder.memory.indices_overwritten(run.given) if recorder.values.rewinds else None,
     )
     return staged(recorder.graph, recorder.weights, decisions)
 

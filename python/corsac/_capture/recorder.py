@@ -35,7 +35,7 @@ from corsac._capture.constants import fold_written
 from corsac._capture.deferred import Deferred
 from corsac._capture.fast_paths import FastPaths
 from corsac._capture.markers import breaks, nothing
-from corsac._capture.numbers import Expression, depends_on_values, takes_tensor, value_of
+from corsac._capture.numbers import Expression, depends_on_values, takes_tensor
 from corsac._capture.operator_watch import OperatorWatch, names_region
 from corsac._capture.packed import PackedSequences
 from corsac._capture.recorded_memory import RecordedMemory
@@ -44,7 +44,7 @@ from corsac._capture.refusal import Kind, Refusal, UnknownObject, who_runs
 from corsac._capture.replay import Replay
 from corsac._capture.result_template import ResultTemplate, is_key, is_plain
 from corsac._capture.sizes import TYPES, Sizes, as_size
-from corsac._capture.stages import sizes_of
+from corsac._capture.value_reads import ValueReads
 from corsac._messages.lines import line_of_program
 from corsac._native.strides import Layout, layouts_of
 from corsac._padded import until_longest
@@ -76,8 +76,6 @@ from corsac.fx.proxy import TraceError
 
 _Tensor = torch.Tensor
 
-#: Largest number of reads of values that control flow depends on.
-READS = 32
 #: Functions that return properties of a tensor that can differ between calls with the same types and sizes.
 _FORM = {
     own: own
@@ -167,18 +165,13 @@ class Recorder(TorchFunctionMode):
         self._whole: set[Any] = set()
         self.memory = RecordedMemory(options)
         #: Whether the program may write to existing tensors, and this can be undone.
-        self._undoes_writes = options.rewritten is not None
-        #: Whether it has written to existing tensors, or used random numbers, before a read of a value.
-        self.rewinds = False
+        self.undoes_writes = options.rewritten is not None
         #: Nodes of inputs by id of the tensor, and nodes that write to inputs and return them, with that id.
         self._inputs: dict[int, Node] = {}
         self._written_inputs: dict[Node, int] = {}
         #: Whether there may be numbers that depend on values, or on state.
-        self._counts = bool(options.counters)
-        #: Nodes that read values which control flow depends on, with the values; None if there may be none.
-        self.reads: dict[Node, Any] | None = {} if options.decides else None
-        #: Those of them whose values are symbols.
-        self.numbers: set[Node] = set()
+        self.counts = bool(options.counters)
+        self.values = ValueReads(self, allowed=options.decides)
         #: Nodes of numbers that operators take as tensors, with expression and dtype of the number.
         self.as_tensors: dict[Node, tuple[Expression, torch.dtype]] = {}
         #: Dtype of tensors that the running function may take in the place of numbers.
@@ -197,23 +190,19 @@ class Recorder(TorchFunctionMode):
         if options.dynamic or options.integers:
             self.sizes = Sizes(recording, self.graph, options.dynamic)
         #: Source lines of nodes.
-        self._sources = _core.SourceNotes()
+        self.sources = _core.SourceNotes()
         #: Nodes of tensors, and their memory.
-        self.tensors = _core.RecordedTensors(recording, self.graph, self._sources, METADATA)
+        self.tensors = _core.RecordedTensors(recording, self.graph, self.sources, METADATA)
         #: Whether calls that are known may become nodes without a closer look, as long as nothing unusual happens.
-        self._repeats = not (self.trains or self.sizes or self._counts)
+        self._repeats = not (self.trains or self.sizes or self.counts)
         self.watch = OperatorWatch(self)
         self._fast_paths = FastPaths()
         self._packed = PackedSequences(self)
-        #: Nodes whose sizes depend on values that the control flow does not depend on so far.
-        self._unsized: set[Node] = set()
-        #: Tensors that determine all of these sizes.
-        self._undecided: list[torch.Tensor] = []
         self.refusal: Refusal | None = None
         #: Whether random numbers were used, existing tensors written to, or other changes made.
         self.saw_change = False
         #: Whether the program has written to existing tensors.
-        self._wrote = False
+        self.wrote = False
         #: Number of nested recorded functions that are running.
         self.depth = 0
         #: Tensors that the last one has written to.
@@ -250,7 +239,7 @@ class Recorder(TorchFunctionMode):
 
     def changed(self) -> None:
         """Note that an operator has written to an existing tensor."""
-        self.saw_change = self._wrote = True
+        self.saw_change = self.wrote = True
 
     def only_checks(self) -> bool:
         """Whether the function that runs reads values for errors alone, and nobody traces what it calls."""
@@ -262,11 +251,11 @@ class Recorder(TorchFunctionMode):
 
     def cut(self) -> None:
         """Split the graph here."""
-        if self.reads is None:
+        if self.values.nodes is None:
             self.refuse("it asks for a graph break")
         elif self.refusal is None:
             try:
-                self._value_read(nothing, (), {}, None)
+                self.values.read(nothing, (), {}, None)
             except TraceError as error:
                 self.refuse(str(error), who_runs(error))
 
@@ -305,8 +294,8 @@ class Recorder(TorchFunctionMode):
 
     def made(self, places: Iterable[int]) -> None:
         """Note the memory of new tensors."""
-        if self.reads is not None:
-            self.memory.made(places, len(self.reads))
+        if self.values.nodes is not None:
+            self.memory.made(places, len(self.values.nodes))
 
     def writes(self, own: torch.Tensor, *, turns: bool = False) -> bool:
         """Note that an operator writes to a tensor, or changes its strides (``turns``); return whether it may."""
@@ -318,12 +307,12 @@ class Recorder(TorchFunctionMode):
         if self.deferred is not None and place in self.deferred.places:
             self.refuse("it writes to a tensor that it has printed")
         if place is not None and place in self.memory.existing:
-            if turns or not self.memory.overwrite(place, len(self.reads or ())):
+            if turns or not self.memory.overwrite(place, len(self.values.nodes or ())):
                 return False
             self._writes_back = self._writes_back or not self.trains
             return True
         age = self.memory.age(place)
-        if self.reads and age != len(self.reads):
+        if self.values.nodes and age != len(self.values.nodes):
             self._writes_back = True
             base = own if own._base is None else own._base
             if place is not None and not base.is_contiguous():
@@ -347,7 +336,7 @@ class Recorder(TorchFunctionMode):
         # Without a call: functions called here would be followed.
         if self._repeats and not (
             self.refusal is not None
-            or self.reads
+            or self.values.nodes
             or self._assumes
             or self._packed.batches
             or self._fast_paths.nested
@@ -360,7 +349,11 @@ class Recorder(TorchFunctionMode):
             if repeated is not None:
                 result, is_recorded = repeated
                 if not is_recorded:
-                    self._record_late(func, args, kwargs or {}, result)
+                    self.recording.operator()
+                    try:
+                        self._record_late(func, args, kwargs or {}, result)
+                    finally:
+                        self.recording.recorded()
                 return result
         if not self.recording.operator():
             self.refuse("nothing is known of what it has done before", Kind.HOST)
@@ -387,7 +380,7 @@ class Recorder(TorchFunctionMode):
             with torch._C.DisableTorchFunction(), _disable_current_modes():
                 return func(*args, **kwargs)
         if changes_more(func, args, kwargs):
-            self.saw_change = self._wrote = True
+            self.saw_change = self.wrote = True
         if self.refusal is not None:
             args, kwargs = self._fast_paths.as_nested((args, kwargs))
             return func(*args, **kwargs)
@@ -433,7 +426,7 @@ class Recorder(TorchFunctionMode):
             self.refuse(f"{name_of(func)} is asked of a nested tensor", Kind.HOST)
             args, kwargs = self._fast_paths.as_nested((args, kwargs))
             return func(*args, **kwargs)
-        is_read = self.reads is not None and func in VALUES
+        is_read = self.values.nodes is not None and func in VALUES
         if name == "__get__" and target_of(func, name) is None:
             # Dynamo would treat it as a constant.
             self.refuse(f"it asks for {name_of(func)}", Kind.HOST)
@@ -453,7 +446,7 @@ class Recorder(TorchFunctionMode):
             if self.refusal is None:
                 try:
                     if is_read:
-                        return self._value_read(func, call[2], call[3], result)
+                        return self.values.read(func, call[2], call[3], result)
                     self._record(func, name, call, args, kwargs, result)
                     self._note_call(func, name, args, kwargs)
                 except TraceError as error:
@@ -463,42 +456,13 @@ class Recorder(TorchFunctionMode):
             # Nothing lives longer for being recorded.
             self._running = None, (), {}
 
-    def _value_read(
-        self, func: Any, nodes: tuple[Any, ...], keywords: dict[str, Any], result: Any
-    ) -> Any:
-        """Note that a function has read a value that control flow may depend on.
-
-        Returns:
-            The value for the program: a symbol, if it is a number.
-
-        Raises:
-            TraceError: changes made before it could not be undone if another path is to be taken.
-        """
-        assert self.reads is not None
-        if self.saw_change:
-            if self._wrote if self.trains else not self._undoes_writes:
-                raise TraceError(f"values decide ({name_of(func)}) after something was changed")
-            # All of it can be undone.
-            self.rewinds = True
-        if len(self.reads) >= READS:
-            raise TraceError(f"values decide in more than {READS} places")
-        node = self.graph.call_function(func, nodes, keywords)
-        self._sources.note(node)
-        self.reads[node] = result
-        is_number = type(result) is int or type(result) is float
-        if is_number and self.recording.makes_number():
-            self.numbers.add(node)
-            self._counts = True
-            return self.recording.symbol(value_of(node.name), result, True)
-        return result
-
     def _type_asked(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that returns types or sizes. Sizes may be symbols."""
         result = func(*args, **kwargs)
         for own in tensors_in(args, kwargs):
             self.tensors.note_typed(own)
         if func not in TYPES:
-            self._ask_sizes(args, kwargs)
+            self.values.ask_sizes(args, kwargs)
         if self.sizes is None:
             return result
         if func is _Tensor.size and len(args) == 1 and [*kwargs] == ["dim"]:
@@ -546,7 +510,7 @@ class Recorder(TorchFunctionMode):
     def _form_asked(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that returns strides or similar properties, which then become part of the key of calls."""
         result = func(*args, **kwargs)
-        self._ask_sizes(args, {})
+        self.values.ask_sizes(args, {})
         if isinstance(result, _Tensor) or (
             result is not None and name_of(func) == "Tensor.grad_fn"
         ):
@@ -590,7 +554,7 @@ class Recorder(TorchFunctionMode):
         if isinstance(func, torch._ops.OpOverloadPacket) and len(func.overloads()) == 1:
             # The overload has a schema, which declares its effects.
             func = getattr(func, func.overloads()[0])
-        self._tensor_type = takes_tensor(name, args, kwargs) if self._counts else None
+        self._tensor_type = takes_tensor(name, args, kwargs) if self.counts else None
         nodes = self._arguments(args)
         keywords = {key: self._argument(own) for key, own in kwargs.items()}
         if is_read:
@@ -630,24 +594,19 @@ class Recorder(TorchFunctionMode):
             self.statistics.update((id(own), own) for own in statistics)
             if not (self.trains or takes_statistics(func, args, kwargs)):
                 # It writes to running statistics, which its schema does not declare.
-                self.saw_change = self._wrote = True
+                self.saw_change = self.wrote = True
                 if not all(map(self.writes, statistics)):
                     raise TraceError(f"{name} may write to running statistics")
         op, what, nodes, keywords = call
         if result is None and what is not operator.setitem:
             raise TraceError(f"{name_of(func)} gives nothing")
         node = self.graph.create_node(op, what, nodes, keywords)
-        self._sources.note(node)
+        self.sources.note(node)
         if self._writes_back:
             self.writing.add(node)
         if self.sizes is not None:
             self.sizes.made(node)
-        if self._unsized and any(own in self._unsized for own in node.all_input_nodes):
-            # How many tensors there are may depend on sizes.
-            if type(result) is tuple or type(result) is list:
-                self._decide_sizes()
-            else:
-                self._unsized.add(node)
+        self.values.made(node, result)
         self._results(result, node, {id(own) for own in tensors}, func)
         if (
             what is operator.getitem
@@ -665,29 +624,41 @@ class Recorder(TorchFunctionMode):
             varies = (
                 self.draws
                 or (self.sizes is not None and self.sizes.varies(node))
-                or any(own in self.as_tensors for own in node.all_input_nodes)
+                or (
+                    bool(self.as_tensors)
+                    and any(own in self.as_tensors for own in node.all_input_nodes)
+                )
             )
             self.tensors.note_constant(node, self._written, read, result, varies)
         if self.values_read and not self.only_checks():
             sizes = [own for own in tensors_in(result) if own.layout is torch.strided]
             if not sizes:
                 raise TraceError(f"{name_of(func)} depends on values")
-            if self.reads is None:
+            if self.values.nodes is None:
                 raise TraceError(f"{name_of(func)} gives tensors whose sizes depend on values")
-            self.sizes_read(sizes, decide=func is not until_longest)
+            self.values.sizes_read(sizes, decide=func is not until_longest)
 
     def _note_call(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Note the node of the call that was recorded last, for equal calls, if it only computes and depends on nothing
-        but the call."""
+        """Note the call that was recorded last, for equal calls, if it has only computed its result."""
+        watch = self.watch
+        if watch.is_new is None:
+            return
+        made = None
+        if self._repeats and not self.values.nodes:
+            made = self._node_of_equal_calls(func, name, args, kwargs)
+        if made is not None or not watch.is_known:
+            _core.note_pure_call(func, args, kwargs, watch.is_new, made)
+
+    def _node_of_equal_calls(
+        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[str, Any, bool, bool] | None:
+        """Opcode and target of the node of a call, whether its first two arguments are exchanged, and whether it only
+        uses the type of the first one; None if the node depends on more than the call."""
         target = target_of(func, name)
         if (
-            not self._repeats
-            or self._written
-            or self.values_read
-            or self.draws
-            or target is None
+            target is None
             or target[1] is getattr
             or name in NORMS
             or func in self._whole
@@ -695,65 +666,8 @@ class Recorder(TorchFunctionMode):
             # A part that a tensor chooses.
             or (target[1] is operator.getitem and tensors_in(args[1:]))
         ):
-            return
-        _core.note_node_of_pure_call(func, args, kwargs, (*target, _takes_type(name, args)))
-
-    def _ask_sizes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Note that sizes of tensors are read: if they depend on values, control flow depends on these."""
-        if not self._unsized:
-            return
-        if any(self._known(own) in self._unsized for own in tensors_in(args, kwargs)):
-            try:
-                self._decide_sizes()
-            except TraceError as error:
-                self.refuse(str(error), who_runs(error))
-
-    def _decide_sizes(self) -> None:
-        """Make the control flow depend on all sizes that depend on values.
-
-        Raises:
-            TraceError: it may not.
-        """
-        tensors, self._undecided = self._undecided, []
-        self._unsized.clear()
-        self.sizes_read(tensors)
-
-    def sizes_read(self, tensors: Sequence[torch.Tensor], *, decide: bool = True) -> None:
-        """Note that the sizes of tensors depend on values.
-
-        Args:
-            tensors: the tensors.
-            decide: whether control flow depends on the sizes now; otherwise when the program reads one of them.
-
-        Raises:
-            TraceError: control flow may not depend on values.
-        """
-        if self.reads is None:
-            raise TraceError("sizes depend on values")
-        nodes = tuple(map(self.node_of, tensors))
-        self._value_read(sizes_of, nodes, {}, sizes_of(*tensors))
-        if not decide:
-            # The next stage is compiled for each set of sizes.
-            self.numbers.add(next(reversed(self.reads)))
-            self._unsized.update(nodes)
-            self._undecided += tensors
-
-    def number_read(self, own: torch.Tensor) -> int:
-        """Return the number in a tensor, as a symbol: it may be another one in the next call."""
-        with torch._C.DisableTorchFunction():
-            number = int(own)
-        if self.reads is None or self.refusal is not None:
-            return number
-        try:
-            self._value_read(_Tensor.__int__, (self.node_of(own),), {}, None)
-        except TraceError as error:
-            self.refuse(str(error), who_runs(error))
-            return number
-        node = next(reversed(self.reads))
-        self.reads[node] = number
-        self.numbers.add(node)
-        self._counts = True
-        return int(self.recording.symbol(value_of(node.name), number, True))
+            return None
+        return *target, _takes_type(name, args)
 
     def made_before(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
@@ -776,22 +690,6 @@ class Recorder(TorchFunctionMode):
                 self.refuse(str(error), who_runs(error))
                 return size
             return int(self.sizes.asked(_Tensor.size, (own, dim), size, node, True))
-
-    def decisions(self) -> dict[Node, Any]:
-        """The nodes that read values which control flow depends on, with the values. Reads of constants are dropped:
-        they are the same in each call."""
-        constants = set(self.tensors.constants())
-        for node in [*(self.reads or ())]:
-            if (
-                not self.trains
-                and node not in self.numbers
-                and node.all_input_nodes
-                and all(own.op == "get_attr" or own in constants for own in node.all_input_nodes)
-            ):
-                assert self.reads is not None
-                del self.reads[node]
-                self.graph.erase_node(node)
-        return self.reads or {}
 
     def _results(self, result: Any, node: Node, given: set[int], func: Any) -> None:
         """Note the tensors that a node returns, for a call of ``func``."""
@@ -824,14 +722,13 @@ class Recorder(TorchFunctionMode):
         if result.layout is torch.strided and place_of(result) in self.memory.existing:
             if id(result) in self._inputs or self.tensors.weight_node(result):
                 self._written_inputs[node] = id(result)
-            elif self.reads is not None:
-                self.memory.viewed(result, len(self.reads))
+            elif self.values.nodes is not None:
+                self.memory.viewed(result, len(self.values.nodes))
         self._know(result, node)
 
     def _know(self, own: torch.Tensor, node: Node) -> None:
         self.tensors.know(own, node)
-        if self._unsized and any(part in self._unsized for part in node.all_input_nodes):
-            self._unsized.add(node)
+        self.values.given(node)
         if self.sizes is not None:
             self.sizes.given(own, node)
             self.sizes.made(node)
@@ -845,7 +742,7 @@ class Recorder(TorchFunctionMode):
     def _argument(self, arg: Any) -> Any:
         """Convert an argument to that of a node."""
         kind = type(arg)
-        if self._counts and (kind is int or kind is float):
+        if self.counts and (kind is int or kind is float):
             expression = self.recording.expression(arg)
             if depends_on_values(expression):
                 return self._number(arg, expression)
@@ -1046,7 +943,7 @@ class Recorder(TorchFunctionMode):
             returned,
             lambda own: not self.recording.made(own),
             numbers,
-            self._constant if self.sizes is not None or self._counts else None,
+            self._constant if self.sizes is not None or self.counts else None,
         )
         self.weights.update(fold_written(self.tensors, self.graph, template.tensors))
         return template

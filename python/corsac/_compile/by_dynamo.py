@@ -16,10 +16,9 @@ def captured_by_dynamo(
     program: Callable[..., Any], settings: Settings, pieces: list[Any]
 ) -> Callable[..., Any]:
     """``program``, captured by Dynamo when it is called; its compiled graphs are added to ``pieces``."""
-    options = settings.options()
 
     def backend(module: Any, inputs: Any) -> Callable[..., Any]:
-        piece = piece_for(module, inputs, options)
+        piece = piece_for(module, inputs, settings)
         pieces.append(piece)
         return piece
 

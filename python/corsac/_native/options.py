@@ -42,10 +42,6 @@ class Settings:
     dynamic: bool | None = None
     fullgraph: bool = False
 
-    def options(self) -> dict[str, Any]:
-        """Those of :data:`OPTIONS`."""
-        return {name: getattr(self, name) for name in OPTIONS}
-
 
 def checked_options(options: Mapping[str, Any] | None) -> None:
     """Raise ``ValueError`` for unknown options or values."""

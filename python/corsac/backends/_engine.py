@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from corsac._engine.dynamo_graph import Piece
-from corsac._native.options import checked_options
+from corsac._native.options import Settings, checked_options
 from corsac.backends._contract import Declined
 from corsac.backends._pieces import piece_for
 from corsac.fx import GraphModule
@@ -36,7 +36,8 @@ def engine(
     """
     checked_options(options)
     # The engine was chosen explicitly, so it is not measured against PyTorch.
-    piece = piece_for(module, example_inputs, {"inference": "native", **(options or {})})
+    settings = Settings(**{"inference": "native", **(options or {})})
+    piece = piece_for(module, example_inputs, settings)
     return prepared(piece, example_inputs) if isinstance(piece, Piece) else piece
 
 

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from corsac._engine.dynamo_graph import Piece, records
-from corsac._native.options import INFERENCE, PARTITIONS, TRAINING
+from corsac._native.options import Settings
 
 
-def piece_for(module: Any, example_inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
+def piece_for(module: Any, example_inputs: Sequence[Any], settings: Settings) -> Any:
     """The compiled form of a graph that Dynamo captured, for training or inference; Dynamo captures again if that
     changes."""
-    precision = options.get("precision", "f32")
     if not _wants_gradients(module, example_inputs) and not _transforms(module.graph):
-        return Piece(module, precision, options.get("inference", INFERENCE[0]))
+        return Piece(module, settings.precision, settings.inference)
     # Not at the top: AOTAutograd is imported only when it is needed.
     from corsac._training import train
 
     return train(
         module,
         example_inputs,
-        precision=precision,
-        placement=options.get("training", TRAINING[0]),
-        partition=options.get("partition", PARTITIONS[0]),
+        precision=settings.precision,
+        placement=settings.training,
+        partition=settings.partition,
     )
 
 

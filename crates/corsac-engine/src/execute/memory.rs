@@ -213,7 +213,9 @@ impl<'a> Kept<'a> {
             (Element::I64, None) => self.i64.get(place.start, len).map(Data::I64),
             (Element::Bool, None) => self.bool.get(place.start, len).map(Data::Bool),
             (Element::F32, Some(result)) => self.in_result(result, place.start, len),
-            (_, Some(result)) => Some(self.results[result].shared()),
+            (_, Some(result)) => {
+                Some(self.results[result].shared()).filter(|own| own.element() == element)
+            }
         }
     }
 

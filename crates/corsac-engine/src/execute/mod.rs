@@ -237,14 +237,8 @@ impl Executable {
                 .as_mut()
                 .map(|observe| |step: usize, time: Duration| observe(number + step, time));
             let within = within.as_mut().map(|observe| observe as Observe<'_>);
-            let done = self.run_step(at, step, memory, inputs, outputs, within);
-            done.map_err(|error| match at > self.first_write {
-                true => RunError::AfterWrites {
-                    step: step.op.name(),
-                    error: Box::new(error),
-                },
-                false => error,
-            })?;
+            self.run_step(at, step, memory, inputs, outputs, within)
+                .map_err(|error| self.after_writes(at, step, error))?;
             if let (Some(start), Some(observe)) = (start, &mut observe)
                 && !matches!(step.op, Op::BatchTiling(_))
             {
@@ -255,17 +249,47 @@ impl Executable {
         // Results that no step wrote: inputs, weights, and values that are returned twice.
         for (number, &value) in self.results.iter().enumerate() {
             if !self.plan.is_result(self.program.root(value), number) {
-                let mut own = std::mem::take(&mut outputs[number]);
-                let from = self.values(memory.all(outputs), inputs).data(value)?;
-                let done = own.copy_from(from);
-                outputs[number] = own;
-                done.ok_or(RunError::MissingValue {
-                    value: value.index(),
-                    element: outputs[number].element().name(),
+                let copied = self.copy_result(number, value, memory, inputs, outputs);
+                let steps = &self.program.steps;
+                copied.map_err(|error| match steps.last() {
+                    Some(last) => self.after_writes(steps.len(), last, error),
+                    None => error,
                 })?;
             }
         }
         Ok(())
+    }
+
+    /// `error` in the step `at` or behind it, as one after writes to inputs where there are some
+    /// before.
+    fn after_writes(&self, at: usize, step: &Step, error: RunError) -> RunError {
+        match at > self.first_write {
+            true => RunError::AfterWrites {
+                step: step.op.name(),
+                error: Box::new(error),
+            },
+            false => error,
+        }
+    }
+
+    /// Copies a value to the result `number`.
+    fn copy_result(
+        &self,
+        number: usize,
+        value: ValueId,
+        memory: &Memory<'_>,
+        inputs: &[Data<'_>],
+        outputs: &mut [DataMut<'_>],
+    ) -> Result<(), RunError> {
+        let mut own = std::mem::take(&mut outputs[number]);
+        let missing = RunError::MissingValue {
+            value: value.index(),
+            element: own.element().name(),
+        };
+        let from = self.values(memory.all(outputs), inputs).data(value);
+        let done = from.and_then(|from| own.copy_from(from).ok_or(missing));
+        outputs[number] = own;
+        done
     }
 
     fn run_step(

@@ -39,10 +39,7 @@ const ATTRIBUTES: &[&str] = &[
 impl Call {
     /// The row of the operator in the table; `None` where there is none.
     pub(super) fn row(&self) -> Option<&'static Operator> {
-        let operator = OperatorId::named(self.name);
-        // Modules with a rule of their own are named by the class.
-        let operator = operator.or_else(|| OperatorId::of_module(self.name));
-        operator.map(OperatorId::row)
+        OperatorId::named(self.name).map(OperatorId::row)
     }
 
     /// The call of `node`, with its operands.

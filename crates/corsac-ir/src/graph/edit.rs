@@ -253,10 +253,22 @@ impl Graph {
         old: NodeId,
         new: &Arg,
     ) -> Result<(), GraphError> {
+        self.map_inputs(user, |used| (used == old).then(|| new.clone()))
+    }
+
+    /// Puts other arguments in the place of nodes that `user` uses, all at once: those that `by`
+    /// returns.
+    ///
+    /// # Errors
+    /// As [`Graph::set_arguments`], or [`GraphError::NestingTooDeep`].
+    pub fn map_inputs(
+        &mut self,
+        user: NodeId,
+        by: impl Fn(NodeId) -> Option<Arg>,
+    ) -> Result<(), GraphError> {
         self.check_known(user)?;
         let mut replace = |leaf: &Arg| -> Result<Arg, GraphError> {
-            let is_old = leaf.as_node() == Some(old);
-            Ok(if is_old { new.clone() } else { leaf.clone() })
+            Ok(leaf.as_node().and_then(&by).unwrap_or_else(|| leaf.clone()))
         };
         let data = self.data(user);
         let args = data.args.iter().map(|arg| arg.map_leaves(&mut replace));

@@ -230,7 +230,7 @@ impl Operator {
 
 impl Operator {
     /// The classes of `torch.nn` that call it, by their names among `torch.nn`'s own.
-    pub fn module_classes(&self) -> impl Iterator<Item = &'static str> {
+    pub(crate) fn module_classes(&self) -> impl Iterator<Item = &'static str> {
         self.modules.split_ascii_whitespace()
     }
 
@@ -286,7 +286,7 @@ impl OperatorId {
     }
 
     /// All operators of the table.
-    pub fn all() -> impl Iterator<Item = Self> {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
         (0..).zip(&TABLE.rows).map(|(at, _)| Self(at))
     }
 }
@@ -379,7 +379,7 @@ mod tests {
             "prims._low_memory_max_pool_offsets_to_indices",
             "prims.prepare_softmax_online",
             "_grad_sum_to_size",
-            "identity",
+            "Identity",
         ];
         assert_eq!(unknown.collect::<Vec<_>>(), expected);
     }

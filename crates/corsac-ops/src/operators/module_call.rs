@@ -21,8 +21,6 @@ pub enum Source {
 /// The call that a module makes of one tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleCall {
-    /// The class among `torch.nn`'s own: `Conv2d`.
-    pub class: &'static str,
     /// Qualified name of the function.
     pub function: &'static str,
     /// Arguments given by position behind the tensor.
@@ -61,7 +59,7 @@ impl ModuleCall {
 
     /// `weight` is that parameter or buffer by position, `weight=@` by keyword; `stride=` is that
     /// attribute, `key=name` the attribute of another name, and with `|0`, `None` counts as 0.0.
-    fn read(class: &'static str, row: &Operator) -> Option<Self> {
+    fn read(row: &Operator) -> Option<Self> {
         let (function, arguments) = row.module_call?;
         let (mut positional, mut keywords) = (Vec::new(), Vec::new());
         for word in arguments.split_ascii_whitespace() {
@@ -82,7 +80,6 @@ impl ModuleCall {
             }
         }
         Some(Self {
-            class,
             function,
             positional,
             keywords,
@@ -117,10 +114,10 @@ pub fn module_class_of(function: &str) -> Option<&'static str> {
 static CALLS: LazyLock<FxHashMap<&str, ModuleCall>> = LazyLock::new(|| {
     let rows = OperatorId::all().map(OperatorId::row);
     let calls = rows.flat_map(|row| {
-        row.module_classes()
-            .filter_map(|class| ModuleCall::read(class, row))
+        let classes = row.module_classes();
+        classes.filter_map(move |class| Some((class, ModuleCall::read(row)?)))
     });
-    calls.map(|call| (call.class, call)).collect()
+    calls.collect()
 });
 
 #[cfg(test)]

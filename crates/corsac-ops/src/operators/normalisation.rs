@@ -15,7 +15,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("layer_norm").signature("input normalized_shape weight=None bias=None eps=1e-05").modules("LayerNorm")
         .module_call("torch.nn.functional.layer_norm", "normalized_shape= eps= weight=@ bias=@").result_is_free()
         .relative_cost(4.0),
-    operator("local_response_norm").modules("LocalResponseNorm"),
+    operator("local_response_norm").modules("LocalResponseNorm").composed(),
     operator("rms_norm").signature("input normalized_shape weight=None eps=None").modules("RMSNorm")
         .module_call("torch.nn.functional.rms_norm", "normalized_shape= weight=@ eps=").relative_cost(4.0),
 ];

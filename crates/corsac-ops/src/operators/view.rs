@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("flip").signature("input dims...").recompute(Copied),
     operator("fold").modules("Fold"),
     operator("getattr").relative_cost(0.5).moves_elements(),
-    operator("identity").modules("Identity").moves_elements(),
+    operator("Identity").modules("Identity").moves_elements(),
     operator("imag").recompute(Free),
     operator("moveaxis").moves_elements(),
     operator("movedim").moves_elements(),

@@ -68,7 +68,6 @@ pub use cost::{Counted, Lifetime, NodeCost, Peak, node_cost, peak};
 pub use detached::DetachedCall;
 pub use dim::{Dim, LEAST_SYMBOL};
 pub use error::{Failure, ShapeError};
-pub use module::has_module_rule;
 pub use promotion::{Kind, element_bytes, kind, promote};
 pub use propagate::{
     ModuleFacts, NoModules, Propagator, TypeHost, infer_function, infer_method, symbols,

@@ -3,34 +3,14 @@
 use super::call::{Call, Settings};
 use super::error::Failure;
 use super::propagate::ModuleFacts;
-use super::rule::{Entry, Found, named};
+use super::rule::{Found, in_namespace};
 use super::value::Value;
 use crate::operators::OperatorId;
 
-/// The package of the classes of `torch.nn`. A subclass may do anything, so only exactly these
-/// classes are known.
-const PREFIX: &str = "torch.nn.modules.";
-
-/// The operator that modules of a class call, and the rule with the name under which it stands.
-fn of_class(class: &str) -> Option<(OperatorId, &'static str, &'static Entry)> {
-    let (_, class) = class.strip_prefix(PREFIX)?.rsplit_once('.')?;
-    let operator = OperatorId::of_module(class)?;
-    let (name, entry) = rule_of(class, operator)?;
-    Some((operator, name, entry))
-}
-
 /// The rule for modules of this class among `torch.nn`'s own: one for it alone, or that of the
 /// function.
-pub(super) fn rule_of(class: &str, operator: OperatorId) -> Option<(&'static str, &'static Entry)> {
-    let own = operator.name();
-    let of_function = || named(&format!("F.{own}")).or_else(|| named(own));
-    named(&format!("nn.{class}.forward")).or_else(of_function)
-}
-
-/// Whether there is a rule for modules of this class, by its qualified name.
-#[must_use]
-pub fn has_module_rule(class: &str) -> bool {
-    of_class(class).is_some()
+pub(super) fn rule_of(class: &str, operator: OperatorId) -> Option<Found> {
+    in_namespace(&format!("nn.{class}"), "forward").or_else(|| in_namespace("F", operator.name()))
 }
 
 /// The rule for a module, and the operator that it calls.
@@ -40,15 +20,11 @@ pub(super) fn find(facts: &ModuleFacts) -> Result<(Found, OperatorId), Failure> 
             "the module has hooks, which may do anything",
         ));
     }
-    let (operator, name, entry) = of_class(&facts.class)
-        .ok_or_else(|| Failure::unknown(format!("there is no rule for {}", facts.class)))?;
-    let found = Found {
-        entry,
-        name,
-        in_place: false,
-        exact: false,
-    };
-    Ok((found, operator))
+    let known = facts.torch_class().and_then(|class| {
+        let operator = OperatorId::of_module(class)?;
+        Some((rule_of(class, operator)?, operator))
+    });
+    known.ok_or_else(|| Failure::unknown(format!("there is no rule for {}", facts.class)))
 }
 
 /// The module's attribute for a parameter of its rule.

@@ -225,7 +225,7 @@ pub(super) struct Found {
 }
 
 /// The rule for `own` in a namespace.
-fn in_namespace(space: &str, own: &str) -> Option<Found> {
+pub(super) fn in_namespace(space: &str, own: &str) -> Option<Found> {
     let shared = matches!(space, "torch" | "F" | "Tensor" | "aten");
     let exact = space == "aten";
     let find = |own: &str| {
@@ -363,7 +363,7 @@ pub fn rules() -> Vec<RuleInfo> {
     });
     let modules = OperatorId::all().filter_map(|operator| {
         let mut classes = operator.row().module_classes().peekable();
-        let (_, entry) = module::rule_of(classes.peek()?, operator)?;
+        let entry = module::rule_of(classes.peek()?, operator)?.entry;
         Some(RuleInfo {
             family: "modules of torch.nn",
             names: classes.map(|class| format!("nn.{class}")).collect(),

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use corsac_ir::{Arg, Graph, GraphError, NodeId, NodeSpec, Op, SecondaryMap, ThinVec};
+use corsac_ir::{Arg, Graph, GraphError, NodeId, NodeSpec, Op, SecondaryMap};
 use rustc_hash::FxHashMap;
 
 use super::chosen::Chosen;
@@ -178,18 +178,10 @@ fn exchange_inputs(
     node: NodeId,
     inputs: &[(NodeId, NodeId)],
 ) -> Result<(), GraphError> {
-    let mut exchange = |leaf: &Arg| -> Result<Arg, GraphError> {
-        let used = leaf.as_node();
-        let found = used.and_then(|used| inputs.iter().find(|(old, _)| *old == used));
-        Ok(found.map_or_else(|| leaf.clone(), |&(_, new)| Arg::Node(new)))
-    };
-    let view = graph.node(node);
-    let args = view.args().iter().map(|arg| arg.map_leaves(&mut exchange));
-    let args = args.collect::<Result<ThinVec<_>, _>>()?;
-    let kwargs = view.kwargs().iter();
-    let kwargs = kwargs.map(|(key, arg)| Ok((*key, arg.map_leaves(&mut exchange)?)));
-    let kwargs = kwargs.collect::<Result<ThinVec<_>, GraphError>>()?;
-    graph.set_arguments(node, args, kwargs)
+    graph.map_inputs(node, |used| {
+        let found = inputs.iter().find(|(old, _)| *old == used);
+        found.map(|&(_, new)| Arg::Node(new))
+    })
 }
 
 fn resolve(

@@ -64,7 +64,7 @@ fn read_type(text: &str) -> (String, TensorFact) {
         let sizes = shape.split(", ").filter(|size| !size.is_empty());
         let fact = TensorFact {
             shape: Some(sizes.map(|size| size.parse().ok()).collect::<Option<_>>()?),
-            dtype: Some(format!("torch.{dtype}").parse().ok()?),
+            dtype: Some(dtype.parse().ok()?),
             strides: None,
         };
         Some((name.to_owned(), fact))

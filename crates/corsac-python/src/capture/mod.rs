@@ -92,7 +92,6 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyGuards>()?;
     m.add_function(wrap_pyfunction!(pure_calls::pure_call, m)?)?;
     m.add_function(wrap_pyfunction!(pure_calls::note_pure_call, m)?)?;
-    m.add_function(wrap_pyfunction!(pure_calls::note_node_of_pure_call, m)?)?;
     m.add_class::<recorded_tensors::PyRecordedTensors>()?;
     m.add_function(wrap_pyfunction!(guards::not_failing, m)?)?;
     m.add_class::<recording::PyRecording>()

@@ -197,33 +197,6 @@ pub(super) fn node_of_pure_call(
     }))
 }
 
-/// Record the node of a call that is known to do nothing but compute: opcode, target, whether its
-/// first two arguments are exchanged, and whether only the type of the first one is used.
-#[pyfunction]
-pub(super) fn note_node_of_pure_call(
-    function: &Bound<'_, PyAny>,
-    arguments: &Bound<'_, PyTuple>,
-    named: &Bound<'_, PyDict>,
-    node: (PyBackedStr, Bound<'_, PyAny>, bool, bool),
-) -> PyResult<()> {
-    let Some((key, _)) = Keys::of(function, arguments, named)? else {
-        return Ok(());
-    };
-    let (op, target, is_swapped, takes_type) = node;
-    let node = CallNode {
-        op: parse_op(&op)?,
-        target: target.unbind(),
-        is_swapped,
-        takes_type,
-    };
-    let before = CALLS.lock().ok().and_then(|mut calls| {
-        let known = calls.as_mut()?.get_mut(&key)?;
-        known.node.replace(Arc::new(node))
-    });
-    drop(before);
-    Ok(())
-}
-
 /// Whether the results of a call are new memory, if it is known to do nothing but compute them;
 /// None if it is not known.
 #[pyfunction]
@@ -240,20 +213,31 @@ pub(super) fn pure_call(
 }
 
 /// Record that a call of a PyTorch function did nothing but compute results, which are all new
-/// memory, or none of them is.
+/// memory, or none of them is. `made` is its node, if that depends on nothing else: opcode, target,
+/// whether its first two arguments are exchanged, and whether only the type of the first one is used.
 #[pyfunction]
+#[pyo3(signature = (function, arguments, named, is_new, made = None))]
 pub(super) fn note_pure_call(
     function: &Bound<'_, PyAny>,
     arguments: &Bound<'_, PyTuple>,
     named: &Bound<'_, PyDict>,
     is_new: bool,
+    made: Option<(PyBackedStr, Bound<'_, PyAny>, bool, bool)>,
 ) -> PyResult<()> {
     let Some((key, objects)) = Keys::of(function, arguments, named)? else {
         return Ok(());
     };
+    let node = made.map(|(op, target, is_swapped, takes_type)| {
+        PyResult::Ok(Arc::new(CallNode {
+            op: parse_op(&op)?,
+            target: target.unbind(),
+            is_swapped,
+            takes_type,
+        }))
+    });
     let known = Known {
         is_new,
-        node: None,
+        node: node.transpose()?,
         _objects: objects.into_iter().map(Bound::unbind).collect(),
     };
     let Ok(mut calls) = CALLS.lock() else {

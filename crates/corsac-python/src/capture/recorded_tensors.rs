@@ -16,8 +16,8 @@ use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use super::pure_calls::{CallNode, node_of_pure_call};
 use super::recorded_constants::{Constants, Effects, Storages};
 use super::recording::PyRecording;
-use crate::engine::Places;
 use crate::engine::modes::{is_plainly_watched, records};
+use crate::engine::{Places, requires_grad};
 use crate::graph::PyGraph;
 use crate::node::PyNode;
 use crate::trace::PySourceNotes;
@@ -206,7 +206,7 @@ impl PyRecordedTensors {
                 let tensors = self.lock();
                 tensors.made.contains(&storage) && tensors.node(result).is_none()
             };
-            let is_recorded = records(py)? && places.requires_grad(result)?;
+            let is_recorded = records(py)? && requires_grad(result)?;
             return Ok((is_usual && !is_recorded).then(|| Found::Tensor(result.clone(), storage)));
         }
         if !is_sequence(result) || depth >= DEEPEST {
@@ -261,22 +261,25 @@ impl PyRecordedTensors {
         self.sources.get().note(node.bind(py))?;
         self.note_results(py, &node, &found)?;
         let read = &arguments.tensors[usize::from(known.takes_type)..];
-        let Some(read) = self.storages_read(places, read)? else {
-            return Ok(true);
-        };
-        let mut results = Vec::new();
-        found.flatten(&mut results);
-        let effects = Effects {
-            node: &node,
-            written: Vec::new(),
-            read,
-            varies: false,
-            result: result.clone(),
-            results,
-        };
-        let dropped = self.lock().constants.note(effects);
-        drop(dropped);
+        if let Some(read) = self.storages_read(places, read)? {
+            let mut results = Vec::new();
+            found.flatten(&mut results);
+            self.note_effects(Effects {
+                node: &node,
+                written: Vec::new(),
+                read,
+                varies: false,
+                result: result.clone(),
+                results,
+            });
+        }
         Ok(true)
+    }
+
+    fn note_effects(&self, effects: Effects<'_, '_>) {
+        let dropped = self.lock().constants.note(effects);
+        // With nothing locked: this may call Python.
+        drop(dropped);
     }
 
     /// Storages of tensors that a node reads, but for those of weights; None if one is not strided.
@@ -377,12 +380,7 @@ impl PyRecordedTensors {
         drop(unwatched);
         let result = result?;
         if is_new {
-            let mut storages = Vec::new();
-            places.each(&result, 0, &mut |own| {
-                storages.extend(places.place(own, true)?);
-                Ok(())
-            })?;
-            self.lock().made.extend(storages);
+            self.note_made(&result)?;
         }
         let nodes = (&nodes, keywords.as_ref());
         let is_recorded = self.record(py, &known, converted, nodes, (&result, is_new))?;
@@ -424,11 +422,10 @@ impl PyRecordedTensors {
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Option<(Bound<'py, PyAny>, bool)>> {
         let py = function.py();
-        let none = PyDict::new(py);
+        let named = named.cloned().unwrap_or_else(|| PyDict::new(py));
         let recording = self.recording.get();
-        let is_followed = recording.operator(py);
-        let result = match is_followed {
-            true => self.repeated(weight, function, arguments, named.unwrap_or(&none)),
+        let result = match recording.operator(py) {
+            true => self.repeated(weight, function, arguments, &named),
             false => Ok(None),
         };
         recording.recorded(py);
@@ -488,12 +485,7 @@ impl PyRecordedTensors {
 
     /// Notes that the tensors in `values` are new memory. Returns their storages.
     fn note_made(&self, values: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
-        let places = Places::new(values.py())?;
-        let mut storages = Vec::new();
-        places.each(values, 0, &mut |own| {
-            storages.extend(places.place(own, true)?);
-            Ok(())
-        })?;
+        let storages = Places::new(values.py())?.all_in(values)?;
         self.lock().made.extend(&storages);
         Ok(storages)
     }
@@ -532,16 +524,14 @@ impl PyRecordedTensors {
         for own in written {
             written_at.extend(places.place(&own, true)?.map(|storage| (storage, own)));
         }
-        let effects = Effects {
+        self.note_effects(Effects {
             node: &node,
             written: written_at,
             read,
             varies,
             result,
             results,
-        };
-        let dropped = self.lock().constants.note(effects);
-        drop(dropped);
+        });
         Ok(())
     }
 
@@ -556,12 +546,7 @@ impl PyRecordedTensors {
         &self,
         returned: &Bound<'_, PyList>,
     ) -> PyResult<Vec<(Py<PyNode>, Py<PyAny>)>> {
-        let places = Places::new(returned.py())?;
-        let mut storages = Vec::new();
-        places.each(returned.as_any(), 0, &mut |own| {
-            storages.extend(places.place(own, true)?);
-            Ok(())
-        })?;
+        let storages = Places::new(returned.py())?.all_in(returned.as_any())?;
         Ok(self.lock().constants.written(returned.py(), storages))
     }
 

@@ -70,7 +70,7 @@ pub(super) enum Ran<'py> {
 pub(super) struct State<'py> {
     /// By the addresses of guards.
     found: Vec<(usize, Option<Found<'py>>)>,
-    /// By the addresses of guards and watches.
+    /// By the addresses of guards and model guards.
     current: Vec<((usize, usize), bool)>,
 }
 

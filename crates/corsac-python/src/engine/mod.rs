@@ -33,6 +33,7 @@ use crate::analysis::{find_types, settings, shape_error};
 use crate::graph::PyGraph;
 use crate::node::PyNode;
 
+pub(crate) use model_guards::requires_grad;
 pub(crate) use places::Places;
 pub(crate) use program::PyProgram;
 pub(crate) use tensors::Exchange;

@@ -75,14 +75,14 @@ const MOST_COMPARED: usize = 4 << 20;
 
 /// A tensor that is written to without being counted, as batch norms do with their statistics, and
 /// its contents. Writes to tensors made in inference mode are not counted either.
-struct WatchedContent {
+struct GuardedContent {
     tensor: Py<PyAny>,
     shape: Vec<usize>,
     /// Bits of its elements; None if they are not contiguous in memory that is known.
     content: Option<Vec<u32>>,
 }
 
-impl WatchedContent {
+impl GuardedContent {
     fn new(tensor: Bound<'_, PyAny>, exchange: Option<&Exchange>) -> PyResult<Self> {
         let shape: Vec<usize> = tensor.getattr(intern!(tensor.py(), "shape"))?.extract()?;
         let described = match exchange {
@@ -145,7 +145,7 @@ enum Purpose {
 pub(crate) struct PyModelGuards {
     tensors: Vec<GuardedTensor>,
     modules: Vec<GuardedModule>,
-    contents: Vec<WatchedContent>,
+    contents: Vec<GuardedContent>,
     /// Tensors of which only sizes, types and strides were read.
     typed: Vec<GuardedTensor>,
     /// Whether all writes to tensors can be detected: not those to large ones made in inference
@@ -232,7 +232,8 @@ fn is_same(
     })
 }
 
-fn requires_grad(tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+/// Whether a tensor requires a gradient.
+pub(crate) fn requires_grad(tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
     match Exchange::get(tensor.py())? {
         Some(exchange) => exchange.requires_grad(tensor),
         None => {
@@ -408,7 +409,7 @@ impl GuardedModule {
 fn compared<'py>(
     uncounted: impl Iterator<Item = Bound<'py, PyAny>>,
     exchange: Option<&Exchange>,
-) -> PyResult<Option<Vec<WatchedContent>>> {
+) -> PyResult<Option<Vec<GuardedContent>>> {
     let (mut left, mut all) = (MOST_COMPARED, Vec::new());
     for own in uncounted {
         let size: usize = own.getattr(intern!(own.py(), "nbytes"))?.extract()?;
@@ -416,7 +417,7 @@ fn compared<'py>(
             return Ok(None);
         };
         left = rest;
-        let content = WatchedContent::new(own, exchange)?;
+        let content = GuardedContent::new(own, exchange)?;
         if content.content.is_none() {
             return Ok(None);
         }
@@ -484,8 +485,8 @@ impl PyModelGuards {
             tensor.is_some_and(|own| rewritten.iter().any(|other| other.is(own)))
         };
         let contents = contents.into_iter();
-        let contents = contents.map(|own| WatchedContent::new(own, exchange));
-        let mut contents: Vec<WatchedContent> = contents.collect::<PyResult<_>>()?;
+        let contents = contents.map(|own| GuardedContent::new(own, exchange));
+        let mut contents: Vec<GuardedContent> = contents.collect::<PyResult<_>>()?;
         let mut counts_writes = true;
         if purpose == Purpose::Inference {
             let read = tensors.iter().filter(|own| !is_rewritten(own));
@@ -542,7 +543,7 @@ impl PyModelGuards {
         Ok(true)
     }
 
-    /// Number of tensors that are watched.
+    /// Number of tensors that are guarded.
     #[getter]
     fn count(&self) -> usize {
         self.tensors.len()

@@ -2,6 +2,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
 use super::tensor_layout::Dense;
@@ -14,23 +15,39 @@ const DEEPEST: usize = 100;
 pub(crate) struct Places<'py> {
     exchange: Option<&'py Exchange>,
     /// The class `torch.Tensor`.
-    class: Bound<'py, PyType>,
+    class: &'py Bound<'py, PyType>,
+}
+
+/// Objects of `torch`.
+struct Torch {
+    tensor: Py<PyType>,
+    strided: Py<PyAny>,
+}
+
+impl Torch {
+    fn get(py: Python<'_>) -> PyResult<&Self> {
+        static TORCH: PyOnceLock<Torch> = PyOnceLock::new();
+        TORCH.get_or_try_init(py, || {
+            let torch = py.import("torch")?;
+            Ok(Self {
+                tensor: torch.getattr("Tensor")?.cast_into()?.unbind(),
+                strided: torch.getattr("strided")?.unbind(),
+            })
+        })
+    }
 }
 
 impl<'py> Places<'py> {
     pub(crate) fn new(py: Python<'py>) -> PyResult<Self> {
-        let class = py
-            .import(intern!(py, "torch"))?
-            .getattr(intern!(py, "Tensor"))?;
         Ok(Self {
             exchange: Exchange::get(py)?,
-            class: class.cast_into()?,
+            class: Torch::get(py)?.tensor.bind(py),
         })
     }
 
     /// The class `torch.Tensor`.
     pub(crate) fn class(&self) -> &Bound<'py, PyType> {
-        &self.class
+        self.class
     }
 
     fn is_ordinary(&self, own: &Bound<'py, PyAny>) -> bool {
@@ -60,7 +77,7 @@ impl<'py> Places<'py> {
         if let Ok(list) = own.cast::<PyList>() {
             return (list.iter()).try_for_each(|own| self.each(&own, depth + 1, found));
         }
-        match own.is_instance(&self.class)? {
+        match own.is_instance(self.class)? {
             true => found(own),
             false => Ok(()),
         }
@@ -76,12 +93,6 @@ impl<'py> Places<'py> {
             .map(|own| own.storage)
     }
 
-    /// Whether a tensor requires a gradient.
-    pub(crate) fn requires_grad(&self, own: &Bound<'py, PyAny>) -> PyResult<bool> {
-        self.exchange
-            .map_or(Ok(true), |known| known.requires_grad(own))
-    }
-
     /// Address of the storage; None if `strided` is set and the tensor is not strided.
     pub(crate) fn place(&self, own: &Bound<'py, PyAny>, strided: bool) -> PyResult<Option<usize>> {
         let py = own.py();
@@ -90,17 +101,25 @@ impl<'py> Places<'py> {
         {
             return Ok(Some(dense.storage));
         }
-        if strided {
-            let layout = own.getattr(intern!(py, "layout"))?;
-            if !layout.is(&py
-                .import(intern!(py, "torch"))?
-                .getattr(intern!(py, "strided"))?)
-            {
-                return Ok(None);
-            }
+        if strided
+            && !own
+                .getattr(intern!(py, "layout"))?
+                .is(&Torch::get(py)?.strided)
+        {
+            return Ok(None);
         }
         let storage = own.call_method0(intern!(py, "untyped_storage"))?;
         storage.getattr(intern!(py, "_cdata"))?.extract().map(Some)
+    }
+
+    /// Addresses of the storages of the strided tensors in some values.
+    pub(crate) fn all_in(&self, values: &Bound<'py, PyAny>) -> PyResult<Vec<usize>> {
+        let mut found = Vec::new();
+        self.each(values, 0, &mut |own| {
+            found.extend(self.place(own, true)?);
+            Ok(())
+        })?;
+        Ok(found)
     }
 }
 
@@ -125,11 +144,5 @@ pub(super) fn place_of(own: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
 #[pyfunction]
 #[pyo3(signature = (*values))]
 pub(super) fn places_in(values: &Bound<'_, PyTuple>) -> PyResult<Vec<usize>> {
-    let places = Places::new(values.py())?;
-    let mut found = Vec::new();
-    places.each(values.as_any(), 0, &mut |own| {
-        found.extend(places.place(own, true)?);
-        Ok(())
-    })?;
-    Ok(found)
+    Places::new(values.py())?.all_in(values.as_any())
 }
