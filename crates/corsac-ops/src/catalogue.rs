@@ -8,14 +8,21 @@ use smallvec::SmallVec;
 use crate::behaviour::{Behaviour, Param, When};
 use crate::effects::Effects;
 use crate::host::{FunctionInfo, Host};
-use crate::{functions, methods, modules};
+use crate::{OperatorId, functions, methods, modules};
 
-/// Effects of the nodes of one graph. Each function, method and module is looked up once.
+/// Operators and effects of the nodes of one graph. Each function, method and module is looked up
+/// once.
 pub struct Catalogue<'h> {
     host: &'h dyn Host,
-    functions: SecondaryMap<FunctionId, Option<Rc<Behaviour>>>,
-    methods: SecondaryMap<Symbol, Option<Rc<Behaviour>>>,
-    modules: SecondaryMap<Symbol, Option<Rc<Behaviour>>>,
+    functions: SecondaryMap<FunctionId, Option<Rc<Callee>>>,
+    methods: SecondaryMap<Symbol, Option<Rc<Callee>>>,
+    modules: SecondaryMap<Symbol, Option<Rc<Callee>>>,
+}
+
+/// The target of calls.
+struct Callee {
+    operator: Option<OperatorId>,
+    behaviour: Behaviour,
 }
 
 impl<'h> Catalogue<'h> {
@@ -39,22 +46,34 @@ impl<'h> Catalogue<'h> {
     /// The behaviour of the target of a call; `None` for nodes that call nothing.
     pub fn behaviour(&mut self, graph: &Graph, node: NodeId) -> Option<&Behaviour> {
         let node = graph.node(node);
-        self.slot(graph, node.op(), node.target())
+        self.behaviour_of(graph, node.op(), node.target())
     }
 
-    fn slot(&mut self, graph: &Graph, op: Op, target: Target) -> Option<&Behaviour> {
+    /// The operator that a node calls, by a module too; `None` where the table has no row for it.
+    pub fn operator(&mut self, graph: &Graph, node: NodeId) -> Option<OperatorId> {
+        let node = graph.node(node);
+        self.callee(graph, node.op(), node.target())?.operator
+    }
+
+    fn callee(&mut self, graph: &Graph, op: Op, target: Target) -> Option<&Callee> {
         let slot = match (op, target) {
             (Op::CallFunction, Target::Function(function)) => {
                 let slot = self.functions.get_mut(function);
                 if slot.is_none() {
-                    *slot = Some(Rc::new(of_function(self.host, graph, function)));
+                    *slot = Some(Rc::new(Callee {
+                        operator: OperatorId::of(op, graph.function_name(function)),
+                        behaviour: of_function(self.host, graph, function),
+                    }));
                 }
                 slot
             }
             (Op::CallMethod, Target::Name(name)) => {
                 let slot = self.methods.get_mut(name);
                 if slot.is_none() {
-                    *slot = Some(Rc::new(methods::behaviour(graph.text(name))));
+                    *slot = Some(Rc::new(Callee {
+                        operator: OperatorId::of(op, graph.text(name)),
+                        behaviour: methods::behaviour(graph.text(name)),
+                    }));
                 }
                 slot
             }
@@ -62,9 +81,12 @@ impl<'h> Catalogue<'h> {
                 let slot = self.modules.get_mut(path);
                 if slot.is_none() {
                     let info = self.host.module(graph.text(path));
-                    let behaviour =
-                        info.map_or_else(Behaviour::opaque, |info| modules::behaviour(&info));
-                    *slot = Some(Rc::new(behaviour));
+                    let class = info.as_ref().and_then(|info| info.torch_class());
+                    *slot = Some(Rc::new(Callee {
+                        operator: class.and_then(OperatorId::of_module),
+                        behaviour: info
+                            .map_or_else(Behaviour::opaque, |info| modules::behaviour(&info)),
+                    }));
                 }
                 slot
             }
@@ -77,7 +99,7 @@ impl<'h> Catalogue<'h> {
     /// The behaviour of `target`, also where no node calls it yet; `None` for opcodes that call
     /// nothing.
     pub fn behaviour_of(&mut self, graph: &Graph, op: Op, target: Target) -> Option<&Behaviour> {
-        self.slot(graph, op, target)
+        Some(&self.callee(graph, op, target)?.behaviour)
     }
 
     /// The effects of `node`.

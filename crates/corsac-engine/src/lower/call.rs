@@ -2,7 +2,7 @@
 
 use corsac_ir::{Arg, NodeId};
 use corsac_ops::shape::{Given, Value};
-use corsac_ops::{Operator, OperatorId};
+use corsac_ops::{OperatorId, is_operator};
 use smallvec::SmallVec;
 
 use super::{Lowered, Lowerer, Reason};
@@ -11,6 +11,8 @@ use crate::program::ValueId;
 /// A call of an operator that has a type rule, with operands by the parameters of the rule.
 pub(super) struct Call {
     /// The operator.
+    pub(super) operator: OperatorId,
+    /// Its name.
     pub(super) name: &'static str,
     operands: Vec<(&'static str, Lowered)>,
     /// Whether the result is written to the first argument.
@@ -37,11 +39,6 @@ const ATTRIBUTES: &[&str] = &[
 ];
 
 impl Call {
-    /// The row of the operator in the table; `None` where there is none.
-    pub(super) fn row(&self) -> Option<&'static Operator> {
-        OperatorId::named(self.name).map(OperatorId::row)
-    }
-
     /// The call of `node`, with its operands.
     pub(super) fn of(lowerer: &mut Lowerer<'_, '_>, node: NodeId) -> Result<Self, Reason> {
         let view = lowerer.graph.node(node);
@@ -61,7 +58,7 @@ impl Call {
             // Functions of Python's `operator` have parameters without names.
             let param = match *param {
                 "a" => "input",
-                "b" if binding.operator == "pow" => "exponent",
+                "b" if is_operator!(binding.operator, "pow") => "exponent",
                 "b" => "other",
                 param => param,
             };
@@ -100,7 +97,8 @@ impl Call {
             }
         };
         let mut call = Self {
-            name: binding.operator,
+            operator: binding.operator,
+            name: binding.operator.name(),
             operands,
             in_place: binding.in_place,
             out,

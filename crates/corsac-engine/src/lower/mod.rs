@@ -26,9 +26,9 @@ mod views;
 mod writes;
 
 use corsac_ir::{Arg, DType, DeviceKind, Graph, NodeId, Op as GraphOp, SecondaryMap};
-use corsac_ops::Catalogue;
 use corsac_ops::shape::{Propagator, Storage, Tensor, TensorType, Value};
 use corsac_ops::signature::takes;
+use corsac_ops::{Catalogue, is_operator};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -386,8 +386,8 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     /// Checks the operands of all other operators, which compute with floating-point numbers; those
     /// of elementwise ones are converted.
     fn check_elements(&mut self, call: &mut Call) -> Result<(), Reason> {
-        let row = call.row();
-        if row.is_some_and(|row| row.moves_elements)
+        let row = call.operator.row();
+        if row.moves_elements
             || matches!(
                 call.name,
                 "scaled_dot_product_attention" | "lstm" | "gru" | "rnn_tanh" | "rnn_relu"
@@ -405,7 +405,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
                 _ => results = Err(format!("{} of {}", call.name, tensor.dtype)),
             });
         results?;
-        let casts = row.is_some_and(|row| row.converts_operands);
+        let casts = row.converts_operands;
         for operand in call.tensors_mut() {
             let element = self.program.element(*operand);
             if element == Element::F32 {
@@ -610,7 +610,7 @@ pub fn same_input(graph: &Graph, types: &Propagator<'_>, mut node: NodeId) -> Op
         let binding = types.binding(graph, view).ok()?;
         let first = binding.out.or(view.args().first()).and_then(Arg::as_node)?;
         let given = types.value(first).as_tensor()?;
-        let converts = matches!(
+        let converts = is_operator!(
             binding.operator,
             "to" | "type_as" | "float" | "long" | "bool"
         );

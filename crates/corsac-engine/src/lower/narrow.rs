@@ -99,7 +99,7 @@ impl Lowerer<'_, '_> {
         self.types
             .value(self.node)
             .for_each_tensor(&mut |tensor| dtypes.push(tensor.dtype));
-        let moved = call.row().is_some_and(|row| row.moves_elements);
+        let moved = call.operator.row().moves_elements;
         self.each_typed(moved, lowered, &mut dtypes.into_iter())
     }
 

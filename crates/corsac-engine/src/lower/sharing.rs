@@ -1,8 +1,8 @@
 //! Values of a graph that may share memory, for calls that write.
 
 use corsac_ir::{Arg, EntityId, Graph, NodeId, Op};
+use corsac_ops::Catalogue;
 use corsac_ops::shape::{Propagator, Storage, Value};
-use corsac_ops::{Catalogue, OperatorId};
 use rustc_hash::FxHashMap;
 
 use super::{Reason, is_assignment, truth};
@@ -76,8 +76,7 @@ impl Sharing {
             let set = sharing.find(node.index());
             let members = sharing.members.entry(set).or_default();
             members.push((node, last_read.unwrap_or(0)));
-            let view = graph.node(node);
-            let operator = OperatorId::of(view.op(), view.target_name());
+            let operator = catalogue.operator(graph, node);
             if operator.is_some_and(|operator| operator.row().repeats_elements) {
                 sharing.repeated.entry(set).or_insert(node);
             }

@@ -8,12 +8,17 @@ use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
+    operator("_log_softmax"),
+    operator("_prelu_kernel"),
+    operator("_safe_softmax"),
+    operator("_softmax"),
     operator("celu").modules("CELU").in_place(SameType).inplace_parameter(2),
     operator("elu").modules("ELU").module_call("torch.nn.functional.elu", "alpha= inplace=").in_place(SameType)
         .inplace_parameter(2),
     operator("gelu").signature("input approximate=none").modules("GELU")
         .module_call("torch._C._nn.gelu", "approximate=").relative_cost(2.0),
     operator("glu").modules("GLU"),
+    operator("gumbel_softmax"),
     operator("hardshrink").modules("Hardshrink"),
     operator("hardsigmoid").signature("input inplace=False").modules("Hardsigmoid")
         .module_call("torch.nn.functional.hardsigmoid", "inplace=").in_place(SameType).inplace_parameter(1),
@@ -26,6 +31,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("leaky_relu").modules("LeakyReLU")
         .module_call("torch.nn.functional.leaky_relu", "negative_slope= inplace=").in_place(SameType)
         .inplace_parameter(2).recompute(Copied),
+    operator("log_sigmoid"),
     operator("log_softmax").signature("input dim dtype=None").modules("LogSoftmax")
         .module_call("torch.nn.functional.log_softmax", "dim=").requires(Dimension).relative_cost(4.0),
     operator("logsigmoid").modules("LogSigmoid"),

@@ -6,6 +6,7 @@ use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
+    operator("_convolution"),
     operator("conv1d").modules("Conv1d")
         .module_call("torch.conv1d", "weight bias stride= padding= dilation= groups=").requires(ZeroPadding)
         .result_is_free().autocast(Lower).relative_cost(50.0),

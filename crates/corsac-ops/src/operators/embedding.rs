@@ -8,4 +8,5 @@ pub(super) const ROWS: &[Operator] = &[
         .module_call("torch.nn.functional.embedding", "weight padding_idx= max_norm= norm_type= scale_grad_by_freq= sparse=")
         .result_is_free(),
     operator("embedding_bag").modules("EmbeddingBag"),
+    operator("one_hot"),
 ];

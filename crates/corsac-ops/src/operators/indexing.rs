@@ -7,7 +7,12 @@ use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
+    operator("__setitem__"),
+    operator("_unsafe_index"),
+    operator("argwhere"),
     operator("as_strided_scatter").writes_view("as_strided.default"),
+    operator("bincount"),
+    operator("bucketize"),
     operator("diagonal_scatter").writes_view("diagonal.default"),
     operator("gather").recompute(Copied),
     operator("getitem").relative_cost(0.5).moves_elements(),
@@ -18,8 +23,16 @@ pub(super) const ROWS: &[Operator] = &[
     operator("index_put").in_place(Update),
     operator("index_select").recompute(Copied),
     operator("masked_fill").in_place(Promoted).recompute(Copied),
+    operator("masked_scatter"),
+    operator("masked_select"),
+    operator("narrow_copy"),
+    operator("nonzero"),
     operator("scatter").in_place(Update),
     operator("scatter_add").in_place(Update),
+    operator("scatter_reduce"),
     operator("select_scatter").writes_view("select.int").recompute(Copied),
+    operator("setitem"),
     operator("slice_scatter").writes_view("slice.Tensor").recompute(Copied),
+    operator("take"),
+    operator("take_along_dim"),
 ];

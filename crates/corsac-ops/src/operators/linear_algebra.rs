@@ -16,7 +16,9 @@ pub(super) const ROWS: &[Operator] = &[
     operator("cholesky").autocast(Single),
     operator("cholesky_inverse").autocast(Single),
     operator("cholesky_solve").autocast(Single),
+    operator("dot"),
     operator("einsum").autocast(Lower).relative_cost(50.0),
+    operator("ger"),
     operator("inner").autocast(Lower),
     operator("inverse").autocast(Single),
     operator("linear").signature("input weight bias=None").modules("Linear NonDynamicallyQuantizableLinear")
@@ -25,10 +27,13 @@ pub(super) const ROWS: &[Operator] = &[
     operator("matmul linalg_matmul").signature("input other").result_is_free().autocast(Lower).relative_cost(50.0),
     operator("mm").signature("input mat2").result_is_free().autocast(Lower).relative_cost(50.0),
     operator("multi_dot").autocast(Lower),
+    operator("mv"),
     operator("orgqr").autocast(Single),
     operator("ormqr").autocast(Single),
+    operator("outer"),
     operator("pinverse").autocast(Single),
     operator("polar").autocast(Single),
     operator("tensordot").autocast(Lower).relative_cost(50.0),
     operator("trace").autocast(Single),
+    operator("vdot"),
 ];

@@ -28,4 +28,5 @@ pub(super) const ROWS: &[Operator] = &[
     operator("smooth_l1_loss").modules("SmoothL1Loss").autocast(Single),
     operator("soft_margin_loss").modules("SoftMarginLoss").autocast(Single),
     operator("triplet_margin_loss").modules("TripletMarginLoss").autocast(Single),
+    operator("triplet_margin_with_distance_loss"),
 ];

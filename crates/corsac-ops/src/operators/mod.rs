@@ -1,5 +1,22 @@
 //! The operator table: a row for each operator says everything that is true of it anywhere, a file
 //! for each family holds its rows.
+//!
+//! An [`OperatorId`] is the number of a row. It is looked up by name once for each target
+//! ([`crate::Catalogue::operator`]) and once for each name of a type rule, which puts it into the
+//! [`crate::shape::Binding`] of a call. Code that is for one operator names it in a constant, which
+//! is looked up when the program is compiled: a name without a row does not compile, and a
+//! comparison is one of two numbers.
+//!
+//! ```
+//! use corsac_ir::Op;
+//! use corsac_ops::{OperatorId, is_operator};
+//!
+//! const ADD: OperatorId = OperatorId::constant("add");
+//!
+//! let sum = OperatorId::of(Op::CallMethod, "__add__").unwrap();
+//! assert_eq!(sum, ADD);
+//! assert!(is_operator!(sum, "add" | "sub"));
+//! ```
 
 mod activation;
 mod arithmetic;
@@ -11,6 +28,7 @@ mod creation;
 mod embedding;
 mod indexing;
 mod joining;
+mod library;
 mod linear_algebra;
 mod loss;
 mod module_call;
@@ -20,6 +38,7 @@ mod prims;
 mod random;
 mod recurrent;
 mod reduction;
+mod scalar;
 mod spectral;
 mod view;
 
@@ -267,6 +286,27 @@ impl OperatorId {
         TABLE.by_name.get(name).copied()
     }
 
+    /// The operator with this name, for constants: any of its names.
+    ///
+    /// # Panics
+    /// If there is none, which stops the compiler where a constant is computed.
+    #[must_use]
+    pub const fn constant(name: &str) -> Self {
+        let (mut family, mut id) = (0, 0);
+        while family < FAMILIES.len() {
+            let rows = FAMILIES[family];
+            let mut row = 0;
+            while row < rows.len() {
+                if has_word(rows[row].names.as_bytes(), name.as_bytes()) {
+                    return Self(id);
+                }
+                (row, id) = (row + 1, id + 1);
+            }
+            family += 1;
+        }
+        panic!("the table has no row with this name")
+    }
+
     /// The operator that a module of this class calls, by its name among `torch.nn`'s own.
     #[must_use]
     pub fn of_module(class: &str) -> Option<Self> {
@@ -291,6 +331,36 @@ impl OperatorId {
     }
 }
 
+/// Whether `word` is one of the words of `text`, which blanks separate.
+const fn has_word(text: &[u8], word: &[u8]) -> bool {
+    let (mut start, mut at) = (0, 0);
+    while at <= text.len() {
+        if at == text.len() || text[at] == b' ' {
+            if at - start == word.len() {
+                let mut same = 0;
+                while same < word.len() && text[start + same] == word[same] {
+                    same += 1;
+                }
+                if same == word.len() {
+                    return true;
+                }
+            }
+            start = at + 1;
+        }
+        at += 1;
+    }
+    false
+}
+
+/// Whether an operator is one of those with these names, which are constants.
+#[macro_export]
+macro_rules! is_operator {
+    ($operator:expr, $($name:literal)|+) => {{
+        let operator: $crate::OperatorId = $operator;
+        $(operator == const { $crate::OperatorId::constant($name) })||+
+    }};
+}
+
 const FAMILIES: &[&[Operator]] = &[
     activation::ROWS,
     arithmetic::ROWS,
@@ -301,6 +371,7 @@ const FAMILIES: &[&[Operator]] = &[
     embedding::ROWS,
     indexing::ROWS,
     joining::ROWS,
+    library::ROWS,
     linear_algebra::ROWS,
     loss::ROWS,
     normalisation::ROWS,
@@ -309,6 +380,7 @@ const FAMILIES: &[&[Operator]] = &[
     random::ROWS,
     recurrent::ROWS,
     reduction::ROWS,
+    scalar::ROWS,
     spectral::ROWS,
     view::ROWS,
 ];
@@ -366,7 +438,10 @@ mod tests {
         let of_rules = crate::shape::rules()
             .into_iter()
             .flat_map(|rule| rule.names);
-        let own = |name: &str| name.rsplit('.').next().unwrap_or(name).to_owned();
+        let own = |name: &str| {
+            let name = name.strip_suffix(".forward").unwrap_or(name);
+            name.rsplit('.').next().unwrap_or(name).to_owned()
+        };
         let of_rules: FxHashSet<String> = of_rules.map(|name| own(&name)).collect();
         let unknown = OperatorId::all().map(OperatorId::name).filter(|name| {
             let schema = name.replacen("prims.", "prims::", 1);
@@ -379,9 +454,20 @@ mod tests {
             "prims._low_memory_max_pool_offsets_to_indices",
             "prims.prepare_softmax_online",
             "_grad_sum_to_size",
-            "Identity",
         ];
         assert_eq!(unknown.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn constants_are_the_operators_with_these_names() {
+        for operator in OperatorId::all() {
+            for name in operator.row().names.split_ascii_whitespace() {
+                assert_eq!(OperatorId::constant(name), operator, "{name}");
+            }
+        }
+        let sub = OperatorId::named("subtract").unwrap();
+        assert!(is_operator!(sub, "add" | "sub"));
+        assert!(!is_operator!(sub, "add" | "rsub"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
+    operator("_native_batch_norm_legit_no_training"),
     operator("batch_norm").modules("BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm")
         .module_call("torch.nn.functional.batch_norm", "running_mean=@ running_var=@ weight=@ bias=@ training= momentum=|0 eps=")
         .requires(Statistics).result_is_free().relative_cost(4.0),
@@ -16,6 +17,9 @@ pub(super) const ROWS: &[Operator] = &[
         .module_call("torch.nn.functional.layer_norm", "normalized_shape= eps= weight=@ bias=@").result_is_free()
         .relative_cost(4.0),
     operator("local_response_norm").modules("LocalResponseNorm").composed(),
+    operator("native_batch_norm"),
+    operator("native_layer_norm"),
+    operator("normalize"),
     operator("rms_norm").signature("input normalized_shape weight=None eps=None").modules("RMSNorm")
         .module_call("torch.nn.functional.rms_norm", "normalized_shape= weight=@ eps=").relative_cost(4.0),
 ];

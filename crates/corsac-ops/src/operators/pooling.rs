@@ -5,6 +5,8 @@ use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
+    operator("_adaptive_avg_pool2d"),
+    operator("_adaptive_avg_pool3d"),
     operator("adaptive_avg_pool1d").modules("AdaptiveAvgPool1d")
         .module_call("torch.adaptive_avg_pool1d", "output_size="),
     operator("adaptive_avg_pool2d").modules("AdaptiveAvgPool2d")
@@ -14,6 +16,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("adaptive_max_pool1d").modules("AdaptiveMaxPool1d"),
     operator("adaptive_max_pool2d").modules("AdaptiveMaxPool2d"),
     operator("adaptive_max_pool3d").modules("AdaptiveMaxPool3d"),
+    operator("affine_grid"),
     operator("avg_pool1d").modules("AvgPool1d"),
     operator("avg_pool2d").modules("AvgPool2d")
         .module_call("torch._C._nn.avg_pool2d", "kernel_size= stride= padding= ceil_mode= count_include_pad= divisor_override=")
@@ -27,9 +30,15 @@ pub(super) const ROWS: &[Operator] = &[
     operator("lp_pool2d").modules("LPPool2d"),
     operator("max_pool1d").modules("MaxPool1d")
         .module_call("torch.nn.functional.max_pool1d", "kernel_size= stride= padding= dilation= ceil_mode= return_indices="),
+    operator("max_pool1d_with_indices"),
     operator("max_pool2d").modules("MaxPool2d")
         .module_call("torch.nn.functional.max_pool2d", "kernel_size= stride= padding= dilation= ceil_mode= return_indices="),
+    operator("max_pool2d_with_indices"),
     operator("max_pool3d").modules("MaxPool3d"),
+    operator("max_pool3d_with_indices"),
     operator("max_unpool2d").autocast(Single),
     operator("max_unpool3d").autocast(Single),
+    operator("upsample"),
+    operator("upsample_bilinear"),
+    operator("upsample_nearest"),
 ];

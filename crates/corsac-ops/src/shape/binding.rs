@@ -5,9 +5,9 @@ use smallvec::SmallVec;
 
 use super::module;
 use super::propagate::{ModuleFacts, Propagator};
-use super::rule::{Found, Signature, for_function, for_method};
+use super::rule::{Signature, for_function, for_method};
 use super::value::Value;
-use crate::spelling;
+use crate::operators::OperatorId;
 
 /// Arguments in the order of parameters.
 #[derive(Debug)]
@@ -71,8 +71,8 @@ pub enum Given<'g> {
 /// A call of an operator that has a rule, with its arguments by the parameters of the rule.
 #[derive(Debug)]
 pub struct Binding<'g> {
-    /// The name of the operator: the first of several, without its namespace.
-    pub operator: &'static str,
+    /// The operator.
+    pub operator: OperatorId,
     /// Whether the result is written to the first argument.
     pub in_place: bool,
     /// The tensor, or the tuple of tensors, that the result is written to, where one is given.
@@ -127,23 +127,12 @@ impl<'h> Propagator<'h> {
             given.push((param.name, value));
         }
         Ok(Binding {
-            operator: operator(found),
+            operator: found.operator,
             in_place: found.in_place,
             out: bound.out.filter(|out| !matches!(out, Arg::None)),
             exact: found.exact,
             module: module.map(|(facts, _)| facts),
             given,
         })
-    }
-}
-
-/// The first of the names of the operator found.
-fn operator(found: Found) -> &'static str {
-    match found.name.rsplit_once('.') {
-        Some(("operator", own)) => spelling::of_python(own.trim_matches('_')).unwrap_or(own),
-        // `nn.MultiheadAttention.forward` is named by the class.
-        Some((module, "forward")) => module.rsplit_once('.').map_or(module, |(_, own)| own),
-        Some((_, own)) => spelling::canonical(own),
-        None => spelling::canonical(found.name),
     }
 }

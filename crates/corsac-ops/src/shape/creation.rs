@@ -421,7 +421,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("clone", "input *memory_format", clone, Cost::Move),
     rule("Tensor.to aten.to", "input a b *dtype device layout non_blocking copy memory_format", to, Cost::Free),
     rule("aten._to_copy", "input *dtype layout device pin_memory non_blocking memory_format", to_copy, Cost::Move),
-    rule("torch.ops.prims.convert_element_type.default prims.convert_element_type", "input dtype", convert_element_type, Cost::Move),
+    rule("prims.convert_element_type", "input dtype", convert_element_type, Cost::Move),
     rule("Tensor.float", CONVERT, to_float, Cost::Free),
     rule("Tensor.double", CONVERT, to_double, Cost::Free),
     rule("Tensor.half", CONVERT, to_half, Cost::Free),

@@ -14,6 +14,7 @@ use super::{
     spectral, view,
 };
 use crate::operators::OperatorId;
+use crate::spelling;
 
 /// The function of a rule that computes the result type.
 pub(super) type Infer = fn(&Call<'_>) -> Result<Value, Failure>;
@@ -183,7 +184,7 @@ const FAMILIES: &[(&str, &[Rule])] = &[
 
 struct Table {
     entries: Vec<Entry>,
-    by_name: FxHashMap<&'static str, usize>,
+    by_name: FxHashMap<&'static str, (usize, OperatorId)>,
 }
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
@@ -194,7 +195,10 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     for &(family, rules) in FAMILIES {
         for rule in rules {
             for name in rule.names.split_ascii_whitespace() {
-                let replaced = table.by_name.insert(name, table.entries.len());
+                let operator = operator_of_rule(name);
+                let operator = operator.unwrap_or_else(|| panic!("{name} has a row"));
+                let named = (table.entries.len(), operator);
+                let replaced = table.by_name.insert(name, named);
                 debug_assert!(replaced.is_none(), "one rule for {name}");
             }
             table.entries.push(Entry {
@@ -207,16 +211,35 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     table
 });
 
-/// The rule with exactly this name in the tables, and the name as it stands there.
-pub(super) fn named(name: &str) -> Option<(&'static str, &'static Entry)> {
-    let (&name, &at) = TABLE.by_name.get_key_value(name)?;
-    Some((name, &TABLE.entries[at]))
+/// The operator that a rule with this name is for.
+fn operator_of_rule(name: &str) -> Option<OperatorId> {
+    let own = match name.rsplit_once('.') {
+        Some(("operator", own)) => spelling::of_python(own.trim_matches('_')).unwrap_or(own),
+        // `nn.MultiheadAttention.forward` is named by the class.
+        Some((class, "forward")) => class.rsplit_once('.').map_or(class, |(_, own)| own),
+        Some((_, own)) => own,
+        None => name,
+    };
+    OperatorId::named(own)
+}
+
+/// The rule with exactly this name in the tables.
+pub(super) fn named(name: &str) -> Option<Found> {
+    let (&name, &(at, operator)) = TABLE.by_name.get_key_value(name)?;
+    Some(Found {
+        entry: &TABLE.entries[at],
+        operator,
+        name,
+        in_place: false,
+        exact: false,
+    })
 }
 
 /// The rule for a callable, and whether this is its in-place form.
 #[derive(Clone, Copy)]
 pub(super) struct Found {
     pub(super) entry: &'static Entry,
+    pub(super) operator: OperatorId,
     /// The name under which it was found.
     pub(super) name: &'static str,
     pub(super) in_place: bool,
@@ -231,12 +254,11 @@ pub(super) fn in_namespace(space: &str, own: &str) -> Option<Found> {
     let find = |own: &str| {
         named(&format!("{space}.{own}")).or_else(|| shared.then(|| named(own)).flatten())
     };
-    if let Some((name, entry)) = find(own) {
+    if let Some(found) = find(own) {
         return Some(Found {
-            entry,
-            name,
-            in_place: shared && writes_by_name(name),
+            in_place: shared && writes_by_name(found.name),
             exact,
+            ..found
         });
     }
     if !shared {
@@ -245,12 +267,10 @@ pub(super) fn in_namespace(space: &str, own: &str) -> Option<Found> {
     let plain = own
         .strip_suffix('_')
         .filter(|plain| !plain.ends_with('_'))?;
-    let (name, entry) = find(plain)?;
     Some(Found {
-        entry,
-        name,
         in_place: true,
         exact,
+        ..find(plain)?
     })
 }
 
@@ -308,12 +328,7 @@ pub(super) fn for_function(name: &str) -> Option<Found> {
         }
         "operator" | "_operator" => operator(own),
         "builtins" | "math" => in_namespace(module, own),
-        _ => named(name).map(|(name, entry)| Found {
-            entry,
-            name,
-            in_place: false,
-            exact: false,
-        }),
+        _ => named(name),
     }
 }
 
@@ -395,7 +410,7 @@ mod tests {
     /// The names of all rules that are for operators of PyTorch, without their namespaces.
     fn operators() -> impl Iterator<Item = (&'static str, &'static str, &'static Entry)> {
         let of_python = ["operator.", "builtins.", "math.", "nn.", "torch.sym_"];
-        let names = TABLE.by_name.iter().map(|(&name, &at)| {
+        let names = TABLE.by_name.iter().map(|(&name, &(at, _))| {
             let own = name.rsplit('.').next().unwrap_or(name);
             (name, own, &TABLE.entries[at])
         });

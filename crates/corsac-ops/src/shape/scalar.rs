@@ -8,7 +8,7 @@ use super::dim::Dim;
 use super::error::Failure;
 use super::index::item;
 use super::promotion::{Kind, element_bytes, is_inexact};
-use super::rule::{Cost, Rule, named, rule};
+use super::rule::{Cost, Found, Rule, named, rule};
 use super::tensor_type::TensorType;
 use super::value::{Tensor, Value};
 use super::view::{matrix_transposed, part, reversed};
@@ -26,7 +26,7 @@ fn either(call: &Call<'_>, tensors: &str, numbers: Numbers) -> Result<Value, Fai
 
 /// The rule called `name` for the arguments of this call.
 fn forward(call: &Call<'_>, name: &str) -> Result<Value, Failure> {
-    let Some((_, entry)) = named(name) else {
+    let Some(Found { entry, .. }) = named(name) else {
         return Err(Failure::unknown(format!("there is no rule {name}")));
     };
     let args = call.args.iter().flatten().cloned();
@@ -418,7 +418,7 @@ fn sum(call: &Call<'_>) -> Result<Value, Failure> {
     let start = call.get("start").cloned().unwrap_or(Value::int(0));
     let plus = named("operator.add");
     items.iter().try_fold(start, |a, b| match plus {
-        Some((_, entry)) => {
+        Some(Found { entry, .. }) => {
             let both = [a, b.clone()].into_iter();
             let call = Call::bind(&entry.signature, both, std::iter::empty(), call.settings)?;
             (entry.rule.infer)(&call)
