@@ -1,6 +1,7 @@
 //! Kinds of operators, for the colours of nodes.
 
 use corsac_ir::Op;
+use corsac_ops::{Family, OperatorId};
 use serde::Serialize;
 
 /// The kind of operator of a node.
@@ -39,296 +40,80 @@ pub enum Kind {
     Other,
 }
 
-/// Names of operators, in lower case without underscores; a trailing `*` stands for any ending.
-/// The first row that has a name decides.
-const NAMES: &[(Kind, &[&str])] = &[
-    (
-        Kind::Dropout,
-        &[
-            "dropout*",
-            "alphadropout",
-            "featuredropout*",
-            "featurealphadropout*",
-            "stochasticdepth",
-            "droppath",
-        ],
-    ),
+/// Beginnings of the names of modules and functions that are no operators of PyTorch, in lower case
+/// without underscores, after the prefixes.
+const BEGINNINGS: &[(Kind, &[&str])] = &[
+    (Kind::Dropout, &["dropout", "droppath", "stochasticdepth"]),
     (
         Kind::Norm,
         &[
-            "batchnorm*",
-            "layernorm*",
-            "groupnorm*",
-            "instancenorm*",
-            "rmsnorm*",
-            "syncbatchnorm*",
-            "localresponsenorm",
-            "nativebatchnorm*",
-            "nativelayernorm*",
-            "nativegroupnorm*",
-            "cudnnbatchnorm",
-            "normalize",
-            "frozenbatchnorm*",
-            "lazybatchnorm*",
+            "batchnorm",
+            "layernorm",
+            "groupnorm",
+            "instancenorm",
+            "rmsnorm",
         ],
     ),
-    (
-        Kind::Convolution,
-        &["conv*", "mkldnnconv*", "lazyconv*", "deformconv*"],
-    ),
-    (
-        Kind::Matmul,
-        &[
-            "linear*",
-            "lazylinear",
-            "bilinear",
-            "nondynamicallyquantizablelinear",
-            "matmul",
-            "mm",
-            "bmm",
-            "addmm",
-            "baddbmm",
-            "addbmm",
-            "addmv",
-            "mv",
-            "dot",
-            "vdot",
-            "inner",
-            "outer",
-            "einsum",
-            "tensordot",
-            "chainmatmul",
-            "multidot",
-            "imatmul",
-        ],
-    ),
+    (Kind::Convolution, &["conv"]),
+    (Kind::Matmul, &["linear", "matmul"]),
     (
         Kind::Activation,
         &[
-            "relu*",
-            "leakyrelu*",
-            "prelu",
-            "rrelu*",
-            "elu*",
-            "celu*",
-            "selu*",
-            "gelu*",
-            "silu*",
+            "relu",
+            "rrelu",
+            "elu",
+            "gelu",
+            "silu",
             "swish",
-            "mish*",
-            "sigmoid*",
-            "tanh*",
-            "hardtanh*",
-            "hardsigmoid*",
-            "hardswish*",
-            "hardshrink",
-            "softmax*",
-            "logsoftmax*",
-            "softmin",
-            "softplus",
-            "softsign",
-            "softshrink",
-            "tanhshrink",
-            "logsigmoid",
-            "glu",
-            "threshold*",
-            "newgeluactivation",
-            "quickgelu*",
+            "sigmoid",
+            "tanh",
+            "hardtanh",
+            "hardsigmoid",
+            "softmax",
+            "logsoftmax",
+            "threshold",
         ],
     ),
     (
         Kind::Pool,
         &[
-            "maxpool*",
-            "avgpool*",
-            "adaptiveavgpool*",
-            "adaptivemaxpool*",
-            "fractionalmaxpool*",
-            "lppool*",
-            "maxunpool*",
-            "interpolate",
-            "upsample*",
-            "gridsample*",
-            "pixelshuffle",
-            "pixelunshuffle",
+            "maxpool",
+            "avgpool",
+            "adaptive",
+            "fractionalmaxpool",
+            "lppool",
+            "maxunpool",
+            "upsample",
+            "gridsample",
         ],
     ),
-    (
-        Kind::Embedding,
-        &[
-            "embedding*",
-            "gather",
-            "indexselect",
-            "onehot",
-            "takealongdim",
-        ],
-    ),
-    (
-        Kind::Reduction,
-        &[
-            "sum",
-            "mean",
-            "max",
-            "min",
-            "amax",
-            "amin",
-            "argmax",
-            "argmin",
-            "prod",
-            "std",
-            "var",
-            "varmean",
-            "stdmean",
-            "norm",
-            "logsumexp",
-            "cumsum",
-            "cumprod",
-            "all",
-            "any",
-            "median",
-            "topk",
-            "sort",
-            "argsort",
-            "aminmax",
-            "crossentropy*",
-            "mseloss",
-            "nllloss*",
-        ],
-    ),
+    (Kind::Embedding, &["embedding"]),
+    (Kind::Reduction, &["crossentropy", "nllloss"]),
     (
         Kind::Shape,
         &[
-            "view*",
-            "reshape*",
-            "flatten",
-            "unflatten",
-            "permute*",
-            "transpose*",
-            "swapaxes",
-            "t",
-            "squeeze*",
-            "unsqueeze*",
-            "expand*",
-            "contiguous",
-            "clone",
-            "detach*",
-            "size",
-            "dim",
-            "shape",
-            "getitem",
-            "getattr",
-            "cat",
-            "concat*",
-            "stack",
-            "hstack",
-            "vstack",
-            "split*",
-            "chunk",
-            "unbind",
-            "narrow",
-            "select",
-            "slice*",
-            "repeat*",
-            "tile",
-            "roll",
-            "flip",
-            "movedim",
-            "moveaxis",
-            "to",
-            "type*",
-            "float",
-            "half",
-            "bfloat16",
-            "double",
-            "int",
-            "long",
-            "bool",
-            "numel",
-            "pad",
+            "view",
+            "slice",
+            "split",
+            "copy",
             "identity",
-            "unfold",
-            "fold",
-            "copy*",
-            "tocopy",
-            "alias",
-            "unsafeview",
-            "asstrided",
-            "zeropad*",
-            "tuple",
-            "list",
-            "setitem",
-            "diagonal",
+            "zeropad",
+            "shape",
             "device",
-            "len",
             "mergemasks",
         ],
     ),
     (
         Kind::Elementwise,
         &[
-            "add*",
-            "iadd",
-            "radd",
-            "sub*",
-            "isub",
-            "rsub",
-            "mul*",
-            "imul",
-            "rmul",
-            "div*",
-            "truediv",
-            "itruediv",
-            "floordiv",
-            "ifloordiv",
-            "truedivide",
-            "pow",
-            "ipow",
-            "neg",
-            "negative",
-            "abs",
-            "exp*",
-            "log*",
-            "sqrt",
-            "rsqrt",
-            "square",
-            "sin",
-            "cos",
-            "erf",
-            "clamp*",
-            "clip*",
-            "minimum",
-            "maximum",
-            "where",
-            "maskedfill*",
-            "eq",
-            "ne",
-            "lt",
-            "le",
-            "gt",
-            "ge",
-            "logical*",
-            "bitwise*",
-            "and",
-            "or",
-            "xor",
-            "not",
-            "invert",
-            "floor",
-            "ceil",
-            "round",
-            "sign",
-            "reciprocal",
-            "lerp",
-            "mod",
-            "remainder",
-            "fmod",
-            "scale",
-            "addcmul",
-            "addcdiv",
-            "tril",
-            "triu",
+            "add", "sub", "mul", "div", "truediv", "floordiv", "logical", "bitwise",
         ],
     ),
+];
+
+/// Beginnings of variants of modules and functions.
+const PREFIXES: &[&str] = &[
+    "native", "cudnn", "mkldnn", "lazy", "deform", "sync", "frozen", "new", "quick",
 ];
 
 impl Kind {
@@ -368,26 +153,51 @@ impl Kind {
             Op::Placeholder => Self::Input,
             Op::GetAttr => Self::Parameter,
             Op::Output => Self::Output,
-            Op::CallFunction | Op::CallMethod | Op::CallModule => Self::of_operator(operator),
+            Op::CallFunction | Op::CallMethod | Op::CallModule => Self::of_call(op, operator),
         }
     }
 
-    fn of_operator(operator: &str) -> Self {
-        let plain: String = short_name(operator)
-            .chars()
-            .filter(|&c| c != '_')
-            .flat_map(char::to_lowercase)
-            .collect();
-        let has = |names: &[&str]| {
-            names.iter().any(|name| match name.strip_suffix('*') {
-                Some(start) => plain.starts_with(start),
-                None => plain == *name,
-            })
-        };
+    fn of_call(op: Op, target: &str) -> Self {
+        let name = short_name(target);
+        let known = OperatorId::of(op, target)
+            .or_else(|| OperatorId::of_module(name))
+            .or_else(|| OperatorId::named(name))
+            .or_else(|| variant(name));
+        known.map_or_else(|| Self::of_other(name), Self::of_operator)
+    }
+
+    fn of_operator(operator: OperatorId) -> Self {
+        match operator.family() {
+            Family::Activation => Self::Activation,
+            Family::Arithmetic | Family::Comparison => Self::Elementwise,
+            Family::Attention => Self::Attention,
+            Family::Convolution => Self::Convolution,
+            Family::LinearAlgebra => Self::Matmul,
+            Family::Loss | Family::Reduction => Self::Reduction,
+            Family::Normalisation => Self::Norm,
+            Family::Pooling => Self::Pool,
+            Family::Dropout => Self::Dropout,
+            Family::Conversion | Family::Joining | Family::Scalar | Family::View => Self::Shape,
+            Family::Embedding | Family::Indexing => Self::Embedding,
+            Family::Creation
+            | Family::Prims
+            | Family::Random
+            | Family::Recurrent
+            | Family::Spectral => Self::Other,
+        }
+    }
+    /// The kind of a module or function that is no operator of PyTorch, by its name.
+    fn of_other(name: &str) -> Self {
+        let plain = name.replace('_', "").to_lowercase();
         if plain.contains("attention") {
             return Self::Attention;
         }
-        let row = NAMES.iter().find(|(_, names)| has(names));
+        let mut rest = plain.as_str();
+        while let Some(after) = PREFIXES.iter().find_map(|prefix| rest.strip_prefix(prefix)) {
+            rest = after;
+        }
+        let begins = |names: &[&str]| names.iter().any(|name| rest.starts_with(name));
+        let row = BEGINNINGS.iter().find(|(_, names)| begins(names));
         row.map_or(Self::Other, |(kind, _)| *kind)
     }
 
@@ -434,6 +244,19 @@ impl Kind {
             Self::Other => "other",
         }
     }
+}
+
+/// The operator of which a function is the form in place (`relu_`, `operator.iadd`), with reversed
+/// operands (`__rpow__`), of a copy or of the backward pass.
+fn variant(name: &str) -> Option<OperatorId> {
+    let plain = name.trim_matches('_');
+    let of_python = |own: &str| OperatorId::of(Op::CallFunction, &format!("operator.{own}"));
+    let suffixes = ["_copy", "_forward", "_backward"];
+    let mut endings = suffixes.iter().filter_map(|end| plain.strip_suffix(end));
+    OperatorId::named(plain)
+        .or_else(|| of_python(plain))
+        .or_else(|| of_python(plain.strip_prefix(['i', 'r'])?))
+        .or_else(|| endings.find_map(OperatorId::named))
 }
 
 /// The last word of a qualified name; of an operator overload, the operator.

@@ -49,7 +49,7 @@ pub use effects::Effects;
 pub use functions::{is_known_function, is_known_method, is_known_operator};
 pub use host::{FunctionInfo, Host, ModuleInfo, Unhosted};
 pub use operators::{
-    BinaryInverse, InPlaceForm, ModuleCall, Operator, OperatorId, Precision, Recompute,
+    BinaryInverse, Family, InPlaceForm, ModuleCall, Operator, OperatorId, Precision, Recompute,
     Requirement, Source, module_class_of,
 };
 pub use spelling::operator_name;

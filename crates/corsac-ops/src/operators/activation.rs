@@ -44,6 +44,7 @@ pub(super) const ROWS: &[Operator] = &[
         .recompute(Copied),
     operator("relu6").signature("input inplace=False").modules("ReLU6")
         .module_call("torch.nn.functional.relu6", "inplace=").in_place(SameType).inplace_parameter(1),
+    operator("rrelu").modules("RReLU"),
     operator("selu").modules("SELU").module_call("torch.nn.functional.selu", "inplace=").in_place(SameType)
         .inplace_parameter(1),
     operator("sigmoid special_expit").signature("input").modules("Sigmoid").module_call("torch.sigmoid", "")

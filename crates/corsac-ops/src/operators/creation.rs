@@ -1,40 +1,23 @@
-//! Creation, copies and conversion of tensors.
+//! Creation of tensors.
 
-use super::InPlaceForm::{SameType, Update};
+use super::InPlaceForm::SameType;
 use super::Recompute::Copied;
 use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
-    operator("_to_copy").recompute(Copied),
     operator("arange").recompute(Copied),
-    operator("bfloat16"),
-    operator("bool"),
-    operator("byte"),
-    operator("char"),
-    operator("clone").recompute(Copied).moves_elements(),
     operator("complex"),
-    operator("convert_element_type"),
-    operator("copy").in_place(Update).recompute(Copied),
-    operator("copy_"),
-    operator("cpu"),
-    operator("double"),
     operator("empty").recompute(Copied),
     operator("empty_like").recompute(Copied),
     operator("empty_permuted").recompute(Copied),
     operator("empty_strided").recompute(Copied),
     operator("eye").recompute(Copied),
     operator("fill").in_place(SameType).recompute(Copied),
-    operator("float"),
     operator("full").recompute(Copied),
     operator("full_like").recompute(Copied),
-    operator("half"),
-    operator("int"),
-    operator("lift_fresh").recompute(Copied).moves_elements(),
-    operator("lift_fresh_copy").recompute(Copied),
     operator("linspace"),
     operator("logspace"),
-    operator("long"),
     operator("new_empty").recompute(Copied),
     operator("new_empty_strided").recompute(Copied),
     operator("new_full").recompute(Copied),
@@ -43,11 +26,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("ones").recompute(Copied),
     operator("ones_like").recompute(Copied),
     operator("scalar_tensor").recompute(Copied),
-    operator("short"),
     operator("tensor"),
-    operator("to").recompute(Copied),
-    operator("type"),
-    operator("type_as").recompute(Copied),
     operator("zero"),
     operator("zero_"),
     operator("zeros").recompute(Copied),

@@ -1,13 +1,12 @@
 //! Indexing, and updates of indexed elements.
 
-use super::InPlaceForm::{Promoted, Update};
+use super::InPlaceForm::Update;
 use super::Precision::Widest;
 use super::Recompute::Copied;
 use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
-    operator("__setitem__"),
     operator("_unsafe_index"),
     operator("argwhere"),
     operator("as_strided_scatter").writes_view("as_strided.default"),
@@ -15,24 +14,19 @@ pub(super) const ROWS: &[Operator] = &[
     operator("bucketize"),
     operator("diagonal_scatter").writes_view("diagonal.default"),
     operator("gather").recompute(Copied),
-    operator("getitem").relative_cost(0.5).moves_elements(),
     operator("index").recompute(Copied),
     operator("index_add").in_place(Update),
     operator("index_copy").in_place(Update).autocast(Widest),
     operator("index_fill").in_place(Update),
     operator("index_put").in_place(Update),
     operator("index_select").recompute(Copied),
-    operator("masked_fill").in_place(Promoted).recompute(Copied),
     operator("masked_scatter"),
     operator("masked_select"),
-    operator("narrow_copy"),
     operator("nonzero"),
     operator("scatter").in_place(Update),
     operator("scatter_add").in_place(Update),
     operator("scatter_reduce"),
     operator("select_scatter").writes_view("select.int").recompute(Copied),
-    operator("setitem"),
-    operator("slice_scatter").writes_view("slice.Tensor").recompute(Copied),
     operator("take"),
     operator("take_along_dim"),
 ];

@@ -6,6 +6,7 @@ use super::{Operator, operator};
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
     operator("addbmm").autocast(Lower).relative_cost(50.0),
+    operator("addmv"),
     operator("addmm").signature("input mat1 mat2 beta=1 alpha=1").result_is_free().autocast(Lower)
         .relative_cost(50.0),
     operator("baddbmm").result_is_free().autocast(Lower).relative_cost(50.0),

@@ -23,12 +23,13 @@ mod arithmetic;
 mod attention;
 mod columns;
 mod comparison;
+mod conversion;
 mod convolution;
 mod creation;
+mod dropout;
 mod embedding;
 mod indexing;
 mod joining;
-mod library;
 mod linear_algebra;
 mod loss;
 mod module_call;
@@ -294,7 +295,7 @@ impl OperatorId {
     pub const fn constant(name: &str) -> Self {
         let (mut family, mut id) = (0, 0);
         while family < FAMILIES.len() {
-            let rows = FAMILIES[family];
+            let rows = FAMILIES[family].1;
             let mut row = 0;
             while row < rows.len() {
                 if has_word(rows[row].names.as_bytes(), name.as_bytes()) {
@@ -316,7 +317,13 @@ impl OperatorId {
     /// Its row.
     #[must_use]
     pub fn row(self) -> &'static Operator {
-        TABLE.rows[self.0 as usize]
+        TABLE.rows[self.0 as usize].1
+    }
+
+    /// Its family.
+    #[must_use]
+    pub fn family(self) -> Family {
+        TABLE.rows[self.0 as usize].0
     }
 
     /// Its name.
@@ -361,41 +368,93 @@ macro_rules! is_operator {
     }};
 }
 
-const FAMILIES: &[&[Operator]] = &[
-    activation::ROWS,
-    arithmetic::ROWS,
-    attention::ROWS,
-    comparison::ROWS,
-    convolution::ROWS,
-    creation::ROWS,
-    embedding::ROWS,
-    indexing::ROWS,
-    joining::ROWS,
-    library::ROWS,
-    linear_algebra::ROWS,
-    loss::ROWS,
-    normalisation::ROWS,
-    pooling::ROWS,
-    prims::ROWS,
-    random::ROWS,
-    recurrent::ROWS,
-    reduction::ROWS,
-    scalar::ROWS,
-    spectral::ROWS,
-    view::ROWS,
+/// The family of an operator: the file of the table that has its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// Activation functions.
+    Activation,
+    /// Arithmetic and functions of numbers, element by element.
+    Arithmetic,
+    /// Attention.
+    Attention,
+    /// Comparisons, logic and choices, element by element.
+    Comparison,
+    /// Copies and conversions of tensors.
+    Conversion,
+    /// Convolutions.
+    Convolution,
+    /// Creation of tensors.
+    Creation,
+    /// Dropout.
+    Dropout,
+    /// Embeddings.
+    Embedding,
+    /// Indexing, and updates of indexed elements.
+    Indexing,
+    /// Joining of tensors.
+    Joining,
+    /// Products of matrices and linear algebra.
+    LinearAlgebra,
+    /// Losses.
+    Loss,
+    /// Normalisation.
+    Normalisation,
+    /// Pooling and resampling.
+    Pooling,
+    /// Primitives that PyTorch's decompositions end in (`torch.ops.prims`).
+    Prims,
+    /// Operators that use random numbers.
+    Random,
+    /// Recurrent layers.
+    Recurrent,
+    /// Reductions, scans and sorting.
+    Reduction,
+    /// Functions of numbers, containers and types, and questions about tensors that return such.
+    Scalar,
+    /// Fourier transforms.
+    Spectral,
+    /// Views and other operators that only move elements.
+    View,
+}
+
+const FAMILIES: &[(Family, &[Operator])] = &[
+    (Family::Activation, activation::ROWS),
+    (Family::Arithmetic, arithmetic::ROWS),
+    (Family::Attention, attention::ROWS),
+    (Family::Comparison, comparison::ROWS),
+    (Family::Conversion, conversion::ROWS),
+    (Family::Convolution, convolution::ROWS),
+    (Family::Creation, creation::ROWS),
+    (Family::Dropout, dropout::ROWS),
+    (Family::Embedding, embedding::ROWS),
+    (Family::Indexing, indexing::ROWS),
+    (Family::Joining, joining::ROWS),
+    (Family::LinearAlgebra, linear_algebra::ROWS),
+    (Family::Loss, loss::ROWS),
+    (Family::Normalisation, normalisation::ROWS),
+    (Family::Pooling, pooling::ROWS),
+    (Family::Prims, prims::ROWS),
+    (Family::Random, random::ROWS),
+    (Family::Recurrent, recurrent::ROWS),
+    (Family::Reduction, reduction::ROWS),
+    (Family::Scalar, scalar::ROWS),
+    (Family::Spectral, spectral::ROWS),
+    (Family::View, view::ROWS),
 ];
 
 struct Table {
-    rows: Vec<&'static Operator>,
+    rows: Vec<(Family, &'static Operator)>,
     by_name: FxHashMap<&'static str, OperatorId>,
     by_class: FxHashMap<&'static str, OperatorId>,
 }
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
-    let rows: Vec<&Operator> = FAMILIES.iter().copied().flatten().collect();
+    let rows = FAMILIES.iter().copied();
+    let rows = rows.flat_map(|(family, rows)| rows.iter().map(move |row| (family, row)));
+    let rows: Vec<(Family, &Operator)> = rows.collect();
     let index = |names: fn(&Operator) -> &'static str| {
         let mut index = FxHashMap::default();
-        for (at, row) in (0..).zip(&rows) {
+        for (at, (_, row)) in (0..).zip(&rows) {
             for name in names(row).split_ascii_whitespace() {
                 let replaced = index.insert(name, OperatorId(at));
                 debug_assert!(replaced.is_none(), "one row for {name}");

@@ -38,6 +38,8 @@ pub(super) const ROWS: &[Operator] = &[
     operator("max_pool3d_with_indices"),
     operator("max_unpool2d").autocast(Single),
     operator("max_unpool3d").autocast(Single),
+    operator("pixel_shuffle").modules("PixelShuffle").moves_elements(),
+    operator("pixel_unshuffle").modules("PixelUnshuffle").moves_elements(),
     operator("upsample"),
     operator("upsample_bilinear"),
     operator("upsample_nearest"),

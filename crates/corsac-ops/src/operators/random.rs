@@ -4,23 +4,12 @@ use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
-    operator("alpha_dropout").modules("AlphaDropout")
-        .module_call("torch.nn.functional.alpha_dropout", "p= training= inplace="),
     operator("bernoulli"),
     operator("bernoulli_"),
     operator("cauchy_"),
-    operator("dropout").signature("input p=0.5 training=True inplace=False").modules("Dropout")
-        .module_call("torch.nn.functional.dropout", "p= training= inplace="),
-    operator("dropout1d").modules("Dropout1d").module_call("torch.nn.functional.dropout1d", "p= training= inplace="),
-    operator("dropout2d").modules("Dropout2d").module_call("torch.nn.functional.dropout2d", "p= training= inplace="),
-    operator("dropout3d").modules("Dropout3d").module_call("torch.nn.functional.dropout3d", "p= training= inplace="),
     operator("exponential_"),
-    operator("feature_alpha_dropout").modules("FeatureAlphaDropout")
-        .module_call("torch.nn.functional.feature_alpha_dropout", "p= training= inplace="),
-    operator("feature_dropout"),
     operator("geometric_"),
     operator("log_normal_"),
-    operator("native_dropout"),
     operator("normal_"),
     operator("rand"),
     operator("rand_like"),
@@ -30,6 +19,5 @@ pub(super) const ROWS: &[Operator] = &[
     operator("randn_like"),
     operator("random_"),
     operator("randperm"),
-    operator("rrelu").modules("RReLU"),
     operator("uniform_"),
 ];

@@ -6,8 +6,10 @@ use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
+    operator("__setitem__"),
     operator("_conj").recompute(Free),
     operator("_neg_view").recompute(Free),
+    operator("_patch_merging_pad"),
     operator("_reshape_alias").recompute(Free).moves_elements(),
     operator("_unsafe_view").recompute(Free).moves_elements(),
     operator("adjoint").moves_elements(),
@@ -36,6 +38,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("flipud"),
     operator("fold").modules("Fold"),
     operator("getattr").relative_cost(0.5).moves_elements(),
+    operator("getitem").relative_cost(0.5).moves_elements(),
     operator("hsplit"),
     operator("Identity").modules("Identity").moves_elements(),
     operator("im2col"),
@@ -43,14 +46,13 @@ pub(super) const ROWS: &[Operator] = &[
     operator("moveaxis").moves_elements(),
     operator("movedim").moves_elements(),
     operator("narrow").recompute(Free).relative_cost(0.5).moves_elements(),
+    operator("narrow_copy"),
     operator("native_channel_shuffle").moves_elements(),
     operator("numpy_T").moves_elements(),
     operator("pad").modules("ConstantPad1d ConstantPad2d ConstantPad3d ZeroPad1d ZeroPad2d ZeroPad3d")
         .module_attributes("pad=padding").moves_elements(),
     operator("permute").signature("input dims...").recompute(Free).partitioner_view().relative_cost(0.5)
         .moves_elements(),
-    operator("pixel_shuffle").modules("PixelShuffle").moves_elements(),
-    operator("pixel_unshuffle").modules("PixelUnshuffle").moves_elements(),
     operator("pos __pos__").moves_elements(),
     operator("positive").moves_elements(),
     operator("ravel").moves_elements(),
@@ -63,8 +65,10 @@ pub(super) const ROWS: &[Operator] = &[
     operator("roll").recompute(Copied).moves_elements(),
     operator("rot90").moves_elements(),
     operator("select").recompute(Free).partitioner_view().relative_cost(0.5).moves_elements(),
+    operator("setitem"),
     operator("size").relative_cost(0.5),
     operator("slice").recompute(Free).partitioner_view().relative_cost(0.5).moves_elements(),
+    operator("slice_scatter").writes_view("slice.Tensor").recompute(Copied),
     operator("split").recompute(Free).partitioner_view().relative_cost(0.5).moves_elements(),
     operator("split_copy").recompute(Copied),
     operator("split_with_sizes").recompute(Free).moves_elements(),
