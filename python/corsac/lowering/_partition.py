@@ -20,38 +20,15 @@ from corsac.passes._writes import Writes
 
 Types = dict[Node, Any]
 
-# Functions that return their input in another shape or type, without computing.
-_VIEWS = frozenset(
-    [
-        "view",
-        "reshape",
-        "flatten",
-        "unflatten",
-        "squeeze",
-        "unsqueeze",
-        "permute",
-        "transpose",
-        "swapaxes",
-        "t",
-        "movedim",
-        "expand",
-        "expand_as",
-        "getitem",
-        "select",
-        "narrow",
-        "contiguous",
-        "detach",
-        "alias",
-        "split",
-        "chunk",
-        "unbind",
-        "getattr",
-        "dropout",
-        "view_as",
-        "reshape_as",
-    ]
-)
-_VIEW_MODULES = (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.Dropout2d)
+# Functions that return their input in another shape, by their type rules, and dropout in evaluation.
+_FREE = {"getattr", "getitem", "dropout"} | {
+    name.rpartition(".")[2]
+    for family, names, arithmetic in _core.shape_rules()
+    if arithmetic == "none"
+    and family in ("views and reshapes", "indexing", "joining and splitting")
+    for name in names
+}
+_FREE_MODULES = (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.Dropout2d)
 
 
 class Partition:
@@ -179,5 +156,5 @@ class Partition:
             return False
         if node.op == "call_module":
             module = self.module.get_submodule(str(node.target))
-            return not isinstance(module, _VIEW_MODULES)
-        return function_names(node)[1] not in _VIEWS
+            return not isinstance(module, _FREE_MODULES)
+        return function_names(node)[1] not in _FREE

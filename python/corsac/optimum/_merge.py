@@ -89,38 +89,6 @@ _READS_STRIDES = frozenset(
     ]
 )
 
-#: Functions that return a view of their input, whatever its strides.
-_ALWAYS_VIEWS = frozenset(
-    [
-        "T",
-        "adjoint",
-        "chunk",
-        "data",
-        "detach",
-        "diagonal",
-        "expand",
-        "getitem",
-        "mH",
-        "mT",
-        "movedim",
-        "moveaxis",
-        "narrow",
-        "permute",
-        "select",
-        "slice",
-        "split",
-        "squeeze",
-        "swapaxes",
-        "swapdims",
-        "t",
-        "tensor_split",
-        "transpose",
-        "unbind",
-        "unflatten",
-        "unsqueeze",
-    ]
-)
-
 
 class MergeLinears(ReversibleTransformation):
     """Merges linear layers with the same input, such as the projections of attention, into one.
@@ -267,10 +235,14 @@ def _needs_copy(node: Node) -> bool:
         if _is_view(user) and _reads_bytes(user):
             return True
         is_written = is_written or any(member in sharing for member in known.mutates)
-    # Writes reach a view but not a copy; these functions return one or the other, depending on strides.
-    return is_written and any(
-        _name(member) not in _ALWAYS_VIEWS and not effects(member).mutates for member in sharing[1:]
-    )
+    return is_written and any(_depends_on_strides(member) for member in sharing[1:])
+
+
+def _depends_on_strides(node: Node) -> bool:
+    """Whether ``node`` returns a view of its input, which writes reach, or a copy, depending on strides."""
+    all_effects = zip(node.graph.nodes, _core.graph_effects(node.graph), strict=True)
+    by_layout = next(by_layout for own, (_, _, by_layout, _) in all_effects if own is node)
+    return (by_layout or _is_view(node)) and not effects(node).mutates
 
 
 def _name(node: Node) -> str:
