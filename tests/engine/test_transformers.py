@@ -50,3 +50,15 @@ def test_transformers_are_whole(name):
     text = compiled.explain()
     assert "steps" in text
     assert "PyTorch" not in text
+
+
+def test_keys_and_values_that_heads_share():
+    torch.manual_seed(0)
+    query, shared = torch.randn(2, 4, 8, 16), torch.randn(2, 1, 8, 16)
+
+    def attention(query, shared):
+        keys = shared.expand(2, 4, 8, 16)
+        return (query @ keys.transpose(2, 3)).softmax(-1) @ shared.expand(2, 4, 8, 16)
+
+    found = corsac.compile(attention)(query, shared)
+    torch.testing.assert_close(found, attention(query, shared), rtol=1e-4, atol=1e-5)

@@ -2,7 +2,7 @@
 
 use multiversion::multiversion;
 
-use crate::program::Element;
+use crate::program::{Element, Scalar};
 
 /// Elements borrowed from elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,31 +80,53 @@ impl<'a> Data<'a> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-
-    /// The floating-point numbers; `None` for another type.
-    pub(crate) fn f32(self) -> Option<&'a [f32]> {
-        match self {
-            Self::F32(data) => Some(data),
-            Self::I64(_) | Self::Bool(_) => None,
-        }
-    }
-
-    /// The integers; `None` for another type.
-    pub(crate) fn i64(self) -> Option<&'a [i64]> {
-        match self {
-            Self::I64(data) => Some(data),
-            Self::F32(_) | Self::Bool(_) => None,
-        }
-    }
-
-    /// The booleans; `None` for another type.
-    pub(crate) fn bool(self) -> Option<&'a [u8]> {
-        match self {
-            Self::Bool(data) => Some(data),
-            Self::F32(_) | Self::I64(_) => None,
-        }
-    }
 }
+
+/// Types of elements in memory.
+pub(crate) trait Stored: Copy + Sized {
+    /// The element type.
+    const ELEMENT: Element;
+
+    /// The elements, if they are of this type.
+    fn of(data: Data<'_>) -> Option<&[Self]>;
+
+    /// The elements to write to, if they are of this type.
+    fn of_mut(data: DataMut<'_>) -> Option<&mut [Self]>;
+
+    /// A number as an element.
+    fn number(number: Scalar) -> Self;
+}
+
+/// Implements [`Stored`] for the elements of one variant.
+macro_rules! stored {
+    ($type:ty, $variant:ident, $number:expr) => {
+        impl Stored for $type {
+            const ELEMENT: Element = Element::$variant;
+
+            fn of(data: Data<'_>) -> Option<&[Self]> {
+                match data {
+                    Data::$variant(data) => Some(data),
+                    _ => None,
+                }
+            }
+
+            fn of_mut(data: DataMut<'_>) -> Option<&mut [Self]> {
+                match data {
+                    DataMut::$variant(data) => Some(data),
+                    _ => None,
+                }
+            }
+
+            fn number(number: Scalar) -> Self {
+                $number(number)
+            }
+        }
+    };
+}
+
+stored!(f32, F32, |number: Scalar| number.float() as f32);
+stored!(i64, I64, Scalar::int);
+stored!(u8, Bool, |number: Scalar| u8::from(number.float() != 0.0));
 
 impl Default for DataMut<'_> {
     fn default() -> Self {
@@ -143,9 +165,9 @@ impl DataMut<'_> {
     /// Copies all elements from `from`, of the same number; `None` for another type.
     pub(crate) fn copy_from(&mut self, from: Data<'_>) -> Option<()> {
         match self {
-            Self::F32(to) => to.copy_from_slice(from.f32()?),
-            Self::I64(to) => to.copy_from_slice(from.i64()?),
-            Self::Bool(to) => to.copy_from_slice(from.bool()?),
+            Self::F32(to) => to.copy_from_slice(Stored::of(from)?),
+            Self::I64(to) => to.copy_from_slice(Stored::of(from)?),
+            Self::Bool(to) => to.copy_from_slice(Stored::of(from)?),
         }
         Some(())
     }

@@ -7,7 +7,9 @@
 
 mod kit;
 
-use corsac_engine::{Data, DataMut, Element, Executable, Plan, RunError};
+use corsac_engine::{
+    Binary, Data, DataMut, Element, Epilogue, Executable, Op, Plan, RunError, Unary,
+};
 use corsac_ir::{Arg, DType, Graph, NodeId};
 use corsac_ops::shape::{Dim, TensorType, Value};
 use kit::{NoWeights, call, program, tensor};
@@ -304,6 +306,54 @@ fn steps_of_other_types_are_an_error() {
     program.values[value.index()].element = Element::I64;
     let made = Executable::new(program, &NoWeights);
     assert_eq!(made.err(), Some(RunError::Mismatch { step: "matmul" }));
+}
+
+#[test]
+fn epilogues_that_a_step_does_not_apply_are_an_error() {
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    let flipped = call(
+        &mut graph,
+        "torch.flip",
+        [x.into(), Arg::list([0.into()]).unwrap()],
+    );
+    graph.output(flipped).unwrap();
+    let mut program = program(&graph, &[tensor(&[3])]).unwrap();
+    program.steps[0]
+        .epilogues
+        .push(Epilogue::Unary(Unary::Relu));
+    let made = Executable::new(program, &NoWeights);
+    assert_eq!(made.err(), Some(RunError::Mismatch { step: "copy" }));
+}
+
+#[test]
+fn operators_that_are_never_run_are_an_error() {
+    let mut program = program(&example(), &inputs()).unwrap();
+    program.steps[0].epilogues.clear();
+    program.steps[0].op = Op::BatchNorm { eps: 1e-5 };
+    let executable = Executable::new(program, &NoWeights).unwrap();
+    let run = executable.run(
+        &mut executable.context(),
+        &[&[1.0; 3], &[1.0; 6], &[1.0; 2]],
+        &mut [&mut [0.0; 2], &mut [0.0; 3]],
+    );
+    let step = "batch_norm";
+    assert_eq!(run, Err(RunError::Mismatch { step }));
+}
+
+#[test]
+fn steps_without_their_operands_are_an_error() {
+    let mut program = program(&example(), &inputs()).unwrap();
+    program.steps[0].epilogues.clear();
+    program.steps[0].op = Op::Binary(Binary::Add);
+    program.steps[0].inputs.truncate(1);
+    let executable = Executable::new(program, &NoWeights).unwrap();
+    let run = executable.run(
+        &mut executable.context(),
+        &[&[1.0; 3], &[1.0; 6], &[1.0; 2]],
+        &mut [&mut [0.0; 2], &mut [0.0; 3]],
+    );
+    assert_eq!(run, Err(RunError::Mismatch { step: "add" }));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::mem;
 use std::ops::Range;
 
 use crate::aligned_buffer::{AlignedBuffer, LINE, has_room};
-use crate::data::{Data, DataMut};
+use crate::data::{Data, DataMut, Stored};
 use crate::error::RunError;
 use crate::plan::{Lens, Place};
 use crate::program::Element;
@@ -224,7 +224,7 @@ impl<'a> Kept<'a> {
         let mut written = self.written.iter();
         let part = match written.find(|(number, _)| *number == Some(result)) {
             Some((_, rest)) => rest.get(start, len),
-            None => self.results[result].shared().f32()?.get(start..start + len),
+            None => f32::of(self.results[result].shared())?.get(start..start + len),
         };
         part.map(Data::F32)
     }

@@ -1,6 +1,6 @@
 //! Programs with their weights packed, ready to run.
 
-mod generic;
+mod layers;
 mod memory;
 mod step;
 mod values;
@@ -10,18 +10,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
 use crate::data::{Data, DataMut, Elements};
 use crate::error::RunError;
+use crate::kernels::matmul::Product;
 use crate::plan::Plan;
 use crate::prepare::{Loader, Packed, Prepared, WeightCache, Weights};
-use crate::program::{ConvShape, Element, Generic, Op, Program, Source, Step, ValueId};
+use crate::program::{ConvShape, Element, Op, Program, Source, Step, ValueId};
 use crate::threads::on_threads;
 
 pub use memory::Context;
 use memory::{Kept, Memory, Taken, Written};
-use step::product;
+use step::StepRun;
 pub(crate) use values::Values;
 use work::work;
 
@@ -84,7 +84,7 @@ impl Executable {
         source: &dyn Weights,
         cache: &WeightCache,
     ) -> Result<Self, RunError> {
-        check_elements(&program)?;
+        check_operators(&program)?;
         let plan = Plan::of(&program);
         let mut loader = Loader::new(&program, source, cache);
         let steps = program.steps.iter().enumerate();
@@ -313,60 +313,15 @@ impl Executable {
         let (written, kept) = memory.take_out(own, workspace, &mut taken, outputs);
         let values = self.values(kept, inputs);
         let Written { result, workspace } = written;
-        let done = match (&step.op, result) {
-            (Op::Fused(fused), result) => self.run_fused(at, step, fused, &values, result),
-            (Op::BatchTiling(tiling), DataMut::F32(result)) => self.run_batch_tiling(
-                (at, step),
-                tiling.count,
-                &values,
-                workspace,
-                result,
-                observe,
-            ),
-            (Op::Recurrent(recurrent), DataMut::F32(result)) => {
-                self.run_recurrent((at, step), recurrent, &values, workspace, result)
-            }
-            (op, DataMut::F32(result)) if !matches!(op, Op::Generic(_)) => {
-                self.step(at, step, &values, workspace, result)
-            }
-            (_, result) => generic::run(
-                &self.program,
-                step,
-                &values,
-                self.plan.is_in_place(at),
-                result,
-            ),
+        let run = StepRun {
+            executable: self,
+            at,
+            step,
+            values: &values,
         };
+        let done = run.run(workspace, result, observe);
         taken.back(outputs);
         done
-    }
-
-    fn run_batch_tiling(
-        &self,
-        (at, step): (usize, &Step),
-        count: usize,
-        values: &Values<'_>,
-        workspace: &mut [f32],
-        result: &mut [f32],
-        mut observe: Option<Observe<'_>>,
-    ) -> Result<(), RunError> {
-        let body = &self.bodies[&at];
-        let all = step.inputs.iter().map(|&value| values.f32(value));
-        let all: SmallVec<[&[f32]; 4]> = all.collect::<Result<_, _>>()?;
-        let len = result.len() / count;
-        for (number, result) in result.chunks_exact_mut(len).enumerate() {
-            let inputs = all.iter().map(|all| {
-                let len = all.len() / count;
-                Data::F32(&all[number * len..][..len])
-            });
-            let inputs: SmallVec<[Data<'_>; 4]> = inputs.collect();
-            let mut memory = Memory::from(&mut *workspace);
-            let observe = observe
-                .as_mut()
-                .map(|observe| &mut **observe as Observe<'_>);
-            body.run_steps(&mut memory, &inputs, &mut [DataMut::F32(result)], observe)?;
-        }
-        Ok(())
     }
 
     fn values<'a>(&'a self, kept: Kept<'a>, inputs: &'a [Data<'a>]) -> Values<'a> {
@@ -431,23 +386,43 @@ impl Executable {
     }
 }
 
-/// Checks that steps which compute with floating-point numbers alone have no other operands.
-fn check_elements(program: &Program) -> Result<(), RunError> {
-    let is_typed = |step: &Step| match step.op {
-        Op::Generic(_) | Op::Fused(_) | Op::Recurrent(_) => true,
-        _ => {
-            let values = step.reads().chain([step.output]);
-            values
-                .into_iter()
-                .all(|value| program.element(value) == Element::F32)
-        }
+/// Checks that steps which compute with floating-point numbers alone have no other operands, and
+/// that no other steps than those that apply them have epilogues.
+fn check_operators(program: &Program) -> Result<(), RunError> {
+    let fits = |step: &Step| {
+        let mut values = step.reads().chain([step.output]);
+        (step.epilogues.is_empty() || step.op.takes_epilogues())
+            && (!step.op.is_of_floats()
+                || values.all(|value| program.element(value) == Element::F32))
     };
-    match program.steps.iter().find(|step| !is_typed(step)) {
+    match program.steps.iter().find(|step| !fits(step)) {
         None => Ok(()),
         Some(step) => Err(RunError::Mismatch {
             step: step.op.name(),
         }),
     }
+}
+
+/// The product of matrices that a step computes; `None` for another operator.
+fn matrices<'a>(program: &Program, step: &Step, pairs: &'a [[usize; 2]]) -> Option<Product<'a>> {
+    let Op::MatMul {
+        first_transposed,
+        transposed,
+        scale,
+    } = step.op
+    else {
+        return None;
+    };
+    let (a, shape) = (program.shape(step.inputs[0]), program.shape(step.output));
+    Some(Product {
+        rows: shape[shape.len() - 2],
+        depth: a[a.len() - if first_transposed { 2 } else { 1 }],
+        columns: shape[shape.len() - 1],
+        first_transposed,
+        transposed,
+        scale,
+        pairs,
+    })
 }
 
 /// Whether a step calls rten-gemm.
@@ -456,11 +431,13 @@ fn uses_library(program: &Program, step: &Step, prepared: &Prepared) -> bool {
         (Op::Conv(_) | Op::ChannelScaledConv(_), Prepared::Packed(Packed::Conv(kernel))) => {
             kernel.uses_library()
         }
-        (Op::Conv(_) | Op::ChannelScaledConv(_), Prepared::Nothing) => {
-            ConvShape::of(program, step).uses_library()
+        (Op::Conv(conv) | Op::ChannelScaledConv(conv), Prepared::Nothing) => {
+            ConvShape::of(program, step, conv).uses_library()
         }
-        (Op::MatMul { .. }, _) => !product(program, step, &[]).is_small(),
-        (Op::Generic(Generic::ConvNd(conv)), _) => !conv.product().is_small(),
+        (Op::MatMul { .. }, _) => {
+            matrices(program, step, &[]).is_some_and(|product| !product.is_small())
+        }
+        (Op::ConvNd(conv), _) => !conv.product().is_small(),
         _ => false,
     }
 }

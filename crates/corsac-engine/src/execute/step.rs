@@ -1,367 +1,471 @@
-//! Execution of steps over floating-point numbers.
-
-use std::sync::Arc;
+//! Execution of a step: the kernel for each operator and element type.
 
 use smallvec::SmallVec;
 
-use crate::data::{Data, DataMut};
-use crate::kernels::blocked::attention::Operands;
-use crate::kernels::blocked::linear::LinearWeight;
-use crate::kernels::blocked::{self, reorder};
-use crate::kernels::conv::ConvKernel;
-use crate::kernels::elementwise::{self, Operand};
-use crate::kernels::matmul::Product;
-use crate::kernels::pool::Averages;
-use crate::kernels::result_tiles::ResultTiles;
-use crate::kernels::{layout, normalise, pool, recurrent, reduce, softmax};
-use crate::prepare::Packed;
-use crate::prepare::{Prepared, linear_kernel};
-use crate::program::fused::Fused;
-use crate::program::{
-    Binary, Cell, ConvShape, Epilogue, Layout, Op, Program, Recurrent, Step, Unary,
-};
-
-use super::{Executable, Values};
+use super::{Executable, Observe, Values};
+use crate::data::{Data, DataMut, Stored};
 use crate::error::RunError;
+use crate::kernels::blocked::{self, reorder};
+use crate::kernels::elementwise::{self, Operand};
+use crate::kernels::pool::Averages;
+use crate::kernels::reduce::{self, Reduced};
+use crate::kernels::resample::resample;
+use crate::kernels::result_tiles::ResultTiles;
+use crate::kernels::{
+    ApplyEpilogue, attention, generic, layout, margins, normalise, pool, softmax,
+};
+use crate::program::arithmetic::{of_32_bits, wrapped};
+use crate::program::{Binary, Epilogue, Layout, Op, Program, Reduction, Step, Unary};
 
-impl Executable {
-    pub(super) fn run_fused(
-        &self,
-        at: usize,
-        step: &Step,
-        fused: &Fused,
-        values: &Values<'_>,
-        result: DataMut<'_>,
-    ) -> Result<(), RunError> {
-        let in_place = self.plan.is_in_place(at);
-        let read = step.inputs.iter().enumerate();
-        let read = read.map(|(index, &value)| match in_place && index == 0 {
-            true => Ok(Data::F32(&[])),
-            false => values.data(value),
-        });
-        let read: SmallVec<[Data<'_>; 8]> = read.collect::<Result<_, _>>()?;
-        fused.run(&read, in_place, result);
-        Ok(())
-    }
+/// A step of a run, with the values that it reads.
+pub(super) struct StepRun<'a> {
+    pub(super) executable: &'a Executable,
+    /// Position of the step.
+    pub(super) at: usize,
+    pub(super) step: &'a Step,
+    pub(super) values: &'a Values<'a>,
+}
 
-    pub(super) fn run_recurrent(
-        &self,
-        (at, step): (usize, &Step),
-        recurrent: &Recurrent,
-        values: &Values<'_>,
-        workspace: &mut [f32],
-        result: &mut [f32],
-    ) -> Result<(), RunError> {
-        let weights = step.weights();
-        let made;
-        let linear = match &self.prepared[at] {
-            Prepared::Packed(Packed::Linear(kernel)) => kernel,
-            // Weights that are computed while the program runs.
-            _ => {
-                let weight = LinearWeight {
-                    data: values.f32(weights[0])?,
-                    sizes: [recurrent.gates(), recurrent.width],
-                    by_input: false,
-                };
-                let bias = weights.get(1).map(|&bias| values.f32(bias)).transpose()?;
-                made = Arc::new(linear_kernel(&self.program, step, &weight, bias));
-                &made
-            }
-        };
-        let mut others = step.inputs[1 + weights.len()..].iter().copied();
-        let mut next = || match others.next() {
-            Some(value) => values.f32(value),
-            None => Err(RunError::Mismatch {
-                step: step.op.name(),
-            }),
-        };
-        let gates = values.f32(step.inputs[0])?;
-        let hidden = next()?;
-        let cells = match recurrent.cell {
-            Cell::Lstm => next()?,
-            Cell::Gru | Cell::Tanh | Cell::Relu => &[],
-        };
-        let projection = match recurrent.width != recurrent.hidden {
-            true => Some(next()?),
-            false => None,
-        };
-        let rows = gates.len() / recurrent.gates().max(1);
-        let all: Vec<i64>;
-        let batch_sizes = match step.inputs.last() {
-            Some(&lengths) if recurrent.padded => {
-                let sizes = recurrent.sizes(rows, values.i64(lengths)?);
-                all = sizes.ok_or(RunError::BatchSizes)?;
-                &all
-            }
-            Some(&sizes) if recurrent.varies => values.i64(sizes)?,
-            _ => {
-                all = vec![recurrent.batch as i64; rows / recurrent.batch.max(1)];
-                &all
-            }
-        };
-        if recurrent.varies && !recurrent.fits(rows, batch_sizes) {
-            return Err(RunError::BatchSizes);
+/// Runs a kernel over elements of one type: those of the first input, and of the result.
+macro_rules! of_one_type {
+    ($run:ident, $out:ident, |$x:ident| $kernel:expr) => {
+        match ($run.data(0)?, $out) {
+            (Data::F32($x), DataMut::F32($out)) => $kernel,
+            (Data::I64($x), DataMut::I64($out)) => $kernel,
+            (Data::Bool($x), DataMut::Bool($out)) => $kernel,
+            _ => return Err($run.mismatch()),
         }
-        let operands = recurrent::Operands {
-            gates,
-            hidden,
-            cells,
-            projection,
-            batch_sizes,
-        };
-        recurrent.run(&operands, linear, workspace, result);
-        Ok(())
-    }
+    };
+}
 
-    pub(super) fn step(
+/// Runs a kernel for the type of elements, which are [`Data`] or [`DataMut`].
+macro_rules! by_type {
+    ($all:ident: $elements:expr, |$own:ident| $kernel:expr) => {
+        match $elements {
+            $all::F32($own) => $kernel,
+            $all::I64($own) => $kernel,
+            $all::Bool($own) => $kernel,
+        }
+    };
+}
+
+impl<'a> StepRun<'a> {
+    /// Runs the step. It writes to `out`, where its first input is if it works in place.
+    pub(super) fn run(
         &self,
-        at: usize,
-        step: &Step,
-        values: &Values<'_>,
         workspace: &mut [f32],
-        out: &mut [f32],
+        out: DataMut<'_>,
+        observe: Option<Observe<'_>>,
     ) -> Result<(), RunError> {
-        let program = &self.program;
-        let input = |index: usize| values.f32(step.inputs[index]);
-        let shape_of = |index: usize| program.shape(step.inputs[index]);
-        let shape = program.shape(step.output);
-        let in_place = self.plan.is_in_place(at);
-        let in_blocks = program.value(step.output).layout == Layout::Blocks;
-        let epilogues = step
-            .epilogues
-            .iter()
-            .map(|epilogue| BoundEpilogue::of(epilogue, values));
+        let shape = self.program().shape(self.step.output);
+        let epilogues = self.step.epilogues.iter();
+        let epilogues = epilogues.map(|epilogue| BoundEpilogue::of(epilogue, self.values));
         let epilogues: SmallVec<[BoundEpilogue<'_>; 2]> = epilogues.collect::<Result<_, _>>()?;
-        let epilogue = |start: usize, chunk: &mut [f32]| {
-            epilogues.iter().for_each(|own| own.apply(start, chunk));
+        let epilogue = |start: usize, piece: &mut [f32]| {
+            epilogues.iter().for_each(|own| own.apply(start, piece));
         };
-        let tiles = || -> Result<_, RunError> {
+        let tiles = || -> Result<ResultTiles<'_>, RunError> {
             Ok(ResultTiles {
-                from: if in_place { None } else { Some(input(0)?) },
-                epilogue: (!step.epilogues.is_empty()).then_some(&epilogue),
+                from: (!self.is_in_place()).then(|| self.get(0)).transpose()?,
+                epilogue: (!epilogues.is_empty()).then_some(&epilogue),
             })
         };
-        match (&step.op, &self.prepared[at]) {
-            (Op::Conv(_) | Op::ChannelScaledConv(_) | Op::Linear, prepared) => {
-                let bias = || step.inputs.get(2).map(|&bias| values.f32(bias)).transpose();
-                match (prepared, &step.op) {
-                    (Prepared::Packed(Packed::Conv(kernel)), _) => {
-                        kernel.run(input(0)?, out, &epilogue);
-                    }
-                    (Prepared::Packed(Packed::BlockedConv(kernel)), op) => {
-                        let factors = match op {
-                            Op::ChannelScaledConv(_) => Some(input(3)?),
-                            _ => None,
-                        };
-                        kernel.run(input(0)?, factors, workspace, out, &epilogue);
-                    }
-                    (Prepared::Packed(Packed::Bf16Conv(kernel)), _) => {
-                        kernel.run(input(0)?, workspace, out, &epilogue);
-                    }
-                    (Prepared::Packed(Packed::BlockedDepthwise(kernel)), _) => {
-                        kernel.run(input(0)?, out, &epilogue);
-                    }
-                    (Prepared::Packed(Packed::Linear(kernel)), _) => {
-                        kernel.run(input(0)?, workspace, out, &epilogue);
-                    }
-                    // Weights that are computed while the program runs.
-                    (_, Op::Linear) => {
-                        let weight = LinearWeight {
-                            data: input(1)?,
-                            sizes: [shape_of(1)[0], shape_of(1)[1]],
-                            by_input: false,
-                        };
-                        let kernel = linear_kernel(program, step, &weight, bias()?);
-                        kernel.run(input(0)?, workspace, out, &epilogue);
-                    }
-                    _ => {
-                        let shape = ConvShape::of(program, step);
-                        ConvKernel::new(shape, input(1)?, bias()?).run(input(0)?, out, &epilogue);
-                    }
-                }
-                return Ok(());
+        match &self.step.op {
+            Op::Conv(conv) => {
+                self.convolution(conv, None, workspace, self.result(out)?, &epilogue)?;
             }
-            (Op::MatMul { .. }, Prepared::Pairs(pairs)) => {
-                product(program, step, pairs).run(input(0)?, input(1)?, out);
+            Op::ChannelScaledConv(conv) => {
+                let factors = Some(self.get(3)?);
+                self.convolution(conv, factors, workspace, self.result(out)?, &epilogue)?;
             }
-            (Op::Attention(attention), Prepared::Attention(kernel)) => {
-                let operands = Operands {
-                    query: input(0)?,
-                    key: input(1)?,
-                    value: input(2)?,
-                    mask: match attention.mask {
-                        Some(_) => input(3)?,
-                        None => &[],
-                    },
-                };
-                kernel.run(&operands, out);
+            Op::Linear => self.linear(workspace, self.result(out)?, &epilogue)?,
+            Op::MatMul { .. } => {
+                let out = self.result(out)?;
+                self.product()?.run(self.get(0)?, self.get(1)?, out);
+                self.finish(out, &epilogue);
             }
-            (Op::ChannelAffine, _) => {
+            Op::Attention(attention) => self.attention(attention, self.result(out)?)?,
+            Op::Recurrent(recurrent) => self.recurrent(recurrent, workspace, self.result(out)?)?,
+            Op::Fused(fused) => self.fused(fused, out)?,
+            Op::BatchTiling(tiling) => {
+                self.batch_tiling(tiling.count, workspace, self.result(out)?, observe)?;
+            }
+            Op::ConvNd(conv) => {
+                let bias = self.optional(2)?;
+                conv.run(self.get(0)?, self.get(1)?, bias, self.result(out)?);
+            }
+            Op::ChannelAffine => {
                 let plane = shape[2..].iter().product();
-                let channel_affine = match in_blocks {
+                let channel_affine = match self.is_in_blocks() {
                     true => blocked::affine::channel_affine,
                     false => elementwise::channel_affine,
                 };
-                channel_affine(&tiles()?, out, input(1)?, input(2)?, plane);
-                return Ok(());
+                let out = self.result(out)?;
+                channel_affine(&tiles()?, out, self.get(1)?, self.get(2)?, plane);
             }
-            (
-                Op::LayerNorm {
-                    dims,
-                    eps,
-                    weight,
-                    bias,
-                },
-                _,
-            ) => {
+            Op::LayerNorm {
+                dims,
+                eps,
+                weight,
+                bias,
+            } => {
                 let row = shape[shape.len() - dims..].iter().product();
-                let given = |given: bool, index: usize| given.then(|| input(index)).transpose();
+                let given = |given: bool, index: usize| given.then(|| self.get(index)).transpose();
                 let affine = [given(*weight, 1)?, given(*bias, 1 + usize::from(*weight))?];
-                normalise::layer_norm(&tiles()?, out, row, affine, *eps);
-                return Ok(());
+                normalise::layer_norm(&tiles()?, self.result(out)?, row, affine, *eps);
             }
-            (Op::Unary(function), _) => {
-                elementwise::unary(&tiles()?, *function, out);
-                return Ok(());
-            }
-            (Op::Binary(function), _) => {
-                if in_blocks && shape_of(0) != shape_of(1) {
-                    let plane = shape[2] * shape[3];
-                    let reversed = shape_of(0) != shape;
-                    let (image, numbers) = match reversed {
-                        true => (input(1)?, input(0)?),
-                        false => (input(0)?, input(1)?),
-                    };
-                    blocked::affine::with_channels(*function, image, numbers, reversed, plane, out);
-                } else if in_place {
-                    elementwise::binary_over(*function, out, input(1)?);
-                } else {
-                    let operand = |index: usize| -> Result<_, RunError> {
-                        let (data, shape) = (input(index)?, shape_of(index));
-                        Ok(Operand { data, shape })
-                    };
-                    elementwise::binary(*function, operand(0)?, operand(1)?, shape, out);
-                }
-            }
-            (Op::Softmax { dim, log }, _) => {
+            // Folded into weights, or made a `ChannelAffine`, when the program is optimised.
+            Op::BatchNorm { .. } => return Err(self.mismatch()),
+            Op::Softmax { dim, log } => {
                 let inner = shape[dim + 1..].iter().product();
-                softmax::softmax_strided(&tiles()?, out, shape[*dim], inner, *log);
-                return Ok(());
+                softmax::softmax_strided(&tiles()?, self.result(out)?, shape[*dim], inner, *log);
             }
-            (Op::MaxPool(pool), _) => {
-                let max_pool = match in_blocks {
+            Op::SafeSoftmax => {
+                let (out, [_, columns]) = (self.copied(out)?, self.image(0)?);
+                attention::safe_softmax(out, columns);
+            }
+            Op::Causal => {
+                let (out, [rows, columns]) = (self.copied(out)?, self.image(0)?);
+                attention::causal(out, rows, columns);
+            }
+            Op::Unary(function) => elementwise::unary(&tiles()?, *function, self.result(out)?),
+            Op::Binary(function) => {
+                let out = self.result(out)?;
+                self.binary(*function, out)?;
+                self.finish(out, &epilogue);
+            }
+            Op::Ternary(function) => {
+                let operands = [self.operand(0)?, self.operand(1)?, self.operand(2)?];
+                elementwise::ternary(*function, operands, shape, self.result(out)?);
+            }
+            Op::MaxPool(pool) => {
+                let max_pool = match self.is_in_blocks() {
                     true => blocked::pool::max_pool,
                     false => pool::max_pool,
                 };
-                max_pool(input(0)?, image(shape_of(0)), pool, image(shape), out);
+                let (image, result) = (self.image(0)?, self.result(out)?);
+                max_pool(self.get(0)?, image, pool, last_two(shape), result);
             }
-            (
-                Op::AvgPool {
-                    pool,
-                    count_padding,
-                    divisor,
-                },
-                _,
-            ) => {
+            Op::AvgPool {
+                pool,
+                count_padding,
+                divisor,
+            } => {
                 let averages = Averages {
                     pool,
                     count_padding: *count_padding,
                     divisor: *divisor,
                 };
-                let avg_pool = match in_blocks {
+                let avg_pool = match self.is_in_blocks() {
                     true => blocked::pool::avg_pool,
                     false => pool::avg_pool,
                 };
-                avg_pool(input(0)?, image(shape_of(0)), &averages, image(shape), out);
+                let (image, result) = (self.image(0)?, self.result(out)?);
+                avg_pool(self.get(0)?, image, &averages, last_two(shape), result);
             }
-            (Op::AdaptiveAvgPool, _) => {
-                let adaptive_avg_pool = match in_blocks {
+            Op::AdaptiveAvgPool => {
+                let adaptive_avg_pool = match self.is_in_blocks() {
                     true => blocked::pool::adaptive_avg_pool,
                     false => pool::adaptive_avg_pool,
                 };
-                adaptive_avg_pool(input(0)?, image(shape_of(0)), image(shape), out);
+                let out = self.result(out)?;
+                adaptive_avg_pool(self.get(0)?, self.image(0)?, last_two(shape), out);
+                self.finish(out, &epilogue);
             }
-            (Op::ToBlocks(order), _) => {
+            Op::Resample { dim, taps } => {
+                let [size, inner] = self.along(*dim);
+                resample(self.get(0)?, size, inner, taps, self.result(out)?);
+            }
+            Op::ToBlocks(order) => {
                 let plane = shape[2] * shape[3];
-                reorder::to_blocks(input(0)?, *order, shape[1], plane, out);
+                reorder::to_blocks(self.get(0)?, *order, shape[1], plane, self.result(out)?);
             }
-            (Op::FromBlocks(order), _) => {
-                let image = shape_of(0);
-                reorder::from_blocks(input(0)?, *order, image[1], image[2] * image[3], out);
+            Op::FromBlocks(order) => {
+                let image = self.shape(0);
+                let plane = image[2] * image[3];
+                reorder::from_blocks(self.get(0)?, *order, image[1], plane, self.result(out)?);
             }
-            (Op::Reduce { reduction, dims }, _) => {
-                reduce::reduce(*reduction, input(0)?, shape_of(0), dims, out);
+            Op::Arrange { rows, columns } => {
+                let plane = self.image(0)?.iter().product();
+                layout::arrange(self.get(0)?, plane, rows, columns, self.result(out)?);
             }
-            (Op::Copy { offset, strides }, _) => {
-                layout::copy(input(0)?, *offset, strides, shape, out);
+            Op::Copy { offset, strides } => {
+                of_one_type!(self, out, |x| layout::copy(x, *offset, strides, shape, out));
             }
-            (Op::Concat { dim }, _) => {
-                let inner: usize = shape[dim + 1..].iter().product();
-                // Blocks of channels are concatenated as channels are.
-                let along = |shape: &[usize]| match in_blocks {
-                    true => shape[*dim].next_multiple_of(blocked::BLOCK),
-                    false => shape[*dim],
-                };
-                let mut parts: SmallVec<[(&[f32], usize, usize); 4]> = SmallVec::new();
-                let mut start = 0;
-                for (index, &operand) in step.inputs.iter().enumerate() {
-                    let row = along(shape_of(index)) * inner;
-                    if !self.plan.lies_in(program, operand, (step.output, start)) {
-                        parts.push((input(index)?, row, start));
-                    }
-                    start += row;
+            Op::Concat { dim } => by_type!(DataMut: out, |out| self.concat(*dim, out)?),
+            Op::Pad { widths, value } => {
+                let shape = self.shape(0);
+                of_one_type!(self, out, |x| {
+                    layout::pad(x, shape, widths, Stored::number(*value), out);
+                });
+            }
+            Op::Fill(number) => by_type!(DataMut: out, |out| out.fill(Stored::number(*number))),
+            Op::Range { start, step } => match out {
+                DataMut::F32(out) => out.iter_mut().enumerate().for_each(|(at, out)| {
+                    *out = (start.float() + at as f64 * step.float()) as f32;
+                }),
+                DataMut::I64(out) => out.iter_mut().zip(0..).for_each(|(out, at)| {
+                    *out = start.int().wrapping_add(step.int().wrapping_mul(at));
+                }),
+                DataMut::Bool(_) => return Err(self.mismatch()),
+            },
+            Op::Cast => match (self.data(0)?, out) {
+                (Data::F32(x), DataMut::I64(out)) => generic::to_integers(x, out),
+                (Data::F32(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x != 0.0)),
+                (Data::I64(x), DataMut::F32(out)) => generic::map(x, out, |x| x as f32),
+                (Data::I64(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x != 0)),
+                (Data::Bool(x), DataMut::F32(out)) => generic::map(x, out, f32::from),
+                (Data::Bool(x), DataMut::I64(out)) => generic::map(x, out, i64::from),
+                (x, mut out) => out.copy_from(x).ok_or_else(|| self.mismatch())?,
+            },
+            Op::Wrap { bits, signed } => match (self.data(0)?, self.result(out)?) {
+                (Data::I64(x), out) => generic::map(x, out, |x| wrapped(x, *bits, *signed)),
+                (Data::F32(x), out) => {
+                    generic::map(x, out, |x| wrapped(of_32_bits(x), *bits, *signed));
                 }
-                layout::place_all(&parts, out, along(shape) * inner);
+                _ => return Err(self.mismatch()),
+            },
+            Op::Not => match (self.data(0)?, out) {
+                (Data::F32(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0.0)),
+                (Data::I64(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0)),
+                (Data::Bool(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0)),
+                (Data::I64(x), DataMut::I64(out)) => generic::map(x, out, |x| !x),
+                _ => return Err(self.mismatch()),
+            },
+            Op::Compare(comparison) => {
+                let out = self.result(out)?;
+                by_type!(Data: self.data(0)?, |a| {
+                    let (a, b) = ((a, self.shape(0)), (self.get(1)?, self.shape(1)));
+                    generic::compare(*comparison, a, b, shape, out);
+                });
             }
-            (Op::Pad { widths, value }, _) => {
-                layout::pad(input(0)?, shape_of(0), widths, *value, out);
+            Op::Arithmetic(function) => {
+                if let (true, Data::I64(b)) = (function.divides(), self.data(1)?)
+                    && !out.is_empty()
+                    && b.contains(&0)
+                {
+                    return Err(RunError::DivisionByZero);
+                }
+                of_one_type!(self, out, |a| {
+                    let (a, b) = ((a, self.shape(0)), (self.get(1)?, self.shape(1)));
+                    generic::Paired::arithmetic(*function, a, b, shape, out);
+                });
             }
-            (
-                Op::MatMul { .. }
-                | Op::Attention(_)
-                | Op::Recurrent(_)
-                | Op::BatchNorm { .. }
-                | Op::Generic(_)
-                | Op::Fused(_)
-                | Op::BatchTiling(_),
-                _,
-            ) => unreachable!("prepared when the program was made, or done elsewhere"),
+            Op::Where => by_type!(DataMut: out, |out| {
+                let condition = (self.get(0)?, self.shape(0));
+                let (a, b) = ((self.get(1)?, self.shape(1)), (self.get(2)?, self.shape(2)));
+                generic::choose(condition, a, b, shape, out);
+            }),
+            Op::Reduce { reduction, dims } => {
+                let shape = self.shape(0);
+                let done = of_one_type!(self, out, |x| {
+                    Reduced::reduce(*reduction, x, shape, dims, out)
+                });
+                done.ok_or_else(|| self.mismatch())?;
+            }
+            Op::Scan { dim, product } => {
+                let [size, inner] = self.along(*dim);
+                match (self.data(0)?, out) {
+                    // In double precision, as PyTorch does.
+                    (Data::F32(x), DataMut::F32(out)) => {
+                        let zero = f64::from(u8::from(*product));
+                        let f = |a: f64, x: f32| match product {
+                            true => a * f64::from(x),
+                            false => a + f64::from(x),
+                        };
+                        generic::scan(x, size, inner, zero, f, |a| a as f32, out);
+                    }
+                    (Data::I64(x), DataMut::I64(out)) => {
+                        let f = |a: i64, x: i64| match product {
+                            true => a.wrapping_mul(x),
+                            false => a.wrapping_add(x),
+                        };
+                        generic::scan(x, size, inner, i64::from(*product), f, |a| a, out);
+                    }
+                    _ => return Err(self.mismatch()),
+                }
+            }
+            Op::Sort { dim, descending } => {
+                let (sizes, out) = (self.along(*dim), self.result(out)?);
+                by_type!(Data: self.data(0)?, |x| {
+                    generic::sort(x, sizes, *descending, shape[*dim], out);
+                });
+            }
+            Op::ArgReduce { dim, largest } => {
+                let (sizes, out) = (self.along(*dim), self.result(out)?);
+                match self.data(0)? {
+                    Data::F32(x) if sizes[0] > 0 && sizes[1] == 1 => {
+                        let reduction = match largest {
+                            true => Reduction::Max,
+                            false => Reduction::Min,
+                        };
+                        reduce::places(reduction, x, sizes[0], out);
+                    }
+                    x => by_type!(Data: x, |x| generic::arg_reduce(x, sizes, *largest, out)),
+                }
+            }
+            Op::IndexSelect { dim, wraps } => {
+                let ([size, inner], indices) = (self.along(*dim), self.get(1)?);
+                let done = of_one_type!(self, out, |x| {
+                    generic::index_select(x, size, inner, indices, *wraps, out)
+                });
+                done.map_err(|index| RunError::Index { index, size })?;
+            }
+            Op::Gather { dim, wraps } => {
+                let shape = self.shape(0);
+                let indices = (self.get(1)?, self.shape(1), *wraps);
+                let done =
+                    of_one_type!(self, out, |x| generic::gather(x, shape, *dim, indices, out));
+                let size = shape[*dim];
+                done.map_err(|index| RunError::Index { index, size })?;
+            }
+            Op::Scatter { dim, combination } => {
+                let (shape, indices) = (self.shape(0), (self.get(1)?, self.shape(1)));
+                // In place nothing may be written before an error: PyTorch runs the call again, on
+                // the memory of the input.
+                let may_end = !self.is_in_place();
+                let done = by_type!(DataMut: self.begun(out)?, |out| {
+                    let source = (self.get(2)?, self.shape(2));
+                    generic::scatter(shape, *dim, indices, source, (out, may_end), *combination)
+                });
+                let size = shape[*dim];
+                done.map_err(|index| RunError::Index { index, size })?;
+            }
+            Op::IndexPut(put) => {
+                let indices = (2..self.step.inputs.len()).map(|at| self.get(at));
+                let indices: SmallVec<[&[i64]; 4]> = indices.collect::<Result<_, _>>()?;
+                let done = by_type!(DataMut: self.begun(out)?, |out| {
+                    put.run(&indices, self.get(1)?, out)
+                });
+                done.map_err(|(index, size)| RunError::Index { index, size })?;
+            }
+            Op::LabelMargins => {
+                let [_, size] = self.image(0)?;
+                let done = margins::of_labels(self.get(0)?, self.get(1)?, size, self.result(out)?);
+                done.map_err(|index| RunError::Index { index, size })?;
+            }
         }
-        if !step.epilogues.is_empty() {
+        Ok(())
+    }
+
+    /// The error for operands, or a result, of types that the step does not support.
+    pub(super) fn mismatch(&self) -> RunError {
+        RunError::Mismatch {
+            step: self.step.op.name(),
+        }
+    }
+
+    pub(super) fn program(&self) -> &'a Program {
+        &self.executable.program
+    }
+
+    pub(super) fn is_in_place(&self) -> bool {
+        self.executable.plan.is_in_place(self.at)
+    }
+
+    pub(super) fn is_in_blocks(&self) -> bool {
+        self.program().value(self.step.output).layout == Layout::Blocks
+    }
+
+    fn data(&self, index: usize) -> Result<Data<'a>, RunError> {
+        let value = self.step.inputs.get(index);
+        self.values.data(*value.ok_or_else(|| self.mismatch())?)
+    }
+
+    /// The elements of an input.
+    pub(super) fn get<T: Stored>(&self, index: usize) -> Result<&'a [T], RunError> {
+        let value = self.step.inputs.get(index);
+        self.values.get(*value.ok_or_else(|| self.mismatch())?)
+    }
+
+    /// The elements of an input, if there is one with this number.
+    pub(super) fn optional(&self, index: usize) -> Result<Option<&'a [f32]>, RunError> {
+        let value = self.step.inputs.get(index);
+        value.map(|&value| self.values.get(value)).transpose()
+    }
+
+    pub(super) fn shape(&self, index: usize) -> &'a [usize] {
+        self.program().shape(self.step.inputs[index])
+    }
+
+    pub(super) fn operand(&self, index: usize) -> Result<Operand<'a>, RunError> {
+        let (data, shape) = (self.get(index)?, self.shape(index));
+        Ok(Operand { data, shape })
+    }
+
+    /// The result, as elements of a type.
+    fn result<'o, T: Stored>(&self, out: DataMut<'o>) -> Result<&'o mut [T], RunError> {
+        T::of_mut(out).ok_or_else(|| self.mismatch())
+    }
+
+    /// Rows and columns of the images of an input.
+    fn image(&self, index: usize) -> Result<[usize; 2], RunError> {
+        match self.shape(index) {
+            [.., rows, columns] => Ok([*rows, *columns]),
+            _ => Err(self.mismatch()),
+        }
+    }
+
+    /// The size of dimension `dim` of the first input, and the stride of its elements.
+    fn along(&self, dim: usize) -> [usize; 2] {
+        let shape = self.shape(0);
+        [shape[dim], shape[dim + 1..].iter().product()]
+    }
+
+    /// The result, with the elements of the first input.
+    fn copied<'o>(&self, out: DataMut<'o>) -> Result<&'o mut [f32], RunError> {
+        let out: &mut [f32] = self.result(out)?;
+        out.copy_from_slice(self.get(0)?);
+        Ok(out)
+    }
+
+    /// As [`copied`](Self::copied), for elements of any type, which are there already if the step
+    /// works in place.
+    fn begun<'o>(&self, mut out: DataMut<'o>) -> Result<DataMut<'o>, RunError> {
+        if !self.is_in_place() {
+            let copied = out.copy_from(self.data(0)?);
+            copied.ok_or_else(|| self.mismatch())?;
+        }
+        Ok(out)
+    }
+
+    /// Applies the epilogues to a result, if there are any.
+    fn finish(&self, out: &mut [f32], epilogue: ApplyEpilogue<'_>) {
+        if !self.step.epilogues.is_empty() {
             let tiles = ResultTiles {
                 from: None,
-                epilogue: Some(&epilogue),
+                epilogue: Some(epilogue),
             };
             tiles.pieces(out, crate::kernels::GRAIN, |_, _| {});
         }
+    }
+
+    fn concat<T: Stored>(&self, dim: usize, out: &mut [T]) -> Result<(), RunError> {
+        let (program, output) = (self.program(), self.step.output);
+        let shape = program.shape(output);
+        let inner: usize = shape[dim + 1..].iter().product();
+        // Blocks of channels are concatenated as channels are.
+        let along = |shape: &[usize]| match self.is_in_blocks() {
+            true => shape[dim].next_multiple_of(blocked::BLOCK),
+            false => shape[dim],
+        };
+        let mut parts: SmallVec<[(&[T], usize, usize); 4]> = SmallVec::new();
+        let mut start = 0;
+        for (index, &operand) in self.step.inputs.iter().enumerate() {
+            let row = along(program.shape(operand)) * inner;
+            let plan = &self.executable.plan;
+            if !plan.lies_in(program, operand, (output, start)) {
+                parts.push((self.get(index)?, row, start));
+            }
+            start += row;
+        }
+        layout::place_all(&parts, out, along(shape) * inner);
         Ok(())
     }
 }
 
-/// The product of matrices that a step computes.
-pub(super) fn product<'a>(program: &Program, step: &Step, pairs: &'a [[usize; 2]]) -> Product<'a> {
-    let Op::MatMul {
-        first_transposed,
-        transposed,
-        scale,
-    } = step.op
-    else {
-        unreachable!("only products of matrices have one")
-    };
-    let (a, shape) = (program.shape(step.inputs[0]), program.shape(step.output));
-    Product {
-        rows: shape[shape.len() - 2],
-        depth: a[a.len() - if first_transposed { 2 } else { 1 }],
-        columns: shape[shape.len() - 1],
-        first_transposed,
-        transposed,
-        scale,
-        pairs,
-    }
-}
-
-/// Rows and columns of an image.
-fn image(shape: &[usize]) -> [usize; 2] {
+/// Rows and columns of an image of this shape.
+fn last_two(shape: &[usize]) -> [usize; 2] {
     [shape[shape.len() - 2], shape[shape.len() - 1]]
 }
 
@@ -374,7 +478,7 @@ enum BoundEpilogue<'a> {
 impl<'a> BoundEpilogue<'a> {
     fn of(epilogue: &Epilogue, values: &Values<'a>) -> Result<Self, RunError> {
         Ok(match epilogue {
-            Epilogue::Add(value) => Self::Add(values.f32(*value)?),
+            Epilogue::Add(value) => Self::Add(values.get(*value)?),
             Epilogue::Unary(function) => Self::Unary(*function),
         })
     }

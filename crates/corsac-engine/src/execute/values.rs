@@ -1,7 +1,7 @@
 //! The values of a run.
 
 use super::memory::Kept;
-use crate::data::{Data, Elements};
+use crate::data::{Data, Elements, Stored};
 use crate::program::{Element, Source, ValueId};
 
 use super::Executable;
@@ -46,25 +46,12 @@ impl<'a> Values<'a> {
         found.ok_or_else(|| missing(root, info.element))
     }
 
-    /// The elements of a value of floating-point numbers.
+    /// The elements of a value of this type.
     ///
     /// # Errors
     /// As [`data`](Self::data), or if it is of another type.
-    pub(crate) fn f32(&self, value: ValueId) -> Result<&'a [f32], RunError> {
-        let found = self.data(value)?.f32();
-        found.ok_or_else(|| missing(value, Element::F32))
-    }
-
-    /// The elements of a value of integers, with the errors of [`f32`](Self::f32).
-    pub(crate) fn i64(&self, value: ValueId) -> Result<&'a [i64], RunError> {
-        let found = self.data(value)?.i64();
-        found.ok_or_else(|| missing(value, Element::I64))
-    }
-
-    /// The elements of a value of booleans, with the errors of [`f32`](Self::f32).
-    pub(crate) fn bool(&self, value: ValueId) -> Result<&'a [u8], RunError> {
-        let found = self.data(value)?.bool();
-        found.ok_or_else(|| missing(value, Element::Bool))
+    pub(crate) fn get<T: Stored>(&self, value: ValueId) -> Result<&'a [T], RunError> {
+        T::of(self.data(value)?).ok_or_else(|| missing(value, T::ELEMENT))
     }
 }
 

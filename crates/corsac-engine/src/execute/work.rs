@@ -5,8 +5,7 @@
 //! 1000 pixels in the cache, and is rounded; it may be wrong by a factor of two.
 
 use crate::program::fused::{Function, Fused, Width};
-use crate::program::{Arithmetic, Generic};
-use crate::program::{Epilogue, Op, Program, Step, Unary};
+use crate::program::{Arithmetic, Element, Epilogue, Op, Program, Step, Unary};
 
 /// Estimated work of a run.
 pub(crate) fn work(program: &Program) -> usize {
@@ -24,6 +23,10 @@ fn of_step(program: &Program, step: &Step) -> usize {
     let shape = |input: usize| program.shape(step.inputs[input]);
     let inputs = step.inputs.iter();
     let mut read: usize = inputs.map(|&value| program.value(value).len()).sum();
+    let mut simply = |each: usize| {
+        read = read.saturating_mul(SIMPLE);
+        each
+    };
     let each: usize = match &step.op {
         Op::Conv(conv) | Op::ChannelScaledConv(conv) => {
             let products: usize = shape(1)[1..].iter().product();
@@ -44,18 +47,21 @@ fn of_step(program: &Program, step: &Step) -> usize {
         Op::Attention(attention) => attention.work(),
         Op::Fused(fused) => return of_fused(fused).saturating_add(read),
         Op::BatchTiling(tiling) => return work(&tiling.body).saturating_mul(tiling.count),
-        Op::Generic(generic) => {
-            read = read.saturating_mul(SIMPLE);
-            of_generic(generic, step, program)
-        }
         Op::Unary(function) => of_unary(*function),
         Op::Softmax { .. } => 32,
         Op::LayerNorm { .. } => 32,
         Op::MaxPool(pool) => SIMPLE * pool.kernel.iter().product::<usize>(),
         Op::AvgPool { pool, .. } => SIMPLE * pool.kernel.iter().product::<usize>(),
-        Op::AdaptiveAvgPool | Op::Reduce { .. } => {
+        Op::AdaptiveAvgPool => {
             read = read.saturating_mul(2 * SIMPLE);
             SIMPLE
+        }
+        Op::Reduce { .. } => {
+            read = read.saturating_mul(2 * SIMPLE);
+            match program.element(step.output) {
+                Element::F32 => SIMPLE,
+                Element::I64 | Element::Bool => SINGLE,
+            }
         }
         Op::Copy { .. } => SINGLE,
         Op::Recurrent(own) => {
@@ -69,6 +75,39 @@ fn of_step(program: &Program, step: &Step) -> usize {
         | Op::FromBlocks(_)
         | Op::Concat { .. }
         | Op::Pad { .. } => 2 * SIMPLE,
+        Op::ConvNd(conv) => {
+            let product = conv.product();
+            // Elements are put into the columns, or taken from them, one by one.
+            simply(product.depth.saturating_mul(2) + SINGLE * product.depth / product.rows.max(1))
+        }
+        // About 50 for each time that the line is divided in two.
+        Op::Sort { dim, .. } => {
+            let size = shape(0).get(*dim).copied().unwrap_or(1).max(1);
+            simply(50 * (size.ilog2() as usize + 1))
+        }
+        Op::ArgReduce { dim, .. } => simply(SINGLE * shape(0).get(*dim).copied().unwrap_or(1)),
+        Op::Resample { taps, .. } => {
+            simply(SIMPLE * taps.first().map_or(1, |taps| taps.len().max(1)))
+        }
+        // There are few labels among many classes.
+        Op::LabelMargins => simply(4 * SIMPLE * shape(0).last().copied().unwrap_or(1)),
+        Op::Arrange { .. } => simply(SIMPLE),
+        Op::Ternary(_) => simply(3 * SIMPLE),
+        Op::SafeSoftmax => simply(72),
+        Op::Arithmetic(function) => simply(of_arithmetic(*function)),
+        Op::Scatter { .. }
+        | Op::IndexPut(_)
+        | Op::Cast
+        | Op::Compare(_)
+        | Op::Not
+        | Op::Where
+        | Op::Fill(_)
+        | Op::Range { .. }
+        | Op::IndexSelect { .. }
+        | Op::Gather { .. }
+        | Op::Wrap { .. }
+        | Op::Scan { .. }
+        | Op::Causal => simply(SINGLE),
     };
     let epilogues = step.epilogues.iter().map(|epilogue| match epilogue {
         Epilogue::Add(_) => SIMPLE,
@@ -99,45 +138,6 @@ fn of_fused(fused: &Fused) -> usize {
         }
     });
     instructions.fold(0, usize::saturating_add)
-}
-
-fn of_generic(generic: &Generic, step: &Step, program: &Program) -> usize {
-    let shape = program.shape(step.inputs.first().copied().unwrap_or(step.output));
-    match generic {
-        Generic::ConvNd(conv) => {
-            let product = conv.product();
-            // Elements are put into the columns, or taken from them, one by one.
-            product.depth.saturating_mul(2) + SINGLE * product.depth / product.rows.max(1)
-        }
-        // About 50 for each time that the line is divided in two.
-        Generic::Sort { dim, .. } => {
-            let size = shape.get(*dim).copied().unwrap_or(1).max(1);
-            50 * (size.ilog2() as usize + 1)
-        }
-        Generic::ArgReduce { dim, .. } => SINGLE * shape.get(*dim).copied().unwrap_or(1),
-        Generic::Resample { taps, .. } => SIMPLE * taps.first().map_or(1, |taps| taps.len().max(1)),
-        // There are few labels among many classes.
-        Generic::LabelMargins => 4 * SIMPLE * shape.last().copied().unwrap_or(1),
-        Generic::Arrange { .. } => SIMPLE,
-        Generic::Ternary(_) => 3 * SIMPLE,
-        Generic::SafeSoftmax => 72,
-        Generic::Arithmetic(function) => of_arithmetic(*function),
-        Generic::Reduce { .. } | Generic::Scatter { .. } | Generic::IndexPut(_) => SINGLE,
-        Generic::Cast
-        | Generic::Compare(_)
-        | Generic::Not
-        | Generic::Where
-        | Generic::Fill(_)
-        | Generic::Range { .. }
-        | Generic::Copy { .. }
-        | Generic::Concat { .. }
-        | Generic::Pad { .. }
-        | Generic::IndexSelect { .. }
-        | Generic::Gather { .. }
-        | Generic::Wrap { .. }
-        | Generic::Scan { .. }
-        | Generic::Causal => SINGLE,
-    }
 }
 
 fn of_arithmetic(function: Arithmetic) -> usize {

@@ -10,14 +10,32 @@ use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use super::GRAIN;
+use super::elementwise::{self, Operand};
 use crate::parallel::Parallel;
-use crate::program::Steps;
+use crate::program::arithmetic::{of_floats, of_integers};
+use crate::program::{Arithmetic, Combination, Comparison, Strides};
+
+/// Expands `$run` with `$f` as the function of each combination, so that it is known in the loop.
+macro_rules! by_combination {
+    ($combination:expr, $f:ident => $run:expr) => {
+        by_combination!($combination, $f => $run, Replace, Add, Multiply, Largest, Smallest)
+    };
+    ($combination:expr, $f:ident => $run:expr, $($own:ident),*) => {
+        match $combination {
+            $(Combination::$own => {
+                let $f = |old, new| Paired::combined(Combination::$own, old, new);
+                $run
+            })*
+        }
+    };
+}
+pub(super) use by_combination;
 
 /// Strides of a row-major tensor of shape `shape` along the dimensions of one of rank `rank` that
 /// it is broadcast to: 0 where it is repeated.
 #[must_use]
-pub fn broadcast_steps(shape: &[usize], rank: usize) -> Steps {
-    let mut steps: Steps = SmallVec::from_elem(0, rank);
+pub fn broadcast_strides(shape: &[usize], rank: usize) -> Strides {
+    let mut steps: Strides = SmallVec::from_elem(0, rank);
     let mut step = 1;
     for (at, &size) in shape.iter().enumerate().rev() {
         if size != 1 {
@@ -100,8 +118,8 @@ pub fn zip<A: Copy + Sync, B: Copy + Sync, O: Send>(
 ) {
     let rank = shape.len();
     let (a_steps, b_steps) = (
-        broadcast_steps(a_shape, rank),
-        broadcast_steps(b_shape, rank),
+        broadcast_strides(a_shape, rank),
+        broadcast_strides(b_shape, rank),
     );
     let last = |steps: &[isize]| steps.last().copied().unwrap_or(0).unsigned_abs();
     if a.len() == out.len() && b.len() == out.len() {
@@ -122,6 +140,126 @@ pub fn zip<A: Copy + Sync, B: Copy + Sync, O: Send>(
     });
 }
 
+/// Whether a comparison of `a[i]` with `b[i]` is true, after broadcasting to `shape`.
+pub fn compare<T: Copy + Sync + PartialOrd>(
+    comparison: Comparison,
+    a: (&[T], &[usize]),
+    b: (&[T], &[usize]),
+    shape: &[usize],
+    out: &mut [u8],
+) {
+    match comparison {
+        Comparison::Eq => zip(a, b, shape, out, |a, b| u8::from(a == b)),
+        Comparison::Ne => zip(a, b, shape, out, |a, b| u8::from(a != b)),
+        Comparison::Lt => zip(a, b, shape, out, |a, b| u8::from(a < b)),
+        Comparison::Le => zip(a, b, shape, out, |a, b| u8::from(a <= b)),
+        Comparison::Gt => zip(a, b, shape, out, |a, b| u8::from(a > b)),
+        Comparison::Ge => zip(a, b, shape, out, |a, b| u8::from(a >= b)),
+    }
+}
+
+/// Element types with functions of pairs.
+pub trait Paired: Copy + Send + Sync {
+    /// `out[i] = function(a[i], b[i])`, after broadcasting to `shape`. Integers are not divided by 0.
+    fn arithmetic(
+        function: Arithmetic,
+        a: (&[Self], &[usize]),
+        b: (&[Self], &[usize]),
+        shape: &[usize],
+        out: &mut [Self],
+    );
+
+    /// The combination of an element with another one.
+    fn combined(combination: Combination, old: Self, new: Self) -> Self;
+}
+
+impl Paired for f32 {
+    fn arithmetic(
+        function: Arithmetic,
+        (a, a_shape): (&[Self], &[usize]),
+        (b, b_shape): (&[Self], &[usize]),
+        shape: &[usize],
+        out: &mut [Self],
+    ) {
+        let operand = |data, shape| Operand { data, shape };
+        let (a, b) = (operand(a, a_shape), operand(b, b_shape));
+        elementwise::arithmetic(function, a, b, shape, out);
+    }
+
+    #[inline(always)]
+    fn combined(combination: Combination, old: Self, new: Self) -> Self {
+        match combination {
+            Combination::Replace => new,
+            Combination::Add => old + new,
+            Combination::Multiply => old * new,
+            Combination::Largest => of_floats(Arithmetic::Maximum)(old, new),
+            Combination::Smallest => of_floats(Arithmetic::Minimum)(old, new),
+        }
+    }
+}
+
+impl Paired for i64 {
+    fn arithmetic(
+        function: Arithmetic,
+        a: (&[Self], &[usize]),
+        b: (&[Self], &[usize]),
+        shape: &[usize],
+        out: &mut [Self],
+    ) {
+        // Functions that are one instruction have loops of their own, which the compiler
+        // vectorises.
+        match function {
+            Arithmetic::Add => zip(a, b, shape, out, i64::wrapping_add),
+            Arithmetic::Sub => zip(a, b, shape, out, i64::wrapping_sub),
+            Arithmetic::Mul => zip(a, b, shape, out, i64::wrapping_mul),
+            Arithmetic::Maximum => zip(a, b, shape, out, i64::max),
+            Arithmetic::Minimum => zip(a, b, shape, out, i64::min),
+            Arithmetic::And => zip(a, b, shape, out, |a, b| a & b),
+            Arithmetic::Or => zip(a, b, shape, out, |a, b| a | b),
+            Arithmetic::Xor => zip(a, b, shape, out, |a, b| a ^ b),
+            _ => zip(a, b, shape, out, of_integers(function)),
+        }
+    }
+
+    #[inline(always)]
+    fn combined(combination: Combination, old: Self, new: Self) -> Self {
+        match combination {
+            Combination::Replace => new,
+            Combination::Add => old.wrapping_add(new),
+            Combination::Multiply => old.wrapping_mul(new),
+            Combination::Largest => old.max(new),
+            Combination::Smallest => old.min(new),
+        }
+    }
+}
+
+impl Paired for u8 {
+    fn arithmetic(
+        function: Arithmetic,
+        a: (&[Self], &[usize]),
+        b: (&[Self], &[usize]),
+        shape: &[usize],
+        out: &mut [Self],
+    ) {
+        match function {
+            Arithmetic::And | Arithmetic::Mul | Arithmetic::Minimum | Arithmetic::Fmin => {
+                zip(a, b, shape, out, |a, b| a & b);
+            }
+            Arithmetic::Xor => zip(a, b, shape, out, |a, b| a ^ b),
+            _ => zip(a, b, shape, out, |a, b| a | b),
+        }
+    }
+
+    #[inline(always)]
+    fn combined(combination: Combination, old: Self, new: Self) -> Self {
+        match combination {
+            Combination::Replace => new,
+            Combination::Add | Combination::Largest => old | new,
+            Combination::Multiply | Combination::Smallest => old & new,
+        }
+    }
+}
+
 /// `out[i] = condition[i] ? a[i] : b[i]`, after broadcasting to `shape`.
 pub fn choose<T: Copy + Send + Sync>(
     (condition, condition_shape): (&[u8], &[usize]),
@@ -138,11 +276,11 @@ pub fn choose<T: Copy + Send + Sync>(
             .run_parallel(|(out, (condition, (a, b)))| choose_chunk(condition, a, b, out));
     }
     let rank = shape.len();
-    let steps = [condition_shape, a_shape, b_shape].map(|own| broadcast_steps(own, rank));
+    let steps = [condition_shape, a_shape, b_shape].map(|own| broadcast_strides(own, rank));
     let outer = &shape[..rank.saturating_sub(1)];
     by_rows(shape, out, |index, out| {
         let [c, x, y] = [0, 1, 2].map(|number| {
-            let steps: &Steps = &steps[number];
+            let steps: &Strides = &steps[number];
             let from = start(outer, &steps[..outer.len()], index).unsigned_abs();
             (from, steps.last().copied().unwrap_or(0).unsigned_abs())
         });
@@ -169,21 +307,6 @@ pub fn choose<T: Copy + Send + Sync>(
             }
         }
     });
-}
-
-/// Concatenates tensors, each given with the number of its elements in a row of the result.
-pub fn concat<T: Copy>(parts: &[(&[T], usize)], out: &mut [T]) {
-    let row: usize = parts.iter().map(|(_, row)| row).sum();
-    if row == 0 {
-        return;
-    }
-    for (index, out) in out.chunks_mut(row).enumerate() {
-        let mut at = 0;
-        for (part, own) in parts {
-            out[at..at + own].copy_from_slice(&part[index * own..(index + 1) * own]);
-            at += own;
-        }
-    }
 }
 
 /// An index as a position among `size` elements; the index itself as an error if it is out of
@@ -262,7 +385,7 @@ pub fn gather<T: Gathered>(
     out: &mut [T],
 ) -> Result<(), i64> {
     let size = shape[dim];
-    let mut steps = broadcast_steps(shape, shape.len());
+    let mut steps = broadcast_strides(shape, shape.len());
     // Dimensions of size 1 are not broadcast here: indices reach no further.
     let step = shape[dim + 1..].iter().product::<usize>();
     steps[dim] = 0;
@@ -298,12 +421,23 @@ pub fn gather<T: Gathered>(
     Ok(())
 }
 
-/// `out[i][index[i][j][k]][k] = f(out[…], source[i][j][k])` along dimension `dim`, one after the
+/// Combines `out[i][index[i][j][k]][k]` with `source[i][j][k]` along dimension `dim`, one after the
 /// other.
 ///
 /// # Errors
 /// If an index is out of range; if `may_end` is false, nothing is written then.
-pub fn scatter<T: Copy>(
+pub fn scatter<T: Paired>(
+    shape: &[usize],
+    dim: usize,
+    indices: (&[i64], &[usize]),
+    source: (&[T], &[usize]),
+    out: (&mut [T], bool),
+    combination: Combination,
+) -> Result<(), i64> {
+    by_combination!(combination, f => scatter_by(shape, dim, indices, source, out, f))
+}
+
+fn scatter_by<T: Copy>(
     shape: &[usize],
     dim: usize,
     (indices, index_shape): (&[i64], &[usize]),
@@ -323,7 +457,7 @@ pub fn scatter<T: Copy>(
         return Err(index);
     }
     let steps = |shape: &[usize]| {
-        let mut steps: Steps = SmallVec::from_elem(1, shape.len());
+        let mut steps: Strides = SmallVec::from_elem(1, shape.len());
         for at in (1..shape.len()).rev() {
             steps[at - 1] = steps[at] * shape[at] as isize;
         }
@@ -655,22 +789,21 @@ pub fn arg_reduce<T: Ordered + PartialEq>(
         });
 }
 
-/// Reduces elements along `dims`, beginning with `zero`; `join` combines two partial results.
-pub fn reduce<T: Copy, A: Copy>(
+/// Reduces elements along `dims` by `f`, beginning with `zero`.
+pub fn fold<T: Copy>(
     input: &[T],
     shape: &[usize],
     dims: &[usize],
-    zero: A,
-    (f, join): (impl Fn(A, T) -> A, impl Fn(A, A) -> A),
-    out: &mut [A],
+    (zero, f): (T, impl Fn(T, T) -> T),
+    out: &mut [T],
 ) {
     out.fill(zero);
-    let mut steps: Steps = SmallVec::from_elem(0, shape.len());
-    let mut step = 1;
+    let mut strides: Strides = SmallVec::from_elem(0, shape.len());
+    let mut stride = 1;
     for at in (0..shape.len()).rev() {
         if !dims.contains(&at) {
-            steps[at] = step;
-            step *= shape[at] as isize;
+            strides[at] = stride;
+            stride *= shape[at] as isize;
         }
     }
     let row = shape.last().copied().unwrap_or(1);
@@ -678,27 +811,25 @@ pub fn reduce<T: Copy, A: Copy>(
         return;
     }
     let outer = &shape[..shape.len().saturating_sub(1)];
-    let own = steps.last().copied().unwrap_or(0).unsigned_abs();
+    let own = strides.last().copied().unwrap_or(0).unsigned_abs();
     for (index, input) in input.chunks(row).enumerate() {
-        let from = start(outer, &steps[..outer.len()], index).unsigned_abs();
-        if own == 0 {
-            out[from] = join(out[from], fold_row(input, zero, &f, &join));
-            continue;
-        }
-        if own == 1 {
-            fold_into(input, &mut out[from..from + row], &f);
-            continue;
-        }
-        for (at, &x) in input.iter().enumerate() {
-            let out = &mut out[from + at * own];
-            *out = f(*out, x);
+        let from = start(outer, &strides[..outer.len()], index).unsigned_abs();
+        match own {
+            0 => out[from] = f(out[from], fold_row(input, zero, &f)),
+            1 => fold_into(input, &mut out[from..from + row], &f),
+            _ => {
+                for (at, &x) in input.iter().enumerate() {
+                    let out = &mut out[from + at * own];
+                    *out = f(*out, x);
+                }
+            }
         }
     }
 }
 
 /// Combines the elements of a row with `out`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
-fn fold_into<T: Copy, A: Copy, F: Fn(A, T) -> A>(row: &[T], out: &mut [A], f: &F) {
+fn fold_into<T: Copy, F: Fn(T, T) -> T>(row: &[T], out: &mut [T], f: &F) {
     for (out, &x) in out.iter_mut().zip(row) {
         *out = f(*out, x);
     }
@@ -706,12 +837,7 @@ fn fold_into<T: Copy, A: Copy, F: Fn(A, T) -> A>(row: &[T], out: &mut [A], f: &F
 
 /// Reduces the elements of a row, in several independent chains.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
-fn fold_row<T: Copy, A: Copy, F: Fn(A, T) -> A, J: Fn(A, A) -> A>(
-    row: &[T],
-    zero: A,
-    f: &F,
-    join: &J,
-) -> A {
+pub(super) fn fold_row<T: Copy, F: Fn(T, T) -> T>(row: &[T], zero: T, f: &F) -> T {
     let (whole, rest) = row.as_chunks::<64>();
     let mut all = zero;
     if let Some((first, more)) = whole.split_first() {
@@ -724,15 +850,12 @@ fn fold_row<T: Copy, A: Copy, F: Fn(A, T) -> A, J: Fn(A, A) -> A>(
         for half in [32, 16, 8, 4, 2, 1] {
             let (low, high) = lanes.split_at_mut(half);
             for (a, &b) in low.iter_mut().zip(&*high) {
-                *a = join(*a, b);
+                *a = f(*a, b);
             }
         }
         all = lanes[0];
     }
-    for &x in rest {
-        all = f(all, x);
-    }
-    all
+    rest.iter().fold(all, |all, &x| f(all, x))
 }
 
 #[cfg(test)]

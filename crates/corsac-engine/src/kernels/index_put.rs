@@ -2,7 +2,8 @@
 
 use smallvec::SmallVec;
 
-use crate::program::IndexPut;
+use super::generic::{Paired, by_combination};
+use crate::program::{Combination, IndexPut};
 
 impl IndexPut {
     /// Puts elements of `source` into `out`; duplicate places are written in the order of the
@@ -10,7 +11,16 @@ impl IndexPut {
     ///
     /// # Errors
     /// An index that is out of range, and the size of its dimension; nothing is written then.
-    pub(crate) fn run<T: Copy>(
+    pub(crate) fn run<T: Paired>(
+        &self,
+        indices: &[&[i64]],
+        source: &[T],
+        out: &mut [T],
+    ) -> Result<(), (i64, usize)> {
+        by_combination!(self.combination, f => self.run_by(indices, source, out, f))
+    }
+
+    fn run_by<T: Copy>(
         &self,
         indices: &[&[i64]],
         source: &[T],

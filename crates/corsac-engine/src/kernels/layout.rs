@@ -289,7 +289,7 @@ pub(crate) fn arrange(
 
 /// Concatenates `parts`, each given with the length of its rows and their position in rows of
 /// `out_row` elements, into `out`.
-pub fn place_all(parts: &[(&[f32], usize, usize)], out: &mut [f32], out_row: usize) {
+pub fn place_all<T: Copy>(parts: &[(&[T], usize, usize)], out: &mut [T], out_row: usize) {
     /// From this length on, the rows of all parts are written in the order of the result.
     const LONG: usize = 64;
     if out_row == 0 || parts.iter().any(|&(_, row, _)| row < LONG) {
@@ -306,18 +306,18 @@ pub fn place_all(parts: &[(&[f32], usize, usize)], out: &mut [f32], out_row: usi
 }
 
 /// Puts `part`, of rows of `row` elements, into rows of `out_row` elements from `at` on.
-fn place(part: &[f32], row: usize, out: &mut [f32], out_row: usize, at: usize) {
+fn place<T: Copy>(part: &[T], row: usize, out: &mut [T], out_row: usize, at: usize) {
     if row == 0 {
         return;
     }
     // Fixed lengths: a call takes longer than copying such rows.
     match row {
-        1 => place_arrays::<1>(part, out, out_row, at),
-        2 => place_arrays::<2>(part, out, out_row, at),
-        3 => place_arrays::<3>(part, out, out_row, at),
-        4 => place_arrays::<4>(part, out, out_row, at),
-        8 => place_arrays::<8>(part, out, out_row, at),
-        16 => place_arrays::<16>(part, out, out_row, at),
+        1 => place_arrays::<T, 1>(part, out, out_row, at),
+        2 => place_arrays::<T, 2>(part, out, out_row, at),
+        3 => place_arrays::<T, 3>(part, out, out_row, at),
+        4 => place_arrays::<T, 4>(part, out, out_row, at),
+        8 => place_arrays::<T, 8>(part, out, out_row, at),
+        16 => place_arrays::<T, 16>(part, out, out_row, at),
         _ => {
             for (from, to) in part.chunks(row).zip(out.chunks_mut(out_row)) {
                 to[at..at + row].copy_from_slice(from);
@@ -326,10 +326,10 @@ fn place(part: &[f32], row: usize, out: &mut [f32], out_row: usize, at: usize) {
     }
 }
 
-fn place_arrays<const N: usize>(part: &[f32], out: &mut [f32], out_row: usize, at: usize) {
+fn place_arrays<T: Copy, const N: usize>(part: &[T], out: &mut [T], out_row: usize, at: usize) {
     let rows = part.as_chunks::<N>().0.iter();
     for (from, to) in rows.zip(out.chunks_exact_mut(out_row)) {
-        copy_array::<f32, N>(from, &mut to[at..]);
+        copy_array::<T, N>(from, &mut to[at..]);
     }
 }
 

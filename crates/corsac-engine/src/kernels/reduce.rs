@@ -7,26 +7,80 @@ use rten_vecmath::Sum;
 use smallvec::SmallVec;
 
 use super::GRAIN;
+use super::generic::{fold, fold_row};
 use super::normalise::long_sum;
 use crate::parallel::Parallel;
 use crate::program::Reduction;
 
-/// Reduces `input`, of shape `shape`, along `dims`, which are sorted.
-pub fn reduce(
-    reduction: Reduction,
-    input: &[f32],
-    shape: &[usize],
-    dims: &[usize],
-    out: &mut [f32],
-) {
+/// Element types that are reduced along dimensions.
+pub trait Reduced: Copy {
+    /// Reduces `input`, of shape `shape`, along `dims`, which are sorted. `None` if the reduction is
+    /// not defined for the type.
+    fn reduce(
+        reduction: Reduction,
+        input: &[Self],
+        shape: &[usize],
+        dims: &[usize],
+        out: &mut [Self],
+    ) -> Option<()>;
+}
+
+impl Reduced for f32 {
+    fn reduce(
+        reduction: Reduction,
+        input: &[Self],
+        shape: &[usize],
+        dims: &[usize],
+        out: &mut [Self],
+    ) -> Option<()> {
+        floats(reduction, input, shape, dims, out);
+        Some(())
+    }
+}
+
+/// Implements [`Reduced`] by the neutral element and the function of each reduction but means.
+macro_rules! reduced {
+    ($type:ty: $($($reduction:ident)|+ => ($zero:expr, $f:expr),)*) => {
+        impl Reduced for $type {
+            fn reduce(
+                reduction: Reduction,
+                input: &[Self],
+                shape: &[usize],
+                dims: &[usize],
+                out: &mut [Self],
+            ) -> Option<()> {
+                match reduction {
+                    $($(Reduction::$reduction)|+ => fold(input, shape, dims, ($zero, $f), out),)*
+                    Reduction::Mean => return None,
+                }
+                Some(())
+            }
+        }
+    };
+}
+
+reduced! { i64:
+    Sum => (0, i64::wrapping_add),
+    Product => (1, i64::wrapping_mul),
+    Max => (i64::MIN, i64::max),
+    Min => (i64::MAX, i64::min),
+}
+
+reduced! { u8:
+    Sum | Max => (0, |a, b| a | b),
+    Product | Min => (1, |a, b| a & b),
+}
+
+/// Reduces floating-point numbers; products in single precision, as PyTorch multiplies them.
+fn floats(reduction: Reduction, input: &[f32], shape: &[usize], dims: &[usize], out: &mut [f32]) {
     let count: usize = dims.iter().map(|&dim| shape[dim]).product();
     let rank = shape.len();
     if count == 0 {
         // Empty reductions; extremes of them are refused when a program is made.
-        return out.fill(if reduction == Reduction::Sum {
-            0.0
-        } else {
-            f32::NAN
+        return out.fill(match reduction {
+            Reduction::Sum => 0.0,
+            Reduction::Product => 1.0,
+            Reduction::Mean | Reduction::Max | Reduction::Min => f32::NAN,
         });
     }
     let trailing = dims
@@ -42,6 +96,7 @@ pub fn reduce(
     }
     let start = match reduction {
         Reduction::Sum | Reduction::Mean => 0.0,
+        Reduction::Product => 1.0,
         Reduction::Max => f32::NEG_INFINITY,
         Reduction::Min => f32::INFINITY,
     };
@@ -110,6 +165,7 @@ pub(crate) fn of_row(reduction: Reduction, row: &[f32]) -> f32 {
     match reduction {
         Reduction::Sum => Sum::new(row).dispatch(),
         Reduction::Mean => Sum::new(row).dispatch() / row.len() as f32,
+        Reduction::Product => fold_row(row, 1.0, &|a, b| a * b),
         Reduction::Max | Reduction::Min => extreme(reduction, row),
     }
 }
@@ -216,6 +272,7 @@ fn combine_many(reduction: Reduction, out: &mut [f32], rows: &[f32]) {
     }
     match reduction {
         Reduction::Sum | Reduction::Mean => each!(|a: f32, b: f32| a + b),
+        Reduction::Product => each!(|a: f32, b: f32| a * b),
         Reduction::Max => each!(|a, b| combine(Reduction::Max, a, b)),
         Reduction::Min => each!(|a, b| combine(Reduction::Min, a, b)),
     }
@@ -232,6 +289,7 @@ fn combine_rows(reduction: Reduction, out: &mut [f32], row: &[f32]) {
     }
     match reduction {
         Reduction::Sum | Reduction::Mean => each!(Reduction::Sum),
+        Reduction::Product => each!(Reduction::Product),
         Reduction::Max => each!(Reduction::Max),
         Reduction::Min => each!(Reduction::Min),
     }
@@ -241,6 +299,7 @@ fn combine_rows(reduction: Reduction, out: &mut [f32], row: &[f32]) {
 fn combine(reduction: Reduction, a: f32, b: f32) -> f32 {
     match reduction {
         Reduction::Sum | Reduction::Mean => a + b,
+        Reduction::Product => a * b,
         Reduction::Max if b > a || b.is_nan() => b,
         Reduction::Min if b < a || b.is_nan() => b,
         Reduction::Max | Reduction::Min => a,

@@ -5,8 +5,7 @@ use smallvec::SmallVec;
 use super::call::{Call, wrapped};
 use super::views::View;
 use super::{Lowerer, Reason};
-use crate::program::{Comparison, Generic, Scalar};
-use crate::program::{Element, Op, ValueId};
+use crate::program::{Comparison, Element, Op, Scalar, Strides, ValueId};
 
 impl Lowerer<'_, '_> {
     /// The windows of images, one column for each.
@@ -32,18 +31,9 @@ impl Lowerer<'_, '_> {
                 widths[rank - 2 + at] = [width; 2];
                 shape[rank - 2 + at] += 2 * width;
             }
-            image = match self.program.element(input) {
-                Element::F32 => self.emit(Op::Pad { widths, value: 0.0 }, [input], shape.clone()),
-                element => {
-                    let value = element.zero();
-                    self.generic(
-                        Generic::Pad { widths, value },
-                        [input],
-                        element,
-                        shape.clone(),
-                    )
-                }
-            };
+            let element = self.program.element(input);
+            let value = element.zero();
+            image = self.emit_typed(Op::Pad { widths, value }, [input], element, shape.clone());
         }
         let mut view = View::of(&shape);
         let mut counts = [0; 2];
@@ -159,7 +149,7 @@ impl Lowerer<'_, '_> {
             let part = self.cast(part, element);
             own.push(self.alias(part, sizes));
         }
-        Ok(self.generic(Generic::Concat { dim }, own, element, shape))
+        Ok(self.emit_typed(Op::Concat { dim }, own, element, shape))
     }
 
     pub(super) fn pixels(&mut self, call: &Call) -> Result<ValueId, Reason> {
@@ -199,11 +189,11 @@ impl Lowerer<'_, '_> {
         let diagonal = call.int("diagonal")?.unwrap_or(0);
         let element = self.program.element(input);
         let mut range = |size: usize, start: i64, shape: Vec<usize>| {
-            let range = Generic::Range {
+            let range = Op::Range {
                 start: Scalar::Int(start),
                 step: Scalar::Int(1),
             };
-            let range = self.generic(range, [], Element::I64, vec![size]);
+            let range = self.emit_typed(range, [], Element::I64, vec![size]);
             self.alias(range, shape)
         };
         let row = range(rows, diagonal, vec![rows, 1]);
@@ -212,8 +202,8 @@ impl Lowerer<'_, '_> {
             "tril" => Comparison::Le,
             _ => Comparison::Ge,
         };
-        let op = Generic::Compare(comparison);
-        let inside = self.generic(op, [column, row], Element::Bool, vec![rows, columns]);
+        let op = Op::Compare(comparison);
+        let inside = self.emit_typed(op, [column, row], Element::Bool, vec![rows, columns]);
         let zero = self.constant(element.zero(), element);
         self.choose(inside, input, zero)
     }
@@ -226,19 +216,19 @@ impl Lowerer<'_, '_> {
             "flipud" => vec![0],
             _ => call.ints("dims")?.unwrap_or_default(),
         };
-        let mut steps: SmallVec<[isize; 6]> = SmallVec::from_elem(1, shape.len());
+        let mut strides: Strides = SmallVec::from_elem(1, shape.len());
         for at in (1..shape.len()).rev() {
-            steps[at - 1] = steps[at] * shape[at].max(1) as isize;
+            strides[at - 1] = strides[at] * shape[at].max(1) as isize;
         }
         let mut offset = 0;
         for dim in dims {
             let dim = wrapped(dim, shape.len())?;
             if dim < shape.len() && shape[dim] > 0 {
-                offset += (shape[dim] - 1) * steps[dim].unsigned_abs();
-                steps[dim] = -steps[dim];
+                offset += (shape[dim] - 1) * strides[dim].unsigned_abs();
+                strides[dim] = -strides[dim];
             }
         }
         let element = self.program.element(input);
-        Ok(self.generic(Generic::Copy { offset, steps }, [input], element, shape))
+        Ok(self.emit_typed(Op::Copy { offset, strides }, [input], element, shape))
     }
 }

@@ -6,8 +6,7 @@ use smallvec::SmallVec;
 use super::call::Call;
 use super::operators::broadcast;
 use super::{Lowered, Lowerer, Reason};
-use crate::program::{Binary, Element, Op, ValueId};
-use crate::program::{Generic, Scalar};
+use crate::program::{Binary, Element, Op, Scalar, ValueId};
 
 /// Mask of the scores of attention.
 enum Mask {
@@ -107,7 +106,7 @@ impl Lowerer<'_, '_> {
         let op = match mask {
             Mask::None => Op::Softmax { dim, log: false },
             Mask::Causal => {
-                weights = self.generic(Generic::Causal, [weights], Element::F32, scores.clone());
+                weights = self.emit_typed(Op::Causal, [weights], Element::F32, scores.clone());
                 Op::Softmax { dim, log: false }
             }
             Mask::Tensor(mask) => {
@@ -124,7 +123,7 @@ impl Lowerer<'_, '_> {
                     weights = self.emit(sum, [weights, mask], scores.clone());
                 }
                 // Rows whose keys are all masked are 0.
-                Op::Generic(Generic::SafeSoftmax)
+                Op::SafeSoftmax
             }
         };
         let weights = self.emit(op, [weights], scores);

@@ -7,8 +7,9 @@ use super::call::{Call, as_number, wrapped};
 use super::operators::broadcast;
 use super::views::View;
 use super::{Lowered, Lowerer, Reason};
-use crate::program::{Binary, Element, Op, Pool, Reduction, Unary, ValueId};
-use crate::program::{Comparison, Generic, Scalar, Ternary};
+use crate::program::{
+    Binary, Comparison, Element, Op, Pool, Reduction, Scalar, Ternary, Unary, ValueId,
+};
 
 impl Lowerer<'_, '_> {
     /// Lowers an operator that is composed of others; `None` for all others.
@@ -291,8 +292,8 @@ impl Lowerer<'_, '_> {
     ) -> ValueId {
         let number = self.constant(Scalar::Float(with), Element::F32);
         let shape = self.shape(value);
-        let op = Generic::Compare(comparison);
-        self.generic(op, [value, number], Element::Bool, shape)
+        let op = Op::Compare(comparison);
+        self.emit_typed(op, [value, number], Element::Bool, shape)
     }
 
     /// A reduction along dimensions, which stay with size 1.
@@ -347,8 +348,8 @@ impl Lowerer<'_, '_> {
             return Ok(None);
         }
         let shape = self.result_shape()?;
-        Ok(Some(self.generic(
-            Generic::Ternary(function),
+        Ok(Some(self.emit_typed(
+            Op::Ternary(function),
             values,
             Element::F32,
             shape,

@@ -7,8 +7,7 @@ use super::call::Call;
 use super::operators::broadcast;
 use super::typed::all;
 use super::{Lowered, Lowerer, Reason};
-use crate::program::{Arithmetic, Generic, Scalar};
-use crate::program::{Element, ValueId};
+use crate::program::{Arithmetic, Element, Op, Scalar, ValueId};
 
 impl Lowerer<'_, '_> {
     /// Slices of `table` along `dim`: the dimensions of `indices` replace `dim`.
@@ -29,8 +28,8 @@ impl Lowerer<'_, '_> {
             return Err("rows of what has none".to_owned());
         }
         let element = self.program.element(table);
-        Ok(self.generic(
-            Generic::IndexSelect { dim, wraps },
+        Ok(self.emit_typed(
+            Op::IndexSelect { dim, wraps },
             [table, indices],
             element,
             shape,
@@ -133,8 +132,8 @@ impl Lowerer<'_, '_> {
         for (number, &(_, index)) in indices.iter().enumerate() {
             let size = sizes[number];
             // Negative indices are counted from the end; an index that is out of range stays so.
-            let range = self.generic(
-                Generic::Range {
+            let range = self.emit_typed(
+                Op::Range {
                     start: Scalar::Int(0),
                     step: Scalar::Int(1),
                 },
@@ -143,22 +142,22 @@ impl Lowerer<'_, '_> {
                 vec![size],
             );
             let own_shape = self.shape(index);
-            let op = Generic::IndexSelect {
+            let op = Op::IndexSelect {
                 dim: 0,
                 wraps: true,
             };
-            let place = self.generic(op, [range, index], Element::I64, own_shape);
+            let place = self.emit_typed(op, [range, index], Element::I64, own_shape);
             flat = Some(match flat {
                 None => place,
                 Some(so_far) => {
                     let factor = self.constant(Scalar::Int(size as i64), Element::I64);
                     let scaled_shape = self.shape(so_far);
-                    let op = Generic::Arithmetic(Arithmetic::Mul);
+                    let op = Op::Arithmetic(Arithmetic::Mul);
                     let scaled =
-                        self.generic(op, [so_far, factor], Element::I64, scaled_shape.clone());
+                        self.emit_typed(op, [so_far, factor], Element::I64, scaled_shape.clone());
                     let shape = broadcast(&scaled_shape, &self.shape(place))?.to_vec();
-                    let op = Generic::Arithmetic(Arithmetic::Add);
-                    self.generic(op, [scaled, place], Element::I64, shape)
+                    let op = Op::Arithmetic(Arithmetic::Add);
+                    self.emit_typed(op, [scaled, place], Element::I64, shape)
                 }
             });
         }

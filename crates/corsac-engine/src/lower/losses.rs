@@ -5,8 +5,7 @@ use corsac_ops::shape::Value;
 
 use super::call::{Call, as_int};
 use super::{Lowered, Lowerer, Reason};
-use crate::program::{Binary, Element, Op, Reduction, Unary, ValueId};
-use crate::program::{Comparison, Generic, Scalar};
+use crate::program::{Binary, Comparison, Element, Op, Reduction, Scalar, Unary, ValueId};
 
 /// Reduction of the losses of all elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -218,18 +217,18 @@ impl Lowerer<'_, '_> {
         let above = self.compared(Comparison::Ge, input, 0.0);
         let below = self.compared(Comparison::Le, input, 1.0);
         let shape = self.shape(input);
-        let both = Generic::Arithmetic(crate::program::Arithmetic::And);
-        let inside = self.generic(both, [above, below], Element::Bool, shape.clone());
-        let outside = self.generic(Generic::Not, [inside], Element::Bool, shape);
+        let both = Op::Arithmetic(crate::program::Arithmetic::And);
+        let inside = self.emit_typed(both, [above, below], Element::Bool, shape.clone());
+        let outside = self.emit_typed(Op::Not, [inside], Element::Bool, shape);
         self.unless(outside, value).map(Lowered::Tensor)
     }
 
     /// `value`; where any of `wrong` is true, an index that is out of range, as it is an error of PyTorch.
     fn unless(&mut self, wrong: ValueId, value: ValueId) -> Result<ValueId, Reason> {
         let dims = (0..self.shape(wrong).len()).collect();
-        let reduction = crate::program::GenericReduction::Max;
-        let fold = Generic::Reduce { reduction, dims };
-        let any = self.generic(fold, [wrong], Element::Bool, Vec::new());
+        let reduction = crate::program::Reduction::Max;
+        let fold = Op::Reduce { reduction, dims };
+        let any = self.emit_typed(fold, [wrong], Element::Bool, Vec::new());
         let index = self.cast(any, Element::I64);
         // Adding -0.0 changes nothing, not even the sign of a zero.
         let nothing = self.constant(Scalar::Float(-0.0), Element::F32);
@@ -450,11 +449,11 @@ impl Lowerer<'_, '_> {
             return Err("a target of another shape".to_owned());
         }
         let place = self.alias(target, vec![rows, 1]);
-        let gather = Generic::Gather {
+        let gather = Op::Gather {
             dim: 1,
             wraps: false,
         };
-        let own = self.generic(gather, [input, place], Element::F32, [rows, 1]);
+        let own = self.emit_typed(gather, [input, place], Element::F32, [rows, 1]);
         let margin = call.number("margin")?.unwrap_or(1.0) as f32;
         let rest = self.single(Unary::Affine(-1.0, margin), own);
         let rest = self.pairwise(Binary::Add, rest, input)?;
@@ -476,13 +475,13 @@ impl Lowerer<'_, '_> {
         let zero = self.constant(Scalar::Float(0.0), Element::F32);
         let exceeds = self.compared(Comparison::Gt, rest, 0.0);
         let value = self.choose(exceeds, power, zero)?;
-        let range = Generic::Range {
+        let range = Op::Range {
             start: Scalar::Int(0),
             step: Scalar::Int(1),
         };
-        let all = self.generic(range, [], Element::I64, [1, classes]);
-        let same = Generic::Compare(Comparison::Eq);
-        let is_own = self.generic(same, [all, place], Element::Bool, [rows, classes]);
+        let all = self.emit_typed(range, [], Element::I64, [1, classes]);
+        let same = Op::Compare(Comparison::Eq);
+        let is_own = self.emit_typed(same, [all, place], Element::Bool, [rows, classes]);
         let value = self.choose(is_own, zero, value)?;
         let sums = self.reduced(Reduction::Sum, value, &[1]);
         self.mean_of_classes(call, sums, classes)
@@ -501,7 +500,7 @@ impl Lowerer<'_, '_> {
         }
         let target = self.alias(target, own);
         let (rows, classes) = (shape[0], shape[1]);
-        let sums = self.generic(Generic::LabelMargins, [input, target], Element::F32, [rows]);
+        let sums = self.emit_typed(Op::LabelMargins, [input, target], Element::F32, [rows]);
         self.mean_of_classes(call, sums, classes)
     }
 
@@ -646,8 +645,8 @@ impl Lowerer<'_, '_> {
             return Err("a target of another shape".to_owned());
         }
         let place = self.constant(Scalar::Int(ignored), Element::I64);
-        let op = Generic::Compare(Comparison::Eq);
-        let is_ignored = self.generic(op, [target, place], Element::Bool, kept.clone());
+        let op = Op::Compare(Comparison::Eq);
+        let is_ignored = self.emit_typed(op, [target, place], Element::Bool, kept.clone());
         let first = self.constant(Scalar::Int(0), Element::I64);
         let index = self.choose(is_ignored, first, target)?;
         let zero = self.constant(Scalar::Float(0.0), Element::F32);
@@ -660,11 +659,11 @@ impl Lowerer<'_, '_> {
         let mut beside = kept.clone();
         beside.insert(classes.axis, 1);
         let places = self.alias(index, beside.clone());
-        let op = Generic::Gather {
+        let op = Op::Gather {
             dim: classes.axis,
             wraps: false,
         };
-        let found = self.generic(op, [input, places], Element::F32, beside);
+        let found = self.emit_typed(op, [input, places], Element::F32, beside);
         let found = self.alias(found, kept.clone());
         let found = self.single(Unary::scale(-1.0), found);
         let weighted = match classes.weight {

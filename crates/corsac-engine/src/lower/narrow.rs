@@ -10,8 +10,7 @@ use super::call::Call;
 use super::typed::scalar;
 use super::{Lowered, Lowerer, Reason};
 use crate::program::arithmetic::wrapped;
-use crate::program::{Element, ValueId};
-use crate::program::{Generic, Scalar};
+use crate::program::{Element, Op, Scalar, ValueId};
 
 /// Number of bits of a narrow integer, and whether it is signed; `None` for int64 and all others.
 fn bits(dtype: DType) -> Option<(u32, bool)> {
@@ -130,14 +129,14 @@ impl Lowerer<'_, '_> {
             }
             // The same numbers, no longer marked as narrow.
             let shape = self.shape(value);
-            return Ok(self.generic(Generic::Cast, [value], Element::I64, shape));
+            return Ok(self.emit_typed(Op::Cast, [value], Element::I64, shape));
         };
         if self.narrow_type(value) == Some(dtype) {
             return Ok(value);
         }
         let wrap = |own: &mut Self| {
             let shape = own.shape(value);
-            own.generic(Generic::Wrap { bits, signed }, [value], Element::I64, shape)
+            own.emit_typed(Op::Wrap { bits, signed }, [value], Element::I64, shape)
         };
         let value = match self.program.element(value) {
             Element::Bool => self.cast(value, Element::I64),

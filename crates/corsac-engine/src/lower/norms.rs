@@ -4,8 +4,7 @@ use corsac_ops::shape::Value;
 
 use super::call::{Call, as_number};
 use super::{Lowered, Lowerer, Reason};
-use crate::program::{Binary, Element, Op, Reduction, Unary, ValueId};
-use crate::program::{Comparison, Generic, Scalar};
+use crate::program::{Binary, Comparison, Element, Op, Reduction, Scalar, Unary, ValueId};
 
 impl Lowerer<'_, '_> {
     pub(super) fn variance(&mut self, call: &Call) -> Result<Lowered, Reason> {
@@ -106,8 +105,8 @@ impl Lowerer<'_, '_> {
             }
             0.0 => {
                 let zero = self.constant(Scalar::Float(0.0), Element::F32);
-                let op = Generic::Compare(Comparison::Ne);
-                let other = self.generic(op, [input, zero], Element::Bool, sizes);
+                let op = Op::Compare(Comparison::Ne);
+                let other = self.emit_typed(op, [input, zero], Element::Bool, sizes);
                 let ones = self.cast(other, Element::F32);
                 self.reduced(Reduction::Sum, ones, dims)
             }

@@ -2,27 +2,26 @@
 
 use super::call::Call;
 use super::{Lowered, Lowerer, Reason};
-use crate::program::{Element, ValueId};
-use crate::program::{Generic, GenericReduction};
+use crate::program::{Element, Op, Reduction, ValueId};
 
 impl Lowerer<'_, '_> {
     pub(super) fn folded(
         &mut self,
         call: &Call,
         input: ValueId,
-        reduction: GenericReduction,
+        reduction: Reduction,
     ) -> Result<ValueId, Reason> {
         let element = self.program.element(input);
         let input = self.at_least_a_vector(input);
         let sizes = self.shape(input);
         let dims = call.dims(sizes.len())?;
-        let extreme = matches!(reduction, GenericReduction::Max | GenericReduction::Min)
-            && element == Element::I64;
+        let extreme =
+            matches!(reduction, Reduction::Max | Reduction::Min) && element == Element::I64;
         if extreme && dims.iter().any(|&dim| sizes[dim] == 0) {
             return Err("an extreme of nothing".to_owned());
         }
         let shape = self.result_shape()?;
-        Ok(self.generic(Generic::Reduce { reduction, dims }, [input], element, shape))
+        Ok(self.emit_typed(Op::Reduce { reduction, dims }, [input], element, shape))
     }
 
     pub(super) fn extreme(
@@ -36,8 +35,8 @@ impl Lowerer<'_, '_> {
             return Err("an extreme of nothing".to_owned());
         }
         shape[dim] = 1;
-        let op = Generic::ArgReduce { dim, largest };
-        Ok(self.generic(op, [input], Element::I64, shape))
+        let op = Op::ArgReduce { dim, largest };
+        Ok(self.emit_typed(op, [input], Element::I64, shape))
     }
 
     /// `torch.max(x, dim)`: the largest elements, and their indices.
@@ -50,8 +49,8 @@ impl Lowerer<'_, '_> {
         let places = self.extreme(input, dim, call.name == "max")?;
         let kept = self.shape(places);
         let wraps = false;
-        let op = Generic::Gather { dim, wraps };
-        let values = self.generic(op, [input, places], element, kept);
+        let op = Op::Gather { dim, wraps };
+        let values = self.emit_typed(op, [input, places], element, kept);
         self.pair([values, places])
     }
 
@@ -98,8 +97,8 @@ impl Lowerer<'_, '_> {
             }
             shape[dim] = keep;
         }
-        let op = Generic::Sort { dim, descending };
-        let mut places = self.generic(op, [input], Element::I64, shape.clone());
+        let op = Op::Sort { dim, descending };
+        let mut places = self.emit_typed(op, [input], Element::I64, shape.clone());
         if call.name == "kthvalue" {
             let last = shape[dim].checked_sub(1).ok_or("k is 0")?;
             places = self.narrowed(places, dim, last, 1);
@@ -110,8 +109,8 @@ impl Lowerer<'_, '_> {
             return Ok(Lowered::Tensor(self.alias(places, shape)));
         }
         let wraps = false;
-        let op = Generic::Gather { dim, wraps };
-        let values = self.generic(op, [input, places], element, shape);
+        let op = Op::Gather { dim, wraps };
+        let values = self.emit_typed(op, [input, places], element, shape);
         if call.name == "msort" {
             let shape = self.result_shape()?;
             return Ok(Lowered::Tensor(self.alias(values, shape)));

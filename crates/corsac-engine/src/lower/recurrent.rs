@@ -6,8 +6,7 @@ use corsac_ops::shape::Value;
 
 use super::call::{Call, as_int};
 use super::{Lowered, Lowerer, Reason};
-use crate::program::{Cell, Element, Op, Recurrent, ValueId};
-use crate::program::{Generic, Scalar};
+use crate::program::{Cell, Element, Op, Recurrent, Scalar, ValueId};
 
 /// The layers of a call.
 struct Layers {
@@ -146,8 +145,8 @@ impl Lowerer<'_, '_> {
         for (at, sizes) in sizes.into_iter().enumerate() {
             state.push(match given.as_ref().map(|given| given.get(at)) {
                 None => {
-                    let zero = Generic::Fill(Scalar::Float(0.0));
-                    self.generic(zero, [], Element::F32, sizes)
+                    let zero = Op::Fill(Scalar::Float(0.0));
+                    self.emit_typed(zero, [], Element::F32, sizes)
                 }
                 Some(Some(&value)) if unbatched && self.shape(value).len() == 2 => {
                     self.alias(value, sizes)

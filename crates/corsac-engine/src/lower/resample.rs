@@ -4,9 +4,7 @@ use smallvec::SmallVec;
 
 use super::call::{Call, as_number};
 use super::{Lowered, Lowerer, Reason};
-use crate::program::ConvNd;
-use crate::program::{Element, Op, ValueId};
-use crate::program::{Generic, Taps};
+use crate::program::{ConvNd, Element, Op, Taps, ValueId};
 
 impl Lowerer<'_, '_> {
     /// `F.interpolate`, one dimension after the other.
@@ -73,8 +71,8 @@ impl Lowerer<'_, '_> {
                 continue;
             }
             shape[dim] = count;
-            let op = Generic::Resample { dim, taps };
-            value = self.generic(op, [value], Element::F32, shape.clone());
+            let op = Op::Resample { dim, taps };
+            value = self.emit_typed(op, [value], Element::F32, shape.clone());
         }
         Ok(value)
     }
@@ -152,7 +150,7 @@ impl Lowerer<'_, '_> {
             transposed,
         };
         let inputs = [input, weight].into_iter().chain(call.optional("bias")?);
-        Ok(self.generic(Generic::ConvNd(volume), inputs, Element::F32, result))
+        Ok(self.emit_typed(Op::ConvNd(volume), inputs, Element::F32, result))
     }
 }
 

@@ -2,8 +2,7 @@
 
 use super::call::Call;
 use super::{Lowerer, Reason};
-use crate::program::{Arithmetic, Combination, Generic};
-use crate::program::{Binary, Element, Op, ValueId};
+use crate::program::{Arithmetic, Binary, Combination, Element, Op, ValueId};
 
 impl Lowerer<'_, '_> {
     /// A copy of the input in which indexed elements are replaced by others, or combined with them.
@@ -46,8 +45,8 @@ impl Lowerer<'_, '_> {
         if !fits && !places.contains(&0) {
             return Err("an index of another shape".to_owned());
         }
-        let op = Generic::Scatter { dim, combination };
-        let value = self.generic(op, [input, index, source], element, shape);
+        let op = Op::Scatter { dim, combination };
+        let value = self.emit_typed(op, [input, index, source], element, shape);
         Ok(self.alias(value, result))
     }
 
@@ -102,7 +101,7 @@ impl Lowerer<'_, '_> {
                 let part = self.cast(part, element);
                 parts.push(self.broadcast_to(part, &own));
             }
-            value = self.generic(Generic::Concat { dim }, parts, element, whole);
+            value = self.emit_typed(Op::Concat { dim }, parts, element, whole);
         }
         for _ in 0..times {
             let size = self.shape(value)[dim];
@@ -110,14 +109,14 @@ impl Lowerer<'_, '_> {
             let second = self.narrowed(value, dim, size - len, len);
             let first = self.narrowed(value, dim, 0, len);
             let shape = self.shape(first);
-            let arithmetic = |function| Generic::Arithmetic(function);
+            let arithmetic = |function| Op::Arithmetic(function);
             value = match element {
                 Element::F32 => self.emit(Op::Binary(Binary::Sub), [second, first], shape),
                 Element::I64 => {
-                    self.generic(arithmetic(Arithmetic::Sub), [second, first], element, shape)
+                    self.emit_typed(arithmetic(Arithmetic::Sub), [second, first], element, shape)
                 }
                 Element::Bool => {
-                    self.generic(arithmetic(Arithmetic::Xor), [second, first], element, shape)
+                    self.emit_typed(arithmetic(Arithmetic::Xor), [second, first], element, shape)
                 }
             };
         }

@@ -7,8 +7,9 @@ use corsac_ops::shape::Value;
 use super::call::Call;
 use super::views::View;
 use super::{Lowerer, Reason};
-use crate::program::{Arithmetic, Comparison, Generic, Scalar};
-use crate::program::{Binary, Element, Op, Reduction, Unary, ValueId};
+use crate::program::{
+    Arithmetic, Binary, Comparison, Element, Op, Reduction, Scalar, Unary, ValueId,
+};
 
 /// Division of an image into windows.
 struct Windows {
@@ -83,7 +84,7 @@ impl Lowerer<'_, '_> {
             ];
             let op = Op::Pad {
                 widths: widths.into_iter().collect(),
-                value: 0.0,
+                value: Scalar::Float(0.0),
             };
             x = self.emit(op, [x], vec![batch, image[0], image[1], channels]);
         }
@@ -121,8 +122,8 @@ impl Lowerer<'_, '_> {
             let length = self.program.value(given).len() / 3;
             let first = self.narrowed(given, 0, 0, length);
             let last = self.narrowed(given, 0, 2 * length, length);
-            let none = Generic::Fill(Scalar::Float(0.0));
-            let none = self.generic(none, [], Element::F32, vec![length]);
+            let none = Op::Fill(Scalar::Float(0.0));
+            let none = self.emit_typed(none, [], Element::F32, vec![length]);
             let op = Op::Concat { dim: 0 };
             bias = Some(self.emit(op, [first, none, last], vec![3 * length]));
         }
@@ -232,33 +233,33 @@ impl Lowerer<'_, '_> {
     fn window_mask(&mut self, windows: &Windows, shift: [usize; 2]) -> Result<ValueId, Reason> {
         let [rows, columns] = windows.image;
         let mut moved = |size: usize, shift: usize, shape: Vec<usize>| {
-            let range = Generic::Range {
+            let range = Op::Range {
                 start: Scalar::Int(0),
                 step: Scalar::Int(1),
             };
-            let range = self.generic(range, [], Element::I64, vec![size]);
+            let range = self.emit_typed(range, [], Element::I64, vec![size]);
             let border = Scalar::Int((size - shift) as i64);
             let border = self.constant(border, Element::I64);
-            let op = Generic::Compare(Comparison::Ge);
-            let moved = self.generic(op, [range, border], Element::Bool, vec![size]);
+            let op = Op::Compare(Comparison::Ge);
+            let moved = self.emit_typed(op, [range, border], Element::Bool, vec![size]);
             let moved = self.cast(moved, Element::I64);
             self.alias(moved, shape)
         };
         let row = moved(rows, shift[0], vec![rows, 1]);
         let column = moved(columns, shift[1], vec![1, columns]);
         let two = self.constant(Scalar::Int(2), Element::I64);
-        let op = Generic::Arithmetic(Arithmetic::Mul);
-        let row = self.generic(op, [row, two], Element::I64, vec![rows, 1]);
-        let op = Generic::Arithmetic(Arithmetic::Add);
-        let region = self.generic(op, [row, column], Element::I64, vec![rows, columns]);
+        let op = Op::Arithmetic(Arithmetic::Mul);
+        let row = self.emit_typed(op, [row, two], Element::I64, vec![rows, 1]);
+        let op = Op::Arithmetic(Arithmetic::Add);
+        let region = self.emit_typed(op, [row, column], Element::I64, vec![rows, columns]);
         let [h, w] = windows.window;
         let region = self.alias(region, vec![rows / h, h, columns / w, w]);
         let region = self.permuted(region, &[0, 2, 1, 3]);
         let (count, len) = (windows.count(), windows.len());
         let a = self.alias(region, vec![count, len, 1]);
         let b = self.alias(region, vec![count, 1, len]);
-        let op = Generic::Compare(Comparison::Ne);
-        let apart = self.generic(op, [a, b], Element::Bool, vec![count, len, len]);
+        let op = Op::Compare(Comparison::Ne);
+        let apart = self.emit_typed(op, [a, b], Element::Bool, vec![count, len, len]);
         let never = self.constant(Scalar::Float(-100.0), Element::F32);
         let zero = self.constant(Scalar::Float(0.0), Element::F32);
         let mask = self.choose(apart, never, zero)?;
@@ -294,7 +295,8 @@ impl Lowerer<'_, '_> {
                 widths[dim] = [0, shape[dim] % 2];
                 shape[dim] += shape[dim] % 2;
             }
-            x = self.emit(Op::Pad { widths, value: 0.0 }, [x], shape.clone());
+            let value = Scalar::Float(0.0);
+            x = self.emit(Op::Pad { widths, value }, [x], shape.clone());
         }
         let every =
             |start: i64| Value::Slice([Value::int(start), Value::None, Value::int(2)].into());

@@ -7,9 +7,8 @@ use super::call::{Call, as_number};
 use super::operators::broadcast;
 use super::views::View;
 use super::{Lowered, Lowerer, Reason};
-use crate::kernels::generic::broadcast_steps;
-use crate::program::{Arithmetic, Comparison, Generic, GenericReduction, Scalar};
-use crate::program::{Binary, Element, Op, ValueId};
+use crate::kernels::generic::broadcast_strides;
+use crate::program::{Arithmetic, Binary, Comparison, Element, Op, Reduction, Scalar, ValueId};
 
 /// The element type for a type of PyTorch.
 pub(super) fn element_of(dtype: DType) -> Result<Element, Reason> {
@@ -51,7 +50,7 @@ impl Lowerer<'_, '_> {
                     return Err("the bits of floating-point numbers".to_owned());
                 }
                 let shape = self.shape(input);
-                self.generic(Generic::Not, [input], element, shape)
+                self.emit_typed(Op::Not, [input], element, shape)
             }
             "bitwise_and" => self.arithmetic(call, Arithmetic::And)?,
             "bitwise_or" => self.arithmetic(call, Arithmetic::Or)?,
@@ -87,8 +86,8 @@ impl Lowerer<'_, '_> {
                 let input = call.tensor("input")?;
                 let zero = self.constant(Scalar::Int(0), Element::I64);
                 let shape = self.shape(input);
-                let op = Generic::Arithmetic(Arithmetic::Sub);
-                self.generic(op, [zero, input], Element::I64, shape)
+                let op = Op::Arithmetic(Arithmetic::Sub);
+                self.emit_typed(op, [zero, input], Element::I64, shape)
             }
             "clamp" | "clamp_min" | "clamp_max" => self.clamp(call)?,
             "where" => self.select_where(call)?,
@@ -105,8 +104,8 @@ impl Lowerer<'_, '_> {
             "isnan" => {
                 let input = call.tensor("input")?;
                 let shape = self.shape(input);
-                let op = Generic::Compare(Comparison::Ne);
-                self.generic(op, [input, input], Element::Bool, shape)
+                let op = Op::Compare(Comparison::Ne);
+                self.emit_typed(op, [input, input], Element::Bool, shape)
             }
             "to"
             | "_to_copy"
@@ -188,8 +187,8 @@ impl Lowerer<'_, '_> {
                 }
                 let element = self.program.element(input);
                 let wraps = call.name == "take_along_dim";
-                let op = Generic::Gather { dim, wraps };
-                let value = self.generic(op, [input, index], element, shape);
+                let op = Op::Gather { dim, wraps };
+                let value = self.emit_typed(op, [input, index], element, shape);
                 self.alias(value, result)
             }
             "take" => {
@@ -227,8 +226,8 @@ impl Lowerer<'_, '_> {
                 let shape = self.shape(input);
                 let dim = call.dim("dim", shape.len(), 0)?;
                 let product = call.name == "cumprod";
-                let op = Generic::Scan { dim, product };
-                let value = self.generic(op, [input], element, shape);
+                let op = Op::Scan { dim, product };
+                let value = self.emit_typed(op, [input], element, shape);
                 self.alias(value, result)
             }
             "any" | "all" => {
@@ -239,8 +238,8 @@ impl Lowerer<'_, '_> {
                     return Ok(Some(Lowered::Tensor(input)));
                 }
                 let reduction = match call.name {
-                    "any" => GenericReduction::Max,
-                    _ => GenericReduction::Min,
+                    "any" => Reduction::Max,
+                    _ => Reduction::Min,
                 };
                 self.folded(call, input, reduction)?
             }
@@ -264,15 +263,15 @@ impl Lowerer<'_, '_> {
                     return self.extremes(call).map(Some);
                 }
                 let reduction = match call.name {
-                    "sum" => GenericReduction::Sum,
-                    "prod" => GenericReduction::Product,
-                    "amax" | "max" => GenericReduction::Max,
-                    _ => GenericReduction::Min,
+                    "sum" => Reduction::Sum,
+                    "prod" => Reduction::Product,
+                    "amax" | "max" => Reduction::Max,
+                    _ => Reduction::Min,
                 };
                 let input = call.tensor("input")?;
                 let result = self.reduced_element()?;
                 let input = self.cast(input, result);
-                if result == Element::F32 && !matches!(reduction, GenericReduction::Product) {
+                if result == Element::F32 && !matches!(reduction, Reduction::Product) {
                     // A sum of integers as floating-point numbers.
                     return Err("a sum of integers in floating point".to_owned());
                 }
@@ -299,17 +298,6 @@ impl Lowerer<'_, '_> {
             _ => return Ok(None),
         };
         Ok(Some(Lowered::Tensor(value)))
-    }
-
-    /// Adds a step over elements of any type.
-    pub(super) fn generic(
-        &mut self,
-        op: Generic,
-        inputs: impl IntoIterator<Item = ValueId>,
-        element: Element,
-        shape: impl Into<Vec<usize>>,
-    ) -> ValueId {
-        self.emit_typed(Op::Generic(op), inputs, element, shape)
     }
 
     /// Element type of the value of the current node.
@@ -340,17 +328,17 @@ impl Lowerer<'_, '_> {
             return value;
         }
         let shape = self.shape(value);
-        self.generic(Generic::Cast, [value], element, shape)
+        self.emit_typed(Op::Cast, [value], element, shape)
     }
 
     /// A number, as a tensor without dimensions.
     pub(super) fn constant(&mut self, number: Scalar, element: Element) -> ValueId {
-        self.generic(Generic::Fill(number), [], element, Vec::new())
+        self.emit_typed(Op::Fill(number), [], element, Vec::new())
     }
 
     fn not(&mut self, value: ValueId) -> ValueId {
         let shape = self.shape(value);
-        self.generic(Generic::Not, [value], Element::Bool, shape)
+        self.emit_typed(Op::Not, [value], Element::Bool, shape)
     }
 
     fn elementwise_operand(&self, call: &Call, param: &str) -> Result<Operand, Reason> {
@@ -399,14 +387,14 @@ impl Lowerer<'_, '_> {
         let a = self.operand_as(call, "input", common)?;
         let b = self.operand_as(call, "other", common)?;
         let shape = self.result_shape()?;
-        Ok(self.generic(Generic::Compare(comparison), [a, b], Element::Bool, shape))
+        Ok(self.emit_typed(Op::Compare(comparison), [a, b], Element::Bool, shape))
     }
 
     fn logical(&mut self, call: &Call, function: Arithmetic) -> Result<ValueId, Reason> {
         let a = self.operand_as(call, "input", Element::Bool)?;
         let b = self.operand_as(call, "other", Element::Bool)?;
         let shape = self.result_shape()?;
-        Ok(self.generic(Generic::Arithmetic(function), [a, b], Element::Bool, shape))
+        Ok(self.emit_typed(Op::Arithmetic(function), [a, b], Element::Bool, shape))
     }
 
     fn arithmetic(&mut self, call: &Call, function: Arithmetic) -> Result<ValueId, Reason> {
@@ -439,7 +427,7 @@ impl Lowerer<'_, '_> {
         if let (Some(own), Element::F32) = (own, element) {
             return Ok(self.emit(Op::Binary(own), [a, b], shape));
         }
-        Ok(self.generic(Generic::Arithmetic(function), [a, b], element, shape))
+        Ok(self.emit_typed(Op::Arithmetic(function), [a, b], element, shape))
     }
 
     fn power(&mut self, call: &Call) -> Result<Option<Lowered>, Reason> {
@@ -493,8 +481,8 @@ impl Lowerer<'_, '_> {
             }
             let bound = self.operand_as(call, param, element)?;
             let shape = broadcast(&self.shape(value), &self.shape(bound))?.to_vec();
-            let op = Generic::Arithmetic(function);
-            value = self.generic(op, [value, bound], element, shape);
+            let op = Op::Arithmetic(function);
+            value = self.emit_typed(op, [value, bound], element, shape);
         }
         Ok(value)
     }
@@ -529,7 +517,7 @@ impl Lowerer<'_, '_> {
         let shape = broadcast(&self.shape(a), &self.shape(b))?;
         let shape = broadcast(&self.shape(condition), &shape)?.to_vec();
         let element = self.program.element(a);
-        Ok(self.generic(Generic::Where, [condition, a, b], element, shape))
+        Ok(self.emit_typed(Op::Where, [condition, a, b], element, shape))
     }
 
     fn creation(&mut self, call: &Call) -> Result<ValueId, Reason> {
@@ -549,8 +537,8 @@ impl Lowerer<'_, '_> {
                 Some(_) => number("step")?,
                 None => Scalar::Int(1),
             };
-            let op = Generic::Range { start, step };
-            return Ok(self.generic(op, [], element, shape));
+            let op = Op::Range { start, step };
+            return Ok(self.emit_typed(op, [], element, shape));
         }
         let value = match call.name {
             "full" | "full_like" | "new_full" => number("fill_value")?,
@@ -561,7 +549,7 @@ impl Lowerer<'_, '_> {
             // Of what is left as memory has it, too.
             _ => Scalar::Int(0),
         };
-        Ok(self.generic(Generic::Fill(value), [], element, shape))
+        Ok(self.emit_typed(Op::Fill(value), [], element, shape))
     }
 
     /// `value` broadcast to a shape.
@@ -570,13 +558,13 @@ impl Lowerer<'_, '_> {
         if own == shape {
             return value;
         }
-        let steps = broadcast_steps(&own, shape.len());
+        let strides = broadcast_strides(&own, shape.len());
         let element = self.program.element(value);
         if self.program.value(value).len() == shape.iter().product::<usize>() {
             return self.alias(value, shape.to_vec());
         }
-        let op = Generic::Copy { offset: 0, steps };
-        self.generic(op, [value], element, shape.to_vec())
+        let op = Op::Copy { offset: 0, strides };
+        self.emit_typed(op, [value], element, shape.to_vec())
     }
 }
 

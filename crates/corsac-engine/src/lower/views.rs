@@ -7,8 +7,7 @@ use smallvec::SmallVec;
 use super::call::{Call, as_int, wrapped};
 use super::typed::{all, scalar};
 use super::{Lowered, Lowerer, Reason};
-use crate::program::Generic;
-use crate::program::{Element, Op, ValueId};
+use crate::program::{Element, Op, Scalar, ValueId};
 
 /// A view of a row-major tensor: shape, strides and offset.
 #[derive(Clone)]
@@ -203,20 +202,9 @@ impl Lowerer<'_, '_> {
                     let only = self.cast(only, element);
                     return Ok(Lowered::Tensor(self.alias(only, shape)));
                 }
-                match element {
-                    Element::F32
-                        if parts
-                            .iter()
-                            .all(|&p| self.program.element(p) == Element::F32) =>
-                    {
-                        self.emit(Op::Concat { dim }, parts, shape)
-                    }
-                    element => {
-                        let parts = parts.into_iter();
-                        let parts: Vec<_> = parts.map(|p| self.cast(p, element)).collect();
-                        self.generic(Generic::Concat { dim }, parts, element, shape)
-                    }
-                }
+                let parts = parts.into_iter();
+                let parts: Vec<_> = parts.map(|p| self.cast(p, element)).collect();
+                self.emit_typed(Op::Concat { dim }, parts, element, shape)
             }
             "getattr" => match call.text("other")? {
                 Some("T") => {
@@ -278,17 +266,13 @@ impl Lowerer<'_, '_> {
                     widths[rank - 1 - at] = [size(*before)?, size(*after)?];
                 }
                 let shape = self.result_shape()?;
-                match self.program.element(input) {
-                    Element::F32 => {
-                        let value = call.number("value")?.unwrap_or(0.0) as f32;
-                        self.emit(Op::Pad { widths, value }, [input], shape)
-                    }
-                    element => {
-                        let value = call.known("value")?.and_then(scalar);
-                        let value = value.unwrap_or(element.zero());
-                        self.generic(Generic::Pad { widths, value }, [input], element, shape)
-                    }
-                }
+                let element = self.program.element(input);
+                let value = match element {
+                    Element::F32 => call.number("value")?.map(Scalar::Float),
+                    Element::I64 | Element::Bool => call.known("value")?.and_then(scalar),
+                };
+                let value = value.unwrap_or(element.zero());
+                self.emit_typed(Op::Pad { widths, value }, [input], element, shape)
             }
             name => return Err(format!("{name} is no operator that this engine knows")),
         };
@@ -322,16 +306,8 @@ impl Lowerer<'_, '_> {
             return self.alias(input, view.shape);
         }
         let (offset, strides) = (view.offset, view.strides);
-        match self.program.element(input) {
-            Element::F32 => self.emit(Op::Copy { offset, strides }, [input], view.shape),
-            element => {
-                let op = Generic::Copy {
-                    offset,
-                    steps: strides,
-                };
-                self.generic(op, [input], element, view.shape)
-            }
-        }
+        let element = self.program.element(input);
+        self.emit_typed(Op::Copy { offset, strides }, [input], element, view.shape)
     }
 
     fn parts(&mut self, call: &Call) -> Result<Lowered, Reason> {
@@ -397,12 +373,12 @@ impl Lowerer<'_, '_> {
         let mut shape = self.shape(value);
         let rank = shape.len();
         let short = |places: &[usize]| places.iter().map(|&at| at as u32).collect::<Vec<u32>>();
-        let op = Generic::Arrange {
+        let op = Op::Arrange {
             rows: short(rows),
             columns: Places::new(shape[rank - 1], short(columns)),
         };
         shape[rank - 2..].copy_from_slice(&[rows.len(), columns.len()]);
-        self.generic(op, [value], Element::F32, shape)
+        self.emit_typed(op, [value], Element::F32, shape)
     }
 
     /// The indices of the last two dimensions of floating-point numbers, in order; `None` if there
@@ -470,21 +446,18 @@ impl Lowerer<'_, '_> {
                 view.offset = start * view.strides[dim].unsigned_abs();
                 view.strides[dim] *= step;
                 view.shape[dim] = len;
-                let op = Generic::Copy {
+                let op = Op::Copy {
                     offset: view.offset,
-                    steps: view.strides,
+                    strides: view.strides,
                 };
-                (len > 0).then(|| self.generic(op, [value], element, view.shape))
+                (len > 0).then(|| self.emit_typed(op, [value], element, view.shape))
             };
             let (left, right) = (piece(first, before), piece(last, after));
             let parts: Vec<ValueId> = left.into_iter().chain([value]).chain(right).collect();
             if parts.len() > 1 {
                 let mut shape = shape.clone();
                 shape[dim] += before + after;
-                value = match element {
-                    Element::F32 => self.emit(Op::Concat { dim }, parts, shape),
-                    element => self.generic(Generic::Concat { dim }, parts, element, shape),
-                };
+                value = self.emit_typed(Op::Concat { dim }, parts, element, shape);
             }
         }
         if let Some([rows, columns]) = places {
@@ -532,13 +505,9 @@ impl Lowerer<'_, '_> {
                 self.copied(value, view)
             };
             let (last, first) = (piece(size - shift, shift), piece(0, size - shift));
-            value = match self.program.element(value) {
-                Element::F32 => self.emit(Op::Concat { dim }, [last, first], shape.clone()),
-                element => {
-                    let op = Generic::Concat { dim };
-                    self.generic(op, [last, first], element, shape.clone())
-                }
-            };
+            let element = self.program.element(value);
+            let op = Op::Concat { dim };
+            value = self.emit_typed(op, [last, first], element, shape.clone());
         }
         if let (true, Some([rows, columns])) = (is_arranged, places) {
             value = self.arranged(value, &rows, &columns);

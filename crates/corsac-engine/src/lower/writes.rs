@@ -12,10 +12,8 @@ use super::sharing::several_out;
 use super::typed::{all, element_of, scalar};
 use super::views::{View, slice_of};
 use super::{Lowered, Lowerer, Reason, tensor_of};
-use crate::kernels::generic::broadcast_steps;
-use crate::program::IndexPut;
-use crate::program::{Combination, Generic};
-use crate::program::{Element, Source, ValueId};
+use crate::kernels::generic::broadcast_strides;
+use crate::program::{Combination, Element, IndexPut, Op, Source, ValueId};
 
 /// Target of a write.
 struct Written {
@@ -567,7 +565,7 @@ impl Lowerer<'_, '_> {
         if !fits {
             return Err(format!("elements of shape {own:?} for {target:?}"));
         }
-        let steps = broadcast_steps(&own, target.len());
+        let steps = broadcast_strides(&own, target.len());
         let step = |at: usize| steps[at].unsigned_abs();
         let count = index_shape.len();
         let along = (0..count).map(|at| (target[before + at], step(before + at)));
@@ -609,7 +607,7 @@ impl Lowerer<'_, '_> {
         if self.program.element(source) != element {
             return Err("elements of another type than the input's".to_owned());
         }
-        let value = self.generic(Generic::IndexPut(put), inputs, element, shape);
+        let value = self.emit_typed(Op::IndexPut(put), inputs, element, shape);
         let dtype = self.dtype(base);
         self.note_narrow(value, dtype);
         Ok(value)

@@ -4,7 +4,6 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::program::Generic;
 use crate::program::{Attention, Binary, Op, Program, Step, Unary, ValueId, View};
 
 /// Fuses the steps of each attention into one. The steps before it that become unused stay in the
@@ -92,7 +91,7 @@ impl<'a> Search<'a> {
         let rank = self.program.shape(scores).len();
         let safe = match softmax.op {
             Op::Softmax { dim, log: false } if dim + 1 == rank => false,
-            Op::Generic(Generic::SafeSoftmax) => true,
+            Op::SafeSoftmax => true,
             _ => return None,
         };
         if !last.epilogues.is_empty() {
@@ -101,7 +100,7 @@ impl<'a> Search<'a> {
         let mut scores = self.made(scores)?;
         let (mut causal, mut mask) = (false, None);
         match (&scores.op, &scores.inputs[..]) {
-            (Op::Generic(Generic::Causal), &[product]) => {
+            (Op::Causal, &[product]) => {
                 causal = true;
                 scores = self.made(product)?;
             }

@@ -60,7 +60,7 @@ fn channel_scaled(program: &Program, step: &Step) -> Option<Op> {
     let Op::Conv(conv) = &step.op else {
         return None;
     };
-    let shape = ConvShape::of(program, step);
+    let shape = ConvShape::of(program, step, conv);
     let [_, rows, columns] = shape.output;
     let pointwise = shape.is_pointwise() && conv.groups == 1;
     let blocks = program.value(step.output).layout == Layout::Blocks

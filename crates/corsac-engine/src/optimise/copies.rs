@@ -6,9 +6,7 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::program::{Op, Program, ValueId};
-
-type Strides = SmallVec<[isize; 6]>;
+use crate::program::{Op, Program, Strides, ValueId};
 
 /// Makes copies of copies read the original value, where they are views of it. Copies that become
 /// unused stay in the program.

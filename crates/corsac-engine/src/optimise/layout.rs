@@ -141,12 +141,12 @@ impl Blocking<'_> {
         let follows = || self.is_in_blocks(first);
         epilogues
             && match &step.op {
-                Op::Conv(_) => {
+                Op::Conv(conv) => {
                     let weights = step.inputs[1..]
                         .iter()
                         .all(|&value| self.program.is_weight(value));
                     let known = ConvAlgorithm::of(
-                        &ConvShape::of(self.program, step),
+                        &ConvShape::of(self.program, step, conv),
                         self.program.precision,
                     )
                     .is_some();
@@ -196,9 +196,9 @@ impl Blocking<'_> {
 
     fn put_in_blocks(&mut self, mut step: Step) {
         let images = match &step.op {
-            Op::Conv(_) => {
-                match ConvAlgorithm::of(&ConvShape::of(self.program, &step), self.program.precision)
-                {
+            Op::Conv(conv) => {
+                let shape = ConvShape::of(self.program, &step, conv);
+                match ConvAlgorithm::of(&shape, self.program.precision) {
                     Some(ConvAlgorithm::Planes) => 0,
                     _ => 1,
                 }

@@ -143,7 +143,7 @@ fn absorb(
         }
         Op::Unary(function) => {
             let at = made_by(program, step.inputs[0])?;
-            kept[at].takes_epilogues().then(|| {
+            kept[at].op.takes_epilogues().then(|| {
                 kept[at].epilogues.push(Epilogue::Unary(*function));
                 at
             })
@@ -180,21 +180,6 @@ fn absorb(
 }
 
 impl Step {
-    /// Whether elementwise functions can be an epilogue of the step.
-    fn takes_epilogues(&self) -> bool {
-        matches!(
-            self.op,
-            Op::Conv(_)
-                | Op::Linear
-                | Op::MatMul { .. }
-                | Op::Binary(_)
-                | Op::Unary(_)
-                | Op::ChannelAffine
-                | Op::LayerNorm { .. }
-                | Op::AdaptiveAvgPool
-        )
-    }
-
     fn sums_up(&self) -> bool {
         matches!(self.op, Op::Conv(_) | Op::Linear | Op::MatMul { .. })
     }

@@ -7,7 +7,6 @@ mod placement;
 use crate::aligned_buffer::LINE;
 use crate::kernels::bf16;
 use crate::kernels::blocked::{ConvAlgorithm, conv, linear};
-use crate::program::Generic;
 use crate::program::{ConvShape, Element, Layout, Op, Program, Source, Step, ValueId};
 use concat_elision::ConcatElision;
 use placement::{LiveRange, Placement, ResultMemory};
@@ -372,8 +371,8 @@ fn workspaces(program: &Program) -> impl Iterator<Item = LiveRange> + '_ {
 fn workspace_len(program: &Program, step: &Step) -> usize {
     let in_blocks = program.value(step.output).layout == Layout::Blocks;
     match step.op {
-        Op::Conv(_) | Op::ChannelScaledConv(_) if in_blocks => {
-            let shape = ConvShape::of(program, step);
+        Op::Conv(ref conv) | Op::ChannelScaledConv(ref conv) if in_blocks => {
+            let shape = ConvShape::of(program, step, conv);
             ConvAlgorithm::of(&shape, program.precision)
                 .map_or(0, |algorithm| conv::workspace_len(&shape, algorithm))
         }
@@ -405,8 +404,12 @@ fn works_in_place(program: &Program, step: &Step) -> bool {
         Op::Fused(ref fused) => {
             program.element(step.output) == Element::F32 && fused.works_in_place()
         }
-        Op::Unary(_) | Op::ChannelAffine | Op::LayerNorm { .. } | Op::Softmax { .. } => true,
-        Op::Generic(Generic::IndexPut(_) | Generic::Scatter { .. }) => true,
+        Op::Unary(_)
+        | Op::ChannelAffine
+        | Op::LayerNorm { .. }
+        | Op::Softmax { .. }
+        | Op::IndexPut(_)
+        | Op::Scatter { .. } => true,
         _ => false,
     }
 }

@@ -325,35 +325,33 @@ impl<'a> Loader<'a> {
 /// The format in which the weights of a step are packed; `None` if they are not. Weights that are
 /// computed while the program runs are packed then.
 fn pack_format(program: &Program, step: &Step) -> Option<PackFormat> {
-    match step.op {
-        Op::Conv(_) | Op::ChannelScaledConv(_) | Op::Linear | Op::Recurrent(_) => {}
-        _ => return None,
-    }
-    if !step.weights().iter().all(|&value| program.is_weight(value)) {
-        return None;
-    }
-    if let Op::Recurrent(own) = &step.op {
-        let width = LinearKernel::width(own.batch);
-        return Some(PackFormat::Linear([own.gates(), own.width], Some(width)));
-    }
-    if matches!(step.op, Op::Linear) {
-        let weight = program.shape(step.inputs[1]);
-        let rows = program.value(step.inputs[0]).len() / weight[1].max(1);
-        let sizes = [weight[0], weight[1]];
-        let width = match program.precision.amx() {
-            Some(_) => None,
-            None => Some(LinearKernel::width(rows)),
-        };
-        return Some(PackFormat::Linear(sizes, width));
-    }
-    let mut shape = ConvShape::of(program, step);
-    let algorithm = ConvAlgorithm::of(&shape, program.precision);
-    shape.batch = 1;
-    match algorithm {
-        Some(algorithm) if program.value(step.output).layout == Layout::Blocks => {
-            Some(PackFormat::Blocked(shape, algorithm))
+    let is_known = || step.weights().iter().all(|&value| program.is_weight(value));
+    match &step.op {
+        Op::Recurrent(own) if is_known() => {
+            let width = LinearKernel::width(own.batch);
+            Some(PackFormat::Linear([own.gates(), own.width], Some(width)))
         }
-        _ => Some(PackFormat::Conv(shape)),
+        Op::Linear if is_known() => {
+            let weight = program.shape(step.inputs[1]);
+            let rows = program.value(step.inputs[0]).len() / weight[1].max(1);
+            let width = match program.precision.amx() {
+                Some(_) => None,
+                None => Some(LinearKernel::width(rows)),
+            };
+            Some(PackFormat::Linear([weight[0], weight[1]], width))
+        }
+        Op::Conv(conv) | Op::ChannelScaledConv(conv) if is_known() => {
+            let mut shape = ConvShape::of(program, step, conv);
+            let algorithm = ConvAlgorithm::of(&shape, program.precision);
+            shape.batch = 1;
+            match algorithm {
+                Some(algorithm) if program.value(step.output).layout == Layout::Blocks => {
+                    Some(PackFormat::Blocked(shape, algorithm))
+                }
+                _ => Some(PackFormat::Conv(shape)),
+            }
+        }
+        _ => None,
     }
 }
 

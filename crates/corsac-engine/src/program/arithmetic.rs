@@ -42,6 +42,14 @@ pub enum Arithmetic {
 }
 
 impl Arithmetic {
+    /// Whether integers cannot be divided by a second operand of zero.
+    pub(crate) fn divides(self) -> bool {
+        matches!(
+            self,
+            Self::FloorDivide | Self::TruncDivide | Self::Remainder | Self::Fmod
+        )
+    }
+
     /// Whether the function is defined for elements of this type.
     #[must_use]
     pub fn is_of(self, element: Element) -> bool {

@@ -1,4 +1,4 @@
-//! Functions of one and two numbers, and reductions.
+//! Functions of one, two and three numbers, comparisons and reductions.
 
 /// Functions of one number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -155,8 +155,38 @@ pub enum Reduction {
     Sum,
     /// Their mean.
     Mean,
-    /// The largest.
+    /// Their product.
+    Product,
+    /// The largest; of booleans, whether any is true.
     Max,
-    /// The smallest.
+    /// The smallest; of booleans, whether all are true.
     Min,
+}
+
+/// Comparison of two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// `a == b`
+    Eq,
+    /// `a != b`
+    Ne,
+    /// `a < b`
+    Lt,
+    /// `a <= b`
+    Le,
+    /// `a > b`
+    Gt,
+    /// `a >= b`
+    Ge,
+}
+
+/// A function of three floating-point numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ternary {
+    /// Linear interpolation between the first two, by the third.
+    Lerp,
+    /// The first, plus the product of the others times a number.
+    AddProduct(f32),
+    /// The first, plus the quotient of the others times a number.
+    AddQuotient(f32),
 }

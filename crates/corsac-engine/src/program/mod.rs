@@ -2,24 +2,25 @@
 
 pub(crate) mod arithmetic;
 mod broadcast;
+mod conv;
 mod function;
 pub mod fused;
-mod generic;
+mod indexing;
 mod op;
+mod scalar;
 mod text;
 
 use corsac_ir::DType;
 
 pub use arithmetic::Arithmetic;
-pub use function::{Binary, Reduction, Unary};
-pub use generic::{
-    Combination, Comparison, ConvNd, Generic, GenericReduction, IndexPut, Scalar, Steps, Taps,
-    Ternary,
-};
+pub use conv::{Conv, ConvNd, ConvShape};
+pub use function::{Binary, Comparison, Reduction, Ternary, Unary};
+pub use indexing::{Combination, IndexPut};
 pub use op::{
-    Attention, BatchTiling, Conv, ConvShape, Epilogue, Op, Order, Pool, Step, View, WeightTransform,
+    Attention, BatchTiling, Epilogue, Op, Order, Pool, Step, Strides, Taps, View, WeightTransform,
 };
 pub(crate) use op::{Cell, Recurrent};
+pub use scalar::Scalar;
 
 /// A value of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -276,8 +277,8 @@ impl Program {
         let is_own = |value: &ValueId| self.value(self.root(*value)).source == Source::Input(input);
         !self.results().iter().any(is_own)
             && self.steps.iter().all(|step| match &step.op {
-                Op::Fused(_) | Op::Generic(Generic::Not) => true,
-                Op::Generic(Generic::Where) => !step.inputs.iter().skip(1).any(is_own),
+                Op::Fused(_) | Op::Not => true,
+                Op::Where => !step.inputs.iter().skip(1).any(is_own),
                 _ => !step.reads().any(|value| is_own(&value)),
             })
     }

@@ -1,10 +1,14 @@
 //! Steps and their operators.
 
 use corsac_ir::NodeId;
+use corsac_kernels::gather::Places;
 use smallvec::SmallVec;
 
 use super::fused::Fused;
-use super::{Binary, Generic, Program, Reduction, Unary, ValueId};
+use super::{
+    Arithmetic, Binary, Combination, Comparison, Conv, ConvNd, IndexPut, Program, Reduction,
+    Scalar, Ternary, Unary, ValueId,
+};
 
 /// Transform that computes a weight from other weights. A batch norm is given by mean, variance,
 /// and weight and bias if it has them; the number is added to the variance.
@@ -24,53 +28,6 @@ pub enum WeightTransform {
     Scale,
 }
 
-/// A convolution in two dimensions.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Conv {
-    /// Rows and columns from one window to the next.
-    pub stride: [usize; 2],
-    /// Zeros above and left of the image, below and right of it.
-    pub padding: [[usize; 2]; 2],
-    /// Rows and columns from one element of the kernel to the next.
-    pub dilation: [usize; 2],
-    /// Number of groups of channels that are independent of each other.
-    pub groups: usize,
-}
-
-/// Shapes of a convolution.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ConvShape {
-    /// Images.
-    pub batch: usize,
-    /// Channels, rows and columns of an image.
-    pub input: [usize; 3],
-    /// Channels, rows and columns of a result.
-    pub output: [usize; 3],
-    /// Rows and columns of the kernel.
-    pub kernel: [usize; 2],
-    /// Stride, padding, dilation and groups.
-    pub conv: Conv,
-}
-
-impl ConvShape {
-    /// The shapes of a step that is a convolution.
-    pub(crate) fn of(program: &Program, step: &Step) -> Self {
-        let (Op::Conv(conv) | Op::ChannelScaledConv(conv)) = &step.op else {
-            unreachable!("only convolutions have these shapes")
-        };
-        let (image, kernel) = (program.shape(step.inputs[0]), program.shape(step.inputs[1]));
-        let out = program.shape(step.output);
-        let out = &out[out.len() - 3..];
-        Self {
-            batch: image[0],
-            input: [image[1], image[2], image[3]],
-            output: [kernel[0], out[1], out[2]],
-            kernel: [kernel[2], kernel[3]],
-            conv: conv.clone(),
-        }
-    }
-}
-
 /// Windows over two dimensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
@@ -83,6 +40,13 @@ pub struct Pool {
     /// Rows and columns from one element of a window to the next.
     pub dilation: [usize; 2],
 }
+
+/// Strides along the dimensions of a tensor, in elements.
+pub type Strides = SmallVec<[isize; 6]>;
+
+/// For each element of a result, the places of the elements that it is a weighted sum of, and their
+/// weights.
+pub type Taps = Vec<SmallVec<[(usize, f32); 4]>>;
 
 /// A strided view of the elements of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -263,7 +227,7 @@ pub enum Op {
         /// Offset of the first element.
         offset: usize,
         /// Strides in the input along the dimensions of the result.
-        strides: SmallVec<[isize; 6]>,
+        strides: Strides,
     },
     /// A recurrent layer. Inputs: the products of its inputs for the gates, the weight of the
     /// state, its bias, the state, the cell memory if there is one, the weight of a projection if
@@ -276,8 +240,6 @@ pub enum Op {
         /// The dimension.
         dim: usize,
     },
-    /// An operator over elements of any type, see [`Generic`].
-    Generic(Generic),
     /// An image, reordered into blocks of channels.
     ToBlocks(Order),
     /// An image, reordered out of blocks of channels.
@@ -289,8 +251,176 @@ pub enum Op {
         /// Elements before and after, by dimension.
         widths: SmallVec<[[usize; 2]; 6]>,
         /// The number.
-        value: f32,
+        value: Scalar,
     },
+    /// Conversion to the element type of the result.
+    Cast,
+    /// Comparison of two tensors of one type, broadcast; the result is boolean.
+    Compare(Comparison),
+    /// Function of two tensors of one type, broadcast.
+    Arithmetic(Arithmetic),
+    /// Whether each element is 0.
+    Not,
+    /// A condition and two tensors of one type, broadcast: selects elements.
+    Where,
+    /// One number for all elements.
+    Fill(Scalar),
+    /// An arithmetic sequence.
+    Range {
+        /// The first number.
+        start: Scalar,
+        /// Difference of neighbours.
+        step: Scalar,
+    },
+    /// A tensor and integers: slices of the tensor along a dimension.
+    IndexSelect {
+        /// The dimension.
+        dim: usize,
+        /// Whether negative indices count from the end.
+        wraps: bool,
+    },
+    /// A tensor and integers of the same rank: one element of the tensor for each integer.
+    Gather {
+        /// The dimension.
+        dim: usize,
+        /// Whether negative indices count from the end.
+        wraps: bool,
+    },
+    /// A tensor, integers, and a source of the rank of the integers: the tensor, with the elements
+    /// that the integers index along a dimension combined with those of the source.
+    Scatter {
+        /// The dimension.
+        dim: usize,
+        /// The combination.
+        combination: Combination,
+    },
+    /// A tensor, a source, and integers: the tensor, with the elements of a [region](IndexPut) combined
+    /// with the source.
+    IndexPut(IndexPut),
+    /// Integers wrapped to fewer bits, or floating-point numbers converted through 32-bit integers.
+    Wrap {
+        /// Number of bits.
+        bits: u32,
+        /// Whether the type is signed.
+        signed: bool,
+    },
+    /// Cumulative sums or products.
+    Scan {
+        /// The dimension.
+        dim: usize,
+        /// Whether products are computed.
+        product: bool,
+    },
+    /// The indices of the elements in sorted order, along a dimension; as many as the result has.
+    Sort {
+        /// The dimension.
+        dim: usize,
+        /// Whether the largest come first.
+        descending: bool,
+    },
+    /// The index of the largest or smallest element along a dimension.
+    ArgReduce {
+        /// The dimension.
+        dim: usize,
+        /// Whether it is the largest.
+        largest: bool,
+    },
+    /// Scores of queries and keys in the last two dimensions: minus infinity where the key comes
+    /// after the query.
+    Causal,
+    /// Softmax along the last dimension; 0 for rows of nothing but minus infinity.
+    SafeSoftmax,
+    /// A convolution in up to three dimensions: image, weight, and bias if there are three.
+    ConvNd(ConvNd),
+    /// A function of three numbers.
+    Ternary(Ternary),
+    /// Elements in other places of the last two dimensions:
+    /// `out[…, i, j] = input[…, rows[i], columns[j]]`, for floating-point numbers.
+    Arrange {
+        /// The rows.
+        rows: Vec<u32>,
+        /// The element of each row.
+        columns: Places,
+    },
+    /// Resampling: weighted sums of elements along a dimension.
+    Resample {
+        /// The dimension.
+        dim: usize,
+        /// For each element of the result, the elements and their weights.
+        taps: Taps,
+    },
+    /// Scores and labels by row: the sum of the amounts by which scores of other classes exceed those of
+    /// labels less 1.
+    LabelMargins,
+}
+
+impl Op {
+    /// Whether all operands and the result are floating-point numbers.
+    pub(crate) fn is_of_floats(&self) -> bool {
+        match self {
+            Self::Conv(_)
+            | Self::ChannelScaledConv(_)
+            | Self::Linear
+            | Self::MatMul { .. }
+            | Self::BatchNorm { .. }
+            | Self::ChannelAffine
+            | Self::LayerNorm { .. }
+            | Self::Unary(_)
+            | Self::Binary(_)
+            | Self::MaxPool(_)
+            | Self::AvgPool { .. }
+            | Self::AdaptiveAvgPool
+            | Self::Softmax { .. }
+            | Self::Attention(_)
+            | Self::ToBlocks(_)
+            | Self::FromBlocks(_)
+            | Self::BatchTiling(_)
+            | Self::Causal
+            | Self::SafeSoftmax
+            | Self::ConvNd(_)
+            | Self::Ternary(_)
+            | Self::Arrange { .. }
+            | Self::Resample { .. } => true,
+            Self::Fused(_)
+            | Self::Reduce { .. }
+            | Self::Copy { .. }
+            | Self::Recurrent(_)
+            | Self::Concat { .. }
+            | Self::Pad { .. }
+            | Self::Cast
+            | Self::Compare(_)
+            | Self::Arithmetic(_)
+            | Self::Not
+            | Self::Where
+            | Self::Fill(_)
+            | Self::Range { .. }
+            | Self::IndexSelect { .. }
+            | Self::Gather { .. }
+            | Self::Scatter { .. }
+            | Self::IndexPut(_)
+            | Self::Wrap { .. }
+            | Self::Scan { .. }
+            | Self::Sort { .. }
+            | Self::ArgReduce { .. }
+            | Self::LabelMargins => false,
+        }
+    }
+
+    /// Whether elementwise functions can be epilogues of the operator.
+    pub(crate) fn takes_epilogues(&self) -> bool {
+        matches!(
+            self,
+            Self::Conv(_)
+                | Self::ChannelScaledConv(_)
+                | Self::Linear
+                | Self::MatMul { .. }
+                | Self::Binary(_)
+                | Self::Unary(_)
+                | Self::ChannelAffine
+                | Self::LayerNorm { .. }
+                | Self::AdaptiveAvgPool
+        )
+    }
 }
 
 /// An epilogue: it is applied to a result before that is stored.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Binary, Epilogue, Layout, Op, Program, Source, Step, ValueId};
+use super::{Binary, Epilogue, Layout, Op, Program, Source, Step, Ternary, ValueId};
 
 impl Program {
     /// Number of steps, with those of micro-batches.
@@ -85,7 +85,7 @@ impl Op {
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Conv(_) => "conv",
+            Self::Conv(_) | Self::ConvNd(_) => "conv",
             Self::ChannelScaledConv(_) => "channel_scaled_conv",
             Self::Linear => "linear",
             Self::MatMul { .. } => "matmul",
@@ -105,7 +105,7 @@ impl Op {
             Self::AvgPool { .. } => "avg_pool",
             Self::AdaptiveAvgPool => "adaptive_avg_pool",
             Self::Reduce { .. } => "reduce",
-            Self::Softmax { log: false, .. } => "softmax",
+            Self::Softmax { log: false, .. } | Self::SafeSoftmax => "softmax",
             Self::Softmax { log: true, .. } => "log_softmax",
             Self::Attention(_) => "attention",
             Self::Copy { .. } => "copy",
@@ -115,7 +115,28 @@ impl Op {
             Self::FromBlocks(_) => "from_blocks",
             Self::Pad { .. } => "pad",
             Self::BatchTiling(_) => "batch_tiling",
-            Self::Generic(generic) => generic.name(),
+            Self::Cast => "cast",
+            Self::Compare(_) => "compare",
+            Self::Arithmetic(_) => "arithmetic",
+            Self::Not => "not",
+            Self::Where => "where",
+            Self::Fill(_) => "fill",
+            Self::Range { .. } => "range",
+            Self::IndexSelect { .. } => "index_select",
+            Self::Gather { .. } => "gather",
+            Self::Scatter { .. } => "scatter",
+            Self::IndexPut(_) => "index_put",
+            Self::Wrap { .. } => "wrap",
+            Self::Scan { .. } => "scan",
+            Self::Sort { .. } => "sort",
+            Self::ArgReduce { .. } => "arg_reduce",
+            Self::Ternary(Ternary::Lerp) => "lerp",
+            Self::Ternary(Ternary::AddProduct(_)) => "addcmul",
+            Self::Ternary(Ternary::AddQuotient(_)) => "addcdiv",
+            Self::Arrange { .. } => "arrange",
+            Self::Resample { .. } => "resample",
+            Self::LabelMargins => "margins",
+            Self::Causal => "causal",
         }
     }
 }

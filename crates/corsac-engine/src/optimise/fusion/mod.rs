@@ -11,9 +11,9 @@ mod group;
 use smallvec::SmallVec;
 
 use crate::program::fused::Function;
-use crate::program::{Arithmetic, Comparison, Generic};
 use crate::program::{
-    Binary, Element, Epilogue, Layout, Op, Program, Reduction, Source, Step, Unary, ValueId,
+    Arithmetic, Binary, Comparison, Element, Epilogue, Layout, Op, Program, Reduction, Source,
+    Step, Unary, ValueId,
 };
 use group::Group;
 
@@ -90,7 +90,7 @@ impl Flow {
     /// The number that fills `value`, if it is filled with one.
     fn number(&self, program: &Program, value: ValueId) -> Option<f32> {
         match &program.steps[self.maker(program, value)?].op {
-            Op::Generic(Generic::Fill(number)) => match program.element(value) {
+            Op::Fill(number) => match program.element(value) {
                 Element::F32 => Some(number.float() as f32),
                 Element::Bool => Some(f32::from(u8::from(number.float() != 0.0))),
                 Element::I64 => None,
@@ -134,37 +134,31 @@ impl Kind {
             .map(|&value| program.element(value))
             .collect();
         let integers = inputs.contains(&Element::I64);
-        if integers && !matches!(step.op, Op::Generic(Generic::Cast)) {
+        if integers && !matches!(step.op, Op::Cast) {
             return None;
         }
-        match &step.op {
-            Op::Unary(function) => Some(Self::Each(Function::Unary(*function))),
-            Op::Binary(function) => Some(Self::Each(Function::Binary(*function))),
-            Op::Reduce { reduction, dims } => {
+        let function = match step.op {
+            Op::Unary(function) => Function::Unary(function),
+            Op::Binary(function) => Function::Binary(function),
+            Op::Reduce {
+                reduction,
+                ref dims,
+            } if info.element == Element::F32 => {
                 let shape = program.shape(step.inputs[0]);
                 let first = shape.len() - dims.len();
                 let last = dims.iter().copied().eq(first..shape.len());
                 let row: usize = shape[first..].iter().product();
-                (last && row > 1).then_some(Self::Rows(*reduction, row))
+                return (last && row > 1).then_some(Self::Rows(reduction, row));
             }
-            Op::Generic(generic) => Self::of_generic(generic, info.element, &inputs),
-            _ => None,
-        }
-    }
-
-    fn of_generic(generic: &Generic, element: Element, inputs: &[Element]) -> Option<Self> {
-        let function = match *generic {
-            Generic::Compare(comparison) => Function::Compare(comparison),
-            Generic::Where => Function::Where,
-            Generic::Ternary(function) => Function::Ternary(function),
-            Generic::Not => {
-                return Some(Self::WithNumber(Function::Compare(Comparison::Eq), 0.0));
-            }
-            Generic::Cast if element == Element::Bool && inputs != [Element::Bool] => {
+            Op::Compare(comparison) => Function::Compare(comparison),
+            Op::Where => Function::Where,
+            Op::Ternary(function) => Function::Ternary(function),
+            Op::Not => return Some(Self::WithNumber(Function::Compare(Comparison::Eq), 0.0)),
+            Op::Cast if info.element == Element::Bool && inputs[..] != [Element::Bool] => {
                 return Some(Self::WithNumber(Function::Compare(Comparison::Ne), 0.0));
             }
-            Generic::Cast => Function::Same,
-            Generic::Arithmetic(function) => match (element, function) {
+            Op::Cast => Function::Same,
+            Op::Arithmetic(function) => match (info.element, function) {
                 (Element::F32, Arithmetic::Add) => Function::Binary(Binary::Add),
                 (Element::F32, Arithmetic::Sub) => Function::Binary(Binary::Sub),
                 (Element::F32, Arithmetic::Mul) => Function::Binary(Binary::Mul),
