@@ -327,6 +327,27 @@ fn epilogues_that_a_step_does_not_apply_are_an_error() {
 }
 
 #[test]
+fn fused_steps_of_integers_are_an_error() {
+    let mut graph = Graph::new();
+    let [x, y] = ["x", "y"].map(|name| graph.placeholder(name).unwrap());
+    let product = call(&mut graph, "operator.mul", [x.into(), y.into()]);
+    let positive = call(&mut graph, "torch.exp", [product.into()]);
+    let sum = call(&mut graph, "operator.sub", [positive.into(), y.into()]);
+    graph.output(sum).unwrap();
+    let program = program(&graph, &[tensor(&[64]), tensor(&[64])]).unwrap();
+    assert_eq!(
+        program.to_string(),
+        "%4[64] = fused(in0, in1): Mul, Exp, Sub\nreturn %4\n"
+    );
+    for value in [program.steps[0].inputs[1], program.steps[0].output] {
+        let mut program = program.clone();
+        program.values[value.index()].element = Element::I64;
+        let made = Executable::new(program, &NoWeights);
+        assert_eq!(made.err(), Some(RunError::Mismatch { step: "fused" }));
+    }
+}
+
+#[test]
 fn operators_that_are_never_run_are_an_error() {
     let mut program = program(&example(), &inputs()).unwrap();
     program.steps[0].epilogues.clear();

@@ -386,14 +386,19 @@ impl Executable {
     }
 }
 
-/// Checks that steps which compute with floating-point numbers alone have no other operands, and
-/// that no other steps than those that apply them have epilogues.
+/// Checks that operands have the types that steps compute with, where kernels rely on them, and that
+/// only steps which apply epilogues have them.
 fn check_operators(program: &Program) -> Result<(), RunError> {
+    let is_f32 = |value: ValueId| program.element(value) == Element::F32;
     let fits = |step: &Step| {
-        let mut values = step.reads().chain([step.output]);
-        (step.epilogues.is_empty() || step.op.takes_epilogues())
-            && (!step.op.is_of_floats()
-                || values.all(|value| program.element(value) == Element::F32))
+        let types = match &step.op {
+            Op::Fused(fused) => {
+                let is_read = |input: usize| step.inputs.get(input).copied().is_some_and(is_f32);
+                program.element(step.output) != Element::I64 && fused.reads().all(is_read)
+            }
+            op => !op.is_of_floats() || step.reads().chain([step.output]).all(is_f32),
+        };
+        types && (step.epilogues.is_empty() || step.op.takes_epilogues())
     };
     match program.steps.iter().find(|step| !fits(step)) {
         None => Ok(()),

@@ -134,6 +134,15 @@ impl Fused {
         self.result() == Width::Tile && self.inputs.first() == Some(&Access::Whole)
     }
 
+    /// The inputs that instructions read as floating-point numbers, without a load.
+    pub(crate) fn reads(&self) -> impl Iterator<Item = usize> + '_ {
+        let args = self.instructions.iter().flat_map(|own| &own.args);
+        args.filter_map(|arg| match arg {
+            Arg::Input(input) => Some(*input),
+            Arg::Register(..) | Arg::Number(_) => None,
+        })
+    }
+
     /// Number of elements of a tile.
     pub(crate) fn tile(&self) -> usize {
         let whole = self.inputs.iter().filter(|own| **own == Access::Whole);

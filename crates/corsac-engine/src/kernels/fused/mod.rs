@@ -76,7 +76,9 @@ impl Fused {
                 }
                 registers[self.registers] = numbers;
             }),
-            DataMut::I64(_) => unreachable!("integers are not fused"),
+            DataMut::I64(_) => {
+                unreachable!("results of integers are refused when a program is made")
+            }
         }
     }
 
@@ -184,7 +186,7 @@ impl Fused {
         instruction: &Instruction,
     ) -> Operand<'a> {
         let Data::F32(data) = data else {
-            unreachable!("elements of other types are loaded");
+            unreachable!("inputs of other types are refused when a program is made");
         };
         match self.inputs[input] {
             Access::Whole => Operand::Each(&data[place.start..][..place.len]),
