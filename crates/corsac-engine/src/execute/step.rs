@@ -6,13 +6,14 @@ use super::{Executable, Observe, Values};
 use crate::data::{Data, DataMut, Stored};
 use crate::error::RunError;
 use crate::kernels::blocked::{self, reorder};
+use crate::kernels::elementwise::generic::{self, Paired};
 use crate::kernels::elementwise::{self, Operand};
 use crate::kernels::pool::Averages;
 use crate::kernels::reduce::{self, Reduced};
 use crate::kernels::resample::resample;
 use crate::kernels::result_tiles::ResultTiles;
 use crate::kernels::{
-    ApplyEpilogue, attention, generic, layout, margins, normalise, pool, softmax,
+    ApplyEpilogue, attention, indexing, layout, margins, normalise, pool, softmax, sort,
 };
 use crate::program::arithmetic::{of_32_bits, wrapped};
 use crate::program::{Binary, Epilogue, Layout, Op, Program, Reduction, Step, Unary};
@@ -248,7 +249,7 @@ impl<'a> StepRun<'a> {
                 }
                 of_one_type!(self, out, |a| {
                     let (a, b) = ((a, self.shape(0)), (self.get(1)?, self.shape(1)));
-                    generic::Paired::arithmetic(*function, a, b, shape, out);
+                    Paired::arithmetic(*function, a, b, shape, out);
                 });
             }
             Op::Where => by_type!(DataMut: out, |out| {
@@ -273,14 +274,14 @@ impl<'a> StepRun<'a> {
                             true => a * f64::from(x),
                             false => a + f64::from(x),
                         };
-                        generic::scan(x, size, inner, zero, f, |a| a as f32, out);
+                        reduce::scan(x, size, inner, zero, f, |a| a as f32, out);
                     }
                     (Data::I64(x), DataMut::I64(out)) => {
                         let f = |a: i64, x: i64| match product {
                             true => a.wrapping_mul(x),
                             false => a.wrapping_add(x),
                         };
-                        generic::scan(x, size, inner, i64::from(*product), f, |a| a, out);
+                        reduce::scan(x, size, inner, i64::from(*product), f, |a| a, out);
                     }
                     _ => return Err(self.mismatch()),
                 }
@@ -288,7 +289,7 @@ impl<'a> StepRun<'a> {
             Op::Sort { dim, descending } => {
                 let (sizes, out) = (self.along(*dim), self.result(out)?);
                 by_type!(Data: self.data(0)?, |x| {
-                    generic::sort(x, sizes, *descending, shape[*dim], out);
+                    sort::sort(x, sizes, *descending, shape[*dim], out);
                 });
             }
             Op::ArgReduce { dim, largest } => {
@@ -301,21 +302,22 @@ impl<'a> StepRun<'a> {
                         };
                         reduce::places(reduction, x, sizes[0], out);
                     }
-                    x => by_type!(Data: x, |x| generic::arg_reduce(x, sizes, *largest, out)),
+                    x => by_type!(Data: x, |x| sort::arg_reduce(x, sizes, *largest, out)),
                 }
             }
             Op::IndexSelect { dim, wraps } => {
                 let ([size, inner], indices) = (self.along(*dim), self.get(1)?);
                 let done = of_one_type!(self, out, |x| {
-                    generic::index_select(x, size, inner, indices, *wraps, out)
+                    indexing::index_select(x, size, inner, indices, *wraps, out)
                 });
                 done.map_err(|index| RunError::Index { index, size })?;
             }
             Op::Gather { dim, wraps } => {
                 let shape = self.shape(0);
                 let indices = (self.get(1)?, self.shape(1), *wraps);
-                let done =
-                    of_one_type!(self, out, |x| generic::gather(x, shape, *dim, indices, out));
+                let done = of_one_type!(self, out, |x| indexing::gather(
+                    x, shape, *dim, indices, out
+                ));
                 let size = shape[*dim];
                 done.map_err(|index| RunError::Index { index, size })?;
             }
@@ -326,7 +328,7 @@ impl<'a> StepRun<'a> {
                 let may_end = !self.is_in_place();
                 let done = by_type!(DataMut: self.begun(out)?, |out| {
                     let source = (self.get(2)?, self.shape(2));
-                    generic::scatter(shape, *dim, indices, source, (out, may_end), *combination)
+                    indexing::scatter(shape, *dim, indices, source, (out, may_end), *combination)
                 });
                 let size = shape[*dim];
                 done.map_err(|index| RunError::Index { index, size })?;

@@ -9,9 +9,8 @@ mod depthwise;
 pub mod elementwise;
 mod functions;
 pub mod fused;
-pub mod generic;
 mod grouped;
-pub mod index_put;
+pub mod indexing;
 pub mod layout;
 pub(crate) mod linear;
 pub(crate) mod margins;
@@ -23,9 +22,11 @@ pub(crate) mod recurrent;
 pub mod reduce;
 pub(crate) mod resample;
 pub mod result_tiles;
+pub mod rows;
 mod shifted;
 mod small_product;
 pub mod softmax;
+pub mod sort;
 
 /// Least number of elements of a piece of work that is worth a thread of its own.
 pub(crate) const GRAIN: usize = 16 * 1024;

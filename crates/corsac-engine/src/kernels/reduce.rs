@@ -1,4 +1,4 @@
-//! Sums and extremes along dimensions.
+//! Reductions and cumulative sums along dimensions.
 
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -7,10 +7,10 @@ use rten_vecmath::Sum;
 use smallvec::SmallVec;
 
 use super::GRAIN;
-use super::generic::{fold, fold_row};
 use super::normalise::long_sum;
+use super::rows::start;
 use crate::parallel::Parallel;
-use crate::program::Reduction;
+use crate::program::{Reduction, Strides};
 
 /// Element types that are reduced along dimensions.
 pub trait Reduced: Copy {
@@ -303,5 +303,99 @@ fn combine(reduction: Reduction, a: f32, b: f32) -> f32 {
         Reduction::Max if b > a || b.is_nan() => b,
         Reduction::Min if b < a || b.is_nan() => b,
         Reduction::Max | Reduction::Min => a,
+    }
+}
+
+/// Reduces elements along `dims` by `f`, beginning with `zero`.
+fn fold<T: Copy>(
+    input: &[T],
+    shape: &[usize],
+    dims: &[usize],
+    (zero, f): (T, impl Fn(T, T) -> T),
+    out: &mut [T],
+) {
+    out.fill(zero);
+    let mut strides: Strides = SmallVec::from_elem(0, shape.len());
+    let mut stride = 1;
+    for at in (0..shape.len()).rev() {
+        if !dims.contains(&at) {
+            strides[at] = stride;
+            stride *= shape[at] as isize;
+        }
+    }
+    let row = shape.last().copied().unwrap_or(1);
+    if row == 0 || input.is_empty() {
+        return;
+    }
+    let outer = &shape[..shape.len().saturating_sub(1)];
+    let own = strides.last().copied().unwrap_or(0).unsigned_abs();
+    for (index, input) in input.chunks(row).enumerate() {
+        let from = start(outer, &strides[..outer.len()], index).unsigned_abs();
+        match own {
+            0 => out[from] = f(out[from], fold_row(input, zero, &f)),
+            1 => fold_into(input, &mut out[from..from + row], &f),
+            _ => {
+                for (at, &x) in input.iter().enumerate() {
+                    let out = &mut out[from + at * own];
+                    *out = f(*out, x);
+                }
+            }
+        }
+    }
+}
+
+/// Combines the elements of a row with `out`.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+fn fold_into<T: Copy, F: Fn(T, T) -> T>(row: &[T], out: &mut [T], f: &F) {
+    for (out, &x) in out.iter_mut().zip(row) {
+        *out = f(*out, x);
+    }
+}
+
+/// Reduces the elements of a row, in several independent chains.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+fn fold_row<T: Copy, F: Fn(T, T) -> T>(row: &[T], zero: T, f: &F) -> T {
+    let (whole, rest) = row.as_chunks::<64>();
+    let mut all = zero;
+    if let Some((first, more)) = whole.split_first() {
+        let mut lanes = first.map(|x| f(zero, x));
+        for chunk in more {
+            for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                *lane = f(*lane, x);
+            }
+        }
+        for half in [32, 16, 8, 4, 2, 1] {
+            let (low, high) = lanes.split_at_mut(half);
+            for (a, &b) in low.iter_mut().zip(&*high) {
+                *a = f(*a, b);
+            }
+        }
+        all = lanes[0];
+    }
+    rest.iter().fold(all, |all, &x| f(all, x))
+}
+
+/// Cumulative sums or products along a dimension of `size` elements with stride `inner`.
+pub fn scan<T: Copy, A: Copy>(
+    input: &[T],
+    size: usize,
+    inner: usize,
+    zero: A,
+    f: impl Fn(A, T) -> A,
+    get: impl Fn(A) -> T,
+    out: &mut [T],
+) {
+    if out.is_empty() {
+        return;
+    }
+    let blocks = input.chunks(size * inner).zip(out.chunks_mut(size * inner));
+    for (input, out) in blocks {
+        for at in 0..inner {
+            let mut so_far = zero;
+            for step in 0..size {
+                so_far = f(so_far, input[at + step * inner]);
+                out[at + step * inner] = get(so_far);
+            }
+        }
     }
 }

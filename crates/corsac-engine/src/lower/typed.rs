@@ -7,7 +7,7 @@ use super::call::{Call, as_number};
 use super::operators::broadcast;
 use super::views::View;
 use super::{Lowered, Lowerer, Reason};
-use crate::kernels::generic::broadcast_strides;
+use crate::kernels::rows::broadcast_strides;
 use crate::program::{Arithmetic, Binary, Comparison, Element, Op, Reduction, Scalar, ValueId};
 
 /// The element type for a type of PyTorch.

@@ -12,7 +12,7 @@ use super::sharing::several_out;
 use super::typed::{all, element_of, scalar};
 use super::views::{View, slice_of};
 use super::{Lowered, Lowerer, Reason, tensor_of};
-use crate::kernels::generic::broadcast_strides;
+use crate::kernels::rows::broadcast_strides;
 use crate::program::{Combination, Element, IndexPut, Op, Source, ValueId};
 
 /// Target of a write.

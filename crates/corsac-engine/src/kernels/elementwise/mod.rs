@@ -1,5 +1,6 @@
 //! Elementwise functions: of one number; of [pairs] and of three numbers.
 
+pub mod generic;
 mod pairs;
 
 use std::borrow::Cow;
