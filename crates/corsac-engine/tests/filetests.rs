@@ -1,4 +1,5 @@
-//! The filetests of optimisations: a graph in; the steps that it is lowered to, and the optimised
+//! The filetests of lowering: a graph in; the steps that it is lowered to out, or the reason why it
+//! is not. Those of optimisations: a graph in; the steps that it is lowered to, and the optimised
 //! ones out. Those of plans: a graph in; the optimised steps, and the memory of a run out.
 //!
 //! The types of inputs and weights are in comments of the graph:
@@ -12,7 +13,7 @@
     reason = "helpers of tests: a failure is a failed test"
 )]
 
-use corsac_engine::{Plan, Program, lower, optimise};
+use corsac_engine::{LowerError, Plan, Program, lower, optimise};
 use corsac_ir::{DType, ExternalId, Graph, Op};
 use corsac_ops::shape::{
     Dim, ModuleFacts, Propagator, Settings, Storage, Tensor, TensorType, TypeHost, Value,
@@ -67,6 +68,10 @@ impl TypeHost for Declared {
 }
 
 fn lowered(input: &str) -> Program {
+    lower_input(input).unwrap()
+}
+
+fn lower_input(input: &str) -> Result<Program, LowerError> {
     let graph = Graph::parse(input).unwrap();
     let declared = Declared::in_comments_of(input);
     let mut types = Propagator::new(&declared, Settings::default());
@@ -75,7 +80,15 @@ fn lowered(input: &str) -> Program {
     let inputs = placeholders.map(|node| &declared.0[declared.number(node.name())].1);
     let inputs: Vec<Value> = inputs.cloned().map(Value::tensor).collect();
     types.run(&graph, &inputs).unwrap();
-    lower(&graph, &types).unwrap()
+    lower(&graph, &types)
+}
+
+#[test]
+fn lowerings() {
+    run("lower", |input| match lower_input(input) {
+        Ok(program) => program.to_string(),
+        Err(refusal) => format!("{refusal}\n"),
+    });
 }
 
 #[test]
