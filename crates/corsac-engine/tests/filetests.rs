@@ -13,8 +13,11 @@
     reason = "helpers of tests: a failure is a failed test"
 )]
 
-use corsac_engine::{LowerError, Plan, Program, lower, optimise};
+use std::cell::RefCell;
+
+use corsac_engine::{LowerError, Plan, Program, lower, lowered_operators, optimise};
 use corsac_ir::{DType, ExternalId, Graph, Op};
+use corsac_ops::OperatorId;
 use corsac_ops::shape::{
     Dim, ModuleFacts, Propagator, Settings, Storage, Tensor, TensorType, TypeHost, Value,
 };
@@ -68,10 +71,11 @@ impl TypeHost for Declared {
 }
 
 fn lowered(input: &str) -> Program {
-    lower_input(input).unwrap()
+    lower_input(input, &mut Vec::new()).unwrap()
 }
 
-fn lower_input(input: &str) -> Result<Program, LowerError> {
+/// Lowers a graph, and adds the operators that it calls to `called`.
+fn lower_input(input: &str, called: &mut Vec<OperatorId>) -> Result<Program, LowerError> {
     let graph = Graph::parse(input).unwrap();
     let declared = Declared::in_comments_of(input);
     let mut types = Propagator::new(&declared, Settings::default());
@@ -80,15 +84,29 @@ fn lower_input(input: &str) -> Result<Program, LowerError> {
     let inputs = placeholders.map(|node| &declared.0[declared.number(node.name())].1);
     let inputs: Vec<Value> = inputs.cloned().map(Value::tensor).collect();
     types.run(&graph, &inputs).unwrap();
+    let bindings = graph
+        .nodes()
+        .map(|id| types.binding(&graph, graph.node(id)));
+    called.extend(bindings.flatten().map(|binding| binding.operator));
     lower(&graph, &types)
 }
 
 #[test]
 fn lowerings() {
-    run("lower", |input| match lower_input(input) {
-        Ok(program) => program.to_string(),
-        Err(refusal) => format!("{refusal}\n"),
+    let called = RefCell::default();
+    run("lower", |input| {
+        match lower_input(input, &mut called.borrow_mut()) {
+            Ok(program) => program.to_string(),
+            Err(refusal) => format!("{refusal}\n"),
+        }
     });
+    let called = called.into_inner();
+    let missing = lowered_operators().filter(|operator| !called.contains(operator));
+    let mut missing: Vec<&str> = missing.map(OperatorId::name).collect();
+    missing.sort_unstable();
+    // Modules, of which graphs in text have none.
+    let modules = ["GRU", "Identity", "LSTM", "MultiheadAttention", "RNN"];
+    assert_eq!(missing, modules, "lowerings without a filetest");
 }
 
 #[test]

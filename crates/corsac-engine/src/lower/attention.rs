@@ -4,9 +4,18 @@ use corsac_ops::shape::Value;
 use smallvec::SmallVec;
 
 use super::call::Call;
-use super::operators::broadcast;
+use super::element::broadcast;
+use super::table::{Lowering, lowered, tensor};
 use super::{Lowered, Lowerer, Reason};
 use crate::program::{Binary, Element, Op, Scalar, ValueId};
+
+#[rustfmt::skip]
+pub(super) const LOWERINGS: &[Lowering] = &[
+    lowered("MultiheadAttention", |own, call| own.multihead(call)),
+    tensor("_patch_merging_pad", |own, call| own.patch_merging(call)),
+    tensor("scaled_dot_product_attention", |own, call| own.attention(call)).of_any_type(),
+    tensor("shifted_window_attention", |own, call| own.shifted_window_attention(call)),
+];
 
 /// Mask of the scores of attention.
 enum Mask {
@@ -131,7 +140,7 @@ impl Lowerer<'_, '_> {
     }
 
     /// `nn.MultiheadAttention` of a sequence with itself; the attention weights are not returned.
-    pub(super) fn multihead(&mut self, call: &Call) -> Result<Lowered, Reason> {
+    fn multihead(&mut self, call: &Call) -> Result<Lowered, Reason> {
         let input = call.tensor("query")?;
         if call.tensor("key")? != input || call.tensor("value")? != input {
             return Err("attention to another sequence".to_owned());

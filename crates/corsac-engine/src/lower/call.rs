@@ -12,8 +12,6 @@ use crate::program::ValueId;
 pub(super) struct Call {
     /// The operator.
     pub(super) operator: OperatorId,
-    /// Its name.
-    pub(super) name: &'static str,
     operands: Vec<(&'static str, Lowered)>,
     /// Whether the result is written to the first argument.
     pub(super) in_place: bool,
@@ -98,7 +96,6 @@ impl Call {
         };
         let mut call = Self {
             operator: binding.operator,
-            name: binding.operator.name(),
             operands,
             in_place: binding.in_place,
             out,
@@ -174,6 +171,11 @@ impl Call {
         let number =
             |value: &Value| as_number(value).ok_or_else(|| format!("{param} is no number"));
         self.known(param)?.map(number).transpose()
+    }
+
+    /// The number given for a parameter, in single precision.
+    pub(super) fn single(&self, param: &str, default: f32) -> Result<f32, Reason> {
+        Ok(self.number(param)?.map_or(default, |number| number as f32))
     }
 
     pub(super) fn int(&self, param: &str) -> Result<Option<i64>, Reason> {

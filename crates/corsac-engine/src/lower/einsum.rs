@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::call::Call;
-use super::views::View;
+use super::view::View;
 use super::{Lowered, Lowerer, Reason};
 use crate::program::{Op, Reduction, ValueId};
 

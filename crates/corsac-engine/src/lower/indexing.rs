@@ -1,15 +1,117 @@
-//! Indexing by integers and booleans.
+//! Indexing by integers and booleans, scattering, and embeddings.
 
 use corsac_ir::DType;
+use corsac_ops::is_operator;
 use corsac_ops::shape::Value;
 
 use super::call::Call;
-use super::operators::broadcast;
-use super::typed::all;
+use super::element::broadcast;
+use super::table::{Lowering, lowered, tensor};
+use super::view::{View, all};
 use super::{Lowered, Lowerer, Reason};
-use crate::program::{Arithmetic, Element, Op, Scalar, ValueId};
+use crate::program::{Arithmetic, Combination, Element, Op, Scalar, ValueId};
+
+#[rustfmt::skip]
+pub(super) const LOWERINGS: &[Lowering] = &[
+    tensor("embedding", |own, call| own.embedding(call)).of_any_type(),
+    tensor("gather", |own, call| own.gather(call)).of_any_type(),
+    tensor("_get_relative_position_bias", |own, call| own.position_bias(call)).of_any_type(),
+    lowered("getitem", |own, call| match own.has_index_tensors(call) {
+        true => own.indexed(call).map(Lowered::Tensor),
+        false => own.item(call),
+    })
+    .of_any_type(),
+    tensor("index", |own, call| own.indexed(call)).of_any_type(),
+    tensor("index_add", |own, call| own.updated(call)).of_any_type(),
+    tensor("index_copy", |own, call| own.updated(call)).of_any_type(),
+    tensor("index_fill", |own, call| own.updated(call)).of_any_type(),
+    tensor("index_put", |own, call| own.updated(call)).of_any_type(),
+    tensor("index_select", |own, call| own.index_select(call)).of_any_type(),
+    tensor("scatter", |own, call| own.scattered(call)).of_any_type(),
+    tensor("scatter_add", |own, call| own.scattered(call)).of_any_type(),
+    tensor("scatter_reduce", |own, call| own.scattered(call)).of_any_type(),
+    tensor("take", |own, call| own.take(call)).of_any_type(),
+    tensor("take_along_dim", |own, call| own.gather(call)).of_any_type(),
+    tensor("_unsafe_index", |own, call| own.indexed(call)).of_any_type(),
+];
 
 impl Lowerer<'_, '_> {
+    fn embedding(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        if call.get("max_norm").is_some() {
+            return Err("embedding with max_norm".to_owned());
+        }
+        let (mut table, mut indices) = (call.tensor("weight")?, call.tensor("input")?);
+        if self.program.element(table) == Element::I64 {
+            std::mem::swap(&mut table, &mut indices);
+        }
+        self.rows(table, 0, indices, false)
+    }
+
+    fn index_select(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let (input, index) = (call.tensor("input")?, call.tensor("index")?);
+        if self.shape(index).len() > 1 {
+            return Err("an index that is no vector".to_owned());
+        }
+        let input = self.at_least_a_vector(input);
+        let dim = call.dim("dim", self.shape(input).len(), 0)?;
+        let value = self.rows(input, dim, index, false)?;
+        let shape = self.result_shape()?;
+        Ok(self.alias(value, shape))
+    }
+
+    fn gather(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let index = if is_operator!(call.operator, "gather") {
+            "index"
+        } else {
+            "indices"
+        };
+        let (input, index) = (call.tensor("input")?, call.tensor(index)?);
+        if is_operator!(call.operator, "take_along_dim") && call.get("dim").is_none() {
+            return Err("take_along_dim without dim".to_owned());
+        }
+        let result = self.result_shape()?;
+        let (mut input, mut index) = (input, index);
+        if is_operator!(call.operator, "take_along_dim") {
+            let rank = self.shape(input).len();
+            let dim = call.dim("dim", rank, 0)?;
+            let (mut a, mut b) = (self.shape(input), self.shape(index));
+            let (size, count) = (a[dim], b[dim]);
+            (a[dim], b[dim]) = (1, 1);
+            let mut both = broadcast(&a, &b)?.to_vec();
+            both[dim] = size;
+            input = self.broadcast_to(input, &both);
+            both[dim] = count;
+            index = self.broadcast_to(index, &both);
+        }
+        let (input, index) = (self.at_least_a_vector(input), self.at_least_a_vector(index));
+        self.expect_indices(index, &[])?;
+        let (shape, sizes) = (self.shape(index), self.shape(input));
+        let dim = call.dim("dim", sizes.len(), 0)?;
+        let fits = |at: usize| at == dim || shape[at] <= sizes[at];
+        if shape.len() != sizes.len() || !(0..shape.len()).all(fits) {
+            return Err("an index of another shape".to_owned());
+        }
+        let element = self.program.element(input);
+        let wraps = is_operator!(call.operator, "take_along_dim");
+        let op = Op::Gather { dim, wraps };
+        let value = self.emit_typed(op, [input, index], element, shape);
+        Ok(self.alias(value, result))
+    }
+
+    fn take(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let (input, index) = (call.tensor("input")?, call.tensor("index")?);
+        self.expect_indices(index, &[])?;
+        let len = self.program.value(input).len();
+        let flat = self.alias(input, vec![len]);
+        self.rows(flat, 0, index, true)
+    }
+
+    fn updated(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let input = call.tensor("input")?;
+        let view = View::of(&self.shape(input));
+        self.put_by_index(call, input, &view)
+    }
+
     /// Slices of `table` along `dim`: the dimensions of `indices` replace `dim`.
     pub(super) fn rows(
         &mut self,
@@ -36,10 +138,7 @@ impl Lowerer<'_, '_> {
         ))
     }
 
-    pub(super) fn has_index_tensors(&self, call: &Call) -> bool {
-        if call.name != "getitem" {
-            return true;
-        }
+    fn has_index_tensors(&self, call: &Call) -> bool {
         match call.get("other") {
             Some(Lowered::Tensor(_) | Lowered::Items(_)) => {
                 !matches!(call.get("input"), Some(Lowered::Items(_)))
@@ -52,15 +151,15 @@ impl Lowerer<'_, '_> {
     }
 
     /// `x[i, :, j]` with tensors of integers among the indices.
-    pub(super) fn indexed(&mut self, call: &Call) -> Result<ValueId, Reason> {
+    fn indexed(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let mut input = call.tensor("input")?;
-        let given: Vec<Lowered> = match (call.name, call.get("other")) {
-            ("getitem", Some(Lowered::Items(items))) => items.clone(),
-            ("getitem", Some(other @ Lowered::Tensor(_))) => vec![other.clone()],
-            ("getitem", Some(Lowered::Known(Value::Tuple(items)))) => {
+        let given: Vec<Lowered> = match call.get("other") {
+            Some(Lowered::Items(items)) => items.clone(),
+            Some(other @ Lowered::Tensor(_)) => vec![other.clone()],
+            Some(Lowered::Known(Value::Tuple(items))) => {
                 items.iter().cloned().map(Lowered::Known).collect()
             }
-            (_, _) => match call.get("indices") {
+            _ => match call.get("indices") {
                 Some(Lowered::Items(items)) => items
                     .iter()
                     .map(|item| match item {
@@ -178,6 +277,75 @@ impl Lowerer<'_, '_> {
             .chain(count + before..count + rest.len())
             .collect();
         Ok(self.permuted(value, &order))
+    }
+
+    /// A copy of the input in which indexed elements are replaced by others, or combined with them.
+    fn scattered(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let element = self.result_element()?;
+        let result = self.result_shape()?;
+        let (input, index) = (call.tensor("input")?, call.tensor("index")?);
+        self.expect_indices(index, &[])?;
+        if self.program.element(input) != element {
+            return Err("another type of elements than the input's".to_owned());
+        }
+        let input = self.at_least_a_vector(input);
+        let index = self.at_least_a_vector(index);
+        let shape = self.shape(input);
+        let dim = call.dim("dim", shape.len(), 0)?;
+        let combination = self.combination(call)?;
+        let is_scatter = is_operator!(call.operator, "scatter");
+        let source = match call.tensor("src") {
+            Ok(source) => source,
+            // A number by either name.
+            Err(_) if is_scatter && call.get("src").is_none() => {
+                self.operand_as(call, "value", element)?
+            }
+            Err(_) if is_scatter => self.operand_as(call, "src", element)?,
+            Err(reason) => return Err(reason),
+        };
+        if self.program.element(source) != element {
+            return Err("elements of another type than the input's".to_owned());
+        }
+        let mut source = source;
+        if self.shape(source).is_empty() {
+            let places = self.shape(index);
+            source = self.broadcast_to(source, &places);
+        }
+        let source = self.at_least_a_vector(source);
+        let (places, sizes) = (self.shape(index), self.shape(source));
+        let fits = places.len() == shape.len()
+            && sizes.len() == shape.len()
+            && places.iter().zip(&sizes).all(|(place, size)| place <= size)
+            && (0..shape.len()).all(|at| at == dim || places[at] <= shape[at]);
+        if !fits && !places.contains(&0) {
+            return Err("an index of another shape".to_owned());
+        }
+        let op = Op::Scatter { dim, combination };
+        let value = self.emit_typed(op, [input, index, source], element, shape);
+        Ok(self.alias(value, result))
+    }
+
+    fn combination(&self, call: &Call) -> Result<Combination, Reason> {
+        let element = self.result_element()?;
+        let combination = match (call.operator.name(), call.text("reduce")?) {
+            ("scatter_add", _) | ("scatter", Some("add")) => Combination::Add,
+            ("scatter", Some("multiply")) => Combination::Multiply,
+            ("scatter", None) => Combination::Replace,
+            ("scatter_reduce", _) if !call.flag("include_self", true)? => {
+                return Err("scatter_reduce without the input's elements".to_owned());
+            }
+            ("scatter_reduce", Some("sum")) => Combination::Add,
+            ("scatter_reduce", Some("prod")) => Combination::Multiply,
+            ("scatter_reduce", Some("amax")) => Combination::Largest,
+            ("scatter_reduce", Some("amin")) => Combination::Smallest,
+            (name, reduce) => return Err(format!("{name} by {}", reduce.unwrap_or("nothing"))),
+        };
+        match (element, combination) {
+            (Element::Bool, Combination::Replace) | (Element::F32 | Element::I64, _) => {
+                Ok(combination)
+            }
+            _ => Err("truth values combined by indices".to_owned()),
+        }
     }
 }
 

@@ -3,26 +3,31 @@
 //! Every call becomes a few steps of the small set of operators; numbers and shapes that are known
 //! before the program runs become attributes of steps. The operator of a call is found by its name,
 //! whether it is written as a function, a method or a module of `torch.nn` ([`call`]); its lowering
-//! is in [`operators`] and [`views`].
+//! is in the [`table`].
 
-mod arrangement;
+mod activation;
+mod arithmetic;
 mod attention;
 mod call;
-mod composed;
+mod comparison;
+mod conversion;
+mod convolution;
+mod dropout;
 mod einsum;
+mod element;
 mod indexing;
-mod losses;
+mod joining;
+mod linear_algebra;
+mod loss;
 mod narrow;
-mod norms;
-mod operators;
-mod ordering;
+mod normalisation;
+mod pooling;
 mod recurrent;
-mod resample;
-mod scatter;
+mod reduction;
 mod sharing;
 mod swin;
-mod typed;
-mod views;
+mod table;
+mod view;
 mod writes;
 
 use corsac_ir::{Arg, DType, DeviceKind, Graph, NodeId, Op as GraphOp, SecondaryMap};
@@ -34,8 +39,9 @@ use smallvec::SmallVec;
 
 use crate::program::{Element, Op, Output, Program, Source, Step, ValueId};
 use call::{Call, as_number};
+use element::element_of;
 use sharing::Sharing;
-use typed::element_of;
+pub use table::lowered_operators;
 
 /// A graph that cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -291,7 +297,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     fn call(&mut self, node: NodeId) -> Result<Lowered, Reason> {
         self.check_arguments(node)?;
         let mut call = Call::of(self, node)?;
-        call.in_place |= call.name == "setitem";
+        call.in_place |= is_operator!(call.operator, "setitem");
         if let Some(own) = self.taken_result(node, &call) {
             // What has been written to it since is in it.
             return self.operand(&Arg::Node(own));
@@ -307,19 +313,6 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         let lowered = self.as_typed(&call, lowered)?;
         self.check_types(&lowered, self.types.value(node))?;
         Ok(lowered)
-    }
-
-    /// The result of a call, in element types of the engine.
-    fn computed(&mut self, call: &mut Call) -> Result<Lowered, Reason> {
-        self.check_numbers(call)?;
-        if let Some(lowered) = self.typed(call)? {
-            return Ok(lowered);
-        }
-        if let Some(lowered) = self.loss(call)? {
-            return Ok(lowered);
-        }
-        self.check_elements(call)?;
-        self.operator(call)
     }
 
     /// Checks that PyTorch accepts such arguments: type rules have one list of parameters for all
@@ -387,12 +380,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     /// of elementwise ones are converted.
     fn check_elements(&mut self, call: &mut Call) -> Result<(), Reason> {
         let row = call.operator.row();
-        if row.moves_elements
-            || matches!(
-                call.name,
-                "scaled_dot_product_attention" | "lstm" | "gru" | "rnn_tanh" | "rnn_relu"
-            )
-        {
+        if row.moves_elements {
             return Ok(());
         }
         let mut results = Ok(());
@@ -400,9 +388,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             .value(self.node)
             .for_each_tensor(&mut |tensor| match element_of(tensor.dtype) {
                 Ok(Element::F32) => {}
-                // The indices of the largest elements: to read them is an error.
-                _ if call.name.ends_with("with_indices") => {}
-                _ => results = Err(format!("{} of {}", call.name, tensor.dtype)),
+                _ => results = Err(format!("{} of {}", call.operator.name(), tensor.dtype)),
             });
         results?;
         let casts = row.converts_operands;

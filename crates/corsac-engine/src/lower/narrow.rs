@@ -7,7 +7,7 @@ use corsac_ir::DType;
 use corsac_ops::shape::Value;
 
 use super::call::Call;
-use super::typed::scalar;
+use super::element::scalar;
 use super::{Lowered, Lowerer, Reason};
 use crate::program::arithmetic::wrapped;
 use crate::program::{Element, Op, Scalar, ValueId};

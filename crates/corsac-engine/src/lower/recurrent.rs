@@ -5,6 +5,7 @@ use corsac_ir::Arg;
 use corsac_ops::shape::Value;
 
 use super::call::{Call, as_int};
+use super::table::{Lowering, lowered};
 use super::{Lowered, Lowerer, Reason};
 use crate::program::{Cell, Element, Op, Recurrent, Scalar, ValueId};
 
@@ -32,18 +33,24 @@ struct Outcome {
     state: Vec<ValueId>,
 }
 
-fn cell_of(name: &str) -> Cell {
-    match name {
-        "lstm" | "lstm_cell" => Cell::Lstm,
-        "gru" | "gru_cell" => Cell::Gru,
-        "rnn_relu" | "rnn_relu_cell" => Cell::Relu,
-        _ => Cell::Tanh,
-    }
-}
+#[rustfmt::skip]
+pub(super) const LOWERINGS: &[Lowering] = &[
+    lowered("lstm", |own, call| own.recurrent(call, Cell::Lstm)).of_any_type(),
+    lowered("lstm_cell", |own, call| own.recurrent_cell(call, Cell::Lstm)),
+    lowered("gru", |own, call| own.recurrent(call, Cell::Gru)).of_any_type(),
+    lowered("gru_cell", |own, call| own.recurrent_cell(call, Cell::Gru)),
+    lowered("rnn_tanh", |own, call| own.recurrent(call, Cell::Tanh)).of_any_type(),
+    lowered("rnn_tanh_cell", |own, call| own.recurrent_cell(call, Cell::Tanh)),
+    lowered("rnn_relu", |own, call| own.recurrent(call, Cell::Relu)).of_any_type(),
+    lowered("rnn_relu_cell", |own, call| own.recurrent_cell(call, Cell::Relu)),
+    lowered("LSTM", |own, call| own.recurrent_module(call)),
+    lowered("GRU", |own, call| own.recurrent_module(call)),
+    lowered("RNN", |own, call| own.recurrent_module(call)),
+];
 
 impl Lowerer<'_, '_> {
     /// `torch.lstm`, `torch.gru`, `torch.rnn_tanh` and `torch.rnn_relu`.
-    pub(super) fn recurrent(&mut self, call: &Call) -> Result<Lowered, Reason> {
+    fn recurrent(&mut self, call: &Call, cell: Cell) -> Result<Lowered, Reason> {
         let of_tensor = call
             .get("fourth")
             .is_some_and(|own| matches!(own, Lowered::Known(Value::Bool(_))));
@@ -62,7 +69,7 @@ impl Lowerer<'_, '_> {
         let batch_first = of_tensor && call.flag("ninth", false)?;
         let count = call.int(count)?.unwrap_or(1);
         let layers = Layers {
-            cell: cell_of(call.name),
+            cell,
             input: call.tensor("input")?,
             batch_sizes: match of_tensor {
                 true => None,
@@ -82,7 +89,7 @@ impl Lowerer<'_, '_> {
     }
 
     /// Modules of `torch.nn`, called with an input and optionally a state.
-    pub(super) fn recurrent_module(&mut self, call: &Call) -> Result<Lowered, Reason> {
+    fn recurrent_module(&mut self, call: &Call) -> Result<Lowered, Reason> {
         let facts = self.types.module(self.graph.node(self.node));
         let facts = facts.ok_or("the module is not known")?;
         let text = |name: &str| match facts.attribute(name) {
@@ -120,7 +127,12 @@ impl Lowerer<'_, '_> {
                 }
             }
         }
-        let cell = cell_of(&mode.to_ascii_lowercase());
+        let cell = match mode.as_str() {
+            "LSTM" => Cell::Lstm,
+            "GRU" => Cell::Gru,
+            "RNN_RELU" => Cell::Relu,
+            _ => Cell::Tanh,
+        };
         let mut input = call.tensor("input")?;
         let mut shape = self.shape(input);
         let unbatched = shape.len() == 2;
@@ -189,7 +201,7 @@ impl Lowerer<'_, '_> {
     }
 
     /// `torch.lstm_cell` and the like: one time step.
-    pub(super) fn recurrent_cell(&mut self, call: &Call) -> Result<Lowered, Reason> {
+    fn recurrent_cell(&mut self, call: &Call, cell: Cell) -> Result<Lowered, Reason> {
         let mut input = call.tensor("input")?;
         let mut shape = self.shape(input);
         shape.insert(0, 1);
@@ -212,7 +224,7 @@ impl Lowerer<'_, '_> {
             _ => return Err("one bias of two".to_owned()),
         }
         let layers = Layers {
-            cell: cell_of(call.name),
+            cell,
             input,
             batch_sizes: None,
             state: batched,

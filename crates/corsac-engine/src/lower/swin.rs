@@ -5,7 +5,7 @@
 use corsac_ops::shape::Value;
 
 use super::call::Call;
-use super::views::View;
+use super::view::View;
 use super::{Lowerer, Reason};
 use crate::program::{
     Arithmetic, Binary, Comparison, Element, Op, Reduction, Scalar, Unary, ValueId,

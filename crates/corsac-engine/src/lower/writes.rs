@@ -4,13 +4,14 @@
 use corsac_ir::{Arg, NodeId, Op as GraphOp};
 use corsac_ops::schema::Schema;
 use corsac_ops::shape::Value;
+use corsac_ops::{OperatorId, is_operator};
 use smallvec::SmallVec;
 
 use super::call::{Call, wrapped};
-use super::operators::broadcast;
+use super::element::broadcast;
+use super::element::{element_of, scalar};
 use super::sharing::several_out;
-use super::typed::{all, element_of, scalar};
-use super::views::{View, slice_of};
+use super::view::{View, all, slice_of};
 use super::{Lowered, Lowerer, Reason, tensor_of};
 use crate::kernels::rows::broadcast_strides;
 use crate::program::{Combination, Element, IndexPut, Op, Source, ValueId};
@@ -42,10 +43,11 @@ impl Lowerer<'_, '_> {
             self.program.value(self.program.root(base)).source,
             Source::Input(_)
         );
-        let put = match is_whole && !is_input && matches!(call.name, "fill" | "zero" | "zero_") {
-            true => None,
-            false => self.put_by(&call, base, &written.view)?,
-        };
+        let put =
+            match is_whole && !is_input && is_operator!(call.operator, "fill" | "zero" | "zero_") {
+                true => None,
+                false => self.put_by(&call, base, &written.view)?,
+            };
         let whole = match put {
             Some(whole) => whole,
             None => {
@@ -71,7 +73,7 @@ impl Lowerer<'_, '_> {
             }
         };
         let result = Lowered::Tensor(self.store(argument, written, base, whole));
-        if call.name == "setitem" {
+        if is_operator!(call.operator, "setitem") {
             return Ok(Lowered::Known(Value::None));
         }
         self.check_types(&result, self.types.value(node))?;
@@ -141,7 +143,7 @@ impl Lowerer<'_, '_> {
         if let Some((made, given)) = made.iter().zip(&given).find(|(made, given)| made != given) {
             return Err(format!("out= is of {given}, and its result of {made}"));
         }
-        let schemas = Schema::overloads(call.name);
+        let schemas = Schema::overloads(call.operator.name());
         let mut schemas = schemas
             .filter(|schema| !schema.params.iter().any(|param| param.written))
             .peekable();
@@ -252,7 +254,7 @@ impl Lowerer<'_, '_> {
                 return self.part(written);
             }
             let of = first.ok_or("it writes to what is no tensor")?;
-            if matches!(call.get("input"), Some(Lowered::Tensor(_))) && is_part(call.name) {
+            if matches!(call.get("input"), Some(Lowered::Tensor(_))) && is_part(call.operator) {
                 let (base, from) = self.part(of)?;
                 if let Some(view) = self.view_by(node, &call, from)? {
                     return Ok((base, view));
@@ -270,7 +272,7 @@ impl Lowerer<'_, '_> {
         };
         let graph = self.graph;
         let of = graph.node(node).args().first().and_then(Arg::as_node)?;
-        let out = several_out(graph, of).filter(|_| call.name == "getitem")?;
+        let out = several_out(graph, of).filter(|_| is_operator!(call.operator, "getitem"))?;
         out[wrapped(index.known()?, out.len()).ok()?].as_node()
     }
 
@@ -283,10 +285,10 @@ impl Lowerer<'_, '_> {
         view: &View,
     ) -> Result<Option<ValueId>, Reason> {
         let replace = Combination::Replace;
-        let value = match call.name {
+        let value = match call.operator.name() {
             "copy" | "copy_" | "setitem" | "fill" | "zero" | "zero_" => {
                 let source = self.source_for(call, base)?;
-                let index = match (call.name, call.get("other")) {
+                let index = match (call.operator.name(), call.get("other")) {
                     ("setitem", Some(index)) => items_of(index),
                     ("setitem", None) => vec![Lowered::Known(Value::None)],
                     _ => vec![Lowered::Known(Value::Ellipsis)],
@@ -304,7 +306,7 @@ impl Lowerer<'_, '_> {
     /// The source of an assignment, or of a call without indices, that writes to `base`.
     fn source_for(&mut self, call: &Call, base: ValueId) -> Result<ValueId, Reason> {
         let element = self.program.element(base);
-        let param = match call.name {
+        let param = match call.operator.name() {
             "copy" | "copy_" => "src",
             "setitem" => "c",
             "fill" => "value",
@@ -346,7 +348,7 @@ impl Lowerer<'_, '_> {
             true => Ok(()),
             false => Err("elements of another type than the input's".to_owned()),
         };
-        if call.name == "index_put" {
+        if is_operator!(call.operator, "index_put") {
             let values = call.tensor("values")?;
             same_type(self, values)?;
             let combination = match call.flag("accumulate", false)? {
@@ -378,7 +380,7 @@ impl Lowerer<'_, '_> {
         };
         let mut rows = view.shape.clone();
         rows[dim] = count;
-        let (source, combination) = match call.name {
+        let (source, combination) = match call.operator.name() {
             "index_fill" => {
                 let value = self.operand_as(call, "value", element)?;
                 if !self.shape(value).is_empty() {
@@ -408,7 +410,7 @@ impl Lowerer<'_, '_> {
                 (source, combination)
             }
         };
-        let how = (call.name == "index_fill", combination);
+        let how = (is_operator!(call.operator, "index_fill"), combination);
         self.put(base, &view, &[(dim, index)], source, how)
     }
 
@@ -624,9 +626,9 @@ fn items_of(index: &Lowered) -> Vec<Lowered> {
 }
 
 /// Whether an operator always returns a view of its input, at known places.
-fn is_part(name: &str) -> bool {
-    matches!(
-        name,
+fn is_part(operator: OperatorId) -> bool {
+    is_operator!(
+        operator,
         "getitem"
             | "select"
             | "slice"
@@ -653,7 +655,7 @@ impl Lowerer<'_, '_> {
     /// The view of `from` that a call makes; `None` if its place is not known.
     fn view_by(&self, node: NodeId, call: &Call, mut from: View) -> Result<Option<View>, Reason> {
         let rank = from.shape.len();
-        match call.name {
+        match call.operator.name() {
             "getitem" => {
                 let Some(Lowered::Known(index)) = call.get("other") else {
                     return Ok(None);
@@ -696,7 +698,7 @@ impl Lowerer<'_, '_> {
             }
             "transpose" | "t" => {
                 let mut dims: Vec<usize> = (0..rank).collect();
-                match call.name {
+                match call.operator.name() {
                     "transpose" if rank > 0 => {
                         dims.swap(call.dim("dim0", rank, 0)?, call.dim("dim1", rank, 1)?);
                     }

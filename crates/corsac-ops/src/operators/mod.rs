@@ -262,6 +262,22 @@ impl Operator {
 }
 
 impl OperatorId {
+    /// The number of operators in the table.
+    pub const COUNT: usize = {
+        let (mut family, mut count) = (0, 0);
+        while family < FAMILIES.len() {
+            count += FAMILIES[family].1.len();
+            family += 1;
+        }
+        count
+    };
+
+    /// Its place in a list of [`OperatorId::COUNT`] items with one for each operator.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
     /// The operator that a call of `target` computes, whatever its spelling; `None` where the
     /// table has no row for it.
     ///
@@ -317,13 +333,13 @@ impl OperatorId {
     /// Its row.
     #[must_use]
     pub fn row(self) -> &'static Operator {
-        TABLE.rows[self.0 as usize].1
+        TABLE.rows[self.index()].1
     }
 
     /// Its family.
     #[must_use]
     pub fn family(self) -> Family {
-        TABLE.rows[self.0 as usize].0
+        TABLE.rows[self.index()].0
     }
 
     /// Its name.

@@ -1,11 +1,79 @@
 //! Losses and distances of vectors, composed of other operators as in PyTorch.
 
 use corsac_ir::DType;
+use corsac_ops::is_operator;
 use corsac_ops::shape::Value;
 
 use super::call::{Call, as_int};
+use super::table::{Lowering, lowered, tensor};
 use super::{Lowered, Lowerer, Reason};
 use crate::program::{Binary, Comparison, Element, Op, Reduction, Scalar, Unary, ValueId};
+
+#[rustfmt::skip]
+pub(super) const LOWERINGS: &[Lowering] = &[
+    lowered("binary_cross_entropy", |own, call| own.binary_cross_entropy(call)).of_any_type(),
+    tensor("binary_cross_entropy_with_logits", |own, call| {
+        let value = own.with_logits(call)?;
+        own.reduced_by(call, value)
+    })
+    .of_any_type(),
+    tensor("cosine_embedding_loss", |own, call| {
+        let value = own.cosine_embedding(call)?;
+        own.reduced_by(call, value)
+    })
+    .of_any_type(),
+    lowered("cosine_similarity", |own, call| own.cosine_similarity(call)).of_any_type(),
+    lowered("cross_entropy", |own, call| own.by_class(call)).of_any_type(),
+    lowered("gaussian_nll_loss", |own, call| own.gaussian(call)).of_any_type(),
+    tensor("hinge_embedding_loss", |own, call| {
+        let value = own.hinge_embedding(call)?;
+        own.reduced_by(call, value)
+    })
+    .of_any_type(),
+    tensor("huber_loss", |own, call| { let value = own.distance(call)?; own.reduced_by(call, value) }).of_any_type(),
+    tensor("kl_div", |own, call| { let value = own.divergence(call)?; own.reduced_by(call, value) }).of_any_type(),
+    tensor("l1_loss", |own, call| { let value = own.distance(call)?; own.reduced_by(call, value) }).of_any_type(),
+    tensor("margin_ranking_loss", |own, call| {
+        let value = own.margin_ranking(call)?;
+        own.reduced_by(call, value)
+    })
+    .of_any_type(),
+    tensor("mse_loss", |own, call| { let value = own.distance(call)?; own.reduced_by(call, value) }).of_any_type(),
+    lowered("multi_margin_loss", |own, call| own.margins_of_classes(call)).of_any_type(),
+    lowered("multilabel_margin_loss", |own, call| own.margins_of_labels(call)).of_any_type(),
+    tensor("multilabel_soft_margin_loss", |own, call| {
+        let value = own.multilabel(call)?;
+        own.reduced_by(call, value)
+    })
+    .of_any_type(),
+    lowered("nll_loss", |own, call| own.by_class(call)).of_any_type(),
+    tensor("pairwise_distance", |own, call| own.vector_distance(call)).of_any_type(),
+    tensor("poisson_nll_loss", |own, call| {
+        let value = own.poisson(call)?;
+        own.reduced_by(call, value)
+    })
+    .of_any_type(),
+    tensor("smooth_l1_loss", |own, call| {
+        let value = own.distance(call)?;
+        own.reduced_by(call, value)
+    })
+    .of_any_type(),
+    tensor("soft_margin_loss", |own, call| {
+        let value = own.soft_margin(call)?;
+        own.reduced_by(call, value)
+    })
+    .of_any_type(),
+    tensor("triplet_margin_loss", |own, call| {
+        let value = own.triplet(call)?;
+        own.reduced_by(call, value)
+    })
+    .of_any_type(),
+    tensor("triplet_margin_with_distance_loss", |own, call| {
+        let value = own.triplet(call)?;
+        own.reduced_by(call, value)
+    })
+    .of_any_type(),
+];
 
 /// Reduction of the losses of all elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,58 +94,41 @@ struct Classes {
 }
 
 impl Lowerer<'_, '_> {
-    /// Lowers a loss; `None` for all other operators.
-    pub(super) fn loss(&mut self, call: &Call) -> Result<Option<Lowered>, Reason> {
-        let value = match call.name {
-            "mse_loss" | "l1_loss" | "smooth_l1_loss" | "huber_loss" => self.distance(call)?,
-            "soft_margin_loss" => {
-                let (input, target) = self.both(call)?;
-                let product = self.pairwise(Binary::Mul, input, target)?;
-                let power = self.single(Unary::scale(-1.0), product);
-                self.softplus_of(power)
-            }
-            "binary_cross_entropy" => return self.binary_cross_entropy(call).map(Some),
-            "binary_cross_entropy_with_logits" => self.with_logits(call)?,
-            "kl_div" => self.divergence(call)?,
-            "poisson_nll_loss" => self.poisson(call)?,
-            "nll_loss" | "cross_entropy" => return self.by_class(call).map(Some),
-            "cosine_similarity" => return self.cosine_similarity(call).map(Some),
-            "pairwise_distance" => {
-                let (a, b) = (self.numbers(call, "x1")?, self.numbers(call, "x2")?);
-                let value = self.pair_distance(call, a, b)?;
-                let shape = self.result_shape()?;
-                return Ok(Some(Lowered::Tensor(self.alias(value, shape))));
-            }
-            "cosine_embedding_loss" => self.cosine_embedding(call)?,
-            "margin_ranking_loss" => {
-                let [a, b] = ["input1", "input2"].map(|name| self.numbers(call, name));
-                let target = self.floats(call, "target")?;
-                let distance = self.pairwise(Binary::Sub, a?, b?)?;
-                let product = self.pairwise(Binary::Mul, target, distance)?;
-                let margin = call.number("margin")?.unwrap_or(0.0);
-                let moved = self.single(Unary::Affine(-1.0, margin as f32), product);
-                self.single(Unary::Relu, moved)
-            }
-            "hinge_embedding_loss" => {
-                let (input, target) = (self.numbers(call, "input")?, self.floats(call, "target")?);
-                let margin = call.number("margin")?.unwrap_or(1.0) as f32;
-                let rest = self.single(Unary::Affine(-1.0, margin), input);
-                let rest = self.single(Unary::Relu, rest);
-                let zero = self.constant(Scalar::Float(0.0), Element::F32);
-                let near = self.compared(Comparison::Ne, target, 1.0);
-                let far = self.compared(Comparison::Ne, target, -1.0);
-                let near = self.choose(near, rest, zero)?;
-                let far = self.choose(far, input, zero)?;
-                self.pairwise(Binary::Add, near, far)?
-            }
-            "triplet_margin_loss" | "triplet_margin_with_distance_loss" => self.triplet(call)?,
-            "multilabel_soft_margin_loss" => self.multilabel(call)?,
-            "multi_margin_loss" => return self.margins_of_classes(call).map(Some),
-            "multilabel_margin_loss" => return self.margins_of_labels(call).map(Some),
-            "gaussian_nll_loss" => return self.gaussian(call).map(Some),
-            _ => return Ok(None),
-        };
-        self.reduced_by(call, value).map(Lowered::Tensor).map(Some)
+    fn soft_margin(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let (input, target) = self.both(call)?;
+        let product = self.pairwise(Binary::Mul, input, target)?;
+        let power = self.single(Unary::scale(-1.0), product);
+        Ok(self.softplus_of(power))
+    }
+
+    fn vector_distance(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let (a, b) = (self.numbers(call, "x1")?, self.numbers(call, "x2")?);
+        let value = self.pair_distance(call, a, b)?;
+        let shape = self.result_shape()?;
+        Ok(self.alias(value, shape))
+    }
+
+    fn margin_ranking(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let [a, b] = ["input1", "input2"].map(|name| self.numbers(call, name));
+        let target = self.floats(call, "target")?;
+        let distance = self.pairwise(Binary::Sub, a?, b?)?;
+        let product = self.pairwise(Binary::Mul, target, distance)?;
+        let margin = call.number("margin")?.unwrap_or(0.0);
+        let moved = self.single(Unary::Affine(-1.0, margin as f32), product);
+        Ok(self.single(Unary::Relu, moved))
+    }
+
+    fn hinge_embedding(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let (input, target) = (self.numbers(call, "input")?, self.floats(call, "target")?);
+        let margin = call.number("margin")?.unwrap_or(1.0) as f32;
+        let rest = self.single(Unary::Affine(-1.0, margin), input);
+        let rest = self.single(Unary::Relu, rest);
+        let zero = self.constant(Scalar::Float(0.0), Element::F32);
+        let near = self.compared(Comparison::Ne, target, 1.0);
+        let far = self.compared(Comparison::Ne, target, -1.0);
+        let near = self.choose(near, rest, zero)?;
+        let far = self.choose(far, input, zero)?;
+        self.pairwise(Binary::Add, near, far)
     }
 
     /// The operand `param`, if it holds floating-point numbers.
@@ -167,12 +218,15 @@ impl Lowerer<'_, '_> {
         }
         let (input, target) = self.both(call)?;
         let distance = self.pairwise(Binary::Sub, input, target)?;
-        let (bound, is_huber) = match call.name {
-            "mse_loss" => return Ok(self.single(Unary::Power(2.0), distance)),
-            "l1_loss" => return Ok(self.single(Unary::Abs, distance)),
-            "huber_loss" => (call.number("delta")?.unwrap_or(1.0), true),
-            _ => (call.number("beta")?.unwrap_or(1.0), false),
-        };
+        if is_operator!(call.operator, "mse_loss") {
+            return Ok(self.single(Unary::Power(2.0), distance));
+        }
+        if is_operator!(call.operator, "l1_loss") {
+            return Ok(self.single(Unary::Abs, distance));
+        }
+        let is_huber = is_operator!(call.operator, "huber_loss");
+        let bound = if is_huber { "delta" } else { "beta" };
+        let bound = call.number(bound)?.unwrap_or(1.0);
         let absolute = self.single(Unary::Abs, distance);
         if bound == 0.0 && !is_huber {
             return Ok(absolute);
@@ -368,7 +422,7 @@ impl Lowerer<'_, '_> {
 
     fn cosine_similarity(&mut self, call: &Call) -> Result<Lowered, Reason> {
         let (a, b) = (self.numbers(call, "x1")?, self.numbers(call, "x2")?);
-        let shape = super::operators::broadcast(&self.shape(a), &self.shape(b))?.to_vec();
+        let shape = super::element::broadcast(&self.shape(a), &self.shape(b))?.to_vec();
         let (a, b) = (self.broadcast_to(a, &shape), self.broadcast_to(b, &shape));
         let dim = call.dim("dim", shape.len(), 1)?;
         if shape.is_empty() {
@@ -556,7 +610,7 @@ impl Lowerer<'_, '_> {
             return Err("no classes, or another reduction".to_owned());
         }
         let mut smoothing = 0.0;
-        if call.name == "cross_entropy" {
+        if is_operator!(call.operator, "cross_entropy") {
             smoothing = call.number("label_smoothing")?.unwrap_or(0.0);
             let op = Op::Softmax {
                 dim: axis,
@@ -574,7 +628,9 @@ impl Lowerer<'_, '_> {
             reduced,
         };
         let value = match self.dtype(target) {
-            DType::Float32 if call.name == "cross_entropy" && self.shape(target) == shape => {
+            DType::Float32
+                if is_operator!(call.operator, "cross_entropy") && self.shape(target) == shape =>
+            {
                 self.of_probabilities(input, target, &classes, smoothing)?
             }
             DType::Int64 => {
