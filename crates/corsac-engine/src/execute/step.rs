@@ -59,9 +59,10 @@ impl<'a> StepRun<'a> {
         observe: Option<Observe<'_>>,
     ) -> Result<(), RunError> {
         let shape = self.program().shape(self.step.output);
-        let epilogues = self.step.epilogues.iter();
-        let epilogues = epilogues.map(|epilogue| BoundEpilogue::of(epilogue, self.values));
-        let epilogues: SmallVec<[BoundEpilogue<'_>; 2]> = epilogues.collect::<Result<_, _>>()?;
+        let mut epilogues: SmallVec<[BoundEpilogue<'_>; 2]> = SmallVec::new();
+        for epilogue in &self.step.epilogues {
+            epilogues.push(BoundEpilogue::of(epilogue, self.values)?);
+        }
         let epilogue = |start: usize, piece: &mut [f32]| {
             epilogues.iter().for_each(|own| own.apply(start, piece));
         };
@@ -241,7 +242,8 @@ impl<'a> StepRun<'a> {
                 });
             }
             Op::Arithmetic(function) => {
-                if let (true, Data::I64(b)) = (function.divides(), self.data(1)?)
+                if function.divides()
+                    && let Data::I64(b) = self.data(1)?
                     && !out.is_empty()
                     && b.contains(&0)
                 {
