@@ -1,9 +1,9 @@
 //! Attention fused from steps: products, a softmax and products become one step that never holds
 //! all scores in memory, and reads queries, keys and values where they lie.
 
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use super::flow::Flow;
 use crate::program::{Attention, Binary, Op, Program, Step, Unary, ValueId, View};
 
 /// Fuses the steps of each attention into one. The steps before it that become unused stay in the
@@ -33,43 +33,22 @@ struct Found {
     copy: Option<usize>,
 }
 
-/// The makers and readers of values, by which patterns are matched backwards from the last step.
+/// A program in which patterns are matched backwards from the last step.
 struct Search<'a> {
     program: &'a Program,
-    /// Number of uses of each value, with those of its aliases.
-    uses: Vec<u32>,
-    /// The step that computes each value.
-    maker: FxHashMap<ValueId, usize>,
-    /// The last step that reads each value.
-    reader: FxHashMap<ValueId, usize>,
+    flow: Flow,
 }
 
 impl<'a> Search<'a> {
     fn new(program: &'a Program) -> Self {
-        let mut uses = vec![0; program.values.len()];
-        let (mut maker, mut reader) = (FxHashMap::default(), FxHashMap::default());
-        for (at, step) in program.steps.iter().enumerate() {
-            maker.insert(step.output, at);
-            for value in step.reads() {
-                uses[program.root(value).index()] += 1;
-                reader.insert(value, at);
-            }
-        }
-        for value in program.results() {
-            uses[program.root(value).index()] += 1;
-        }
-        Self {
-            program,
-            uses,
-            maker,
-            reader,
-        }
+        let flow = Flow::of(program);
+        Self { program, flow }
     }
 
-    /// The step that computes `value`, if it has no epilogue and the value has one use.
+    /// The step that computes `value`, if it has no epilogue and only one other step reads the value.
     fn made(&self, value: ValueId) -> Option<&'a Step> {
-        let alone = self.program.root(value) == value && self.uses[value.index()] == 1;
-        let step = &self.program.steps[*self.maker.get(&value)?];
+        let alone = self.program.root(value) == value && self.flow.is_read_once(value);
+        let step = &self.program.steps[self.flow.maker(self.program, value)?];
         (alone && step.epilogues.is_empty()).then_some(step)
     }
 
@@ -211,14 +190,17 @@ impl<'a> Search<'a> {
     /// position of that step.
     fn permuted(&self, value: ValueId) -> Option<(SmallVec<[usize; 6]>, usize)> {
         let program = self.program;
-        let at = *self.reader.get(&value)?;
+        let &[(at, read)] = self.flow.readers(program.root(value)) else {
+            return None;
+        };
         let step = &program.steps[at];
         let Op::Copy { offset: 0, strides } = &step.op else {
             return None;
         };
         let shape = program.shape(step.output);
         let own = View::of(program.shape(value));
-        let fits = self.uses[value.index()] == 1
+        let fits = self.flow.is_read_once(value)
+            && read == value
             && program.root(value) == value
             && step.epilogues.is_empty()
             && shape.iter().product::<usize>() == own.shape.iter().product::<usize>();

@@ -7,20 +7,20 @@
 
 use rustc_hash::FxHashMap;
 
+use super::flow::Flow;
 use crate::kernels::blocked::{BLOCK, ConvAlgorithm};
-use crate::optimise::Uses;
 use crate::program::{Binary, ConvShape, Layout, Op, Program, Step, ValueId};
 
 /// Replaces each such product and convolution by one step.
 pub(crate) fn fuse(program: &mut Program) {
-    let uses = Uses::of(program);
+    let flow = Flow::of(program);
     // Image and factors of products that can be fused, by the value that they compute.
     let mut products: FxHashMap<ValueId, (ValueId, ValueId)> = FxHashMap::default();
     let mut steps = std::mem::take(&mut program.steps);
     for step in &mut steps {
         if let Some(found) = product(program, step)
             && program.root(step.output) == step.output
-            && uses.once(step.output)
+            && flow.is_read_once(step.output)
         {
             products.insert(step.output, found);
         } else if let Some(first) = step.inputs.first()

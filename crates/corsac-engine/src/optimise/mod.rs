@@ -6,6 +6,7 @@ mod attention;
 mod batch_tiling;
 mod channel_scaling;
 mod copies;
+mod flow;
 mod fusion;
 mod layout;
 mod transposition;
@@ -14,6 +15,7 @@ mod weight_scaling;
 use rustc_hash::FxHashMap;
 
 use crate::program::{Binary, Element, Epilogue, Op, Program, Step, ValueId, WeightTransform};
+use flow::Flow;
 use weight_scaling::Scaling;
 
 /// Simplifies `program`. Folded weights are computed when weights are packed.
@@ -24,14 +26,14 @@ pub fn optimise(program: &mut Program) {
     // Copies that attention has not absorbed.
     transposition::read_in_place(program);
     remove_unused(program);
-    let uses = Uses::of(program);
+    let flow = Flow::of(program);
     let steps = std::mem::take(&mut program.steps);
     let mut kept: Vec<Step> = Vec::with_capacity(steps.len());
     // The step that computes a value, of those kept.
     let mut maker: FxHashMap<ValueId, usize> = FxHashMap::default();
     for step in steps {
         let output = step.output;
-        let at = match absorb(program, &uses, &maker, &mut kept, &step) {
+        let at = match absorb(program, &flow, &maker, &mut kept, &step) {
             Some(at) => {
                 kept[at].output = output;
                 at
@@ -65,29 +67,11 @@ fn join(program: &mut Program) {
     remove_unused(program);
 }
 
-/// Number of uses of each value, with those of its aliases.
-pub(crate) struct Uses(Vec<u32>);
-
-impl Uses {
-    pub(crate) fn of(program: &Program) -> Self {
-        let mut counts = vec![0; program.values.len()];
-        let read = program.steps.iter().flat_map(Step::reads);
-        for value in read.chain(program.results()) {
-            counts[program.root(value).index()] += 1;
-        }
-        Self(counts)
-    }
-
-    pub(crate) fn once(&self, value: ValueId) -> bool {
-        self.0[value.index()] == 1
-    }
-}
-
 /// Folds or fuses `step` into a step before it, if that is possible, and returns the position of
 /// the step that then computes the result.
 fn absorb(
     program: &mut Program,
-    uses: &Uses,
+    flow: &Flow,
     maker: &FxHashMap<ValueId, usize>,
     kept: &mut [Step],
     step: &Step,
@@ -97,7 +81,7 @@ fn absorb(
     }
     // No aliases: their shape may differ from that of the value that the step computes.
     let made_by = |program: &Program, value: ValueId| {
-        let whole = program.root(value) == value && uses.once(value);
+        let whole = program.root(value) == value && flow.is_read_once(value);
         whole.then(|| maker.get(&value).copied()).flatten()
     };
     match &step.op {

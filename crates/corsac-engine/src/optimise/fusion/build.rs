@@ -4,7 +4,8 @@ use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
 use super::group::Group;
-use super::{Flow, Kind, dies, epilogues, rows_of};
+use super::{Kind, dies, epilogues, number, rows_of};
+use crate::optimise::flow::Flow;
 use crate::program::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
 use crate::program::{Binary, Element, Op, Program, Reduction, Step, Unary, ValueId};
 
@@ -87,7 +88,7 @@ impl Builder<'_> {
                     && program.element(value) == Element::F32
                     && program.value(value).len() == group.len
                     && self.access(at, value) == Access::Whole
-                    && self.flow.number(program, value).is_none()
+                    && number(program, self.flow, value).is_none()
                     && dies(program, self.flow, value, group.root)
                 {
                     self.inputs.push((program.root(value), Access::Whole));
@@ -179,7 +180,7 @@ impl Builder<'_> {
         if let Some(&known) = self.values.get(&root) {
             return known;
         }
-        if let Some(number) = self.flow.number(program, value) {
+        if let Some(number) = number(program, self.flow, value) {
             return Arg::Number(number);
         }
         let access = self.access(at, value);

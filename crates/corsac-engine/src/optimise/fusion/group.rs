@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BinaryHeap};
 
-use super::{Flow, Kind, rows_fit, rows_of};
+use super::{Kind, rows_fit, rows_of};
+use crate::optimise::flow::Flow;
 use crate::program::fused::Width;
 use crate::program::{Program, ValueId};
 
@@ -73,12 +74,12 @@ impl Group {
     fn admit(&mut self, program: &Program, flow: &Flow, at: usize) -> Option<(Kind, Width)> {
         let step = &program.steps[at];
         let kind = Kind::of(program, step)?;
-        let output = program.root(step.output).index();
-        if flow.returned[output] {
+        let output = program.root(step.output);
+        if flow.is_returned(output) {
             return None;
         }
         let mut common: Option<(Width, Option<usize>)> = None;
-        for &(reader, value) in &flow.readers[output] {
+        for &(reader, value) in flow.readers(output) {
             let used = self.used(program, reader, value)?;
             if *common.get_or_insert(used) != used {
                 return None;

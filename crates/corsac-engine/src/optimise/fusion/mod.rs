@@ -10,6 +10,7 @@ mod group;
 
 use smallvec::SmallVec;
 
+use super::flow::Flow;
 use crate::program::fused::Function;
 use crate::program::{
     Arithmetic, Binary, Comparison, Element, Epilogue, Layout, Op, Program, Reduction, Source,
@@ -52,51 +53,15 @@ pub(crate) fn fuse(program: &mut Program) {
         .collect();
 }
 
-/// Makers and readers of values.
-struct Flow {
-    /// By value, the step that computes it.
-    maker: Vec<Option<usize>>,
-    /// By value, the steps that read it, and the alias that each reads.
-    readers: Vec<Vec<(usize, ValueId)>>,
-    /// By value, whether it is a result.
-    returned: Vec<bool>,
-}
-
-impl Flow {
-    fn of(program: &Program) -> Self {
-        let count = program.values.len();
-        let mut flow = Self {
-            maker: vec![None; count],
-            readers: vec![Vec::new(); count],
-            returned: vec![false; count],
-        };
-        for (at, step) in program.steps.iter().enumerate() {
-            flow.maker[program.root(step.output).index()] = Some(at);
-            for value in step.reads() {
-                flow.readers[program.root(value).index()].push((at, value));
-            }
-        }
-        for value in program.results() {
-            flow.returned[program.root(value).index()] = true;
-        }
-        flow
-    }
-
-    /// The step that computes the root of `value`.
-    fn maker(&self, program: &Program, value: ValueId) -> Option<usize> {
-        self.maker[program.root(value).index()]
-    }
-
-    /// The number that fills `value`, if it is filled with one.
-    fn number(&self, program: &Program, value: ValueId) -> Option<f32> {
-        match &program.steps[self.maker(program, value)?].op {
-            Op::Fill(number) => match program.element(value) {
-                Element::F32 => Some(number.float() as f32),
-                Element::Bool => Some(f32::from(u8::from(number.float() != 0.0))),
-                Element::I64 => None,
-            },
-            _ => None,
-        }
+/// The number that fills `value`, if it is filled with one.
+fn number(program: &Program, flow: &Flow, value: ValueId) -> Option<f32> {
+    let Op::Fill(number) = program.steps[flow.maker(program, value)?].op else {
+        return None;
+    };
+    match program.element(value) {
+        Element::F32 => Some(number.float() as f32),
+        Element::Bool => Some(f32::from(u8::from(number.float() != 0.0))),
+        Element::I64 => None,
     }
 }
 
@@ -208,8 +173,7 @@ fn rows_fit(len: usize, row: usize) -> bool {
 /// Whether `value` is computed by a step, and its live range ends at step `at`.
 fn dies(program: &Program, flow: &Flow, value: ValueId, at: usize) -> bool {
     let root = program.root(value);
-    let index = root.index();
     matches!(program.value(root).source, Source::Step)
-        && !flow.returned[index]
-        && flow.readers[index].iter().all(|&(reader, _)| reader <= at)
+        && !flow.is_returned(root)
+        && flow.readers(root).iter().all(|&(reader, _)| reader <= at)
 }
