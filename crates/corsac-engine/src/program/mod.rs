@@ -1,26 +1,29 @@
 //! Programs: steps of a small set of operators over numbered values.
 
 pub(crate) mod arithmetic;
+mod attention;
 mod broadcast;
 mod conv;
 mod function;
 pub mod fused;
 mod indexing;
 mod op;
+mod recurrent;
 mod scalar;
+mod step;
 mod text;
 
 use corsac_ir::DType;
 
 pub use arithmetic::Arithmetic;
+pub use attention::{Attention, View};
 pub use conv::{Conv, ConvNd, ConvShape};
 pub use function::{Binary, Comparison, Reduction, Ternary, Unary};
 pub use indexing::{Combination, IndexPut};
-pub use op::{
-    Attention, BatchTiling, Epilogue, Op, Order, Pool, Step, Strides, Taps, View, WeightTransform,
-};
-pub(crate) use op::{Cell, Recurrent};
+pub use op::{BatchTiling, Op, Order, Pool, Strides, Taps, WeightTransform};
+pub(crate) use recurrent::{Cell, Recurrent};
 pub use scalar::Scalar;
+pub use step::{Epilogue, Step};
 
 /// A value of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

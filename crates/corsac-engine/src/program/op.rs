@@ -1,13 +1,12 @@
-//! Steps and their operators.
+//! Operators of steps.
 
-use corsac_ir::NodeId;
 use corsac_kernels::gather::Places;
 use smallvec::SmallVec;
 
 use super::fused::Fused;
 use super::{
-    Arithmetic, Binary, Combination, Comparison, Conv, ConvNd, IndexPut, Program, Reduction,
-    Scalar, Ternary, Unary, ValueId,
+    Arithmetic, Attention, Binary, Combination, Comparison, Conv, ConvNd, IndexPut, Program,
+    Recurrent, Reduction, Scalar, Ternary, Unary,
 };
 
 /// Transform that computes a weight from other weights. A batch norm is given by mean, variance,
@@ -48,39 +47,6 @@ pub type Strides = SmallVec<[isize; 6]>;
 /// weights.
 pub type Taps = Vec<SmallVec<[(usize, f32); 4]>>;
 
-/// A strided view of the elements of a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
-    /// Offset of the first element.
-    pub offset: usize,
-    /// Its sizes.
-    pub shape: SmallVec<[usize; 6]>,
-    /// Strides in elements.
-    pub strides: SmallVec<[usize; 6]>,
-}
-
-/// `softmax(query @ key.T * scale + mask) @ value`, for stacks of matrices, which are broadcast to
-/// each other.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Attention {
-    /// `[…, rows, width]`
-    pub query: View,
-    /// `[…, keys, width]`
-    pub key: View,
-    /// `[…, keys, outputs]`
-    pub value: View,
-    /// `[…, rows, keys]`, or one row for all
-    pub mask: Option<View>,
-    /// `[…, rows, outputs]`
-    pub result: View,
-    /// Factor of the products.
-    pub scale: f32,
-    /// Whether a query sees no keys after it.
-    pub causal: bool,
-    /// Whether rows whose keys are all masked are zero; otherwise they are NaN.
-    pub safe: bool,
-}
-
 /// Order of the channels of images that are not in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
@@ -98,55 +64,6 @@ pub struct BatchTiling {
     /// The steps for one micro-batch. Values and weights have the numbers of the enclosing program;
     /// inputs and the result are slices of the inputs and the result of the step.
     pub body: Program,
-}
-
-/// Function of a recurrent layer in a time step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cell {
-    /// Long short-term memory.
-    Lstm,
-    /// Gated recurrent units.
-    Gru,
-    /// The hyperbolic tangent of the sum.
-    Tanh,
-    /// The sum, where it is positive.
-    Relu,
-}
-
-impl Cell {
-    /// Number of gates.
-    #[must_use]
-    pub fn gates(self) -> usize {
-        match self {
-            Self::Lstm => 4,
-            Self::Gru => 3,
-            Self::Tanh | Self::Relu => 1,
-        }
-    }
-}
-
-/// A layer of a recurrent network in one direction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recurrent {
-    /// The function of a time step.
-    pub cell: Cell,
-    /// Rows of the state: those of the first time step.
-    pub batch: usize,
-    /// Numbers of a gate.
-    pub hidden: usize,
-    /// Numbers of a row of the state.
-    pub width: usize,
-    /// Whether time steps are computed in reverse order.
-    pub reverse: bool,
-    /// Whether there is a bias.
-    pub bias: bool,
-    /// Whether the last input has the number of rows of each time step; otherwise all have as many.
-    pub varies: bool,
-    /// Whether the last input has the lengths of padded sequences, the longest first.
-    pub padded: bool,
-    /// Whether the last state and the last cell memory follow the rows of all time steps in the
-    /// result.
-    pub keeps: bool,
 }
 
 /// Operator of a step. Descriptions of variants begin with the inputs.
@@ -420,69 +337,5 @@ impl Op {
                 | Self::LayerNorm { .. }
                 | Self::AdaptiveAvgPool
         )
-    }
-}
-
-/// An epilogue: it is applied to a result before that is stored.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Epilogue {
-    /// A value of the same shape is added.
-    Add(ValueId),
-    /// A function of each element.
-    Unary(Unary),
-}
-
-/// One step of a program.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    /// The operator.
-    pub op: Op,
-    /// The operands.
-    pub inputs: SmallVec<[ValueId; 4]>,
-    /// The epilogues, in order.
-    pub epilogues: SmallVec<[Epilogue; 2]>,
-    /// The result.
-    pub output: ValueId,
-    /// The node of the graph that it was lowered from.
-    pub node: NodeId,
-}
-
-impl Step {
-    /// Number of steps, with those of micro-batches.
-    pub(crate) fn count(&self) -> usize {
-        match &self.op {
-            Op::BatchTiling(tiling) => tiling.body.step_count(),
-            _ => 1,
-        }
-    }
-
-    /// The weight and bias of a layer, which are packed if they are known before the program runs.
-    pub(crate) fn weights(&self) -> &[ValueId] {
-        match self.op {
-            Op::ChannelScaledConv(_) => &self.inputs[1..3],
-            Op::Recurrent(ref own) => &self.inputs[1..2 + usize::from(own.bias)],
-            _ => &self.inputs[1..],
-        }
-    }
-
-    /// The values of [`reads`](Self::reads), to be replaced.
-    pub(crate) fn reads_mut(&mut self) -> impl Iterator<Item = &mut ValueId> {
-        let added = self
-            .epilogues
-            .iter_mut()
-            .filter_map(|epilogue| match epilogue {
-                Epilogue::Add(value) => Some(value),
-                Epilogue::Unary(_) => None,
-            });
-        self.inputs.iter_mut().chain(added)
-    }
-
-    /// All values that the step reads: its inputs, and those that its epilogues add.
-    pub fn reads(&self) -> impl Iterator<Item = ValueId> + '_ {
-        let added = self.epilogues.iter().filter_map(|epilogue| match epilogue {
-            Epilogue::Add(value) => Some(*value),
-            Epilogue::Unary(_) => None,
-        });
-        self.inputs.iter().copied().chain(added)
     }
 }
