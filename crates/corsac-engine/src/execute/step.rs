@@ -59,32 +59,21 @@ impl<'a> StepRun<'a> {
         observe: Option<Observe<'_>>,
     ) -> Result<(), RunError> {
         let shape = self.program().shape(self.step.output);
-        let mut epilogues: SmallVec<[BoundEpilogue<'_>; 2]> = SmallVec::new();
-        for epilogue in &self.step.epilogues {
-            epilogues.push(BoundEpilogue::of(epilogue, self.values)?);
-        }
-        let epilogue = |start: usize, piece: &mut [f32]| {
-            epilogues.iter().for_each(|own| own.apply(start, piece));
-        };
-        let tiles = || -> Result<ResultTiles<'_>, RunError> {
-            Ok(ResultTiles {
-                from: (!self.is_in_place()).then(|| self.get(0)).transpose()?,
-                epilogue: (!epilogues.is_empty()).then_some(&epilogue),
-            })
-        };
         match &self.step.op {
-            Op::Conv(conv) => {
-                self.convolution(conv, None, workspace, self.result(out)?, &epilogue)?;
-            }
-            Op::ChannelScaledConv(conv) => {
+            Op::Conv(conv) => self.with_epilogues(|epilogue| {
+                self.convolution(conv, None, workspace, self.result(out)?, epilogue)
+            })?,
+            Op::ChannelScaledConv(conv) => self.with_epilogues(|epilogue| {
                 let factors = Some(self.get(3)?);
-                self.convolution(conv, factors, workspace, self.result(out)?, &epilogue)?;
+                self.convolution(conv, factors, workspace, self.result(out)?, epilogue)
+            })?,
+            Op::Linear => {
+                self.with_epilogues(|epilogue| self.linear(workspace, self.result(out)?, epilogue))?
             }
-            Op::Linear => self.linear(workspace, self.result(out)?, &epilogue)?,
             Op::MatMul { .. } => {
                 let out = self.result(out)?;
                 self.product()?.run(self.get(0)?, self.get(1)?, out);
-                self.finish(out, &epilogue);
+                self.finish(out)?;
             }
             Op::Attention(attention) => self.attention(attention, self.result(out)?)?,
             Op::Recurrent(recurrent) => self.recurrent(recurrent, workspace, self.result(out)?)?,
@@ -102,8 +91,8 @@ impl<'a> StepRun<'a> {
                     true => blocked::affine::channel_affine,
                     false => elementwise::channel_affine,
                 };
-                let out = self.result(out)?;
-                channel_affine(&tiles()?, out, self.get(1)?, self.get(2)?, plane);
+                let (out, factors, offsets) = (self.result(out)?, self.get(1)?, self.get(2)?);
+                self.with_tiles(|tiles| channel_affine(tiles, out, factors, offsets, plane))?;
             }
             Op::LayerNorm {
                 dims,
@@ -114,13 +103,15 @@ impl<'a> StepRun<'a> {
                 let row = shape[shape.len() - dims..].iter().product();
                 let given = |given: bool, index: usize| given.then(|| self.get(index)).transpose();
                 let affine = [given(*weight, 1)?, given(*bias, 1 + usize::from(*weight))?];
-                normalise::layer_norm(&tiles()?, self.result(out)?, row, affine, *eps);
+                let out = self.result(out)?;
+                self.with_tiles(|tiles| normalise::layer_norm(tiles, out, row, affine, *eps))?;
             }
             // Folded into weights, or made a `ChannelAffine`, when the program is optimised.
             Op::BatchNorm { .. } => return Err(self.mismatch()),
             Op::Softmax { dim, log } => {
                 let inner = shape[dim + 1..].iter().product();
-                softmax::softmax_strided(&tiles()?, self.result(out)?, shape[*dim], inner, *log);
+                let (out, size) = (self.result(out)?, shape[*dim]);
+                self.with_tiles(|tiles| softmax::softmax_strided(tiles, out, size, inner, *log))?;
             }
             Op::SafeSoftmax => {
                 let (out, [_, columns]) = (self.copied(out)?, self.image(0)?);
@@ -130,11 +121,14 @@ impl<'a> StepRun<'a> {
                 let (out, [rows, columns]) = (self.copied(out)?, self.image(0)?);
                 attention::causal(out, rows, columns);
             }
-            Op::Unary(function) => elementwise::unary(&tiles()?, *function, self.result(out)?),
+            Op::Unary(function) => {
+                let out = self.result(out)?;
+                self.with_tiles(|tiles| elementwise::unary(tiles, *function, out))?;
+            }
             Op::Binary(function) => {
                 let out = self.result(out)?;
                 self.binary(*function, out)?;
-                self.finish(out, &epilogue);
+                self.finish(out)?;
             }
             Op::Ternary(function) => {
                 let operands = [self.operand(0)?, self.operand(1)?, self.operand(2)?];
@@ -172,7 +166,7 @@ impl<'a> StepRun<'a> {
                 };
                 let out = self.result(out)?;
                 adaptive_avg_pool(self.get(0)?, self.image(0)?, last_two(shape), out);
-                self.finish(out, &epilogue);
+                self.finish(out)?;
             }
             Op::Resample { dim, taps } => {
                 let [size, inner] = self.along(*dim);
@@ -433,15 +427,41 @@ impl<'a> StepRun<'a> {
         Ok(out)
     }
 
+    /// Calls `run` with a function that applies the epilogues.
+    fn with_epilogues(
+        &self,
+        run: impl FnOnce(ApplyEpilogue<'_>) -> Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        let epilogues = self.step.epilogues.iter();
+        let epilogues = epilogues.map(|epilogue| BoundEpilogue::of(epilogue, self.values));
+        let epilogues: SmallVec<[BoundEpilogue<'_>; 2]> = epilogues.collect::<Result<_, _>>()?;
+        run(&|start, piece| epilogues.iter().for_each(|own| own.apply(start, piece)))
+    }
+
+    /// Calls `run` with the source of the result, which is the first input, and the epilogues.
+    fn with_tiles(&self, run: impl FnOnce(&ResultTiles<'_>)) -> Result<(), RunError> {
+        self.with_epilogues(|epilogue| {
+            run(&ResultTiles {
+                from: (!self.is_in_place()).then(|| self.get(0)).transpose()?,
+                epilogue: (!self.step.epilogues.is_empty()).then_some(epilogue),
+            });
+            Ok(())
+        })
+    }
+
     /// Applies the epilogues to a result, if there are any.
-    fn finish(&self, out: &mut [f32], epilogue: ApplyEpilogue<'_>) {
-        if !self.step.epilogues.is_empty() {
+    fn finish(&self, out: &mut [f32]) -> Result<(), RunError> {
+        if self.step.epilogues.is_empty() {
+            return Ok(());
+        }
+        self.with_epilogues(|epilogue| {
             let tiles = ResultTiles {
                 from: None,
                 epilogue: Some(epilogue),
             };
             tiles.pieces(out, crate::kernels::GRAIN, |_, _| {});
-        }
+            Ok(())
+        })
     }
 
     fn concat<T: Stored>(&self, dim: usize, out: &mut [T]) -> Result<(), RunError> {
