@@ -40,10 +40,6 @@ UP = {
     # Methods that draw.
     "fx.graph": {"_drawing.pictures"},
     "fx.graph_module": {"_drawing.pictures"},
-    # As in torch.fx.
-    "fx.subgraph_rewriter": {"fx.passes.utils.matcher_utils"},
-    # The passes, by name.
-    "passes._registry": {"fx.experimental._inference", "optimum._passes"},
     # Backends are watched where the environment says so.
     "backends._watching": {"minifier._settings", "minifier._watch"},
 }

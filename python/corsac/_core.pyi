@@ -1487,10 +1487,6 @@ def call_layers(graph: Graph, modules: Any) -> Any:
     """Replaces the calls of these nodes of `graph` by calls of modules, by path."""
     ...
 
-def canonicalize(graph: Graph, *, budget: Any = None) -> Any:
-    """Puts the nodes of `graph` into canonical order. Returns the nodes that have moved."""
-    ...
-
 def check_threads_setting() -> Any:
     """Raises `ValueError` where `CORSAC_NUM_THREADS` is no number of threads."""
     ...
@@ -1661,12 +1657,6 @@ def infer_type(target: Any, args: Any, kwargs: Any) -> Any:
     """
     ...
 
-def insert_casts(graph: Graph, dtype: Any, cast: Any, widest: Any, *, budget: Any = None) -> Any:
-    """Inserts the casts of autocast: `cast(value, dtype)`, `widest(list)`. Returns every call that it
-    casts for, with the type, and every call that is unknown to it.
-    """
-    ...
-
 def intercept_call(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
     """`Module.__call__` while traces are active."""
     ...
@@ -1781,6 +1771,10 @@ def partition_joint(graph: Graph, values: Any, forward_outputs: Any, fewest_byte
     """
     ...
 
+def pass_names() -> Any:
+    """The names of the passes that `run_pass` runs."""
+    ...
+
 def place_by_cost(graph: Graph, sizes: Any, devices: Any, seconds: Any, rate: Any) -> Any:
     """Parts of `graph`, combined as long as that saves time. `seconds` has the time of each node,
     `rate` is in bytes a second between devices.
@@ -1891,8 +1885,8 @@ def rule_from_graphs(name: str, pattern: Graph, replacement: Any, condition: Any
     ...
 
 def run_pass(name: str, graph: Graph, *, budget: Any = None, **options: Any) -> list[tuple[str, str, str | None, str | None]]:
-    """Runs the pass called `name`, with its options: booleans, a function, nodes, or a set of strings.
-    Returns the places that it has considered.
+    """Runs the pass called `name`, with its options: booleans, functions, nodes, a set of strings, or
+    an element type. Returns the places that it has considered.
     """
     ...
 
@@ -1912,12 +1906,8 @@ def shape_rules() -> Any:
     ...
 
 def simplification_laws() -> Any:
-    """The laws that [`simplify`] applies, as text: the exact ones, and those of `fast_math`."""
-    ...
-
-def simplify(graph: Graph, *, fast_math: Any = False, limit: Any = None, budget: Any = None) -> Any:
-    """Simplifies `graph` by the laws of algebra: those that hold to the last bit, or with `fast_math`
-    also those that hold up to rounding. Returns every place where a law matched.
+    """The laws of algebra, as text: those that hold to the last bit, and those that hold up to
+    rounding.
     """
     ...
 

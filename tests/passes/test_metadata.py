@@ -13,6 +13,7 @@ from torch.fx.passes.shape_prop import TensorMetadata
 
 import corsac.fx
 import corsac.passes
+from corsac import _core
 from corsac.fx.passes.fake_tensor_prop import FakeTensorProp
 from corsac.fx.passes.shape_prop import ShapeProp
 from corsac.passes._registry import REGISTRY
@@ -104,6 +105,19 @@ def test_every_pass_is_covered():
         if "budget" in inspect.signature(getattr(corsac.passes, name)).parameters
     }
     assert public <= REGISTRY.keys(), "passes that take a budget belong into the registry"
+
+
+def test_native_passes_are_called_by_registered_ones(monkeypatch):
+    called, run_pass = set(), _core.run_pass
+
+    def recording(name, *args, **options):
+        called.add(name)
+        return run_pass(name, *args, **options)
+
+    monkeypatch.setattr(_core, "run_pass", recording)
+    for transform in CALLS.values():
+        transform(traced())
+    assert called == set(_core.pass_names())
 
 
 def traced():

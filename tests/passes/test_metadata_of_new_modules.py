@@ -277,7 +277,7 @@ NO_TRANSFORMS = [
     "common.lift_subgraph_as_module",
     "fuser_utils.erase_nodes",
     "fuser_utils.insert_subgm",
-    "matcher_utils.SubgraphMatcher",
+    "_matcher.SubgraphMatcher",
     "matcher_with_name_node_map_utils.SubgraphMatcherWithNameNodeMap",
     "source_matcher_utils.get_source_partitions",
     "_transformation.Transformation",

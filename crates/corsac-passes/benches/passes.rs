@@ -7,11 +7,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use corsac_ir::{Arg, Graph, NodeId};
-use corsac_ops::Unhosted;
-use corsac_ops::shape::NoModules;
 use corsac_passes::common_subexpressions::CommonSubexpressions;
 use corsac_passes::dead_code::DeadCode;
-use corsac_passes::{Budget, Context, Pass, PassError, TensorFacts, run as run_in_context};
+use corsac_passes::{Budget, Context, Pass, PassError, run as run_in_context};
 
 const SIZES: [usize; 3] = [10_000, 100_000, 1_000_000];
 
@@ -57,16 +55,13 @@ const BENCHES: &[Bench] = &[
 ];
 
 fn run_pass(pass: &dyn Pass, graph: &mut Graph) -> Result<usize, PassError> {
-    let mut context = Context {
-        host: &Unhosted,
-        types: &NoModules,
-        tensors: &TensorFacts::new(),
-        budget: &mut Budget::unlimited(),
-    };
-    Ok(run_in_context(pass, graph, &mut context)?
-        .edits
-        .erased
-        .len())
+    let mut budget = Budget::unlimited();
+    Ok(
+        run_in_context(pass, graph, &mut Context::within(&mut budget))?
+            .edits
+            .erased
+            .len(),
+    )
 }
 
 fn eliminate_dead(graph: &mut Graph) -> Result<usize, PassError> {

@@ -7,11 +7,11 @@
 //! storage. Linear layers and convolutions become functions of their parameters first
 //! ([`crate::functional::Classes::Autocast`]), so that those are cast too.
 //!
-//! Needs: a function of the host that casts floating-point tensors ([`Casts::ByHost`]), or element
-//! types ([`TensorFacts`]) that hold for every call ([`Casts::ByType`]).
+//! Needs: functions of the host that cast ([`Autocast::cast`]) and widen, which inspect their
+//! arguments when the program runs.
 //!
 //! Preserves: order and names. Results differ in precision. Facts about values that are computed
-//! from cast ones are outdated: [`Casted::stale`].
+//! from cast ones are outdated: [`Edits::stale`].
 //!
 //! Not cast: calls that write to their arguments, as with `out=`; modules and functions whose
 //! operators are not known. They get float32 where a value was computed in a lower precision, since
@@ -25,7 +25,7 @@
 //!
 //! Reference: docs.pytorch.org/docs/stable/amp.html, "CPU Op-Specific Behavior".
 
-use corsac_ir::{Arg, DType, EntityId, FunctionId, Graph, NodeId, Op, Target, ThinVec};
+use corsac_ir::{Arg, DType, EntityId, FunctionId, Graph, NodeId, Op, ThinVec};
 use corsac_ops::Host;
 use corsac_ops::Precision;
 use corsac_ops::autocast::{self, is_composed, is_neutral, precision};
@@ -33,95 +33,118 @@ use corsac_ops::shape::{ModuleFacts, TypeHost};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Analysis;
-use crate::budget::Budget;
 use crate::edits::{Call, Edits};
 use crate::error::PassError;
+use crate::pass::{Context, Needs, Pass, Plan, Setting};
 use crate::report::{Refusal, Site};
-use crate::tensors::TensorFacts;
-
-/// The way in which values are cast.
-#[derive(Clone, Copy, Debug)]
-pub enum Casts<'a> {
-    /// By functions of the host, which inspect their arguments when the program runs.
-    ByHost {
-        /// Takes a value and an element type; returns the value in that type, if it is a
-        /// floating-point tensor but not float64.
-        cast: FunctionId,
-        /// Takes a list; returns its tensors in the widest floating-point type among them.
-        widest: FunctionId,
-    },
-    /// By the method `to`, where the element type is known. Operators that join tensors are not
-    /// changed: they promote their arguments themselves.
-    ByType(&'a TensorFacts),
-}
 
 /// A module, or a function composed of several operators.
 const INSIDE: Refusal = Refusal::because("what it calls inside is not known");
 /// A cast would replace them by other tensors.
 const WRITES: Refusal = Refusal::because("it writes to its arguments");
 const NO_LIST: Refusal = Refusal::because("what it joins is no list of the program");
-/// The types of what it joins are known only when the program runs, and it does not promote them.
-const WIDEST: Refusal =
-    Refusal::because("it is not known what the widest type among its tensors is");
 
-/// Result of [`insert`].
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Casted {
-    /// Every call that autocast casts for, with the type, and every unknown one, in order.
-    pub sites: Vec<Site>,
-    /// Added and erased nodes.
-    pub edits: Edits,
-    /// Nodes whose values have, or may have, other element types than before.
-    pub stale: Vec<NodeId>,
+/// The pass, for graphs whose layers have become functions.
+#[derive(Clone, Copy, Debug)]
+pub struct Autocast {
+    /// The lower precision: bfloat16 or float16.
+    pub dtype: DType,
+    /// Takes a value and an element type; returns the value in that type, if it is a floating-point
+    /// tensor but not float64.
+    pub cast: Option<FunctionId>,
+    /// Takes a list; returns its tensors in the widest floating-point type among them.
+    pub widest: Option<FunctionId>,
 }
 
-/// Inserts casts to `dtype`, which is bfloat16 or float16, after layers have become functions.
-///
-/// # Errors
-/// If a node of `graph` uses one that comes after it.
-pub fn insert(
-    graph: &mut Graph,
-    host: &dyn Host,
-    types: &dyn TypeHost,
-    dtype: DType,
-    casts: &Casts<'_>,
-    budget: &mut Budget,
-) -> Result<Casted, PassError> {
-    let mut inserter = Inserter {
-        casts: *casts,
-        dtype,
-        program: Program::of_graph(graph, host)?,
-        known: FxHashMap::default(),
-        stale: FxHashSet::default(),
-        done: Casted::default(),
-    };
-    for node in graph.nodes().collect::<Vec<_>>() {
-        let wanted = inserter.wanted(graph, types, node);
-        let wanted = wanted.map(|wanted| wanted.and_then(|precision| budget.grant(precision)));
-        let outcome = match wanted {
-            Some(Ok(precision)) => Some(inserter.cast(graph, node, precision)?),
-            Some(Err(refusal)) => Some(Err(refusal)),
-            None => None,
-        };
-        if matches!(outcome, Some(Err(_))) || is_kept_layer(graph, types, node) {
-            inserter.restore(graph, node)?;
-        }
-        let mut inputs = graph.inputs(node);
-        let cast_for = matches!(outcome, Some(Ok(_)));
-        if cast_for || inputs.any(|input| inserter.stale.contains(&input)) {
-            inserter.stale.insert(node);
-            inserter.done.stale.push(node);
-        }
-        if let Some(outcome) = outcome {
-            let (other, refusal) = match outcome {
-                Ok(precision) => (Some(inserter.shown(precision)), None),
-                Err(refusal) => (None, Some(refusal)),
-            };
-            let site = Site::new(graph, node, refusal).with_other(other);
-            inserter.done.sites.push(site);
+impl Default for Autocast {
+    fn default() -> Self {
+        Self {
+            dtype: DType::BFloat16,
+            cast: None,
+            widest: None,
         }
     }
-    Ok(inserter.done)
+}
+
+impl Pass for Autocast {
+    fn name(&self) -> &'static str {
+        "casts"
+    }
+
+    fn set(&mut self, option: &str, setting: Setting) -> bool {
+        match (option, setting) {
+            ("dtype", Setting::DType(dtype)) => self.dtype = dtype,
+            ("cast", Setting::Function(cast)) => self.cast = Some(cast),
+            ("widest", Setting::Function(widest)) => self.widest = Some(widest),
+            _ => return false,
+        }
+        true
+    }
+
+    fn needs(&self) -> Needs {
+        Needs {
+            host: true,
+            attributes: true,
+            ..Needs::default()
+        }
+    }
+
+    fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError> {
+        let program = Program::of_graph(graph, context.host)?;
+        let (mut sites, mut calls) = (Vec::new(), Vec::new());
+        for node in graph.nodes() {
+            let wanted = program.wanted(graph, context.types, node);
+            let wanted = wanted.map(|w| w.and_then(|precision| context.budget.grant(precision)));
+            let precision = wanted.as_ref().and_then(|wanted| wanted.as_ref().ok());
+            let refused = matches!(wanted, Some(Err(_)));
+            calls.push(Planned {
+                node,
+                precision: precision.copied(),
+                is_restored: refused || is_kept_layer(graph, context.types, node),
+            });
+            if let Some(wanted) = wanted {
+                let other = wanted.as_ref().ok().map(|&precision| self.shown(precision));
+                sites.push(Site::new(graph, node, wanted.err()).with_other(other));
+            }
+        }
+        let this = *self;
+        let functions = Vec::new();
+        Ok(Plan::other(sites, functions, move |graph, function, _| {
+            let mut inserter = Inserter {
+                dtype: this.dtype,
+                cast: this.cast.unwrap_or_else(|| function(graph, "cast")),
+                widest: this.widest.unwrap_or_else(|| function(graph, "widest")),
+                program,
+                known: FxHashMap::default(),
+                stale: FxHashSet::default(),
+                edits: Edits::default(),
+            };
+            for call in calls {
+                inserter.change(graph, &call)?;
+            }
+            Ok(inserter.edits)
+        }))
+    }
+}
+
+impl Autocast {
+    /// The type that a precision means, in words.
+    fn shown(&self, precision: Precision) -> String {
+        match precision {
+            Precision::Lower => format!("torch.{}", self.dtype.name()),
+            Precision::Single => format!("torch.{}", DType::Float32.name()),
+            Precision::Widest => "widest".to_owned(),
+        }
+    }
+}
+
+/// The casts for one node.
+struct Planned {
+    node: NodeId,
+    /// The precision that it computes in; `None` where autocast has no rule, or it is refused.
+    precision: Option<Precision>,
+    /// Whether its arguments are cast back to float32.
+    is_restored: bool,
 }
 
 /// The effects of a graph that matter for casts.
@@ -161,28 +184,6 @@ impl Program {
             written,
         })
     }
-}
-
-struct Inserter<'a> {
-    casts: Casts<'a>,
-    dtype: DType,
-    program: Program,
-    /// Existing casts, by value and type.
-    known: FxHashMap<(NodeId, DType), NodeId>,
-    /// Values that may be in a lower precision than before.
-    stale: FxHashSet<NodeId>,
-    done: Casted,
-}
-
-impl Inserter<'_> {
-    /// The type that a precision means, in words.
-    fn shown(&self, precision: Precision) -> String {
-        match precision {
-            Precision::Lower => format!("torch.{}", self.dtype.name()),
-            Precision::Single => format!("torch.{}", DType::Float32.name()),
-            Precision::Widest => "widest".to_owned(),
-        }
-    }
 
     /// The precision in which a call is to compute; `None` where autocast has no rule.
     fn wanted(
@@ -199,51 +200,56 @@ impl Inserter<'_> {
             let told = class.is_some_and(|class| is_neutral(class) || autocast::is_layer(class));
             return (!told).then_some(Err(INSIDE));
         }
-        let opaque = self.program.opaque.contains(&id);
-        if opaque || is_composed(node.op(), node.target_name()) {
+        if self.opaque.contains(&id) || is_composed(node.op(), node.target_name()) {
             return Some(Err(INSIDE));
         }
         let precision = precision(node.op(), node.target_name())?;
-        if self.program.mutates.contains_key(&id) {
+        if self.mutates.contains_key(&id) {
             return Some(Err(WRITES));
         }
-        if precision == Precision::Widest {
-            let joined = node.args().first();
-            return match (self.casts, joined) {
-                (Casts::ByHost { .. }, Some(Arg::Tuple(_) | Arg::List(_))) => Some(Ok(precision)),
-                (Casts::ByHost { .. }, _) => Some(Err(NO_LIST)),
-                (Casts::ByType(_), Some(Arg::Tuple(_) | Arg::List(_))) => None,
-                (Casts::ByType(_), _) => Some(Err(WIDEST)),
-            };
-        }
-        if let Casts::ByType(facts) = self.casts {
-            let unknown = node.inputs().find(|&input| facts.dtype(input).is_none());
-            if let Some(value) = unknown {
-                let value = graph.node(value).name();
-                let reason = format!("the element type of {value} is not known");
-                return Some(Err(reason.into()));
-            }
-            if !node.inputs().any(|input| is_cast(facts, input)) {
-                return None;
-            }
+        let joins = matches!(node.args().first(), Some(Arg::Tuple(_) | Arg::List(_)));
+        if precision == Precision::Widest && !joins {
+            return Some(Err(NO_LIST));
         }
         Some(Ok(precision))
     }
+}
 
-    fn cast(
-        &mut self,
-        graph: &mut Graph,
-        node: NodeId,
-        precision: Precision,
-    ) -> Result<Result<Precision, Refusal>, PassError> {
-        let dtype = match precision {
-            Precision::Lower => self.dtype,
-            Precision::Single => DType::Float32,
-            Precision::Widest => return self.widen(graph, node),
+struct Inserter {
+    dtype: DType,
+    cast: FunctionId,
+    widest: FunctionId,
+    program: Program,
+    /// Existing casts, by value and type.
+    known: FxHashMap<(NodeId, DType), NodeId>,
+    /// Values that may be in a lower precision than before.
+    stale: FxHashSet<NodeId>,
+    edits: Edits,
+}
+
+impl Inserter {
+    fn change(&mut self, graph: &mut Graph, call: &Planned) -> Result<(), PassError> {
+        let node = call.node;
+        let dtype = match call.precision {
+            Some(Precision::Lower) => Some(self.dtype),
+            Some(Precision::Single) => Some(DType::Float32),
+            Some(Precision::Widest) | None => None,
         };
-        let inputs = inputs(graph, node);
-        self.cast_inputs(graph, node, &inputs, dtype)?;
-        Ok(Ok(precision))
+        if let Some(dtype) = dtype {
+            let inputs = inputs(graph, node);
+            self.cast_inputs(graph, node, &inputs, dtype)?;
+        } else if call.precision == Some(Precision::Widest) {
+            self.widen(graph, node)?;
+        }
+        if call.is_restored {
+            self.restore(graph, node)?;
+        }
+        let mut inputs = graph.inputs(node);
+        if call.precision.is_some() || inputs.any(|input| self.stale.contains(&input)) {
+            self.stale.insert(node);
+            self.edits.stale.push(node);
+        }
+        Ok(())
     }
 
     /// Casts arguments that now have a lower precision back to float32, for a call that is not
@@ -265,69 +271,48 @@ impl Inserter<'_> {
         inputs: &[NodeId],
         dtype: DType,
     ) -> Result<(), PassError> {
+        if inputs.is_empty() {
+            return Ok(());
+        }
         let mut replaced = FxHashMap::default();
         for &input in inputs {
-            if let Some(cast) = self.cast_of(graph, input, dtype, node)? {
-                replaced.insert(input, cast);
-            }
-        }
-        if replaced.is_empty() {
-            return Ok(());
+            replaced.insert(input, self.cast_of(graph, input, dtype, node)?);
         }
         graph.map_inputs(node, |input| replaced.get(&input).map(|&cast| cast.into()))?;
         Ok(())
     }
 
-    /// A cast of `value` to `dtype`, inserted before `user`; `None` where no cast is needed.
+    /// A cast of `value` to `dtype`, inserted before `user`.
     fn cast_of(
         &mut self,
         graph: &mut Graph,
         value: NodeId,
         dtype: DType,
         user: NodeId,
-    ) -> Result<Option<NodeId>, PassError> {
+    ) -> Result<NodeId, PassError> {
         if let Some(&known) = self.known.get(&(value, dtype)) {
-            return Ok(Some(known));
+            return Ok(known);
         }
-        let args = [value.into(), Arg::DType(dtype)];
-        let call = match self.casts {
-            Casts::ByHost { cast, .. } => Call::function(cast, args),
-            Casts::ByType(facts) => {
-                // For values computed from cast ones the facts have the old type: only whether it
-                // is a floating-point type matters.
-                if !is_cast(facts, value) {
-                    return Ok(None);
-                }
-                let to = Target::Name(graph.intern("to"));
-                Call::new(Op::CallMethod, to, args)
-            }
-        };
-        let cast = self.done.edits.add_before(graph, user, value, call)?;
+        let call = Call::function(self.cast, [value.into(), Arg::DType(dtype)]);
+        let cast = self.edits.add_before(graph, user, value, call)?;
         // A value that is written to has to be cast for each use.
         if !self.program.written[value.index()] {
             self.known.insert((value, dtype), cast);
         }
-        Ok(Some(cast))
+        Ok(cast)
     }
 
-    fn widen(
-        &mut self,
-        graph: &mut Graph,
-        node: NodeId,
-    ) -> Result<Result<Precision, Refusal>, PassError> {
-        let Casts::ByHost { widest, .. } = self.casts else {
-            return Ok(Err(WIDEST));
-        };
+    /// Casts the tensors of a list, the first argument of `node`, to the widest type among them.
+    fn widen(&mut self, graph: &mut Graph, node: NodeId) -> Result<(), PassError> {
         let mut args: ThinVec<Arg> = graph.node(node).args().into();
-        let Some(first) = args.first_mut() else {
-            return Ok(Err(NO_LIST));
-        };
-        let items: ThinVec<Arg> = first.as_items().unwrap_or_default().into();
-        let call = Call::function(widest, [Arg::list(items)?]);
-        let wide = self.done.edits.add_before(graph, node, node, call)?;
-        *first = wide.into();
-        graph.set_args(node, args)?;
-        Ok(Ok(Precision::Widest))
+        if let Some(first) = args.first_mut() {
+            let items: ThinVec<Arg> = first.as_items().unwrap_or_default().into();
+            let call = Call::function(self.widest, [Arg::list(items)?]);
+            let wide = self.edits.add_before(graph, node, node, call)?;
+            *first = wide.into();
+            graph.set_args(node, args)?;
+        }
+        Ok(())
     }
 }
 
@@ -348,14 +333,6 @@ fn inputs(graph: &Graph, node: NodeId) -> Vec<NodeId> {
         }
     }
     inputs
-}
-
-/// Whether a value is a tensor that autocast casts: float64 stays.
-fn is_cast(facts: &TensorFacts, value: NodeId) -> bool {
-    let floats = [DType::Float32, DType::Float16, DType::BFloat16];
-    facts
-        .dtype(value)
-        .is_some_and(|known| floats.contains(&known))
 }
 
 #[cfg(test)]

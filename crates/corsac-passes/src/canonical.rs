@@ -14,7 +14,10 @@ use corsac_ops::{ClassId, Host};
 use rustc_hash::FxHashMap;
 
 use crate::analysis::Analysis;
+use crate::edits::Edits;
 use crate::error::PassError;
+use crate::pass::{Context, Needs, Pass, Plan};
+use crate::report::Site;
 
 /// Constraints on the order of nodes that come from their effects.
 #[derive(Debug, Default)]
@@ -147,24 +150,41 @@ pub fn of_graph(
     Ok(canonical(graph, &order, identity))
 }
 
-/// Puts `graph` into its canonical order; returns the nodes that have moved.
-///
-/// # Errors
-/// As [`of_graph`].
-pub fn reorder(
-    graph: &mut Graph,
-    host: &dyn Host,
-    identity: &dyn ExternalIdentity,
-) -> Result<Vec<NodeId>, PassError> {
-    let order = of_graph(graph, host, identity)?.order;
-    let before: Vec<NodeId> = graph.nodes().collect();
-    for &node in &order {
-        graph.move_before(node, NodeId::ROOT)?;
+/// The pass: puts nodes into the canonical order, as one change. Its sites are the nodes that move.
+#[derive(Clone, Copy, Debug)]
+pub struct CanonicalOrder;
+
+impl Pass for CanonicalOrder {
+    fn name(&self) -> &'static str {
+        "canonical order"
     }
-    let moved = order.iter().zip(&before).filter(|(now, then)| now != then);
-    let mut moved: Vec<NodeId> = moved.map(|(&now, _)| now).collect();
-    moved.sort_unstable_by_key(|node| node.index());
-    Ok(moved)
+
+    fn needs(&self) -> Needs {
+        Needs {
+            host: true,
+            texts: true,
+            ..Needs::default()
+        }
+    }
+
+    fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError> {
+        let order = of_graph(graph, context.host, context.texts)?.order;
+        let moved = order.iter().zip(graph.nodes());
+        let moved = moved.filter(|&(&now, then)| now != then);
+        let mut moved: Vec<NodeId> = moved.map(|(&now, _)| now).collect();
+        if moved.is_empty() || !context.budget.take() {
+            return Ok(Plan::default());
+        }
+        moved.sort_unstable_by_key(|node| node.index());
+        let sites = moved.into_iter().map(|node| Site::new(graph, node, None));
+        let (sites, functions) = (sites.collect(), Vec::new());
+        Ok(Plan::other(sites, functions, move |graph, _, _| {
+            for node in order {
+                graph.move_before(node, NodeId::ROOT)?;
+            }
+            Ok(Edits::default())
+        }))
+    }
 }
 
 #[cfg(test)]
@@ -174,6 +194,7 @@ mod tests {
     use corsac_ops::Unhosted;
 
     use super::*;
+    use crate::pass::testing::run_on;
 
     fn hash(graph: &Graph) -> u128 {
         of_graph(graph, &Unhosted, &ByOccurrence).unwrap().hash
@@ -222,14 +243,16 @@ mod tests {
     #[test]
     fn what_is_put_in_order_is_equal_and_stays_what_it_was() {
         let names = ["sin", "zero_", "cos", "tan", "exp_", "neg"];
-        let mut graph = program(&names);
-        let before = hash(&graph);
-        reorder(&mut graph, &Unhosted, &ByOccurrence).unwrap();
-        graph.lint().unwrap();
-        assert_eq!(hash(&graph), before);
-        assert_eq!(
-            reorder(&mut graph, &Unhosted, &ByOccurrence),
-            Ok(Vec::new())
-        );
+        let swapped = ["sin", "zero_", "tan", "cos", "exp_", "neg"];
+        let moves = [&names, &swapped].map(|names| {
+            let mut graph = program(names);
+            let before = hash(&graph);
+            let report = run_on(&CanonicalOrder, &mut graph, &Unhosted);
+            graph.lint().unwrap();
+            assert_eq!(hash(&graph), before);
+            assert!(!run_on(&CanonicalOrder, &mut graph, &Unhosted).changed());
+            report.changed()
+        });
+        assert!(moves[0] != moves[1]);
     }
 }

@@ -25,6 +25,8 @@ pub struct Edits {
     pub added: Vec<Added>,
     /// The nodes erased.
     pub erased: Vec<NodeId>,
+    /// Nodes whose values have, or may have, other element types than before.
+    pub stale: Vec<NodeId>,
 }
 
 /// The call that a new node makes.
@@ -54,8 +56,8 @@ impl Edits {
     /// The edits of a pass that only erases nodes.
     pub(crate) fn of_erased(erased: Vec<NodeId>) -> Self {
         Self {
-            added: Vec::new(),
             erased,
+            ..Self::default()
         }
     }
 

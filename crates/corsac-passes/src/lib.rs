@@ -37,10 +37,8 @@
 //!
 //! ```
 //! use corsac_ir::Graph;
-//! use corsac_ops::Unhosted;
-//! use corsac_ops::shape::NoModules;
 //! use corsac_passes::dead_code::DeadCode;
-//! use corsac_passes::{Budget, Context, TensorFacts, run};
+//! use corsac_passes::{Budget, Context, run};
 //!
 //! let mut graph = Graph::new();
 //! let x = graph.placeholder("x")?;
@@ -50,12 +48,8 @@
 //! graph.call_method("add_", [other.into(), 1.into()])?; // not seen by anybody
 //! graph.output(copy)?;
 //!
-//! let mut context = Context {
-//!     host: &Unhosted,
-//!     types: &NoModules,
-//!     tensors: &TensorFacts::new(),
-//!     budget: &mut Budget::unlimited(),
-//! };
+//! let mut budget = Budget::unlimited();
+//! let mut context = Context::within(&mut budget);
 //! let report = run(&DeadCode::default(), &mut graph, &mut context)?;
 //! assert_eq!(report.edits.erased.len(), 2);
 //! assert_eq!(graph.len(), 4);

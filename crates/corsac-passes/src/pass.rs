@@ -1,11 +1,16 @@
 //! The protocol of passes: a plan with every place that a pass considers, and its application.
 
-use corsac_ir::{FunctionId, Graph, NodeId};
-use corsac_ops::Host;
-use corsac_ops::shape::TypeHost;
+use std::sync::LazyLock;
+
+use corsac_ir::canonical::{ByOccurrence, ExternalIdentity};
+use corsac_ir::{DType, FunctionId, Graph, NodeId};
+use corsac_ops::shape::{NoModules, TypeHost};
+use corsac_ops::{Host, Unhosted};
 use rustc_hash::FxHashSet;
 
+use crate::autocast::Autocast;
 use crate::budget::Budget;
+use crate::canonical::CanonicalOrder;
 use crate::common_subexpressions::CommonSubexpressions;
 use crate::dead_code::DeadCode;
 use crate::division::MultiplyByInverses;
@@ -28,8 +33,25 @@ pub struct Context<'a> {
     pub types: &'a dyn TypeHost,
     /// Shapes and element types where they are known, for passes with [`Needs::tensors`].
     pub tensors: &'a TensorFacts,
+    /// Texts of opaque values, for passes with [`Needs::texts`].
+    pub texts: &'a dyn ExternalIdentity,
     /// The changes that may still be made.
     pub budget: &'a mut Budget,
+}
+
+static NO_TENSORS: LazyLock<TensorFacts> = LazyLock::new(TensorFacts::new);
+
+impl<'a> Context<'a> {
+    /// A context with a budget, and without facts of a host.
+    pub fn within(budget: &'a mut Budget) -> Self {
+        Self {
+            host: &Unhosted,
+            types: &NoModules,
+            tensors: &NO_TENSORS,
+            texts: &ByOccurrence,
+            budget,
+        }
+    }
 }
 
 /// The facts that a pass reads; a host need not collect others.
@@ -41,6 +63,8 @@ pub struct Needs {
     pub attributes: bool,
     /// Shapes and element types of values, of attributes too if those are read.
     pub tensors: bool,
+    /// Texts of opaque values.
+    pub texts: bool,
 }
 
 /// The value of an option.
@@ -55,6 +79,8 @@ pub enum Setting {
     Nodes(FxHashSet<NodeId>),
     /// Names, such as those of classes.
     Names(FxHashSet<String>),
+    /// An element type.
+    DType(DType),
 }
 
 /// A transform that preserves the results of a program.
@@ -93,6 +119,8 @@ pub fn registry() -> Vec<Box<dyn Pass>> {
         Box::new(CommonSubexpressions::default()),
         Box::new(DeadCode::default()),
         Box::new(Reinplace::default()),
+        Box::new(Autocast::default()),
+        Box::new(CanonicalOrder),
     ]
 }
 
@@ -212,9 +240,7 @@ impl Plan {
 ///
 /// ```
 /// use corsac_ir::Graph;
-/// use corsac_ops::Unhosted;
-/// use corsac_ops::shape::NoModules;
-/// use corsac_passes::{Budget, Context, TensorFacts, registry, run};
+/// use corsac_passes::{Budget, Context, registry, run};
 ///
 /// let mut graph = Graph::new();
 /// let x = graph.placeholder("x")?;
@@ -224,13 +250,7 @@ impl Plan {
 /// graph.output(a)?;
 /// let mut budget = Budget::of(1);
 /// for pass in registry() {
-///     let mut context = Context {
-///         host: &Unhosted,
-///         types: &NoModules,
-///         tensors: &TensorFacts::new(),
-///         budget: &mut budget,
-///     };
-///     run(&*pass, &mut graph, &mut context)?;
+///     run(&*pass, &mut graph, &mut Context::within(&mut budget))?;
 /// }
 /// assert_eq!((budget.spent(), graph.len()), (1, 4));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -253,8 +273,6 @@ pub fn run(
 pub(crate) mod testing {
     //! Runs of passes with few facts.
 
-    use corsac_ops::shape::NoModules;
-
     use super::{Budget, Context, Graph, Host, Pass, Report, TensorFacts, run as run_in_context};
 
     fn run(
@@ -265,9 +283,8 @@ pub(crate) mod testing {
     ) -> Report {
         let mut context = Context {
             host,
-            types: &NoModules,
             tensors,
-            budget,
+            ..Context::within(budget)
         };
         run_in_context(pass, graph, &mut context).unwrap()
     }

@@ -73,6 +73,7 @@ impl Pass for MergeProducts {
             host: true,
             attributes: true,
             tensors: true,
+            ..Needs::default()
         }
     }
 

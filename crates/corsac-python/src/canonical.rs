@@ -4,19 +4,18 @@ use std::cell::Cell;
 
 use corsac_ir::canonical::ExternalIdentity;
 use corsac_ir::{EntityId, ExternalId, Graph};
-use corsac_passes::{Site, canonical};
+use corsac_passes::canonical;
 use pyo3::intern;
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
-use crate::budget::{PyBudget, within};
 use crate::effects::{Facts, effects};
 use crate::error::pass_error;
 use crate::graph::PyGraph;
-use crate::passes::{RawSite, raw_site};
 
 /// Texts of opaque values and callables, found before the graph is walked.
-struct Texts {
+#[derive(Default)]
+pub(crate) struct Texts {
     /// The texts, and whether each is the same in every process.
     texts: FxHashMap<ExternalId, (String, bool)>,
     /// Whether all texts that were used are.
@@ -24,7 +23,7 @@ struct Texts {
 }
 
 impl Texts {
-    fn of_graph(graph: &Bound<'_, PyGraph>) -> PyResult<Self> {
+    pub(crate) fn of_graph(graph: &Bound<'_, PyGraph>) -> PyResult<Self> {
         let py = graph.py();
         let objects: Vec<(ExternalId, Py<PyAny>)> = {
             let borrowed = graph.try_borrow()?;
@@ -54,31 +53,6 @@ impl ExternalIdentity for Texts {
         self.portable.set(self.portable.get() && portable);
         Some(text)
     }
-}
-
-/// Puts the nodes of `graph` into canonical order. Returns the nodes that have moved.
-#[pyfunction]
-#[pyo3(name = "canonicalize", signature = (graph, *, budget = None))]
-pub(crate) fn reorder(
-    graph: &Bound<'_, PyGraph>,
-    budget: Option<&Bound<'_, PyBudget>>,
-) -> PyResult<Vec<RawSite>> {
-    let (facts, texts) = (Facts::of_graph(graph)?, Texts::of_graph(graph)?);
-    let is_in_order = {
-        let borrowed = graph.try_borrow()?;
-        let form = canonical::of_graph(borrowed.ir(), &facts, &texts).map_err(pass_error)?;
-        form.order.iter().copied().eq(borrowed.ir().nodes())
-    };
-    if is_in_order || !within(budget, |budget| Ok(budget.take()))? {
-        return Ok(Vec::new());
-    }
-    let moved = PyGraph::edit(graph, |ir| {
-        canonical::reorder(ir, &facts, &texts).map_err(pass_error)
-    })?;
-    let borrowed = graph.try_borrow()?;
-    let moved = moved.into_iter();
-    let moved = moved.map(|node| raw_site(Site::new(borrowed.ir(), node, None)));
-    Ok(moved.collect())
 }
 
 #[pymethods]

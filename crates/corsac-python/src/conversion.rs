@@ -1,37 +1,22 @@
-//! Functions as modules, and casts of mixed precision, in graphs of Python.
+//! Functions as modules, in graphs of Python.
 
 use std::collections::HashSet;
 
-use corsac_ir::{Graph, NodeId};
-use corsac_passes::autocast::{self, Casts};
-use corsac_passes::{Edits, PassError, functional};
-use pyo3::exceptions::PyTypeError;
+use corsac_ir::NodeId;
+use corsac_passes::functional;
 use pyo3::prelude::*;
 
-use crate::analysis::facts::TypeFacts;
 use crate::budget::{PyBudget, within};
-use crate::effects::Facts;
 use crate::error::pass_error;
 use crate::graph::PyGraph;
 use crate::node::PyNode;
 use crate::passes::{RawSite, raw_sites};
 use crate::rules::finish;
-use crate::runtime::{TorchValue, TorchValues};
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(find_layers, m)?)?;
     m.add_function(wrap_pyfunction!(call_layers, m)?)?;
-    m.add_function(wrap_pyfunction!(insert_casts, m)?)?;
     Ok(())
-}
-
-/// Changes `graph`, and completes its records of new and erased nodes.
-fn change(
-    graph: &Bound<'_, PyGraph>,
-    change: impl FnOnce(&mut Graph) -> Result<Edits, PassError>,
-) -> PyResult<()> {
-    let edits = PyGraph::edit(graph, |ir| change(ir).map_err(pass_error))?;
-    finish(graph, &edits.added, &edits.erased)
 }
 
 /// A call that a module can make: the node, the class, the paths of weight and bias.
@@ -70,36 +55,8 @@ pub(crate) fn call_layers(
         Ok((node, path.as_str()))
     });
     let own: Vec<(NodeId, &str)> = own.collect::<PyResult<_>>()?;
-    change(graph, |ir| functional::call_layers(ir, &own))
-}
-
-/// Inserts the casts of autocast: `cast(value, dtype)`, `widest(list)`. Returns every call that it
-/// casts for, with the type, and every call that is unknown to it.
-#[pyfunction]
-#[pyo3(signature = (graph, dtype, cast, widest, *, budget = None))]
-pub(crate) fn insert_casts(
-    graph: &Bound<'_, PyGraph>,
-    dtype: &Bound<'_, PyAny>,
-    cast: &Bound<'_, PyAny>,
-    widest: &Bound<'_, PyAny>,
-    budget: Option<&Bound<'_, PyBudget>>,
-) -> PyResult<Vec<RawSite>> {
-    let Some(TorchValue::DType(dtype)) = TorchValues::get(graph.py())?.of(dtype) else {
-        return Err(PyTypeError::new_err(format!("{dtype} is no torch.dtype")));
-    };
-    let (facts, types) = (Facts::of_graph(graph)?, TypeFacts::of_graph(graph)?);
-    let casts = Casts::ByHost {
-        cast: PyGraph::function(graph, cast)?,
-        widest: PyGraph::function(graph, widest)?,
-    };
-    let done = within(budget, |budget| {
-        PyGraph::edit(graph, |ir| {
-            autocast::insert(ir, &facts, &types, dtype, &casts, budget).map_err(pass_error)
-        })
+    let edits = PyGraph::edit(graph, |ir| {
+        functional::call_layers(ir, &own).map_err(pass_error)
     })?;
-    finish(graph, &done.edits.added, &done.edits.erased)?;
-    for &node in &done.stale {
-        PyGraph::forget_value(graph, node)?;
-    }
-    Ok(raw_sites(done.sites))
+    finish(graph, &edits.added, &edits.erased)
 }

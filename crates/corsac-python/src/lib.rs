@@ -83,12 +83,12 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<matching::PyMatches>()?;
     m.add_class::<rewriting::PyRewriter>()?;
     m.add_function(wrap_pyfunction!(matching::match_subgraph, m)?)?;
+    m.add_function(wrap_pyfunction!(passes::pass_names, m)?)?;
     m.add_function(wrap_pyfunction!(passes::run_pass, m)?)?;
     m.add_function(wrap_pyfunction!(passes::fold_batch_norms, m)?)?;
     m.add_function(wrap_pyfunction!(passes::find_constants, m)?)?;
     m.add_class::<budget::PyBudget>()?;
     m.add_function(wrap_pyfunction!(budget::first_failing_change, m)?)?;
-    m.add_function(wrap_pyfunction!(canonical::reorder, m)?)?;
     m.add_function(wrap_pyfunction!(passes::has_effects, m)?)?;
     capture::register(m)?;
     bytecode::register(m)?;
@@ -104,7 +104,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<rules::PyRuleSet>()?;
     m.add_function(wrap_pyfunction!(rules::parse_rules, m)?)?;
     m.add_function(wrap_pyfunction!(rules::rule_from_graphs, m)?)?;
-    m.add_function(wrap_pyfunction!(rules::simplify, m)?)?;
     m.add_function(wrap_pyfunction!(saturate::saturate, m)?)?;
     m.add_function(wrap_pyfunction!(rules::simplification_laws, m)?)?;
     m.add_function(wrap_pyfunction!(drawing::draw_graph, m)?)?;

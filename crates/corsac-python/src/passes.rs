@@ -16,12 +16,14 @@ use rustc_hash::FxHashMap;
 
 use crate::analysis::facts::TypeFacts;
 use crate::budget::{PyBudget, within};
+use crate::canonical::Texts;
 use crate::effects::{Facts, effects, tensor_facts};
 use crate::error::pass_error;
 use crate::graph::PyGraph;
 use crate::node::PyNode;
 use crate::resolve::resolve_known;
 use crate::rules::finish;
+use crate::runtime::{TorchValue, TorchValues};
 
 /// A site of a pass: name of the node, its target, another node or module that is concerned, and
 /// the reason where nothing was done.
@@ -90,8 +92,14 @@ pub(crate) fn erased(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<(
     Ok(())
 }
 
-/// Runs the pass called `name`, with its options: booleans, a function, nodes, or a set of strings.
-/// Returns the places that it has considered.
+/// The names of the passes that `run_pass` runs.
+#[pyfunction]
+pub(crate) fn pass_names() -> Vec<&'static str> {
+    registry().iter().map(|pass| pass.name()).collect()
+}
+
+/// Runs the pass called `name`, with its options: booleans, functions, nodes, a set of strings, or
+/// an element type. Returns the places that it has considered.
 #[pyfunction]
 #[pyo3(signature = (name, graph, *, budget = None, **options))]
 pub(crate) fn run_pass(
@@ -119,6 +127,7 @@ pub(crate) fn run_pass(
         host,
         attributes,
         tensors: reads_tensors,
+        texts: reads_texts,
     } = pass.needs();
     let facts = match host {
         true => Facts::of_graph(graph)?,
@@ -135,12 +144,17 @@ pub(crate) fn run_pass(
             add_attributes(graph, &types, &mut tensors)?;
         }
     }
+    let texts = match reads_texts {
+        true => Texts::of_graph(graph)?,
+        false => Texts::default(),
+    };
     let plan = within(budget, |budget| {
         let borrowed = graph.try_borrow()?;
         let mut context = Context {
             host: &facts,
             types: &types,
             tensors: &tensors,
+            texts: &texts,
             budget,
         };
         pass.plan(borrowed.ir(), &mut context).map_err(pass_error)
@@ -160,6 +174,9 @@ fn setting(graph: &Bound<'_, PyGraph>, value: &Bound<'_, PyAny>) -> PyResult<Opt
     if let Ok(names) = value.cast::<PySet>() {
         let names = names.iter().map(|name| name.extract());
         return Ok(Some(Setting::Names(names.collect::<PyResult<_>>()?)));
+    }
+    if let Some(TorchValue::DType(dtype)) = TorchValues::get(value.py())?.of(value) {
+        return Ok(Some(Setting::DType(dtype)));
     }
     if !value.is_callable() {
         return Ok(None);
@@ -222,6 +239,9 @@ fn apply(graph: &Bound<'_, PyGraph>, plan: Plan) -> PyResult<Vec<Site>> {
     };
     let report = PyGraph::edit(graph, |ir| plan.apply(ir, &function).map_err(pass_error))?;
     finish(graph, &report.edits.added, &report.edits.erased)?;
+    for &node in &report.edits.stale {
+        PyGraph::forget_value(graph, node)?;
+    }
     Ok(report.sites)
 }
 

@@ -10,7 +10,6 @@ use corsac_passes::rules::{
     Answer, Condition, Item, Literal, MatchView, ModulePattern, NoRuleHost, Options, Pattern,
     Replacement, Rule, RuleHost, RuleSet, Session, from_graphs, parse, replacement_from_graph,
 };
-use corsac_passes::simplify::laws;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -298,7 +297,7 @@ impl PyRuleSet {
         limit: Option<usize>,
         budget: Option<&Bound<'_, PyBudget>>,
     ) -> PyResult<Vec<RuleSite>> {
-        let host = Conditions {
+        let mut host = Conditions {
             graph,
             make_match,
             conditions: &self.conditions,
@@ -306,7 +305,54 @@ impl PyRuleSet {
             pending: None,
             built: None,
         };
-        apply(graph, &self.set, &self.callables, host, limit, budget)
+        let mut facts = RuleFacts {
+            facts: Facts::of_graph(graph)?,
+            types: match self.set.mentions_modules() {
+                true => TypeFacts::of_graph(graph)?,
+                false => TypeFacts::default(),
+            },
+        };
+        facts.learn(
+            graph,
+            self.set
+                .rules()
+                .iter()
+                .flat_map(|rule| rule.replacement.modules()),
+        )?;
+        let tensors = tensor_facts(graph)?;
+        let functions = result_functions(graph, &self.set, &self.callables)?;
+        let names = names_of(graph, &self.callables)?;
+        let left = within(budget, |budget| Ok(Options::within(budget).limit))?;
+        let options = Options {
+            limit: limit.into_iter().chain(left).min(),
+        };
+        let mut session = PyGraph::edit(graph, |ir| {
+            Session::new(&self.set, ir, &facts, tensors, &functions, &names, options)
+                .map_err(pass_error)
+        })?;
+        let outcome = if host.conditions.is_empty() {
+            PyGraph::edit(graph, |ir| {
+                session.run(ir, &mut NoRuleHost).map_err(rewrite_error)
+            })
+        } else {
+            run_with_conditions(graph, &mut session, &mut facts, &mut host)
+        };
+        within(budget, |budget| Ok(budget.take_up_to(session.made())))?;
+        finish(graph, session.added(), session.erased())?;
+        outcome?;
+        let borrowed = graph.try_borrow()?;
+        let sites = session.sites(borrowed.ir()).into_iter();
+        let sites = sites.map(|(rule, site)| {
+            let (name, target, other, reason) = raw_site(site);
+            (
+                name,
+                target,
+                other,
+                reason,
+                self.set.rules()[rule].name.clone(),
+            )
+        });
+        Ok(sites.collect())
     }
 
     /// Paths of the modules and attributes that results name, in the module with the graph, each
@@ -333,90 +379,12 @@ impl PyRuleSet {
     }
 }
 
-/// Simplifies `graph` by the laws of algebra: those that hold to the last bit, or with `fast_math`
-/// also those that hold up to rounding. Returns every place where a law matched.
-#[pyfunction]
-#[pyo3(signature = (graph, *, fast_math = false, limit = None, budget = None))]
-pub(crate) fn simplify(
-    graph: &Bound<'_, PyGraph>,
-    fast_math: bool,
-    limit: Option<usize>,
-    budget: Option<&Bound<'_, PyBudget>>,
-) -> PyResult<Vec<RuleSite>> {
-    let make_match = graph.py().None().into_bound(graph.py());
-    let host = Conditions {
-        graph,
-        make_match: &make_match,
-        conditions: &[],
-        failure: None,
-        pending: None,
-        built: None,
-    };
-    apply(
-        graph,
-        laws(fast_math),
-        &FxHashMap::default(),
-        host,
-        limit,
-        budget,
-    )
-}
-
-/// The laws that [`simplify`] applies, as text: the exact ones, and those of `fast_math`.
+/// The laws of algebra, as text: those that hold to the last bit, and those that hold up to
+/// rounding.
 #[pyfunction]
 pub(crate) fn simplification_laws() -> (&'static str, &'static str) {
     use corsac_passes::simplify::{EXACT, FAST_MATH};
     (EXACT, FAST_MATH)
-}
-
-fn apply(
-    graph: &Bound<'_, PyGraph>,
-    set: &RuleSet,
-    callables: &FxHashMap<String, Py<PyAny>>,
-    mut host: Conditions<'_, '_>,
-    limit: Option<usize>,
-    budget: Option<&Bound<'_, PyBudget>>,
-) -> PyResult<Vec<RuleSite>> {
-    let mut facts = RuleFacts {
-        facts: Facts::of_graph(graph)?,
-        types: match set.mentions_modules() {
-            true => TypeFacts::of_graph(graph)?,
-            false => TypeFacts::default(),
-        },
-    };
-    facts.learn(
-        graph,
-        set.rules()
-            .iter()
-            .flat_map(|rule| rule.replacement.modules()),
-    )?;
-    let tensors = tensor_facts(graph)?;
-    let functions = result_functions(graph, set, callables)?;
-    let names = names_of(graph, callables)?;
-    let left = within(budget, |budget| Ok(Options::within(budget).limit))?;
-    let options = Options {
-        limit: limit.into_iter().chain(left).min(),
-    };
-    let mut session = PyGraph::edit(graph, |ir| {
-        Session::new(set, ir, &facts, tensors, &functions, &names, options).map_err(pass_error)
-    })?;
-    let outcome = if host.conditions.is_empty() {
-        PyGraph::edit(graph, |ir| {
-            session.run(ir, &mut NoRuleHost).map_err(rewrite_error)
-        })
-    } else {
-        run_with_conditions(graph, &mut session, &mut facts, &mut host)
-    };
-    within(budget, |budget| Ok(budget.take_up_to(session.made())))?;
-    finish(graph, session.added(), session.erased())?;
-    outcome?;
-    let borrowed = graph.try_borrow()?;
-    let sites = session.sites(borrowed.ir()).into_iter();
-    let sites = sites.map(|(rule, site)| {
-        let (name, target, other, reason) = raw_site(site);
-        (name, target, other, reason, set.rules()[rule].name.clone())
-    });
-    Ok(sites.collect())
 }
 
 /// Runs a session: Python is called while the graph can be read, and the graph is changed in

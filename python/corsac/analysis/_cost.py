@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from corsac._models.example_inputs import gathered
 from corsac.analysis._meta_run import MetaRun
 from corsac.analysis._propagate import Site
 from corsac.analysis._subject import captured
+from corsac.analysis._table import table
 from corsac.fx import Graph, Node
 from corsac.passes._target import graph_of
 
@@ -280,18 +281,6 @@ class CostReport:
         for site in self.unknown:
             lines.append(f"unknown          {site.node} ({site.target}): {site.reason}")
         return "\n".join(lines)
-
-
-def table(cells: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
-    """Lines of aligned columns; those in ``left`` (numbered from 0) are left-aligned."""
-    widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if at in left else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    ]
 
 
 def _short(count: Count | None) -> str:

@@ -13,6 +13,7 @@ from corsac import _core
 from corsac._models.example_inputs import gathered
 from corsac.analysis._meta_run import MetaRun
 from corsac.analysis._subject import captured
+from corsac.analysis._table import table
 from corsac.fx import Graph
 from corsac.passes._target import graph_of
 
@@ -84,11 +85,7 @@ class Propagation:
     def __str__(self) -> str:
         cells = [("name", "op", "target", "value")]
         cells += [(row.name, row.op, row.target, row.text) for row in self.rows]
-        widths = [max(len(row[at]) for row in cells) for at in range(3)]
-        lines = [
-            "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3]])
-            for row in cells
-        ]
+        lines = table(cells, left=range(4))
         lines.append(
             f"{len(self.rows)} nodes, {len(self.fallbacks)} without a rule, "
             f"{len(self.unknown)} unknown"

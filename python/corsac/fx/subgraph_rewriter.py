@@ -5,20 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from corsac import _core
 
+from ._matcher import InternalMatch, SubgraphMatcher
 from ._packages import expect_ours
 from ._symbolic_trace import symbolic_trace
 from .graph import Graph
 from .graph_module import GraphModule
 from .node import Node, map_arg  # noqa: F401
-
-if TYPE_CHECKING:
-    from .passes.utils.matcher_utils import InternalMatch
 
 __all__ = [
     "Match",
@@ -137,7 +135,6 @@ def _replace(
     node_name_match: str = "",
 ) -> list[_Result]:
     """Replace all matches; return a ``result`` for each."""
-    from .passes.utils.matcher_utils import SubgraphMatcher
 
     graph = gm.graph
     pattern_graph = _traced(pattern)

@@ -6,11 +6,10 @@ from typing import Any
 
 from torch import nn
 
-from corsac import _core
 from corsac.fx.graph_module import GraphModule
-from corsac.optimum._transformation import Transformation, report_of
+from corsac.optimum._transformation import Transformation
 from corsac.passes._budget import current_budget
-from corsac.passes._weights import FoldedLayers, drop_unused
+from corsac.passes._fusion import fold_into_layers
 
 
 class _Fusion(Transformation):
@@ -30,39 +29,22 @@ class _Fusion(Transformation):
     _before: bool
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
-        nodes = len(graph_module.graph.nodes)
-        folded = _Folded(graph_module, self)
-        sites = _core.fold_batch_norms(
-            graph_module.graph, folded.fold, linear=True, budget=current_budget(None)
+        self._report, _ = fold_into_layers(
+            graph_module,
+            linear=True,
+            budget=current_budget(None),
+            refusal=self._refusal,
+            name=f"{self._norm.__name__} in {self._layer.__name__}",
         )
-        folded.install(graph_module)
-        drop_unused(graph_module, [norm for _, norm, _, reason in sites if reason is None])
-        name = f"{self._norm.__name__} in {self._layer.__name__}"
-        self._report = report_of(name, sites, graph_module, nodes)
         return graph_module
 
-    def refusal(self, norm: object, layer: object, after: bool) -> str | None:
+    def _refusal(self, norm: object, layer: object, after: bool) -> str | None:
         """The reason if this transformation skips a batch norm that the general pass would fold."""
         if type(norm) is not self._norm or type(layer) is not self._layer:
             return f"{self._norm.__name__} is folded into {self._layer.__name__} only"
         if not after and not self._before:
             return f"{self._norm.__name__} is folded into the layer before it only"
         return None
-
-
-class _Folded(FoldedLayers):
-    """Folds the layers that a transformation accepts."""
-
-    def __init__(self, root: GraphModule, fusion: _Fusion) -> None:
-        super().__init__(root)
-        self._fusion = fusion
-
-    def refusal(self, plan: dict[str, Any]) -> str | None:
-        norm, layer = self._module(plan["norm_module"]), self._module(plan["layer_module"])
-        return self._fusion.refusal(norm, layer, plan["after"])
-
-    def _module(self, path: str | None) -> object:
-        return None if path is None else self._root.get_submodule(path)
 
 
 class FuseBatchNorm2dInConv2d(_Fusion, norm=nn.BatchNorm2d, layer=nn.Conv2d, before=False):

@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
-from corsac import _core
 from corsac.fx.graph_module import GraphModule
-from corsac.passes._budget import Budget, current_budget
-from corsac.passes._report import Report, Site
-from corsac.passes._target import graph_of
-from corsac.passes._weights import drop_unused
+from corsac.passes._budget import Budget
+from corsac.passes._registry import registered
+from corsac.passes._report import Report
+from corsac.passes._target import run_pass
 
 
 def cast(x: Any, dtype: torch.dtype) -> Any:
@@ -30,6 +29,7 @@ def widest(tensors: Any) -> Any:
     return [cast(x, wide) for x in tensors]
 
 
+@registered
 def autocast(
     target: GraphModule, dtype: torch.dtype = torch.bfloat16, *, budget: Budget | None = None
 ) -> Report:
@@ -53,13 +53,8 @@ def autocast(
     """
     if dtype not in (torch.bfloat16, torch.float16):
         raise ValueError(f"autocast computes in bfloat16 or float16, not in {dtype}")
-    budget = current_budget(budget)
-    graph = graph_of(target)
-    before = len(graph.nodes)
-    raw = _core.run_pass("modules to functions", graph, budget=budget, autocast=True)
-    layers = [Site(*site) for site in raw]
-    casts = [Site(*site) for site in _core.insert_casts(graph, dtype, cast, widest, budget=budget)]
-    sites = [site for site in layers if not site.applied] + casts
-    drop_unused(target, [site.target for site in layers if site.applied])
+    layers = run_pass("modules to functions", target, budget=budget, drop=True, autocast=True)
+    casts = run_pass("casts", target, budget=budget, dtype=dtype, cast=cast, widest=widest)
     target.recompile()
-    return Report("autocast", tuple(sites), before, len(graph.nodes))
+    sites = (*layers.kept, *casts.sites)
+    return Report("autocast", sites, layers.nodes_before, casts.nodes_after)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from corsac import _core
 from corsac.fx import Graph
 from corsac.fx._effects import clean_children, impure_random, pure_functions
 from corsac.fx.graph_module import GraphModule
-from corsac.passes._budget import Budget, current_budget
+from corsac.passes._budget import Budget
+from corsac.passes._registry import registered
 from corsac.passes._report import Report
-from corsac.passes._target import RawSites, graph_of, run, run_pass
-from corsac.passes._weights import drop_unused
+from corsac.passes._target import graph_of, run_pass
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
+@registered
 def eliminate_dead_code(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
     """Remove nodes without an observable effect.
 
@@ -33,6 +33,7 @@ def eliminate_dead_code(target: GraphModule | Graph, *, budget: Budget | None = 
     return report
 
 
+@registered
 def common_subexpressions(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
     """Merge nodes that compute the same value.
 
@@ -47,6 +48,7 @@ def common_subexpressions(target: GraphModule | Graph, *, budget: Budget | None 
     return run_pass("common subexpressions", target, budget=budget)
 
 
+@registered
 def remove_no_ops(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
     """Remove operators that return their input unchanged.
 
@@ -59,12 +61,10 @@ def remove_no_ops(target: GraphModule | Graph, *, budget: Budget | None = None) 
 
     The report lists every such node, with its replacement or the reason why it stays.
     """
-    report = run_pass("no-ops", target, budget=budget)
-    if isinstance(target, GraphModule):
-        drop_unused(target, [site.target for site in report.applied])
-    return report
+    return run_pass("no-ops", target, budget=budget, drop=True)
 
 
+@registered
 def canonicalize(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
     """Put the nodes in an order that depends only on the computation.
 
@@ -73,11 +73,7 @@ def canonicalize(target: GraphModule | Graph, *, budget: Budget | None = None) -
 
     The report lists the nodes that have moved.
     """
-
-    def transform(graph: Graph) -> RawSites:
-        return _core.canonicalize(graph, budget=current_budget(budget))
-
-    return run("canonical order", target, transform)
+    return run_pass("canonical order", target, budget=budget)
 
 
 def pure(fn: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -13,11 +13,12 @@ from corsac.fx import Interpreter, Node
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._budget import Budget, current_budget
 from corsac.passes._derive import derived, erase_unused, take_place, unique_attribute
+from corsac.passes._registry import registered
 from corsac.passes._report import Report, Site
-from corsac.passes._target import graph_of
-from corsac.passes._weights import drop_unused
+from corsac.passes._target import drop_unused, graph_of
 
 
+@registered
 def fold_constants(
     target: GraphModule,
     *,

@@ -13,11 +13,12 @@ from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._budget import Budget, current_budget
 from corsac.passes._derive import unique_attribute
+from corsac.passes._registry import registered
 from corsac.passes._report import Report, Site
-from corsac.passes._target import graph_of, run_pass
-from corsac.passes._weights import drop_unused
+from corsac.passes._target import drop_unused, graph_of, run_pass
 
 
+@registered
 def modules_to_functions(
     target: GraphModule,
     *,
@@ -38,16 +39,14 @@ def modules_to_functions(
     another class, or no single function computes the same.
     """
     wanted = {} if classes is None else {"classes": {_qualified_name(c) for c in classes}}
-    report = run_pass("modules to functions", target, budget=budget, **wanted)
-    if report.changed:
-        drop_unused(target, [site.target for site in report.applied])
-    return report
+    return run_pass("modules to functions", target, budget=budget, drop=True, **wanted)
 
 
 def _qualified_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
+@registered
 def functions_to_modules(target: GraphModule, *, budget: Budget | None = None) -> Report:
     """Replace calls of functions on attributes of the program by calls of ``torch.nn`` modules.
 

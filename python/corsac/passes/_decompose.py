@@ -12,10 +12,12 @@ from corsac.fx.graph_module import GraphModule
 from corsac.fx.interpreter import Transformer
 from corsac.passes._budget import Budget, current_budget
 from corsac.passes._derive import OF_VALUE
+from corsac.passes._registry import registered
 from corsac.passes._report import Report, Site
 from corsac.passes._signatures import accepts, of_function, of_method, without_defaults
 
 
+@registered
 def decompose(
     target: GraphModule,
     rules: Mapping[Any, Callable[..., Any]],

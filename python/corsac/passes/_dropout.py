@@ -5,11 +5,12 @@ from __future__ import annotations
 from corsac.fx import Graph
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._budget import Budget
+from corsac.passes._registry import registered
 from corsac.passes._report import Report
 from corsac.passes._target import run_pass
-from corsac.passes._weights import drop_unused
 
 
+@registered
 def remove_dropout(
     target: GraphModule | Graph, *, in_training: bool = False, budget: Budget | None = None
 ) -> Report:
@@ -27,7 +28,4 @@ def remove_dropout(
 
     The report lists every dropout, with the reason if it stays.
     """
-    report = run_pass("dropout", target, budget=budget, in_training=in_training)
-    if isinstance(target, GraphModule):
-        drop_unused(target, [site.target for site in report.applied])
-    return report
+    return run_pass("dropout", target, budget=budget, drop=True, in_training=in_training)

@@ -6,11 +6,13 @@ from corsac import _core
 from corsac.fx import Graph
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._budget import Budget, current_budget
+from corsac.passes._registry import registered
 from corsac.passes._report import Report
-from corsac.passes._target import RawSites, run
-from corsac.passes._weights import FoldedLayers, drop_unused
+from corsac.passes._target import RawSites, drop_unused, run
+from corsac.passes._weights import FoldedLayers, FoldRefusal
 
 
+@registered
 def fuse_conv_bn(
     target: GraphModule, *, linear: bool = False, budget: Budget | None = None
 ) -> Report:
@@ -46,10 +48,16 @@ def fuse_conv_bn(
 
 
 def fold_into_layers(
-    target: GraphModule, *, linear: bool, budget: Budget | None
+    target: GraphModule,
+    *,
+    linear: bool,
+    budget: Budget | None,
+    refusal: FoldRefusal | None = None,
+    name: str = "conv-bn fusion",
 ) -> tuple[Report, set[str]]:
-    """:func:`fuse_conv_bn` that also returns the names of the new modules and parameters."""
-    folded = FoldedLayers(target)
+    """:func:`fuse_conv_bn` with further reasons to keep batch norms; also returns the names of the new modules and
+    parameters."""
+    folded = FoldedLayers(target, refusal)
     attributes = {node.target for node in target.graph.find_nodes(op="get_attr")}
 
     def transform(graph: Graph) -> RawSites:
@@ -60,5 +68,5 @@ def fold_into_layers(
         drop_unused(target, [*gone, *(attributes - left)])
         return sites
 
-    report = run("conv-bn fusion", target, transform)
+    report = run(name, target, transform)
     return report, {*folded.layers, *folded.parameters}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from corsac.fx import Graph
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._budget import Budget
+from corsac.passes._registry import registered
 from corsac.passes._report import Report
 from corsac.passes._target import run_pass
 
 
+@registered
 def keyword_arguments(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
     """Pass the arguments of PyTorch's functions by keyword: ``F.relu(x)`` becomes
     ``F.relu(input=x)``.
@@ -26,6 +28,7 @@ def keyword_arguments(target: GraphModule | Graph, *, budget: Budget | None = No
     return run_pass("keyword arguments", target, budget=budget)
 
 
+@registered
 def functions_to_operators(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
     """Replace functions of ``torch`` by the operators of Python: ``torch.add(x, y)`` becomes ``x + y``.
 

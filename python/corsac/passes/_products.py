@@ -5,10 +5,12 @@ from __future__ import annotations
 from corsac.fx import Graph
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._budget import Budget
+from corsac.passes._registry import registered
 from corsac.passes._report import Report
 from corsac.passes._target import run_pass
 
 
+@registered
 def merge_matmul(target: GraphModule | Graph, *, budget: Budget | None = None) -> Report:
     """Merge ``torch.matmul(x, w)``, ``torch.matmul(y, w)``, ... with one right-hand side into one
     product of the concatenated rows, whose result is split again.

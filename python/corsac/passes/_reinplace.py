@@ -7,11 +7,12 @@ import torch
 from corsac.fx import Graph
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._budget import Budget
+from corsac.passes._registry import registered
 from corsac.passes._report import Report
 from corsac.passes._target import run_pass
-from corsac.passes._weights import drop_unused
 
 
+@registered
 def reinplace(
     target: GraphModule | Graph, *, gradients: bool | None = None, budget: Budget | None = None
 ) -> Report:
@@ -47,7 +48,4 @@ def reinplace(
             print(corsac.passes.reinplace(gm))
     """
     needed = torch.is_grad_enabled() if gradients is None else gradients
-    report = run_pass("in place", target, budget=budget, gradients=needed)
-    if isinstance(target, GraphModule):
-        drop_unused(target, [site.target for site in report.applied])
-    return report
+    return run_pass("in place", target, budget=budget, drop=True, gradients=needed)

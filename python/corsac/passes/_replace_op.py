@@ -16,14 +16,16 @@ from corsac.passes import _signatures
 from corsac.passes._budget import Budget, current_budget
 from corsac.passes._derive import OF_VALUE, unique_attribute
 from corsac.passes._effects import Effects, effects
+from corsac.passes._registry import registered
 from corsac.passes._report import Report, Site
-from corsac.passes._target import graph_of
-from corsac.passes._weights import drop_unused, install
+from corsac.passes._target import drop_unused, graph_of
+from corsac.passes._weights import install
 
 #: A function, the name of a method, a class of modules, or a module.
 Operator = Callable[..., Any] | str | type[nn.Module] | nn.Module
 
 
+@registered
 def replace_op(
     target: GraphModule, table: Mapping[Any, Operator], *, budget: Budget | None = None
 ) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +14,9 @@ from corsac import _core
 from corsac.fx import Graph, Node
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._budget import Budget, current_budget
+from corsac.passes._registry import registered
 from corsac.passes._report import Report, Site
-from corsac.passes._target import graph_of
-from corsac.passes._weights import drop_unused
+from corsac.passes._target import drop_unused, graph_of
 
 
 class Match(Mapping[str, Any]):
@@ -285,6 +286,7 @@ def _run(
     return report
 
 
+@registered
 def rewrite(
     target: GraphModule | Graph,
     rules: Rules | Iterable[Rule] | str,
@@ -316,6 +318,7 @@ def rewrite(
     return _run("rewrite", target, lambda graph: compiled.apply(graph, Match, limit, budget))
 
 
+@registered
 def simplify(
     target: GraphModule | Graph,
     *,
@@ -341,9 +344,13 @@ def simplify(
     Laws that depend on types or shapes need ``node.meta["tensor_meta"]``, as ``ShapeProp`` writes
     it; the report lists those that were not applied, with the reason.
     """
-    budget = current_budget(budget)
-    return _run(
-        "simplify",
-        target,
-        lambda graph: _core.simplify(graph, fast_math=fast_math, limit=limit, budget=budget),
-    )
+    budget, laws = current_budget(budget), _laws(fast_math)
+    return _run("simplify", target, lambda graph: laws.apply(graph, Match, limit, budget))
+
+
+@functools.cache
+def _laws(fast_math: bool) -> Any:
+    """The laws, compiled."""
+    exact, up_to_rounding = _core.simplification_laws()
+    # Fused forms first: they cover more at once.
+    return Rules.parse(f"{up_to_rounding}\n{exact}" if fast_math else exact)._compiled()

@@ -12,6 +12,7 @@ from corsac import _core
 from corsac.fx import Graph
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._budget import Budget, current_budget
+from corsac.passes._registry import registered
 from corsac.passes._report import Report, Site
 from corsac.passes._rules import Rule, Rules
 from corsac.passes._target import graph_of
@@ -77,6 +78,7 @@ def _call_types(operands: tuple[tuple, ...], result: tuple) -> CallTypes:
     return CallTypes(tuple(ValueType(*operand) for operand in operands), ValueType(*result))
 
 
+@registered
 def saturate(
     target: GraphModule | Graph,
     rules: Rules | Iterable[Rule] | str | None = None,

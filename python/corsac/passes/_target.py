@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from corsac import _core
@@ -31,11 +31,20 @@ def graph_of(target: GraphModule | Graph) -> Graph:
 
 
 def run_pass(
-    name: str, target: GraphModule | Graph, *, budget: Budget | None = None, **options: Any
+    name: str,
+    target: GraphModule | Graph,
+    *,
+    budget: Budget | None = None,
+    drop: bool = False,
+    **options: Any,
 ) -> Report:
-    """Run the native pass ``name`` and report; recompile a module."""
+    """Run the native pass ``name`` and report; recompile a module. With ``drop``, submodules whose calls were
+    changed are deleted where the graph no longer names them."""
     budget = current_budget(budget)
-    return run(name, target, lambda graph: _core.run_pass(name, graph, budget=budget, **options))
+    report = run(name, target, lambda graph: _core.run_pass(name, graph, budget=budget, **options))
+    if drop and isinstance(target, GraphModule):
+        drop_unused(target, [site.target for site in report.applied])
+    return report
 
 
 def run(name: str, target: GraphModule | Graph, transform: Callable[[Any], RawSites]) -> Report:
@@ -47,3 +56,19 @@ def run(name: str, target: GraphModule | Graph, transform: Callable[[Any], RawSi
     if report.changed and isinstance(target, GraphModule):
         target._refresh()
     return report
+
+
+def drop_unused(gm: GraphModule, paths: Iterable[str]) -> None:
+    """Delete those of the submodules and attributes ``paths`` that the graph no longer names."""
+    used: set[str] = set()
+    for op in ("call_module", "get_attr"):
+        for node in graph_of(gm).find_nodes(op=op):
+            # With the modules that contain it.
+            path = node.target
+            while path and path not in used:
+                used.add(path)
+                path = path.rpartition(".")[0]
+    for path in set(paths) - used:
+        # Attributes of submodules belong to the model, which may share them.
+        if not gm.delete_submodule(path) and (path in gm._parameters or path in gm._buffers):
+            delattr(gm, path)

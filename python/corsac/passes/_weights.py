@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
 from corsac.fx._module_attributes import get_submodule
-from corsac.fx.graph_module import GraphModule
-from corsac.passes._target import graph_of
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+#: The reason to keep a batch norm that could be folded, by batch norm and layer, None where they are functions, and
+#: whether the layer comes first; None to fold it.
+FoldRefusal = Callable[[torch.nn.Module | None, torch.nn.Module | None, bool], str | None]
 
 
 class FoldedLayers:
@@ -24,8 +27,8 @@ class FoldedLayers:
     parameters (:attr:`parameters`). ``root`` stays as it is until :meth:`install`.
     """
 
-    def __init__(self, root: torch.nn.Module) -> None:
-        self._root = root
+    def __init__(self, root: torch.nn.Module, refusal: FoldRefusal | None = None) -> None:
+        self._root, self._own_refusal = root, refusal
         self.layers: dict[str, torch.nn.Module] = {}
         self.parameters: dict[str, torch.nn.Parameter] = {}
         # The present names of weight and bias of functions, by the key of the layer.
@@ -47,16 +50,18 @@ class FoldedLayers:
                 elif isinstance(affine, str):
                     answer = affine
                 else:
-                    answer = self.refusal(plan) or self._fold(plan, affine)
+                    answer = self._refusal(plan) or self._fold(plan, affine)
                 if isinstance(answer, str) and plan["after"]:
                     blocked.add(plan["key"])
                 answers.append(answer)
         return answers
 
-    def refusal(self, plan: dict[str, Any]) -> str | None:
-        """Reason to keep a batch norm that could be folded; None to fold it. For subclasses."""
-        del plan
-        return None
+    def _refusal(self, plan: dict[str, Any]) -> str | None:
+        if self._own_refusal is None:
+            return None
+        paths = (plan["norm_module"], plan["layer_module"])
+        norm, layer = (None if path is None else get_submodule(self._root, path) for path in paths)
+        return self._own_refusal(norm, layer, plan["after"])
 
     def _fold(self, plan: dict[str, Any], affine: _Affine) -> str | tuple[str, str]:
         layer, path = plan["layer"], plan["layer_module"]
@@ -339,19 +344,3 @@ def install(root: torch.nn.Module, path: str, module: torch.nn.Module) -> None:
     """Put ``module`` in the place of the submodule called ``path``."""
     parent, _, name = path.rpartition(".")
     get_submodule(root, parent)._modules[name] = module
-
-
-def drop_unused(gm: GraphModule, paths: Iterable[str]) -> None:
-    """Delete those of the submodules and attributes ``paths`` that the graph no longer names."""
-    used: set[str] = set()
-    for op in ("call_module", "get_attr"):
-        for node in graph_of(gm).find_nodes(op=op):
-            # With the modules that contain it.
-            path = node.target
-            while path and path not in used:
-                used.add(path)
-                path = path.rpartition(".")[0]
-    for path in set(paths) - used:
-        # Attributes of submodules belong to the model, which may share them.
-        if not gm.delete_submodule(path) and (path in gm._parameters or path in gm._buffers):
-            delattr(gm, path)

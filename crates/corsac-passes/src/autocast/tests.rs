@@ -1,23 +1,11 @@
 //! Casts and their places.
 
-use corsac_ops::Unhosted;
-use corsac_ops::shape::NoModules;
-
 use super::*;
-use crate::tensors::TensorFact;
+use crate::budget::Budget;
+use crate::pass::{Report, run};
 
-fn by_host(graph: &mut Graph) -> Casts<'static> {
-    Casts::ByHost {
-        cast: graph.function("mine.cast"),
-        widest: graph.function("mine.widest"),
-    }
-}
-
-fn casted(graph: &mut Graph, casts: &Casts<'_>, budget: &mut Budget) -> Casted {
-    let (host, types) = (&Unhosted, &NoModules);
-    let done = insert(graph, host, types, DType::BFloat16, casts, budget).unwrap();
-    graph.verify().unwrap();
-    done
+fn casted(graph: &mut Graph, budget: &mut Budget) -> Report {
+    run(&Autocast::default(), graph, &mut Context::within(budget)).unwrap()
 }
 
 fn call(graph: &mut Graph, name: &str, args: impl Into<ThinVec<Arg>>) -> NodeId {
@@ -26,7 +14,7 @@ fn call(graph: &mut Graph, name: &str, args: impl Into<ThinVec<Arg>>) -> NodeId 
 }
 
 /// The types that calls get their arguments in.
-fn types(done: &Casted) -> Vec<Option<&str>> {
+fn types(done: &Report) -> Vec<Option<&str>> {
     let sites = done.sites.iter();
     sites.map(|site| site.other.as_deref()).collect()
 }
@@ -50,8 +38,7 @@ fn a_value_is_cast_once_unless_what_it_shares_is_written_to() {
         graph.call_method(method, [view.into(), 1.into()]).unwrap();
         let mm = call(&mut graph, "torch.mm", [x.into(), x.into()]);
         graph.output(mm).unwrap();
-        let casts = by_host(&mut graph);
-        let done = casted(&mut graph, &casts, &mut Budget::unlimited());
+        let done = casted(&mut graph, &mut Budget::unlimited());
         assert_eq!(casts_to(&graph, DType::BFloat16), expected, "{method}");
         assert_eq!(done.edits.added[0].root, x);
         assert!(!done.edits.added[0].has_its_value);
@@ -70,8 +57,7 @@ fn lists_decide_and_what_is_computed_from_cast_values_is_stale() {
     let output = graph
         .output(Arg::tuple([prod.into(), cat.into()]).unwrap())
         .unwrap();
-    let casts = by_host(&mut graph);
-    let done = casted(&mut graph, &casts, &mut Budget::unlimited());
+    let done = casted(&mut graph, &mut Budget::unlimited());
     assert_eq!(
         types(&done),
         [
@@ -82,7 +68,7 @@ fn lists_decide_and_what_is_computed_from_cast_values_is_stale() {
     );
     assert_eq!(casts_to(&graph, DType::BFloat16), 1);
     assert_eq!(casts_to(&graph, DType::Float32), 1);
-    assert_eq!(done.stale, [mm, prod, cat, output]);
+    assert_eq!(done.edits.stale, [mm, prod, cat, output]);
 }
 
 #[test]
@@ -93,41 +79,9 @@ fn what_writes_to_its_arguments_stays() {
     let out = graph.intern("out");
     graph.set_kwargs(mm, [(out, x.into())]).unwrap();
     graph.output(mm).unwrap();
-    let casts = by_host(&mut graph);
-    let done = casted(&mut graph, &casts, &mut Budget::unlimited());
+    let done = casted(&mut graph, &mut Budget::unlimited());
     assert_eq!(done.sites[0].refusal, Some(WRITES));
     assert_eq!(graph.len(), 3);
-}
-
-#[test]
-fn known_types_need_no_host() {
-    let mut facts = TensorFacts::new();
-    let mut graph = Graph::new();
-    let mut input = |graph: &mut Graph, name: &str, dtype| {
-        let node = graph.placeholder(name).unwrap();
-        let fact = TensorFact {
-            dtype,
-            ..TensorFact::default()
-        };
-        facts.set(node, fact);
-        node
-    };
-    let x = input(&mut graph, "x", Some(DType::Float32));
-    let d = input(&mut graph, "d", Some(DType::Float64));
-    let u = input(&mut graph, "u", None);
-    let single = call(&mut graph, "torch.mm", [x.into(), x.into()]);
-    let double = call(&mut graph, "torch.mm", [d.into(), d.into()]);
-    let unknown = call(&mut graph, "torch.mm", [x.into(), u.into()]);
-    graph.output(single).unwrap();
-    let casts = Casts::ByType(&facts);
-    let done = casted(&mut graph, &casts, &mut Budget::unlimited());
-    assert_eq!(types(&done), [Some("torch.bfloat16"), None]);
-    let reason = "the element type of u is not known";
-    assert_eq!(done.sites[1].refusal, Some(Refusal::because(reason)));
-    let to = graph.inputs(single).next().unwrap();
-    assert_eq!(graph.node(to).target_name(), "to");
-    assert_eq!(graph.inputs(double).next(), Some(d));
-    assert_eq!(graph.inputs(unknown).next(), Some(x));
 }
 
 #[test]
@@ -138,9 +92,8 @@ fn a_budget_is_used_in_order() {
         x = call(&mut graph, "torch.mm", [x.into(), x.into()]);
     }
     graph.output(x).unwrap();
-    let casts = by_host(&mut graph);
     let mut budget = Budget::of(2);
-    let done = casted(&mut graph, &casts, &mut budget);
+    let done = casted(&mut graph, &mut budget);
     assert_eq!(budget.spent(), 2);
     assert_eq!(done.sites[2].refusal, Some(Refusal::BUDGET));
 }

@@ -1,13 +1,11 @@
 //! Replacement of modules by calls, and back.
 
 use corsac_ir::{DType, ExternalId};
-use corsac_ops::Unhosted;
 use corsac_ops::shape::{TensorType, TypeHost};
 
 use super::*;
 use crate::budget::Budget;
 use crate::pass::{Report, run};
-use crate::tensors::TensorFacts;
 
 /// Modules by path.
 #[derive(Default)]
@@ -86,10 +84,8 @@ fn converted(
     budget: &mut Budget,
 ) -> Report {
     let mut context = Context {
-        host: &Unhosted,
         types,
-        tensors: &TensorFacts::new(),
-        budget,
+        ..Context::within(budget)
     };
     run(pass, graph, &mut context).unwrap()
 }

@@ -1,5 +1,4 @@
 use corsac_ir::{DType, ThinVec};
-use corsac_ops::shape::NoModules;
 use corsac_ops::{FunctionInfo, ModuleInfo, Unhosted};
 
 use super::*;
@@ -284,11 +283,10 @@ fn the_budget_limits_changes() {
     let b = p.method("relu", &[a.into()]);
     let c = p.method("relu", &[b.into()]);
     p.graph.output(c).unwrap();
+    let mut budget = Budget::of(1);
     let mut context = Context {
-        host: &Unhosted,
-        types: &NoModules,
         tensors: &p.tensors,
-        budget: &mut Budget::of(1),
+        ..Context::within(&mut budget)
     };
     let report = run(&INFERENCE, &mut p.graph, &mut context).unwrap();
     assert_eq!(report.refusals()[1..], [None, Some(Refusal::BUDGET)]);

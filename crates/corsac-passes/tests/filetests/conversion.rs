@@ -1,14 +1,12 @@
 //! The filetests of passes that write calls in another form: modules as functions and back, casts,
 //! products.
 
-use corsac_ir::{DType, Graph};
-use corsac_ops::Host;
-use corsac_ops::shape::TypeHost;
-use corsac_passes::autocast::{self, Casts};
+use corsac_ir::Graph;
+use corsac_passes::autocast::Autocast;
 use corsac_passes::functional::{Classes, ModulesToFunctions, call_layers, find_layers};
 use corsac_passes::normal_form::{Keywords, Operators};
 use corsac_passes::products::MergeProducts;
-use corsac_passes::{Context, PassError, TensorFacts, inversion, run};
+use corsac_passes::{Context, PassError, inversion, run};
 use corsac_testkit::filetest::{self, on_graph};
 
 use crate::rewriting::Setting;
@@ -32,13 +30,8 @@ fn run_conversion(
 #[test]
 fn modules_to_functions() {
     run_conversion("functional", |graph, host, setting| {
-        let facts = (
-            host as &dyn Host,
-            host as &dyn TypeHost,
-            &TensorFacts::new(),
-        );
         let pass = ModulesToFunctions::default();
-        listed(&pass, graph, facts, ("changed", &mut setting.budget))
+        listed(&pass, graph, host.context(&mut setting.budget), "changed")
     });
 }
 
@@ -67,30 +60,15 @@ fn functions_to_modules() {
     });
 }
 
-/// Casts are made by type where types are given, and by the host otherwise.
 #[test]
 fn casts() {
     run_conversion("autocast", |graph, host, setting| {
         let layers = ModulesToFunctions {
             classes: Classes::Autocast,
         };
-        let mut context = Context {
-            host,
-            types: host,
-            tensors: &TensorFacts::new(),
-            budget: &mut setting.budget,
-        };
+        let mut context = host.context(&mut setting.budget);
         let layers = run(&layers, graph, &mut context)?;
-        let facts = setting.facts(graph);
-        let casts = match setting.types.is_empty() {
-            true => Casts::ByHost {
-                cast: graph.function("cast"),
-                widest: graph.function("widest"),
-            },
-            false => Casts::ByType(&facts),
-        };
-        let (dtype, budget) = (DType::BFloat16, &mut setting.budget);
-        let done = autocast::insert(graph, host, host, dtype, &casts, budget)?;
+        let done = run(&Autocast::default(), graph, &mut context)?;
         let mut text = String::new();
         let kept = layers.sites.iter().filter(|site| !site.is_applied());
         for site in kept.chain(&done.sites) {
@@ -104,14 +82,9 @@ fn casts() {
 #[test]
 fn normal_forms() {
     run_conversion("normal-form", |graph, host, setting| {
-        let facts = (
-            host as &dyn Host,
-            host as &dyn TypeHost,
-            &TensorFacts::new(),
-        );
         let budget = &mut setting.budget;
-        let operators = listed(&Operators, graph, facts, ("operator", budget))?;
-        let keywords = listed(&Keywords, graph, facts, ("keywords", budget))?;
+        let operators = listed(&Operators, graph, host.context(budget), "operator")?;
+        let keywords = listed(&Keywords, graph, host.context(budget), "keywords")?;
         Ok(operators + &keywords)
     });
 }
@@ -133,8 +106,11 @@ fn inverses() {
 fn merged_products() {
     run_conversion("products", |graph, host, setting| {
         let tensors = setting.facts(graph);
-        let facts = (host as &dyn Host, host as &dyn TypeHost, &tensors);
         let pass = MergeProducts::default();
-        listed(&pass, graph, facts, ("merged", &mut setting.budget))
+        let context = Context {
+            tensors: &tensors,
+            ..host.context(&mut setting.budget)
+        };
+        listed(&pass, graph, context, "merged")
     });
 }

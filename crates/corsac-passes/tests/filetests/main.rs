@@ -21,7 +21,7 @@ mod rewriting;
 use std::fmt::Write;
 
 use corsac_ir::{DType, ExternalId, FunctionId, Graph, NodeId};
-use corsac_ops::shape::{Dim, ModuleFacts, NoModules, TensorType, TypeHost, Value};
+use corsac_ops::shape::{Dim, ModuleFacts, TensorType, TypeHost, Value};
 use corsac_ops::{FunctionInfo, Host, ModuleInfo};
 use corsac_passes::common_subexpressions::CommonSubexpressions;
 use corsac_passes::dead_code::DeadCode;
@@ -40,6 +40,14 @@ struct Declared(
 );
 
 impl Declared {
+    fn context<'a>(&'a self, budget: &'a mut Budget) -> Context<'a> {
+        Context {
+            host: self,
+            types: self,
+            ..Context::within(budget)
+        }
+    }
+
     fn in_comments_of(input: &str) -> Self {
         let mut declared = Self::default();
         for line in input.lines() {
@@ -183,15 +191,9 @@ fn outcome(text: &mut String, name: &str, done: &str, refusal: Option<&Refusal>)
 fn listed(
     pass: &dyn Pass,
     graph: &mut Graph,
-    (host, types, tensors): (&dyn Host, &dyn TypeHost, &TensorFacts),
-    (done, budget): (&str, &mut Budget),
+    mut context: Context<'_>,
+    done: &str,
 ) -> Result<String, PassError> {
-    let mut context = Context {
-        host,
-        types,
-        tensors,
-        budget,
-    };
     let report = run_in_context(pass, graph, &mut context)?;
     let mut text = String::new();
     for site in &report.sites {
@@ -203,9 +205,12 @@ fn listed(
 /// Runs `filetests/FOLDER` through a pass that reads no types.
 fn run_sites(folder: &str, pass: &dyn Pass, done: &str, limit: Option<u64>) {
     run_pass(folder, |graph, host| {
-        let facts = (host, &NoModules as &dyn TypeHost, &TensorFacts::new());
         let mut budget = limit.map_or_else(Budget::unlimited, Budget::of);
-        let text = listed(pass, graph, facts, (done, &mut budget));
+        let context = Context {
+            host,
+            ..Context::within(&mut budget)
+        };
+        let text = listed(pass, graph, context, done);
         text.unwrap_or_else(|error| error.to_string())
     });
 }
@@ -226,11 +231,10 @@ fn dce_without_random() {
 #[test]
 fn cse() {
     run_pass("cse", |graph, host| {
+        let mut budget = Budget::unlimited();
         let mut context = Context {
             host,
-            types: &NoModules,
-            tensors: &TensorFacts::new(),
-            budget: &mut Budget::unlimited(),
+            ..Context::within(&mut budget)
         };
         let pass = CommonSubexpressions::default();
         let report = match run_in_context(&pass, graph, &mut context) {

@@ -10,23 +10,16 @@ mod saturation;
 use std::collections::HashMap;
 
 use corsac_ir::{Arg, Graph, NodeId, NodeSpec, Op, Target};
-use corsac_ops::Unhosted;
-use corsac_ops::shape::NoModules;
 use corsac_passes::common_subexpressions::CommonSubexpressions;
 use corsac_passes::dead_code::DeadCode;
-use corsac_passes::{Budget, Context, Pass, Report, TensorFacts, run as run_in_context};
+use corsac_passes::{Budget, Context, Pass, Report, run as run_in_context};
 use interpreter::{Tensor, Value, World, run};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 
 fn run_pass(pass: &dyn Pass, graph: &mut Graph) -> Report {
-    let mut context = Context {
-        host: &Unhosted,
-        types: &NoModules,
-        tensors: &TensorFacts::new(),
-        budget: &mut Budget::unlimited(),
-    };
-    run_in_context(pass, graph, &mut context).unwrap()
+    let mut budget = Budget::unlimited();
+    run_in_context(pass, graph, &mut Context::within(&mut budget)).unwrap()
 }
 
 /// Calls of a program, by their operands.

@@ -19,6 +19,7 @@ from corsac.fx.experimental._program import program_of
 from corsac.fx.graph_module import GraphModule
 from corsac.passes import Budget, Report, Site, remove_dropout
 from corsac.passes._budget import current_budget
+from corsac.passes._registry import registered
 
 __all__ = ["optimize_for_inference"]
 
@@ -84,6 +85,7 @@ def optimize_for_inference(
     return gm
 
 
+@registered
 def optimize_layout(
     gm: GraphModule, heuristic: Any = use_mkl_length, *, budget: Budget | None = None
 ) -> Report:

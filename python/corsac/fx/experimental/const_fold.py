@@ -16,7 +16,7 @@ from corsac.fx.graph_module import GraphModule
 from corsac.fx.node import Node, map_arg  # noqa: F401
 from corsac.fx.passes.split_module import split_module  # noqa: F401
 from corsac.passes._derive import derived, erase_unused, take_place, unique_attribute
-from corsac.passes._weights import drop_unused
+from corsac.passes._target import drop_unused
 
 __all__ = ["FoldedGraphModule", "get_unique_attr_name_in_module", "split_const_subgraphs"]
 
