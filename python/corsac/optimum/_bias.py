@@ -13,7 +13,6 @@ from corsac.fx.graph_module import GraphModule
 from corsac.optimum._linear_layers import (
     called_linears,
     replaced,
-    split_path,
     unfit,
 )
 from corsac.optimum._transformation import (
@@ -23,6 +22,7 @@ from corsac.optimum._transformation import (
     report_of,
 )
 from corsac.passes._budget import current_budget
+from corsac.passes._weights import install
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,7 @@ class FuseBiasInLinear(ReversibleTransformation):
             linear = linears[path]
             with torch.no_grad():
                 weight = torch.cat([linear.weight, linear.bias[:, None]], dim=1)
-            owner, name = split_path(graph_module, path)
-            owner._modules[name] = replaced(linear, weight, None)
+            install(graph_module, path, replaced(linear, weight, None))
             _core.pad_input_of_linear(graph_module.graph, node, F.pad)
             record = _Fused(path, linear.bias.requires_grad, tuple(linear.bias.shape))
             remember(node, self, record)
@@ -77,8 +76,8 @@ class FuseBiasInLinear(ReversibleTransformation):
             with torch.no_grad():
                 weight = fused.weight[:, :-1].detach().clone(memory_format=torch.contiguous_format)
                 bias = fused.weight[:, -1].detach().clone(memory_format=torch.contiguous_format)
-            owner, name = split_path(graph_module, record.path)
-            owner._modules[name] = replaced(fused, weight, nn.Parameter(bias, record.trained_bias))
+            bias = nn.Parameter(bias, record.trained_bias)
+            install(graph_module, record.path, replaced(fused, weight, bias))
             pad = node.args[0]
             node.args = pad.args[:1]
             graph_module.graph.erase_node(pad)

@@ -54,16 +54,6 @@ def split_path(graph_module: GraphModule, path: str) -> tuple[nn.Module, str]:
     return graph_module.get_submodule(parent), name
 
 
-def free_path(graph_module: GraphModule, wanted: str) -> str:
-    """``wanted``, with a number appended if an attribute of that name exists."""
-    parent, name = split_path(graph_module, wanted)
-    path, number = wanted, 1
-    while hasattr(parent, name):
-        path = f"{wanted}_{number}"
-        name, number = path.rpartition(".")[2], number + 1
-    return path
-
-
 def reorder(modules: dict[str, Any], order: list[str]) -> None:
     """Put the entries of ``modules`` that are in ``order`` into that order, before the others."""
     known = [name for name in order if name in modules]

@@ -16,7 +16,6 @@ from corsac.fx.node import Node
 from corsac.fx.passes.shape_prop import TensorMetadata
 from corsac.optimum._linear_layers import (
     called_linears,
-    free_path,
     parameter_like,
     reorder,
     replaced,
@@ -30,8 +29,9 @@ from corsac.optimum._transformation import (
     report_of,
 )
 from corsac.passes._budget import current_budget
-from corsac.passes._derive import OF_VALUE
+from corsac.passes._derive import OF_VALUE, unique_attribute
 from corsac.passes._effects import effects
+from corsac.passes._weights import install
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class MergeLinears(ReversibleTransformation):
         merged = replaced(linears[0], *_merged_weights(linears))
         parent = group[0][1].rpartition(".")[0]
         name = "-".join([*(path.rpartition(".")[2] for _, path, _ in group), "merged"])
-        merged_path = free_path(graph_module, f"{parent}.{name}" if parent else name)
+        merged_path = unique_attribute(graph_module, f"{parent}.{name}" if parent else name)
         copied = [_needs_copy(node) for node, _, _ in group]
         views = [
             [] if is_copied else [view.name for view in _reshaped(node)]
@@ -190,10 +190,9 @@ class MergeLinears(ReversibleTransformation):
                 bias, trained = (bias, merged.bias.requires_grad) if bias.any() else (None, False)
             if bias is not None:
                 bias = nn.Parameter(bias, trained)
-            owner, own_name = split_path(graph_module, record.path)
             layer = replaced(record.shell, weight, bias)
             layer.training = merged.training
-            owner._modules[own_name] = layer
+            install(graph_module, record.path, layer)
             start = stop
             call = by_name.get(record.node)
             columns = by_name.get(record.columns) if record.columns else call

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
+import torch
+
 from corsac.fx import Graph, Node
-from corsac.fx.graph_module import GraphModule
+from corsac.fx._module_attributes import get_submodule
 
 #: Keys of metadata that describe the value of the node itself.
 OF_VALUE = ("tensor_meta", "val", "example_value")
@@ -45,13 +47,14 @@ def take_place(new: Node, old: Node) -> None:
     new.name = name
 
 
-def unique_attribute(gm: GraphModule, wish: str) -> str:
-    """The name ``wish``, with a number appended if ``gm`` has such an attribute already."""
-    name, n = wish, 0
-    while hasattr(gm, name):
+def unique_attribute(root: torch.nn.Module, wish: str, taken: Container[str] = ()) -> str:
+    """The path ``wish``, with a number appended if ``root`` has such an attribute already, or it is ``taken``."""
+    owner = get_submodule(root, wish.rpartition(".")[0])
+    path, n = wish, 0
+    while hasattr(owner, path.rpartition(".")[2]) or path in taken:
         n += 1
-        name = f"{wish}_{n}"
-    return name
+        path = f"{wish}_{n}"
+    return path
 
 
 def erase_unused(graph: Graph, nodes: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from corsac.fx._module_attributes import get_submodule
+from corsac.passes._derive import unique_attribute
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -120,18 +121,12 @@ class FoldedLayers:
             # In the root: submodules may be the model's own.
             wish = f"{plan['weight'].replace('.', '_')}_folded"
             wishes = (wish, f"{wish}_bias")
-            names = self._renamed[plan["key"]] = (self._fresh(wishes[0]), self._fresh(wishes[1]))
+            weight_name, bias_name = (
+                unique_attribute(self._root, w, self.parameters) for w in wishes
+            )
+            names = self._renamed[plan["key"]] = (weight_name, bias_name)
         self.parameters.update(zip(names, made, strict=True))
         return names
-
-    def _fresh(self, wish: str) -> str:
-        """The name ``wish``, with a number appended if it is taken."""
-        owner = get_submodule(self._root, wish.rpartition(".")[0])
-        name, n = wish, 0
-        while hasattr(owner, name.rpartition(".")[2]) or name in self.parameters:
-            n += 1
-            name = f"{wish}_{n}"
-        return name
 
     def install(self, root: torch.nn.Module) -> None:
         """Put the new modules and parameters into ``root``."""

@@ -22,6 +22,7 @@ from corsac.fx.graph import Graph
 from corsac.fx.graph_module import GraphModule
 from corsac.fx.node import Node
 from corsac.passes import Site, pure
+from corsac.passes._derive import unique_attribute
 from corsac.passes._weights import install
 
 __all__ = [
@@ -276,17 +277,7 @@ def _install(gm: GraphModule, calls: list[_Fused]) -> None:
         if key not in made:
             alike = sum((c.path, c.binary, c.activation) == key for c in calls)
             own = alike == total[call.path] and call.path not in read
-            path = call.path if own else _free_path(gm, call.path)
+            path = call.path if own else unique_attribute(gm, call.path)
             install(gm, path, call.module(dense[call.path]))
             made[key] = path
         call.node.target = made[key]
-
-
-def _free_path(gm: GraphModule, path: str) -> str:
-    """An unused module name beside ``path``."""
-    parent, _, _ = path.rpartition(".")
-    taken = gm.get_submodule(parent)._modules
-    number = 1
-    while f"{path}_{number}".rpartition(".")[2] in taken:
-        number += 1
-    return f"{path}_{number}"
