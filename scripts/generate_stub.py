@@ -28,9 +28,6 @@ PARAMETERS = {
     "body": "str",
     "candidate": "str",
     "delete_user_cb": "Callable[[Node], bool] | None",
-    "dim": "int",
-    "filename": "str",
-    "fold": "Callable[[list[tuple[str, str]]], list[str | None]]",
     "fn": "Callable[..., Any]",
     "forward": "Callable[..., Any] | None",
     "g": "Graph",
@@ -38,7 +35,6 @@ PARAMETERS = {
     "idx": "int",
     "ignore_literals": "bool",
     "impure_random": "bool",
-    "in_training": "bool",
     "index": "int",
     "is_impure_node": "Callable[[Node], bool] | None",
     "is_module": "bool",
@@ -46,7 +42,7 @@ PARAMETERS = {
     "kind": "str",
     "kwarg_types": "dict[str, Any] | None",
     "kwargs": "Any",
-    "linear": "bool",
+    "make": "Callable[[list[dict[str, Any]]], list[Any]] | None",
     "match_output": "bool",
     "match_placeholder": "bool",
     "may_shadow": "bool",
@@ -79,7 +75,8 @@ PARAMETERS = {
 
 # Types of results of methods and functions, and of attributes, by qualified or own name.
 RESULTS = {
-    "fold_batch_norms": "list[tuple[str, str, str | None, str | None]]",
+    "pass_names": "list[str]",
+    "grow_parts": "list[list[Node]]",
     "run_pass": "list[tuple[str, str, str | None, str | None]]",
     "has_effects": "bool",
     "node_effects": "tuple[list[Node], list[Node], bool, bool, bool, bool, bool]",

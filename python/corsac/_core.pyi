@@ -1483,10 +1483,6 @@ def assemble_code(wraps: Any, prologue: str, body: str) -> Any:
     """Joins the parts of code: returns source, line map, line that the function starts on."""
     ...
 
-def call_layers(graph: Graph, modules: Any) -> Any:
-    """Replaces the calls of these nodes of `graph` by calls of modules, by path."""
-    ...
-
 def check_threads_setting() -> Any:
     """Raises `ValueError` where `CORSAC_NUM_THREADS` is no number of threads."""
     ...
@@ -1584,12 +1580,6 @@ def find_constants(graph: Graph, skipped: Any, *, budget: Any = None) -> Any:
     """
     ...
 
-def find_layers(graph: Graph, parameters: Any, *, budget: Any = None) -> Any:
-    """The calls of functions in `graph` that modules can make, and all calls of such functions, with
-    the reason where none can. `parameters` has the paths of all parameters.
-    """
-    ...
-
 def find_linears(graph: Graph, unfit: Any, kinds: Any = None, *, budget: Any = None) -> Any:
     """The calls of `nn.Linear` in `graph` that can be changed, and all of them with the reason why
     they cannot. `unfit` has the layers, by path, that the host cannot change, with the reason. With
@@ -1609,13 +1599,6 @@ def find_part_cycle(graph: Graph, parts: Any, *, writes: Any = True) -> Any:
 def first_failing(changes: Any, fails: Any) -> Any:
     """Smallest number of changes in 1..=changes for which `fails(number)` is true, given that it is
     true for `changes` and false for 0.
-    """
-    ...
-
-def fold_batch_norms(graph: Graph, fold: Callable[[list[tuple[str, str]]], list[str | None]], *, linear: bool = False, budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
-    """Folds batch norms into the layers beside them. `fold(plans)` gets a dictionary for each; it
-    makes the new weights, in order, and returns for each the names of weight and bias, or the
-    reason why it is impossible. Returns every batch norm, with the layer.
     """
     ...
 
@@ -1643,6 +1626,18 @@ def graph_effects(graph: Graph) -> list[tuple[tuple[list[Node], list[Node], bool
     nodes after it may compute something else than nodes before, whether the layout of arguments in
     memory decides if it shares storage with them, and the number of its alias class, the values
     that it may share storage with: 0 for inputs and attributes.
+    """
+    ...
+
+def grow_parts(graph: Graph, supported: Any, barriers: Any, items: Any) -> list[list[Node]]:
+    """Combines supported nodes into parts that are as large as possible without cycles, and lie
+    between one barrier and the next: nothing is moved across those. An item is in the part of its
+    container, its first argument, so that no container leaves a part. The caller sees to writes.
+
+    `supported`, `barriers` and `items` have for each node, in graph order, whether it is one.
+    Returns the nodes of each part, in graph order, by the first of them.
+
+    Raises `ValueError` if a list is not as long as the graph.
     """
     ...
 
@@ -1771,7 +1766,7 @@ def partition_joint(graph: Graph, values: Any, forward_outputs: Any, fewest_byte
     """
     ...
 
-def pass_names() -> Any:
+def pass_names() -> list[str]:
     """The names of the passes that `run_pass` runs."""
     ...
 
@@ -1823,18 +1818,16 @@ def propagate_types(graph: Graph, inputs: Any, fallback: Any = None, *, fill: An
     """
     ...
 
-def propose_parts(graph: Graph, supported: Any, sections: Any = None, *, horizontal: Any = True, items: Any = True, writes: Any = True) -> Any:
-    """Combines supported nodes into parts that are as large as possible without cycles.
+def propose_parts(graph: Graph, supported: Any, *, horizontal: Any = True) -> Any:
+    """Combines supported nodes into parts as `torch.fx.passes.infra.partitioner` does: as large as
+    possible without cycles. Uses of a value that is written to keep the order of the program.
 
     `supported` has for each node, in graph order, whether it is. With `horizontal`, nodes without
     connection may be in one part. Returns for each part its number, counting supported nodes from
     the end, its nodes in graph order, and those that joined it since it has the value that they
-    take an item from; without `items`, none do, and none leave a part for that. With `writes`, uses
-    of a value that is written to keep the order of the program; otherwise the caller sees to that.
-    `sections`, a number for each node that never falls, limits each part to one section; it needs
-    `horizontal`.
+    take an item from.
 
-    Raises `ValueError` if lists are not as long as the graph.
+    Raises `ValueError` if the list is not as long as the graph.
     """
     ...
 
@@ -1884,9 +1877,13 @@ def rule_from_graphs(name: str, pattern: Graph, replacement: Any, condition: Any
     """
     ...
 
-def run_pass(name: str, graph: Graph, *, budget: Any = None, **options: Any) -> list[tuple[str, str, str | None, str | None]]:
+def run_pass(name: str, graph: Graph, *, make: Callable[[list[dict[str, Any]]], list[Any]] | None = None, budget: Any = None, **options: Any) -> list[tuple[str, str, str | None, str | None]]:
     """Runs the pass called `name`, with its options: booleans, functions, nodes, a set of strings, or
     an element type. Returns the places that it has considered.
+
+    A pass that needs modules or weights calls `make(requests)` before it changes the graph. A
+    request is a dictionary with the node and facts about it; `make` returns for each, in order, the
+    qualified names of what it has made, or the reason why it is impossible.
     """
     ...
 

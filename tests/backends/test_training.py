@@ -683,15 +683,15 @@ def test_sizes_that_do_not_come_back_are_forgotten():
     assert len(run._seen) == SEEN - 2
 
 
-def test_parts_are_proposed_once_however_often_numbers_are_drawn(monkeypatch):
+def test_parts_are_grown_once_however_often_numbers_are_drawn(monkeypatch):
     calls = []
-    propose = corsac._core.propose_parts
+    grow = corsac._core.grow_parts
 
     def counted(*args, **keywords):
         calls.append(args)
-        return propose(*args, **keywords)
+        return grow(*args, **keywords)
 
-    monkeypatch.setattr(corsac._core, "propose_parts", counted)
+    monkeypatch.setattr(corsac._core, "grow_parts", counted)
     layers = [make() for _ in range(20) for make in (lambda: nn.Linear(4, 4), nn.GELU, nn.Dropout)]
     run = corsac.compile(nn.Sequential(*layers).train(), options={"training": "native"})
     for _ in range(2):

@@ -11,7 +11,7 @@
 //! Needs: weights that do not change from now on; inputs with a batch dimension, since an unbatched
 //! input is normalised over another dimension. Where the number of dimensions is known
 //! ([`TensorFacts`]), it decides. A linear layer is folded where its input is known to have two
-//! dimensions, or is declared to with [`Options::linear`].
+//! dimensions, or is declared to with [`FoldBatchNorms::linear`].
 //!
 //! Preserves: order, names and metadata of the nodes that stay. Results differ in rounding only.
 //!
@@ -31,6 +31,7 @@ mod tensors;
 
 use corsac_ir::{Arg, EntityId, Graph, InsertPoint, NodeId, Op, ThinVec};
 use corsac_ops::Host;
+use corsac_ops::shape::Value;
 use modules::Modules;
 use operand::Norm;
 use planner::Planner;
@@ -39,16 +40,119 @@ use rustc_hash::FxHashMap;
 use crate::budget::Budget;
 use crate::edits::{Added, Edits};
 use crate::error::PassError;
+use crate::pass::{self, Context, Needs, Pass, Request, Setting, path};
 use crate::report::{Refusal, Site};
 use crate::tensors::TensorFacts;
 pub use tensors::{LayerTensors, NormTensors, Side};
 
-/// Options of the fusion.
+/// The pass. The host computes the weights of each layer, in order, and names weight and bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct FoldBatchNorms {
     /// Whether to fold also into linear layers whose inputs are not known to have two dimensions,
     /// batch and features. They must have them.
     pub linear: bool,
+}
+
+impl Pass for FoldBatchNorms {
+    fn name(&self) -> &'static str {
+        "conv-bn fusion"
+    }
+
+    fn set(&mut self, option: &str, setting: Setting) -> bool {
+        let ("linear", Setting::Flag(linear)) = (option, setting) else {
+            return false;
+        };
+        self.linear = linear;
+        true
+    }
+
+    fn needs(&self) -> Needs {
+        Needs {
+            host: true,
+            tensors: true,
+            ..Needs::default()
+        }
+    }
+
+    fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<pass::Plan, PassError> {
+        let mut found = self.find(graph, context.host, context.tensors, context.budget)?;
+        let sites = found.0.iter().map(|at| at.site.clone()).collect();
+        let requests = found.planned();
+        let requests = requests.map(|(site, at, plan)| Request::new(site, at.facts(plan)));
+        let requests = requests.collect();
+        let apply = move |graph: &mut Graph, sites: &mut [Site], requests: Vec<Request>| {
+            for (at, site) in found.0.iter_mut().zip(sites) {
+                at.site.refusal.clone_from(&site.refusal);
+            }
+            for request in requests {
+                if let Ok(names) = request.names.try_into() {
+                    found.settle(request.site, names);
+                }
+            }
+            found.apply(graph)
+        };
+        Ok(pass::Plan::made(sites, requests, apply))
+    }
+}
+
+impl FoldBatchNorms {
+    /// Finds every batch norm of the graph, with the layer to fold it into or why there is none,
+    /// without changing the graph.
+    ///
+    /// # Errors
+    /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
+    pub fn find(
+        &self,
+        graph: &Graph,
+        host: &dyn Host,
+        tensors: &TensorFacts,
+        budget: &mut Budget,
+    ) -> Result<BatchNorms, PassError> {
+        let mut planner = Planner {
+            graph,
+            host,
+            tensors,
+            linear: self.linear,
+            modules: Modules::of_graph(graph, host),
+            folded: FxHashMap::default(),
+            writes: None,
+        };
+        let mut found = BatchNorms::default();
+        for node in graph.nodes() {
+            let Some(norm) = Norm::read(graph, &planner.modules, node) else {
+                continue;
+            };
+            let name = match &norm {
+                Ok(norm) => norm.name.clone(),
+                Err((name, _)) => name.clone(),
+            };
+            let decision = match norm {
+                Ok(norm) => planner.decide(node, &norm)?,
+                Err((_, refusal)) => Err((None, refusal)),
+            };
+            let granted = decision.and_then(|(layer, plan)| {
+                let name = layer.name.clone();
+                let granted = budget.grant((layer, plan));
+                granted.map_err(|refusal| (Some(name), refusal))
+            });
+            let (layer, plan, other, refusal) = match granted {
+                Ok((layer, plan)) => {
+                    if plan.side == Side::After {
+                        planner.folded.insert(node, layer.node);
+                    }
+                    (Some(layer.node), Some(plan), Some(layer.name), None)
+                }
+                Err((layer, refusal)) => (None, None, layer, Some(refusal)),
+            };
+            found.0.push(Candidate {
+                norm: name,
+                layer_node: layer,
+                plan,
+                site: Site::new(graph, node, refusal).with_other(other),
+            });
+        }
+        Ok(found)
+    }
 }
 
 /// A batch norm, with the outcome.
@@ -65,10 +169,30 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Whether it is folded into a layer before it.
-    fn is_after_layer(&self) -> bool {
-        let plan = self.plan.as_ref();
-        plan.is_some_and(|plan| plan.side == Side::After)
+    /// Facts for the host, which computes the weights.
+    fn facts(&self, plan: &Plan) -> Vec<(&'static str, Value)> {
+        let (layer, norm) = (plan.layer.clone(), plan.norm.clone());
+        let number = |number: usize| Value::int(i64::try_from(number).unwrap_or(i64::MAX));
+        let key = self
+            .layer_node
+            .map_or(Value::None, |node| number(node.index()));
+        vec![
+            ("key", key),
+            ("layer", path(self.site.other.clone())),
+            ("norm", path(Some(self.norm.clone()))),
+            ("layer_module", path(layer.module)),
+            ("weight", path(Some(layer.weight))),
+            ("bias", path(layer.bias)),
+            ("norm_module", path(norm.module)),
+            ("mean", path(Some(norm.mean))),
+            ("variance", path(Some(norm.variance))),
+            ("gamma", path(norm.gamma)),
+            ("beta", path(norm.beta)),
+            ("eps", Value::Float(plan.eps)),
+            ("after", Value::Bool(plan.side == Side::After)),
+            ("transposed", Value::Bool(plan.transposed)),
+            ("groups", number(plan.groups)),
+        ]
     }
 }
 
@@ -89,8 +213,8 @@ pub struct Plan {
     pub groups: usize,
     /// The nodes of weight and bias, where the layer is a function.
     parameters: Option<(NodeId, Option<NodeId>)>,
-    /// The names of the new weights, where the layer is a function.
-    pub result: Option<LayerTensors>,
+    /// The names of the new weight and bias, where the layer is a function.
+    pub result: Option<[String; 2]>,
 }
 
 /// Every batch norm of the graph, in order.
@@ -119,32 +243,13 @@ impl BatchNorms {
         })
     }
 
-    /// Records the new names of the weights of a planned fold.
+    /// Records the new names of weight and bias of a planned fold.
     ///
     /// # Panics
     /// If there is no batch norm `index`.
-    pub fn settle(&mut self, index: usize, result: LayerTensors) {
+    pub fn settle(&mut self, index: usize, names: [String; 2]) {
         if let Some(plan) = &mut self.0[index].plan {
-            plan.result = Some(result);
-        }
-    }
-
-    /// Records that the weights of a planned fold could not be changed. If it comes after its
-    /// layer, batch norms that would have been folded into the same layer through it stay too.
-    ///
-    /// # Panics
-    /// If there is no batch norm `index`.
-    pub fn refuse(&mut self, index: usize, reason: Refusal) {
-        let refused = &mut self.0[index];
-        refused.site.refusal = Some(reason);
-        if !refused.is_after_layer() {
-            return;
-        }
-        let (layer, input) = (refused.layer_node, refused.norm.clone());
-        for at in &mut self.0[index + 1..] {
-            if at.layer_node == layer && at.is_after_layer() && at.site.is_applied() {
-                at.site.refusal = Some(not_after(&input, "a layer"));
-            }
+            plan.result = Some(names);
         }
     }
 
@@ -214,7 +319,7 @@ fn give_parameters(
     graph: &mut Graph,
     layer: NodeId,
     (weight, bias): (NodeId, Option<NodeId>),
-    result: &LayerTensors,
+    [new_weight, new_bias]: &[String; 2],
     applied: &mut Edits,
 ) -> Result<(), PassError> {
     let before = graph.set_insert_point(InsertPoint::Before(layer))?;
@@ -228,9 +333,8 @@ fn give_parameters(
         });
         Ok::<_, PassError>(node)
     };
-    let made = attribute(graph, &result.weight, weight, true).and_then(|new_weight| {
-        let name = result.bias.as_deref().unwrap_or_default();
-        let new_bias = attribute(graph, name, bias.unwrap_or(weight), bias.is_some())?;
+    let made = attribute(graph, new_weight, weight, true).and_then(|new_weight| {
+        let new_bias = attribute(graph, new_bias, bias.unwrap_or(weight), bias.is_some())?;
         Ok((new_weight, new_bias))
     });
     graph.restore_insert_point(before);
@@ -272,64 +376,6 @@ fn in_training(path: &str) -> Refusal {
 fn batch_statistics(norm: &str) -> Refusal {
     let reason = "normalises with the statistics of each batch: it keeps no running ones";
     format!("{norm} {reason}").into()
-}
-
-/// Finds every batch norm of the graph, with the layer to fold it into or why there is none,
-/// without changing the graph.
-///
-/// # Errors
-/// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
-pub fn plan(
-    graph: &Graph,
-    host: &dyn Host,
-    tensors: &TensorFacts,
-    options: Options,
-    budget: &mut Budget,
-) -> Result<BatchNorms, PassError> {
-    let mut planner = Planner {
-        graph,
-        host,
-        tensors,
-        options,
-        modules: Modules::of_graph(graph, host),
-        folded: FxHashMap::default(),
-        writes: None,
-    };
-    let mut found = BatchNorms::default();
-    for node in graph.nodes() {
-        let Some(norm) = Norm::read(graph, &planner.modules, node) else {
-            continue;
-        };
-        let name = match &norm {
-            Ok(norm) => norm.name.clone(),
-            Err((name, _)) => name.clone(),
-        };
-        let decision = match norm {
-            Ok(norm) => planner.decide(node, &norm)?,
-            Err((_, refusal)) => Err((None, refusal)),
-        };
-        let granted = decision.and_then(|(layer, plan)| {
-            let name = layer.name.clone();
-            let granted = budget.grant((layer, plan));
-            granted.map_err(|refusal| (Some(name), refusal))
-        });
-        let (layer, plan, other, refusal) = match granted {
-            Ok((layer, plan)) => {
-                if plan.side == Side::After {
-                    planner.folded.insert(node, layer.node);
-                }
-                (Some(layer.node), Some(plan), Some(layer.name), None)
-            }
-            Err((layer, refusal)) => (None, None, layer, Some(refusal)),
-        };
-        found.0.push(Candidate {
-            norm: name,
-            layer_node: layer,
-            plan,
-            site: Site::new(graph, node, refusal).with_other(other),
-        });
-    }
-    Ok(found)
 }
 
 #[cfg(test)]

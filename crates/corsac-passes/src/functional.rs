@@ -1,8 +1,8 @@
 //! Replaces modules of `torch.nn` by function calls, and back.
 //!
 //! [`ModulesToFunctions`] replaces the call of a module by the function that the module calls, on the
-//! module's parameters, which become attributes of the program; [`find_layers`] and [`call_layers`]
-//! replace functions that are called on parameters, or are activations, by modules.
+//! module's parameters, which become attributes of the program; [`FunctionsToModules`] replaces
+//! functions that are called on parameters, or are activations, by modules.
 //!
 //! Needs: modes and settings that do not change from now on. For the reverse, a host that makes the
 //! modules.
@@ -30,7 +30,7 @@ use rustc_hash::FxHashSet;
 
 use corsac_ops::autocast;
 
-pub use layers::{Layer, call_layers, find_layers};
+pub use layers::FunctionsToModules;
 
 const HOOKS: Refusal = Refusal::because("it has hooks");
 const TRAINING: Refusal = Refusal::because("it is in training mode");

@@ -32,8 +32,9 @@
 //!
 //! A [`Pass`] makes a [`Plan`] within a [`Budget`], so that a wrong change is found by bisection
 //! ([`first_failing`]): each place that it considers is a [`Site`], with a [`Refusal`] where it makes
-//! no change. The [`registry`] has the passes that need nothing but a [`Context`]; others need
-//! weights, rules or functions of their host. [`canonical`] gives a graph an order and a hash that depend only on what it computes.
+//! no change. Weights and modules that it needs are [requests](Request) to its host. The [`registry`] has all passes;
+//! what searches and changes a graph in turn, measures, or makes another graph has functions of its own. [`canonical`]
+//! gives a graph an order and a hash that depend only on what it computes.
 //!
 //! ```
 //! use corsac_ir::Graph;
@@ -92,6 +93,8 @@ mod tensors;
 pub use budget::{Budget, first_failing};
 pub use edits::{Added, Edits};
 pub use error::PassError;
-pub use pass::{Changes, Context, Functions, Needs, Pass, Plan, Report, Setting, registry, run};
+pub use pass::{
+    Changes, Context, Functions, Needs, Pass, Plan, Report, Request, Setting, registry, run,
+};
 pub use report::{Refusal, Site};
 pub use tensors::{TensorFact, TensorFacts};

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use corsac_ir::canonical::{ByOccurrence, ExternalIdentity};
 use corsac_ir::{DType, FunctionId, Graph, NodeId};
-use corsac_ops::shape::{NoModules, TypeHost};
+use corsac_ops::shape::{NoModules, TypeHost, Value};
 use corsac_ops::{Host, Unhosted};
 use rustc_hash::FxHashSet;
 
@@ -12,12 +12,13 @@ use crate::autocast::Autocast;
 use crate::budget::Budget;
 use crate::canonical::CanonicalOrder;
 use crate::common_subexpressions::CommonSubexpressions;
+use crate::conv_bn::FoldBatchNorms;
 use crate::dead_code::DeadCode;
 use crate::division::MultiplyByInverses;
 use crate::dropout::RemoveDropout;
 use crate::edits::{Edits, replace};
 use crate::error::PassError;
-use crate::functional::ModulesToFunctions;
+use crate::functional::{FunctionsToModules, ModulesToFunctions};
 use crate::no_ops::RemoveNoOps;
 use crate::normal_form::{Keywords, Operators};
 use crate::products::MergeProducts;
@@ -105,7 +106,7 @@ pub trait Pass {
     fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError>;
 }
 
-/// The passes that need nothing but a [`Context`], with their default options.
+/// All passes, with their default options.
 #[must_use]
 pub fn registry() -> Vec<Box<dyn Pass>> {
     vec![
@@ -114,6 +115,8 @@ pub fn registry() -> Vec<Box<dyn Pass>> {
         Box::new(MultiplyByInverses),
         Box::new(MergeProducts::default()),
         Box::new(ModulesToFunctions::default()),
+        Box::new(FunctionsToModules::default()),
+        Box::new(FoldBatchNorms::default()),
         Box::new(Keywords),
         Box::new(Operators),
         Box::new(CommonSubexpressions::default()),
@@ -128,6 +131,10 @@ pub fn registry() -> Vec<Box<dyn Pass>> {
 pub(crate) type Apply =
     dyn FnOnce(&mut Graph, &Functions<'_>, &mut [Site]) -> Result<Edits, PassError>;
 
+/// The changes of a plan with [requests](Request).
+pub(crate) type ApplyMade =
+    dyn FnOnce(&mut Graph, &mut [Site], Vec<Request>) -> Result<Edits, PassError>;
+
 /// Finds a function of the graph by its qualified name, among those of [`Plan::functions`].
 pub type Functions<'f> = dyn Fn(&mut Graph, &str) -> FunctionId + 'f;
 
@@ -139,7 +146,35 @@ pub enum Changes {
     Replace(Vec<(NodeId, NodeId)>),
     /// Other changes; they may refuse sites that depend on earlier ones.
     Other(Box<Apply>),
+    /// Changes that name what the host has made for [requests](Plan::requests).
+    Made(Box<ApplyMade>),
 }
+
+/// What the host has to make before the graph is changed, such as a module or weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// The site that it is for, by its place in the plan.
+    pub site: usize,
+    /// What the host has to know, by name.
+    pub facts: Vec<(&'static str, Value)>,
+    /// The qualified names of what the host has made.
+    pub names: Vec<String>,
+}
+
+impl Request {
+    pub(crate) fn new(site: usize, facts: Vec<(&'static str, Value)>) -> Self {
+        let names = Vec::new();
+        Self { site, facts, names }
+    }
+}
+
+/// A qualified name as a fact, or none.
+pub(crate) fn path(name: Option<String>) -> Value {
+    name.map_or(Value::None, |name| Value::Str(name.into()))
+}
+
+/// The host makes nothing.
+const NOTHING_MADE: Refusal = Refusal::because("nothing takes its place");
 
 impl Default for Changes {
     fn default() -> Self {
@@ -154,6 +189,8 @@ pub struct Plan {
     pub sites: Vec<Site>,
     /// The qualified names of the functions that new calls have as targets.
     pub functions: Vec<String>,
+    /// What the host has to make first: it adds names to each, or refuses its site.
+    pub requests: Vec<Request>,
     /// The changes.
     pub changes: Changes,
 }
@@ -192,7 +229,22 @@ impl Plan {
         Self {
             sites,
             functions,
+            requests: Vec::new(),
             changes: Changes::Other(Box::new(apply)),
+        }
+    }
+
+    /// A plan with changes that name what the host makes.
+    pub(crate) fn made(
+        sites: Vec<Site>,
+        requests: Vec<Request>,
+        apply: impl FnOnce(&mut Graph, &mut [Site], Vec<Request>) -> Result<Edits, PassError> + 'static,
+    ) -> Self {
+        Self {
+            sites,
+            functions: Vec::new(),
+            requests,
+            changes: Changes::Made(Box::new(apply)),
         }
     }
 
@@ -211,6 +263,12 @@ impl Plan {
         graph: &mut Graph,
         function: &Functions<'_>,
     ) -> Result<Report, PassError> {
+        for request in &self.requests {
+            let refusal = &mut self.sites[request.site].refusal;
+            if request.names.is_empty() && refusal.is_none() {
+                *refusal = Some(NOTHING_MADE);
+            }
+        }
         if !self.changes() {
             let (sites, edits) = (self.sites, Edits::default());
             return Ok(Report { sites, edits });
@@ -227,6 +285,7 @@ impl Plan {
                 Edits::of_erased(pairs.into_iter().map(|(node, _)| node).collect())
             }
             Changes::Other(apply) => apply(graph, function, &mut self.sites)?,
+            Changes::Made(apply) => apply(graph, &mut self.sites, self.requests)?,
         };
         Ok(Report {
             sites: self.sites,

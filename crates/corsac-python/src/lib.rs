@@ -28,7 +28,6 @@ mod capture;
 mod codegen;
 mod collector;
 mod config;
-mod conversion;
 mod drawing;
 mod effects;
 mod engine;
@@ -85,7 +84,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(matching::match_subgraph, m)?)?;
     m.add_function(wrap_pyfunction!(passes::pass_names, m)?)?;
     m.add_function(wrap_pyfunction!(passes::run_pass, m)?)?;
-    m.add_function(wrap_pyfunction!(passes::fold_batch_norms, m)?)?;
     m.add_function(wrap_pyfunction!(passes::find_constants, m)?)?;
     m.add_class::<budget::PyBudget>()?;
     m.add_function(wrap_pyfunction!(budget::first_failing_change, m)?)?;
@@ -96,7 +94,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     linears::register(m)?;
     placement::register(m)?;
     joint::register(m)?;
-    conversion::register(m)?;
     m.add_function(wrap_pyfunction!(inversion::invert, m)?)?;
     m.add_function(wrap_pyfunction!(passes::node_effects, m)?)?;
     m.add_function(wrap_pyfunction!(passes::graph_effects, m)?)?;
@@ -125,6 +122,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(splitting::effect_pairs, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::gather_parts, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::propose_parts, m)?)?;
+    m.add_function(wrap_pyfunction!(splitting::grow_parts, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::alternate_groups, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::sort_nodes, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::sort_breadth_first, m)?)?;

@@ -3,7 +3,6 @@
 use corsac_ir::{FunctionId, Graph, NodeId, Op};
 use corsac_ops::shape::{Dim, TypeHost as _, Value};
 use corsac_ops::{AliasClasses, Catalogue, Effects};
-use corsac_passes::conv_bn::{self, LayerTensors, Side};
 use corsac_passes::dead_code::DeadCode;
 use corsac_passes::{
     Changes, Context, Needs, Plan, Setting, Site, TensorFact, TensorFacts, constants, registry,
@@ -15,6 +14,7 @@ use pyo3::types::{PyDict, PyList, PySet};
 use rustc_hash::FxHashMap;
 
 use crate::analysis::facts::TypeFacts;
+use crate::analysis::value::TypeWriter;
 use crate::budget::{PyBudget, within};
 use crate::canonical::Texts;
 use crate::effects::{Facts, effects, tensor_facts};
@@ -100,11 +100,16 @@ pub(crate) fn pass_names() -> Vec<&'static str> {
 
 /// Runs the pass called `name`, with its options: booleans, functions, nodes, a set of strings, or
 /// an element type. Returns the places that it has considered.
+///
+/// A pass that needs modules or weights calls `make(requests)` before it changes the graph. A
+/// request is a dictionary with the node and facts about it; `make` returns for each, in order, the
+/// qualified names of what it has made, or the reason why it is impossible.
 #[pyfunction]
-#[pyo3(signature = (name, graph, *, budget = None, **options))]
+#[pyo3(signature = (name, graph, *, make = None, budget = None, **options))]
 pub(crate) fn run_pass(
     name: &str,
     graph: &Bound<'_, PyGraph>,
+    make: Option<&Bound<'_, PyAny>>,
     budget: Option<&Bound<'_, PyBudget>>,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Vec<RawSite>> {
@@ -148,7 +153,7 @@ pub(crate) fn run_pass(
         true => Texts::of_graph(graph)?,
         false => Texts::default(),
     };
-    let plan = within(budget, |budget| {
+    let mut plan = within(budget, |budget| {
         let borrowed = graph.try_borrow()?;
         let mut context = Context {
             host: &facts,
@@ -159,7 +164,37 @@ pub(crate) fn run_pass(
         };
         pass.plan(borrowed.ir(), &mut context).map_err(pass_error)
     })?;
+    if !plan.requests.is_empty() {
+        let needed = || PyTypeError::new_err(format!("{name} needs make="));
+        request(graph, &mut plan, make.ok_or_else(needed)?)?;
+    }
     Ok(raw_sites(apply(graph, plan)?))
+}
+
+/// Lets Python make what a plan needs.
+fn request(graph: &Bound<'_, PyGraph>, plan: &mut Plan, make: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = graph.py();
+    let writer = TypeWriter::new(py)?;
+    let described = plan.requests.iter().map(|request| {
+        let described = PyDict::new(py);
+        let node = plan.sites[request.site].node;
+        let node = PyNode::handle(graph, graph.try_borrow()?.host(), node)?;
+        described.set_item("node", node)?;
+        for (name, value) in &request.facts {
+            described.set_item(name, writer.value(value)?)?;
+        }
+        Ok(described)
+    });
+    let described = described.collect::<PyResult<Vec<_>>>()?;
+    let made = make.call1((PyList::new(py, described)?,))?;
+    for (request, made) in plan.requests.iter_mut().zip(made.try_iter()?) {
+        let made = made?;
+        match made.extract::<String>() {
+            Ok(reason) => plan.sites[request.site].refusal = Some(reason.into()),
+            Err(_) => request.names = made.extract()?,
+        }
+    }
+    Ok(())
 }
 
 /// The value of an option; None if it is of no kind that options are of.
@@ -230,7 +265,7 @@ fn apply(graph: &Bound<'_, PyGraph>, plan: Plan) -> PyResult<Vec<Site>> {
             }
             return Ok(plan.sites);
         }
-        Changes::Replace(_) | Changes::Other(_) => {}
+        Changes::Replace(_) | Changes::Other(_) | Changes::Made(_) => {}
     }
     let functions = functions_named(graph, &plan.functions)?;
     let function = |ir: &mut Graph, name: &str| {
@@ -266,81 +301,6 @@ fn functions_named(
         }
     }
     Ok(functions)
-}
-
-/// Folds batch norms into the layers beside them. `fold(plans)` gets a dictionary for each; it
-/// makes the new weights, in order, and returns for each the names of weight and bias, or the
-/// reason why it is impossible. Returns every batch norm, with the layer.
-#[pyfunction]
-#[pyo3(signature = (graph, fold, *, linear = false, budget = None))]
-pub(crate) fn fold_batch_norms(
-    graph: &Bound<'_, PyGraph>,
-    fold: &Bound<'_, PyAny>,
-    linear: bool,
-    budget: Option<&Bound<'_, PyBudget>>,
-) -> PyResult<Vec<RawSite>> {
-    let py = graph.py();
-    let facts = Facts::of_graph(graph)?;
-    let tensors = tensor_facts(graph)?;
-    let mut report = within(budget, |budget| {
-        let borrowed = graph.try_borrow()?;
-        let options = conv_bn::Options { linear };
-        conv_bn::plan(borrowed.ir(), &facts, &tensors, options, budget).map_err(pass_error)
-    })?;
-    let plans = report.planned();
-    let plans = plans.map(|(index, at, plan)| Ok((index, describe_plan(py, at, plan)?)));
-    let (indices, plans): (Vec<usize>, Vec<_>) =
-        plans.collect::<PyResult<Vec<_>>>()?.into_iter().unzip();
-    if !plans.is_empty() {
-        let answers = fold.call1((PyList::new(py, plans)?,))?;
-        for (index, answer) in indices.into_iter().zip(answers.try_iter()?) {
-            let answer = answer?;
-            match answer.extract::<String>() {
-                Ok(reason) => report.refuse(index, reason.into()),
-                Err(_) => {
-                    let (weight, bias): (String, String) = answer.extract()?;
-                    report.settle(
-                        index,
-                        LayerTensors {
-                            module: None,
-                            weight,
-                            bias: Some(bias),
-                        },
-                    );
-                }
-            }
-        }
-    }
-    if report.changed() {
-        let applied = PyGraph::edit(graph, |ir| report.apply(ir).map_err(pass_error))?;
-        finish(graph, &applied.added, &applied.erased)?;
-    }
-    Ok(report.0.into_iter().map(|at| raw_site(at.site)).collect())
-}
-
-/// Describes a plan to Python, which makes the weights.
-fn describe_plan<'py>(
-    py: Python<'py>,
-    at: &conv_bn::Candidate,
-    plan: &conv_bn::Plan,
-) -> PyResult<Bound<'py, PyDict>> {
-    let described = PyDict::new(py);
-    described.set_item("key", at.layer_node.map(corsac_ir::EntityId::index))?;
-    described.set_item("layer", &at.site.other)?;
-    described.set_item("norm", &at.norm)?;
-    described.set_item("layer_module", &plan.layer.module)?;
-    described.set_item("weight", &plan.layer.weight)?;
-    described.set_item("bias", &plan.layer.bias)?;
-    described.set_item("norm_module", &plan.norm.module)?;
-    described.set_item("mean", &plan.norm.mean)?;
-    described.set_item("variance", &plan.norm.variance)?;
-    described.set_item("gamma", &plan.norm.gamma)?;
-    described.set_item("beta", &plan.norm.beta)?;
-    described.set_item("eps", plan.eps)?;
-    described.set_item("after", plan.side == Side::After)?;
-    described.set_item("transposed", plan.transposed)?;
-    described.set_item("groups", plan.groups)?;
-    Ok(described)
 }
 
 /// Nodes whose values are the same in every call, those of them that have to be kept, and sites.

@@ -5,7 +5,7 @@ use corsac_ir::split::{
     Part, Parts, Region, Returns, Sequence, SplitError, Style, ValueNames, Waits, alternate,
     extract, split,
 };
-use corsac_ir::{EntityId, Graph, NodeId, Op, PartId, SecondaryMap, Target};
+use corsac_ir::{Arg, EntityId, Graph, NodeId, Op, PartId, SecondaryMap, Target};
 use corsac_passes::effect_order::{self, EffectOrder};
 use pyo3::exceptions::{PyAssertionError, PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::intern;
@@ -445,71 +445,59 @@ pub(crate) fn gather_parts<'py>(
     borrowed.ir_mut().reorder(&order).map_err(graph_error)
 }
 
-/// Combines supported nodes into parts that are as large as possible without cycles.
+/// Nodes of `graph`, given by a boolean for each, in graph order.
+///
+/// Raises `ValueError` if the list is not as long as the graph.
+fn marked(ir: &Graph, marks: &[bool]) -> PyResult<SecondaryMap<NodeId, bool>> {
+    if marks.len() != ir.len() {
+        let text = format!("{} marks are given for {} nodes", marks.len(), ir.len());
+        return Err(PyValueError::new_err(text));
+    }
+    let mut marked = SecondaryMap::new();
+    for (node, &mark) in ir.nodes().zip(marks) {
+        marked.set(node, mark);
+    }
+    Ok(marked)
+}
+
+/// Combines supported nodes into parts as `torch.fx.passes.infra.partitioner` does: as large as
+/// possible without cycles. Uses of a value that is written to keep the order of the program.
 ///
 /// `supported` has for each node, in graph order, whether it is. With `horizontal`, nodes without
 /// connection may be in one part. Returns for each part its number, counting supported nodes from
 /// the end, its nodes in graph order, and those that joined it since it has the value that they
-/// take an item from; without `items`, none do, and none leave a part for that. With `writes`, uses
-/// of a value that is written to keep the order of the program; otherwise the caller sees to that.
-/// `sections`, a number for each node that never falls, limits each part to one section; it needs
-/// `horizontal`.
+/// take an item from.
 ///
-/// Raises `ValueError` if lists are not as long as the graph.
+/// Raises `ValueError` if the list is not as long as the graph.
 #[pyfunction]
-#[pyo3(signature = (graph, supported, sections = None, *, horizontal = true, items = true, writes = true))]
+#[pyo3(signature = (graph, supported, *, horizontal = true))]
 pub(crate) fn propose_parts(
     graph: &Bound<'_, PyGraph>,
     supported: Vec<bool>,
-    sections: Option<Vec<u32>>,
     horizontal: bool,
-    items: bool,
-    writes: bool,
 ) -> PyResult<Vec<(usize, Nodes, Nodes)>> {
-    let effects = if writes {
-        effects_of(graph)?
-    } else {
-        EffectOrder::default()
-    };
+    let effects = effects_of(graph)?;
     let (numbers, members) = {
         let borrowed = graph.try_borrow()?;
         let ir = borrowed.ir();
-        let mut is_supported: SecondaryMap<NodeId, bool> = SecondaryMap::new();
-        check_length("supported", supported.len(), ir.len())?;
-        for (node, supported) in ir.nodes().zip(supported) {
-            is_supported.set(node, supported);
-        }
-        let mut section: SecondaryMap<NodeId, u32> = SecondaryMap::new();
-        if let Some(sections) = sections {
-            check_length("sections", sections.len(), ir.len())?;
-            for (node, number) in ir.nodes().zip(sections) {
-                section.set(node, number);
-            }
-        }
-        let grow = |may_join: &dyn Fn(NodeId) -> Option<u32>| {
-            if horizontal {
-                Parts::coloured_in_sections(ir, |node| section[node], may_join)
-            } else {
-                Parts::along_uses(ir, |node| may_join(node).is_some())
-            }
+        let is_supported = marked(ir, &supported)?;
+        let grow = |may_join: &dyn Fn(NodeId) -> bool| match horizontal {
+            true => Parts::coloured(ir, |node| may_join(node).then_some(0)),
+            false => Parts::along_uses(ir, may_join),
         };
-        let mut grown = grow(&|node| is_supported[node].then_some(0));
+        let mut grown = grow(&|node| is_supported[node]);
         let waits = &effects.waits;
         if !waits.is_empty() && grown.parts.check_waiting(ir, waits).is_err() {
             // Nothing is combined then across a write.
             grown = between_writes(ir, &effects.writers, |supported| {
-                grow(&|node| (is_supported[node] && supported(node)).then_some(0))
+                grow(&|node| is_supported[node] && supported(node))
             });
         }
         let counted = ir.nodes().rev().filter(|&node| is_supported[node]);
         let numbers: FxHashMap<NodeId, usize> = counted.zip(0..).collect();
         let seeds: Vec<usize> = grown.seeds.iter().map(|seed| numbers[seed]).collect();
         let mut parts = grown.parts;
-        let moved = if items {
-            parts.take_items_along(ir)
-        } else {
-            Vec::new()
-        };
+        let moved = parts.take_items_along(ir);
         let mut late = vec![Vec::new(); parts.len()];
         for &node in &moved {
             if let Some(part) = parts.part_of(node) {
@@ -529,13 +517,46 @@ pub(crate) fn propose_parts(
     Ok(proposed)
 }
 
-/// Checks that a list has one entry for each node.
-fn check_length(name: &str, len: usize, nodes: usize) -> PyResult<()> {
-    if len == nodes {
-        return Ok(());
-    }
-    let text = format!("{name} has {len} entries, and the graph {nodes} nodes");
-    Err(PyValueError::new_err(text))
+/// Combines supported nodes into parts that are as large as possible without cycles, and lie
+/// between one barrier and the next: nothing is moved across those. An item is in the part of its
+/// container, its first argument, so that no container leaves a part. The caller sees to writes.
+///
+/// `supported`, `barriers` and `items` have for each node, in graph order, whether it is one.
+/// Returns the nodes of each part, in graph order, by the first of them.
+///
+/// Raises `ValueError` if a list is not as long as the graph.
+#[pyfunction]
+pub(crate) fn grow_parts(
+    graph: &Bound<'_, PyGraph>,
+    supported: Vec<bool>,
+    barriers: Vec<bool>,
+    items: Vec<bool>,
+) -> PyResult<Vec<Nodes>> {
+    let members = {
+        let borrowed = graph.try_borrow()?;
+        let ir = borrowed.ir();
+        let (supported, items) = (marked(ir, &supported)?, marked(ir, &items)?);
+        let barriers = marked(ir, &barriers)?;
+        let (mut section, mut sections) = (0, SecondaryMap::<NodeId, u32>::new());
+        for node in ir.nodes() {
+            section += u32::from(barriers[node]);
+            sections.set(node, section);
+        }
+        let joins = |node| supported[node].then_some(0);
+        let grown = Parts::coloured_in_sections(ir, |node| sections[node], joins);
+        let mut parts = grown.parts;
+        for node in ir.nodes().filter(|&node| items[node]) {
+            let container = ir.node(node).args().first().and_then(Arg::as_node);
+            if let Some(part) = container.and_then(|container| parts.part_of(container)) {
+                parts.assign(node, part);
+            }
+        }
+        let mut members = parts.members(ir);
+        members.retain(|nodes| !nodes.is_empty());
+        members.sort_by_key(|nodes| ir.node(nodes[0]).order());
+        members
+    };
+    members.iter().map(|nodes| handles(graph, nodes)).collect()
 }
 
 /// Joins the results of `grow` for the nodes between one writer and the next, and for each writer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 from typing import Any
 
@@ -211,16 +210,14 @@ class Parts:
     def _grown(self) -> dict[Node, int]:
         """The number of each node's part: the largest parts between one call with an effect and the next."""
         nodes = list(self.graph.nodes)
-        may = [node.op == "call_function" and node not in self.reasons for node in nodes]
-        # Each call with an effect begins a section.
-        sections = list(itertools.accumulate(map(_has_effect, nodes)))
-        found = _core.propose_parts(self.graph, may, sections, items=False, writes=False)
-        part_of = {node: number for number, (_, part, _) in enumerate(found) for node in part}
-        for node in nodes:
+        parts = _core.grow_parts(
+            self.graph,
+            [node.op == "call_function" and node not in self.reasons for node in nodes],
+            list(map(_has_effect, nodes)),
             # Outputs of parts are tensors: items are in the part of their container.
-            if node.target is operator.getitem and node not in self.reasons:
-                part_of[node] = part_of[node.args[0]]
-        return part_of
+            [node.target is operator.getitem and node not in self.reasons for node in nodes],
+        )
+        return {node: number for number, part in enumerate(parts) for node in part}
 
     def _drop_idle(self) -> None:
         """Leave parts that compute nothing to PyTorch."""

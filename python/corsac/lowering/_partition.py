@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Mapping
 from typing import Any
@@ -71,7 +70,7 @@ class Partition:
 
     def numbers(self) -> Mapping[Node, int]:
         """The number of the part of each node."""
-        return {node: number for number, part in enumerate(self.parts) for node in part}
+        return _numbers(self.parts)
 
     def functions(self) -> list[Node]:
         """The nodes that are functions of their inputs, and share no memory with values that are written to."""
@@ -93,22 +92,16 @@ class Partition:
             self.reasons.setdefault(node, reason)
         self._keep_with_users()
         nodes = list(self.graph.nodes)
-        supported = [node not in self.reasons for node in nodes]
-        # Nothing is moved from one side of a barrier to the other.
-        sections = list(itertools.accumulate(node in self.writes.barriers for node in nodes))
-        found = _core.propose_parts(self.graph, supported, sections, items=False, writes=False)
-        part_of = {node: number for number, (_, own, _) in enumerate(found) for node in own}
-        parts: list[list[Node]] = [[] for _ in found]
-        for node in self.graph.nodes:
-            container = self._container(node)
-            if container in part_of:
-                # Inputs and outputs of parts are tensors: items are in the part of their container.
-                part_of[node] = part_of[container]
-            if node in part_of:
-                parts[part_of[node]].append(node)
-        if self._keep_writes_to_others(part_of):
+        parts = _core.grow_parts(
+            self.graph,
+            [node not in self.reasons for node in nodes],
+            [node in self.writes.barriers for node in nodes],
+            # Inputs and outputs of parts are tensors: items are in the part of their container.
+            [self._container(node) is not None for node in nodes],
+        )
+        if self._keep_writes_to_others(_numbers(parts)):
             return self._grow()
-        return sorted((part for part in parts if part), key=lambda part: part[0])
+        return parts
 
     def _keep_writes_to_others(self, part_of: Mapping[Node, int]) -> bool:
         """Keep nodes on the host that write to an input of their part; return whether there was one."""
@@ -158,3 +151,7 @@ class Partition:
             module = self.module.get_submodule(str(node.target))
             return not isinstance(module, _FREE_MODULES)
         return function_names(node)[1] not in _FREE
+
+
+def _numbers(parts: list[list[Node]]) -> dict[Node, int]:
+    return {node: number for number, part in enumerate(parts) for node in part}

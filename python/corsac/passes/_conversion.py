@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from corsac import _core
 from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule
-from corsac.passes._budget import Budget, current_budget
+from corsac.passes._budget import Budget
 from corsac.passes._derive import unique_attribute
 from corsac.passes._registry import registered
-from corsac.passes._report import Report, Site
+from corsac.passes._report import Report
 from corsac.passes._target import drop_unused, graph_of, run_pass
 
 
@@ -58,40 +57,35 @@ def functions_to_modules(target: GraphModule, *, budget: Budget | None = None) -
     parameter, or an argument is not a literal.
     """
     graph = graph_of(target)
-    before = len(graph.nodes)
+    attributes = {node.target for node in graph.find_nodes(op="get_attr")}
+
+    def make(requests: list[dict[str, Any]]) -> list[list[str]]:
+        names = []
+        for request in requests:
+            name = unique_attribute(target, request["node"].name)
+            target.add_submodule(name, _module(target, request))
+            names.append([name])
+        return names
+
     parameters = {name for name, _ in target.named_parameters(remove_duplicate=False)}
-    layers, raw = _core.find_layers(graph, parameters, budget=current_budget(budget))
-    attributes: set[str] = set()
-    modules: list[tuple[Node, str]] = []
-    for node, cls, weight, bias in layers:
-        name = unique_attribute(target, node.name)
-        target.add_submodule(name, _module(target, node, cls, weight, bias))
-        attributes.update(n.target for n in node.all_input_nodes if n.op == "get_attr")
-        modules.append((node, name))
-    _core.call_layers(graph, modules)
-    names = {node.name: name for node, name in modules}
-    sites = tuple(Site(node, label, names.get(node), reason) for node, label, _, reason in raw)
-    report = Report("functions to modules", sites, before, len(graph.nodes))
+    report = run_pass(
+        "functions to modules", target, budget=budget, make=make, parameters=parameters
+    )
     if report.changed:
-        left = {node.target for node in graph.find_nodes(op="get_attr")}
-        gone = attributes - left
+        gone = attributes - {node.target for node in graph.find_nodes(op="get_attr")}
         owners = {attribute.rpartition(".")[0] for attribute in gone} - {""}
         drop_unused(target, [*gone, *owners])
-        target.recompile()
     return report
 
 
-def _module(
-    gm: GraphModule, node: Node, cls: str, weight_path: str | None, bias_path: str | None
-) -> nn.Module:
-    """The module that replaces the call; ``find_layers`` has checked the arguments."""
-    kind: Callable[..., nn.Module] = getattr(nn, cls)
-    if weight_path is None:
+def _module(gm: GraphModule, request: dict[str, Any]) -> nn.Module:
+    """The module that takes the place of a call, whose arguments the pass has checked."""
+    node: Node = request["node"]
+    kind: Callable[..., nn.Module] = getattr(nn, request["class"])
+    paths = request["weight"], request["bias"]
+    weight, bias = (None if path is None else gm.get_parameter(path) for path in paths)
+    if weight is None:
         return kind(**node.kwargs).train(gm.training)
-    weight, bias = (
-        None if path is None else gm.get_parameter(path) for path in (weight_path, bias_path)
-    )
-    assert weight is not None
     names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
     given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
     settings = {key: value for key, value in given.items() if key not in names[:3]}

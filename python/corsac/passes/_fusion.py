@@ -61,7 +61,9 @@ def fold_into_layers(
     attributes = {node.target for node in target.graph.find_nodes(op="get_attr")}
 
     def transform(graph: Graph) -> RawSites:
-        sites = _core.fold_batch_norms(graph, folded.fold, linear=linear, budget=budget)
+        sites = _core.run_pass(
+            "conv-bn fusion", graph, make=folded.fold, linear=linear, budget=budget
+        )
         folded.install(target)
         left = {node.target for node in graph.find_nodes(op="get_attr")}
         gone = [norm for _, norm, _, reason in sites if reason is None]

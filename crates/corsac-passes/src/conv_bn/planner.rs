@@ -6,16 +6,16 @@ use rustc_hash::FxHashMap;
 
 use super::modules::Modules;
 use super::operand::{Layer, LayerKind, Norm};
-use super::{Options, Plan, Side, not_after};
+use super::{Plan, Side, not_after};
 use crate::analysis::Analysis;
 use crate::error::PassError;
 use crate::report::Refusal;
 use crate::tensors::TensorFacts;
 
 /// The layers that a batch norm of this kind can be folded into, in words.
-pub(super) fn expected(norm: &Norm, options: Options) -> &'static str {
+pub(super) fn expected(norm: &Norm, linear: bool) -> &'static str {
     match norm.dims {
-        Some(1) if options.linear => "a 1-d convolution or a linear layer",
+        Some(1) if linear => "a 1-d convolution or a linear layer",
         Some(1) => "a 1-d convolution",
         Some(2) => "a 2-d convolution",
         Some(_) => "a 3-d convolution",
@@ -30,7 +30,7 @@ pub(super) struct Planner<'a> {
     pub(super) graph: &'a Graph,
     pub(super) host: &'a dyn Host,
     pub(super) tensors: &'a TensorFacts,
-    pub(super) options: Options,
+    pub(super) linear: bool,
     pub(super) modules: Modules,
     /// Folded batch norms with the layers that replace them.
     pub(super) folded: FxHashMap<NodeId, NodeId>,
@@ -66,7 +66,7 @@ impl Planner<'_> {
         let layer = Layer::read(self.graph, &self.modules, layer_node);
         let Some(layer) = layer.filter(|layer| self.fits(norm, layer)) else {
             let input = self.graph.node(layer_node).name();
-            let expected = expected(norm, self.options);
+            let expected = expected(norm, self.linear);
             return Ok(Err((None, not_after(input, expected))));
         };
         // The layer's own result, or that of a batch norm folded into it.
@@ -114,7 +114,7 @@ impl Planner<'_> {
         match layer.kind {
             LayerKind::Linear => {
                 let flat = self.tensors.rank(norm.input) == Some(2);
-                matches!(norm.dims, None | Some(1)) && (flat || self.options.linear)
+                matches!(norm.dims, None | Some(1)) && (flat || self.linear)
             }
             LayerKind::Conv(dims) | LayerKind::ConvTranspose(dims) => {
                 norm.dims.is_none_or(|norm| norm == dims)

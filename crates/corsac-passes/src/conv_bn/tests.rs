@@ -43,13 +43,14 @@ impl Model {
         self
     }
 
-    fn plan(&self, graph: &Graph, options: Options, budget: &mut Budget) -> BatchNorms {
-        plan(graph, self, &TensorFacts::default(), options, budget).unwrap()
+    fn plan(&self, graph: &Graph, pass: FoldBatchNorms, budget: &mut Budget) -> BatchNorms {
+        pass.find(graph, self, &TensorFacts::default(), budget)
+            .unwrap()
     }
 
     /// Folds all batch norms that can be.
     fn fuse(&self, graph: &mut Graph) -> BatchNorms {
-        let found = self.plan(graph, Options::default(), &mut Budget::unlimited());
+        let found = self.plan(graph, FoldBatchNorms::default(), &mut Budget::unlimited());
         found.apply(graph).unwrap();
         found
     }
@@ -201,8 +202,8 @@ fn a_linear_layer_is_folded_on_request() {
     graph.output(norm).unwrap();
     let report = model.fuse(&mut graph);
     assert_eq!(report.folded(), 0);
-    let options = Options { linear: true };
-    let found = model.plan(&graph, options, &mut Budget::unlimited());
+    let pass = FoldBatchNorms { linear: true };
+    let found = model.plan(&graph, pass, &mut Budget::unlimited());
     assert_eq!(found.folded(), 1);
 }
 
@@ -231,15 +232,8 @@ fn functional(training: bool) -> Graph {
 #[test]
 fn functions_of_attributes_get_new_ones() {
     let (mut graph, model) = (functional(false), Model::default());
-    let mut found = model.plan(&graph, Options::default(), &mut Budget::unlimited());
-    found.settle(
-        0,
-        LayerTensors {
-            module: None,
-            weight: "w_folded".to_owned(),
-            bias: Some("w_folded_bias".to_owned()),
-        },
-    );
+    let mut found = model.plan(&graph, FoldBatchNorms::default(), &mut Budget::unlimited());
+    found.settle(0, ["w_folded", "w_folded_bias"].map(str::to_owned));
     found.apply(&mut graph).unwrap();
     let listing = "graph():
     %x : [num_users=1] = placeholder[target=x]
@@ -279,7 +273,7 @@ fn a_batch_norm_before_a_layer_is_folded_unless_zeros_are_put_around() {
 
 #[test]
 fn a_budget_is_spent_in_order() {
-    let found = Model::block().plan(&plain(), Options::default(), &mut Budget::of(0));
+    let found = Model::block().plan(&plain(), FoldBatchNorms::default(), &mut Budget::of(0));
     assert_eq!(found.0[0].site.refusal, Some(Refusal::BUDGET));
 }
 
@@ -292,9 +286,9 @@ fn a_refusal_before_a_layer_says_nothing_of_what_comes_after_it() {
     let conv = graph.call_module("block.conv", [first.into()]).unwrap();
     let last = graph.call_module("block.bn", [conv.into()]).unwrap();
     graph.output(last).unwrap();
-    let mut report = model.plan(&graph, Options::default(), &mut Budget::unlimited());
+    let mut report = model.plan(&graph, FoldBatchNorms::default(), &mut Budget::unlimited());
     assert_eq!(report.folded(), 2);
-    report.refuse(0, Refusal::because("for another transformation"));
+    report.0[0].site.refusal = Some(Refusal::because("for another transformation"));
     assert_eq!(report.folded(), 1);
     report.apply(&mut graph).unwrap();
     assert!(graph.contains(first) && !graph.contains(last));

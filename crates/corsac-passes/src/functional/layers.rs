@@ -2,23 +2,29 @@
 
 use corsac_ir::{Arg, Graph, Node, NodeId, Op, Target, ThinVec};
 use corsac_ops::module_class_of;
+use corsac_ops::shape::Value;
+use rustc_hash::FxHashSet;
 
-use crate::budget::Budget;
 use crate::edits::Edits;
 use crate::error::PassError;
+use crate::pass::{Context, Pass, Plan, Request, Setting, path};
 use crate::report::{Refusal, Site};
 
+/// The pass. For each call, the host makes a module of the class of `torch.nn`, with the parameters
+/// `weight` and `bias`, and adds it to the program.
+#[derive(Clone, Debug, Default)]
+pub struct FunctionsToModules {
+    /// The paths of all parameters of the program.
+    pub parameters: FxHashSet<String>,
+}
+
 /// A call that a module can replace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layer {
-    /// The node.
-    pub node: NodeId,
-    /// The class of `torch.nn`: `Linear`.
-    pub class: &'static str,
+struct Layer {
+    class: &'static str,
     /// The path of the weight, where the class has one.
-    pub weight: Option<String>,
+    weight: Option<String>,
     /// The path of the bias, if there is one.
-    pub bias: Option<String>,
+    bias: Option<String>,
 }
 
 /// It is a keyword, or no value of the program.
@@ -29,30 +35,52 @@ const ACTIVATION: Refusal =
 const SETTINGS: Refusal = Refusal::because("it has arguments that are no literals");
 const NO_WEIGHT: Refusal = Refusal::because("it has no weight");
 
-/// Finds the calls of functions that classes of modules compute, in order, within the budget,
-/// without changing the graph; and those among them that a module can replace. `is_parameter`
-/// returns whether the attribute at a path is a parameter.
-#[must_use]
-pub fn find_layers(
-    graph: &Graph,
-    is_parameter: &dyn Fn(&str) -> bool,
-    budget: &mut Budget,
-) -> (Vec<Site>, Vec<Layer>) {
-    let calls = graph.nodes().filter_map(|id| {
-        let node = graph.node(id);
-        let is_call = node.op() == Op::CallFunction;
-        let class = module_class_of(node.target_name()).filter(|_| is_call)?;
-        Some((node, class))
-    });
-    let mut layers = Vec::new();
-    let sites = calls.map(|(node, class)| {
-        let layer = layer(node, class, is_parameter);
-        let layer = layer.and_then(|layer| budget.grant(layer));
-        let refusal = layer.as_ref().err().cloned();
-        layers.extend(layer);
-        Site::new(graph, node.id(), refusal)
-    });
-    (sites.collect(), layers)
+impl Pass for FunctionsToModules {
+    fn name(&self) -> &'static str {
+        "functions to modules"
+    }
+
+    fn set(&mut self, option: &str, setting: Setting) -> bool {
+        let ("parameters", Setting::Names(parameters)) = (option, setting) else {
+            return false;
+        };
+        self.parameters = parameters;
+        true
+    }
+
+    fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError> {
+        let is_parameter = |path: &str| self.parameters.contains(path);
+        let (mut sites, mut requests) = (Vec::new(), Vec::new());
+        for id in graph.find_nodes(Op::CallFunction, None) {
+            let node = graph.node(id);
+            let Some(class) = module_class_of(node.target_name()) else {
+                continue;
+            };
+            let layer = layer(node, class, &is_parameter);
+            let layer = layer.and_then(|layer| context.budget.grant(layer));
+            let refusal = layer.as_ref().err().cloned();
+            if let Ok(layer) = layer {
+                let facts = vec![
+                    ("class", Value::Str(layer.class.into())),
+                    ("weight", path(layer.weight)),
+                    ("bias", path(layer.bias)),
+                ];
+                requests.push(Request::new(sites.len(), facts));
+            }
+            sites.push(Site::new(graph, id, refusal));
+        }
+        Ok(Plan::made(sites, requests, |graph, sites, requests| {
+            let mut edits = Edits::default();
+            for request in requests {
+                let site = &mut sites[request.site];
+                if let (true, Some(name)) = (site.is_applied(), request.names.first()) {
+                    call_module(graph, site.node, name, &mut edits)?;
+                    site.other = Some(name.clone());
+                }
+            }
+            Ok(edits)
+        }))
+    }
 }
 
 fn layer(
@@ -69,7 +97,6 @@ fn layer(
         found
     };
     let mut layer = Layer {
-        node: node.id(),
         class,
         weight: None,
         bias: None,
@@ -110,29 +137,25 @@ fn layer(
     }
 }
 
-/// Makes nodes call modules, by path, on their first argument, instead of functions; attributes
-/// that are no longer used are erased.
-///
-/// # Errors
-/// If a node is not of this graph, or calls nothing with an argument.
-pub fn call_layers(graph: &mut Graph, modules: &[(NodeId, &str)]) -> Result<Edits, PassError> {
-    let mut edits = Edits::default();
-    for &(node, path) in modules {
-        graph.check_live(node)?;
-        let attributes: Vec<NodeId> = graph
-            .inputs(node)
-            .filter(|&input| graph.node(input).op() == Op::GetAttr)
-            .collect();
-        let input: ThinVec<Arg> = graph.node(node).args().iter().take(1).cloned().collect();
-        let target = Target::Name(graph.intern(path));
-        graph.set_op_and_target(node, Op::CallModule, target)?;
-        graph.set_arguments(node, input, ThinVec::new())?;
-        for attribute in attributes {
-            if graph.contains(attribute) && graph.node(attribute).num_users() == 0 {
-                graph.erase(attribute)?;
-                edits.erased.push(attribute);
-            }
+/// Makes `node` call a module on its first argument, instead of a function; attributes that are no
+/// longer used are erased.
+fn call_module(
+    graph: &mut Graph,
+    node: NodeId,
+    path: &str,
+    edits: &mut Edits,
+) -> Result<(), PassError> {
+    let is_attribute = |&input: &NodeId| graph.node(input).op() == Op::GetAttr;
+    let attributes: Vec<NodeId> = graph.inputs(node).filter(is_attribute).collect();
+    let input: ThinVec<Arg> = graph.node(node).args().iter().take(1).cloned().collect();
+    let target = Target::Name(graph.intern(path));
+    graph.set_op_and_target(node, Op::CallModule, target)?;
+    graph.set_arguments(node, input, ThinVec::new())?;
+    for attribute in attributes {
+        if graph.contains(attribute) && graph.node(attribute).num_users() == 0 {
+            graph.erase(attribute)?;
+            edits.erased.push(attribute);
         }
     }
-    Ok(edits)
+    Ok(())
 }

@@ -186,24 +186,33 @@ fn functions_of_parameters_become_modules() {
     let relu = graph.function("torch.relu");
     let relu = graph.call_function(relu, [computed.into()]).unwrap();
     graph.output(relu).unwrap();
-    let (sites, layers) = find_layers(&graph, &|path| path == "fc.weight", &mut Budget::of(2));
-    let expected = Layer {
-        node: fc,
-        class: "Linear",
-        weight: Some("fc.weight".to_owned()),
-        bias: None,
+    let pass = FunctionsToModules {
+        parameters: std::iter::once("fc.weight".to_owned()).collect(),
     };
+    let mut budget = Budget::of(2);
+    let mut plan = pass
+        .plan(&graph, &mut Context::within(&mut budget))
+        .unwrap();
     let computed = Some(Refusal::because("its weight is no attribute"));
-    let refusals: Vec<_> = sites.into_iter().map(|site| site.refusal).collect();
+    let refusals: Vec<_> = plan.sites.iter().map(|site| site.refusal.clone()).collect();
     assert_eq!(refusals, [None, computed, None]);
-    assert_eq!(layers[0], expected);
-    assert_eq!(layers[1].class, "ReLU");
-    let edits = call_layers(&mut graph, &[(fc, "fc_1"), (relu, "relu_1")]).unwrap();
+    let fact = |text: &str| Value::Str(text.into());
+    let expected = [
+        ("class", fact("Linear")),
+        ("weight", fact("fc.weight")),
+        ("bias", Value::None),
+    ];
+    assert_eq!(plan.requests[0].facts, expected);
+    assert_eq!(plan.requests[1].facts[0].1, fact("ReLU"));
+    plan.requests[0].names.push("fc_1".to_owned());
+    let report = plan
+        .apply(&mut graph, &|graph, name| graph.function(name))
+        .unwrap();
     graph.verify().unwrap();
-    assert_eq!(edits.erased, [w]);
+    assert_eq!(report.edits.erased, [w]);
+    assert_eq!(report.sites[0].other.as_deref(), Some("fc_1"));
     assert_eq!(graph.node(fc).target_name(), "fc_1");
     assert_eq!(graph.node(fc).args(), [x.into()]);
-
-    let buffers = find_layers(&graph, &|_| false, &mut Budget::unlimited());
-    assert_eq!(buffers.0.len(), 1, "the other calls are modules now");
+    assert!(!report.sites[2].is_applied(), "nothing was made for it");
+    assert_eq!(graph.node(relu).target_name(), "torch.relu");
 }

@@ -1,16 +1,17 @@
 //! The filetests of passes that write calls in another form: modules as functions and back, casts,
 //! products.
 
-use corsac_ir::Graph;
+use corsac_ir::{Graph, Op};
+use corsac_ops::shape::Value;
 use corsac_passes::autocast::Autocast;
-use corsac_passes::functional::{Classes, ModulesToFunctions, call_layers, find_layers};
+use corsac_passes::functional::{Classes, FunctionsToModules, ModulesToFunctions};
 use corsac_passes::normal_form::{Keywords, Operators};
 use corsac_passes::products::MergeProducts;
-use corsac_passes::{Context, PassError, inversion, run};
+use corsac_passes::{Context, Pass as _, PassError, inversion, run};
 use corsac_testkit::filetest::{self, on_graph};
 
 use crate::rewriting::Setting;
-use crate::{Declared, listed, name, outcome};
+use crate::{Declared, listed, outcome};
 
 /// Runs `filetests/FOLDER` through a pass, which returns its report as text.
 fn run_conversion(
@@ -40,22 +41,32 @@ fn modules_to_functions() {
 #[test]
 fn functions_to_modules() {
     run_conversion("layers", |graph, _, setting| {
-        let is_parameter = |path: &str| !path.ends_with("buffer");
-        let (sites, layers) = find_layers(graph, &is_parameter, &mut setting.budget);
+        let attributes = graph.find_nodes(Op::GetAttr, None).into_iter();
+        let paths = attributes.map(|node| graph.node(node).target_name().to_owned());
+        let pass = FunctionsToModules {
+            parameters: paths.filter(|path| !path.ends_with("buffer")).collect(),
+        };
+        let mut plan = pass.plan(graph, &mut Context::within(&mut setting.budget))?;
         let mut text = String::new();
-        let mut classes = layers.iter().map(|layer| layer.class);
-        for site in &sites {
+        for request in &mut plan.requests {
+            let site = &plan.sites[request.site];
+            request.names.push(format!("{}_module", site.name));
+        }
+        let classes: Vec<_> = plan
+            .requests
+            .iter()
+            .map(|own| own.facts[0].1.clone())
+            .collect();
+        let mut classes = classes.iter().map(|class| match class {
+            Value::Str(class) => &**class,
+            _ => "",
+        });
+        let report = plan.apply(graph, &|graph, name| graph.function(name))?;
+        for site in &report.sites {
             let applied = site.is_applied().then(|| classes.next());
             let class = applied.flatten().unwrap_or_default();
             outcome(&mut text, &site.name, class, site.refusal.as_ref());
         }
-        let modules = layers.iter().map(|layer| {
-            let path = format!("{}_module", name(graph, layer.node));
-            (layer.node, path)
-        });
-        let modules: Vec<_> = modules.collect();
-        let modules = modules.iter().map(|(node, path)| (*node, path.as_str()));
-        call_layers(graph, &modules.collect::<Vec<_>>())?;
         Ok(text)
     });
 }

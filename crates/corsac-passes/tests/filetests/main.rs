@@ -24,10 +24,11 @@ use corsac_ir::{DType, ExternalId, FunctionId, Graph, NodeId};
 use corsac_ops::shape::{Dim, ModuleFacts, TensorType, TypeHost, Value};
 use corsac_ops::{FunctionInfo, Host, ModuleInfo};
 use corsac_passes::common_subexpressions::CommonSubexpressions;
+use corsac_passes::conv_bn::FoldBatchNorms;
 use corsac_passes::dead_code::DeadCode;
 use corsac_passes::dropout::RemoveDropout;
 use corsac_passes::{
-    Budget, Context, Pass, PassError, Refusal, TensorFacts, conv_bn, run as run_in_context,
+    Budget, Context, Pass, PassError, Refusal, TensorFacts, run as run_in_context,
 };
 use corsac_testkit::filetest::{on_graph, run};
 use rustc_hash::FxHashMap;
@@ -267,9 +268,9 @@ fn dropouts_in_training() {
 #[test]
 fn conv_and_batch_norm() {
     run_pass("conv-bn", |graph, host| {
-        let options = conv_bn::Options { linear: true };
+        let pass = FoldBatchNorms { linear: true };
         let (tensors, mut budget) = (TensorFacts::default(), Budget::unlimited());
-        let found = match conv_bn::plan(graph, host, &tensors, options, &mut budget) {
+        let found = match pass.find(graph, host, &tensors, &mut budget) {
             Ok(found) => found,
             Err(error) => return error.to_string(),
         };
