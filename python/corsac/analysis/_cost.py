@@ -10,11 +10,11 @@ import torch
 
 from corsac import _core
 from corsac._core import Dim
+from corsac._messages.table import table
 from corsac._models.example_inputs import gathered
 from corsac.analysis._meta_run import MetaRun
 from corsac.analysis._propagate import Site
 from corsac.analysis._subject import captured
-from corsac.analysis._table import table
 from corsac.fx import Graph, Node
 from corsac.passes._target import graph_of
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from corsac._messages.report_text import duration
+from corsac._messages.table import table
 from corsac._models.example_inputs import gathered
 from corsac.analysis._cost import CostReport, NodeCost, cost
 from corsac.analysis._machine import Machine, machine
 from corsac.analysis._subject import captured
-from corsac.analysis._table import table
 from corsac.fx import Interpreter, Node
 from corsac.fx._source import place_in
 from corsac.fx.graph_module import GraphModule

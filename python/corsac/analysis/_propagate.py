@@ -10,10 +10,10 @@ import torch
 import torch.fx
 
 from corsac import _core
+from corsac._messages.table import table
 from corsac._models.example_inputs import gathered
 from corsac.analysis._meta_run import MetaRun
 from corsac.analysis._subject import captured
-from corsac.analysis._table import table
 from corsac.fx import Graph
 from corsac.passes._target import graph_of
 

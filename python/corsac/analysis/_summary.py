@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
+from corsac._messages.table import table
 from corsac._models.example_inputs import gathered
 from corsac.analysis._cost import CostReport, Count, _plain, cost, prefixes
 from corsac.analysis._subject import captured
-from corsac.analysis._table import table
 from corsac.fx import Graph, GraphModule
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from torch import nn
 
 from corsac.fx.graph_module import GraphModule
 from corsac.optimum._transformation import Transformation
-from corsac.passes._budget import current_budget
 from corsac.passes._fusion import fold_into_layers
 
 
@@ -32,7 +31,6 @@ class _Fusion(Transformation):
         self._report, _ = fold_into_layers(
             graph_module,
             linear=True,
-            budget=current_budget(None),
             refusal=self._refusal,
             name=f"{self._norm.__name__} in {self._layer.__name__}",
         )

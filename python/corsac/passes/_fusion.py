@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from corsac import _core
-from corsac.fx import Graph
+from dataclasses import replace
+
 from corsac.fx.graph_module import GraphModule
-from corsac.passes._budget import Budget, current_budget
+from corsac.passes._budget import Budget
 from corsac.passes._registry import registered
 from corsac.passes._report import Report
-from corsac.passes._target import RawSites, drop_unused, run
+from corsac.passes._target import drop_unused, run_pass
 from corsac.passes._weights import FoldedLayers, FoldRefusal
 
 
@@ -44,14 +44,14 @@ def fuse_conv_bn(
             f"{type(target).__qualname__}: trace it with corsac.fx.symbolic_trace, or convert it with "
             "corsac.fx.from_torch"
         )
-    return fold_into_layers(target, linear=linear, budget=current_budget(budget))[0]
+    return fold_into_layers(target, linear=linear, budget=budget)[0]
 
 
 def fold_into_layers(
     target: GraphModule,
     *,
     linear: bool,
-    budget: Budget | None,
+    budget: Budget | None = None,
     refusal: FoldRefusal | None = None,
     name: str = "conv-bn fusion",
 ) -> tuple[Report, set[str]]:
@@ -59,16 +59,8 @@ def fold_into_layers(
     parameters."""
     folded = FoldedLayers(target, refusal)
     attributes = {node.target for node in target.graph.find_nodes(op="get_attr")}
-
-    def transform(graph: Graph) -> RawSites:
-        sites = _core.run_pass(
-            "conv-bn fusion", graph, make=folded.fold, linear=linear, budget=budget
-        )
-        folded.install(target)
-        left = {node.target for node in graph.find_nodes(op="get_attr")}
-        gone = [norm for _, norm, _, reason in sites if reason is None]
-        drop_unused(target, [*gone, *(attributes - left)])
-        return sites
-
-    report = run(name, target, transform)
-    return report, {*folded.layers, *folded.parameters}
+    report = run_pass("conv-bn fusion", target, budget=budget, make=folded.fold, linear=linear)
+    folded.install(target)
+    left = {node.target for node in target.graph.find_nodes(op="get_attr")}
+    drop_unused(target, [*(site.target for site in report.applied), *(attributes - left)])
+    return replace(report, name=name), {*folded.layers, *folded.parameters}

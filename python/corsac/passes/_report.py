@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from corsac._messages.table import table
+
 
 @dataclass(frozen=True, slots=True)
 class Site:
@@ -71,13 +73,14 @@ class Report:
             f"{self.name}: {self.count} of {len(self.sites)} sites, "
             f"{self.nodes_before} -> {self.nodes_after} nodes"
         )
-        width = max((len(site.node) for site in self.sites), default=0)
-        lines = [
-            f"  {site.node:<{width}}  "
-            + (f"kept: {site.reason}" if site.reason else f"done{_other(site)}")
+        lines = table(self._cells(), left=range(3))
+        return "\n".join([head, *(f"  {line}" for line in lines)])
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [
+            (site.node, f"kept: {site.reason}" if site.reason else f"done{_other(site)}")
             for site in self.sites
         ]
-        return "\n".join([head, *lines])
 
 
 def _other(site: Site) -> str:

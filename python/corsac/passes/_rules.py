@@ -258,11 +258,8 @@ class RewriteReport(Report):
                 counts[rule] = counts.get(rule, 0) + 1
         return counts
 
-    def __str__(self) -> str:
-        head, *lines = Report.__str__(self).splitlines()
-        width = max((len(rule) for rule in self.rules), default=0)
-        named = (f"  {rule:<{width}}{line}" for rule, line in zip(self.rules, lines, strict=True))
-        return "\n".join([head, *named])
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [(rule, *row) for rule, row in zip(self.rules, Report._cells(self), strict=True)]
 
 
 def _run(

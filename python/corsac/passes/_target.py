@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from corsac import _core
@@ -10,8 +10,6 @@ from corsac.fx import Graph
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._budget import Budget, current_budget
 from corsac.passes._report import Report, Site
-
-RawSites = list[tuple[str, str, str | None, str | None]]
 
 
 def graph_of(target: GraphModule | Graph) -> Graph:
@@ -40,21 +38,14 @@ def run_pass(
 ) -> Report:
     """Run the native pass ``name`` and report; recompile a module. With ``drop``, submodules whose calls were
     changed are deleted where the graph no longer names them."""
-    budget = current_budget(budget)
-    report = run(name, target, lambda graph: _core.run_pass(name, graph, budget=budget, **options))
-    if drop and isinstance(target, GraphModule):
-        drop_unused(target, [site.target for site in report.applied])
-    return report
-
-
-def run(name: str, target: GraphModule | Graph, transform: Callable[[Any], RawSites]) -> Report:
-    """Apply ``transform`` to the graph of ``target`` and report; recompile a module."""
     graph = graph_of(target)
     before = len(graph.nodes)
-    sites = tuple(Site(*site) for site in transform(graph))
-    report = Report(name, sites, before, len(graph.nodes))
+    raw = _core.run_pass(name, graph, budget=current_budget(budget), **options)
+    report = Report(name, tuple(Site(*site) for site in raw), before, len(graph.nodes))
     if report.changed and isinstance(target, GraphModule):
         target._refresh()
+        if drop:
+            drop_unused(target, [site.target for site in report.applied])
     return report
 
 

@@ -28,6 +28,7 @@ from corsac.fx.experimental._mkldnn_modules import (
 from corsac.fx.experimental._program import program_of
 from corsac.fx.graph_module import GraphModule
 from corsac.fx.passes.shape_prop import ShapeProp  # noqa: F401
+from corsac.passes._budget import Budget
 from corsac.passes._extract import extract_subgraph
 from corsac.passes._fusion import fold_into_layers
 from corsac.passes._report import Report, Site
@@ -82,7 +83,7 @@ def fuse(model: nn.Module, inplace: bool = False, no_trace: bool = False) -> nn.
     else:
         _, graph = program_of(model, Tracer())
     fused = GraphModule(model, graph)
-    report, made = fold_into_layers(fused, linear=True, budget=None)
+    report, made = fold_into_layers(fused, linear=True, budget=Budget())
     for site in report.kept:
         if site.other is not None and site.reason.endswith("is in training mode"):
             raise AssertionError(

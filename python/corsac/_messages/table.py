@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 
 def table(cells: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
     """Lines of aligned columns; those in ``left`` (numbered from 0) are left-aligned."""
-    widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
         "  ".join(
             cell.ljust(width) if at in left else cell.rjust(width)
