@@ -109,21 +109,25 @@ impl Pass for Autocast {
         }
         let this = *self;
         let functions = Vec::new();
-        Ok(Plan::other(sites, functions, move |graph, function, _| {
-            let mut inserter = Inserter {
-                dtype: this.dtype,
-                cast: this.cast.unwrap_or_else(|| function(graph, "cast")),
-                widest: this.widest.unwrap_or_else(|| function(graph, "widest")),
-                program,
-                known: FxHashMap::default(),
-                stale: FxHashSet::default(),
-                edits: Edits::default(),
-            };
-            for call in calls {
-                inserter.change(graph, &call)?;
-            }
-            Ok(inserter.edits)
-        }))
+        Ok(Plan::other(
+            sites,
+            functions,
+            move |graph, function, _, _| {
+                let mut inserter = Inserter {
+                    dtype: this.dtype,
+                    cast: this.cast.unwrap_or_else(|| function(graph, "cast")),
+                    widest: this.widest.unwrap_or_else(|| function(graph, "widest")),
+                    program,
+                    known: FxHashMap::default(),
+                    stale: FxHashSet::default(),
+                    edits: Edits::default(),
+                };
+                for call in calls {
+                    inserter.change(graph, &call)?;
+                }
+                Ok(inserter.edits)
+            },
+        ))
     }
 }
 

@@ -178,7 +178,7 @@ impl Pass for CanonicalOrder {
         moved.sort_unstable_by_key(|node| node.index());
         let sites = moved.into_iter().map(|node| Site::new(graph, node, None));
         let (sites, functions) = (sites.collect(), Vec::new());
-        Ok(Plan::other(sites, functions, move |graph, _, _| {
+        Ok(Plan::other(sites, functions, move |graph, _, _, _| {
             for node in order {
                 graph.move_before(node, NodeId::ROOT)?;
             }

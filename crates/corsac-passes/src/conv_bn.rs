@@ -24,7 +24,6 @@
 //! Reference: `torch.fx.experimental.optimization.fuse`, which also folds where the convolution is
 //! called twice or its weight is read elsewhere, and then computes another result.
 
-mod modules;
 mod operand;
 mod planner;
 mod tensors;
@@ -32,7 +31,6 @@ mod tensors;
 use corsac_ir::{Arg, EntityId, Graph, InsertPoint, NodeId, Op, ThinVec};
 use corsac_ops::Host;
 use corsac_ops::shape::Value;
-use modules::Modules;
 use operand::Norm;
 use planner::Planner;
 use rustc_hash::FxHashMap;
@@ -40,6 +38,7 @@ use rustc_hash::FxHashMap;
 use crate::budget::Budget;
 use crate::edits::{Added, Edits};
 use crate::error::PassError;
+use crate::modules::Modules;
 use crate::pass::{self, Context, Needs, Pass, Request, Setting, path};
 use crate::report::{Refusal, Site};
 use crate::tensors::TensorFacts;
@@ -80,7 +79,7 @@ impl Pass for FoldBatchNorms {
         let requests = found.planned();
         let requests = requests.map(|(site, at, plan)| Request::new(site, at.facts(plan)));
         let requests = requests.collect();
-        let apply = move |graph: &mut Graph, sites: &mut [Site], requests: Vec<Request>| {
+        let plan = pass::Plan::other(sites, Vec::new(), move |graph, _, sites, requests| {
             for (at, site) in found.0.iter_mut().zip(sites) {
                 at.site.refusal.clone_from(&site.refusal);
             }
@@ -90,8 +89,8 @@ impl Pass for FoldBatchNorms {
                 }
             }
             found.apply(graph)
-        };
-        Ok(pass::Plan::made(sites, requests, apply))
+        });
+        Ok(pass::Plan { requests, ..plan })
     }
 }
 

@@ -66,14 +66,18 @@ impl Pass for MultiplyByInverses {
             sites.push(site);
         }
         let functions = vec![MULTIPLY.to_owned()];
-        Ok(Plan::other(sites, functions, move |graph, function, _| {
-            for (node, dividend, divisor) in changes {
-                let multiply = Target::Function(function(graph, MULTIPLY));
-                graph.set_target(node, multiply)?;
-                graph.set_args(node, [dividend.into(), Arg::Float(1.0 / divisor)])?;
-            }
-            Ok(Edits::default())
-        }))
+        Ok(Plan::other(
+            sites,
+            functions,
+            move |graph, function, _, _| {
+                for (node, dividend, divisor) in changes {
+                    let multiply = Target::Function(function(graph, MULTIPLY));
+                    graph.set_target(node, multiply)?;
+                    graph.set_args(node, [dividend.into(), Arg::Float(1.0 / divisor)])?;
+                }
+                Ok(Edits::default())
+            },
+        ))
     }
 }
 

@@ -126,13 +126,17 @@ impl Pass for ModulesToFunctions {
         }
         let functions = planned.iter().map(|plan| plan.call.function.to_owned());
         let functions = functions.collect();
-        Ok(Plan::other(sites, functions, move |graph, function, _| {
-            let mut edits = Edits::default();
-            for plan in &planned {
-                plan.apply(graph, function, &mut edits)?;
-            }
-            Ok(edits)
-        }))
+        Ok(Plan::other(
+            sites,
+            functions,
+            move |graph, function, _, _| {
+                let mut edits = Edits::default();
+                for plan in &planned {
+                    plan.apply(graph, function, &mut edits)?;
+                }
+                Ok(edits)
+            },
+        ))
     }
 }
 

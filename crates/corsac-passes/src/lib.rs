@@ -78,6 +78,7 @@ pub mod joint;
 pub mod linears;
 pub mod min_cut;
 pub mod mkldnn;
+mod modules;
 pub mod no_ops;
 pub mod normal_form;
 mod pass;

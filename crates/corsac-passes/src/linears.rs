@@ -30,6 +30,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::budget::Budget;
 use crate::error::PassError;
 use crate::mkldnn::Writes;
+use crate::modules::{Modules, hooked, parents};
 use crate::report::{Refusal, Site};
 
 /// A call of a linear layer, and whether it can be changed.
@@ -70,10 +71,16 @@ pub fn limit_groups(groups: &mut Vec<Group>, calls: &mut [Call], budget: &mut Bu
 pub fn find(graph: &Graph, host: &dyn Host, unfit: &FxHashMap<String, String>) -> Vec<Call> {
     let modules = Modules::of_graph(graph, host);
     let nodes = graph.find_nodes(Op::CallModule, None);
+    let attributes = graph.find_nodes(Op::GetAttr, None);
+    let named = nodes.iter().chain(&attributes);
+    let used = named.map(|&id| graph.node(id).target_name()).collect();
     let call = |id| {
         let node: Node<'_> = graph.node(id);
         let layer = node.target_name();
-        let info = modules.linears.get(layer)?;
+        let info = modules.by_path.get(layer)?;
+        if info.torch_class() != Some("Linear") {
+            return None;
+        }
         let input = match (node.args(), node.kwargs()) {
             ([Arg::Node(input)], []) => Some(*input),
             _ => None,
@@ -81,7 +88,7 @@ pub fn find(graph: &Graph, host: &dyn Host, unfit: &FxHashMap<String, String>) -
         let refusal = match (input, unfit.get(layer)) {
             (None, _) => Some(ARGUMENTS),
             (Some(_), Some(reason)) => Some(reason.clone().into()),
-            (Some(_), None) => modules.refusal(layer, info),
+            (Some(_), None) => refusal(&modules, &used, layer, info),
         };
         Some(Call {
             layer: layer.to_owned(),
@@ -92,73 +99,22 @@ pub fn find(graph: &Graph, host: &dyn Host, unfit: &FxHashMap<String, String>) -
     nodes.into_iter().filter_map(call).collect()
 }
 
-/// Modules that a graph calls and reads.
-struct Modules {
-    /// The linear layers that are called, by path.
-    linears: FxHashMap<String, ModuleInfo>,
-    /// Number of calls of each module, whatever its path.
-    count: FxHashMap<u64, usize>,
-    /// Paths that are called or read.
-    used: FxHashSet<String>,
-    /// Modules of which an attribute is read, with its path.
-    read: FxHashMap<u64, String>,
-}
-
-impl Modules {
-    fn of_graph(graph: &Graph, host: &dyn Host) -> Self {
-        let mut modules = Self {
-            linears: FxHashMap::default(),
-            count: FxHashMap::default(),
-            used: FxHashSet::default(),
-            read: FxHashMap::default(),
-        };
-        for id in graph.find_nodes(Op::CallModule, None) {
-            let path = graph.node(id).target_name();
-            modules.used.insert(path.to_owned());
-            if let Some(info) = host.module(path) {
-                *modules.count.entry(info.identity).or_default() += 1;
-                if info.torch_class() == Some("Linear") {
-                    modules.linears.insert(path.to_owned(), info);
-                }
-            }
-        }
-        for id in graph.find_nodes(Op::GetAttr, None) {
-            let path = graph.node(id).target_name();
-            modules.used.insert(path.to_owned());
-            let owner = path
-                .rsplit_once('.')
-                .and_then(|(owner, _)| host.module(owner));
-            if let Some(owner) = owner {
-                modules.read.insert(owner.identity, path.to_owned());
-            }
-        }
-        modules
+/// The reason why a layer cannot be changed by itself; `used` are the paths that the graph names.
+fn refusal(
+    modules: &Modules,
+    used: &FxHashSet<&str>,
+    layer: &str,
+    info: &ModuleInfo,
+) -> Option<Refusal> {
+    if let Some(refusal) = modules
+        .called_again(layer, info)
+        .or_else(|| hooked(layer, info))
+    {
+        return Some(refusal);
     }
-
-    fn refusal(&self, layer: &str, info: &ModuleInfo) -> Option<Refusal> {
-        let calls = self.count.get(&info.identity).copied().unwrap_or(0);
-        if calls > 1 {
-            return Some(format!("{layer} is called {calls} times").into());
-        }
-        if info.hooks || info.impure == Some(true) {
-            return Some(format!("{layer} has hooks or declares side effects").into());
-        }
-        let read = self.read.get(&info.identity).cloned();
-        let path = read.or_else(|| {
-            let mut parents = parents(layer);
-            parents.find(|p| self.used.contains(*p)).map(str::to_owned)
-        });
-        path.map(|path| format!("the graph uses {path} besides {layer}").into())
-    }
-}
-
-/// The parents of a path: `a.b` and `a` for `a.b.c`.
-fn parents(path: &str) -> impl Iterator<Item = &str> {
-    let mut rest = path;
-    std::iter::from_fn(move || {
-        rest = rest.rsplit_once('.')?.0;
-        Some(rest)
-    })
+    let attribute = modules.attribute_of.get(&info.identity).map(String::as_str);
+    let path = attribute.or_else(|| parents(layer).find(|path| used.contains(path)))?;
+    Some(format!("the graph uses {path} besides {layer}").into())
 }
 
 /// Layers to merge into one.

@@ -61,7 +61,7 @@ impl Pass for Keywords {
             sites.push(Site::new(graph, id, granted.as_ref().err().cloned()));
             changes.extend(granted);
         }
-        Ok(Plan::other(sites, Vec::new(), move |graph, _, _| {
+        Ok(Plan::other(sites, Vec::new(), move |graph, _, _, _| {
             for (node, names) in changes {
                 let names = names.iter().map(|name| graph.intern(name));
                 let names = names.collect::<Vec<_>>().into_iter();
@@ -100,13 +100,17 @@ impl Pass for Operators {
             sites.push(site);
             changes.extend(granted);
         }
-        Ok(Plan::other(sites, functions, move |graph, function, _| {
-            for (node, operator) in changes {
-                let operator = Target::Function(function(graph, operator));
-                graph.set_target(node, operator)?;
-            }
-            Ok(Edits::default())
-        }))
+        Ok(Plan::other(
+            sites,
+            functions,
+            move |graph, function, _, _| {
+                for (node, operator) in changes {
+                    let operator = Target::Function(function(graph, operator));
+                    graph.set_target(node, operator)?;
+                }
+                Ok(Edits::default())
+            },
+        ))
     }
 }
 

@@ -129,11 +129,7 @@ pub fn registry() -> Vec<Box<dyn Pass>> {
 
 /// The changes of a plan.
 pub(crate) type Apply =
-    dyn FnOnce(&mut Graph, &Functions<'_>, &mut [Site]) -> Result<Edits, PassError>;
-
-/// The changes of a plan with [requests](Request).
-pub(crate) type ApplyMade =
-    dyn FnOnce(&mut Graph, &mut [Site], Vec<Request>) -> Result<Edits, PassError>;
+    dyn FnOnce(&mut Graph, &Functions<'_>, &mut [Site], Vec<Request>) -> Result<Edits, PassError>;
 
 /// Finds a function of the graph by its qualified name, among those of [`Plan::functions`].
 pub type Functions<'f> = dyn Fn(&mut Graph, &str) -> FunctionId + 'f;
@@ -144,10 +140,9 @@ pub enum Changes {
     Erase(Vec<NodeId>),
     /// Replaces each first node by the second, which stays, and erases it.
     Replace(Vec<(NodeId, NodeId)>),
-    /// Other changes; they may refuse sites that depend on earlier ones.
+    /// Other changes; they may refuse sites that depend on earlier ones, and use what the host has
+    /// made for [requests](Plan::requests).
     Other(Box<Apply>),
-    /// Changes that name what the host has made for [requests](Plan::requests).
-    Made(Box<ApplyMade>),
 }
 
 /// What the host has to make before the graph is changed, such as a module or weights.
@@ -223,7 +218,12 @@ impl Plan {
     pub(crate) fn other(
         sites: Vec<Site>,
         functions: Vec<String>,
-        apply: impl FnOnce(&mut Graph, &Functions<'_>, &mut [Site]) -> Result<Edits, PassError>
+        apply: impl FnOnce(
+            &mut Graph,
+            &Functions<'_>,
+            &mut [Site],
+            Vec<Request>,
+        ) -> Result<Edits, PassError>
         + 'static,
     ) -> Self {
         Self {
@@ -231,20 +231,6 @@ impl Plan {
             functions,
             requests: Vec::new(),
             changes: Changes::Other(Box::new(apply)),
-        }
-    }
-
-    /// A plan with changes that name what the host makes.
-    pub(crate) fn made(
-        sites: Vec<Site>,
-        requests: Vec<Request>,
-        apply: impl FnOnce(&mut Graph, &mut [Site], Vec<Request>) -> Result<Edits, PassError> + 'static,
-    ) -> Self {
-        Self {
-            sites,
-            functions: Vec::new(),
-            requests,
-            changes: Changes::Made(Box::new(apply)),
         }
     }
 
@@ -284,8 +270,7 @@ impl Plan {
                 replace(graph, &pairs)?;
                 Edits::of_erased(pairs.into_iter().map(|(node, _)| node).collect())
             }
-            Changes::Other(apply) => apply(graph, function, &mut self.sites)?,
-            Changes::Made(apply) => apply(graph, &mut self.sites, self.requests)?,
+            Changes::Other(apply) => apply(graph, function, &mut self.sites, self.requests)?,
         };
         Ok(Report {
             sites: self.sites,

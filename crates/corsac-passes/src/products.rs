@@ -85,7 +85,7 @@ impl Pass for MergeProducts {
         Ok(Plan::other(
             found.sites,
             functions,
-            move |graph, function, sites| {
+            move |graph, function, sites, _| {
                 let [cat, matmul, getitem, sizes] = FUNCTIONS.map(|name| function(graph, name));
                 let functions = Functions {
                     cat,

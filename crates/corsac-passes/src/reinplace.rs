@@ -145,9 +145,11 @@ impl Pass for Reinplace {
             Form::Method(_) => Vec::new(),
         });
         let functions = functions.collect();
-        Ok(Plan::other(sites, functions, move |graph, function, _| {
-            apply(&changes, graph, function)
-        }))
+        Ok(Plan::other(
+            sites,
+            functions,
+            move |graph, function, _, _| apply(&changes, graph, function),
+        ))
     }
 }
 

@@ -115,7 +115,7 @@ pub(crate) fn merge_linears(
         let columns = input_of(&*graph.try_borrow()?, member.call)?;
         PyGraph::inherit_metas(graph, &[(columns, member.call)])?;
     }
-    PyNode::handle(graph, graph.try_borrow()?.host(), node)
+    PyNode::of(graph, node)
 }
 
 /// Appends a column of ones to the input of `call`, a call of a linear layer; `pad` is
@@ -133,5 +133,5 @@ pub(crate) fn pad_input_of_linear(
         linears::pad_input(ir, node, input, pad).map_err(pass_error)
     })?;
     PyGraph::inherit_meta_but_value(graph, new, node)?;
-    PyNode::handle(graph, graph.try_borrow()?.host(), new)
+    PyNode::of(graph, new)
 }

@@ -1,6 +1,6 @@
 //! Subgraphs in oneDNN's layout, in graphs of Python.
 
-use corsac_ir::{EntityId, FunctionId, NodeId};
+use corsac_ir::{FunctionId, NodeId};
 use corsac_passes::mkldnn::{self, Conversions, Subgraph, Supported, Writes};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -75,13 +75,11 @@ pub(crate) fn convert_mkldnn(
     for (subgraph, around) in &converted {
         inherit_metas(graph, subgraph, around)?;
     }
-    let borrowed = graph.try_borrow()?;
-    let handles = |ids: &[NodeId]| handles(graph, &borrowed, ids);
     let subgraphs = converted.iter().map(|(subgraph, around)| {
         Ok((
-            handles(&subgraph.nodes)?,
-            handles(&around.starts)?,
-            handles(&around.ends)?,
+            PyNode::all(graph, &subgraph.nodes)?,
+            PyNode::all(graph, &around.starts)?,
+            PyNode::all(graph, &around.ends)?,
         ))
     });
     let subgraphs = subgraphs.collect::<PyResult<_>>()?;
@@ -162,10 +160,9 @@ pub(crate) fn fuse_mkldnn(
     for call in &fused {
         erased(graph, &call.gone)?;
     }
-    let borrowed = graph.try_borrow()?;
     let calls = fused.into_iter().map(|call| {
         Ok((
-            PyNode::handle(graph, borrowed.host(), call.node)?,
+            PyNode::of(graph, call.node)?,
             call.layer,
             call.binary.map(mkldnn::Binary::as_str),
             call.activation.map(mkldnn::Activation::as_str),
@@ -189,16 +186,6 @@ fn check_own<'a, 'py: 'a>(
         }
     }
     Ok(())
-}
-
-fn handles(
-    graph: &Bound<'_, PyGraph>,
-    borrowed: &PyGraph,
-    ids: &[NodeId],
-) -> PyResult<Vec<Py<PyNode>>> {
-    debug_assert!(ids.iter().all(|id| id.index() < borrowed.ir().id_bound()));
-    let handle = |&id| PyNode::handle(graph, borrowed.host(), id);
-    ids.iter().map(handle).collect()
 }
 
 /// The qualified names of those of `objects` that are classes.

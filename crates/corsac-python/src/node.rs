@@ -64,6 +64,18 @@ impl PyNode {
         Ok(host.handles().keep(py, id, handle.unbind()))
     }
 
+    /// The handle of `id`, in a graph that is not being changed.
+    pub(crate) fn of(graph: &Bound<'_, PyGraph>, id: NodeId) -> PyResult<Py<Self>> {
+        Self::handle(graph, graph.try_borrow()?.host(), id)
+    }
+
+    /// The handles of `ids`, in a graph that is not being changed.
+    pub(crate) fn all(graph: &Bound<'_, PyGraph>, ids: &[NodeId]) -> PyResult<Vec<Py<Self>>> {
+        let borrowed = graph.try_borrow()?;
+        let handle = |&id| Self::handle(graph, borrowed.host(), id);
+        ids.iter().map(handle).collect()
+    }
+
     /// A handle of no node, which shows the layout of handles.
     pub(crate) fn example(py: Python<'_>) -> PyResult<Self> {
         Ok(Self {

@@ -49,7 +49,7 @@ fn erase(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<()> {
         .hooks(py, intern!(py, "_erase_node_hooks"))?;
     if hooks.is_some() {
         for &node in nodes {
-            let handle = PyNode::handle(graph, graph.try_borrow()?.host(), node)?;
+            let handle = PyNode::of(graph, node)?;
             PyGraph::erase_node(graph, handle.bind(py))?;
         }
         return Ok(());
@@ -77,7 +77,7 @@ pub(crate) fn erased(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<(
         .hooks(py, intern!(py, "_erase_node_hooks"))?;
     for hook in hooks.into_iter().flatten() {
         for &node in nodes {
-            let handle = PyNode::handle(graph, graph.try_borrow()?.host(), node)?;
+            let handle = PyNode::of(graph, node)?;
             hook.call1((handle,))?;
         }
     }
@@ -178,7 +178,7 @@ fn request(graph: &Bound<'_, PyGraph>, plan: &mut Plan, make: &Bound<'_, PyAny>)
     let described = plan.requests.iter().map(|request| {
         let described = PyDict::new(py);
         let node = plan.sites[request.site].node;
-        let node = PyNode::handle(graph, graph.try_borrow()?.host(), node)?;
+        let node = PyNode::of(graph, node)?;
         described.set_item("node", node)?;
         for (name, value) in &request.facts {
             described.set_item(name, writer.value(value)?)?;
@@ -256,16 +256,15 @@ fn apply(graph: &Bound<'_, PyGraph>, plan: Plan) -> PyResult<Vec<Site>> {
         }
         Changes::Replace(pairs) if has_hooks(graph)? => {
             let py = graph.py();
-            let handle = |id| PyNode::handle(graph, graph.try_borrow()?.host(), id);
             for (node, by) in pairs {
-                let (node, by) = (handle(node)?, handle(by)?);
+                let (node, by) = (PyNode::of(graph, node)?, PyNode::of(graph, by)?);
                 let replace = intern!(py, "replace_all_uses_with");
                 node.bind(py).call_method1(replace, (by,))?;
                 PyGraph::erase_node(graph, node.bind(py))?;
             }
             return Ok(plan.sites);
         }
-        Changes::Replace(_) | Changes::Other(_) | Changes::Made(_) => {}
+        Changes::Replace(_) | Changes::Other(_) => {}
     }
     let functions = functions_named(graph, &plan.functions)?;
     let function = |ir: &mut Graph, name: &str| {
@@ -325,14 +324,9 @@ pub(crate) fn find_constants(
         found.limit(borrowed.ir(), budget);
         Ok(found)
     })?;
-    let borrowed = graph.try_borrow()?;
-    let handles = |ids: &[NodeId]| -> PyResult<Vec<_>> {
-        let handle = |&id| PyNode::handle(graph, borrowed.host(), id);
-        ids.iter().map(handle).collect()
-    };
     Ok((
-        handles(&found.nodes)?,
-        handles(&found.results)?,
+        PyNode::all(graph, &found.nodes)?,
+        PyNode::all(graph, &found.results)?,
         raw_sites(found.kept),
     ))
 }
@@ -361,7 +355,7 @@ pub(crate) fn node_effects(node: &Bound<'_, PyNode>) -> PyResult<NodeEffects> {
     let facts = Facts::of_graph(graph)?;
     let borrowed = graph.try_borrow()?;
     let effects = Catalogue::new(&facts).effects(borrowed.ir(), node.get().id());
-    handed_out(graph, &borrowed, &effects)
+    handed_out(graph, &effects)
 }
 
 /// Effects of each node of `graph` besides its value, in order: the same as `node_effects`, whether
@@ -379,24 +373,16 @@ pub(crate) fn graph_effects(graph: &Bound<'_, PyGraph>) -> PyResult<Vec<PlacedEf
         .map(|node| {
             let effects = catalogue.effects(ir, node);
             let class = classes.class(node).index();
-            let handed = handed_out(graph, &borrowed, &effects)?;
+            let handed = handed_out(graph, &effects)?;
             Ok((handed, effects.barrier, effects.by_layout, class))
         })
         .collect()
 }
 
-fn handed_out(
-    graph: &Bound<'_, PyGraph>,
-    borrowed: &PyGraph,
-    effects: &Effects,
-) -> PyResult<NodeEffects> {
-    let handles = |ids: &[NodeId]| -> PyResult<Vec<_>> {
-        let handle = |&id| PyNode::handle(graph, borrowed.host(), id);
-        ids.iter().map(handle).collect()
-    };
+fn handed_out(graph: &Bound<'_, PyGraph>, effects: &Effects) -> PyResult<NodeEffects> {
     Ok((
-        handles(&effects.mutates)?,
-        handles(&effects.aliases)?,
+        PyNode::all(graph, &effects.mutates)?,
+        PyNode::all(graph, &effects.aliases)?,
         effects.random,
         effects.side_effect,
         effects.reads_state,

@@ -201,10 +201,10 @@ impl PyRewriter {
 
         let batch = (returned.as_slice(), added.iter().copied());
         carry_metas(&graph, replacement, std::iter::once(batch))?;
-        let added = handles(&graph, &added)?;
+        let added = PyNode::all(&graph, &added)?;
         call_create_hooks(&graph, &added)?;
         redirect(&graph, &patch)?;
-        for node in handles(&graph, patch.dropped())? {
+        for node in PyNode::all(&graph, patch.dropped())? {
             graph.call_method1(intern!(py, "erase_node"), (node,))?;
         }
         write_placeholders(&graph, &pattern, &matched, nodes_map, placeholder_nodes)?;
@@ -215,13 +215,6 @@ impl PyRewriter {
         visit.call(&self.graph)?;
         visit.call(&self.pattern)
     }
-}
-
-fn handles(graph: &Bound<'_, PyGraph>, ids: &[NodeId]) -> PyResult<Vec<Py<PyNode>>> {
-    let borrowed = graph.try_borrow()?;
-    ids.iter()
-        .map(|&id| PyNode::handle(graph, borrowed.host(), id))
-        .collect()
 }
 
 /// Reads the values of pattern nodes.
@@ -298,11 +291,11 @@ fn redirect(graph: &Bound<'_, PyGraph>, patch: &Patch) -> PyResult<()> {
     for (old, new) in patch.redirections() {
         let users = patch.users_to_redirect(graph.try_borrow()?.ir(), *old, new);
         if let Some(new) = new.as_node() {
-            let handle = handles(graph, &[*old, new])?;
+            let handle = PyNode::all(graph, &[*old, new])?;
             let name = handle[1].bind(py).getattr(intern!(py, "name"))?;
             let old = handle[0].bind(py);
             old.get()
-                .call_replace_hooks(py, &name, &handles(graph, &users)?, old)?;
+                .call_replace_hooks(py, &name, &PyNode::all(graph, &users)?, old)?;
         }
         PyGraph::edit(graph, |ir| {
             redirect_users(ir, *old, new, &users).map_err(graph_error)

@@ -554,9 +554,7 @@ impl Conditions<'_, '_> {
             };
             values.set_item(name, value)?;
         }
-        let roots = matched.roots().iter();
-        let roots = roots.map(|&id| PyNode::handle(self.graph, borrowed.host(), id));
-        let roots = PyList::new(py, roots.collect::<PyResult<Vec<_>>>()?)?;
+        let roots = PyList::new(py, PyNode::all(self.graph, matched.roots())?)?;
         let matched_object = self.make_match.call1((values, roots))?;
         if let Some(condition) = &question.condition {
             let answer = condition.bind(py).call1((&matched_object,))?;

@@ -91,12 +91,6 @@ fn graph_class<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         .getattr(intern!(py, "Graph"))
 }
 
-fn handles(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<Nodes> {
-    let borrowed = graph.try_borrow()?;
-    let handle = |&id| PyNode::handle(graph, borrowed.host(), id);
-    nodes.iter().map(handle).collect()
-}
-
 fn own_all(graph: &Bound<'_, PyGraph>, nodes: &[Bound<'_, PyNode>]) -> PyResult<Vec<NodeId>> {
     nodes.iter().map(|node| PyGraph::own(graph, node)).collect()
 }
@@ -123,7 +117,7 @@ pub(crate) fn effect_pairs(graph: &Bound<'_, PyGraph>) -> PyResult<Vec<(Py<PyNod
     }
     let mut found = Vec::with_capacity(pairs.len());
     for pair in pairs {
-        let mut handles = handles(graph, &pair)?.into_iter();
+        let mut handles = PyNode::all(graph, &pair)?.into_iter();
         if let (Some(earlier), Some(node)) = (handles.next(), handles.next()) {
             found.push((earlier, node));
         }
@@ -328,8 +322,8 @@ pub(crate) fn extract_nodes<'py>(
         extract(ir, inputs, members, outputs, style).map_err(split_error)?
     };
     let (inputs, outputs) = (
-        handles(graph, &part.inputs)?,
-        handles(graph, &part.outputs)?,
+        PyNode::all(graph, &part.inputs)?,
+        PyNode::all(graph, &part.outputs)?,
     );
     let extracted = adopt(graph, &graph_class(graph.py())?, part)?;
     Ok((extracted.unbind(), inputs, outputs))
@@ -512,7 +506,11 @@ pub(crate) fn propose_parts(
     };
     let mut proposed = Vec::with_capacity(members.len());
     for (number, (nodes, late)) in numbers.into_iter().zip(members) {
-        proposed.push((number, handles(graph, &nodes)?, handles(graph, &late)?));
+        proposed.push((
+            number,
+            PyNode::all(graph, &nodes)?,
+            PyNode::all(graph, &late)?,
+        ));
     }
     Ok(proposed)
 }
@@ -556,7 +554,10 @@ pub(crate) fn grow_parts(
         members.sort_by_key(|nodes| ir.node(nodes[0]).order());
         members
     };
-    members.iter().map(|nodes| handles(graph, nodes)).collect()
+    members
+        .iter()
+        .map(|nodes| PyNode::all(graph, nodes))
+        .collect()
 }
 
 /// Joins the results of `grow` for the nodes between one writer and the next, and for each writer
@@ -636,7 +637,7 @@ pub(crate) fn sort_nodes<'py>(
 ) -> PyResult<Nodes> {
     let ids = own_all(graph, &nodes)?;
     let sorted = graph.try_borrow()?.ir().sorted(&ids);
-    handles(
+    PyNode::all(
         graph,
         &sorted.map_err(|e| PyAssertionError::new_err(e.to_string()))?,
     )

@@ -283,7 +283,7 @@ pub(crate) struct PyGraphDiff {
 
 impl PyGraphDiff {
     fn node(graph: &Bound<'_, PyGraph>, id: NodeId) -> PyResult<Py<PyNode>> {
-        PyNode::handle(graph, graph.try_borrow()?.host(), id)
+        PyNode::of(graph, id)
     }
 
     fn list(

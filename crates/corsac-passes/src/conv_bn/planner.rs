@@ -1,14 +1,14 @@
 //! The decision about each batch norm.
 
 use corsac_ir::{Graph, Node, NodeId};
-use corsac_ops::{ClassId, Host};
+use corsac_ops::{ClassId, Host, ModuleInfo};
 use rustc_hash::FxHashMap;
 
-use super::modules::Modules;
 use super::operand::{Layer, LayerKind, Norm};
-use super::{Plan, Side, not_after};
+use super::{Plan, Side, batch_statistics, in_training, not_after};
 use crate::analysis::Analysis;
 use crate::error::PassError;
+use crate::modules::{Modules, hooked, parents};
 use crate::report::Refusal;
 use crate::tensors::TensorFacts;
 
@@ -143,7 +143,7 @@ impl Planner<'_> {
         let info = |path| modules.by_path.get(path);
         let of_layer = layer.tensors.module.as_deref().and_then(info);
         let of_norm = norm.tensors.module.as_deref().and_then(info);
-        if let Some(refusal) = modules.refusal(layer, of_layer, norm, of_norm) {
+        if let Some(refusal) = refusal(modules, layer, of_layer, norm, of_norm) {
             return Ok(Some(refusal));
         }
         // A module reads its input where it is called, and nothing can write to the value between
@@ -212,4 +212,42 @@ pub(super) fn plan_of(layer: &Layer, norm: &Norm, side: Side) -> Plan {
         parameters: layer.parameters,
         result: None,
     }
+}
+
+/// Why the modules of a layer and a batch norm cannot be merged, if they cannot.
+fn refusal(
+    modules: &Modules,
+    layer: &Layer,
+    of_layer: Option<&ModuleInfo>,
+    norm: &Norm,
+    of_norm: Option<&ModuleInfo>,
+) -> Option<Refusal> {
+    if let Some(info) = of_layer
+        && let Some(refusal) = modules.called_again(&layer.name, info)
+    {
+        return Some(refusal);
+    }
+    for (info, path) in [(of_norm, &norm.name), (of_layer, &layer.name)] {
+        let Some(info) = info else { continue };
+        if info.training {
+            return Some(in_training(path));
+        }
+        if let Some(refusal) = hooked(path, info) {
+            return Some(refusal);
+        }
+        if let Some(attribute) = modules.attribute_of.get(&info.identity) {
+            return Some(format!("the graph uses {attribute} by itself").into());
+        }
+    }
+    if of_norm.is_some_and(|info| !info.tracks_statistics) {
+        return Some(batch_statistics(&norm.name));
+    }
+    of_layer?;
+    parents(&layer.name).find_map(|parent| {
+        let identity = modules.identities.get(parent)?;
+        modules.calls.contains_key(identity).then(|| {
+            let layer = &layer.name;
+            format!("{layer} is part of {parent}, which is called as a whole").into()
+        })
+    })
 }

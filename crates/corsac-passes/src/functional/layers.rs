@@ -69,7 +69,7 @@ impl Pass for FunctionsToModules {
             }
             sites.push(Site::new(graph, id, refusal));
         }
-        Ok(Plan::made(sites, requests, |graph, sites, requests| {
+        let plan = Plan::other(sites, Vec::new(), |graph, _, sites, requests| {
             let mut edits = Edits::default();
             for request in requests {
                 let site = &mut sites[request.site];
@@ -79,7 +79,8 @@ impl Pass for FunctionsToModules {
                 }
             }
             Ok(edits)
-        }))
+        });
+        Ok(Plan { requests, ..plan })
     }
 }
 

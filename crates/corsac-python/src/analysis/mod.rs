@@ -75,7 +75,7 @@ pub(crate) fn settings(py: Python<'_>) -> PyResult<Settings> {
 /// The exception for a call that fails, with the user's source line.
 pub(crate) fn shape_error(graph: &Bound<'_, PyGraph>, error: &ShapeError) -> PyErr {
     let place = || -> PyResult<Option<String>> {
-        let handle = PyNode::handle(graph, graph.try_borrow()?.host(), error.node)?;
+        let handle = PyNode::of(graph, error.node)?;
         let source = handle
             .bind(graph.py())
             .getattr(intern!(graph.py(), "source"))?;
