@@ -84,6 +84,7 @@ pub mod normal_form;
 mod pass;
 pub mod placement;
 pub mod products;
+mod registry;
 pub mod reinplace;
 mod report;
 pub mod rules;
@@ -94,8 +95,7 @@ mod tensors;
 pub use budget::{Budget, first_failing};
 pub use edits::{Added, Edits};
 pub use error::PassError;
-pub use pass::{
-    Changes, Context, Functions, Needs, Pass, Plan, Report, Request, Setting, registry, run,
-};
+pub use pass::{Changes, Context, Functions, Needs, Pass, Plan, Report, Request, Setting, run};
+pub use registry::registry;
 pub use report::{Refusal, Site};
 pub use tensors::{TensorFact, TensorFacts};

@@ -8,21 +8,9 @@ use corsac_ops::shape::{NoModules, TypeHost, Value};
 use corsac_ops::{Host, Unhosted};
 use rustc_hash::FxHashSet;
 
-use crate::autocast::Autocast;
 use crate::budget::Budget;
-use crate::canonical::CanonicalOrder;
-use crate::common_subexpressions::CommonSubexpressions;
-use crate::conv_bn::FoldBatchNorms;
-use crate::dead_code::DeadCode;
-use crate::division::MultiplyByInverses;
-use crate::dropout::RemoveDropout;
 use crate::edits::{Edits, replace};
 use crate::error::PassError;
-use crate::functional::{FunctionsToModules, ModulesToFunctions};
-use crate::no_ops::RemoveNoOps;
-use crate::normal_form::{Keywords, Operators};
-use crate::products::MergeProducts;
-use crate::reinplace::Reinplace;
 use crate::report::{Refusal, Site};
 use crate::tensors::TensorFacts;
 
@@ -104,27 +92,6 @@ pub trait Pass {
     /// # Errors
     /// If the graph does not meet the needs of the pass.
     fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError>;
-}
-
-/// All passes, with their default options.
-#[must_use]
-pub fn registry() -> Vec<Box<dyn Pass>> {
-    vec![
-        Box::new(RemoveDropout::default()),
-        Box::new(RemoveNoOps),
-        Box::new(MultiplyByInverses),
-        Box::new(MergeProducts::default()),
-        Box::new(ModulesToFunctions::default()),
-        Box::new(FunctionsToModules::default()),
-        Box::new(FoldBatchNorms::default()),
-        Box::new(Keywords),
-        Box::new(Operators),
-        Box::new(CommonSubexpressions::default()),
-        Box::new(DeadCode::default()),
-        Box::new(Reinplace::default()),
-        Box::new(Autocast::default()),
-        Box::new(CanonicalOrder),
-    ]
 }
 
 /// The changes of a plan.
