@@ -2,6 +2,7 @@
 
 use corsac_ir::{Arg, Graph, Node, NodeId, Symbol};
 use corsac_ops::signature::{Default as DefaultValue, Parameter, Signature};
+use corsac_ops::{Behaviour, Param, Role, When};
 use smallvec::SmallVec;
 
 use super::rule::Literal;
@@ -190,4 +191,25 @@ impl<'g> Arguments<'g> {
         let default = signature.parameters.get(place).and_then(|p| p.default);
         default.is_some_and(|default| given.is_literal(graph, &default.into()))
     }
+}
+
+/// Whether the value of a call with this many positional arguments, and with keywords for which
+/// `has_keyword` holds, may share storage with an argument.
+pub(crate) fn shares(
+    behaviour: &Behaviour,
+    positional: usize,
+    has_keyword: &dyn Fn(&str) -> bool,
+) -> bool {
+    let given = |param: &Param| {
+        let by_position = param
+            .position
+            .is_some_and(|at| usize::from(at) < positional);
+        by_position || has_keyword(&param.name)
+    };
+    let aliased = |role: &Role| match &role.aliased {
+        When::Never => false,
+        When::Always => role.param.position.is_some() || given(&role.param),
+        When::If(param, default) => *default || given(param),
+    };
+    behaviour.aliases_all || behaviour.roles.iter().any(aliased)
 }

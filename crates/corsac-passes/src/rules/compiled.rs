@@ -3,8 +3,7 @@
 use corsac_ops::signature::Signature;
 use rustc_hash::FxHashMap;
 
-use super::index::Index;
-use super::rule::{Callee, Item, Key, Literal, Pattern, Rule, Var, is_commutative};
+use super::rule::{Item, Key, Literal, Pattern, Var, is_commutative};
 
 /// An operator that some rule of a set mentions.
 pub(crate) type OperatorId = u32;
@@ -49,72 +48,7 @@ pub(crate) struct Compiled {
     pub(crate) roots: Vec<Matcher>,
 }
 
-/// Rules that are searched for together, in one traversal of a graph. Where several match at one
-/// node, the first one in the set is applied.
-///
-/// ```
-/// use corsac_passes::rules::{RuleSet, parse};
-///
-/// let rules = parse("double_negation: neg(neg(?x)) => ?x")?;
-/// assert_eq!(RuleSet::new(rules).rules().len(), 1);
-/// # Ok::<(), corsac_passes::rules::RuleError>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct RuleSet {
-    rules: Vec<Rule>,
-    pub(crate) compiled: Vec<Compiled>,
-    pub(crate) operators: FxHashMap<String, OperatorId>,
-    pub(crate) index: Index,
-    pub(crate) depth: usize,
-}
-
-impl RuleSet {
-    /// Compiles rules.
-    #[must_use]
-    pub fn new(rules: Vec<Rule>) -> Self {
-        let mut operators = FxHashMap::default();
-        let compile = |rule: &Rule| Compiled {
-            roots: rule
-                .roots
-                .iter()
-                .map(|p| compile(p, &mut operators))
-                .collect(),
-        };
-        let compiled: Vec<_> = rules.iter().map(compile).collect();
-        Self {
-            index: Index::new(&compiled),
-            depth: rules.iter().map(Rule::depth).max().unwrap_or(0),
-            rules,
-            compiled,
-            operators,
-        }
-    }
-
-    /// The rules, in order.
-    #[must_use]
-    pub fn rules(&self) -> &[Rule] {
-        &self.rules
-    }
-
-    /// Whether a pattern has a module in it.
-    #[must_use]
-    pub fn mentions_modules(&self) -> bool {
-        self.operators.keys().any(|name| name.starts_with("nn."))
-    }
-
-    /// The callees of new nodes, each once.
-    #[must_use]
-    pub fn callees(&self) -> Vec<&Callee> {
-        let mut seen = rustc_hash::FxHashSet::default();
-        let calls = self.rules.iter().flat_map(|rule| &rule.replacement.calls);
-        calls
-            .map(|call| &call.callee)
-            .filter(|callee| seen.insert(*callee))
-            .collect()
-    }
-}
-
-fn compile(pattern: &Pattern, operators: &mut FxHashMap<String, OperatorId>) -> Matcher {
+pub(crate) fn compile(pattern: &Pattern, operators: &mut FxHashMap<String, OperatorId>) -> Matcher {
     match pattern {
         Pattern::Variable(var) => Matcher::Variable(*var),
         Pattern::Literal(literal) => Matcher::Literal(literal.clone()),

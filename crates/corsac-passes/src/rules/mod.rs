@@ -40,7 +40,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod call;
+pub(crate) mod call;
 pub(crate) mod compiled;
 pub(crate) mod condition;
 mod dtypes;
@@ -48,6 +48,7 @@ pub(crate) mod hazards;
 mod index;
 pub mod parse;
 pub(crate) mod rule;
+pub(crate) mod rule_set;
 pub(crate) mod search;
 pub(crate) mod session;
 mod sizes;
@@ -57,12 +58,12 @@ pub(crate) mod vocabulary;
 #[cfg(test)]
 mod tests;
 
-pub use compiled::RuleSet;
 pub use parse::{RuleError, parse};
 pub use rule::{
     Call, Callee, Comparison, Condition, Function, Item, Key, Literal, Operand, Pattern, Place,
     Predicate, Replacement, Rule, Value, Var, is_commutative,
 };
+pub use rule_set::RuleSet;
 pub use session::{Answer, MatchView, NoRuleHost, Options, Plan, RuleHost, Session};
 pub use traced::{
     FunctionNames, ModulePattern, TracedRuleError, from_graphs, replacement_from_graph,

@@ -10,11 +10,11 @@ use corsac_ops::{Catalogue, Host};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::call::{Arguments, Given};
-use super::compiled::{Compiled, Matcher, MatcherItem, Operator, RuleSet};
+use super::call::{Arguments, Given, shares};
+use super::compiled::{Compiled, Matcher, MatcherItem, Operator};
 use super::index::{OPERANDS, Shape};
 use super::rule::{Key, Var};
-use super::session::shares;
+use super::rule_set::RuleSet;
 
 /// Maximum number of users among which candidates for a further root are searched.
 const USERS: usize = 64;

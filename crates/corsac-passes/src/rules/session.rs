@@ -6,13 +6,14 @@ mod state;
 
 use corsac_ir::rewrite::{Patch, RewriteError};
 use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, Op, SecondaryMap, Symbol, Target};
-use corsac_ops::{Behaviour, Catalogue, Host, Param, Role, When};
+use corsac_ops::{Catalogue, Host};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::compiled::RuleSet;
+use super::call::shares;
 use super::hazards::Hazards;
 use super::rule::{Call, Condition, Predicate, Replacement, Rule};
+use super::rule_set::RuleSet;
 use super::search::{Found, Search, Targets, find};
 use super::vocabulary::Vocabulary;
 use crate::analysis::Analysis;
@@ -468,27 +469,6 @@ fn views(
         behaviour.is_none_or(|behaviour| shares(behaviour, call.args.len(), &has_keyword))
     };
     replacement.calls.iter().map(may_share).collect()
-}
-
-/// Whether the value of a call with this many positional arguments, and with keywords for which
-/// `has_keyword` holds, may share storage with an argument.
-pub(crate) fn shares(
-    behaviour: &Behaviour,
-    positional: usize,
-    has_keyword: &dyn Fn(&str) -> bool,
-) -> bool {
-    let given = |param: &Param| {
-        let by_position = param
-            .position
-            .is_some_and(|at| usize::from(at) < positional);
-        by_position || has_keyword(&param.name)
-    };
-    let aliased = |role: &Role| match &role.aliased {
-        When::Never => false,
-        When::Always => role.param.position.is_some() || given(&role.param),
-        When::If(param, default) => *default || given(param),
-    };
-    behaviour.aliases_all || behaviour.roles.iter().any(aliased)
 }
 
 /// The nodes of a match that are unused once its roots are replaced; users first.

@@ -3,8 +3,8 @@
 use corsac_ir::{FunctionId, Graph, Op, Symbol, Target};
 use rustc_hash::FxHashMap;
 
-use super::compiled::RuleSet;
 use super::rule::{Callee, Literal, Place, Replacement, Value};
+use super::rule_set::RuleSet;
 use super::search::Targets;
 
 /// The names that the results of a set of rules use, entered into one graph.

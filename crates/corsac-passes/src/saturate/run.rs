@@ -19,10 +19,10 @@ use crate::analysis::Analysis;
 use crate::budget::Budget;
 use crate::report::{Refusal, Site};
 use crate::rules::Value;
+use crate::rules::call::shares;
 use crate::rules::condition::Context;
 use crate::rules::hazards::Hazards;
 use crate::rules::search::Targets;
-use crate::rules::session::shares;
 use crate::rules::vocabulary::Vocabulary;
 use crate::tensors::{TensorFact, TensorFacts};
 
