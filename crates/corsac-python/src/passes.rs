@@ -5,7 +5,8 @@ use corsac_ops::shape::{Dim, TypeHost as _, Value};
 use corsac_ops::{AliasClasses, Catalogue, Effects};
 use corsac_passes::dead_code::DeadCode;
 use corsac_passes::{
-    Changes, Context, Needs, Plan, Setting, Site, TensorFact, TensorFacts, constants, registry,
+    Added, Changes, Context, Needs, Plan, Setting, Site, TensorFact, TensorFacts, constants,
+    registry,
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
@@ -22,7 +23,7 @@ use crate::error::pass_error;
 use crate::graph::PyGraph;
 use crate::node::PyNode;
 use crate::resolve::resolve_known;
-use crate::rules::finish;
+use crate::rewriting::call_create_hooks;
 use crate::runtime::{TorchValue, TorchValues};
 
 /// A site of a pass: name of the node, its target, another node or module that is concerned, and
@@ -90,6 +91,37 @@ pub(crate) fn erased(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<(
     };
     drop(forgotten);
     Ok(())
+}
+
+/// Copies metadata, calls hooks and releases the handles of nodes that are gone.
+pub(crate) fn finish(graph: &Bound<'_, PyGraph>, added: &[Added], gone: &[NodeId]) -> PyResult<()> {
+    let py = graph.py();
+    for added in added {
+        if added.has_its_value {
+            PyGraph::inherit_metas(graph, &[(added.node, added.root)])?;
+        } else {
+            PyGraph::inherit_meta_but_value(graph, added.node, added.root)?;
+        }
+    }
+    let has_hooks = {
+        let borrowed = graph.try_borrow()?;
+        borrowed
+            .hooks(py, intern!(py, "_create_node_hooks"))?
+            .is_some()
+    };
+    if has_hooks {
+        let added: Vec<_> = {
+            let borrowed = graph.try_borrow()?;
+            let live = added
+                .iter()
+                .map(|added| added.node)
+                .filter(|&id| borrowed.ir().contains(id));
+            let handles = live.map(|id| PyNode::handle(graph, borrowed.host(), id));
+            handles.collect::<PyResult<_>>()?
+        };
+        call_create_hooks(graph, &added)?;
+    }
+    erased(graph, gone)
 }
 
 /// The names of the passes that `run_pass` runs.

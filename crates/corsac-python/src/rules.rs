@@ -5,14 +5,12 @@ use std::collections::HashMap;
 use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, Op};
 use corsac_ops::shape::{Dim, TypeHost as _, Value as Known};
 use corsac_ops::{FunctionInfo, Host, ModuleInfo};
-use corsac_passes::Added;
 use corsac_passes::rules::{
     Answer, Condition, Item, Literal, MatchView, ModulePattern, NoRuleHost, Options, Pattern,
     Replacement, Rule, RuleHost, RuleSet, Session, from_graphs, parse, replacement_from_graph,
 };
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use rustc_hash::FxHashMap;
@@ -24,9 +22,8 @@ use crate::effects::{Facts, tensor_facts};
 use crate::error::{pass_error, rewrite_error};
 use crate::graph::PyGraph;
 use crate::node::PyNode;
-use crate::passes::{erased, raw_site};
+use crate::passes::{finish, raw_site};
 use crate::resolve::resolve;
-use crate::rewriting::call_create_hooks;
 
 /// A site of a rule: name of the node, its target, its replacement, the reason if there is none,
 /// the rule.
@@ -426,37 +423,6 @@ fn run_with_conditions(
         host.built = None;
         PyGraph::edit(graph, |ir| session.apply(ir, plan).map_err(rewrite_error))?;
     }
-}
-
-/// Copies metadata, calls hooks and releases the handles of nodes that are gone.
-pub(crate) fn finish(graph: &Bound<'_, PyGraph>, added: &[Added], gone: &[NodeId]) -> PyResult<()> {
-    let py = graph.py();
-    for added in added {
-        if added.has_its_value {
-            PyGraph::inherit_metas(graph, &[(added.node, added.root)])?;
-        } else {
-            PyGraph::inherit_meta_but_value(graph, added.node, added.root)?;
-        }
-    }
-    let has_hooks = {
-        let borrowed = graph.try_borrow()?;
-        borrowed
-            .hooks(py, intern!(py, "_create_node_hooks"))?
-            .is_some()
-    };
-    if has_hooks {
-        let added: Vec<_> = {
-            let borrowed = graph.try_borrow()?;
-            let live = added
-                .iter()
-                .map(|added| added.node)
-                .filter(|&id| borrowed.ir().contains(id));
-            let handles = live.map(|id| PyNode::handle(graph, borrowed.host(), id));
-            handles.collect::<PyResult<_>>()?
-        };
-        call_create_hooks(graph, &added)?;
-    }
-    erased(graph, gone)
 }
 
 /// The functions of the graph that results call, added where they are new.

@@ -19,8 +19,8 @@ use crate::budget::{PyBudget, within};
 use crate::effects::{Facts, tensor_facts};
 use crate::error::{graph_error, pass_error};
 use crate::graph::PyGraph;
-use crate::passes::{RawSite, raw_sites};
-use crate::rules::{PyRuleSet, finish, names_of, result_functions};
+use crate::passes::{RawSite, finish, raw_sites};
+use crate::rules::{PyRuleSet, names_of, result_functions};
 
 /// Outcome: sites, statistics, merges by rule, rules left out with the reason.
 type Found = (
