@@ -40,7 +40,6 @@ mod operators;
 pub mod schema;
 pub mod shape;
 pub mod signature;
-mod spelling;
 
 pub use aliases::{AliasClasses, ClassId};
 pub use behaviour::{Behaviour, Param, Role, When};
@@ -50,6 +49,5 @@ pub use functions::{is_known_function, is_known_method, is_known_operator};
 pub use host::{FunctionInfo, Host, ModuleInfo, Unhosted};
 pub use operators::{
     BinaryInverse, Family, InPlaceForm, ModuleCall, Operator, OperatorId, Precision, Recompute,
-    Requirement, Source, module_class_of,
+    Requirement, Source, module_class_of, operator_name,
 };
-pub use spelling::operator_name;

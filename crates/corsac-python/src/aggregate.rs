@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySlice, PyTuple};
 
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 use crate::runtime::{immutable_dict, immutable_list};
 
 /// Applies `fn` to each node in `a`, which may be nested tuples, lists, dictionaries and slices.

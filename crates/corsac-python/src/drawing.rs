@@ -9,8 +9,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::graph::PyGraph;
+use crate::graph::node::PyNode;
 use crate::host_text::{with_objects, with_objects_of_both};
-use crate::node::PyNode;
 
 /// Facts from Python about a node: `corsac._drawing.notes.Note`.
 #[derive(FromPyObject)]

@@ -1,7 +1,7 @@
 //! The Python extension module `corsac._core`: handles on the Rust graph.
 //!
 //! There is one graph, in Rust. A Python `Graph` holds it together with the Python objects that it
-//! refers to ([`host`]); a Python `Node` is a graph and an id. Values are converted in [`value`].
+//! refers to ([`graph::host`]); a Python `Node` is a graph and an id. Values are converted in [`graph::value`].
 //!
 //! Two rules keep this sound: no Python code runs while a graph is borrowed to be changed, and
 //! objects that are taken out of a graph are dropped after the borrow has ended, since dropping a
@@ -10,9 +10,9 @@
 //! No class here asks PyO3 for a `dict`: CPython 3.11 allocates it, and so may run the garbage
 //! collector, before the Rust half of a new object is filled in, and the collector then visits
 //! uninitialised fields. Attributes that users set are kept by a subclass, of Python or, for nodes,
-//! of [`node_class`].
+//! of [`graph::node_class`].
 //!
-//! This is the only crate that names `pyo3`. All unsafe code is in [`node_class`], [`next_slot`],
+//! This is the only crate that names `pyo3`. All unsafe code is in [`graph::node_class`], [`graph::next_slot`],
 //! `engine` and `capture`.
 
 #![deny(unsafe_code)]
@@ -33,10 +33,7 @@ mod effects;
 mod engine;
 mod error;
 mod graph;
-mod handles;
-mod host;
 mod host_text;
-mod insert_point;
 mod inversion;
 mod joint;
 mod linears;
@@ -45,10 +42,6 @@ mod matching;
 mod mkldnn;
 mod model_file;
 mod namespace;
-mod next_slot;
-mod node;
-mod node_class;
-mod nodes;
 mod packages;
 mod passes;
 mod placement;
@@ -61,8 +54,6 @@ mod splitting;
 mod state_copy;
 mod text;
 mod trace;
-mod users;
-mod value;
 
 use pyo3::prelude::*;
 
@@ -72,13 +63,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    m.add_class::<graph::PyGraph>()?;
-    m.add("Node", node_class::node_class(m.py())?)?;
-    m.add_class::<nodes::PyNodes>()?;
-    m.add_class::<nodes::PyNodeIterator>()?;
-    next_slot::shorten(m.py());
-    m.add_class::<users::PyUsers>()?;
-    m.add_class::<insert_point::PyInsertPoint>()?;
+    graph::register(m)?;
     m.add_class::<matching::PyMatches>()?;
     m.add_class::<rewriting::PyRewriter>()?;
     m.add_function(wrap_pyfunction!(matching::match_subgraph, m)?)?;

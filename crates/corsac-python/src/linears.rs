@@ -11,7 +11,7 @@ use crate::budget::{PyBudget, within};
 use crate::effects::Facts;
 use crate::error::pass_error;
 use crate::graph::PyGraph;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 use crate::passes::{RawSite, raw_site};
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

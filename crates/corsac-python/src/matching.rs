@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyList};
 use crate::collector::PausedCollector;
 use crate::error::match_error;
 use crate::graph::PyGraph;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 use crate::rewriting::{check_distinct, replace_all};
 
 /// An operator, and its parameters: name, whether by keyword only, default value.

@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::effects::Facts;
 use crate::error::pass_error;
 use crate::graph::PyGraph;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 use crate::passes::{RawSite, erased, raw_sites};
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

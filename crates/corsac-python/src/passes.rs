@@ -21,7 +21,7 @@ use crate::canonical::Texts;
 use crate::effects::{Facts, effects, tensor_facts};
 use crate::error::pass_error;
 use crate::graph::PyGraph;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 use crate::resolve::resolve_known;
 use crate::rewriting::call_create_hooks;
 use crate::runtime::{TorchValue, TorchValues};

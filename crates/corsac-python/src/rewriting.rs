@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::error::{graph_error, match_error, rewrite_error};
 use crate::graph::PyGraph;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 
 /// Rewrites matches until an error, and returns it with those that were rewritten. Calls no hooks;
 /// handles of nodes that are gone live as long as somebody else holds them.

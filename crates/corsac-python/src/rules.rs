@@ -21,7 +21,7 @@ use crate::budget::{PyBudget, within};
 use crate::effects::{Facts, tensor_facts};
 use crate::error::{pass_error, rewrite_error};
 use crate::graph::PyGraph;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 use crate::passes::{finish, raw_site};
 use crate::resolve::resolve;
 

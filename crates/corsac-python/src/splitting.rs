@@ -17,7 +17,7 @@ use crate::collector::PausedCollector;
 use crate::effects::Facts;
 use crate::error::{graph_error, pass_error};
 use crate::graph::PyGraph;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 
 type Nodes = Vec<Py<PyNode>>;
 

@@ -14,8 +14,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::allowed_names::AllowedNames;
 use crate::callable::CallableNames;
 use crate::graph::PyGraph;
+use crate::graph::node::PyNode;
 use crate::host_text::{ObjectText, with_objects, with_objects_of_both};
-use crate::node::PyNode;
 use crate::resolve::resolve;
 
 pyo3::create_exception!(

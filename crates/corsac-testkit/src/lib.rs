@@ -1,5 +1,5 @@
 //! Test support for the other crates (unpublished): programs as text or expressions, random graphs
-//! and edits for property tests, the filetest runner, and the bodies of the fuzz targets.
+//! and edits for property tests, the filetest runner, imports between modules, and the bodies of the fuzz targets.
 //!
 //! ```
 //! use corsac_testkit::{chain, parse};
@@ -21,6 +21,7 @@ pub mod filetest;
 pub mod fuzz;
 #[cfg(feature = "engine")]
 mod fuzz_model;
+pub mod imports;
 pub mod recipe;
 pub mod strategy;
 

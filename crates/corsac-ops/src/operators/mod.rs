@@ -41,6 +41,7 @@ mod recurrent;
 mod reduction;
 mod scalar;
 mod spectral;
+pub(crate) mod spelling;
 mod view;
 
 use std::sync::LazyLock;
@@ -48,9 +49,10 @@ use std::sync::LazyLock;
 use corsac_ir::Op;
 use rustc_hash::FxHashMap;
 
-use crate::spelling::{primitive, spelled};
 pub use columns::{BinaryInverse, InPlaceForm, Precision, Recompute, Requirement};
 pub use module_call::{ModuleCall, Source, module_class_of};
+pub use spelling::operator_name;
+use spelling::{primitive, spelled};
 
 /// An operator: a row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -14,7 +14,7 @@ use super::{
     spectral, view,
 };
 use crate::operators::OperatorId;
-use crate::spelling;
+use crate::operators::spelling;
 
 /// The function of a rule that computes the result type.
 pub(super) type Infer = fn(&Call<'_>) -> Result<Value, Failure>;

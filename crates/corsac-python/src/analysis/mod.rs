@@ -17,7 +17,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::callable::CallableNames;
 use crate::graph::PyGraph;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 use crate::runtime::{TorchValue, TorchValues};
 
 pub(crate) use dim::PyDim;

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 use super::cpython::name_in_c;
 use crate::engine::Exchange;
-use crate::node::parse_op;
+use crate::graph::node::parse_op;
 
 /// Largest number of calls that are known at a time.
 const MOST: usize = 4096;

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 
 /// Addresses of storages.
 pub(super) type Storages = SmallVec<[usize; 4]>;

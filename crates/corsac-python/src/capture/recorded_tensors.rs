@@ -19,8 +19,8 @@ use super::recording::PyRecording;
 use crate::engine::modes::{is_plainly_watched, records};
 use crate::engine::{Places, requires_grad};
 use crate::graph::PyGraph;
-use crate::node::PyNode;
-use crate::trace::PySourceNotes;
+use crate::graph::node::PyNode;
+use crate::graph::source::PySourceNotes;
 
 /// Deepest nesting of tuples and lists in arguments.
 const DEEPEST: usize = 4;

@@ -31,12 +31,12 @@ use crate::analysis::facts::TypeFacts;
 use crate::analysis::value::TypeReader;
 use crate::analysis::{find_types, settings, shape_error};
 use crate::graph::PyGraph;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 
-pub(crate) use model_guards::requires_grad;
 pub(crate) use places::Places;
 pub(crate) use program::PyProgram;
 pub(crate) use tensors::Exchange;
+pub(crate) use tensors::requires_grad;
 
 create_exception!(
     corsac._core,

@@ -9,7 +9,7 @@ use pyo3::types::{PyBool, PyDict, PyString};
 use smallvec::SmallVec;
 
 use super::tensor_layout::Seen;
-use super::tensors::Exchange;
+use super::tensors::{Exchange, requires_grad};
 use crate::capture::Stamped;
 
 /// A dictionary, and a name in it.
@@ -230,17 +230,6 @@ fn is_same(
         (Some(found), None) => found.is_none(),
         (None, _) => false,
     })
-}
-
-/// Whether a tensor requires a gradient.
-pub(crate) fn requires_grad(tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
-    match Exchange::get(tensor.py())? {
-        Some(exchange) => exchange.requires_grad(tensor),
-        None => {
-            let requires = tensor.getattr(intern!(tensor.py(), "requires_grad"))?;
-            requires.is_truthy()
-        }
-    }
 }
 
 /// Number of writes to a tensor; None if it was made in inference mode.

@@ -792,3 +792,14 @@ pub(super) fn are_native(values: &Bound<'_, PyTuple>) -> PyResult<bool> {
         None => false,
     })
 }
+
+/// Whether a tensor requires a gradient.
+pub(crate) fn requires_grad(tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match Exchange::get(tensor.py())? {
+        Some(exchange) => exchange.requires_grad(tensor),
+        None => {
+            let requires = tensor.getattr(intern!(tensor.py(), "requires_grad"))?;
+            requires.is_truthy()
+        }
+    }
+}

@@ -9,9 +9,9 @@ use pyo3::types::{PyDict, PyTuple};
 use super::PyGraph;
 use crate::collector::PausedCollector;
 use crate::error::graph_error;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
+use crate::graph::value::Writer;
 use crate::packages::ours;
-use crate::value::Writer;
 
 impl PyGraph {
     /// Attaches the Python objects behind the entries that `translation` added to this graph.

@@ -8,9 +8,9 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 
 use super::PyGraph;
 use crate::error::graph_error;
-use crate::node::{PyNode, parse_op};
+use crate::graph::node::{PyNode, parse_op};
+use crate::graph::value::Reader;
 use crate::runtime::TorchValues;
-use crate::value::Reader;
 
 impl PyGraph {
     /// Creates a node from Python values at the insertion point and calls the create hooks.

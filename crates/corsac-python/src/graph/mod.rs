@@ -1,11 +1,22 @@
 //! `Graph`: the native half of `corsac.fx.Graph`. Creating nodes is in [`create`], copying them in
-//! [`copy`], opcodes and targets as Python sees them in [`target`], metadata in [`meta`].
+//! [`copy`], opcodes and targets as Python sees them in [`target`], metadata in [`meta`]. The
+//! Python objects that a graph refers to are in [`host`], handles of nodes in [`node`].
 
 mod changes;
 mod copy;
 mod create;
+mod handles;
+pub(crate) mod host;
+mod insert_point;
 mod meta;
+mod next_slot;
+pub(crate) mod node;
+pub(crate) mod node_class;
+mod nodes;
+pub(crate) mod source;
 mod target;
+mod users;
+pub(crate) mod value;
 
 use corsac_ir::{Graph, InsertPoint, NodeId, Op, Target};
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyUserWarning};
@@ -16,18 +27,33 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use rustc_hash::FxHashMap;
 
 use crate::error::graph_error;
-use crate::host::Host;
-use crate::insert_point::PyInsertPoint;
-use crate::node::PyNode;
-use crate::nodes::PyNodes;
+use crate::graph::host::Host;
+use crate::graph::insert_point::PyInsertPoint;
+use crate::graph::node::PyNode;
+use crate::graph::nodes::PyNodes;
+use crate::graph::value::{Reader, Writer};
 use crate::packages::refuse_torch_reader;
 use crate::runtime::TorchValues;
-use crate::value::{Reader, Writer};
 
 pub(crate) use changes::Changes;
 use changes::Counted;
 pub(crate) use create::name_target;
 use target::Pending;
+
+/// Adds the module's classes and functions to `m`.
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyGraph>()?;
+    m.add("Node", node_class::node_class(m.py())?)?;
+    m.add_class::<nodes::PyNodes>()?;
+    m.add_class::<nodes::PyNodeIterator>()?;
+    next_slot::shorten(m.py());
+    m.add_class::<users::PyUsers>()?;
+    m.add_class::<insert_point::PyInsertPoint>()?;
+    m.add_class::<source::PySourceNotes>()?;
+    m.add_function(wrap_pyfunction!(source::user_frame, m)?)?;
+    m.add_function(wrap_pyfunction!(source::user_location, m)?)?;
+    Ok(())
+}
 
 /// A program: nodes in order. The Python class `corsac.fx.Graph` derives from this one and adds
 /// code generation.

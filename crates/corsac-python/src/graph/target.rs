@@ -9,7 +9,7 @@ use pyo3::types::PyString;
 use super::PyGraph;
 use crate::callable::CallableNames;
 use crate::error::graph_error;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 use crate::runtime::op_name;
 
 /// Halves of a change of opcode and target that users make in two assignments, one after the other.

@@ -13,7 +13,7 @@ use super::record::foreign_value;
 use super::tracer::PyTracer;
 use crate::error::graph_error;
 use crate::graph::PyGraph;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 use crate::runtime::{TorchValue, TorchValues};
 
 /// Converts values to arguments of the graph that `tracer` records into.

@@ -21,14 +21,11 @@ mod predecessor;
 mod proxy;
 mod record;
 mod scopes;
-mod source;
 mod torch_function;
 mod tracer;
 mod wrapped;
 
 use pyo3::prelude::*;
-
-pub(crate) use source::{PySourceNotes, node_source};
 
 /// Adds the module's classes and functions to `m`.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -42,8 +39,5 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(intercept::intercept_call, m)?)?;
     m.add_function(wrap_pyfunction!(intercept::intercept_getattr, m)?)?;
     m.add_function(wrap_pyfunction!(intercept::active_traces, m)?)?;
-    m.add_class::<source::PySourceNotes>()?;
-    m.add_function(wrap_pyfunction!(source::user_frame, m)?)?;
-    m.add_function(wrap_pyfunction!(source::user_location, m)?)?;
     Ok(())
 }

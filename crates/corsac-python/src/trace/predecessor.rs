@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::tracer::PyTracer;
 use crate::graph::PyGraph;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 
 /// The node that a transformer is running. Nodes that are recorded meanwhile have its origin: the
 /// user's program, not the transformer's.

@@ -13,8 +13,8 @@ use super::overrides::Overrides;
 use super::proxy::PyProxy;
 use super::tracer::PyTracer;
 use super::wrapped::PyWrappedFunction;
+use crate::graph::node::PyNode;
 use crate::graph::{PyGraph, name_target};
-use crate::node::PyNode;
 use crate::runtime::{TorchValues, op_name};
 
 /// Positional arguments: some values, then those of a tuple.

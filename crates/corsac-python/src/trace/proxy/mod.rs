@@ -11,7 +11,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use crate::graph::PyGraph;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 use crate::trace::attribute::PyAttribute;
 use crate::trace::bytecode;
 use crate::trace::modules::entries;

@@ -13,7 +13,8 @@ use pyo3::types::{PyCode, PyDict, PyString, PyTuple, PyType};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::graph::PyGraph;
-use crate::node::{PyNode, parse_op};
+use crate::graph::node::{PyNode, parse_op};
+use crate::graph::source::{CodeCache, current_source};
 use crate::trace::active::{self, AtWork};
 use crate::trace::intercept::Interception;
 use crate::trace::modules::{Kind, Names, Survey};
@@ -21,7 +22,6 @@ use crate::trace::overrides::Overrides;
 use crate::trace::predecessor::Predecessor;
 use crate::trace::record::{self, Arguments, Call};
 use crate::trace::scopes::Scopes;
-use crate::trace::source::{CodeCache, current_source};
 
 /// Records operations on proxies. The Python class `corsac.fx.proxy.TracerBase` derives from this
 /// one.

@@ -6,7 +6,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
 
 use super::PyTracer;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 use crate::trace::scopes::Mirror;
 
 impl PyTracer {

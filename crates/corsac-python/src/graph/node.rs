@@ -11,10 +11,10 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use crate::error::graph_error;
 use crate::graph::PyGraph;
-use crate::host::Host;
-use crate::node_class::{Slot, Slots, become_node, set_attribute};
-use crate::trace::node_source;
-use crate::users::PyUsers;
+use crate::graph::host::Host;
+use crate::graph::node_class::{Slot, Slots, become_node, set_attribute};
+use crate::graph::source::node_source;
+use crate::graph::users::PyUsers;
 
 /// One step of a program: its operation (`op`), the function, module or name that it applies to
 /// (`target`), and its arguments (`args`, `kwargs`).

@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
 use crate::callable::CallableNames;
-use crate::handles::Handles;
-use crate::node::PyNode;
+use crate::graph::handles::Handles;
+use crate::graph::node::PyNode;
 
 /// Objects by id, and ids by object identity. The tables keep their objects alive, so that an
 /// address stands for one object.

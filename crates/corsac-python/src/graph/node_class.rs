@@ -29,7 +29,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 
 /// A reference to a Python object, or none, which the interpreter can read in place: a pointer that
 /// may be null.

@@ -15,8 +15,8 @@ use pyo3::types::{
 
 use crate::error::graph_error;
 use crate::graph::PyGraph;
-use crate::host::Host;
-use crate::node::PyNode;
+use crate::graph::host::Host;
+use crate::graph::node::PyNode;
 use crate::runtime::{TorchValue, TorchValues, immutable_dict, immutable_list};
 
 /// Converts Python values to arguments of one graph.

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::nodes::PyNodeIterator;
+use crate::graph::nodes::PyNodeIterator;
 
 /// PyO3's function for `__next__`.
 static COMPLETE: OnceLock<ffi::iternextfunc> = OnceLock::new();

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList, PyTuple};
 
 use crate::graph::PyGraph;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 
 /// The users of a node, in the order in which they came to use it. Reads like a dictionary from
 /// node to None, and always shows the graph as it is now.

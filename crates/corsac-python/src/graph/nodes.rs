@@ -6,9 +6,9 @@ use corsac_ir::{EntityId, NodeId};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
+use crate::graph::node::PyNode;
+use crate::graph::node_class::Slot;
 use crate::graph::{Changes, PyGraph};
-use crate::node::PyNode;
-use crate::node_class::Slot;
 
 /// The nodes of a graph in order, or in reverse. Nodes may come and go during an iteration: those
 /// inserted ahead are seen, erased ones are not.

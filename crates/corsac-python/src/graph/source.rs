@@ -11,7 +11,7 @@ use pyo3::types::{PyCode, PyFrame, PyFrameMethods, PyString, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 
 use crate::graph::PyGraph;
-use crate::node::PyNode;
+use crate::graph::node::PyNode;
 
 /// Folders of PyTorch and of this package, and access to the stack.
 struct Stack {
@@ -49,7 +49,7 @@ impl Stack {
 /// Code objects met while tracing, by address; they are kept alive so that an address stands for
 /// one of them.
 #[derive(Default)]
-pub(super) struct CodeCache {
+pub(crate) struct CodeCache {
     codes: FxHashMap<usize, Known>,
 }
 
@@ -61,12 +61,12 @@ struct Known {
 }
 
 impl CodeCache {
-    pub(super) fn objects(&self) -> impl Iterator<Item = &Py<PyCode>> {
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &Py<PyCode>> {
         self.codes.values().map(|known| &known.code)
     }
 
     /// Forgets everything: ids belong to one graph.
-    pub(super) fn clear(&mut self) -> impl Sized + use<> {
+    pub(crate) fn clear(&mut self) -> impl Sized + use<> {
         std::mem::take(&mut self.codes)
     }
 
@@ -127,7 +127,7 @@ impl<'py> Place<'py> {
 
 /// Current location in the user's program, as a source of `graph`, which must not be borrowed;
 /// `codes` are the code objects met for it.
-pub(super) fn current_source(
+pub(crate) fn current_source(
     graph: &Bound<'_, PyGraph>,
     codes: &mut CodeCache,
 ) -> PyResult<Option<SourceId>> {
@@ -195,7 +195,7 @@ fn is_internal(stack: &Stack, code: &Bound<'_, PyCode>) -> PyResult<bool> {
 
 /// The innermost frame of the user's program.
 #[pyfunction]
-pub(super) fn user_frame(py: Python<'_>) -> PyResult<Option<Bound<'_, PyFrame>>> {
+pub(crate) fn user_frame(py: Python<'_>) -> PyResult<Option<Bound<'_, PyFrame>>> {
     let stack = Stack::get(py)?;
     let mut frame = Some(stack.top(py)?);
     while let Some(current) = frame {
@@ -209,7 +209,7 @@ pub(super) fn user_frame(py: Python<'_>) -> PyResult<Option<Bound<'_, PyFrame>>>
 
 /// File, line and function of the current location in the user's program.
 #[pyfunction]
-pub(super) fn user_location(py: Python<'_>) -> PyResult<Option<(String, i32, String)>> {
+pub(crate) fn user_location(py: Python<'_>) -> PyResult<Option<(String, i32, String)>> {
     let Some(frame) = user_frame(py)? else {
         return Ok(None);
     };

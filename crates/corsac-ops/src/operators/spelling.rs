@@ -3,7 +3,7 @@
 
 use corsac_ir::Op;
 
-use crate::operators::OperatorId;
+use super::OperatorId;
 
 /// The name of the operator that a call of `target` computes, whatever its spelling: the one of
 /// PyTorch's operator schemas, without overload. `None` for a target that spells no operator of

@@ -6,8 +6,8 @@ use corsac_ir::{EntityId, NodeId};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use crate::node::PyNode;
-use crate::node_class::Slot;
+use crate::graph::node::PyNode;
+use crate::graph::node_class::Slot;
 
 /// Index of the first chunk's end, as a power of two.
 const FIRST_CHUNK_BITS: u32 = 5;
