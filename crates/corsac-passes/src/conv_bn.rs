@@ -221,12 +221,6 @@ pub struct Plan {
 pub struct BatchNorms(pub Vec<Candidate>);
 
 impl BatchNorms {
-    /// Whether the graph has changed.
-    #[must_use]
-    pub fn changed(&self) -> bool {
-        self.folded() > 0
-    }
-
     /// Number of batch norms folded.
     #[must_use]
     pub fn folded(&self) -> usize {
