@@ -1,5 +1,5 @@
 //! Execution of layers: steps with packed weights, products of matrices, and steps of several
-//! operators.
+//! operators. None is inlined, so that the frame of [`StepRun::run`] stays small.
 
 use std::sync::Arc;
 
@@ -23,6 +23,7 @@ use crate::program::fused::Fused;
 use crate::program::{Attention, Binary, Cell, Conv, ConvShape, Recurrent};
 
 impl<'a> StepRun<'a> {
+    #[inline(never)]
     pub(super) fn convolution(
         &self,
         conv: &Conv,
@@ -51,6 +52,7 @@ impl<'a> StepRun<'a> {
         Ok(())
     }
 
+    #[inline(never)]
     pub(super) fn linear(
         &self,
         workspace: &mut [f32],
@@ -74,6 +76,7 @@ impl<'a> StepRun<'a> {
     }
 
     /// The product of matrices that the step computes.
+    #[inline(never)]
     pub(super) fn product(&self) -> Result<Product<'a>, RunError> {
         let product = match &self.executable.prepared[self.at] {
             Prepared::Pairs(pairs) => matrices(self.program(), self.step, pairs),
@@ -82,6 +85,7 @@ impl<'a> StepRun<'a> {
         product.ok_or_else(|| self.mismatch())
     }
 
+    #[inline(never)]
     pub(super) fn attention(&self, attention: &Attention, out: &mut [f32]) -> Result<(), RunError> {
         let Prepared::Attention(kernel) = &self.executable.prepared[self.at] else {
             return Err(self.mismatch());
@@ -99,6 +103,7 @@ impl<'a> StepRun<'a> {
         Ok(())
     }
 
+    #[inline(never)]
     pub(super) fn binary(&self, function: Binary, out: &mut [f32]) -> Result<(), RunError> {
         let shape = self.program().shape(self.step.output);
         if self.is_in_blocks() && self.shape(0) != self.shape(1) {
@@ -117,6 +122,7 @@ impl<'a> StepRun<'a> {
         Ok(())
     }
 
+    #[inline(never)]
     pub(super) fn fused(&self, fused: &Fused, out: DataMut<'_>) -> Result<(), RunError> {
         let in_place = self.is_in_place();
         let read = self.step.inputs.iter().enumerate();
@@ -129,6 +135,7 @@ impl<'a> StepRun<'a> {
         Ok(())
     }
 
+    #[inline(never)]
     pub(super) fn recurrent(
         &self,
         recurrent: &Recurrent,
@@ -193,6 +200,7 @@ impl<'a> StepRun<'a> {
         Ok(())
     }
 
+    #[inline(never)]
     pub(super) fn batch_tiling(
         &self,
         count: usize,

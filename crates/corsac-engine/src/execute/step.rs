@@ -464,6 +464,7 @@ impl<'a> StepRun<'a> {
         })
     }
 
+    #[inline(never)]
     fn concat<T: Stored>(&self, dim: usize, out: &mut [T]) -> Result<(), RunError> {
         let (program, output) = (self.program(), self.step.output);
         let shape = program.shape(output);
