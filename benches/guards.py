@@ -200,7 +200,7 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    recordings.SITUATIONS = PROGRAMS
+    recordings.PROGRAMS = PROGRAMS
     report: dict[str, Any] = {"machine": machine(), "models": {}}
     print(f"{report['machine']}, one thread; µs")
     for name in MODELS:

@@ -1786,7 +1786,7 @@ def place_by_size(graph: Graph, sizes: Any, devices: Any) -> Any:
     """
     ...
 
-def place_of(own: Any) -> Any:
+def storage_of(own: Any) -> Any:
     """Address of the storage of a strided tensor, which all its views share; valid while the storage
     lives.
     """
@@ -1798,7 +1798,7 @@ def place_with_embeddings(graph: Graph, sizes: Any, devices: Any, bytes: Any, em
     """
     ...
 
-def places_in(*values: Any) -> Any:
+def storages_in(*values: Any) -> Any:
     """Addresses of the storages of the strided tensors in some values."""
     ...
 

@@ -389,7 +389,7 @@ def test_an_operator_that_fails_in_an_island(model):
             raise ValueError("there is a NaN")
         return x
 
-    class Island(nn.Module):
+    class WithFallback(nn.Module):
         def forward(self, x):
             y = (x * 2 + 1).relu() - 3
             y = torch.ops.corsac_tests.checked(y)
@@ -398,11 +398,11 @@ def test_an_operator_that_fails_in_an_island(model):
     library = torch.library.Library("corsac_tests", "FRAGMENT")
     library.define("checked(Tensor x) -> Tensor")
     library.impl("checked", lambda x: check(x).clone(), "CPU")
-    island = Island().eval()
-    compiled = corsac.compile(island)
+    model = WithFallback().eval()
+    compiled = corsac.compile(model)
     x = torch.randn(4, 5)
     for _ in range(3):
-        torch.testing.assert_close(compiled(x), island(x))
+        torch.testing.assert_close(compiled(x), model(x))
         with pytest.raises(ValueError, match="there is a NaN"):
             compiled(torch.full((4, 5), torch.nan))
     assert "checked" in compiled.explain()

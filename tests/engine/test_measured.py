@@ -87,7 +87,7 @@ def test_results_are_eagers_while_it_is_tried():
     assert program.compiled.choice.race is None and program.compiled.choice.took is not None
 
 
-class Island(nn.Module):
+class WithFallback(nn.Module):
     """Two native parts, and an operator between them that the engine does not support."""
 
     def __init__(self):
@@ -104,7 +104,7 @@ def parts_of(compiled):
 
 
 def test_parts_are_measured_each_by_itself(monkeypatch):
-    model = Island().eval()
+    model = WithFallback().eval()
     compiled = corsac.compile(model)
     call(compiled, model, 1)
     whole, (first, second) = parts_of(compiled)
@@ -171,7 +171,7 @@ def test_calls_that_cannot_be_native_are_not_looked_at(monkeypatch):
 
 
 def test_parts_are_native_if_that_is_asked_for():
-    model = Island().eval()
+    model = WithFallback().eval()
     compiled = corsac.compile(model, options={"inference": "native"})
     call(compiled, model, 3)
     assert parts_of(compiled)[1] == () and "2 native parts" in compiled.explain()

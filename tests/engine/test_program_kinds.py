@@ -39,7 +39,7 @@ FAULTS = {
     "results of recurrent layers whose batches come first have other strides": {
         "a GRU whose batches come first": ("native", "grads"),
     },
-    "dropout of everything draws no random numbers": {
+    "dropout of everything uses no random numbers": {
         "dropout of nothing and of everything": ("grads",),
     },
     "random numbers of the way forward are not put back for the way back": {

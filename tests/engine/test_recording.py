@@ -765,7 +765,7 @@ def test_objects_are_arguments():
     assert is_native(compiled)
 
 
-def test_situations_that_come_back_are_remembered():
+def test_states_that_come_back_are_remembered():
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0))
     model.mode = "a"
     inner = model.forward

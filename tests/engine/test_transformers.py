@@ -1,4 +1,4 @@
-"""Transformers of Hugging Face, captured by Dynamo: each one program, without islands."""
+"""Transformers of Hugging Face, captured by Dynamo: each one program, without fallback subgraphs."""
 
 import warnings
 

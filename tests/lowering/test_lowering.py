@@ -41,7 +41,7 @@ def where(model: nn.Module, *inputs: Any, backend: str = "onnxruntime", **option
     return {row.node: row.part for row in rows}
 
 
-class Island(nn.Module):
+class WithFallback(nn.Module):
     """An operator without a translation in the middle."""
 
     def __init__(self):
@@ -56,7 +56,7 @@ class Island(nn.Module):
 
 @pytest.mark.parametrize("backend", RUNTIMES)
 def test_an_island_stays_on_the_host(backend):
-    model, x = Island(), torch.randn(2, 4, 4) * 0.1
+    model, x = WithFallback(), torch.randn(2, 4, 4) * 0.1
     lowered = check(model, x, backend=backend)
     assert [n.op for n in lowered.graph.nodes] == [
         "placeholder", "call_module", "call_function", "call_module", "output",
@@ -74,7 +74,7 @@ def test_an_island_stays_on_the_host(backend):
 
 
 def test_a_preview_says_where_and_why():
-    preview = lowering.preview(Island().eval(), "onnxruntime", torch.randn(2, 4, 4))
+    preview = lowering.preview(WithFallback().eval(), "onnxruntime", torch.randn(2, 4, 4))
     rows = {row.node: row for row in preview.placements}
     assert [row.part for row in preview.placements] == [0, 0, 0, 0, None, 1]
     assert rows["linalg_matrix_exp"].reason.startswith("no translation of torch")
@@ -104,12 +104,12 @@ def test_what_was_lowered_keeps_its_preview(backend):
 
 def test_strict_names_the_first_node_that_stays():
     with pytest.raises(LoweringError, match=r"linalg_matrix_exp .*test_lowering.py:\d+: no trans"):
-        corsac.lower(Island().eval(), "onnxruntime", torch.randn(2, 4, 4), strict=True)
+        corsac.lower(WithFallback().eval(), "onnxruntime", torch.randn(2, 4, 4), strict=True)
     corsac.lower(nn.Linear(2, 2).eval(), "onnxruntime", torch.randn(2, 2), strict=True)
 
 
 def test_parts_that_are_too_small_stay():
-    model, x = Island(), torch.randn(2, 4, 4) * 0.1
+    model, x = WithFallback(), torch.randn(2, 4, 4) * 0.1
     assert len(lowering.preview(model.eval(), "onnxruntime", x, min_nodes=2).parts) == 1
     lowered = check(model, x, min_nodes=2)
     assert lowered.get_submodule("after") is model.after
@@ -300,7 +300,7 @@ def test_dropout_in_training_is_not_lowered():
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).eval()
     model[1].train()
     preview = lowering.preview(model, "onnxruntime", torch.randn(2, 3))
-    assert preview.placements[1].reason == "it draws random numbers"
+    assert preview.placements[1].reason == "it uses random numbers"
     norm = nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.ReLU()).eval()
     norm[1].train()
     rows = lowering.preview(norm, "onnxruntime", torch.randn(2, 2, 3, 3)).placements
@@ -393,7 +393,7 @@ def test_results_have_no_gradient():
 
 
 def test_copies_work_and_pickles_say_why_not():
-    model, x = Island().eval(), torch.randn(2, 4, 4) * 0.1
+    model, x = WithFallback().eval(), torch.randn(2, 4, 4) * 0.1
     lowered = corsac.lower(model, "onnxruntime", x)
     copied = copy.deepcopy(lowered)
     close(copied(x), lowered(x))
@@ -405,7 +405,7 @@ def test_copies_work_and_pickles_say_why_not():
 
 
 def test_a_graph_of_torch_fx_is_lowered_too():
-    model, x = torch.fx.symbolic_trace(Island().eval()), torch.randn(2, 4, 4) * 0.1
+    model, x = torch.fx.symbolic_trace(WithFallback().eval()), torch.randn(2, 4, 4) * 0.1
     close(corsac.lower(model, "onnxruntime", x)(x), model(x).detach())
 
 

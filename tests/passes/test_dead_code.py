@@ -147,7 +147,7 @@ def test_the_report_says_why_a_node_stays():
     assert {site.node: site.reason for site in report.kept} == {
         "add_": "writes to an input, an attribute or the state of a module",
         "mul_": "writes to a value that is used later",
-        "rand_like": "draws random numbers",
+        "rand_like": "uses random numbers",
         "_assert": "has a side effect",
     }
     assert str(report).splitlines()[0] == "dead code: 1 of 5 sites, 10 -> 9 nodes"

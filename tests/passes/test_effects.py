@@ -55,7 +55,7 @@ class Judge:
         if said.opaque:
             return result
         if not torch.equal(seed, torch.get_rng_state()) and not said.random:
-            self.wrong[label].add("draws random numbers")
+            self.wrong[label].add("uses random numbers")
         shared = {storage(tensor) for tensor in tensors(result)} - {None}
         # Arguments may share storage with each other: effects on one apply to the others.
         said_written = {storage(leaves[i]) for i in inputs if names[i] in said.mutates}

@@ -201,8 +201,9 @@ impl Program {
             let class = types.module(node.target_name());
             let class = class.and_then(|facts| facts.torch_class());
             // A layer that is still a module has been reported already.
-            let told = class.is_some_and(|class| is_neutral(class) || autocast::is_layer(class));
-            return (!told).then_some(Err(INSIDE));
+            let is_reported =
+                class.is_some_and(|class| is_neutral(class) || autocast::is_layer(class));
+            return (!is_reported).then_some(Err(INSIDE));
         }
         if self.opaque.contains(&id) || is_composed(node.op(), node.target_name()) {
             return Some(Err(INSIDE));

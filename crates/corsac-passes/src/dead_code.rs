@@ -32,7 +32,7 @@ use crate::pass::{Changes, Context, Needs, Pass, Plan, Setting};
 use crate::report::{Refusal, Site};
 
 const SIDE_EFFECT: Refusal = Refusal::because("has a side effect");
-const RANDOM: Refusal = Refusal::because("draws random numbers");
+const RANDOM: Refusal = Refusal::because("uses random numbers");
 const WRITES_OUTSIDE: Refusal =
     Refusal::because("writes to an input, an attribute or the state of a module");
 const WRITTEN_IS_READ: Refusal = Refusal::because("writes to a value that is used later");

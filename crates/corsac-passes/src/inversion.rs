@@ -43,7 +43,7 @@ const INDEPENDENT: Refusal = Refusal::because("it does not depend on the input")
 const USED_TWICE: Refusal = Refusal::because("its value is used more than once");
 const WRITES: Refusal = Refusal::because("it writes to something, or may do");
 const RANDOM: Refusal =
-    Refusal::because("it draws random numbers, which the inverse would draw anew");
+    Refusal::because("it uses random numbers, which the inverse would generate anew");
 
 /// An inverse.
 #[derive(Debug)]

@@ -54,12 +54,12 @@ proptest! {
     }
 
     #[test]
-    fn names_given_out_are_new(recipe in graphs(12), wishes in vec(any::<String>(), 0..12)) {
+    fn names_given_out_are_new(recipe in graphs(12), wanted in vec(any::<String>(), 0..12)) {
         let mut graph = recipe.build();
         let given = names(&graph);
         let mut seen: FxHashSet<String> = given.iter().cloned().collect();
         prop_assert_eq!(seen.len(), given.len());
-        for wish in wishes {
+        for wish in wanted {
             let name = graph.fresh_name(&wish);
             let name = graph.text(name).to_owned();
             prop_assert!(name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric()), "{name:?}");

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from corsac._pytorch.aten import has_attributes, place_of
+from corsac._pytorch.aten import has_attributes, storage_of
 
 #: Types of values that may be printed, besides tensors and tuples.
 _VALUES = (
@@ -77,7 +77,7 @@ class Deferred:
         self._end = end
         self.calls: list[DeferredCall] = []
         #: Memory of printed tensors.
-        self.places: set[int] = set()
+        self.storages: set[int] = set()
         #: Whether the program warns.
         self.warns = False
         self._out, self._filters = sys.stdout, list(warnings.filters)
@@ -118,7 +118,7 @@ class Deferred:
             return f"it calls {called} with what is another thing later"
         self.calls.append(made)
         for own in made.args:
-            self._note_places(own)
+            self._note_storages(own)
         self._frame, self._at = frame, frame.f_lasti
         return None
 
@@ -158,12 +158,12 @@ class Deferred:
             return all(map(self._is_later, own))
         return type(own) in _VALUES or isinstance(own, _FILES)
 
-    def _note_places(self, own: Any) -> None:
+    def _note_storages(self, own: Any) -> None:
         if isinstance(own, torch.Tensor):
-            self.places.add(place_of(own))
+            self.storages.add(storage_of(own))
         elif type(own) is tuple:
             for part in own:
-                self._note_places(part)
+                self._note_storages(part)
 
     def _logged(self, frame: FrameType) -> DeferredCall | None:
         given = frame.f_locals

@@ -14,8 +14,8 @@ from corsac._pytorch.aten import (
     IS_RANDOM,
     READS_VALUES,
     is_taking_places,
-    place_of,
-    places_in,
+    storage_of,
+    storages_in,
     what_it_does,
     written_tensors,
 )
@@ -110,9 +110,9 @@ class OperatorWatch(TorchDispatchMode):
         """Run an operator, and note its changes."""
         reason, _, is_new = what_it_does(func)
         if reason == IS_RANDOM and not _drops_nothing(func, args, kwargs):
-            self._recorder.saw_change = self._recorder.draws = True
+            self._recorder.saw_change = self._recorder.uses_random = True
         for own in written_tensors(func, args, kwargs):
-            if own.layout is not torch.strided or not self._is_made(place_of(own)):
+            if own.layout is not torch.strided or not self._is_made(storage_of(own)):
                 self._recorder.changed()
         result = func(*args, **kwargs)
         if is_new:
@@ -139,10 +139,10 @@ class OperatorWatch(TorchDispatchMode):
         self._is_quiet = True
         result = func(*args, **kwargs)
         if self._is_quiet and self._recorder.refusal is None:
-            given = set(places_in(args, kwargs))
+            given = set(storages_in(args, kwargs))
             kinds = {
-                "given" if place in given else "new" if self._is_made(place) else "other"
-                for place in places_in(result)
+                "given" if storage in given else "new" if self._is_made(storage) else "other"
+                for storage in storages_in(result)
             }
             if kinds == {"given"} or kinds == {"new"}:
                 self.is_new = kinds == {"new"}
@@ -152,8 +152,8 @@ class OperatorWatch(TorchDispatchMode):
         """Note that the tensors in a result are new memory."""
         self._recorder.made(self._recorder.tensors.note_made(result))
 
-    def _is_made(self, place: int | None) -> bool:
-        return place is not None and self._recorder.tensors.is_made(place)
+    def _is_made(self, storage: int | None) -> bool:
+        return storage is not None and self._recorder.tensors.is_made(storage)
 
 
 __all__ = ["OperatorWatch", "names_region"]

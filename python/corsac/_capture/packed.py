@@ -18,7 +18,7 @@ from torch import Tensor
 from corsac import _padded
 from corsac._capture.refusal import who_runs
 from corsac._capture.sizes import TYPES
-from corsac._pytorch.aten import place_of, tensors_in
+from corsac._pytorch.aten import storage_of, tensors_in
 from corsac._pytorch.functions import METADATA
 from corsac.fx.proxy import TraceError
 
@@ -63,7 +63,7 @@ class _Batch:
         count: the number of sequences, a tensor of the program.
         longest: the largest length, once the program has read it: a symbolic size, or a number that depends on values
             if it is less than the number of time steps.
-        places: memory of the padded sequences and their lengths.
+        storages: those of the padded sequences and their lengths.
         is_changed: whether the program has written to this memory.
     """
 
@@ -72,7 +72,7 @@ class _Batch:
     sequences: list[_Sequences] = field(default_factory=list)
     count: Tensor | None = None
     longest: int | None = None
-    places: set[int] = field(default_factory=set)
+    storages: set[int] = field(default_factory=set)
     is_changed: bool = False
 
 
@@ -155,13 +155,13 @@ class PackedSequences:
 
     def _know(self, batch: _Batch, own: _Sequences) -> None:
         batch.sequences.append(own)
-        batch.places.update(map(place_of, (own.padded, batch.lengths)))
+        batch.storages.update(map(storage_of, (own.padded, batch.lengths)))
         self.batches[id(own.data)] = batch
 
-    def written(self, place: int | None) -> None:
+    def written(self, storage: int | None) -> None:
         """Note a write to this memory."""
         for batch in self.batches.values():
-            batch.is_changed = batch.is_changed or place in batch.places
+            batch.is_changed = batch.is_changed or storage in batch.storages
 
     def _computed(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result of a call that is not recorded."""

@@ -364,7 +364,7 @@ def _prepared(
         _Callbacks(
             _unrecorded,
             lambda function: functools.partial(_hosted, function, recorder),
-            lambda *call: recorder.told(*call),
+            lambda *call: recorder.note_deferred(*call),
             lambda begins: recorder.assume(begins),
         ),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from corsac._capture.recording_options import RecordingOptions
-from corsac._pytorch.aten import place_of, places_in
+from corsac._pytorch.aten import storage_of, storages_in
 from corsac.fx.proxy import TraceError
 
 
@@ -37,40 +37,40 @@ class RecordedMemory:
 
     def add_input(self, own: torch.Tensor) -> None:
         """Add an input of the graph."""
-        self.existing.add(place_of(own))
+        self.existing.add(storage_of(own))
         if self._options.trains and not (own.is_leaf and own.requires_grad):
-            self._writable_in_training.add(place_of(own))
+            self._writable_in_training.add(storage_of(own))
 
-    def made(self, places: Iterable[int], reads: int) -> None:
+    def made(self, storages: Iterable[int], reads: int) -> None:
         """Note the memory of tensors made after so many reads of values."""
-        self._ages.update(dict.fromkeys(places, reads))
+        self._ages.update(dict.fromkeys(storages, reads))
 
-    def age(self, place: int | None) -> int | None:
+    def age(self, storage: int | None) -> int | None:
         """Number of reads of values before the tensor was made; None if that is not known."""
-        return None if place is None else self._ages.get(place)
+        return None if storage is None else self._ages.get(storage)
 
     def viewed(self, own: torch.Tensor, reads: int) -> None:
         """Note a view of existing memory, made after so many reads of values."""
-        self._views.setdefault(place_of(own), reads)
+        self._views.setdefault(storage_of(own), reads)
 
-    def overwrite(self, place: int, reads: int) -> bool:
+    def overwrite(self, storage: int, reads: int) -> bool:
         """Note a write to existing memory after so many reads of values; return whether it is allowed."""
         if self._options.trains:
             # AOTAutograd supports it if no other tensor shares the memory.
-            return place in self._writable_in_training
+            return storage in self._writable_in_training
         if self._options.rewritten is None:
             return False
-        if self._views.get(place, reads) < reads:
+        if self._views.get(storage, reads) < reads:
             # Stages would pass views of it on.
             return False
-        self.overwritten.add(place)
+        self.overwritten.add(storage)
         return True
 
     def indices_overwritten(self, inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
         """The indices of the inputs that the program has written to."""
         if not self.overwritten:
             return ()
-        return tuple(n for n, own in enumerate(inputs) if place_of(own) in self.overwritten)
+        return tuple(n for n, own in enumerate(inputs) if storage_of(own) in self.overwritten)
 
     def rewritten(
         self, inputs: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]
@@ -80,19 +80,19 @@ class RecordedMemory:
         Raises:
             TraceError: the program writes to memory that several of the tensors share.
         """
-        places = [place_of(own) for own in (*inputs, *weights)]
-        if any(places.count(place) > 1 for place in self.overwritten):
+        storages = [storage_of(own) for own in (*inputs, *weights)]
+        if any(storages.count(storage) > 1 for storage in self.overwritten):
             raise TraceError("it writes to a tensor that shares memory with another one")
         known = self._options.rewritten or ()
         return [
             own
-            for own, place in zip(weights, places[len(inputs) :], strict=True)
-            if place in self.overwritten or id(own) in known
+            for own, storage in zip(weights, storages[len(inputs) :], strict=True)
+            if storage in self.overwritten or id(own) in known
         ]
 
     def shares_selected(self, results: Sequence[torch.Tensor]) -> bool:
         """Whether results share selected memory, with each other or with existing tensors."""
-        selected = [own for own in places_in(results) if own in self.selected]
+        selected = [own for own in storages_in(results) if own in self.selected]
         return len(selected) != len(set(selected)) or any(own in self.existing for own in selected)
 
 

@@ -51,7 +51,7 @@ from corsac._padded import until_longest
 from corsac._pytorch.aten import (
     SEVERAL,
     has_attributes,
-    place_of,
+    storage_of,
     tensors_in,
 )
 from corsac._pytorch.functions import (
@@ -63,11 +63,11 @@ from corsac._pytorch.functions import (
     changes_more,
     drops_between_layers,
     getters,
+    global_state,
     is_sized_by_values,
     name_of,
     only_checks_values,
     reads_values,
-    situation,
     takes_statistics,
     target_of,
 )
@@ -177,7 +177,7 @@ class Recorder(TorchFunctionMode):
         #: Dtype of tensors that the running function may take in the place of numbers.
         self._tensor_type: torch.dtype | None = None
         #: Whether the running function has used random numbers.
-        self.draws = False
+        self.uses_random = False
         #: Whether the running function has read a value, or made a tensor whose size depends on values.
         self.values_read = False
         #: The running function, and its arguments.
@@ -218,18 +218,18 @@ class Recorder(TorchFunctionMode):
         self.statistics: dict[int, torch.Tensor] = {}
         #: As in :class:`corsac._capture.record.Recorded`.
         self.layouts: tuple[Layout | None, ...] | None = None
-        self._situation: tuple[Any, ...] = ()
+        self._global_state: tuple[Any, ...] = ()
         #: Whether autograd records, according to the grad mode switches in the graph.
         self._is_recorded = torch.is_grad_enabled()
         self._records = torch.is_grad_enabled()
 
     def begin(self) -> None:
         """Note the global state that PyTorch's functions depend on."""
-        self._situation = situation(self.trains)
+        self._global_state = global_state(self.trains)
 
     def end(self) -> None:
         """Refuse the program if that state has changed."""
-        if situation(self.trains) != self._situation:
+        if global_state(self.trains) != self._global_state:
             self.refuse("it leaves PyTorch set differently", Kind.HOST)
 
     def refuse(self, reason: str, kind: Kind = Kind.DYNAMO) -> None:
@@ -259,7 +259,7 @@ class Recorder(TorchFunctionMode):
             except TraceError as error:
                 self.refuse(str(error), who_runs(error))
 
-    def told(
+    def note_deferred(
         self, function: Callable[..., Any] | None, arguments: tuple[Any, ...], names: Any
     ) -> str | None:
         """Note a function that prints, or asks for a graph break; as :meth:`corsac._capture.deferred.Deferred.note`."""
@@ -292,30 +292,30 @@ class Recorder(TorchFunctionMode):
         self._inputs[id(size)] = node
         return size, self.sizes.integer(size, node)
 
-    def made(self, places: Iterable[int]) -> None:
+    def made(self, storages: Iterable[int]) -> None:
         """Note the memory of new tensors."""
         if self.values.nodes is not None:
-            self.memory.made(places, len(self.values.nodes))
+            self.memory.made(storages, len(self.values.nodes))
 
     def writes(self, own: torch.Tensor, *, turns: bool = False) -> bool:
         """Note that an operator writes to a tensor, or changes its strides (``turns``); return whether it may."""
         self._written.append(own)
-        place = place_of(own) if own.layout is torch.strided else None
-        self._packed.written(place)
-        if place in self.memory.selected:
+        storage = storage_of(own) if own.layout is torch.strided else None
+        self._packed.written(storage)
+        if storage in self.memory.selected:
             self.refuse("it writes to what has a part that a tensor chooses", Kind.HOST)
-        if self.deferred is not None and place in self.deferred.places:
+        if self.deferred is not None and storage in self.deferred.storages:
             self.refuse("it writes to a tensor that it has printed")
-        if place is not None and place in self.memory.existing:
-            if turns or not self.memory.overwrite(place, len(self.values.nodes or ())):
+        if storage is not None and storage in self.memory.existing:
+            if turns or not self.memory.overwrite(storage, len(self.values.nodes or ())):
                 return False
             self._writes_back = self._writes_back or not self.trains
             return True
-        age = self.memory.age(place)
+        age = self.memory.age(storage)
         if self.values.nodes and age != len(self.values.nodes):
             self._writes_back = True
             base = own if own._base is None else own._base
-            if place is not None and not base.is_contiguous():
+            if storage is not None and not base.is_contiguous():
                 # Tensors that stages write to must be contiguous.
                 self.refuse("it writes to what does not lie row by row", Kind.HOST)
             if self.trains and age is not None:
@@ -437,7 +437,7 @@ class Recorder(TorchFunctionMode):
             self.refuse(str(error), who_runs(error))
             return func(*args, **kwargs)
         self._written, self.values_read, self._writes_back = [], False, False
-        self.draws = False
+        self.uses_random = False
         self._running = func, args, kwargs
         try:
             result = self.watch.computed(func, args, kwargs)
@@ -538,7 +538,7 @@ class Recorder(TorchFunctionMode):
         Raises:
             TraceError: it cannot be a node.
         """
-        if situation(self.trains) != self._situation:
+        if global_state(self.trains) != self._global_state:
             raise TraceError("a part of it runs in autocast, out of it, or with other defaults")
         if self.trains and torch.is_grad_enabled() is not self._is_recorded:
             raise TraceError("a part of it runs without gradients, which no function says")
@@ -612,17 +612,17 @@ class Recorder(TorchFunctionMode):
             what is operator.getitem
             and isinstance(result, _Tensor)
             and result.layout is torch.strided
-            and place_of(result) == place_of(args[0])
+            and storage_of(result) == storage_of(args[0])
             and tensors_in(args[1:])
         ):
-            self.memory.selected.add(place_of(result))
+            self.memory.selected.add(storage_of(result))
             # The part has the same sizes, whichever it is.
             self.values_read = self.values_read and self.trains
         if not self.trains:
             read = tensors_in(args[1:], kwargs) if _takes_type(name, args) else tensors
             # Numbers that vary are not constants.
             varies = (
-                self.draws
+                self.uses_random
                 or (self.sizes is not None and self.sizes.varies(node))
                 or (
                     bool(self.as_tensors)
@@ -673,7 +673,12 @@ class Recorder(TorchFunctionMode):
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
         """Record a call that was executed without a node."""
-        self._written, self.values_read, self._writes_back, self.draws = [], False, False, False
+        self._written, self.values_read, self._writes_back, self.uses_random = (
+            [],
+            False,
+            False,
+            False,
+        )
         name = func.__name__
         call = self._call(func, name, args, kwargs, False)
         self._record(func, name, call, args, kwargs, result)
@@ -719,7 +724,7 @@ class Recorder(TorchFunctionMode):
             raise TraceError(f"{name_of(func)} gives a tensor on {result.device}")
         if not self.trains and result.requires_grad and torch.is_grad_enabled():
             self.refuse(f"autograd records {name_of(func)}", Kind.TRAINS)
-        if result.layout is torch.strided and place_of(result) in self.memory.existing:
+        if result.layout is torch.strided and storage_of(result) in self.memory.existing:
             if id(result) in self._inputs or self.tensors.weight_node(result):
                 self._written_inputs[node] = id(result)
             elif self.values.nodes is not None:
@@ -807,7 +812,7 @@ class Recorder(TorchFunctionMode):
             # Dynamo handles some of the containers that it may be in differently.
             raise UnknownObject(f"{name} wants gradients, and is no input and no parameter")
         if not self.trains or isinstance(own, torch.nn.Parameter) or own.requires_grad:
-            self.memory.existing.add(place_of(own))
+            self.memory.existing.add(storage_of(own))
         self.weights[name] = own
         node = self.graph.create_node("get_attr", name, (), {})
         self.tensors.add_weight(own, node)

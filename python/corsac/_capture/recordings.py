@@ -39,9 +39,9 @@ class ForDynamo(Exception):
 #: Largest number of sets of sizes with programs.
 SIZES = 16
 #: Largest number of programs for one of them, for states of Python and PyTorch that alternate.
-SITUATIONS = 4
+PROGRAMS = 4
 #: The same for programs whose control flow depends on values.
-WAYS = 16
+BRANCHES = 16
 #: Number of attempts to record a program: some state is set up in the first calls.
 ATTEMPTS = {Kind.DYNAMO: 3, Kind.HOST: 2, Kind.TRAINS: 1}
 #: Number of recordings in a row that may never be used, because state changes between calls.
@@ -400,7 +400,7 @@ class _Known:
     refusal: Refusal | None = None
     #: Number of attempts to record that were refused.
     attempts: int = 0
-    #: Whether the program is told that it is compiled.
+    #: Whether ``torch.compiler.is_compiling()`` is true in the program.
     compiling: bool = False
     #: Number of recordings since a program was last used.
     in_vain: int = 0
@@ -640,12 +640,12 @@ class Recordings:
             integers = [own for _, own in call.integers]
             family = _Family(made, [own.shape for own in inputs], integers)
             key = _sizeless(self.key(call))
-            self._families[key] = [family, *self._families.get(key, [])[: SITUATIONS - 1]]
+            self._families[key] = [family, *self._families.get(key, [])[: PROGRAMS - 1]]
             while len(self._families) > self._sizes:
                 self._families.popitem(last=False)
         if made.sizes is not None:
             self._for_sizes = True
-            family.entries = [made, *family.entries[: SITUATIONS - 1]]
+            family.entries = [made, *family.entries[: PROGRAMS - 1]]
 
     def used(self, entries: Iterable[Entry]) -> None:
         """Note programs that have run without :meth:`find`, the last one last."""
@@ -768,8 +768,8 @@ class Recordings:
                 # Old values of tensors do not come back; in training they are read anew.
                 kept = [own for own in known.entries if self.may_come_back(own)]
                 stale = [own for own in known.entries if own not in kept]
-                count = SITUATIONS if made.decides is None else WAYS
-                kept, more = _of_situations(kept, count - 1)
+                count = PROGRAMS if made.decides is None else BRANCHES
+                kept, more = _of_states(kept, count - 1)
                 known.entries = [made, *kept]
                 for own in (*stale, *more):
                     self._dropped(own)
@@ -838,7 +838,7 @@ class Recordings:
             return Refusal(Kind.HOST, f"{type(error).__name__}: {error}")
 
 
-def _of_situations(entries: list[Entry], count: int) -> tuple[list[Entry], list[Entry]]:
+def _of_states(entries: list[Entry], count: int) -> tuple[list[Entry], list[Entry]]:
     """The entries with the first ``count`` sets of guards, whatever their sizes, and the others."""
     guards: dict[int, None] = {}
     for own in entries:
@@ -876,7 +876,7 @@ def record_at_once(
 __all__ = [
     "ATTEMPTS",
     "NO_CALL",
-    "SITUATIONS",
+    "PROGRAMS",
     "SIZES",
     "Call",
     "Entry",

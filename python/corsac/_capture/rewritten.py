@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import torch
 
-from corsac._pytorch.aten import key_of_tensor, places_in
+from corsac._pytorch.aten import key_of_tensor, storages_in
 
 #: Begin and end of a tensor's memory.
 _Span = tuple[int, int]
@@ -97,14 +97,14 @@ class WrittenInTraining:
 
     def are_current(self, inputs: Sequence[torch.Tensor]) -> bool:
         """Whether no input shares memory with another tensor that is written to."""
-        lie = places_in(inputs)
-        places = set(lie)
-        if not places.isdisjoint(places_in(self._written)):
+        lie = storages_in(inputs)
+        storages = set(lie)
+        if not storages.isdisjoint(storages_in(self._written)):
             return False
         if not self._inputs:
             return True
-        return len(places) == len(lie) and not places.intersection(
-            places_in(self._weights)
+        return len(storages) == len(lie) and not storages.intersection(
+            storages_in(self._weights)
         ).intersection(lie[number] for number in self._inputs)
 
 

@@ -16,7 +16,7 @@ from corsac import _core
 from corsac._capture.collection import no_collection
 from corsac._capture.record import Recorded
 from corsac._capture.recordings import (
-    SITUATIONS,
+    PROGRAMS,
     Call,
     Entry,
     Recordings,
@@ -322,7 +322,7 @@ class RecordedPrograms:
             return True
         used = {id(own.model_guards) for own in self._recordings.entries()}
         dropped = sum(id(own) not in used for own in self._packed_of)
-        return dropped > max(len(used), SITUATIONS)
+        return dropped > max(len(used), PROGRAMS)
 
     def _graph(self, module: GraphModule, overwrites: bool) -> NativeGraph:
         fold_constants(module)

@@ -14,7 +14,7 @@ import torch
 from corsac._capture.replay import found_now
 from corsac._engine.native_graph import GraphFailed
 from corsac._native.panic import EngineError
-from corsac._pytorch.aten import place_of
+from corsac._pytorch.aten import storage_of
 
 if TYPE_CHECKING:
     from corsac._capture.recordings import Call
@@ -123,7 +123,7 @@ def _overlap(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors have elements in common."""
     if left.layout is not torch.strided or right.layout is not torch.strided:
         return False
-    if not left.numel() or not right.numel() or place_of(left) != place_of(right):
+    if not left.numel() or not right.numel() or storage_of(left) != storage_of(right):
         return False
     return bool(torch.isin(_elements(left), _elements(right)).any())
 

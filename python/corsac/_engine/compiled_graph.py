@@ -19,7 +19,7 @@ from corsac._messages.report_text import with_repeats
 from corsac._native.call import NativeCall
 from corsac._native.options import INFERENCE, Precision
 from corsac._native.panic import EngineError, as_compile_error
-from corsac._pytorch.aten import place_of, places_in
+from corsac._pytorch.aten import storage_of, storages_in
 from corsac.fx import GraphModule
 from corsac.lowering import LoweringError
 from corsac.passes import fold_constants
@@ -75,10 +75,10 @@ class CompiledGraph(EngineModule):
         #: Indices of inputs that it may write to, and the memory of weights, which they may be views of.
         graph = getattr(self._model, "graph", None)
         state["_written"] = () if graph is None else tuple(written_placeholders(graph))
-        state["_places"] = set()
+        state["_storages"] = set()
         if self._written:
             weights = [*self._model.parameters(), *self._model.buffers()]
-            state["_places"] = set(places_in(weights))
+            state["_storages"] = set(storages_in(weights))
 
     def __reduce__(self) -> Any:
         made = functools.partial(
@@ -143,7 +143,7 @@ class CompiledGraph(EngineModule):
     def _is_apart(self, inputs: tuple[Any, ...]) -> bool:
         given = (inputs[number] for number in self._written if number < len(inputs))
         return not any(
-            isinstance(own, torch.Tensor) and place_of(own) in self._places for own in given
+            isinstance(own, torch.Tensor) and storage_of(own) in self._storages for own in given
         )
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from corsac._engine.compiled_graph import CompiledGraph
 from corsac._native.options import INFERENCE, Precision
 from corsac._native.panic import as_compile_error
 from corsac._native.strides import laid_out, layouts_of
-from corsac._pytorch.aten import places_in
+from corsac._pytorch.aten import storages_in
 from corsac.fx import GraphModule
 from corsac.fx._own_copy import copied_graph
 from corsac.fx.convert import from_torch
@@ -209,7 +209,7 @@ def _layouts(graph: Any) -> Any:
     if not all(isinstance(own, torch.Tensor) and own.layout is torch.strided for own in values):
         return None
     given = [node.meta.get("example_value") for node in graph.find_nodes(op="placeholder")]
-    return layouts_of(values, set(places_in(given)))
+    return layouts_of(values, set(storages_in(given)))
 
 
 def _is_input(arg: Any) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from corsac._native.panic import EngineError
-from corsac._pytorch.aten import dense_strides, place_of
+from corsac._pytorch.aten import dense_strides, storage_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def layouts_of(
 
     def layout(own: torch.Tensor) -> Layout | None:
         sizes, strides = _hints(own.shape), _hints(own.stride())
-        if sizes is None or strides is None or place_of(own) in given:
+        if sizes is None or strides is None or storage_of(own) in given:
             return None
         found = _layout_of(sizes, strides)
         has_gaps = found is not None and found.order is None
@@ -86,14 +86,14 @@ def laid_out(results: Any, layouts: Sequence[Layout | None]) -> Any:
         EngineError: a result that would have to be copied shares memory with another.
     """
     leaves, spec = tree_flatten(results)
-    places = Counter(map(place_of, {id(own): own for own in leaves}.values()))
+    storages = Counter(map(storage_of, {id(own): own for own in leaves}.values()))
     made: dict[int, torch.Tensor] = {}
     for number, (own, layout) in enumerate(zip(leaves, layouts, strict=True)):
         if layout is None:
             continue
         strides = layout.strides_for(own.shape)
         if _differ(strides, own.stride(), own.shape):
-            if places[place_of(own)] > 1:
+            if storages[storage_of(own)] > 1:
                 raise EngineError("results share memory that does not lie row by row")
             if id(own) not in made:
                 made[id(own)] = _copied(own, strides)

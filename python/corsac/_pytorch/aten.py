@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from corsac._core import place_of, places_in, tensors_in
+from corsac._core import storage_of, storages_in, tensors_in
 
 #: Names of tensor attributes that are marks for Dynamo, besides those that begin with ``_dynamo_``.
 _MARKS = ("_specialize_on", "_has_dynamo_dim_marking")
-IS_RANDOM = "draws random numbers"
+IS_RANDOM = "uses random numbers"
 #: Reasons for operators on whose values the rest of the program may depend.
 READS_VALUES = frozenset(["reads a value", "gives a tensor whose size depends on values"])
 
@@ -117,8 +117,8 @@ __all__ = [
     "has_attributes",
     "is_taking_places",
     "key_of_tensor",
-    "place_of",
-    "places_in",
+    "storage_of",
+    "storages_in",
     "tensors_in",
     "what_it_does",
     "written_tensors",

@@ -212,7 +212,7 @@ def drops_between_layers(name: str, args: tuple[Any, ...]) -> bool:
     return at is not None and bool(args[at + 1] > 1 and args[at + 2] and args[at + 3])
 
 
-def situation(trains: bool) -> tuple[Any, ...]:
+def global_state(trains: bool) -> tuple[Any, ...]:
     """Global state that PyTorch's functions depend on besides arguments; with ``trains`` also that of autograd."""
     autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
     of_autograd: tuple[Any, ...] = ()
@@ -237,11 +237,11 @@ __all__ = [
     "changes_more",
     "drops_between_layers",
     "getters",
+    "global_state",
     "is_sized_by_values",
     "name_of",
     "only_checks_values",
     "reads_values",
-    "situation",
     "takes_statistics",
     "target_of",
 ]

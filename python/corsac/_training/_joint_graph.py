@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from corsac._pytorch.aten import place_of
+from corsac._pytorch.aten import storage_of
 from corsac._training._native_part import inverse, memory_order
 
 _Operator = torch._ops.OpOverload
@@ -101,16 +101,16 @@ def _fake_tensor(mode: FakeTensorMode, own: torch.Tensor) -> torch.Tensor:
 def _check_results(results: Any, inputs: Sequence[torch.Tensor], recorder: _Recorder) -> None:
     if not isinstance(results, tuple):
         raise NotSimple(f"it returns a {type(results).__name__}")
-    places = {place_of(own) for own in inputs}
+    storages = {storage_of(own) for own in inputs}
     for own in results:
         if not recorder.knows(own):
             raise NotSimple("it returns what it did not compute")
-        if place_of(own) in places:
+        if storage_of(own) in storages:
             raise NotSimple("a result shares memory with an input or another result")
         if own._is_view():
             # It could not be written to: autograd does not know its base.
             raise NotSimple("a result is a view")
-        places.add(place_of(own))
+        storages.add(storage_of(own))
 
 
 class _Recorder(TorchDispatchMode):
@@ -129,7 +129,7 @@ class _Recorder(TorchDispatchMode):
 
     def given(self, name: str, own: torch.Tensor) -> None:
         """Add an input."""
-        self._inputs.add(place_of(own))
+        self._inputs.add(storage_of(own))
         node = self._graph.placeholder(name)
         node.meta["val"] = own
         self._stands_for(own, node)
@@ -157,7 +157,7 @@ class _Recorder(TorchDispatchMode):
         """Register ``own`` as the value of ``node``."""
         if id(own) not in self._nodes:
             self._kept.append(own)
-            self._sharing[place_of(own)] = self._sharing.get(place_of(own), 0) + 1
+            self._sharing[storage_of(own)] = self._sharing.get(storage_of(own), 0) + 1
         self._nodes[id(own)] = node
 
     def _node(self, own: torch.Tensor) -> torch.fx.Node:
@@ -239,7 +239,7 @@ class _Recorder(TorchDispatchMode):
         own = args[0] if args else None
         if found is None or found._schema.is_mutable or not isinstance(own, torch.Tensor):
             raise NotSimple(f"{func} writes")
-        if place_of(own) in self._inputs or self._sharing.get(place_of(own)) != 1:
+        if storage_of(own) in self._inputs or self._sharing.get(storage_of(own)) != 1:
             raise NotSimple(f"{func} writes to what is seen elsewhere")
         if torch.Tag.inplace_view in func.tags:
             # The fake tensor of the value before would have other strides then.

@@ -131,7 +131,7 @@ def _operator(translator: Translator, node: torch.fx.Node, values: dict[Any, Any
     constant = all(operand.constant is not None for operand in operands)
     if constant and isinstance(node.target, torch._ops.OpOverload):
         if torch.Tag.nondeterministic_seeded in node.target.tags:
-            raise Unsupported("it draws random numbers")
+            raise Unsupported("it uses random numbers")
         leaves = [leaf.constant if isinstance(leaf, Tensor) else leaf for leaf in flat]
         args, kwargs = torch.utils._pytree.tree_unflatten(leaves, spec)
         result = node.target(*args, **kwargs)

@@ -120,9 +120,9 @@ class FoldedLayers:
         if names is None:
             # In the root: submodules may be the model's own.
             wish = f"{plan['weight'].replace('.', '_')}_folded"
-            wishes = (wish, f"{wish}_bias")
+            wanted = (wish, f"{wish}_bias")
             weight_name, bias_name = (
-                unique_attribute(self._root, w, self.parameters) for w in wishes
+                unique_attribute(self._root, w, self.parameters) for w in wanted
             )
             names = self._renamed[plan["key"]] = (weight_name, bias_name)
         self.parameters.update(zip(names, made, strict=True))

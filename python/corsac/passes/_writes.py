@@ -147,7 +147,7 @@ class Writes:
         if facts.opaque:
             return "nothing is known of what it calls"
         if facts.random:
-            return "it draws random numbers"
+            return "it uses random numbers"
         if facts.writes_state:
             return "it writes to buffers of a module"
         if facts.barrier:

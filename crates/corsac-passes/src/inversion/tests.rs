@@ -90,7 +90,7 @@ fn what_is_in_the_way_is_named() {
                 let noise = call(g, "torch.rand_like", [w.into()]);
                 call(g, "torch.add", [x.into(), noise.into()])
             },
-            "rand_like: it draws random numbers, which the inverse would draw anew",
+            "rand_like: it uses random numbers, which the inverse would generate anew",
         ),
         (
             |g, x| {

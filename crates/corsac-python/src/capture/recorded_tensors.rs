@@ -17,7 +17,7 @@ use super::pure_calls::{CallNode, node_of_pure_call};
 use super::recorded_constants::{Constants, Effects, Storages};
 use super::recording::PyRecording;
 use crate::engine::modes::{is_plainly_watched, records};
-use crate::engine::{Places, requires_grad};
+use crate::engine::{TensorFinder, requires_grad};
 use crate::graph::PyGraph;
 use crate::graph::node::PyNode;
 use crate::graph::source::PySourceNotes;
@@ -104,7 +104,7 @@ struct Arguments<'a, 'py> {
     of: &'a PyRecordedTensors,
     /// Returns the node of an existing tensor, a new one if it has none, or None if it may not have one.
     weight: &'a Bound<'py, PyAny>,
-    places: &'a Places<'py>,
+    finder: &'a TensorFinder<'py>,
     tensors: Vec<Bound<'py, PyAny>>,
 }
 
@@ -116,7 +116,7 @@ impl<'py> Arguments<'_, 'py> {
         depth: usize,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = own.py();
-        if self.places.of_ordinary(own).is_some() || own.is_instance(self.places.class())? {
+        if self.finder.storage_of_ordinary(own).is_some() || own.is_instance(self.finder.class())? {
             self.tensors.push(own.clone());
             let node = self.of.lock().node(own);
             let node = match node {
@@ -193,12 +193,12 @@ impl PyRecordedTensors {
     /// The results of a call as they can be recorded without a closer look; None otherwise.
     fn found<'py>(
         &self,
-        places: &Places<'py>,
+        finder: &TensorFinder<'py>,
         result: &Bound<'py, PyAny>,
         is_new: bool,
         depth: usize,
     ) -> PyResult<Option<Found<'py>>> {
-        if let Some(storage) = places.of_ordinary(result) {
+        if let Some(storage) = finder.storage_of_ordinary(result) {
             let py = result.py();
             let is_usual = if is_new {
                 true
@@ -214,7 +214,7 @@ impl PyRecordedTensors {
         }
         let mut parts = Vec::new();
         for part in result.try_iter()? {
-            match self.found(places, &part?, is_new, depth + 1)? {
+            match self.found(finder, &part?, is_new, depth + 1)? {
                 Some(own) => parts.push(own),
                 None => return Ok(None),
             }
@@ -252,8 +252,8 @@ impl PyRecordedTensors {
         nodes: (&Bound<'py, PyTuple>, Option<&Bound<'py, PyDict>>),
         (result, is_new): (&Bound<'py, PyAny>, bool),
     ) -> PyResult<bool> {
-        let places = arguments.places;
-        let Some(found) = self.found(places, result, is_new, 0)? else {
+        let finder = arguments.finder;
+        let Some(found) = self.found(finder, result, is_new, 0)? else {
             return Ok(false);
         };
         let (graph, target) = (self.graph.bind(py), known.target.bind(py));
@@ -261,7 +261,7 @@ impl PyRecordedTensors {
         self.sources.get().note(node.bind(py))?;
         self.note_results(py, &node, &found)?;
         let read = &arguments.tensors[usize::from(known.takes_type)..];
-        if let Some(read) = self.storages_read(places, read)? {
+        if let Some(read) = self.storages_read(finder, read)? {
             let mut results = Vec::new();
             found.flatten(&mut results);
             self.note_effects(Effects {
@@ -285,12 +285,12 @@ impl PyRecordedTensors {
     /// Storages of tensors that a node reads, but for those of weights; None if one is not strided.
     fn storages_read<'py>(
         &self,
-        places: &Places<'py>,
+        finder: &TensorFinder<'py>,
         tensors: &[Bound<'py, PyAny>],
     ) -> PyResult<Option<Storages>> {
         let (mut read, mut of_weights) = (Storages::new(), Storages::new());
         for own in tensors {
-            let Some(storage) = places.place(own, true)? else {
+            let Some(storage) = finder.storage(own, true)? else {
                 return Ok(None);
             };
             let is_weight = self.lock().weights.contains_key(&address(own));
@@ -319,13 +319,13 @@ impl PyRecordedTensors {
         named: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let result = function.call(arguments, Some(named))?;
-        let places = Places::new(function.py())?;
+        let finder = TensorFinder::new(function.py())?;
         let mut note = |own: &Bound<'py, PyAny>| {
             self.note_typed(own);
             Ok(())
         };
-        places.each(arguments.as_any(), 0, &mut note)?;
-        places.each(named.as_any(), 0, &mut note)?;
+        finder.each(arguments.as_any(), 0, &mut note)?;
+        finder.each(named.as_any(), 0, &mut note)?;
         Ok(result)
     }
 
@@ -348,11 +348,11 @@ impl PyRecordedTensors {
         if !self.is_as_usual(py)? {
             return Ok(None);
         }
-        let places = Places::new(py)?;
+        let finder = TensorFinder::new(py)?;
         let mut converted = Arguments {
             of: self,
             weight,
-            places: &places,
+            finder: &finder,
             tensors: Vec::new(),
         };
         let mut nodes = Vec::with_capacity(arguments.len());
@@ -485,7 +485,7 @@ impl PyRecordedTensors {
 
     /// Notes that the tensors in `values` are new memory. Returns their storages.
     fn note_made(&self, values: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
-        let storages = Places::new(values.py())?.all_in(values)?;
+        let storages = TensorFinder::new(values.py())?.all_in(values)?;
         self.lock().made.extend(&storages);
         Ok(storages)
     }
@@ -505,13 +505,13 @@ impl PyRecordedTensors {
         result: Bound<'py, PyAny>,
         varies: bool,
     ) -> PyResult<()> {
-        let places = Places::new(result.py())?;
-        let Some(read) = self.storages_read(&places, &read)? else {
+        let finder = TensorFinder::new(result.py())?;
+        let Some(read) = self.storages_read(&finder, &read)? else {
             return Ok(());
         };
         let (mut results, mut is_strided) = (Vec::new(), true);
-        places.each(&result, 0, &mut |own| {
-            match places.place(own, true)? {
+        finder.each(&result, 0, &mut |own| {
+            match finder.storage(own, true)? {
                 Some(storage) => results.push((storage, own.clone())),
                 None => is_strided = false,
             }
@@ -522,7 +522,7 @@ impl PyRecordedTensors {
         }
         let mut written_at = Vec::new();
         for own in written {
-            written_at.extend(places.place(&own, true)?.map(|storage| (storage, own)));
+            written_at.extend(finder.storage(&own, true)?.map(|storage| (storage, own)));
         }
         self.note_effects(Effects {
             node: &node,
@@ -546,7 +546,7 @@ impl PyRecordedTensors {
         &self,
         returned: &Bound<'_, PyList>,
     ) -> PyResult<Vec<(Py<PyNode>, Py<PyAny>)>> {
-        let storages = Places::new(returned.py())?.all_in(returned.as_any())?;
+        let storages = TensorFinder::new(returned.py())?.all_in(returned.as_any())?;
         Ok(self.lock().constants.written(returned.py(), storages))
     }
 

@@ -130,7 +130,7 @@ impl Allocator {
             Element::Bool => self.dtypes[2],
         };
         let mut handle: Handle = std::ptr::null_mut();
-        // SAFETY: there are as many sizes and strides as it is told; it sets `handle` if it returns
+        // SAFETY: there are as many sizes and strides as it receives; it sets `handle` if it returns
         // 0. The thread is attached to the interpreter, and `wrap` moves the tensor, of which there
         // is no other name, and returns a new reference or null with an exception. What is left of
         // the handle is deleted once.

@@ -7,11 +7,11 @@ mod entry;
 mod model;
 mod model_guards;
 pub(crate) mod modes;
-mod places;
 mod planted;
 mod probe;
 mod program;
 mod runner;
+mod tensor_finder;
 mod tensor_layout;
 mod tensors;
 mod torch_library;
@@ -33,8 +33,8 @@ use crate::analysis::{find_types, settings, shape_error};
 use crate::graph::PyGraph;
 use crate::graph::node::PyNode;
 
-pub(crate) use places::Places;
 pub(crate) use program::PyProgram;
+pub(crate) use tensor_finder::TensorFinder;
 pub(crate) use tensors::Exchange;
 pub(crate) use tensors::requires_grad;
 
@@ -238,9 +238,9 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyProgram>()?;
     m.add_class::<model::PyNativeModel>()?;
     m.add_class::<runner::PyRunner>()?;
-    m.add_function(wrap_pyfunction!(places::tensors_in, m)?)?;
-    m.add_function(wrap_pyfunction!(places::place_of, m)?)?;
-    m.add_function(wrap_pyfunction!(places::places_in, m)?)?;
+    m.add_function(wrap_pyfunction!(tensor_finder::tensors_in, m)?)?;
+    m.add_function(wrap_pyfunction!(tensor_finder::storage_of, m)?)?;
+    m.add_function(wrap_pyfunction!(tensor_finder::storages_in, m)?)?;
     m.add("HOST", runner::host(m.py())?)?;
     m.add("FAILED", runner::failed(m.py())?)?;
     m.add_class::<model_guards::PyModelGuards>()?;

@@ -81,7 +81,7 @@ def rrelu(
 ) -> Tensor:
     """The input, times the mean slope below zero (evaluation only)."""
     if training:
-        raise Unsupported("it draws random numbers in training")
+        raise Unsupported("it uses random numbers in training")
     return leaky_relu(g, input, (lower + upper) / 2)
 
 
@@ -275,7 +275,7 @@ def dropout(
 ) -> Tensor:
     """The input itself (evaluation only)."""
     if training and p != 0:
-        raise Unsupported("it draws random numbers in training")
+        raise Unsupported("it uses random numbers in training")
     return input
 
 

@@ -27,7 +27,7 @@ def attention(
 ) -> Tensor:
     """``softmax(query @ key.T * scale + mask) @ value``."""
     if dropout_p:
-        raise Unsupported("it draws random numbers")
+        raise Unsupported("it uses random numbers")
     if enable_gqa and query.shape[-3] != key.shape[-3]:
         times = integer(query.shape[-3]) // integer(key.shape[-3])
         key, value = _each_head(g, key, times), _each_head(g, value, times)
@@ -124,7 +124,7 @@ def multihead_attention(
 ) -> Any:
     """Multi-head attention, with its projections."""
     if module.training and module.dropout:
-        raise Unsupported("it draws random numbers in training")
+        raise Unsupported("it uses random numbers in training")
     if module.bias_k is not None or module.add_zero_attn:
         raise Unsupported("keys and values besides those given")
     if is_causal and attn_mask is None:

@@ -24,7 +24,7 @@ _IN_PLACE = "add_ sub_ mul_ div_ pow_ lerp_ relu_ sigmoid_ tanh_"
 
 
 def get_CSE_banned_ops() -> set[torch._ops.OpOverloadPacket]:
-    """The operators that torch.fx's pass must be told to exclude.
+    """The operators that torch.fx's pass is to exclude.
 
     :class:`CSEPass` itself detects operators that use random numbers or write.
     """

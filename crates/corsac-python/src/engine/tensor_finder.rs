@@ -12,7 +12,7 @@ use super::tensors::Exchange;
 const DEEPEST: usize = 100;
 
 /// Finds tensors in containers, and the addresses of their storages.
-pub(crate) struct Places<'py> {
+pub(crate) struct TensorFinder<'py> {
     exchange: Option<&'py Exchange>,
     /// The class `torch.Tensor`.
     class: &'py Bound<'py, PyType>,
@@ -37,7 +37,7 @@ impl Torch {
     }
 }
 
-impl<'py> Places<'py> {
+impl<'py> TensorFinder<'py> {
     pub(crate) fn new(py: Python<'py>) -> PyResult<Self> {
         Ok(Self {
             exchange: Exchange::get(py)?,
@@ -85,7 +85,7 @@ impl<'py> Places<'py> {
 
     /// Address of the storage of an ordinary tensor on the CPU: strided, with elements that are stored
     /// as their values, and of no subclass; None for others.
-    pub(crate) fn of_ordinary(&self, own: &Bound<'py, PyAny>) -> Option<usize> {
+    pub(crate) fn storage_of_ordinary(&self, own: &Bound<'py, PyAny>) -> Option<usize> {
         let is_plain = self.exchange.is_some_and(|known| known.is_plain(own));
         is_plain
             .then(|| Dense::of(own))
@@ -94,7 +94,11 @@ impl<'py> Places<'py> {
     }
 
     /// Address of the storage; None if `strided` is set and the tensor is not strided.
-    pub(crate) fn place(&self, own: &Bound<'py, PyAny>, strided: bool) -> PyResult<Option<usize>> {
+    pub(crate) fn storage(
+        &self,
+        own: &Bound<'py, PyAny>,
+        strided: bool,
+    ) -> PyResult<Option<usize>> {
         let py = own.py();
         if self.is_ordinary(own)
             && let Some(dense) = Dense::of(own)
@@ -116,7 +120,7 @@ impl<'py> Places<'py> {
     pub(crate) fn all_in(&self, values: &Bound<'py, PyAny>) -> PyResult<Vec<usize>> {
         let mut found = Vec::new();
         self.each(values, 0, &mut |own| {
-            found.extend(self.place(own, true)?);
+            found.extend(self.storage(own, true)?);
             Ok(())
         })?;
         Ok(found)
@@ -129,20 +133,20 @@ impl<'py> Places<'py> {
 #[pyo3(signature = (*values))]
 pub(super) fn tensors_in<'py>(values: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
     let found = PyList::empty(values.py());
-    Places::new(values.py())?.each(values.as_any(), 0, &mut |own| found.append(own))?;
+    TensorFinder::new(values.py())?.each(values.as_any(), 0, &mut |own| found.append(own))?;
     Ok(found)
 }
 
 /// Address of the storage of a strided tensor, which all its views share; valid while the storage
 /// lives.
 #[pyfunction]
-pub(super) fn place_of(own: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
-    Places::new(own.py())?.place(own, false)
+pub(super) fn storage_of(own: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    TensorFinder::new(own.py())?.storage(own, false)
 }
 
 /// Addresses of the storages of the strided tensors in some values.
 #[pyfunction]
 #[pyo3(signature = (*values))]
-pub(super) fn places_in(values: &Bound<'_, PyTuple>) -> PyResult<Vec<usize>> {
-    Places::new(values.py())?.all_in(values.as_any())
+pub(super) fn storages_in(values: &Bound<'_, PyTuple>) -> PyResult<Vec<usize>> {
+    TensorFinder::new(values.py())?.all_in(values.as_any())
 }
