@@ -50,6 +50,13 @@ def test_functions_of_small_numbers(function):
     agree(function, random(300).tanh())
 
 
+def test_what_is_infinite():
+    x = torch.tensor([[float("nan"), float("inf"), -float("inf")], [0.0, -2.0, 3e38]])
+    for of in (x, x.new_zeros(0), torch.tensor([0, -5]), torch.tensor([True, False])):
+        agree(torch.isinf, of)
+        agree(torch.isfinite, of)
+
+
 def test_functions_of_several_tensors():
     x, y, z = random(3, 4), random(4), random(3, 1) + 4
     agree(torch.addcmul, x, y, z)

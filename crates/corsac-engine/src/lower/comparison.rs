@@ -4,7 +4,7 @@ use super::call::Call;
 use super::element::broadcast;
 use super::table::{Lowering, tensor};
 use super::{Lowerer, Reason};
-use crate::program::{Arithmetic, Comparison, Element, Op, Scalar, ValueId};
+use crate::program::{Arithmetic, Comparison, Element, Op, Scalar, Unary, ValueId};
 
 #[rustfmt::skip]
 pub(super) const LOWERINGS: &[Lowering] = &[
@@ -15,6 +15,8 @@ pub(super) const LOWERINGS: &[Lowering] = &[
     tensor("eq", |own, call| own.compare(call, Comparison::Eq)).of_any_type(),
     tensor("ge", |own, call| own.compare(call, Comparison::Ge)).of_any_type(),
     tensor("gt", |own, call| own.compare(call, Comparison::Gt)).of_any_type(),
+    tensor("isfinite", |own, call| own.size_compared(call, Comparison::Lt)).of_any_type(),
+    tensor("isinf", |own, call| own.size_compared(call, Comparison::Eq)).of_any_type(),
     tensor("isnan", |own, call| own.is_nan(call)).of_any_type(),
     tensor("le", |own, call| own.compare(call, Comparison::Le)).of_any_type(),
     tensor("logical_and", |own, call| own.logical(call, Arithmetic::And)).of_any_type(),
@@ -57,6 +59,18 @@ impl Lowerer<'_, '_> {
         }
         let shape = self.shape(input);
         Ok(self.emit_typed(Op::Not, [input], element, shape))
+    }
+
+    /// The absolute value compared with infinity, than which all integers are smaller.
+    fn size_compared(&mut self, call: &Call, comparison: Comparison) -> Result<ValueId, Reason> {
+        let input = call.tensor("input")?;
+        if self.program.element(input) == Element::F32 {
+            let size = self.single(Unary::Abs, input);
+            return Ok(self.compared(comparison, size, f64::INFINITY));
+        }
+        let smaller = Scalar::Int(i64::from(comparison == Comparison::Lt));
+        let shape = self.shape(input);
+        Ok(self.emit_typed(Op::Fill(smaller), [], Element::Bool, shape))
     }
 
     fn is_nan(&mut self, call: &Call) -> Result<ValueId, Reason> {
