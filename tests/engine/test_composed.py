@@ -57,6 +57,23 @@ def test_what_is_infinite():
         agree(torch.isfinite, of)
 
 
+def test_least_and_largest_elements():
+    x = random(3, 4, 5)
+    x[0, 1, 2] = float("nan")
+    for of in (x, (x.nan_to_num() * 9).long(), x > 0, torch.tensor(2.5)):
+        agree(lambda x: tuple(torch.aminmax(x)), of)
+        agree(lambda x: tuple(torch.aminmax(x, dim=-1)), of)
+        agree(lambda x: tuple(torch.aminmax(x, dim=0, keepdim=True)), of)
+
+
+def test_numbers_of_elements_that_are_not_zero():
+    x = random(3, 4, 5).relu()
+    x[0, 1, :3] = torch.tensor([float("nan"), -0.0, float("inf")])
+    for of in (x, (x.nan_to_num() * 3).int(), x > 0.5, x[:0]):
+        agree(torch.count_nonzero, of)
+        agree(lambda x: torch.count_nonzero(x, 1), of)
+
+
 def test_functions_of_several_tensors():
     x, y, z = random(3, 4), random(4), random(3, 1) + 4
     agree(torch.addcmul, x, y, z)

@@ -17,10 +17,12 @@ pub(super) const LOWERINGS: &[Lowering] = &[
     tensor("all", |own, call| own.of_flags(call, Reduction::Min)).of_any_type(),
     tensor("amax", |own, call| own.reduction(call, Reduction::Max)).of_any_type(),
     tensor("amin", |own, call| own.reduction(call, Reduction::Min)).of_any_type(),
+    lowered("aminmax", |own, call| own.least_and_largest(call)).of_any_type(),
     tensor("any", |own, call| own.of_flags(call, Reduction::Max)).of_any_type(),
     tensor("argmax", |own, call| own.place_of_extreme(call, true)).of_any_type(),
     tensor("argmin", |own, call| own.place_of_extreme(call, false)).of_any_type(),
     lowered("argsort", |own, call| own.sorted(call)).of_any_type(),
+    tensor("count_nonzero", |own, call| own.count_nonzero(call)).of_any_type(),
     tensor("cumprod", |own, call| own.scan(call, true)).of_any_type(),
     tensor("cumsum", |own, call| own.scan(call, false)).of_any_type(),
     tensor("diff", |own, call| own.differences(call)).of_any_type(),
@@ -62,6 +64,37 @@ impl Lowerer<'_, '_> {
             return Err("a sum of integers in floating point".to_owned());
         }
         self.folded(call, input, reduction)
+    }
+
+    fn count_nonzero(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let input = call.tensor("input")?;
+        let flags = self.cast(input, Element::Bool);
+        let ones = self.cast(flags, Element::I64);
+        self.folded(call, ones, Reduction::Sum)
+    }
+
+    fn least_and_largest(&mut self, call: &Call) -> Result<Lowered, Reason> {
+        let input = call.tensor("input")?;
+        let input = self.at_least_a_vector(input);
+        let element = self.program.element(input);
+        let mut shape = self.shape(input);
+        let dims = call.dims(shape.len())?;
+        for &dim in &dims {
+            if shape[dim] == 0 {
+                return Err("an extreme of nothing".to_owned());
+            }
+            shape[dim] = 1;
+        }
+        let both = [Reduction::Min, Reduction::Max].map(|reduction| {
+            let dims = dims.clone();
+            self.emit_typed(
+                Op::Reduce { reduction, dims },
+                [input],
+                element,
+                shape.clone(),
+            )
+        });
+        self.pair(both)
     }
 
     /// `max` and `min` of a tensor, along a dimension, or of two tensors.
