@@ -1786,20 +1786,10 @@ def place_by_size(graph: Graph, sizes: Any, devices: Any) -> Any:
     """
     ...
 
-def storage_of(own: Any) -> Any:
-    """Address of the storage of a strided tensor, which all its views share; valid while the storage
-    lives.
-    """
-    ...
-
 def place_with_embeddings(graph: Graph, sizes: Any, devices: Any, bytes: Any, embeddings: Any) -> Any:
     """Parts of `graph` with embeddings on devices of their own, `bytes` large each, and copies of the
     rest on all of these. `embeddings` has for each node whether it is one.
     """
-    ...
-
-def storages_in(*values: Any) -> Any:
-    """Addresses of the storages of the strided tensors in some values."""
     ...
 
 def plant_panic(place: Any) -> Any:
@@ -1940,6 +1930,16 @@ def split_graph(graph: Graph, part_of: Any, names: Any, *, tagged: Any = False, 
     Raises RuntimeError if parts need each other in a cycle, KeyError if a value is used before it
     is defined, AssertionError if `tagged` and a part uses values of a later one.
     """
+    ...
+
+def storage_of(own: Any) -> Any:
+    """Address of the storage of a strided tensor, which all its views share; valid while the storage
+    lives.
+    """
+    ...
+
+def storages_in(*values: Any) -> Any:
+    """Addresses of the storages of the strided tensors in some values."""
     ...
 
 def tensors_in(*values: Any) -> Any:
