@@ -1,8 +1,6 @@
 //! Modules of the crate import each other in one direction: programs are the ground, kernels compute
 //! with their operators, and lowering, optimisation, plan and execution stand on both.
 
-#![expect(clippy::unwrap_used, reason = "a failure is a failed test")]
-
 use std::path::Path;
 
 use corsac_testkit::imports::Imports;
