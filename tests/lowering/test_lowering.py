@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import corsac
-from corsac import fx, lowering
+from corsac import backends, fx, lowering
 from corsac.analysis import TensorSpec
 from corsac.lowering import Backend, LoweredPart, LoweringError
 
@@ -430,13 +430,16 @@ class Plain(Backend):
         return part
 
 
-def test_a_backend_can_be_registered(monkeypatch):
-    from corsac.lowering import _backend
+@pytest.fixture
+def plain():
+    backends.register_backend(Plain, "plain")
+    yield
+    backends.unregister_backend("plain")
 
-    monkeypatch.setattr(_backend, "_REGISTERED", dict(_backend._REGISTERED))
-    lowering.register_backend("plain", Plain)
+
+def test_a_backend_can_be_registered(plain):
     with pytest.raises(ValueError, match="there is a backend 'plain'"):
-        lowering.register_backend("plain", Plain)
+        backends.register_backend(Plain, "plain")
     assert lowering.backends()["plain"] is None
     model, x = fx.symbolic_trace(lambda x: (x.relu() + 1).exp()).eval(), torch.randn(3)
     lowered = corsac.lower(model, "plain", x)
@@ -450,8 +453,32 @@ def test_a_backend_can_be_registered(monkeypatch):
     corsac.lower(model, made, x)
     (types,) = made.compiled
     assert (types[0].dtype, types[0].shape) == (torch.float32, (3,))
-    with pytest.raises(TypeError, match="options are for backends named by a string"):
+    with pytest.raises(TypeError, match="options are for names and classes of backends"):
         corsac.lower(model, made, x, options={"only": "exp"})
+
+
+def test_registered_backends_compile_parts_of_programs(plain):
+    model, x = fx.symbolic_trace(lambda x: (x.relu() + 1).exp()).eval(), torch.randn(3)
+    assert "plain" in backends.list_backends()
+    for backend in ("plain", Plain, Plain()):
+        compiled = corsac.compile(model, backend=backend)
+        with torch.no_grad():
+            for _ in range(2):
+                close(compiled(x), (x.relu() + 1).exp())
+        assert "the backend does not support it" in compiled.explain()
+    close(corsac.lower(model, Plain, x, options={"only": "exp"})(x), (x.relu() + 1).exp())
+    with pytest.raises(ValueError, match="there is a backend 'onnxruntime'"):
+        backends.register_backend(Plain, "onnxruntime")
+
+
+def test_backends_of_whole_graphs_lower_no_parts():
+    backends.register_backend(lambda gm, inputs: gm.forward, "whole")
+    try:
+        assert "whole" not in lowering.backends()
+        with pytest.raises(ValueError, match="no backend for parts of programs 'whole'"):
+            corsac.lower(nn.Linear(2, 2).eval(), "whole", torch.randn(2, 2))
+    finally:
+        backends.unregister_backend("whole")
 
 
 def test_what_is_missing_is_said():
@@ -483,10 +510,14 @@ def test_entry_points_are_found(monkeypatch):
     import importlib.metadata
 
     point = importlib.metadata.EntryPoint(
-        "fromafar", f"{Plain.__module__}:Plain", "corsac.lowering"
+        "fromafar", f"{Plain.__module__}:Plain", "corsac_backends"
     )
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [point])
-    assert "fromafar" in lowering.backends()
+    monkeypatch.setattr(
+        importlib.metadata,
+        "entry_points",
+        lambda *, group, name="fromafar": [point] if name == "fromafar" else [],
+    )
+    assert "fromafar" in lowering.backends() and "fromafar" in backends.list_backends()
     x = torch.randn(3)
     model = fx.symbolic_trace(lambda x: x.relu()).eval()
     close(corsac.lower(model, "fromafar", x)(x), x.relu())

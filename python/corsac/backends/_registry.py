@@ -5,16 +5,14 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
-import importlib.metadata
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, overload
 
 from corsac.backends._contract import Backend, name_of
-from corsac.lowering import backends as runtimes
+from corsac.lowering._backend import RUNTIMES, is_lowering_backend
+from corsac.lowering._registry import ENTRY_POINTS, REGISTERED, provided, provided_tags
 
-#: Entry point group of packages that provide a backend: ``name = "module:function"``.
-ENTRY_POINTS = "corsac_backends"
 #: Prefix of the names of torch.compile's own backends.
 TORCH_PREFIX = "torch:"
 #: The default of :func:`corsac.compile`.
@@ -26,8 +24,8 @@ _BUILT_IN = {
     "debug": ("corsac.backends._eager:debug", ("debug",)),
     "aot_eager": ("corsac.backends._aot:aot_eager", ("debug",)),
 }
-# Runtimes of corsac.lowering that have another name here.
-_RENAMED_RUNTIMES = {"corsac": ENGINE}
+# The engine is a backend of its own here, ``engine``.
+_NAMES_OF_RUNTIMES = [name for name in RUNTIMES if name != "corsac"]
 # Installation hints, by the last part of the name.
 _INSTALL = {
     "hidet": "pip install hidet",
@@ -40,7 +38,6 @@ _INSTALL = {
 }
 
 _lock = threading.Lock()
-_registered: dict[str, tuple[Any, tuple[str, ...]]] = {}
 _default: Any = ENGINE
 _B = TypeVar("_B", bound=Callable[..., Any])
 
@@ -64,8 +61,9 @@ def register_backend(backend: Any = None, name: str | None = None, tags: Sequenc
         def mine(module, example_inputs): ...
 
     Args:
-        backend: a function of a graph module and example inputs; see docs/backends.md.
-        name: its name; by default that of the function.
+        backend: a function of a graph module and example inputs, see docs/backends.md; or a
+            :class:`corsac.lowering.Backend` or a class of them, which ``corsac.lower`` takes, too.
+        name: its name; by default that of the function, or the attribute ``name``.
         tags: tags by which :func:`list_backends` can exclude it: ``"debug"``, ``"experimental"``, others.
 
     Returns:
@@ -77,18 +75,24 @@ def register_backend(backend: Any = None, name: str | None = None, tags: Sequenc
     """
     if backend is None:
         return functools.partial(register_backend, name=name, tags=tags)
-    if not callable(backend):
+    if not callable(backend) and not is_lowering_backend(backend):
         raise TypeError(f"expected a backend that can be called, got a {type(backend).__name__}")
-    own = name or getattr(backend, "__name__", None) or getattr(backend, "name", None)
+    own = name or _own_name(backend)
     if not isinstance(own, str) or not own:
         raise TypeError(f"expected name=, as a {type(backend).__name__} has no name of its own")
     if own.startswith(TORCH_PREFIX):
         raise ValueError(f"expected a name of your own, got {own!r}: {TORCH_PREFIX} is PyTorch's")
     with _lock:
-        if own in _BUILT_IN or own in _registered:
+        if own in _BUILT_IN or own in RUNTIMES or own in REGISTERED:
             raise ValueError(f"there is a backend {own!r}: expected another name")
-        _registered[own] = (backend, tuple(tags))
+        REGISTERED[own] = (backend, tuple(tags))
     return backend
+
+
+def _own_name(backend: Any) -> Any:
+    if is_lowering_backend(backend) and backend.name:
+        return backend.name
+    return getattr(backend, "__name__", None) or getattr(backend, "name", None)
 
 
 def unregister_backend(name: str) -> None:
@@ -98,8 +102,8 @@ def unregister_backend(name: str) -> None:
         UnknownBackend: none of that name was registered.
     """
     with _lock:
-        if _registered.pop(name, None) is None:
-            known = ", ".join(sorted(_registered)) or "none"
+        if REGISTERED.pop(name, None) is None:
+            known = ", ".join(sorted(REGISTERED)) or "none"
             raise UnknownBackend(f"no backend {name!r} was registered; there are: {known}")
 
 
@@ -115,7 +119,7 @@ def list_backends(exclude_tags: Iterable[str] | None = ("debug", "experimental")
 
 
 def lookup_backend(backend: Any) -> Backend:
-    """The backend of that name; a callable is returned as it is.
+    """The backend of that name; a function is returned as it is.
 
     A name unknown to corsac is looked up among torch.compile's, so that ``"inductor"`` is
     ``"torch:inductor"``.
@@ -126,6 +130,8 @@ def lookup_backend(backend: Any) -> Backend:
         TypeError: it is neither a name nor callable.
     """
     if not isinstance(backend, str):
+        if is_lowering_backend(backend):
+            return _of_runtime(backend)
         if not callable(backend):
             raise TypeError(
                 f"expected the name of a backend or a function, got a {type(backend).__name__}"
@@ -142,7 +148,7 @@ def lookup_backend(backend: Any) -> Backend:
 
 def registered(name: str) -> Any:
     """The backend registered under that name by :func:`register_backend`, or None."""
-    backend, _ = _registered.get(name, (None, ()))
+    backend, _ = REGISTERED.get(name, (None, ()))
     return backend
 
 
@@ -168,25 +174,24 @@ def set_default_backend(backend: Any) -> None:
 
 
 def _of_corsac(name: str) -> Any:
-    if name in _registered:
-        return _registered[name][0]
-    if name in _BUILT_IN:
+    if name in _BUILT_IN and name not in REGISTERED:
         module, _, attribute = _BUILT_IN[name][0].partition(":")
         return getattr(importlib.import_module(module), attribute)
-    points = importlib.metadata.entry_points(group=ENTRY_POINTS, name=name)
-    if points:
-        loaded = next(iter(points)).load()
-        if not callable(loaded):
-            raise TypeError(
-                f"entry point {name!r} of {ENTRY_POINTS}: expected a function, "
-                f"got a {type(loaded).__name__}"
-            )
-        return loaded
-    if name in runtimes() and name not in _RENAMED_RUNTIMES:
-        from corsac.backends._runtime import RuntimeBackend
+    found = provided(name)
+    if is_lowering_backend(found) or (found is None and name in _NAMES_OF_RUNTIMES):
+        return _of_runtime(name)
+    if found is not None and not callable(found):
+        raise TypeError(
+            f"entry point {name!r} of {ENTRY_POINTS}: expected a function or a class of "
+            f"corsac.lowering.Backend, got a {type(found).__name__}"
+        )
+    return found
 
-        return RuntimeBackend(name)
-    return None
+
+def _of_runtime(runtime: Any) -> Backend:
+    from corsac.backends._runtime import RuntimeBackend
+
+    return RuntimeBackend(runtime)
 
 
 def _of_torch(name: str) -> Any:
@@ -199,11 +204,8 @@ def _all_tags() -> dict[str, tuple[str, ...]]:
     from corsac.backends._torch_backend import names_and_tags
 
     tags = {TORCH_PREFIX + name: own for name, own in names_and_tags().items()}
-    tags |= {name: () for name in runtimes() if name not in _RENAMED_RUNTIMES}
-    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        tags[point.name] = ()
-    tags |= {name: own for name, (_, own) in _BUILT_IN.items()}
-    return tags | {name: own for name, (_, own) in _registered.items()}
+    tags |= {name: () for name in _NAMES_OF_RUNTIMES}
+    return tags | provided_tags() | {name: own for name, (_, own) in _BUILT_IN.items()}
 
 
 def _unknown(name: str) -> str:

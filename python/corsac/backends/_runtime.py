@@ -1,4 +1,4 @@
-"""The runtimes of corsac.lowering (ONNX Runtime, OpenVINO, others) as backends."""
+"""Lowering backends (ONNX Runtime, OpenVINO, users' own) as backends of ``corsac.compile``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ class RuntimeBackend:
 
     copies_weights = True
 
-    def __init__(self, name: str) -> None:
-        self.name = self.__name__ = name
+    def __init__(self, runtime: str | Backend | type[Backend]) -> None:
+        self._runtime = runtime
+        name = runtime if isinstance(runtime, str) else runtime.name
+        self.name = self.__name__ = name or getattr(runtime, "__name__", type(runtime).__name__)
 
     def __call__(
         self,
@@ -38,18 +40,18 @@ class RuntimeBackend:
             Declined: the runtime is not installed, or none of the graph can run there.
             TypeError: an option that the runtime does not have.
         """
-        missing = make_backend(self.name, options or {}).available()
+        missing = make_backend(self._runtime, options or {}).available()
         if missing is not None:
             raise Declined(missing)
 
         def compiled(graph_module: Any, capture: Callable[[], Any]) -> LoweredModule:
-            return LoweredModule(graph_module, self.name, options or {}, capture)
+            return LoweredModule(graph_module, self._runtime, options or {}, capture)
 
         return prepared(Piece(module, compiled=compiled), example_inputs)
 
     def preload(self, options: Mapping[str, Any]) -> None:
         """Import the runtime and the modules around it, without using it."""
-        make_backend(self.name, options).available()
+        make_backend(self._runtime, options).available()
 
     def __repr__(self) -> str:
         return f"<backend {self.name}>"
@@ -63,7 +65,7 @@ class LoweredModule(CompiledGraph):
     def __init__(
         self,
         module: GraphModule,
-        runtime: str,
+        runtime: str | Backend | type[Backend],
         options: Mapping[str, Any],
         capture: Callable[[], GraphModule],
     ) -> None:
@@ -74,16 +76,16 @@ class LoweredModule(CompiledGraph):
         self, inputs: tuple[torch.Tensor, ...]
     ) -> tuple[Callable[..., Any], Preview | None]:
         """The graph with the supported parts on the runtime, and the placement of its nodes."""
-        name, options = self._runtime
+        runtime, options = self._runtime
         keeping = _KeepingViews(
-            make_backend(name, options), views_that_show(self._captured, inputs)
+            make_backend(runtime, options), views_that_show(self._captured, inputs)
         )
         lowered = lower(self._captured, keeping, inputs)
         preview = lowered.meta["lowering"]
         if not preview.parts:
             first = next((row for row in preview.host), None)
             why = "it computes nothing" if first is None else f"{first.node}: {first.reason}"
-            raise LoweringError(f"nothing of it can run on {name}: {why}")
+            raise LoweringError(f"nothing of it can run on {keeping.name}: {why}")
         return lowered, preview
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from corsac._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from corsac.lowering._backend import Backend, LoweringError, backends, register_backend
+    from corsac.lowering._backend import Backend, LoweringError, backends
     from corsac.lowering._lower import lower, preview
     from corsac.lowering._part import LoweredPart
     from corsac.lowering._preview import Part, Placement, Preview
@@ -31,13 +31,12 @@ __all__ = [
     "backends",
     "lower",
     "preview",
-    "register_backend",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "_backend": ("Backend", "LoweringError", "backends", "register_backend"),
+        "_backend": ("Backend", "LoweringError", "backends"),
         "_lower": ("lower", "preview"),
         "_part": ("LoweredPart",),
         "_preview": ("Part", "Placement", "Preview", "TensorType"),

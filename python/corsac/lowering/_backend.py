@@ -1,9 +1,8 @@
-"""The interface of lowering backends, and their registry."""
+"""The interface of lowering backends, and those of corsac."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +10,7 @@ from typing import Any
 
 from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule
-
-#: Entry point group of packages that provide a backend: ``name = "module:BackendClass"``.
-ENTRY_POINTS = "corsac.lowering"
+from corsac.lowering._registry import provided, provided_tags
 
 
 class LoweringError(RuntimeError):
@@ -28,7 +25,7 @@ class Backend(ABC):
     :class:`corsac.analysis.Dim` for symbolic sizes); any other value is its own type.
 
     Attributes:
-        name: the registered name.
+        name: the name under which it is registered; by default that of the class.
         apart: whether inputs never share memory with weights, so that writes to inputs never change weights.
     """
 
@@ -59,7 +56,8 @@ class Backend(ABC):
         """
 
 
-_REGISTERED: dict[str, Callable[..., Backend] | str] = {
+#: The classes of corsac's own backends.
+RUNTIMES = {
     "corsac": "corsac.lowering._engine:Engine",
     "onnxruntime": "corsac.lowering._onnxruntime:OnnxRuntime",
     "openvino": "corsac.lowering._openvino:OpenVino",
@@ -67,59 +65,56 @@ _REGISTERED: dict[str, Callable[..., Backend] | str] = {
 }
 
 
-def register_backend(name: str, factory: Callable[..., Backend], *, replace: bool = False) -> None:
-    """Make ``corsac.lower(model, name, …)`` use the backend that ``factory(**options)`` returns.
-
-    Raises:
-        ValueError: there is a backend of that name, and ``replace`` is not set.
-    """
-    if name in _all() and not replace:
-        raise ValueError(f"there is a backend {name!r}: replace=True puts another in its place")
-    _REGISTERED[name] = factory
-
-
-def _all() -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        found[point.name] = point
-    return found | _REGISTERED
+def is_lowering_backend(own: Any) -> bool:
+    """Whether it is a :class:`Backend`, or a class of them."""
+    return isinstance(own, Backend) or (isinstance(own, type) and issubclass(own, Backend))
 
 
 def backends() -> dict[str, str | None]:
     """The backends by name, with None if usable here, or else the reason why not."""
     result = {}
-    for name in sorted(_all()):
+    for name in sorted({*RUNTIMES, *provided_tags()}):
         try:
-            result[name] = make_backend(name, {}).available()
+            if name in RUNTIMES or is_lowering_backend(provided(name)):
+                result[name] = make_backend(name, {}).available()
         except Exception as error:  # of a package that is not ours
             result[name] = f"{type(error).__name__}: {error}"
     return result
 
 
-def make_backend(backend: str | Backend, options: Mapping[str, Any]) -> Backend:
-    """The backend of that name, constructed with ``options``.
+def make_backend(backend: str | Backend | type[Backend], options: Mapping[str, Any]) -> Backend:
+    """The backend of that name or class, constructed with ``options``.
 
     Raises:
         ValueError: there is no backend of that name.
         TypeError: it does not have these options.
     """
-    if isinstance(backend, Backend):
+    found: Any = backend
+    if isinstance(backend, str):
+        found = _of_name(backend)
+    if isinstance(found, Backend):
         if options:
-            raise TypeError("options are for backends named by a string; this one is made already")
-        return backend
-    known = _all()
-    if backend not in known:
-        raise ValueError(f"there is no backend {backend!r}; there are {', '.join(sorted(known))}")
-    factory = known[backend]
-    if isinstance(factory, importlib.metadata.EntryPoint):
-        factory = factory.load()
-    elif isinstance(factory, str):
-        module, _, attribute = factory.partition(":")
-        factory = getattr(importlib.import_module(module), attribute)
-    _check_options(backend, factory, options)
-    made = factory(**options)
-    made.name = made.name or backend
+            raise TypeError(
+                "options are for names and classes of backends; this one is made already"
+            )
+        return found
+    name = backend if isinstance(backend, str) else found.name or found.__name__
+    _check_options(name, found, options)
+    made: Backend = found(**options)
+    made.name = made.name or name
     return made
+
+
+def _of_name(name: str) -> Any:
+    if name in RUNTIMES:
+        module, _, attribute = RUNTIMES[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+    found = provided(name)
+    if is_lowering_backend(found):
+        return found
+    known = ", ".join(backends())
+    what = "no backend" if found is None else "no backend for parts of programs"
+    raise ValueError(f"there is {what} {name!r}; there are {known}")
 
 
 def _check_options(name: str, factory: Callable[..., Backend], options: Mapping[str, Any]) -> None:

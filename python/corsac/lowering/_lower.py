@@ -123,7 +123,7 @@ def _name(number: int) -> str:
 
 def lower(
     model: torch.nn.Module,
-    backend: str | Backend,
+    backend: str | Backend | type[Backend],
     example_inputs: ExampleInputs,
     *,
     kwargs: Mapping[str, Any] | None = None,
@@ -139,7 +139,7 @@ def lower(
 
     Args:
         model: a module in evaluation mode, or a graph module.
-        backend: a name from :func:`backends`, or a backend.
+        backend: a name from :func:`backends`, a backend or its class.
         example_inputs: a tensor or a tuple of positional inputs: tensors, whose types alone matter,
             :class:`corsac.analysis.TensorSpec` with symbols for sizes that vary, or other values. A model that cannot
             be traced symbolically is called with them, and takes tensors and plain values.
@@ -167,7 +167,7 @@ def lower(
 
 def preview(
     model: torch.nn.Module,
-    backend: str | Backend,
+    backend: str | Backend | type[Backend],
     example_inputs: ExampleInputs,
     *,
     kwargs: Mapping[str, Any] | None = None,
@@ -181,7 +181,7 @@ def preview(
 
 def _plan(
     model: torch.nn.Module,
-    backend: str | Backend,
+    backend: str | Backend | type[Backend],
     example_inputs: ExampleInputs,
     kwargs: Mapping[str, Any],
     options: Mapping[str, Any],
