@@ -446,9 +446,9 @@ def _made(
             written = recorder.rewritten(given)
             given += written
         if replays:
-            replay = recorder.replay(run.returned, given, numbers, held["edits"])
+            replay = recorder.results.replay(run.returned, given, numbers, held["edits"])
         else:
-            template = recorder.output(run.returned)
+            template = recorder.results.output(run.returned)
         reads = recorder.values.decisions()
         if reads and run.asks and not options.compiling:
             reason = f"the values of a tensor decide ({name_of(next(iter(reads)).target)})"
@@ -459,7 +459,7 @@ def _made(
     except TraceError as error:
         repeats = run.repeats(replays=replays)
         return Refusal(who_runs(error), str(error), passes=replays, repeats=repeats)
-    sizes, layouts = None, recorder.layouts
+    sizes, layouts = None, recorder.results.layouts
     is_of_sizes = any(own is not None and own.order is None for own in layouts or ())
     if recorder.sizes is not None and not (recorder.asks_form or is_of_sizes):
         sizes = recorder.sizes.finished(recorder.weights, given, reads)

@@ -19,7 +19,6 @@ import operator
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from numbers import Number
 from typing import Any
 
@@ -28,10 +27,8 @@ from torch.overrides import (
     TorchFunctionMode,
 )
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from corsac import _core
-from corsac._capture.constants import fold_written
 from corsac._capture.deferred import Deferred
 from corsac._capture.fast_paths import FastPaths
 from corsac._capture.markers import breaks, nothing
@@ -39,18 +36,15 @@ from corsac._capture.numbers import Expression, depends_on_values, takes_tensor
 from corsac._capture.operator_watch import OperatorWatch, names_region
 from corsac._capture.packed import PackedSequences
 from corsac._capture.recorded_memory import RecordedMemory
+from corsac._capture.recorded_results import RecordedResults
 from corsac._capture.recording_options import RecordingOptions
 from corsac._capture.refusal import Kind, Refusal, UnknownObject, who_runs
-from corsac._capture.replay import Replay
-from corsac._capture.result_template import ResultTemplate, is_key, is_plain
 from corsac._capture.sizes import TYPES, Sizes, as_size
 from corsac._capture.value_reads import ValueReads
 from corsac._messages.lines import line_of_program
-from corsac._native.strides import Layout, layouts_of
 from corsac._padded import until_longest
 from corsac._pytorch.aten import (
     SEVERAL,
-    has_attributes,
     storage_of,
     tensors_in,
 )
@@ -216,8 +210,7 @@ class Recorder(TorchFunctionMode):
         self._numbers = itertools.count()
         #: Tensors written to without raising their version counters: statistics of norms, by id.
         self.statistics: dict[int, torch.Tensor] = {}
-        #: As in :class:`corsac._capture.record.Recorded`.
-        self.layouts: tuple[Layout | None, ...] | None = None
+        self.results = RecordedResults(self)
         self._global_state: tuple[Any, ...] = ()
         #: Whether autograd records, according to the grad mode switches in the graph.
         self._is_recorded = torch.is_grad_enabled()
@@ -436,8 +429,7 @@ class Recorder(TorchFunctionMode):
         except TraceError as error:
             self.refuse(str(error), who_runs(error))
             return func(*args, **kwargs)
-        self._written, self.values_read, self._writes_back = [], False, False
-        self.uses_random = False
+        self._begin_call()
         self._running = func, args, kwargs
         try:
             result = self.watch.computed(func, args, kwargs)
@@ -524,7 +516,7 @@ class Recorder(TorchFunctionMode):
             for own in args:
                 self._weight(own)
         if is_attribute and not any(
-            id(own) in self._inputs or self._known(own) for own in args if isinstance(own, _Tensor)
+            self.is_input(own) or self._known(own) for own in args if isinstance(own, _Tensor)
         ):
             # These properties of tensors found in state are guarded here, since their key does not have them.
             self.recording.ask(_FORM[func], *args)
@@ -669,16 +661,16 @@ class Recorder(TorchFunctionMode):
             return None
         return *target, _takes_type(name, args)
 
+    def _begin_call(self) -> None:
+        """Forget what the last call was found to do."""
+        self._written, self.values_read, self._writes_back = [], False, False
+        self.uses_random = False
+
     def made_before(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
         """Record a call that was executed without a node."""
-        self._written, self.values_read, self._writes_back, self.uses_random = (
-            [],
-            False,
-            False,
-            False,
-        )
+        self._begin_call()
         name = func.__name__
         call = self._call(func, name, args, kwargs, False)
         self._record(func, name, call, args, kwargs, result)
@@ -725,7 +717,7 @@ class Recorder(TorchFunctionMode):
         if not self.trains and result.requires_grad and torch.is_grad_enabled():
             self.refuse(f"autograd records {name_of(func)}", Kind.TRAINS)
         if result.layout is torch.strided and storage_of(result) in self.memory.existing:
-            if id(result) in self._inputs or self.tensors.weight_node(result):
+            if self.is_input(result) or self.tensors.weight_node(result):
                 self._written_inputs[node] = id(result)
             elif self.values.nodes is not None:
                 self.memory.viewed(result, len(self.values.nodes))
@@ -849,13 +841,17 @@ class Recorder(TorchFunctionMode):
         asked = [own for own in self.tensors.typed() if id(own) not in known]
         return tuple(own for own in asked if not self.recording.made(own))
 
+    def is_input(self, own: torch.Tensor) -> bool:
+        """Whether a tensor is an input of the graph."""
+        return id(own) in self._inputs
+
     def state(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Turn tensors found in containers and in state into inputs; return those that were not inputs before."""
         found: dict[int, torch.Tensor] = {}
         count = len(self.graph.find_nodes(op="placeholder"))
         first = next((own for own in self.graph.nodes if own.op != "placeholder"), None)
         for own in tensors:
-            if id(own) in found or id(own) in self._inputs:
+            if id(own) in found or self.is_input(own):
                 continue
             found[id(own)] = own
             with self.graph.inserting_before(first) if first else contextlib.nullcontext():
@@ -872,108 +868,6 @@ class Recorder(TorchFunctionMode):
             self._know(own, node)
         self.tensors.depend_on_inputs()
         return list(found.values())
-
-    def replay(
-        self,
-        returned: Any,
-        inputs: Sequence[torch.Tensor],
-        numbers: Mapping[int, int],
-        edits: Sequence[Any],
-    ) -> Replay:
-        """Make the output node of a program that finds objects, by id in ``numbers``, and changes them."""
-        values = [own for *_, values in edits for own in values]
-        calls = [] if self.deferred is None else self.deferred.calls
-        values += [own for call in calls for own in call.args]
-        for _, _, key, _ in edits:
-            if key is not None and not is_key(key, lambda own: not self.recording.made(own)):
-                raise UnknownObject(f"it sets an entry for a {type(key).__name__}")
-        template = self._template((returned, *values), numbers)
-        places = {id(own): number for number, own in enumerate(inputs)}
-        sources: list[int | torch.Tensor | None] = []
-        results = []
-        for own in template.tensors:
-            node = self.node_of(own)
-            if id(own) in places:
-                sources.append(places[id(own)])
-            elif node.op == "get_attr":
-                sources.append(own)
-            else:
-                sources.append(None)
-                results.append(node)
-        self.graph.output(tuple(results))
-        computed = zip(template.tensors, sources, strict=True)
-        self._note_results([own for own, source in computed if source is None])
-        template.tensors.clear()
-        # Tensors of this call are not kept alive.
-        later = [(replace(own, args=()), len(own.args)) for own in calls]
-        counted = [(number, kind, key, len(own)) for number, kind, key, own in edits]
-        return Replay(template, sources, counted, later)
-
-    def output(self, returned: Any) -> ResultTemplate | None:
-        """Make the output node; return the template of the result, or None if the node has the same structure."""
-        if is_plain(returned) and not self._has_known_containers(returned):
-            leaves, spec = tree_flatten(returned)
-            if any(map(has_attributes, leaves)):
-                raise TraceError("it returns a tensor with attributes")
-            self.weights.update(fold_written(self.tensors, self.graph, leaves))
-            values = [self.node_of(own) for own in leaves]
-            self.graph.output(tree_unflatten(values, spec))
-            self._note_results(leaves)
-            return None
-        template = self._template(returned, {})
-        self.graph.output(tuple(map(self.node_of, template.tensors)))
-        self._note_results(template.tensors)
-        template.tensors.clear()
-        return template
-
-    def _note_results(self, results: Sequence[torch.Tensor]) -> None:
-        """Note the memory layouts of the results that the graph computes, and refuse results that share memory which
-        an index tensor selects."""
-        if self.memory.shares_selected(results):
-            self.refuse("it returns a part that a tensor chooses of something else", Kind.HOST)
-        if not self.trains:
-            self.layouts = layouts_of(results, self.memory.existing)
-            return
-        for own in results:
-            is_given = id(own) in self._inputs or self.tensors.weight_node(own) is not None
-            if own.requires_grad and own.is_leaf and not is_given:
-                # Other backends would return a differentiable view.
-                self.refuse(
-                    "it returns a view, made without gradients, of what wants some", Kind.HOST
-                )
-
-    def _template(self, returned: Any, numbers: Mapping[int, int]) -> ResultTemplate:
-        """The template of a program's result, with constants folded."""
-        template = ResultTemplate(
-            returned,
-            lambda own: not self.recording.made(own),
-            numbers,
-            self._constant if self.sizes is not None or self.counts else None,
-        )
-        self.weights.update(fold_written(self.tensors, self.graph, template.tensors))
-        return template
-
-    def _constant(self, own: Any) -> Expression:
-        """The expression of a number in the result that depends on values; None for other numbers, which are fixed."""
-        expression = self.recording.expression(own)
-        if depends_on_values(expression):
-            return expression
-        self.recording.fix(own)
-        return None
-
-    def _has_known_containers(self, returned: Any) -> bool:
-        """Whether a container in the result existed before, or occurs twice: its identity matters then."""
-        seen: set[int] = set()
-
-        def check(own: Any) -> bool:
-            if isinstance(own, _Tensor):
-                return False
-            if id(own) in seen or not self.recording.made(own):
-                return True
-            seen.add(id(own))
-            return any(map(check, own.values() if type(own) is dict else own))
-
-        return check(returned)
 
 
 __all__ = ["Recorder"]

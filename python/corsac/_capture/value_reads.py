@@ -55,6 +55,16 @@ class ValueReads:
         Raises:
             TraceError: changes made before it could not be undone if another path is to be taken.
         """
+        node = self._node(func, nodes, keywords, result)
+        is_number = type(result) is int or type(result) is float
+        if is_number and self._recorder.recording.makes_number():
+            return self._symbol(node, result)
+        return result
+
+    def _node(
+        self, func: Any, nodes: tuple[Any, ...], keywords: dict[str, Any], result: Any
+    ) -> Node:
+        """The node of a read, with the value that it has returned."""
         assert self.nodes is not None
         if self._recorder.saw_change:
             if self._recorder.wrote if self._recorder.trains else not self._recorder.undoes_writes:
@@ -66,12 +76,13 @@ class ValueReads:
         node = self._recorder.graph.call_function(func, nodes, keywords)
         self._recorder.sources.note(node)
         self.nodes[node] = result
-        is_number = type(result) is int or type(result) is float
-        if is_number and self._recorder.recording.makes_number():
-            self.numbers.add(node)
-            self._recorder.counts = True
-            return self._recorder.recording.symbol(value_of(node.name), result, True)
-        return result
+        return node
+
+    def _symbol(self, node: Node, number: float) -> Any:
+        """The symbol of a number that was read."""
+        self.numbers.add(node)
+        self._recorder.counts = True
+        return self._recorder.recording.symbol(value_of(node.name), number, True)
 
     def made(self, node: Node, result: Any) -> None:
         """Note a node that has returned ``result``: its sizes may depend on values.
@@ -130,10 +141,10 @@ class ValueReads:
         if self.nodes is None:
             raise TraceError("sizes depend on values")
         nodes = tuple(map(self._recorder.node_of, tensors))
-        self.read(sizes_of, nodes, {}, sizes_of(*tensors))
+        node = self._node(sizes_of, nodes, {}, sizes_of(*tensors))
         if not decide:
             # The next stage is compiled for each set of sizes.
-            self.numbers.add(next(reversed(self.nodes)))
+            self.numbers.add(node)
             self._unsized.update(nodes)
             self._undecided += tensors
 
@@ -144,26 +155,21 @@ class ValueReads:
         if self.nodes is None or self._recorder.refusal is not None:
             return number
         try:
-            self.read(Tensor.__int__, (self._recorder.node_of(own),), {}, None)
+            node = self._node(Tensor.__int__, (self._recorder.node_of(own),), {}, number)
         except TraceError as error:
             self._recorder.refuse(str(error), who_runs(error))
             return number
-        node = next(reversed(self.nodes))
-        self.nodes[node] = number
-        self.numbers.add(node)
-        self._recorder.counts = True
-        return int(self._recorder.recording.symbol(value_of(node.name), number, True))
+        return int(self._symbol(node, number))
 
     def decisions(self) -> dict[Node, Any]:
         """The nodes that read values which control flow depends on, with the values. Reads of constants are dropped:
         they are the same in each call."""
-        if not self.nodes:
-            return {}
+        if not self.nodes or self._recorder.trains:
+            return self.nodes or {}
         constants = set(self._recorder.tensors.constants())
         for node in [*self.nodes]:
             if (
-                not self._recorder.trains
-                and node not in self.numbers
+                node not in self.numbers
                 and node.all_input_nodes
                 and all(own.op == "get_attr" or own in constants for own in node.all_input_nodes)
             ):
