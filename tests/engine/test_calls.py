@@ -383,7 +383,7 @@ def test_a_call_that_fails_leaves_the_program_as_it_was():
         assert torch.equal(compiled(right), expected)
 
 
-def test_an_operator_that_fails_in_an_island(model):
+def test_an_operator_that_fails_in_a_fallback_subgraph(model):
     def check(x):
         if x.isnan().any():
             raise ValueError("there is a NaN")

@@ -165,7 +165,7 @@ def test_a_model_that_cannot_be_recorded_is_captured_by_dynamo():
     assert "of Dynamo" in compiled.explain()
 
 
-def test_what_is_not_known_is_an_island():
+def test_what_is_not_known_is_a_fallback_subgraph():
     def forward(x, y):
         a = (x.relu() + y).sigmoid() * 2
         values, places = torch.mode(a, dim=0, keepdim=True)

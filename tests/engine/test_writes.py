@@ -367,3 +367,22 @@ def test_results_given_by_name_to_functions_in_python(place, tmp_path):
         except REFUSED:
             return
         torch.testing.assert_close(corsac.load(path, framework="torch")(o.clone(), x), expected)
+
+
+def test_results_of_unfolding_modules_are_written_to():
+    class Blocks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.unfold = nn.Unfold(2)
+
+        def forward(self, x):
+            y = self.unfold(x)
+            y.add_(1)
+            return y * 2
+
+    x = torch.randn(1, 2, 4, 4)
+    module = fx.symbolic_trace(Blocks().eval())
+    program, _ = NativeGraph(module, precision="f32", strict=False).compile((x,), whole=True)
+    assert program is not None
+    with torch.no_grad():
+        torch.testing.assert_close(corsac.compile(Blocks().eval())(x), Blocks().eval()(x))

@@ -27,7 +27,6 @@ impl<'a> StepRun<'a> {
     pub(super) fn convolution(
         &self,
         conv: &Conv,
-        factors: Option<&[f32]>,
         workspace: &mut [f32],
         out: &mut [f32],
         epilogue: ApplyEpilogue<'_>,
@@ -36,7 +35,7 @@ impl<'a> StepRun<'a> {
         match &self.executable.prepared[self.at] {
             Prepared::Packed(Packed::Conv(kernel)) => kernel.run(image, out, epilogue),
             Prepared::Packed(Packed::BlockedConv(kernel)) => {
-                kernel.run(image, factors, workspace, out, epilogue);
+                kernel.run(image, self.optional(3)?, workspace, out, epilogue);
             }
             Prepared::Packed(Packed::Bf16Conv(kernel)) => {
                 kernel.run(image, workspace, out, epilogue);

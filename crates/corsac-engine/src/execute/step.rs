@@ -60,12 +60,8 @@ impl<'a> StepRun<'a> {
     ) -> Result<(), RunError> {
         let shape = self.program().shape(self.step.output);
         match &self.step.op {
-            Op::Conv(conv) => self.with_epilogues(|epilogue| {
-                self.convolution(conv, None, workspace, self.result(out)?, epilogue)
-            })?,
-            Op::ChannelScaledConv(conv) => self.with_epilogues(|epilogue| {
-                let factors = Some(self.get(3)?);
-                self.convolution(conv, factors, workspace, self.result(out)?, epilogue)
+            Op::Conv(conv) | Op::ChannelScaledConv(conv) => self.with_epilogues(|epilogue| {
+                self.convolution(conv, workspace, self.result(out)?, epilogue)
             })?,
             Op::Linear => {
                 self.with_epilogues(|epilogue| self.linear(workspace, self.result(out)?, epilogue))?
@@ -231,8 +227,8 @@ impl<'a> StepRun<'a> {
             Op::Compare(comparison) => {
                 let out = self.result(out)?;
                 by_type!(Data: self.data(0)?, |a| {
-                    let (a, b) = ((a, self.shape(0)), (self.get(1)?, self.shape(1)));
-                    generic::compare(*comparison, a, b, shape, out);
+                    let a = Operand { data: a, shape: self.shape(0) };
+                    generic::compare(*comparison, a, self.operand(1)?, shape, out);
                 });
             }
             Op::Arithmetic(function) => {
@@ -244,14 +240,16 @@ impl<'a> StepRun<'a> {
                     return Err(RunError::DivisionByZero);
                 }
                 of_one_type!(self, out, |a| {
-                    let (a, b) = ((a, self.shape(0)), (self.get(1)?, self.shape(1)));
-                    Paired::arithmetic(*function, a, b, shape, out);
+                    let a = Operand {
+                        data: a,
+                        shape: self.shape(0),
+                    };
+                    Paired::arithmetic(*function, a, self.operand(1)?, shape, out);
                 });
             }
             Op::Where => by_type!(DataMut: out, |out| {
-                let condition = (self.get(0)?, self.shape(0));
-                let (a, b) = ((self.get(1)?, self.shape(1)), (self.get(2)?, self.shape(2)));
-                generic::choose(condition, a, b, shape, out);
+                let condition = self.operand(0)?;
+                generic::choose(condition, self.operand(1)?, self.operand(2)?, shape, out);
             }),
             Op::Reduce { reduction, dims } => {
                 let shape = self.shape(0);
@@ -311,9 +309,9 @@ impl<'a> StepRun<'a> {
             Op::Gather { dim, wraps } => {
                 let shape = self.shape(0);
                 let indices = (self.get(1)?, self.shape(1), *wraps);
-                let done = of_one_type!(self, out, |x| indexing::gather(
-                    x, shape, *dim, indices, out
-                ));
+                let done = of_one_type!(self, out, |x| {
+                    indexing::gather(x, shape, *dim, indices, out)
+                });
                 let size = shape[*dim];
                 done.map_err(|index| RunError::Index { index, size })?;
             }
@@ -386,7 +384,7 @@ impl<'a> StepRun<'a> {
         self.program().shape(self.step.inputs[index])
     }
 
-    pub(super) fn operand(&self, index: usize) -> Result<Operand<'a>, RunError> {
+    pub(super) fn operand<T: Stored>(&self, index: usize) -> Result<Operand<'a, T>, RunError> {
         let (data, shape) = (self.get(index)?, self.shape(index));
         Ok(Operand { data, shape })
     }

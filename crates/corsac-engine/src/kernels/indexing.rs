@@ -4,12 +4,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use corsac_kernels::scatter::are_inside;
-use rayon::prelude::*;
 use smallvec::SmallVec;
 
-use super::GRAIN;
 use super::rows::{broadcast_strides, by_rows, start};
-use crate::parallel::Parallel;
 use crate::program::arithmetic::of_floats;
 use crate::program::{Arithmetic, Combination, IndexPut, Strides};
 
@@ -100,16 +97,10 @@ pub fn index_select<T: Copy + Send + Sync>(
 ) -> Result<(), i64> {
     let places = indices.iter().map(|&index| place(index, size, wraps));
     let places = places.collect::<Result<Vec<usize>, i64>>()?;
-    if inner == 0 || out.is_empty() {
-        return Ok(());
-    }
-    out.par_chunks_mut(inner)
-        .enumerate()
-        .with_min_len(GRAIN.div_ceil(inner))
-        .run_parallel(|(row, out)| {
-            let (block, at) = (row / places.len(), places[row % places.len()]);
-            out.copy_from_slice(&input[(block * size + at) * inner..][..inner]);
-        });
+    by_rows(inner, out, |row, out| {
+        let (block, at) = (row / places.len(), places[row % places.len()]);
+        out.copy_from_slice(&input[(block * size + at) * inner..][..inner]);
+    });
     Ok(())
 }
 
@@ -153,12 +144,12 @@ pub fn gather<T: Gathered>(
     steps[dim] = 0;
     let last = index_shape.len() - 1;
     let outer = &index_shape[..last];
-    let from = |row: usize| start(outer, &steps[..last], row).unsigned_abs();
+    let from = |row: usize| start(outer, &steps, row);
     let own = |row: usize| &indices[row * index_shape[last]..][..index_shape[last]];
     if dim == last {
         // The indices are checked on the way.
         let all = AtomicBool::new(true);
-        by_rows(index_shape, out, |row, out| {
+        by_rows(index_shape[last], out, |row, out| {
             if !T::gather(&input[from(row)..][..size], own(row), out) {
                 all.store(false, Relaxed);
             }
@@ -173,7 +164,7 @@ pub fn gather<T: Gathered>(
         return Err(index);
     }
     let along = steps[last].unsigned_abs();
-    by_rows(index_shape, out, |row, out| {
+    by_rows(index_shape[last], out, |row, out| {
         let from = from(row);
         for (at, (out, &index)) in out.iter_mut().zip(own(row)).enumerate() {
             let place = place(index, size, wraps).unwrap_or(0);
@@ -234,8 +225,7 @@ fn scatter_by<T: Copy>(
     };
     let own = own.unsigned_abs();
     for (number, indices) in indices.chunks(row.max(1)).enumerate() {
-        let read = start(outer, &from[..outer.len()], number).unsigned_abs();
-        let at = start(outer, to, number).unsigned_abs();
+        let (read, at) = (start(outer, &from, number), start(outer, to, number));
         if is_of_rows {
             let out = &mut out[at..at + size];
             if !corsac_kernels::scatter::scatter(&source[read..], indices, out, &f) {
@@ -324,13 +314,8 @@ impl IndexPut {
         for number in 0..count {
             let mut to = self.offset;
             for (index, &(size, step)) in indices.iter().zip(&self.indexed) {
-                let index = index[number];
-                let at = match index {
-                    ..0 if self.wraps => index + size as i64,
-                    _ => index,
-                };
-                let at = usize::try_from(at).ok().filter(|&at| at < size);
-                to += at.ok_or((index, size))? * step;
+                let at = place(index[number], size, self.wraps);
+                to += at.map_err(|index| (index, size))? * step;
             }
             let (mut from, mut rest) = (0, number);
             for &(size, step) in self.along.iter().rev() {

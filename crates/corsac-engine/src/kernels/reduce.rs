@@ -4,13 +4,12 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 use rten_simd::SimdOp;
 use rten_vecmath::Sum;
-use smallvec::SmallVec;
 
 use super::GRAIN;
 use super::normalise::long_sum;
-use super::rows::start;
+use super::rows::{reduced_strides, row_len, start};
 use crate::parallel::Parallel;
-use crate::program::{Reduction, Strides};
+use crate::program::Reduction;
 
 /// Element types that are reduced along dimensions.
 pub trait Reduced: Copy {
@@ -94,22 +93,14 @@ fn floats(reduction: Reduction, input: &[f32], shape: &[usize], dims: &[usize], 
             .run_parallel(|(out, row)| *out = of_row(reduction, row));
         return;
     }
-    let start = match reduction {
+    let neutral = match reduction {
         Reduction::Sum | Reduction::Mean => 0.0,
         Reduction::Product => 1.0,
         Reduction::Max => f32::NEG_INFINITY,
         Reduction::Min => f32::INFINITY,
     };
-    out.fill(start);
-    // Strides in the result along the dimensions of the input: 0 along those that are reduced.
-    let mut strides: SmallVec<[usize; 6]> = SmallVec::from_elem(0, rank);
-    let mut step = 1;
-    for at in (0..rank).rev() {
-        if !dims.contains(&at) {
-            strides[at] = step;
-            step *= shape[at];
-        }
-    }
+    out.fill(neutral);
+    let strides = reduced_strides(shape, dims);
     let Some((&row, outer)) = shape.split_last() else {
         out[0] = input[0];
         return;
@@ -124,11 +115,7 @@ fn floats(reduction: Reduction, input: &[f32], shape: &[usize], dims: &[usize], 
         return mean(reduction, count, out);
     }
     for (index, row) in input.chunks(row).enumerate() {
-        let (mut rest, mut at) = (index, 0);
-        for dim in (0..outer.len()).rev() {
-            at += rest % shape[dim] * strides[dim];
-            rest /= shape[dim];
-        }
+        let at = start(outer, &strides, index);
         if inner == 0 {
             let partial = match reduction {
                 Reduction::Mean => of_row(Reduction::Sum, row),
@@ -315,22 +302,15 @@ fn fold<T: Copy>(
     out: &mut [T],
 ) {
     out.fill(zero);
-    let mut strides: Strides = SmallVec::from_elem(0, shape.len());
-    let mut stride = 1;
-    for at in (0..shape.len()).rev() {
-        if !dims.contains(&at) {
-            strides[at] = stride;
-            stride *= shape[at] as isize;
-        }
-    }
-    let row = shape.last().copied().unwrap_or(1);
+    let strides = reduced_strides(shape, dims);
+    let row = row_len(shape);
     if row == 0 || input.is_empty() {
         return;
     }
     let outer = &shape[..shape.len().saturating_sub(1)];
     let own = strides.last().copied().unwrap_or(0).unsigned_abs();
     for (index, input) in input.chunks(row).enumerate() {
-        let from = start(outer, &strides[..outer.len()], index).unsigned_abs();
+        let from = start(outer, &strides, index);
         match own {
             0 => out[from] = f(out[from], fold_row(input, zero, &f)),
             1 => fold_into(input, &mut out[from..from + row], &f),

@@ -22,23 +22,38 @@ pub fn broadcast_strides(shape: &[usize], rank: usize) -> Strides {
     steps
 }
 
-/// Offset of row `index` of a tensor of shape `outer`.
-pub(super) fn start(outer: &[usize], steps: &[isize], mut index: usize) -> isize {
+/// Strides of a row-major tensor along the dimensions of one of shape `shape` that it is reduced
+/// from: 0 along `dims`.
+pub(super) fn reduced_strides(shape: &[usize], dims: &[usize]) -> Strides {
+    let mut strides: Strides = SmallVec::from_elem(0, shape.len());
+    let mut stride = 1;
+    for (at, &size) in shape.iter().enumerate().rev() {
+        if !dims.contains(&at) {
+            strides[at] = stride;
+            stride *= size as isize;
+        }
+    }
+    strides
+}
+
+/// Offset of row `index` of a tensor of shape `outer`, which has at least as many strides, none
+/// negative.
+pub(super) fn start(outer: &[usize], strides: &[isize], mut index: usize) -> usize {
     let mut at = 0;
-    for (&size, &step) in outer.iter().zip(steps).rev() {
-        at += (index % size) as isize * step;
+    for (&size, &stride) in outer.iter().zip(strides).rev() {
+        at += (index % size) * stride.unsigned_abs();
         index /= size;
     }
     at
 }
 
-/// Writes rows of a tensor of shape `shape`: calls `write` with the number of each row and the row.
-pub(super) fn by_rows<T: Send>(
-    shape: &[usize],
-    out: &mut [T],
-    write: impl Fn(usize, &mut [T]) + Sync,
-) {
-    let row = shape.last().copied().unwrap_or(1);
+/// Number of elements in a row of a tensor of this shape.
+pub(super) fn row_len(shape: &[usize]) -> usize {
+    shape.last().copied().unwrap_or(1)
+}
+
+/// Writes rows of `row` elements: calls `write` with the number of each row and the row.
+pub(super) fn by_rows<T: Send>(row: usize, out: &mut [T], write: impl Fn(usize, &mut [T]) + Sync) {
     if row == 0 || out.is_empty() {
         return;
     }

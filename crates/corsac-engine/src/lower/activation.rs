@@ -23,7 +23,6 @@ pub(super) const LOWERINGS: &[Lowering] = &[
     tensor("log_softmax", |own, call| own.softmax(call, true)),
     tensor("_log_softmax", |own, call| own.softmax(call, true)),
     unary("logsigmoid", |_| Ok(Unary::LogSigmoid)),
-    unary("log_sigmoid", |_| Ok(Unary::LogSigmoid)),
     unary("mish", |_| Ok(Unary::Mish)),
     tensor("prelu", |own, call| own.prelu(call)),
     tensor("_prelu_kernel", |own, call| own.prelu(call)),
@@ -134,7 +133,7 @@ impl Lowerer<'_, '_> {
         Ok(self.alias(value, result))
     }
 
-    pub(super) fn softmin(&mut self, call: &Call) -> Result<ValueId, Reason> {
+    fn softmin(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let input = call.tensor("input")?;
         let result = self.shape(input);
         let input = self.at_least_a_vector(input);

@@ -115,7 +115,7 @@ impl Lowerer<'_, '_> {
         let op = match mask {
             Mask::None => Op::Softmax { dim, log: false },
             Mask::Causal => {
-                weights = self.emit_typed(Op::Causal, [weights], Element::F32, scores.clone());
+                weights = self.emit(Op::Causal, [weights], scores.clone());
                 Op::Softmax { dim, log: false }
             }
             Mask::Tensor(mask) => {

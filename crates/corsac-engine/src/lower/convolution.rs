@@ -5,7 +5,7 @@ use corsac_ops::is_operator;
 use super::call::Call;
 use super::table::{Lowering, tensor};
 use super::{Lowered, Lowerer, Reason};
-use crate::program::{Conv, ConvNd, Element, Op, ValueId};
+use crate::program::{Conv, ConvNd, Op, ValueId};
 
 #[rustfmt::skip]
 pub(super) const LOWERINGS: &[Lowering] = &[
@@ -159,6 +159,6 @@ impl Lowerer<'_, '_> {
             transposed,
         };
         let inputs = [input, weight].into_iter().chain(call.optional("bias")?);
-        Ok(self.emit_typed(Op::ConvNd(volume), inputs, Element::F32, result))
+        Ok(self.emit(Op::ConvNd(volume), inputs, result))
     }
 }

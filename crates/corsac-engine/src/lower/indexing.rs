@@ -60,18 +60,14 @@ impl Lowerer<'_, '_> {
     }
 
     fn gather(&mut self, call: &Call) -> Result<ValueId, Reason> {
-        let index = if is_operator!(call.operator, "gather") {
-            "index"
-        } else {
-            "indices"
-        };
-        let (input, index) = (call.tensor("input")?, call.tensor(index)?);
-        if is_operator!(call.operator, "take_along_dim") && call.get("dim").is_none() {
+        let is_along = is_operator!(call.operator, "take_along_dim");
+        let index = if is_along { "indices" } else { "index" };
+        let (mut input, mut index) = (call.tensor("input")?, call.tensor(index)?);
+        if is_along && call.get("dim").is_none() {
             return Err("take_along_dim without dim".to_owned());
         }
         let result = self.result_shape()?;
-        let (mut input, mut index) = (input, index);
-        if is_operator!(call.operator, "take_along_dim") {
+        if is_along {
             let rank = self.shape(input).len();
             let dim = call.dim("dim", rank, 0)?;
             let (mut a, mut b) = (self.shape(input), self.shape(index));
@@ -92,8 +88,10 @@ impl Lowerer<'_, '_> {
             return Err("an index of another shape".to_owned());
         }
         let element = self.program.element(input);
-        let wraps = is_operator!(call.operator, "take_along_dim");
-        let op = Op::Gather { dim, wraps };
+        let op = Op::Gather {
+            dim,
+            wraps: is_along,
+        };
         let value = self.emit_typed(op, [input, index], element, shape);
         Ok(self.alias(value, result))
     }

@@ -12,67 +12,27 @@ use crate::program::{Binary, Comparison, Element, Op, Reduction, Scalar, Unary, 
 #[rustfmt::skip]
 pub(super) const LOWERINGS: &[Lowering] = &[
     lowered("binary_cross_entropy", |own, call| own.binary_cross_entropy(call)).of_any_type(),
-    tensor("binary_cross_entropy_with_logits", |own, call| {
-        let value = own.with_logits(call)?;
-        own.reduced_by(call, value)
-    })
-    .of_any_type(),
-    tensor("cosine_embedding_loss", |own, call| {
-        let value = own.cosine_embedding(call)?;
-        own.reduced_by(call, value)
-    })
-    .of_any_type(),
+    tensor("binary_cross_entropy_with_logits", |own, call| own.reduced_loss(call, Lowerer::with_logits)).of_any_type(),
+    tensor("cosine_embedding_loss", |own, call| own.reduced_loss(call, Lowerer::cosine_embedding)).of_any_type(),
     lowered("cosine_similarity", |own, call| own.cosine_similarity(call)).of_any_type(),
     lowered("cross_entropy", |own, call| own.by_class(call)).of_any_type(),
     lowered("gaussian_nll_loss", |own, call| own.gaussian(call)).of_any_type(),
-    tensor("hinge_embedding_loss", |own, call| {
-        let value = own.hinge_embedding(call)?;
-        own.reduced_by(call, value)
-    })
-    .of_any_type(),
-    tensor("huber_loss", |own, call| { let value = own.distance(call)?; own.reduced_by(call, value) }).of_any_type(),
-    tensor("kl_div", |own, call| { let value = own.divergence(call)?; own.reduced_by(call, value) }).of_any_type(),
-    tensor("l1_loss", |own, call| { let value = own.distance(call)?; own.reduced_by(call, value) }).of_any_type(),
-    tensor("margin_ranking_loss", |own, call| {
-        let value = own.margin_ranking(call)?;
-        own.reduced_by(call, value)
-    })
-    .of_any_type(),
-    tensor("mse_loss", |own, call| { let value = own.distance(call)?; own.reduced_by(call, value) }).of_any_type(),
+    tensor("hinge_embedding_loss", |own, call| own.reduced_loss(call, Lowerer::hinge_embedding)).of_any_type(),
+    tensor("huber_loss", |own, call| own.reduced_loss(call, Lowerer::distance)).of_any_type(),
+    tensor("kl_div", |own, call| own.reduced_loss(call, Lowerer::divergence)).of_any_type(),
+    tensor("l1_loss", |own, call| own.reduced_loss(call, Lowerer::distance)).of_any_type(),
+    tensor("margin_ranking_loss", |own, call| own.reduced_loss(call, Lowerer::margin_ranking)).of_any_type(),
+    tensor("mse_loss", |own, call| own.reduced_loss(call, Lowerer::distance)).of_any_type(),
     lowered("multi_margin_loss", |own, call| own.margins_of_classes(call)).of_any_type(),
     lowered("multilabel_margin_loss", |own, call| own.margins_of_labels(call)).of_any_type(),
-    tensor("multilabel_soft_margin_loss", |own, call| {
-        let value = own.multilabel(call)?;
-        own.reduced_by(call, value)
-    })
-    .of_any_type(),
+    tensor("multilabel_soft_margin_loss", |own, call| own.reduced_loss(call, Lowerer::multilabel)).of_any_type(),
     lowered("nll_loss", |own, call| own.by_class(call)).of_any_type(),
     tensor("pairwise_distance", |own, call| own.vector_distance(call)).of_any_type(),
-    tensor("poisson_nll_loss", |own, call| {
-        let value = own.poisson(call)?;
-        own.reduced_by(call, value)
-    })
-    .of_any_type(),
-    tensor("smooth_l1_loss", |own, call| {
-        let value = own.distance(call)?;
-        own.reduced_by(call, value)
-    })
-    .of_any_type(),
-    tensor("soft_margin_loss", |own, call| {
-        let value = own.soft_margin(call)?;
-        own.reduced_by(call, value)
-    })
-    .of_any_type(),
-    tensor("triplet_margin_loss", |own, call| {
-        let value = own.triplet(call)?;
-        own.reduced_by(call, value)
-    })
-    .of_any_type(),
-    tensor("triplet_margin_with_distance_loss", |own, call| {
-        let value = own.triplet(call)?;
-        own.reduced_by(call, value)
-    })
-    .of_any_type(),
+    tensor("poisson_nll_loss", |own, call| own.reduced_loss(call, Lowerer::poisson)).of_any_type(),
+    tensor("smooth_l1_loss", |own, call| own.reduced_loss(call, Lowerer::distance)).of_any_type(),
+    tensor("soft_margin_loss", |own, call| own.reduced_loss(call, Lowerer::soft_margin)).of_any_type(),
+    tensor("triplet_margin_loss", |own, call| own.reduced_loss(call, Lowerer::triplet)).of_any_type(),
+    tensor("triplet_margin_with_distance_loss", |own, call| own.reduced_loss(call, Lowerer::triplet)).of_any_type(),
 ];
 
 /// Reduction of the losses of all elements.
@@ -181,6 +141,16 @@ impl Lowerer<'_, '_> {
         let flat = self.alias(value, vec![len]);
         let value = self.reduced(reduction, flat, &[0]);
         self.alias(value, Vec::new())
+    }
+
+    /// The reduction of the losses of all elements, which `each` computes.
+    fn reduced_loss(
+        &mut self,
+        call: &Call,
+        each: impl FnOnce(&mut Self, &Call) -> Result<ValueId, Reason>,
+    ) -> Result<ValueId, Reason> {
+        let value = each(self, call)?;
+        self.reduced_by(call, value)
     }
 
     fn reduced_by(&mut self, call: &Call, value: ValueId) -> Result<ValueId, Reason> {
@@ -507,7 +477,7 @@ impl Lowerer<'_, '_> {
             dim: 1,
             wraps: false,
         };
-        let own = self.emit_typed(gather, [input, place], Element::F32, [rows, 1]);
+        let own = self.emit(gather, [input, place], [rows, 1]);
         let margin = call.number("margin")?.unwrap_or(1.0) as f32;
         let rest = self.single(Unary::Affine(-1.0, margin), own);
         let rest = self.pairwise(Binary::Add, rest, input)?;
@@ -554,7 +524,7 @@ impl Lowerer<'_, '_> {
         }
         let target = self.alias(target, own);
         let (rows, classes) = (shape[0], shape[1]);
-        let sums = self.emit_typed(Op::LabelMargins, [input, target], Element::F32, [rows]);
+        let sums = self.emit(Op::LabelMargins, [input, target], [rows]);
         self.mean_of_classes(call, sums, classes)
     }
 
@@ -719,7 +689,7 @@ impl Lowerer<'_, '_> {
             dim: classes.axis,
             wraps: false,
         };
-        let found = self.emit_typed(op, [input, places], Element::F32, beside);
+        let found = self.emit(op, [input, places], beside);
         let found = self.alias(found, kept.clone());
         let found = self.single(Unary::scale(-1.0), found);
         let weighted = match classes.weight {

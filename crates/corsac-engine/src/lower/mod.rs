@@ -376,8 +376,8 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         }
     }
 
-    /// Checks the operands of all other operators, which compute with floating-point numbers; those
-    /// of elementwise ones are converted.
+    /// Checks that a call computes with floating-point numbers, or only moves elements; operands of
+    /// other types are converted where the operator table allows it.
     fn check_elements(&mut self, call: &mut Call) -> Result<(), Reason> {
         let row = call.operator.row();
         if row.moves_elements {

@@ -7,7 +7,7 @@ use corsac_ops::is_operator;
 use super::call::{Call, as_number};
 use super::table::{Lowering, tensor};
 use super::{Lowerer, Reason};
-use crate::program::{Element, Op, Pool, Taps, ValueId};
+use crate::program::{Op, Pool, Taps, ValueId};
 
 #[rustfmt::skip]
 pub(super) const LOWERINGS: &[Lowering] = &[
@@ -204,7 +204,7 @@ impl Lowerer<'_, '_> {
             }
             shape[dim] = count;
             let op = Op::Resample { dim, taps };
-            value = self.emit_typed(op, [value], Element::F32, shape.clone());
+            value = self.emit(op, [value], shape.clone());
         }
         Ok(value)
     }

@@ -158,7 +158,7 @@ impl Lowerer<'_, '_> {
             state.push(match given.as_ref().map(|given| given.get(at)) {
                 None => {
                     let zero = Op::Fill(Scalar::Float(0.0));
-                    self.emit_typed(zero, [], Element::F32, sizes)
+                    self.emit(zero, [], sizes)
                 }
                 Some(Some(&value)) if unbatched && self.shape(value).len() == 2 => {
                     self.alias(value, sizes)

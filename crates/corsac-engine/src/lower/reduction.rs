@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::call::{Call, as_number};
 use super::element::element_of;
 use super::table::{Lowering, lowered, tensor};
-use super::{Lowered, Lowerer, Reason, sizes, tensor_of};
+use super::{Lowered, Lowerer, Reason, sizes};
 use crate::program::{
     Arithmetic, Binary, Comparison, Element, Op, Reduction, Scalar, Unary, ValueId,
 };
@@ -318,16 +318,12 @@ impl Lowerer<'_, '_> {
             let second = self.narrowed(value, dim, size - len, len);
             let first = self.narrowed(value, dim, 0, len);
             let shape = self.shape(first);
-            let arithmetic = |function| Op::Arithmetic(function);
-            value = match element {
-                Element::F32 => self.emit(Op::Binary(Binary::Sub), [second, first], shape),
-                Element::I64 => {
-                    self.emit_typed(arithmetic(Arithmetic::Sub), [second, first], element, shape)
-                }
-                Element::Bool => {
-                    self.emit_typed(arithmetic(Arithmetic::Xor), [second, first], element, shape)
-                }
+            let op = match element {
+                Element::F32 => Op::Binary(Binary::Sub),
+                Element::I64 => Op::Arithmetic(Arithmetic::Sub),
+                Element::Bool => Op::Arithmetic(Arithmetic::Xor),
             };
+            value = self.emit_typed(op, [second, first], element, shape);
         }
         Ok(value)
     }
@@ -368,21 +364,7 @@ impl Lowerer<'_, '_> {
             let shape = self.result_shape()?;
             return Ok(Lowered::Tensor(self.alias(value, shape)));
         }
-        let items = self
-            .types
-            .value(self.node)
-            .as_items()
-            .map(<[Value]>::to_vec);
-        let items = items.ok_or("the results are not known")?;
-        let mut shapes = items.iter().map(|item| sizes(tensor_of(item)?));
-        let mut shaped = |me: &mut Self, value| -> Result<Lowered, Reason> {
-            let shape = shapes
-                .next()
-                .unwrap_or_else(|| Err("one result".to_owned()))?;
-            Ok(Lowered::Tensor(me.alias(value, shape)))
-        };
-        let both = vec![shaped(self, value)?, shaped(self, mean)?];
-        Ok(Lowered::Items(both))
+        self.pair([value, mean])
     }
 
     fn norm(&mut self, call: &Call) -> Result<ValueId, Reason> {

@@ -76,7 +76,9 @@ impl Sharing {
             let set = sharing.find(node.index());
             let members = sharing.members.entry(set).or_default();
             members.push((node, last_read.unwrap_or(0)));
-            let operator = catalogue.operator(graph, node);
+            // A module's result has memory of its own: `nn.Unfold` copies what `Tensor.unfold` views.
+            let is_module = graph.node(node).op() == Op::CallModule;
+            let operator = catalogue.operator(graph, node).filter(|_| !is_module);
             if operator.is_some_and(|operator| operator.row().repeats_elements) {
                 sharing.repeated.entry(set).or_insert(node);
             }

@@ -123,7 +123,7 @@ impl Lowerer<'_, '_> {
             let first = self.narrowed(given, 0, 0, length);
             let last = self.narrowed(given, 0, 2 * length, length);
             let none = Op::Fill(Scalar::Float(0.0));
-            let none = self.emit_typed(none, [], Element::F32, vec![length]);
+            let none = self.emit(none, [], vec![length]);
             let op = Op::Concat { dim: 0 };
             bias = Some(self.emit(op, [first, none, last], vec![3 * length]));
         }

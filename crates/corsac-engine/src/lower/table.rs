@@ -11,7 +11,7 @@ use super::{
     convolution, dropout, indexing, joining, linear_algebra, loss, normalisation, pooling,
     recurrent, reduction, view,
 };
-use crate::program::{Op, Unary, ValueId};
+use crate::program::{Unary, ValueId};
 
 /// Lowers a call whose result is one tensor.
 type ToTensor = fn(&mut Lowerer<'_, '_>, &mut Call) -> Result<ValueId, Reason>;
@@ -125,9 +125,7 @@ impl Lowerer<'_, '_> {
         let value = match lowering.lower {
             Lower::Unary(function) => {
                 let function = function(call)?;
-                let input = call.tensor("input")?;
-                let shape = self.shape(input);
-                self.emit(Op::Unary(function), [input], shape)
+                self.single(function, call.tensor("input")?)
             }
             Lower::Tensor(lower) => lower(self, call)?,
             Lower::Any(lower) => return lower(self, call),

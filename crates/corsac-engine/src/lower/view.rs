@@ -72,13 +72,13 @@ pub(super) fn all() -> Value {
 #[derive(Clone)]
 pub(super) struct View {
     pub(super) shape: Vec<usize>,
-    pub(super) strides: SmallVec<[isize; 6]>,
+    pub(super) strides: Strides,
     pub(super) offset: usize,
 }
 
 impl View {
     pub(super) fn of(shape: &[usize]) -> Self {
-        let mut strides: SmallVec<[isize; 6]> = SmallVec::from_elem(1, shape.len());
+        let mut strides: Strides = SmallVec::from_elem(1, shape.len());
         for at in (1..shape.len()).rev() {
             strides[at - 1] = strides[at] * shape[at].max(1) as isize;
         }
@@ -527,10 +527,7 @@ impl Lowerer<'_, '_> {
             Some(dim) => vec![dim],
             None => call.ints("dims")?.unwrap_or_default(),
         };
-        let mut strides: Strides = SmallVec::from_elem(1, shape.len());
-        for at in (1..shape.len()).rev() {
-            strides[at - 1] = strides[at] * shape[at].max(1) as isize;
-        }
+        let View { mut strides, .. } = View::of(&shape);
         let mut offset = 0;
         for dim in dims {
             let dim = wrapped(dim, shape.len())?;
@@ -763,12 +760,8 @@ impl Lowerer<'_, '_> {
                 is_arranged = true;
                 continue;
             }
-            let mut piece = |start: usize, len: usize| {
-                let mut view = View::of(&shape);
-                view.slice(dim, start, len, 1);
-                self.copied(value, view)
-            };
-            let (last, first) = (piece(size - shift, shift), piece(0, size - shift));
+            let last = self.narrowed(value, dim, size - shift, shift);
+            let first = self.narrowed(value, dim, 0, size - shift);
             let element = self.program.element(value);
             let op = Op::Concat { dim };
             value = self.emit_typed(op, [last, first], element, shape.clone());

@@ -8,8 +8,7 @@ use corsac_ops::{OperatorId, is_operator};
 use smallvec::SmallVec;
 
 use super::call::{Call, wrapped};
-use super::element::broadcast;
-use super::element::{element_of, scalar};
+use super::element::{broadcast, element_of, scalar};
 use super::sharing::several_out;
 use super::view::{View, all, slice_of};
 use super::{Lowered, Lowerer, Reason, tensor_of};

@@ -199,9 +199,9 @@ impl<'a> Search<'a> {
         };
         let shape = program.shape(step.output);
         let own = View::of(program.shape(value));
-        let fits = self.flow.is_read_once(value)
-            && read == value
+        let fits = read == value
             && program.root(value) == value
+            && !self.flow.is_returned(value)
             && step.epilogues.is_empty()
             && shape.iter().product::<usize>() == own.shape.iter().product::<usize>();
         if !fits {

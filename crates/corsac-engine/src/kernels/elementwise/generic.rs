@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::{Operand, arithmetic};
 use crate::kernels::GRAIN;
-use crate::kernels::rows::{broadcast_strides, by_rows, start};
+use crate::kernels::rows::{broadcast_strides, by_rows, row_len, start};
 use crate::parallel::Parallel;
 use crate::program::arithmetic::of_integers;
 use crate::program::{Arithmetic, Comparison, Strides};
@@ -52,17 +52,18 @@ fn choose_chunk<T: Copy>(condition: &[u8], a: &[T], b: &[T], out: &mut [T]) {
 
 /// `out[i] = f(a[i], b[i])`, after broadcasting to `shape`.
 pub fn zip<A: Copy + Sync, B: Copy + Sync, O: Send>(
-    (a, a_shape): (&[A], &[usize]),
-    (b, b_shape): (&[B], &[usize]),
+    a: Operand<'_, A>,
+    b: Operand<'_, B>,
     shape: &[usize],
     out: &mut [O],
     f: impl Fn(A, B) -> O + Sync,
 ) {
     let rank = shape.len();
     let (a_steps, b_steps) = (
-        broadcast_strides(a_shape, rank),
-        broadcast_strides(b_shape, rank),
+        broadcast_strides(a.shape, rank),
+        broadcast_strides(b.shape, rank),
     );
+    let (a, b) = (a.data, b.data);
     let last = |steps: &[isize]| steps.last().copied().unwrap_or(0).unsigned_abs();
     if a.len() == out.len() && b.len() == out.len() {
         let chunks = out.par_chunks_mut(GRAIN).zip(a.par_chunks(GRAIN));
@@ -70,8 +71,8 @@ pub fn zip<A: Copy + Sync, B: Copy + Sync, O: Send>(
         return chunks.run_parallel(|((out, a), b)| zip_chunk(a, b, out, &f));
     }
     let outer = &shape[..rank.saturating_sub(1)];
-    by_rows(shape, out, |index, out| {
-        let from = |steps: &[isize]| start(outer, &steps[..outer.len()], index).unsigned_abs();
+    by_rows(row_len(shape), out, |index, out| {
+        let from = |steps: &[isize]| start(outer, steps, index);
         let (a, b) = (&a[from(&a_steps)..], &b[from(&b_steps)..]);
         match (last(&a_steps), last(&b_steps)) {
             (0, 0) => out.iter_mut().for_each(|out| *out = f(a[0], b[0])),
@@ -85,8 +86,8 @@ pub fn zip<A: Copy + Sync, B: Copy + Sync, O: Send>(
 /// Whether a comparison of `a[i]` with `b[i]` is true, after broadcasting to `shape`.
 pub fn compare<T: Copy + Sync + PartialOrd>(
     comparison: Comparison,
-    a: (&[T], &[usize]),
-    b: (&[T], &[usize]),
+    a: Operand<'_, T>,
+    b: Operand<'_, T>,
     shape: &[usize],
     out: &mut [u8],
 ) {
@@ -105,8 +106,8 @@ pub trait Paired: Copy + Send + Sync {
     /// `out[i] = function(a[i], b[i])`, after broadcasting to `shape`. Integers are not divided by 0.
     fn arithmetic(
         function: Arithmetic,
-        a: (&[Self], &[usize]),
-        b: (&[Self], &[usize]),
+        a: Operand<'_, Self>,
+        b: Operand<'_, Self>,
         shape: &[usize],
         out: &mut [Self],
     );
@@ -115,13 +116,11 @@ pub trait Paired: Copy + Send + Sync {
 impl Paired for f32 {
     fn arithmetic(
         function: Arithmetic,
-        (a, a_shape): (&[Self], &[usize]),
-        (b, b_shape): (&[Self], &[usize]),
+        a: Operand<'_, Self>,
+        b: Operand<'_, Self>,
         shape: &[usize],
         out: &mut [Self],
     ) {
-        let operand = |data, shape| Operand { data, shape };
-        let (a, b) = (operand(a, a_shape), operand(b, b_shape));
         arithmetic(function, a, b, shape, out);
     }
 }
@@ -129,8 +128,8 @@ impl Paired for f32 {
 impl Paired for i64 {
     fn arithmetic(
         function: Arithmetic,
-        a: (&[Self], &[usize]),
-        b: (&[Self], &[usize]),
+        a: Operand<'_, Self>,
+        b: Operand<'_, Self>,
         shape: &[usize],
         out: &mut [Self],
     ) {
@@ -153,8 +152,8 @@ impl Paired for i64 {
 impl Paired for u8 {
     fn arithmetic(
         function: Arithmetic,
-        a: (&[Self], &[usize]),
-        b: (&[Self], &[usize]),
+        a: Operand<'_, Self>,
+        b: Operand<'_, Self>,
         shape: &[usize],
         out: &mut [Self],
     ) {
@@ -170,12 +169,15 @@ impl Paired for u8 {
 
 /// `out[i] = condition[i] ? a[i] : b[i]`, after broadcasting to `shape`.
 pub fn choose<T: Copy + Send + Sync>(
-    (condition, condition_shape): (&[u8], &[usize]),
-    (a, a_shape): (&[T], &[usize]),
-    (b, b_shape): (&[T], &[usize]),
+    condition: Operand<'_, u8>,
+    a: Operand<'_, T>,
+    b: Operand<'_, T>,
     shape: &[usize],
     out: &mut [T],
 ) {
+    let rank = shape.len();
+    let steps = [condition.shape, a.shape, b.shape].map(|own| broadcast_strides(own, rank));
+    let (condition, a, b) = (condition.data, a.data, b.data);
     if [condition.len(), a.len(), b.len()] == [out.len(); 3] {
         let numbers = condition.par_chunks(GRAIN);
         let numbers = numbers.zip(a.par_chunks(GRAIN).zip(b.par_chunks(GRAIN)));
@@ -183,13 +185,11 @@ pub fn choose<T: Copy + Send + Sync>(
         return chunks
             .run_parallel(|(out, (condition, (a, b)))| choose_chunk(condition, a, b, out));
     }
-    let rank = shape.len();
-    let steps = [condition_shape, a_shape, b_shape].map(|own| broadcast_strides(own, rank));
     let outer = &shape[..rank.saturating_sub(1)];
-    by_rows(shape, out, |index, out| {
+    by_rows(row_len(shape), out, |index, out| {
         let [c, x, y] = [0, 1, 2].map(|number| {
             let steps: &Strides = &steps[number];
-            let from = start(outer, &steps[..outer.len()], index).unsigned_abs();
+            let from = start(outer, steps, index);
             (from, steps.last().copied().unwrap_or(0).unsigned_abs())
         });
         let pick = |condition: u8, a: T, b: T| if condition != 0 { a } else { b };

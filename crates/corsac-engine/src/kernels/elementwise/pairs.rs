@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use crate::kernels::GRAIN;
 use crate::kernels::functions::{double, single};
+use crate::kernels::rows::broadcast_strides;
 use crate::parallel::Parallel;
 use crate::program::Binary;
 use crate::program::arithmetic::{floor_divide, of_floats};
@@ -127,11 +128,11 @@ pub(crate) fn binary_rows(
     binary_functions!(function, rows);
 }
 
-/// An operand of [`binary`].
+/// An operand that is broadcast to a result.
 #[derive(Clone, Copy, Debug)]
-pub struct Operand<'a> {
+pub struct Operand<'a, T = f32> {
     /// Its elements.
-    pub data: &'a [f32],
+    pub data: &'a [T],
     /// Its sizes.
     pub shape: &'a [usize],
 }
@@ -139,15 +140,8 @@ pub struct Operand<'a> {
 impl Operand<'_> {
     /// Strides along the dimensions of a result of rank `rank`: 0 where it is broadcast.
     fn strides(&self, rank: usize) -> SmallVec<[usize; 6]> {
-        let mut strides = SmallVec::from_elem(0, rank);
-        let mut step = 1;
-        for (at, &size) in self.shape.iter().enumerate().rev() {
-            if size != 1 {
-                strides[at + rank - self.shape.len()] = step;
-            }
-            step *= size;
-        }
-        strides
+        let strides = broadcast_strides(self.shape, rank);
+        strides.iter().map(|stride| stride.unsigned_abs()).collect()
     }
 
     /// Sizes of a result, and the strides of both operands; dimensions are merged where that is

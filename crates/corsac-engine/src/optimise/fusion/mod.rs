@@ -11,6 +11,7 @@ mod group;
 use smallvec::SmallVec;
 
 use super::flow::Flow;
+use crate::data::Stored;
 use crate::program::fused::Function;
 use crate::program::{
     Arithmetic, Binary, Comparison, Element, Epilogue, Layout, Op, Program, Reduction, Source,
@@ -59,8 +60,8 @@ fn number(program: &Program, flow: &Flow, value: ValueId) -> Option<f32> {
         return None;
     };
     match program.element(value) {
-        Element::F32 => Some(number.float() as f32),
-        Element::Bool => Some(f32::from(u8::from(number.float() != 0.0))),
+        Element::F32 => Some(Stored::number(number)),
+        Element::Bool => Some(f32::from(u8::number(number))),
         Element::I64 => None,
     }
 }
