@@ -79,7 +79,8 @@ const BEGINNINGS: &[(Kind, &[&str])] = &[
         &[
             "maxpool",
             "avgpool",
-            "adaptive",
+            "adaptiveavgpool",
+            "adaptivemaxpool",
             "fractionalmaxpool",
             "lppool",
             "maxunpool",
@@ -160,9 +161,13 @@ impl Kind {
     fn of_call(op: Op, target: &str) -> Self {
         let name = short_name(target);
         let known = OperatorId::of(op, target)
+            // Primitives by the name of the operator.
+            .filter(|operator| operator.family() != Family::Prims)
             .or_else(|| OperatorId::of_module(name))
             .or_else(|| OperatorId::named(name))
-            .or_else(|| variant(name));
+            .or_else(|| variant(name))
+            // Modules of libraries (`Permute`, `Concat`).
+            .or_else(|| OperatorId::named(&name.to_lowercase()));
         known.map_or_else(|| Self::of_other(name), Self::of_operator)
     }
 
@@ -186,6 +191,7 @@ impl Kind {
             | Family::Spectral => Self::Other,
         }
     }
+
     /// The kind of a module or function that is no operator of PyTorch, by its name.
     fn of_other(name: &str) -> Self {
         let plain = name.replace('_', "").to_lowercase();
@@ -293,6 +299,8 @@ mod tests {
             ("operator.iadd", Kind::Elementwise),
             ("_operator.getitem", Kind::Shape),
             ("torch.flatten", Kind::Shape),
+            ("torch.ops.prims.add.default", Kind::Elementwise),
+            ("torch.ops.prims.sum.default", Kind::Reduction),
             ("view", Kind::Shape),
             ("mean", Kind::Reduction),
             ("torch.nn.modules.pooling.MaxPool2d", Kind::Pool),
@@ -300,6 +308,8 @@ mod tests {
                 "torchvision.ops.stochastic_depth.StochasticDepth",
                 Kind::Dropout,
             ),
+            ("torchvision.ops.misc.Permute", Kind::Shape),
+            ("torch.nn.AdaptiveLogSoftmaxWithLoss", Kind::Other),
             ("my.package.mystery", Kind::Other),
             ("", Kind::Other),
         ];

@@ -8,7 +8,7 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemUse, UseTree};
 
 /// The modules of a crate and those that each imports: by `use`, or by a path in its code. Unit
-/// tests are left out. What is imported through a re-export counts as imported from where it is
+/// tests are left out, and so are paths in macros. What is imported through a re-export counts as imported from where it is
 /// defined.
 #[derive(Debug)]
 pub struct Imports(BTreeMap<String, BTreeSet<String>>);
@@ -72,20 +72,17 @@ impl Imports {
 
 /// Whether the modules are a parent and its children, or none.
 fn is_family(modules: &BTreeSet<&str>) -> bool {
-    let parent = |module: &'_ str| {
-        module
-            .rsplit_once("::")
-            .map_or("", |(above, _)| above)
-            .len()
+    let is_of = |family: &str| {
+        let mut modules = modules.iter();
+        modules.all(|&own| own == family || parent(own) == family)
     };
-    let Some(first) = modules.first() else {
-        return true;
-    };
-    [*first, &first[..parent(first)]].iter().any(|family| {
-        modules
-            .iter()
-            .all(|own| own == family || &own[..parent(own)] == *family)
-    })
+    modules
+        .first()
+        .is_none_or(|&first| is_of(first) || is_of(parent(first)))
+}
+
+fn parent(module: &str) -> &str {
+    module.rsplit_once("::").map_or("", |(above, _)| above)
 }
 
 /// Paths of a module, from the root of the crate.

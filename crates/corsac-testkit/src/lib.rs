@@ -1,5 +1,6 @@
 //! Test support for the other crates (unpublished): programs as text or expressions, random graphs
-//! and edits for property tests, the filetest runner, imports between modules, and the bodies of the fuzz targets.
+//! and edits for property tests, the filetest runner, imports between modules, and the bodies of
+//! the fuzz targets.
 //!
 //! ```
 //! use corsac_testkit::{chain, parse};

@@ -31,10 +31,9 @@ pub(super) const ROWS: &[Operator] = &[
     operator("leaky_relu").modules("LeakyReLU")
         .module_call("torch.nn.functional.leaky_relu", "negative_slope= inplace=").in_place(SameType)
         .inplace_parameter(2).recompute(Copied),
-    operator("log_sigmoid"),
     operator("log_softmax").signature("input dim dtype=None").modules("LogSoftmax")
         .module_call("torch.nn.functional.log_softmax", "dim=").requires(Dimension).relative_cost(4.0),
-    operator("logsigmoid").modules("LogSigmoid"),
+    operator("logsigmoid log_sigmoid").modules("LogSigmoid"),
     operator("mish").signature("input inplace=False").modules("Mish")
         .module_call("torch.nn.functional.mish", "inplace=").in_place(SameType).inplace_parameter(1)
         .relative_cost(2.0),

@@ -12,7 +12,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("byte"),
     operator("char"),
     operator("clone").recompute(Copied).moves_elements(),
-    operator("convert_element_type"),
+    operator("prims.convert_element_type convert_element_type").recompute(Copied),
     operator("copy").in_place(Update).recompute(Copied),
     operator("copy_"),
     operator("cpu"),

@@ -11,7 +11,6 @@ pub(super) const ROWS: &[Operator] = &[
     operator("prims.amin").recompute(Copied),
     operator("prims.broadcast_in_dim").recompute(Free),
     operator("prims.collapse_view").recompute(Free),
-    operator("prims.convert_element_type").recompute(Copied),
     operator("prims.div").recompute(Copied),
     operator("prims.iota").recompute(Copied),
     operator("prims.mul").recompute(Copied),

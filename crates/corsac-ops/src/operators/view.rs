@@ -6,7 +6,6 @@ use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
-    operator("__setitem__"),
     operator("_conj").recompute(Free),
     operator("_neg_view").recompute(Free),
     operator("_patch_merging_pad"),
@@ -65,7 +64,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("roll").recompute(Copied).moves_elements(),
     operator("rot90").moves_elements(),
     operator("select").recompute(Free).partitioner_view().relative_cost(0.5).moves_elements(),
-    operator("setitem"),
+    operator("setitem __setitem__"),
     operator("size").relative_cost(0.5),
     operator("slice").recompute(Free).partitioner_view().relative_cost(0.5).moves_elements(),
     operator("slice_scatter").writes_view("slice.Tensor").recompute(Copied),

@@ -196,7 +196,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
         for rule in rules {
             for name in rule.names.split_ascii_whitespace() {
                 let operator = operator_of_rule(name);
-                let operator = operator.unwrap_or_else(|| panic!("{name} has a row"));
+                let operator = operator.unwrap_or_else(|| panic!("no row for {name}"));
                 let named = (table.entries.len(), operator);
                 let replaced = table.by_name.insert(name, named);
                 debug_assert!(replaced.is_none(), "one rule for {name}");
