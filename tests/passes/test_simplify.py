@@ -1,5 +1,7 @@
 """Simplification by the laws of algebra: each law fires, and only where it is exact."""
 
+from pathlib import Path
+
 import hypothesis
 import pytest
 import torch
@@ -8,10 +10,10 @@ from hypothesis import strategies as st
 
 import corsac.fx
 import corsac.passes
-from corsac import _core
 from corsac.passes import simplify
 from passes.rule_kit import assert_same_bits, clones, hard, reasons, traced
 
+TABLES = Path(__file__).parents[2] / "crates/corsac-passes/src/rules/tables"
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTS = (torch.int64, torch.int32, torch.uint8)
 
@@ -84,7 +86,7 @@ def test_an_exact_law_holds_to_the_last_bit(law, function, dtype):
 
 
 def test_every_exact_law_is_tested():
-    exact, _ = _core.simplification_laws()
+    exact = (TABLES / "exact.rules").read_text()
     lines = (line.split(":")[0] for line in exact.splitlines())
     laws = {line for line in lines if line and not line.startswith(("#", " "))}
     assert laws == {law for law, *_ in EXACT}

@@ -108,7 +108,9 @@ impl Pass for Autocast {
             }
         }
         let this = *self;
-        let functions = Vec::new();
+        let functions = [(self.cast, "cast"), (self.widest, "widest")].into_iter();
+        let functions = functions.filter(|(given, _)| given.is_none());
+        let functions = functions.map(|(_, name)| name.to_owned()).collect();
         Ok(Plan::other(
             sites,
             functions,
@@ -235,16 +237,12 @@ struct Inserter {
 impl Inserter {
     fn change(&mut self, graph: &mut Graph, call: &Planned) -> Result<(), PassError> {
         let node = call.node;
-        let dtype = match call.precision {
-            Some(Precision::Lower) => Some(self.dtype),
-            Some(Precision::Single) => Some(DType::Float32),
-            Some(Precision::Widest) | None => None,
-        };
-        if let Some(dtype) = dtype {
-            let inputs = inputs(graph, node);
-            self.cast_inputs(graph, node, &inputs, dtype)?;
-        } else if call.precision == Some(Precision::Widest) {
-            self.widen(graph, node)?;
+        let given = inputs(graph, node);
+        match call.precision {
+            Some(Precision::Lower) => self.cast_inputs(graph, node, &given, self.dtype)?,
+            Some(Precision::Single) => self.cast_inputs(graph, node, &given, DType::Float32)?,
+            Some(Precision::Widest) => self.widen(graph, node)?,
+            None => {}
         }
         if call.is_restored {
             self.restore(graph, node)?;

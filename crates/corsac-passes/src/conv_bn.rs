@@ -44,7 +44,11 @@ use crate::report::{Refusal, Site};
 use crate::tensors::TensorFacts;
 pub use tensors::{LayerTensors, NormTensors, Side};
 
-/// The pass. The host computes the weights of each layer, in order, and names weight and bias.
+/// The host has named something else than a weight and a bias.
+const NOT_NAMED: Refusal = Refusal::because("its weight and bias are not named");
+
+/// The pass. The host computes the weights of each layer, in order, and names weight and bias. Where
+/// it refuses a norm after a layer, it also refuses those that follow on the same layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FoldBatchNorms {
     /// Whether to fold also into linear layers whose inputs are not known to have two dimensions,
@@ -58,11 +62,7 @@ impl Pass for FoldBatchNorms {
     }
 
     fn set(&mut self, option: &str, setting: Setting) -> bool {
-        let ("linear", Setting::Flag(linear)) = (option, setting) else {
-            return false;
-        };
-        self.linear = linear;
-        true
+        option == "linear" && setting.put_flag(&mut self.linear)
     }
 
     fn needs(&self) -> Needs {
@@ -80,13 +80,14 @@ impl Pass for FoldBatchNorms {
         let requests = requests.map(|(site, at, plan)| Request::new(site, at.facts(plan)));
         let requests = requests.collect();
         let plan = pass::Plan::other(sites, Vec::new(), move |graph, _, sites, requests| {
+            for request in requests {
+                match request.names.try_into() {
+                    Ok(names) => found.settle(request.site, names),
+                    Err(_) => _ = sites[request.site].refusal.get_or_insert(NOT_NAMED),
+                }
+            }
             for (at, site) in found.0.iter_mut().zip(sites) {
                 at.site.refusal.clone_from(&site.refusal);
-            }
-            for request in requests {
-                if let Ok(names) = request.names.try_into() {
-                    found.settle(request.site, names);
-                }
             }
             found.apply(graph)
         });

@@ -69,11 +69,7 @@ impl Pass for DeadCode {
     }
 
     fn set(&mut self, option: &str, setting: Setting) -> bool {
-        let ("impure_random", Setting::Flag(value)) = (option, setting) else {
-            return false;
-        };
-        self.impure_random = value;
-        true
+        option == "impure_random" && setting.put_flag(&mut self.impure_random)
     }
 
     fn needs(&self) -> Needs {

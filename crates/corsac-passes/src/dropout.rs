@@ -49,11 +49,7 @@ impl Pass for RemoveDropout {
     }
 
     fn set(&mut self, option: &str, setting: Setting) -> bool {
-        let ("in_training", Setting::Flag(value)) = (option, setting) else {
-            return false;
-        };
-        self.in_training = value;
-        true
+        option == "in_training" && setting.put_flag(&mut self.in_training)
     }
 
     fn needs(&self) -> Needs {

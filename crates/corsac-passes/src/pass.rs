@@ -72,6 +72,17 @@ pub enum Setting {
     DType(DType),
 }
 
+impl Setting {
+    /// Sets a flag; returns false if it is of another kind.
+    pub(crate) fn put_flag(self, option: &mut bool) -> bool {
+        let Self::Flag(flag) = self else {
+            return false;
+        };
+        *option = flag;
+        true
+    }
+}
+
 /// A transform that preserves the results of a program.
 pub trait Pass {
     /// Its name in reports.

@@ -88,11 +88,7 @@ impl Pass for Reinplace {
     }
 
     fn set(&mut self, option: &str, setting: Setting) -> bool {
-        let ("gradients", Setting::Flag(value)) = (option, setting) else {
-            return false;
-        };
-        self.gradients = value;
-        true
+        option == "gradients" && setting.put_flag(&mut self.gradients)
     }
 
     fn needs(&self) -> Needs {

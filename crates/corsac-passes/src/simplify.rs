@@ -1,7 +1,7 @@
 //! Algebraic simplification: two tables of laws, applied as rewrite rules.
 //!
-//! Applies the laws of `rules/tables/exact.rules`, which hold to the last bit, and with `fast_math`
-//! those of `rules/tables/fast_math.rules`, which hold up to rounding.
+//! The laws of `rules/tables/exact.rules` hold to the last bit, those of
+//! `rules/tables/fast_math.rules`, for `fast_math`, up to rounding.
 //!
 //! Needs: a graph in which definitions come before uses. Laws that depend on types or shapes need
 //! them to be known ([`TensorFacts`](crate::TensorFacts)), and are not applied otherwise.
@@ -20,9 +20,7 @@
 //! arithmetic", ACM Computing Surveys 1991, section 3.2.3, on which laws survive rounding; the
 //! shape of the table is that of tinygrad's `symbolic.py`.
 
-use std::sync::LazyLock;
-
-use crate::rules::{Rule, RuleSet, parse};
+use crate::rules::{Rule, parse};
 
 /// The laws that hold to the last bit, as text.
 pub const EXACT: &str = include_str!("rules/tables/exact.rules");
@@ -35,14 +33,6 @@ pub const EQUALITIES: &str = include_str!("rules/tables/saturate.rules");
 
 /// Equalities that hold up to rounding and that only saturation can use, as text.
 pub const FAST_MATH_EQUALITIES: &str = include_str!("rules/tables/saturate_fast_math.rules");
-
-static EXACT_SET: LazyLock<RuleSet> = LazyLock::new(|| RuleSet::new(read(EXACT)));
-static ALL_SET: LazyLock<RuleSet> = LazyLock::new(|| {
-    // Fused forms first: they cover more at once.
-    let mut rules = read(FAST_MATH);
-    rules.extend(read(EXACT));
-    RuleSet::new(rules)
-});
 
 /// The rules of a table.
 fn read(table: &str) -> Vec<Rule> {
@@ -57,8 +47,15 @@ fn read(table: &str) -> Vec<Rule> {
 /// # Panics
 /// If a table does not parse: they are part of the program, and a test reads them.
 #[must_use]
-pub fn laws(fast_math: bool) -> &'static RuleSet {
-    if fast_math { &ALL_SET } else { &EXACT_SET }
+pub fn laws(fast_math: bool) -> Vec<Rule> {
+    // Fused forms first: they cover more at once.
+    let mut rules = if fast_math {
+        read(FAST_MATH)
+    } else {
+        Vec::new()
+    };
+    rules.extend(read(EXACT));
+    rules
 }
 
 /// The laws with the equalities that only [saturation](crate::saturate) can use: the exact ones, or
@@ -68,7 +65,7 @@ pub fn laws(fast_math: bool) -> &'static RuleSet {
 /// As [`laws`].
 #[must_use]
 pub fn equalities(fast_math: bool) -> Vec<Rule> {
-    let mut rules = laws(fast_math).rules().to_vec();
+    let mut rules = laws(fast_math);
     rules.extend(read(EQUALITIES));
     if fast_math {
         rules.extend(read(FAST_MATH_EQUALITIES));
@@ -82,10 +79,10 @@ mod tests {
 
     #[test]
     fn the_tables_are_rules_with_names_of_their_own() {
-        let rules = laws(true).rules();
+        let rules = laws(true);
         let names: std::collections::HashSet<_> = rules.iter().map(|r| &r.name).collect();
         assert_eq!(names.len(), rules.len());
         assert!(rules.iter().all(|rule| !rule.name.starts_with("line ")));
-        assert!(laws(false).rules().len() < rules.len());
+        assert!(laws(false).len() < rules.len());
     }
 }

@@ -110,16 +110,12 @@ pub(crate) fn finish(graph: &Bound<'_, PyGraph>, added: &[Added], gone: &[NodeId
             .is_some()
     };
     if has_hooks {
-        let added: Vec<_> = {
+        let live: Vec<NodeId> = {
             let borrowed = graph.try_borrow()?;
-            let live = added
-                .iter()
-                .map(|added| added.node)
-                .filter(|&id| borrowed.ir().contains(id));
-            let handles = live.map(|id| PyNode::handle(graph, borrowed.host(), id));
-            handles.collect::<PyResult<_>>()?
+            let added = added.iter().map(|added| added.node);
+            added.filter(|&id| borrowed.ir().contains(id)).collect()
         };
-        call_create_hooks(graph, &added)?;
+        call_create_hooks(graph, &PyNode::all(graph, &live)?)?;
     }
     erased(graph, gone)
 }

@@ -376,12 +376,15 @@ impl PyRuleSet {
     }
 }
 
-/// The laws of algebra, as text: those that hold to the last bit, and those that hold up to
-/// rounding.
+/// The laws of algebra: those that hold to the last bit, or with `fast_math` also those that hold up
+/// to rounding.
 #[pyfunction]
-pub(crate) fn simplification_laws() -> (&'static str, &'static str) {
-    use corsac_passes::simplify::{EXACT, FAST_MATH};
-    (EXACT, FAST_MATH)
+pub(crate) fn simplification_laws(fast_math: bool) -> PyRuleSet {
+    PyRuleSet {
+        set: RuleSet::new(corsac_passes::simplify::laws(fast_math)),
+        callables: FxHashMap::default(),
+        conditions: Vec::new(),
+    }
 }
 
 /// Runs a session: Python is called while the graph can be read, and the graph is changed in

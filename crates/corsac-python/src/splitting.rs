@@ -113,16 +113,13 @@ pub(crate) fn effect_pairs(graph: &Bound<'_, PyGraph>) -> PyResult<Vec<(Py<PyNod
     let waits = waits_of(graph)?;
     let mut pairs = Vec::new();
     for node in graph.try_borrow()?.ir().nodes() {
-        pairs.extend(waits.of(node).iter().map(|&earlier| [earlier, node]));
+        pairs.extend(waits.of(node).iter().map(|&earlier| (earlier, node)));
     }
-    let mut found = Vec::with_capacity(pairs.len());
-    for pair in pairs {
-        let mut handles = PyNode::all(graph, &pair)?.into_iter();
-        if let (Some(earlier), Some(node)) = (handles.next(), handles.next()) {
-            found.push((earlier, node));
-        }
-    }
-    Ok(found)
+    let handle = |id| PyNode::of(graph, id);
+    let pairs = pairs.into_iter();
+    pairs
+        .map(|(earlier, node)| Ok((handle(earlier)?, handle(node)?)))
+        .collect()
 }
 
 /// The parts given by numbers of nodes, in graph order.

@@ -282,15 +282,11 @@ pub(crate) struct PyGraphDiff {
 }
 
 impl PyGraphDiff {
-    fn node(graph: &Bound<'_, PyGraph>, id: NodeId) -> PyResult<Py<PyNode>> {
-        PyNode::of(graph, id)
-    }
-
     fn list(
         graph: &Bound<'_, PyGraph>,
         ids: impl Iterator<Item = Option<NodeId>>,
     ) -> PyResult<Vec<Py<PyNode>>> {
-        ids.flatten().map(|id| Self::node(graph, id)).collect()
+        ids.flatten().map(|id| PyNode::of(graph, id)).collect()
     }
 }
 
@@ -322,8 +318,8 @@ impl PyGraphDiff {
                 Change::Kept | Change::Added | Change::Removed | Change::MovedFrom => continue,
             };
             if let (Some(before), Some(after)) = (entry.before, entry.after) {
-                let before = Self::node(self.before.bind(py), before)?;
-                let after = Self::node(self.after.bind(py), after)?;
+                let before = PyNode::of(self.before.bind(py), before)?;
+                let after = PyNode::of(self.after.bind(py), after)?;
                 changed.push((before, after, aspects.iter().map(aspect_name).collect()));
             }
         }

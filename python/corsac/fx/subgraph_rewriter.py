@@ -135,7 +135,6 @@ def _replace(
     node_name_match: str = "",
 ) -> list[_Result]:
     """Replace all matches; return a ``result`` for each."""
-
     graph = gm.graph
     pattern_graph = _traced(pattern)
     matcher = SubgraphMatcher(pattern_graph, ignore_literals=ignore_literals)

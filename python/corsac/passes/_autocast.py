@@ -55,6 +55,5 @@ def autocast(
         raise ValueError(f"autocast computes in bfloat16 or float16, not in {dtype}")
     layers = run_pass("modules to functions", target, budget=budget, drop=True, autocast=True)
     casts = run_pass("casts", target, budget=budget, dtype=dtype, cast=cast, widest=widest)
-    target.recompile()
     sites = (*layers.kept, *casts.sites)
     return Report("autocast", sites, layers.nodes_before, casts.nodes_after)

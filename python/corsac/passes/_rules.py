@@ -345,9 +345,4 @@ def simplify(
     return _run("simplify", target, lambda graph: laws.apply(graph, Match, limit, budget))
 
 
-@functools.cache
-def _laws(fast_math: bool) -> Any:
-    """The laws, compiled."""
-    exact, up_to_rounding = _core.simplification_laws()
-    # Fused forms first: they cover more at once.
-    return Rules.parse(f"{up_to_rounding}\n{exact}" if fast_math else exact)._compiled()
+_laws = functools.cache(_core.simplification_laws)

@@ -49,14 +49,13 @@ impl Pass for FunctionsToModules {
     }
 
     fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError> {
-        let is_parameter = |path: &str| self.parameters.contains(path);
         let (mut sites, mut requests) = (Vec::new(), Vec::new());
         for id in graph.find_nodes(Op::CallFunction, None) {
             let node = graph.node(id);
             let Some(class) = module_class_of(node.target_name()) else {
                 continue;
             };
-            let layer = layer(node, class, &is_parameter);
+            let layer = layer(node, class, &self.parameters);
             let layer = layer.and_then(|layer| context.budget.grant(layer));
             let refusal = layer.as_ref().err().cloned();
             if let Ok(layer) = layer {
@@ -87,7 +86,7 @@ impl Pass for FunctionsToModules {
 fn layer(
     node: Node<'_>,
     class: &'static str,
-    is_parameter: &dyn Fn(&str) -> bool,
+    parameters: &FxHashSet<String>,
 ) -> Result<Layer, Refusal> {
     if !matches!(node.args().first(), Some(Arg::Node(_))) {
         return Err(INPUT);
@@ -114,7 +113,7 @@ fn layer(
             None | Some(Arg::None) => Ok(None),
             Some(Arg::Node(at)) if graph.node(*at).op() == Op::GetAttr => {
                 let path = graph.node(*at).target_name();
-                let known = is_parameter(path).then(|| path.to_owned());
+                let known = parameters.contains(path).then(|| path.to_owned());
                 known
                     .map(Some)
                     .ok_or_else(|| format!("its {name} is no parameter").into())
