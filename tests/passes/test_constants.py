@@ -157,3 +157,14 @@ def test_what_may_not_be_folded():
         "exp": "the caller gets it and may write to it",
     }
     assert not report.changed
+
+
+@pytest.mark.parametrize(
+    "name", ["x", "x_1", "y_3", "a.b", "1x", "z", "sub.w", "q.r", "forward", "é", "y_03"]
+)
+def test_names_of_new_attributes_are_those_of_torch_fx(name):
+    module = nn.Module()
+    module.x, module.x_1, module.y_3, module.a_b = 1, 2, 3, 4
+    module.sub = nn.Linear(2, 2)
+    expected = theirs.get_unique_attr_name_in_module(module, name)
+    assert ours.get_unique_attr_name_in_module(module, name) == expected

@@ -4,6 +4,7 @@ not depend on its inputs is split off and run once, at the first call."""
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 
 import torch
@@ -84,8 +85,17 @@ class FoldedGraphModule(GraphModule):
 
 
 def get_unique_attr_name_in_module(mod_traced: GraphModule, name: str) -> str:
-    """The first name derived from ``name`` that is no attribute of the module."""
-    return unique_attribute(mod_traced, name)
+    """The first name derived from ``name`` that is no attribute of the module: other characters than ASCII letters,
+    digits and underscores are replaced by one underscore, and a number at the end counts up."""
+    name = re.sub(r"\W+", "_", name, flags=re.ASCII)
+    if name[:1].isdigit():
+        name = f"_{name}"
+    numbered = re.fullmatch(r"(.*)_(\d+)", name)
+    stem, number = (numbered[1], int(numbered[2])) if numbered else (name, 0)
+    while hasattr(mod_traced, name):
+        number += 1
+        name = f"{stem}_{number}"
+    return name
 
 
 def split_const_subgraphs(
