@@ -55,7 +55,7 @@ class WithFallback(nn.Module):
 
 
 @pytest.mark.parametrize("backend", RUNTIMES)
-def test_an_island_stays_on_the_host(backend):
+def test_unsupported_operators_stay_on_the_host(backend):
     model, x = WithFallback(), torch.randn(2, 4, 4) * 0.1
     lowered = check(model, x, backend=backend)
     assert [n.op for n in lowered.graph.nodes] == [
@@ -469,6 +469,54 @@ def test_registered_backends_compile_parts_of_programs(plain):
     close(corsac.lower(model, Plain, x, options={"only": "exp"})(x), (x.relu() + 1).exp())
     with pytest.raises(ValueError, match="there is a backend 'onnxruntime'"):
         backends.register_backend(Plain, "onnxruntime")
+
+
+def test_compiled_models_keep_a_backend_that_is_unregistered():
+    backends.register_backend(Plain, "once")
+    model = fx.symbolic_trace(lambda x: (x.relu() + 1).exp()).eval()
+    compiled = corsac.compile(model, backend="once")
+    try:
+        compiled(torch.randn(3))
+    finally:
+        backends.unregister_backend("once")
+    x = torch.randn(2, 4)
+    with torch.no_grad():
+        close(compiled(x), (x.relu() + 1).exp())
+
+
+def test_backends_without_a_name_have_that_of_their_class():
+    assert backends.register_backend(made := Plain()) is made
+    try:
+        assert "Plain" in backends.list_backends() and lowering.backends()["Plain"] is None
+        lowered = corsac.lower(
+            fx.symbolic_trace(lambda x: x.relu()).eval(), "Plain", torch.randn(3)
+        )
+        assert lowered.lowered_0.backend == "Plain"
+    finally:
+        backends.unregister_backend("Plain")
+
+
+def test_packages_that_fail_are_listed_with_the_reason(monkeypatch):
+    import importlib.metadata
+
+    point = importlib.metadata.EntryPoint("broken", "nowhere.at.all:Backend", "corsac_backends")
+    monkeypatch.setattr(
+        importlib.metadata,
+        "entry_points",
+        lambda *, group, name="broken": [point] if name == "broken" else [],
+    )
+    assert lowering.backends()["broken"].startswith("ModuleNotFoundError")
+    with pytest.raises(ValueError, match="no backend 'nowhere'; there are broken, corsac"):
+        corsac.lower(nn.Linear(2, 2).eval(), "nowhere", torch.randn(2, 2))
+
+
+def test_unfolding_images_is_a_computation():
+    model = fx.symbolic_trace(lambda x: nn.functional.unfold(x, 2)).eval()
+    preview = lowering.preview(model, "corsac", torch.randn(1, 1, 4, 4))
+    assert [row.reason for row in preview.placements] == [None]
+    model = fx.symbolic_trace(lambda x: x.flatten()).eval()
+    preview = lowering.preview(model, "corsac", torch.randn(2, 4))
+    assert [row.reason for row in preview.placements] == ["its part computes nothing"]
 
 
 def test_backends_of_whole_graphs_lower_no_parts():

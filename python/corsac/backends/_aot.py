@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from functorch.compile import make_boxed_func
 
-from corsac.backends._contract import accepted_by, name_of
+from corsac.backends._contract import accepted_by
 from corsac.backends._torch_backend import import_aot_autograd
 from corsac.backends._watching import watched
 from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch, to_torch
+from corsac.lowering._backend import name_of
 
 #: The arguments of :func:`aot_autograd` that compile a graph.
 _COMPILERS = ("fw_compiler", "bw_compiler", "inference_compiler")

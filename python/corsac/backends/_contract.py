@@ -12,6 +12,7 @@ from corsac import _core
 from corsac.backends._result_types import ResultTypes
 from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch, to_torch
+from corsac.lowering._backend import name_of
 
 #: The version of the contract in docs/backends.md. The first number changes if backends have to change.
 CONTRACT_VERSION = "1.0"
@@ -40,15 +41,6 @@ class Declined(Exception):
 
 class BackendError(_core.CompileError):
     """A backend failed, or broke the contract; the message names it and what was expected."""
-
-
-def name_of(backend: Any) -> str:
-    """Name of a backend for messages."""
-    for attribute in ("name", "__name__"):
-        name = getattr(backend, attribute, None)
-        if isinstance(name, str) and name:
-            return name
-    return backend if isinstance(backend, str) else type(backend).__name__
 
 
 def accepted_by(backend: Any) -> str:

@@ -14,7 +14,6 @@ from corsac._capture.recordings import ATTEMPTS
 from corsac._capture.stages import sizes_of
 from corsac._engine.module import EngineModule, HostWarning
 from corsac._models.function import module_of
-from corsac.backends._contract import name_of
 from corsac.backends._explanation import (
     AOT_AUTOGRAD,
     NATIVE,
@@ -31,6 +30,7 @@ from corsac.backends._hosted import HostedModule
 from corsac.backends._registry import get_default_backend
 from corsac.backends._runtime import LoweredModule
 from corsac.fx import Node
+from corsac.lowering._backend import name_of
 
 # Conditions of Dynamo's guards, in words.
 _CONDITIONS = {

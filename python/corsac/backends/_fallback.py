@@ -6,11 +6,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from corsac.backends._contract import Declined, hand_over, name_of
+from corsac.backends._contract import Declined, hand_over
 from corsac.backends._registry import lookup_backend
 from corsac.fx import GraphModule
 from corsac.fx._own_copy import own_copy
 from corsac.fx.convert import from_torch
+from corsac.lowering._backend import name_of
 
 
 class Fallback:

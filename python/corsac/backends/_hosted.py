@@ -19,12 +19,13 @@ from corsac._capture.stages import Read
 from corsac._engine.module import HostWarning, is_captured_around, why_not_plain
 from corsac._engine.native_graph import CompileError
 from corsac._models.wrapper import ModelWrapper
-from corsac.backends._contract import BackendError, Declined, hand_over, name_of
+from corsac.backends._contract import BackendError, Declined, hand_over
 from corsac.backends._graph_record import GraphRecord
 from corsac.backends._recorded_graphs import HostedProgram, HostedPrograms, asking
 from corsac.backends._registry import lookup_backend
 from corsac.backends._watching import watched
 from corsac.fx.convert import from_torch
+from corsac.lowering._backend import name_of
 
 
 class HostedModule(ModelWrapper):

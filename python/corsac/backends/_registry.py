@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, overload
 
-from corsac.backends._contract import Backend, name_of
-from corsac.lowering._backend import RUNTIMES, is_lowering_backend
+from corsac.backends._contract import Backend
+from corsac.lowering._backend import RUNTIMES, is_lowering_backend, name_of
 from corsac.lowering._registry import ENTRY_POINTS, REGISTERED, provided, provided_tags
 
 #: Prefix of the names of torch.compile's own backends.
@@ -70,14 +70,16 @@ def register_backend(backend: Any = None, name: str | None = None, tags: Sequenc
         ``backend``, or a decorator if it is not given.
 
     Raises:
-        TypeError: ``backend`` cannot be called, or has no name of its own and none is given.
+        TypeError: ``backend`` is neither a function nor a lowering backend, or has no name and none is given.
         ValueError: there is a backend of that name.
     """
     if backend is None:
         return functools.partial(register_backend, name=name, tags=tags)
     if not callable(backend) and not is_lowering_backend(backend):
         raise TypeError(f"expected a backend that can be called, got a {type(backend).__name__}")
-    own = name or _own_name(backend)
+    own = name or getattr(backend, "__name__", None) or getattr(backend, "name", None)
+    if name is None and is_lowering_backend(backend):
+        own = name_of(backend)
     if not isinstance(own, str) or not own:
         raise TypeError(f"expected name=, as a {type(backend).__name__} has no name of its own")
     if own.startswith(TORCH_PREFIX):
@@ -87,12 +89,6 @@ def register_backend(backend: Any = None, name: str | None = None, tags: Sequenc
             raise ValueError(f"there is a backend {own!r}: expected another name")
         REGISTERED[own] = (backend, tuple(tags))
     return backend
-
-
-def _own_name(backend: Any) -> Any:
-    if is_lowering_backend(backend) and backend.name:
-        return backend.name
-    return getattr(backend, "__name__", None) or getattr(backend, "name", None)
 
 
 def unregister_backend(name: str) -> None:
@@ -127,11 +123,11 @@ def lookup_backend(backend: Any) -> Backend:
     Raises:
         UnknownBackend: there is none; the message lists the known ones, similar names, and an
             installation hint, if there is one.
-        TypeError: it is neither a name nor callable.
+        TypeError: it is neither a name nor a function nor a lowering backend.
     """
     if not isinstance(backend, str):
         if is_lowering_backend(backend):
-            return _of_runtime(backend)
+            return _of_runtime(backend, name_of(backend))
         if not callable(backend):
             raise TypeError(
                 f"expected the name of a backend or a function, got a {type(backend).__name__}"
@@ -161,11 +157,11 @@ def set_default_backend(backend: Any) -> None:
     """Set the default backend of :func:`corsac.compile`.
 
     Args:
-        backend: a name or a function; None for the engine, which is the initial default.
+        backend: a name, a function or a lowering backend; None for the engine, which is the initial default.
 
     Raises:
         UnknownBackend: there is none of that name.
-        TypeError: it is neither a name nor callable.
+        TypeError: it is none of these.
     """
     global _default
     if backend is not None:
@@ -174,12 +170,14 @@ def set_default_backend(backend: Any) -> None:
 
 
 def _of_corsac(name: str) -> Any:
-    if name in _BUILT_IN and name not in REGISTERED:
+    if name in _BUILT_IN:
         module, _, attribute = _BUILT_IN[name][0].partition(":")
         return getattr(importlib.import_module(module), attribute)
     found = provided(name)
-    if is_lowering_backend(found) or (found is None and name in _NAMES_OF_RUNTIMES):
-        return _of_runtime(name)
+    if found is None and name in _NAMES_OF_RUNTIMES:
+        found = name
+    if isinstance(found, str) or is_lowering_backend(found):
+        return _of_runtime(found, name)
     if found is not None and not callable(found):
         raise TypeError(
             f"entry point {name!r} of {ENTRY_POINTS}: expected a function or a class of "
@@ -188,10 +186,10 @@ def _of_corsac(name: str) -> Any:
     return found
 
 
-def _of_runtime(runtime: Any) -> Backend:
+def _of_runtime(runtime: Any, name: str) -> Backend:
     from corsac.backends._runtime import RuntimeBackend
 
-    return RuntimeBackend(runtime)
+    return RuntimeBackend(runtime, name)
 
 
 def _of_torch(name: str) -> Any:

@@ -22,10 +22,9 @@ class RuntimeBackend:
 
     copies_weights = True
 
-    def __init__(self, runtime: str | Backend | type[Backend]) -> None:
+    def __init__(self, runtime: str | Backend | type[Backend], name: str) -> None:
         self._runtime = runtime
-        name = runtime if isinstance(runtime, str) else runtime.name
-        self.name = self.__name__ = name or getattr(runtime, "__name__", type(runtime).__name__)
+        self.name = self.__name__ = name
 
     def __call__(
         self,
@@ -40,18 +39,21 @@ class RuntimeBackend:
             Declined: the runtime is not installed, or none of the graph can run there.
             TypeError: an option that the runtime does not have.
         """
-        missing = make_backend(self._runtime, options or {}).available()
+        missing = self._made(options or {}).available()
         if missing is not None:
             raise Declined(missing)
 
         def compiled(graph_module: Any, capture: Callable[[], Any]) -> LoweredModule:
-            return LoweredModule(graph_module, self._runtime, options or {}, capture)
+            return LoweredModule(graph_module, lambda: self._made(options or {}), capture)
 
         return prepared(Piece(module, compiled=compiled), example_inputs)
 
     def preload(self, options: Mapping[str, Any]) -> None:
         """Import the runtime and the modules around it, without using it."""
-        make_backend(self._runtime, options).available()
+        self._made(options).available()
+
+    def _made(self, options: Mapping[str, Any]) -> Backend:
+        return make_backend(self._runtime, options, self.name)
 
     def __repr__(self) -> str:
         return f"<backend {self.name}>"
@@ -65,21 +67,17 @@ class LoweredModule(CompiledGraph):
     def __init__(
         self,
         module: GraphModule,
-        runtime: str | Backend | type[Backend],
-        options: Mapping[str, Any],
+        runtime: Callable[[], Backend],
         capture: Callable[[], GraphModule],
     ) -> None:
         super().__init__(module, capture)
-        self.__dict__["_runtime"] = (runtime, dict(options))
+        self.__dict__["_runtime"] = runtime
 
     def _native(
         self, inputs: tuple[torch.Tensor, ...]
     ) -> tuple[Callable[..., Any], Preview | None]:
         """The graph with the supported parts on the runtime, and the placement of its nodes."""
-        runtime, options = self._runtime
-        keeping = _KeepingViews(
-            make_backend(runtime, options), views_that_show(self._captured, inputs)
-        )
+        keeping = _KeepingViews(self._runtime(), views_that_show(self._captured, inputs))
         lowered = lower(self._captured, keeping, inputs)
         preview = lowered.meta["lowering"]
         if not preview.parts:

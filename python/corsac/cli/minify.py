@@ -19,6 +19,7 @@ from corsac.cli.json_output import print_json
 from corsac.cli.model import look_up
 from corsac.cli.subject import captured
 from corsac.fx import GraphModule
+from corsac.lowering._backend import is_lowering_backend, name_of
 from corsac.minifier import BackendFails, Minified, NoFault, minify
 
 #: Names that a script of the minifier defines.
@@ -86,7 +87,7 @@ def _backend(text: str) -> Any:
     else:
         return text
     backend = look_up(text)
-    if not callable(backend):
+    if not callable(backend) and not is_lowering_backend(backend):
         raise Failure(f"--backend {text} is {kind(backend)}, not a function")
     return backend
 
@@ -122,8 +123,7 @@ def _write(found: Minified, out: Path) -> str | None:
 
 def _shown(fails: Any) -> str:
     if isinstance(fails, BackendFails):
-        backend = fails.backend
-        return f"backend {backend if isinstance(backend, str) else backend.__name__}"
+        return f"backend {name_of(fails.backend)}"
     return str(getattr(fails, "__name__", "this kind"))
 
 

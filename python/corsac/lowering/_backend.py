@@ -73,36 +73,63 @@ def is_lowering_backend(own: Any) -> bool:
 def backends() -> dict[str, str | None]:
     """The backends by name, with None if usable here, or else the reason why not."""
     result = {}
-    for name in sorted({*RUNTIMES, *provided_tags()}):
+    for name, own in sorted(_found().items()):
         try:
-            if name in RUNTIMES or is_lowering_backend(provided(name)):
-                result[name] = make_backend(name, {}).available()
+            if isinstance(own, Exception):
+                raise own
+            result[name] = make_backend(own, {}).available()
         except Exception as error:  # of a package that is not ours
             result[name] = f"{type(error).__name__}: {error}"
     return result
 
 
-def make_backend(backend: str | Backend | type[Backend], options: Mapping[str, Any]) -> Backend:
+def _found() -> dict[str, Any]:
+    """The backends by name: ours by their names, others loaded, or the exception that this has raised."""
+    found: dict[str, Any] = {name: name for name in RUNTIMES}
+    for name in provided_tags().keys() - RUNTIMES.keys():
+        try:
+            own = provided(name)
+        except Exception as error:  # of a package that is not ours
+            own = error
+        if is_lowering_backend(own) or isinstance(own, Exception):
+            found[name] = own
+    return found
+
+
+def make_backend(
+    backend: str | Backend | type[Backend], options: Mapping[str, Any], name: str | None = None
+) -> Backend:
     """The backend of that name or class, constructed with ``options``.
+
+    Args:
+        backend: a name, a class, or a backend that is made already.
+        options: arguments of the class.
+        name: the name that it gets if it has none; by default ``backend`` or the name of the class.
 
     Raises:
         ValueError: there is no backend of that name.
         TypeError: it does not have these options.
     """
-    found: Any = backend
-    if isinstance(backend, str):
-        found = _of_name(backend)
-    if isinstance(found, Backend):
-        if options:
-            raise TypeError(
-                "options are for names and classes of backends; this one is made already"
-            )
-        return found
-    name = backend if isinstance(backend, str) else found.name or found.__name__
-    _check_options(name, found, options)
-    made: Backend = found(**options)
+    found: Any = _of_name(backend) if isinstance(backend, str) else backend
+    is_made = isinstance(found, Backend)
+    if is_made and options:
+        raise TypeError("options are for names and classes of backends; this one is made already")
+    if name is None:
+        name = backend if isinstance(backend, str) else name_of(found)
+    if not is_made:
+        _check_options(name, found, options)
+    made: Backend = found if is_made else found(**options)
     made.name = made.name or name
     return made
+
+
+def name_of(backend: Any) -> str:
+    """Name of a backend, for messages: its attribute ``name``, that of the function or class, or the string itself."""
+    for attribute in ("name", "__name__"):
+        name = getattr(backend, attribute, None)
+        if isinstance(name, str) and name:
+            return name
+    return backend if isinstance(backend, str) else type(backend).__name__
 
 
 def _of_name(name: str) -> Any:
@@ -112,9 +139,8 @@ def _of_name(name: str) -> Any:
     found = provided(name)
     if is_lowering_backend(found):
         return found
-    known = ", ".join(backends())
     what = "no backend" if found is None else "no backend for parts of programs"
-    raise ValueError(f"there is {what} {name!r}; there are {known}")
+    raise ValueError(f"there is {what} {name!r}; there are {', '.join(sorted(_found()))}")
 
 
 def _check_options(name: str, factory: Callable[..., Backend], options: Mapping[str, Any]) -> None:

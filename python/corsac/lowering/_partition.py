@@ -19,14 +19,21 @@ from corsac.passes._writes import Writes
 
 Types = dict[Node, Any]
 
-# Functions that return their input in another shape, by their type rules, and dropout in evaluation.
-_FREE = {"getattr", "getitem", "dropout"} | {
-    name.rpartition(".")[2]
-    for family, names, arithmetic in _core.shape_rules()
-    if arithmetic == "none"
-    and family in ("views and reshapes", "indexing", "joining and splitting")
-    for name in names
-}
+
+def _views() -> set[str]:
+    """Functions that return their input in another shape, by their type rules: names that no other function has
+    (``F.unfold`` computes, ``Tensor.unfold`` is a view)."""
+    views: set[str] = set()
+    others: set[str] = set()
+    families = ("views and reshapes", "indexing", "joining and splitting")
+    for family, names, arithmetic in _core.shape_rules():
+        is_view = arithmetic == "none" and family in families
+        (views if is_view else others).update(name.rpartition(".")[2] for name in names)
+    return views - others
+
+
+# Views, reads of attributes and items, and dropout in evaluation.
+_FREE = _views() | {"getattr", "getitem", "dropout"}
 _FREE_MODULES = (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.Dropout2d)
 
 

@@ -17,10 +17,11 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
-from corsac.backends._contract import BackendError, Declined, name_of
+from corsac.backends._contract import BackendError, Declined
 from corsac.fx import GraphModule
 from corsac.fx._own_copy import own_copy
 from corsac.fx.convert import from_torch
+from corsac.lowering._backend import name_of
 from corsac.minifier._backend_fails import BackendFails, unboxed
 from corsac.minifier._case import Case
 from corsac.minifier._child import can_fork

@@ -234,14 +234,15 @@ def _needs_copy(node: Node) -> bool:
         if _is_view(user) and _reads_bytes(user):
             return True
         is_written = is_written or any(member in sharing for member in known.mutates)
-    return is_written and any(_depends_on_strides(member) for member in sharing[1:])
-
-
-def _depends_on_strides(node: Node) -> bool:
-    """Whether ``node`` returns a view of its input, which writes reach, or a copy, depending on strides."""
+    if not is_written:
+        return False
+    # Writes reach a view and not a copy; these return one or the other, depending on strides.
     all_effects = zip(node.graph.nodes, _core.graph_effects(node.graph), strict=True)
-    by_layout = next(by_layout for own, (_, _, by_layout, _) in all_effects if own is node)
-    return (by_layout or _is_view(node)) and not effects(node).mutates
+    by_layout = {own for own, (_, _, decides, _) in all_effects if decides}
+    return any(
+        (member in by_layout or _is_view(member)) and not effects(member).mutates
+        for member in sharing[1:]
+    )
 
 
 def _name(node: Node) -> str:

@@ -15,7 +15,6 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from corsac._engine.module import HostWarning
-from corsac.backends._contract import name_of
 from corsac.backends._hosted import HostedModule
 from corsac.backends._registry import lookup_backend
 from corsac.backends.conformance._compare import Outcome, copied, difference, later_change
@@ -25,6 +24,7 @@ from corsac.backends.conformance._program import Program
 from corsac.backends.conformance._report import Report, Row
 from corsac.backends.conformance._structure import PROGRAMS as STRUCTURE
 from corsac.backends.conformance._values import PROGRAMS as VALUES
+from corsac.lowering._backend import name_of
 
 #: Number of rounds over the calls of a program: PyTorch may run the first call, and also the next two of programs
 #: that change Python state.
