@@ -3,7 +3,7 @@
 python scripts/generate_operators.py            # rewrites the rules
 python scripts/generate_operators.py --check    # exits with 1 if the rules are out of date
 python scripts/generate_operators.py --samples  # runs the samples too, which takes about 15 minutes;
-                                                # exits with 1 if one is wrong
+                                                # exits with 1, and writes nothing, if one is wrong
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ layer norm 7, group norm 7, batch norm 2 (a factor and an offset).
 SAMPLES = "## Samples of PyTorch's operator tests\n"
 
 SAMPLES_HEAD = """
-`op_db` of torch {version}: up to {limit} samples of each operator.
+`op_db` of torch {version}: up to {limit} samples of each operator and element type.
 
 - engine: samples of float32, int64 and bool that are native, each compiled as a program of its own and compared with
   PyTorch. Calls without a tensor (`arange`, `eye`) are compiled as they are; in a program they are constants, which
@@ -125,7 +125,7 @@ def samples_part(engine: list[Outcome], compiled: list[Compared], limit: int) ->
         else:
             cells += ["", "", ""]
         rows.append(f"| {' | '.join(cells)} |")
-    right = [(place, [own for own in compiled if own.place == place]) for place in PLACES]
+    by_place = [(place, [own for own in compiled if own.place == place]) for place in PLACES]
     return SAMPLES_HEAD.format(
         version=torch.__version__.split("+")[0],
         limit=limit,
@@ -135,7 +135,7 @@ def samples_part(engine: list[Outcome], compiled: list[Compared], limit: int) ->
         native=sum(1 for own in engine if own.native and not own.host),
         partly=sum(1 for own in engine if own.native and own.host),
         host=sum(1 for own in engine if not own.native),
-        places="\n".join(f"| {place} | {len(row)} | {_sums(row)} |" for place, row in right),
+        places="\n".join(f"| {place} | {len(row)} | {_sums(row)} |" for place, row in by_place),
         rows="\n".join(rows),
     )
 
@@ -182,8 +182,10 @@ def main() -> int:
         print(f"{PAGE} is out of date: run python {Path(__file__).name}", file=sys.stderr)
         return 1
     part, wrong = run_samples(options.limit) if options.samples else (None, [])
-    PAGE.write_text(page(part))
-    print(*wrong, sep="\n", end="", file=sys.stderr)
+    for sample in wrong:
+        print(sample, file=sys.stderr)
+    if not wrong:
+        PAGE.write_text(page(part))
     return int(bool(wrong))
 
 
