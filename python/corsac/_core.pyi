@@ -1892,9 +1892,9 @@ def shape_rules() -> Any:
     """The shape rules: family, names, and how arithmetic is counted."""
     ...
 
-def simplification_laws() -> Any:
-    """The laws of algebra, as text: those that hold to the last bit, and those that hold up to
-    rounding.
+def simplification_laws(fast_math: Any) -> Any:
+    """The laws of algebra: those that hold to the last bit, or with `fast_math` also those that hold up
+    to rounding.
     """
     ...
 

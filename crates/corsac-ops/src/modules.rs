@@ -45,7 +45,7 @@ pub(crate) fn behaviour(info: &ModuleInfo) -> Behaviour {
         "GELU" | "Sigmoid" | "Tanh" | "Softmax" | "LogSoftmax" | "Softmax2d" | "Softmin"
         | "Softplus" | "Softshrink" | "Softsign" | "Tanhshrink" | "LogSigmoid" | "Hardshrink"
         | "GLU" | "AvgPool1d" | "AvgPool2d" | "AvgPool3d" | "AdaptiveAvgPool1d"
-        | "AdaptiveAvgPool2d" | "AdaptiveAvgPool3d" => Behaviour::value(),
+        | "AdaptiveAvgPool2d" | "AdaptiveAvgPool3d" | "Fold" | "Unfold" => Behaviour::value(),
         // With indices beside the values, where requested.
         "MaxPool1d" | "MaxPool2d" | "MaxPool3d" | "AdaptiveMaxPool1d" | "AdaptiveMaxPool2d"
         | "AdaptiveMaxPool3d" => Behaviour::pure(),
@@ -90,8 +90,6 @@ pub(crate) fn behaviour(info: &ModuleInfo) -> Behaviour {
         | "PixelShuffle"
         | "PixelUnshuffle"
         | "ChannelShuffle"
-        | "Fold"
-        | "Unfold"
         | "ConstantPad1d"
         | "ConstantPad2d"
         | "ConstantPad3d"
