@@ -70,10 +70,7 @@ fn hardtanh(call: &Call) -> Result<Unary, Reason> {
 }
 
 fn leaky_relu(call: &Call) -> Result<Unary, Reason> {
-    match call.number("alpha")? {
-        Some(slope) => Ok(Unary::LeakyRelu(slope as f32)),
-        None => Ok(Unary::LeakyRelu(call.single("negative_slope", 0.01)?)),
-    }
+    Ok(Unary::LeakyRelu(call.single("negative_slope", 0.01)?))
 }
 
 impl Lowerer<'_, '_> {

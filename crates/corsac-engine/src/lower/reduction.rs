@@ -27,6 +27,7 @@ pub(super) const LOWERINGS: &[Lowering] = &[
     tensor("cumsum", |own, call| own.scan(call, false)).of_any_type(),
     tensor("diff", |own, call| own.differences(call)).of_any_type(),
     lowered("kthvalue", |own, call| own.sorted(call)).of_any_type(),
+    tensor("linalg_norm", |own, call| own.norm(call)),
     tensor("linalg_vector_norm", |own, call| own.norm(call)),
     tensor("logsumexp", |own, call| own.logsumexp(call)),
     lowered("max", |own, call| own.extreme_or_larger(call, true)).of_any_type(),
@@ -42,7 +43,6 @@ pub(super) const LOWERINGS: &[Lowering] = &[
     lowered("topk", |own, call| own.sorted(call)).of_any_type(),
     lowered("var", |own, call| own.variance(call, false, false)),
     lowered("var_mean", |own, call| own.variance(call, false, true)),
-    tensor("vector_norm", |own, call| own.norm(call)),
 ];
 
 impl Lowerer<'_, '_> {
@@ -371,7 +371,7 @@ impl Lowerer<'_, '_> {
         let input = call.tensor("input")?;
         let input = self.at_least_a_vector(input);
         let rank = self.shape(input).len();
-        let of_linalg = is_operator!(call.operator, "norm") && call.get("ord").is_some();
+        let of_linalg = is_operator!(call.operator, "linalg_norm") && call.get("ord").is_some();
         let order = if call.get("ord").is_some() {
             "ord"
         } else {

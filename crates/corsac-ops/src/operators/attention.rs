@@ -5,6 +5,7 @@ use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
+    operator("_scaled_dot_product_flash_attention_for_cpu"),
     operator("multi_head_attention_forward").modules("MultiheadAttention").composed(),
     operator("MultiheadAttention"),
     operator("scaled_dot_product_attention")

@@ -6,14 +6,12 @@ use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
-    operator("__and__").recompute(Copied),
-    operator("__or__").recompute(Copied),
-    operator("bitwise_and").in_place(Promoted).commutes().recompute(Copied),
+    operator("bitwise_and __and__").in_place(Promoted).commutes().recompute(Copied),
     operator("bitwise_left_shift"),
     operator("bitwise_not").in_place(Promoted).recompute(Copied),
-    operator("bitwise_or").in_place(Promoted).commutes().recompute(Copied),
+    operator("bitwise_or __or__").in_place(Promoted).commutes().recompute(Copied),
     operator("bitwise_right_shift"),
-    operator("bitwise_xor").in_place(Promoted).commutes().recompute(Copied),
+    operator("bitwise_xor __xor__").in_place(Promoted).commutes().recompute(Copied),
     operator("eq").recompute(Copied),
     operator("ge greater_equal").recompute(Copied),
     operator("gt greater").recompute(Copied),

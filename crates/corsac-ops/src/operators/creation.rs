@@ -7,6 +7,7 @@ use super::{Operator, operator};
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
     operator("arange").recompute(Copied),
+    operator("as_tensor"),
     operator("complex"),
     operator("empty").recompute(Copied),
     operator("empty_like").recompute(Copied),

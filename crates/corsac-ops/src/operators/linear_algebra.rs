@@ -24,10 +24,10 @@ pub(super) const ROWS: &[Operator] = &[
     operator("inverse").autocast(Single),
     operator("linear").signature("input weight bias=None").modules("Linear NonDynamicallyQuantizableLinear")
         .module_call("torch._C._nn.linear", "weight bias").result_is_free().autocast(Lower).relative_cost(50.0),
+    operator("linalg_multi_dot multi_dot").autocast(Lower),
     operator("lu_solve").autocast(Single),
     operator("matmul linalg_matmul").signature("input other").result_is_free().autocast(Lower).relative_cost(50.0),
     operator("mm").signature("input mat2").result_is_free().autocast(Lower).relative_cost(50.0),
-    operator("multi_dot").autocast(Lower),
     operator("mv"),
     operator("orgqr").autocast(Single),
     operator("ormqr").autocast(Single),

@@ -299,6 +299,22 @@ impl OperatorId {
         Self::named(name?)
     }
 
+    /// The operator of which a call of `target` is the form in place.
+    ///
+    /// ```
+    /// use corsac_ir::Op;
+    /// use corsac_ops::OperatorId;
+    ///
+    /// let add = OperatorId::named("add");
+    /// assert_eq!(OperatorId::of_in_place(Op::CallMethod, "add_"), add);
+    /// assert_eq!(OperatorId::of_in_place(Op::CallFunction, "operator.iadd"), add);
+    /// assert_eq!(OperatorId::of_in_place(Op::CallFunction, "operator.add"), None);
+    /// ```
+    #[must_use]
+    pub fn of_in_place(op: Op, target: &str) -> Option<Self> {
+        Self::named(spelling::in_place(op, target)?)
+    }
+
     /// The operator with this name, without namespace and overload: any of its names.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
@@ -527,6 +543,7 @@ mod tests {
         let expected = [
             "multi_head_attention_forward",
             "transformer_encoder",
+            "as_tensor",
             "cholesky",
             "prims._low_memory_max_pool_offsets_to_indices",
             "prims.prepare_softmax_online",

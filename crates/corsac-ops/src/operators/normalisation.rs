@@ -18,6 +18,7 @@ pub(super) const ROWS: &[Operator] = &[
         .relative_cost(4.0),
     operator("local_response_norm").modules("LocalResponseNorm").composed(),
     operator("native_batch_norm"),
+    operator("native_group_norm"),
     operator("native_layer_norm"),
     operator("normalize"),
     operator("rms_norm").signature("input normalized_shape weight=None eps=None").modules("RMSNorm")

@@ -7,6 +7,8 @@ use super::{Operator, operator};
 pub(super) const ROWS: &[Operator] = &[
     operator("_adaptive_avg_pool2d"),
     operator("_adaptive_avg_pool3d"),
+    operator("_upsample_nearest_exact1d"),
+    operator("_upsample_nearest_exact2d"),
     operator("adaptive_avg_pool1d").modules("AdaptiveAvgPool1d")
         .module_call("torch.adaptive_avg_pool1d", "output_size="),
     operator("adaptive_avg_pool2d").modules("AdaptiveAvgPool2d")
@@ -41,6 +43,13 @@ pub(super) const ROWS: &[Operator] = &[
     operator("pixel_shuffle").modules("PixelShuffle").moves_elements(),
     operator("pixel_unshuffle").modules("PixelUnshuffle").moves_elements(),
     operator("upsample"),
+    operator("upsample_bicubic2d"),
     operator("upsample_bilinear"),
+    operator("upsample_bilinear2d"),
+    operator("upsample_linear1d"),
     operator("upsample_nearest"),
+    operator("upsample_nearest1d"),
+    operator("upsample_nearest2d"),
+    operator("upsample_nearest3d"),
+    operator("upsample_trilinear3d"),
 ];

@@ -22,6 +22,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("cumsum").relative_cost(4.0),
     operator("diff"),
     operator("kthvalue"),
+    operator("linalg_norm"),
     operator("linalg_vector_norm"),
     operator("logcumsumexp"),
     operator("logsumexp").converts_operands(),
@@ -47,5 +48,4 @@ pub(super) const ROWS: &[Operator] = &[
     operator("topk").relative_cost(4.0),
     operator("var").signature("input dim=None unbiased=None keepdim=False correction=None").recompute(Copied),
     operator("var_mean").recompute(Copied),
-    operator("vector_norm"),
 ];

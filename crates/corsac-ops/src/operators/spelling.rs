@@ -7,8 +7,8 @@ use super::OperatorId;
 
 /// The name of the operator that a call of `target` computes, whatever its spelling: the one of
 /// PyTorch's operator schemas, without overload. `None` for a target that spells no operator of
-/// PyTorch, for in-place spellings of Python (`operator.iadd`) and for reflected ones
-/// (`__radd__`).
+/// PyTorch, for in-place spellings of Python (`operator.iadd`) and for reflected ones that are no
+/// operator (`__radd__`).
 ///
 /// ```
 /// use corsac_ir::Op;
@@ -50,18 +50,33 @@ fn function(target: &str) -> Option<&str> {
     let (module, own) = target.rsplit_once('.').unwrap_or(("builtins", target));
     match module {
         "operator" | "_operator" => of_python(own),
-        "builtins" => matches!(own, "abs").then_some(own),
+        "builtins" => matches!(own, "abs" | "getattr").then_some(own),
         "torch.Tensor" | "torch._tensor.Tensor" | "torch._C.TensorBase" => method(own),
         "torch"
         | "torch.functional"
         | "torch.nn.functional"
         | "torch._VF"
         | "torch._C._VariableFunctions"
-        | "torch._C._nn" => Some(own),
+        | "torch._C._nn"
+        | "torch._C._linalg" => Some(own),
         "torch.special" | "torch._C._special" => of_special(own),
-        "torch.linalg" | "torch._C._linalg" => (own == "matmul").then_some(own),
+        "torch.linalg" => of_linalg(own),
+        "torchvision.ops.stochastic_depth" => Some(own),
         _ => None,
     }
+}
+
+/// The name of the operator of which a call of `target` is the form in place: `add` for `add_` and
+/// `operator.iadd`.
+pub(crate) fn in_place(op: Op, target: &str) -> Option<&str> {
+    let own = match op {
+        Op::CallMethod => target
+            .strip_prefix("__i")
+            .and_then(|own| own.strip_suffix("__")),
+        _ => target.strip_prefix("operator.i"),
+    };
+    own.and_then(of_python)
+        .or_else(|| spelled(op, target)?.strip_suffix('_'))
 }
 
 fn method(name: &str) -> Option<&str> {
@@ -75,8 +90,8 @@ fn method(name: &str) -> Option<&str> {
 pub(crate) fn of_python(own: &str) -> Option<&str> {
     Some(match own {
         "add" | "sub" | "mul" | "pow" | "neg" | "abs" | "matmul" | "lt" | "le" | "eq" | "ne"
-        | "ge" | "gt" | "getitem" => own,
-        "truediv" => "div",
+        | "ge" | "gt" | "getitem" | "pos" | "rsub" => own,
+        "truediv" | "div" => "div",
         "floordiv" => "floor_divide",
         "mod" => "remainder",
         "invert" | "inv" => "bitwise_not",
@@ -88,9 +103,19 @@ pub(crate) fn of_python(own: &str) -> Option<&str> {
 }
 
 fn of_special(own: &str) -> Option<&str> {
-    Some(match own {
+    Some(match own.strip_prefix("special_").unwrap_or(own) {
         "expit" => "sigmoid",
-        "exp2" | "expm1" | "erf" | "erfc" | "log1p" | "softmax" | "log_softmax" | "round" => own,
+        own @ ("exp2" | "expm1" | "erf" | "erfc" | "log1p" | "logsumexp" | "softmax"
+        | "log_softmax" | "round") => own,
+        _ => return None,
+    })
+}
+
+fn of_linalg(own: &str) -> Option<&str> {
+    Some(match own {
+        "matmul" => own,
+        "norm" => "linalg_norm",
+        "vector_norm" => "linalg_vector_norm",
         _ => return None,
     })
 }
@@ -118,6 +143,7 @@ mod tests {
             (Op::CallFunction, "torch.nn.functional.relu", Some("relu")),
             (Op::CallFunction, "torch._C._nn.gelu", Some("gelu")),
             (Op::CallFunction, "torch.special.expit", Some("sigmoid")),
+            (Op::CallFunction, "torch.linalg.norm", Some("linalg_norm")),
             (Op::CallFunction, "operator.iadd", None),
             (Op::CallMethod, "__radd__", None),
             (Op::CallFunction, "torch.ops.mine.add", None),

@@ -57,6 +57,68 @@ impl Signature {
     }
 }
 
+/// Arguments of a call by name.
+#[derive(Debug)]
+pub struct Named<T> {
+    /// The arguments that are given, each with its parameter.
+    pub given: Vec<(&'static str, T)>,
+    /// All arguments from one parameter on: sizes, which may also be given as one list.
+    pub rest: Option<(&'static str, Vec<T>)>,
+    /// The argument that the result is written to.
+    pub out: Option<T>,
+}
+
+/// The arguments of a call of `target` by the parameters of its rule; `None` where there is no rule
+/// and for functions of Python, whose arguments have no names.
+///
+/// ```
+/// use corsac_ir::Op;
+/// use corsac_ops::shape::named_arguments;
+///
+/// let named = |target, count| {
+///     let named = named_arguments(Op::CallFunction, target, 0..count, [("eps", 9)].into_iter());
+///     named.map(|named| named.unwrap().given)
+/// };
+/// let given = [("input", 0), ("weight", 1), ("bias", 2), ("eps", 9)];
+/// assert_eq!(named("torch.batch_norm", 3).unwrap(), given);
+/// let given = [("input", 0), ("running_mean", 1), ("eps", 9)];
+/// assert_eq!(named("torch.nn.functional.batch_norm", 2).unwrap(), given);
+/// assert!(named("operator.add", 2).is_none());
+/// ```
+///
+/// # Errors
+/// The argument that the rule has no parameter for, in words.
+pub fn named_arguments<'k, T>(
+    op: Op,
+    target: &str,
+    args: impl Iterator<Item = T>,
+    kwargs: impl Iterator<Item = (&'k str, T)>,
+) -> Option<Result<Named<T>, String>> {
+    let found = match op {
+        Op::CallFunction => for_function(target)?,
+        Op::CallMethod => for_method(target)?,
+        Op::CallModule | Op::Placeholder | Op::GetAttr | Op::Output => return None,
+    };
+    if ["operator.", "builtins."]
+        .iter()
+        .any(|space| found.name.starts_with(space))
+    {
+        return None;
+    }
+    let params = &found.entry.signature.params;
+    let named = found.entry.signature.bind(args, kwargs).map(|bound| {
+        let given = params.iter().zip(bound.args);
+        let given = given.filter_map(|(param, arg)| Some((param.name, arg?)));
+        let variadic = params.iter().find(|param| param.variadic);
+        Named {
+            given: given.collect(),
+            rest: variadic.map(|param| (param.name, bound.rest)),
+            out: bound.out,
+        }
+    });
+    Some(named)
+}
+
 /// The argument of a call for a parameter.
 #[derive(Clone, Debug)]
 pub enum Given<'g> {

@@ -396,15 +396,9 @@ pub(super) const RULES: &[Rule] = &[
         ONE,
     )
     .writes(),
+    rule("celu elu", "input alpha inplace", activation, ONE).writes(),
     rule(
-        "celu elu leaky_relu",
-        "input alpha inplace",
-        activation,
-        ONE,
-    )
-    .writes(),
-    rule(
-        "F.leaky_relu",
+        "leaky_relu",
         "input negative_slope inplace",
         activation,
         ONE,

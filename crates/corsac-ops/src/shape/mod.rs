@@ -62,7 +62,7 @@ mod tensor_type;
 mod value;
 mod view;
 
-pub use binding::{Binding, Given};
+pub use binding::{Binding, Given, Named, named_arguments};
 pub use call::{Call, Settings};
 pub use cost::{Counted, Lifetime, NodeCost, Peak, node_cost, peak};
 pub use detached::DetachedCall;

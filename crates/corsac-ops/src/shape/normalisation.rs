@@ -178,19 +178,13 @@ fn local_response_norm(call: &Call<'_>) -> Result<Value, Failure> {
 // mean 1, variance 2, difference and factor 2, weight and bias 2.
 pub(super) const RULES: &[Rule] = &[
     rule(
+        "F.batch_norm",
+        "input running_mean running_var weight bias training momentum eps",
+        batch_norm,
+        Cost::PerOutput(2),
+    ),
+    rule(
         "batch_norm",
-        "input running_mean running_var weight bias training momentum eps cudnn_enabled",
-        batch_norm,
-        Cost::PerOutput(2),
-    ),
-    rule(
-        "torch.batch_norm",
-        "input weight bias running_mean running_var training momentum eps cudnn_enabled",
-        batch_norm,
-        Cost::PerOutput(2),
-    ),
-    rule(
-        "aten.batch_norm",
         "input weight bias running_mean running_var training momentum eps cudnn_enabled",
         batch_norm,
         Cost::PerOutput(2),
@@ -208,8 +202,14 @@ pub(super) const RULES: &[Rule] = &[
         Cost::PerInput(2),
     ),
     rule(
+        "F.instance_norm",
+        "input running_mean running_var weight bias use_input_stats momentum eps",
+        instance_norm,
+        Cost::PerInput(7),
+    ),
+    rule(
         "instance_norm",
-        "input running_mean running_var weight bias use_input_stats momentum eps cudnn_enabled",
+        "input weight bias running_mean running_var use_input_stats momentum eps cudnn_enabled",
         instance_norm,
         Cost::PerInput(7),
     ),

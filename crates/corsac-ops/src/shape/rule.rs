@@ -144,7 +144,7 @@ impl Signature {
             "axis" => find("dim"),
             "keepdims" => find("keepdim"),
             "split_sizes" | "split_size_or_sections" => find("split_size"),
-            "sections" | "indices" => find("indices_or_sections"),
+            "sections" | "indices" => find("indices_or_sections").or_else(|| find("input")),
             "train" => find("training"),
             _ => None,
         })
@@ -215,6 +215,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
 fn operator_of_rule(name: &str) -> Option<OperatorId> {
     let own = match name.rsplit_once('.') {
         Some(("operator", own)) => spelling::of_python(own.trim_matches('_')).unwrap_or(own),
+        Some(("linalg", own)) => return OperatorId::named(&format!("linalg_{own}")),
         // `nn.MultiheadAttention.forward` is named by the class.
         Some((class, "forward")) => class.rsplit_once('.').map_or(class, |(_, own)| own),
         Some((_, own)) => own,
