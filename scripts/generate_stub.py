@@ -76,6 +76,10 @@ PARAMETERS = {
 # Types of results of methods and functions, and of attributes, by qualified or own name.
 RESULTS = {
     "pass_names": "list[str]",
+    "named_arguments_of": "dict[str, Any] | None",
+    "operator_named": "str",
+    "operator_of": "tuple[str | None, bool]",
+    "operator_of_module": "str | None",
     "grow_parts": "list[list[Node]]",
     "run_pass": "list[tuple[str, str, str | None, str | None]]",
     "has_effects": "bool",

@@ -1712,6 +1712,13 @@ def mkldnn_table() -> Any:
     """
     ...
 
+def named_arguments_of(op: str, target: Any, args: Any, kwargs: Any) -> dict[str, Any] | None:
+    """The arguments of a call of a function or method by name, with the names of the operator's
+    parameters: those of `aten.batch_norm` and `torch.nn.functional.batch_norm` are the same. Returns
+    None where the parameters are not known. Raises TypeError for an argument without a parameter.
+    """
+    ...
+
 def node_effects(node: Node) -> tuple[list[Node], list[Node], bool, bool, bool, bool, bool]:
     """Effects of `node` besides its value."""
     ...
@@ -1748,6 +1755,20 @@ def opcode_table(minor: Any) -> list[tuple[int, str, str, int]]:
 
     The kind of argument is a word: "none", "count", "const", "name", "local", "free", "jump", ...
     """
+    ...
+
+def operator_named(name: str) -> str:
+    """The first name of the operator with this name. Raises KeyError where the table has none."""
+    ...
+
+def operator_of(op: str, target: Any) -> tuple[str | None, bool]:
+    """The operator that a call of a function or method computes, whatever its spelling, and whether it
+    is computed in place: `("add", True)` for `"call_method", "add_"`. None where the table has none.
+    """
+    ...
+
+def operator_of_module(name: str) -> str | None:
+    """The operator that modules of a class of `torch.nn` call."""
     ...
 
 def pad_input_of_linear(graph: Graph, call: Any, pad: Any) -> Any:

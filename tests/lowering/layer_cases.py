@@ -109,6 +109,10 @@ def _normalisation() -> Iterator[Case]:
     yield Case("BatchNorm2d without statistics", _seeded(batch), (image,))
     by_batch = lambda x: F.batch_norm(x, None, None, training=True, eps=0.1)  # noqa: E731
     yield Case("F.batch_norm by the batch", by_batch, (image,))
+    by_input = lambda x, w: torch.instance_norm(  # noqa: E731
+        x, w, w, None, None, True, 0.1, 1e-5, False
+    )
+    yield Case("torch.instance_norm", by_input, (image, floats(6)))
     yield Case("F.group_norm", lambda x: F.group_norm(x, 3) + F.layer_norm(x, (4,)), (image,))
     yield Case(
         "F.batch_norm", lambda x, m, v: F.batch_norm(x, m, v.abs()), (image, floats(6), floats(6))
@@ -118,6 +122,7 @@ def _normalisation() -> Iterator[Case]:
 def _views() -> Iterator[Case]:
     a = floats(2, 3, 4)
     yield Case("reshape", lambda x: (x.view(6, 4), x.reshape(-1), torch.reshape(x, (4, -1))), (a,))
+    yield Case("view_copy", lambda x: torch.ops.aten.view_copy(x, [4, 3, 2]), (a,))
     yield Case("view after permute", lambda x: x.permute(2, 0, 1).reshape(4, 6), (a,))
     yield Case("flatten", lambda x: (x.flatten(), torch.flatten(x, 1), x.flatten(0, 1)), (a,))
     yield Case("unflatten", lambda x: x.unflatten(2, (2, 2)).unflatten(0, (-1, 1)), (a,))

@@ -219,6 +219,8 @@ def _reductions() -> Iterator[Case]:
     for p in (1, 2, 3, float("inf"), "fro"):
         yield Case(f"norm {p}", lambda x, p=p: torch.norm(x, p, dim=1), (a,))
     yield Case("vector_norm", lambda x: torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True), (a,))
+    norms = lambda x: (torch.linalg.norm(x), torch.linalg.norm(x, 1, 0))  # noqa: E731
+    yield Case("linalg.norm", norms, (floats(3, 4),))
     yield Case("norm of all", lambda x: x.norm(), (a,))
     yield Case("normalize", lambda x: F.normalize(x, dim=-1) + F.normalize(x, 1.0, 0), (a,))
     yield Case("cumsum", lambda x: torch.cumsum(x, 1) + x.cumsum(-1), (a,))
@@ -241,6 +243,7 @@ def _matrices() -> Iterator[Case]:
     yield Case("matmul of integers", lambda x, y: x.int() @ y.int(), (ints(3, 4), ints(4, 5)))
     yield Case("baddbmm", lambda x, y, z: torch.baddbmm(x, y, z, beta=0.5, alpha=2), (c, a, b))
     yield Case("baddbmm of nothing", lambda x, y, z: torch.baddbmm(x, y, z, beta=0), (c, a, b))
+    yield Case("baddbmm by name", lambda x, y, z: x.baddbmm(batch2=z, batch1=y), (c, a, b))
     yield Case("addmm", torch.addmm, (floats(5), floats(3, 4), floats(4, 5)))
     yield Case(
         "addmm with factors",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import onnx
 from corsac import fx
 from corsac.analysis import TensorSpec
 from corsac.onnx import OPSETS, ExportError, _export, operators, save, to_onnx
+from corsac.onnx._table import translates
 
 
 def run(proto: onnx.ModelProto, *inputs: torch.Tensor) -> list[torch.Tensor]:
@@ -155,6 +157,7 @@ def test_flags_are_those_of_the_example():
         (lambda x: F.dropout(x, 0.5, True), "it uses random numbers"),
         (lambda x: F.max_pool2d(x[None], 2, return_indices=True)[1], "indices of pooling"),
         (lambda x: x.to(torch.complex64), "no translation of complex64"),
+        (lambda x: torch.linalg.norm(x, 2), "the norm of a matrix"),
     ],
 )
 def test_what_is_not_exact_is_refused(program, message):
@@ -191,6 +194,37 @@ def test_graphs_of_torch_export_are_written():
 def _evaluated(gm: fx.GraphModule) -> fx.GraphModule:
     gm.training = False
     return gm
+
+
+@pytest.mark.parametrize(
+    "programs",
+    [
+        [
+            lambda x: x.softmax(1),
+            lambda x: F.softmax(x, 1),
+            lambda x: torch.special.softmax(input=x, dim=1),
+            lambda x: torch.ops.aten.softmax.int(x, 1),
+        ],
+        [lambda x: x.clip(0, 1), lambda x: torch.clamp(x, min=0, max=1)],
+        [lambda x: 2 - x, lambda x: torch.rsub(x, 2), lambda x: operator.sub(2, x)],
+        [
+            lambda x: torch.batch_norm(x, None, None, x[0], x[1], False, 0.1, 1e-5, True),
+            lambda x: F.batch_norm(x, x[0], x[1]),
+        ],
+    ],
+)
+def test_spellings_of_one_operator_are_written_alike(programs):
+    x = torch.rand(4, 4)
+    written = [to_onnx(fx.symbolic_trace(program).eval(), x).graph.node for program in programs]
+    kinds = [[node.op_type for node in nodes] for nodes in written]
+    assert kinds == kinds[:1] * len(kinds)
+
+
+def test_translations_are_for_operators_with_a_row():
+    with pytest.raises(KeyError, match="no operator no_such_operator"):
+        translates("no_such_operator")(lambda g, input: input)
+    with pytest.raises(AssertionError, match="another name"):
+        translates("multiply")(lambda g, input, other: input)
 
 
 def test_the_table_lists_what_is_translated():

@@ -42,6 +42,7 @@ mod matching;
 mod mkldnn;
 mod model_file;
 mod namespace;
+mod operators;
 mod packages;
 mod passes;
 mod placement;
@@ -112,6 +113,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(splitting::sort_nodes, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::sort_breadth_first, m)?)?;
     trace::register(m)?;
+    operators::register(m)?;
     m.add_function(wrap_pyfunction!(config::read_config, m)?)?;
     m.add_function(wrap_pyfunction!(config::write_config, m)?)?;
     m.add("ConfigError", m.py().get_type::<config::ConfigError>())?;

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from corsac.fx import Graph, Node
-from corsac.onnx._table import function_names
+from corsac.onnx._table import operator_of
 
 #: Functions that read elements by their place in memory.
-_BY_PLACE = frozenset(["as_strided", "as_strided_copy", "as_strided_scatter", "data_ptr"])
+_BY_PLACE = frozenset(["as_strided", "as_strided_copy", "as_strided_scatter"])
 _VIEWS = {
     torch.ops.aten.view.default: torch.ops.aten.reshape.default,
     torch.ops.aten._unsafe_view.default: torch.ops.aten.reshape.default,
@@ -26,7 +26,7 @@ def reads_by_place(graph: Graph) -> dict[Node, str]:
     why these cannot be computed elsewhere."""
     reasons: dict[Node, str] = {}
     for node in reversed(graph.nodes):
-        if node.op in ("call_function", "call_method") and function_names(node)[1] in _BY_PLACE:
+        if operator_of(node) in _BY_PLACE or node.target == "data_ptr":
             reasons[node] = f"{node.name} reads elements by their place in memory"
         if node in reasons:
             reasons |= dict.fromkeys(node.all_input_nodes, reasons[node])

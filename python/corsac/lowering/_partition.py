@@ -13,7 +13,7 @@ from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule
 from corsac.lowering._backend import Backend
 from corsac.lowering._layout import reads_by_place
-from corsac.onnx._table import function_names
+from corsac.onnx._table import operator_of
 from corsac.onnx._translate import holds_tensors
 from corsac.passes._writes import Writes
 
@@ -157,7 +157,7 @@ class Partition:
         if node.op == "call_module":
             module = self.module.get_submodule(str(node.target))
             return not isinstance(module, _FREE_MODULES)
-        return function_names(node)[1] not in _FREE
+        return operator_of(node) not in _FREE
 
 
 def _numbers(parts: list[list[Node]]) -> dict[Node, int]:

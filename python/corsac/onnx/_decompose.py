@@ -9,9 +9,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from corsac import _core
 from corsac.fx import Node
 from corsac.onnx._builder import Tensor
-from corsac.onnx._table import has_translation, translate_call
+from corsac.onnx._table import translate_call, translation_of
 from corsac.onnx._types import Unsupported, is_static
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def _further_decompositions() -> dict[Any, Any]:
     return {
         operator: rule
         for operator, rule in known.items()
-        if not isinstance(operator, torch._ops.OpOverload) or not has_translation(operator)
+        if not isinstance(operator, torch._ops.OpOverload)
+        or translation_of(_core.operator_of("call_function", operator)[0]) is None
     }
 
 

@@ -16,7 +16,7 @@ from corsac.fx import Graph, Node
 from corsac.onnx import translations as _translations  # noqa: F401  (fills the table)
 from corsac.onnx._builder import Builder, Missing, Tensor
 from corsac.onnx._decompose import decompose
-from corsac.onnx._table import NoTranslation, function_names, translate_call, translate_module
+from corsac.onnx._table import NoTranslation, operator_of, translate_call, translate_module
 from corsac.onnx._types import TensorType, Unsupported, name_of
 
 
@@ -207,7 +207,7 @@ class Translator:
         if isinstance(type_, TensorType):
             if not isinstance(result, Tensor):
                 raise Unsupported("its translation gives no tensor")
-            if result.dtype != type_.dtype and _writes_in_place(node):
+            if result.dtype != type_.dtype and _core.operator_of(node.op, node.target)[1]:
                 # A write keeps the dtype of the tensor written to.
                 result = self.builder.cast(result, type_.dtype)
             if result.dtype != type_.dtype or result.rank != len(type_.shape):
@@ -225,17 +225,6 @@ class Translator:
                 for item, own in pairs
             )
         return result
-
-
-def _writes_in_place(node: Node) -> bool:
-    if node.op == "call_method":
-        name = str(node.target)
-        return name.endswith("_") and not name.endswith("__")
-    if node.op == "call_function":
-        name = getattr(node.target, "__name__", "")
-        full, _ = function_names(node)
-        return name.endswith("_") or (full.startswith("operator.") and name.startswith("i"))
-    return False
 
 
 def _check_tensor(value: TensorType) -> None:
@@ -283,7 +272,6 @@ def _check_uses(node: Node, result: Any) -> None:
         return
     missing = {at: item for at, item in enumerate(result) if isinstance(item, Missing)}
     for user in node.users if missing else ():
-        full, _ = function_names(user) if user.op.startswith("call_f") else ("", "")
-        index = user.args[1] if full == "operator.getitem" else None
+        index = user.args[1] if operator_of(user) == "getitem" else None
         if not isinstance(index, int) or index % len(result) in missing:
             raise Unsupported(next(iter(missing.values())).reason)

@@ -145,7 +145,7 @@ def softplus(g: Builder, input: Tensor, beta: Any = 1, threshold: Any = 20) -> T
     return g.op("Where", above, input, soft, dtype=input.dtype)
 
 
-@translates("logsigmoid", "log_sigmoid")
+@translates("logsigmoid")
 def logsigmoid(g: Builder, input: Tensor) -> Tensor:
     """The logarithm of the logistic function."""
     away = g.op("Exp", g.op("Neg", g.op("Abs", input)))
@@ -233,25 +233,13 @@ def log_softmax(
     return _over(g, "LogSoftmax", input, dim, dtype)
 
 
-@translates("Tensor.softmax", "torch.softmax", "aten.softmax", "special.softmax")
-def softmax_method(g: Builder, input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """Softmax: exponentials that sum to one."""
-    return _over(g, "Softmax", input, dim, dtype)
-
-
-@translates("Tensor.log_softmax", "torch.log_softmax", "aten.log_softmax", "special.log_softmax")
-def log_softmax_method(g: Builder, input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """Logarithm of the softmax."""
-    return _over(g, "LogSoftmax", input, dim, dtype)
-
-
-@translates("aten._softmax")
+@translates("_softmax")
 def aten_softmax(g: Builder, input: Tensor, dim: int, half_to_float: bool) -> Tensor:
     """Softmax: exponentials that sum to one."""
     return _over(g, "Softmax", input, dim, g.out.dtype if half_to_float else None)
 
 
-@translates("aten._log_softmax")
+@translates("_log_softmax")
 def aten_log_softmax(g: Builder, input: Tensor, dim: int, half_to_float: bool) -> Tensor:
     """Logarithm of the softmax."""
     return _over(g, "LogSoftmax", input, dim, g.out.dtype if half_to_float else None)
@@ -268,10 +256,15 @@ def softmin(
 # -- dropout ---------------------------------------------------------------------------------------
 
 
-@translates("dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout",
-            "feature_alpha_dropout")  # fmt: skip
+@translates("dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout",
+            "stochastic_depth")  # fmt: skip
 def dropout(
-    g: Builder, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    g: Builder,
+    input: Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    mode: str = "",
 ) -> Tensor:
     """The input itself (evaluation only)."""
     if training and p != 0:
@@ -279,25 +272,9 @@ def dropout(
     return input
 
 
-@translates("F.dropout2d", "F.dropout3d", "F.dropout1d", "F.dropout")
-def functional_dropout(
-    g: Builder, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> Tensor:
-    """The input itself (evaluation only)."""
-    return dropout(g, input, p, training)
-
-
-@translates("F.alpha_dropout", "F.feature_alpha_dropout")
-def functional_alpha_dropout(
+@translates("alpha_dropout", "feature_alpha_dropout")
+def alpha_dropout(
     g: Builder, input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
-) -> Tensor:
-    """The input itself (evaluation only)."""
-    return dropout(g, input, p, training)
-
-
-@translates("torchvision.ops.stochastic_depth.stochastic_depth")
-def stochastic_depth(
-    g: Builder, input: Tensor, p: float, mode: str, training: bool = True
 ) -> Tensor:
     """The input itself (evaluation only)."""
     return dropout(g, input, p, training)

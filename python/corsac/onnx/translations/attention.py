@@ -92,7 +92,7 @@ def _causal(g: Builder, rows: Any, columns: Any) -> Tensor:
     return g.op("GreaterOrEqual", apart, column, dtype=torch.bool)
 
 
-@translates("aten._scaled_dot_product_flash_attention_for_cpu")
+@translates("_scaled_dot_product_flash_attention_for_cpu")
 def flash_attention(
     g: Builder,
     query: Tensor,

@@ -8,10 +8,10 @@ from corsac.onnx._builder import Builder, Missing, Tensor
 from corsac.onnx._table import translates
 from corsac.onnx._types import Unsupported
 from corsac.onnx.translations.indexing import index_tensor
-from corsac.onnx.translations.views import permute, transpose
+from corsac.onnx.translations.views import transpose
 
 
-@translates("operator.getitem", "Tensor.getitem")
+@translates("getitem")
 def getitem(g: Builder, input: Any, index: Any) -> Any:
     """An item of a container, or the elements of a tensor at an index."""
     if isinstance(input, Tensor):
@@ -32,7 +32,7 @@ def getattr_(g: Builder, input: Any, name: str, default: Any = None) -> Any:
         if name == "data":
             return input
         if name == "T":
-            return permute(g, input, *reversed(range(input.rank)))
+            return g.permute(input, list(reversed(range(input.rank))))
         if name in ("mT", "mH") or (name == "H" and input.rank == 2):
             return transpose(g, input, -2, -1)
     if isinstance(input, tuple) and name in ("values", "indices") and len(input) == 2:

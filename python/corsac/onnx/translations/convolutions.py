@@ -105,7 +105,7 @@ for _rank in (1, 2, 3):
     translates(f"conv_transpose{_rank}d")(TRANSPOSED[_rank])
 
 
-@translates("aten.convolution", "torch.convolution")
+@translates("convolution")
 def convolution(
     g: Builder,
     input: Tensor,

@@ -48,34 +48,27 @@ def _device(options: dict[str, Any]) -> None:
 
 
 @translates("zeros", "zeros_like", "new_zeros")
-def zeros(g: Builder, *sizes: Any, **options: Any) -> Tensor:
+def zeros(g: Builder, **options: Any) -> Tensor:
     """Zeros."""
     _device(options)
     return _full(g, 0)
 
 
-@translates("Tensor.zero")
+@translates("zero", "zero_")
 def zero(g: Builder, input: Tensor) -> Tensor:
     """Zeros."""
     return _full(g, 0)
 
 
 @translates("ones", "ones_like", "new_ones")
-def ones(g: Builder, *sizes: Any, **options: Any) -> Tensor:
+def ones(g: Builder, **options: Any) -> Tensor:
     """Ones."""
     _device(options)
     return _full(g, 1)
 
 
-@translates("new_full")
-def new_full(g: Builder, input: Tensor, size: Any, fill_value: Any, **options: Any) -> Tensor:
-    """A tensor filled with one number."""
-    _device(options)
-    return _full(g, fill_value)
-
-
-@translates("full", "full_like")
-def full(g: Builder, size: Any, fill_value: Any, **options: Any) -> Tensor:
+@translates("full", "full_like", "new_full")
+def full(g: Builder, *, fill_value: Any, **options: Any) -> Tensor:
     """A tensor filled with one number."""
     _device(options)
     return _full(g, fill_value)
@@ -94,7 +87,7 @@ def scalar_tensor(g: Builder, s: Any, **options: Any) -> Tensor:
     return _full(g, s)
 
 
-@translates("torch.tensor", "torch.as_tensor")
+@translates("tensor", "as_tensor")
 def tensor(g: Builder, data: Any, **options: Any) -> Tensor:
     """A tensor of numbers."""
     _device(options)
@@ -107,14 +100,10 @@ def tensor(g: Builder, data: Any, **options: Any) -> Tensor:
 
 
 @translates("arange")
-def arange(g: Builder, *bounds: Any, **options: Any) -> Tensor:
+def arange(g: Builder, start: Any = 0, end: Any = None, step: Any = 1, **options: Any) -> Tensor:
     """Numbers from start to end in steps."""
     _device(options)
-    named = [options[key] for key in ("start", "end", "step") if key in options]
-    given = [*bounds, *named] if bounds or "start" in options else named
-    if len(given) == 2 and not bounds and "start" not in options:
-        given = [0, *given]
-    start, end, step = ([0, *given, 1] if len(given) == 1 else [*given, 1])[:3]
+    start, end = (0, start) if end is None else (start, end)
     dtype = g.out.dtype
     if is_static(g.out.shape) and all(isinstance(x, (int, float)) for x in (start, end, step)):
         return g.known(torch.arange(start, end, step, dtype=dtype))
@@ -134,7 +123,7 @@ def linspace(g: Builder, start: Any, end: Any, steps: Any, **options: Any) -> Te
 
 
 @translates("eye")
-def eye(g: Builder, *sizes: Any, **options: Any) -> Tensor:
+def eye(g: Builder, **options: Any) -> Tensor:
     """The identity matrix: ones on the diagonal."""
     _device(options)
     if not is_static(g.out.shape):
@@ -142,13 +131,11 @@ def eye(g: Builder, *sizes: Any, **options: Any) -> Tensor:
     return g.known(torch.eye(*g.out.shape, dtype=g.out.dtype))
 
 
-@translates("Tensor.to", "aten.to", "aten._to_copy", "Tensor.type", "type_as",
-            "prims.convert_element_type", "torch.ops.prims.convert_element_type", "Tensor.float",
-            "Tensor.double", "Tensor.half", "Tensor.int", "Tensor.long", "Tensor.short",
-            "Tensor.char", "Tensor.byte", "Tensor.bool", "Tensor.bfloat16")  # fmt: skip
-def to(g: Builder, input: Tensor, *options: Any, **named: Any) -> Tensor:
+@translates("to", "_to_copy", "type", "type_as", "prims.convert_element_type", "float", "double",
+            "half", "int", "long", "short", "char", "byte", "bool", "bfloat16")  # fmt: skip
+def to(g: Builder, input: Tensor, **options: Any) -> Tensor:
     """The same elements in another dtype."""
-    for value in (*options, *named.values()):
+    for value in options.values():
         if isinstance(value, torch.device) or (isinstance(value, str) and "torch" not in value):
             _device({"device": value})
     return g.cast(input, g.out.dtype)

@@ -105,7 +105,7 @@ def _gather(g: Builder, input: Tensor, tensors: Sequence[tuple[int, Tensor]]) ->
     return g.permute(result, order)
 
 
-@translates("aten.index", "aten._unsafe_index")
+@translates("index", "_unsafe_index")
 def index(g: Builder, input: Tensor, indices: Sequence[Any]) -> Tensor:
     """The elements at index tensors, for some dimensions."""
     given = tuple(slice(None) if item is None else item for item in indices)
@@ -118,7 +118,7 @@ def select(g: Builder, input: Tensor, dim: int, index: Any) -> Tensor:
     return _select(g, input, positive_dim(dim, input.rank), index)
 
 
-@translates("aten.slice", "slice_copy")
+@translates("slice", "slice_copy")
 def slice_(
     g: Builder, input: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Tensor:
@@ -178,7 +178,7 @@ def take_along_dim(g: Builder, input: Tensor, indices: Tensor, dim: int | None =
     return gather(g, resized[0], axis, resized[1])
 
 
-@translates("F.embedding")
+@translates("embedding")
 def embedding(
     g: Builder,
     input: Tensor,
@@ -193,19 +193,6 @@ def embedding(
     if max_norm is not None:
         raise Unsupported("max_norm, which writes to the table")
     return g.op("Gather", weight, input, axis=0, shape=(*input.shape, *weight.shape[1:]))
-
-
-@translates("torch.embedding", "aten.embedding")
-def aten_embedding(
-    g: Builder,
-    weight: Tensor,
-    indices: Tensor,
-    padding_idx: int = -1,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Tensor:
-    """Rows of a table, by index."""
-    return embedding(g, indices, weight)
 
 
 @translates("one_hot")
@@ -257,7 +244,7 @@ def select_scatter(g: Builder, input: Tensor, src: Tensor, dim: int, index: int)
     return slice_scatter(g, input, apart, axis, index, index + 1)
 
 
-@translates("copy")
+@translates("copy", "copy_")
 def copy(g: Builder, input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     """The elements of another tensor."""
     return g.expand(g.cast(src, input.dtype), input.shape)

@@ -10,7 +10,7 @@ from corsac.onnx._table import translates
 from corsac.onnx._types import Unsupported, common_dtype, positive_dim
 
 
-@translates("cat", "concat", "concatenate")
+@translates("cat")
 def cat(g: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors joined along a dimension."""
     if any(not isinstance(tensor, Tensor) for tensor in tensors):
@@ -60,19 +60,7 @@ def _apart(g: Builder, input: Tensor, dim: int) -> tuple[Tensor, ...]:
 
 
 @translates("split", "split_with_sizes", "chunk", "tensor_split")
-def split(
-    g: Builder,
-    input: Tensor,
-    split_size_or_sections: Any = None,
-    dim: int = 0,
-    *,
-    split_size: Any = None,
-    split_sizes: Any = None,
-    chunks: Any = None,
-    sections: Any = None,
-    indices: Any = None,
-    indices_or_sections: Any = None,
-) -> tuple[Tensor, ...]:
+def split(g: Builder, input: Tensor, dim: int = 0, **sizes: Any) -> tuple[Tensor, ...]:
     """Parts of a tensor along a dimension."""
     return _apart(g, input, dim)
 
@@ -92,10 +80,10 @@ def unbind(g: Builder, input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 @translates("meshgrid")
-def meshgrid(g: Builder, *tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
+def meshgrid(
+    g: Builder, tensors: Sequence[Tensor], indexing: str | None = None
+) -> tuple[Tensor, ...]:
     """Coordinate grids of vectors."""
-    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
-        tensors = tuple(tensors[0])
     swapped = indexing == "xy" and len(tensors) > 1
     results = []
     for at, (tensor, out) in enumerate(zip(tensors, g.out, strict=True)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from corsac.onnx._builder import Builder, Tensor
@@ -17,7 +18,7 @@ def product_shape(a: Tensor, b: Tensor) -> tuple[Any, ...]:
     return (*batch, *rows, *columns)
 
 
-@translates("matmul", "mm", "bmm", "mv", "dot", "vdot", "linalg.matmul")
+@translates("matmul", "mm", "bmm", "mv", "dot", "vdot")
 def matmul(g: Builder, input: Tensor, other: Tensor) -> Tensor:
     """The matrix product, with the broadcasting of torch."""
     if input.dtype != other.dtype:
@@ -38,7 +39,7 @@ def linear(g: Builder, input: Tensor, weight: Tensor, bias: Tensor | None = None
     return result if bias is None else g.op("Add", result, bias)
 
 
-@translates("addmm", "addmv", "addbmm", "baddbmm")
+@translates("addmm", "addmv")
 def addmm(
     g: Builder, input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:
@@ -55,18 +56,24 @@ def addmm(
     return g.op("Add", input, result)
 
 
+@translates("baddbmm", "addbmm")
+def baddbmm(
+    g: Builder, input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> Tensor:
+    """``beta * input + alpha * batch1 @ batch2``."""
+    return addmm(g, input, batch1, batch2, beta=beta, alpha=alpha)
+
+
 @translates("outer", "ger")
-def outer(g: Builder, input: Tensor, vec2: Tensor) -> Tensor:
+def outer(g: Builder, input: Tensor, other: Tensor) -> Tensor:
     """The outer product of two vectors."""
-    a, b = g.together(input, vec2)
+    a, b = g.together(input, other)
     return g.op("Mul", g.reshape(a, (*a.shape, 1)), g.reshape(b, (1, *b.shape)))
 
 
 @translates("einsum")
-def einsum(g: Builder, equation: Any, *operands: Any) -> Tensor:
+def einsum(g: Builder, equation: Any, operands: Sequence[Tensor]) -> Tensor:
     """Sums of products, as in the equation."""
-    if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
-        operands = tuple(operands[0])
     if not isinstance(equation, str):
         raise Unsupported("an equation that is no text")
     if len({operand.dtype for operand in operands}) != 1:

@@ -26,7 +26,7 @@ def _filled(g: Builder, value: float, size: Any, dtype: torch.dtype) -> Tensor:
     return g.known(torch.full((size,), value, dtype=dtype))
 
 
-@translates("F.batch_norm")
+@translates("batch_norm")
 def batch_norm(
     g: Builder,
     input: Tensor,
@@ -37,6 +37,7 @@ def batch_norm(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
+    cudnn_enabled: bool = True,
 ) -> Tensor:
     """Normalisation by the running statistics."""
     if running_mean is None and running_var is None:
@@ -65,24 +66,7 @@ def _by_batch(
     return _scaled(g, g.op("Div", apart, root, shape=input.shape), weight, bias)
 
 
-@translates("torch.batch_norm", "aten.batch_norm")
-def aten_batch_norm(
-    g: Builder,
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool,
-) -> Tensor:
-    """Normalisation by the running statistics."""
-    return batch_norm(g, input, running_mean, running_var, weight, bias, training, momentum, eps)
-
-
-@translates("aten._native_batch_norm_legit_no_training")
+@translates("_native_batch_norm_legit_no_training")
 def batch_norm_no_training(
     g: Builder,
     input: Tensor,
@@ -123,7 +107,7 @@ def layer_norm(
     )  # fmt: skip
 
 
-@translates("aten.native_layer_norm")
+@translates("native_layer_norm")
 def native_layer_norm(
     g: Builder,
     input: Tensor,
@@ -155,7 +139,7 @@ def rms_norm(
     return result if weight is None else g.op("Mul", result, weight, shape=input.shape)
 
 
-@translates("F.group_norm")
+@translates("group_norm")
 def group_norm(
     g: Builder,
     input: Tensor,
@@ -163,6 +147,7 @@ def group_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
+    cudnn_enabled: bool = True,
 ) -> Tensor:
     """Normalisation over groups of channels."""
     _same_dtype(input, weight, bias)
@@ -177,21 +162,7 @@ def group_norm(
     return _scaled(g, g.reshape(normal, input.shape), weight, bias)
 
 
-@translates("torch.group_norm", "aten.group_norm")
-def aten_group_norm(
-    g: Builder,
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    cudnn_enabled: bool = True,
-) -> Tensor:
-    """Normalisation over groups of channels."""
-    return group_norm(g, input, num_groups, weight, bias, eps)
-
-
-@translates("aten.native_group_norm")
+@translates("native_group_norm")
 def native_group_norm(
     g: Builder,
     input: Tensor,
@@ -217,7 +188,7 @@ def _scaled(g: Builder, input: Tensor, weight: Tensor | None, bias: Tensor | Non
     return input if bias is None else g.op("Add", input, g.reshape(bias, shape), shape=input.shape)
 
 
-@translates("F.instance_norm")
+@translates("instance_norm")
 def instance_norm(
     g: Builder,
     input: Tensor,
@@ -228,6 +199,7 @@ def instance_norm(
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
+    cudnn_enabled: bool = True,
 ) -> Tensor:
     """Normalisation over each channel of each sample."""
     if not use_input_stats:

@@ -208,7 +208,7 @@ for _rank in (1, 2, 3):
     translates(f"max_pool{_rank}d")(MAX_POOLS[_rank])
     translates(f"max_pool{_rank}d_with_indices")(_max_pool_with_indices(_rank))
     translates(f"avg_pool{_rank}d")(AVG_POOLS[_rank])
-    translates(f"adaptive_avg_pool{_rank}d", f"_adaptive_avg_pool{_rank}d")(
-        ADAPTIVE_AVG_POOLS[_rank]
-    )
+    translates(f"adaptive_avg_pool{_rank}d")(ADAPTIVE_AVG_POOLS[_rank])
     translates(f"adaptive_max_pool{_rank}d")(ADAPTIVE_MAX_POOLS[_rank])
+for _rank in (2, 3):
+    translates(f"_adaptive_avg_pool{_rank}d")(ADAPTIVE_AVG_POOLS[_rank])

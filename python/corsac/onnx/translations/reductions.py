@@ -234,20 +234,11 @@ def logsumexp(g: Builder, input: Tensor, dim: Any, keepdim: bool = False) -> Ten
     return result if keepdim else g.reshape(result, g.out.shape)
 
 
-@translates("norm", "linalg.vector_norm", "linalg.norm", "aten.linalg_vector_norm")
+@translates("norm")
 def norm(
-    g: Builder,
-    input: Tensor,
-    p: Any = 2,
-    dim: Any = None,
-    keepdim: bool = False,
-    out: None = None,
-    dtype: Any = None,
-    *,
-    ord: Any = None,
+    g: Builder, input: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Tensor:
     """Vector norms."""
-    p = ord if ord is not None else p
     input = input if dtype is None else g.cast(input, dtype)
     if p in ("fro", None):
         p = 2
@@ -268,9 +259,29 @@ def norm(
     return g.op("Pow", _reduced(g, "ReduceSum", powers, dim, keepdim), g.scalar(1 / p, input.dtype))
 
 
-@translates("F.normalize")
+@translates("linalg_vector_norm")
+def vector_norm(
+    g: Builder, input: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False,
+    dtype: Any = None,
+) -> Tensor:  # fmt: skip
+    """Vector norms."""
+    return norm(g, input, ord, dim, keepdim, dtype)
+
+
+@translates("linalg_norm")
+def linalg_norm(
+    g: Builder, input: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False,
+    dtype: Any = None,
+) -> Tensor:  # fmt: skip
+    """Vector norms."""
+    if ord not in (None, "fro") and len(axes_of(input, dim)) != 1:
+        raise Unsupported("the norm of a matrix")
+    return norm(g, input, 2 if ord is None else ord, dim, keepdim, dtype)
+
+
+@translates("normalize")
 def normalize(
-    g: Builder, input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: None = None
+    g: Builder, input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12
 ) -> Tensor:
     """Vectors scaled to length one."""
     length = norm(g, input, p, dim, True)

@@ -15,7 +15,7 @@ from corsac.onnx._types import Unsupported
 from corsac.onnx.translations.pooling import ADAPTIVE_AVG_POOLS
 
 
-@translates("pad")
+@translates("pad", "constant_pad_nd")
 def pad(
     g: Builder, input: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = None
 ) -> Tensor:
@@ -50,12 +50,6 @@ def _circular(g: Builder, input: Tensor, pairs: list[tuple[int, int]]) -> Tensor
         shape = [size + begin + end if at == axis else s for at, s in enumerate(input.shape)]
         input = g.op("Concat", *parts, axis=axis, shape=shape)
     return input
-
-
-@translates("constant_pad_nd")
-def constant_pad_nd(g: Builder, input: Tensor, amounts: Sequence[int], value: Any = 0) -> Tensor:
-    """Padding with a number."""
-    return pad(g, input, amounts, "constant", value)
 
 
 @translates("interpolate", "upsample")
@@ -166,4 +160,4 @@ for _name, _mode in (
     ("upsample_trilinear3d", "trilinear"),
     ("upsample_bicubic2d", "bicubic"),
 ):
-    translates(f"aten.{_name}")(_aten_upsample(_mode))
+    translates(_name)(_aten_upsample(_mode))

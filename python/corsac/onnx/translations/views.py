@@ -5,6 +5,7 @@ Analysis provides the shape of each result, so that every change of shape alone 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,28 +15,30 @@ from corsac.onnx._table import translates
 from corsac.onnx._types import Unsupported, positive_dim
 
 
-@translates("reshape", "Tensor.view", "aten.view", "_unsafe_view", "_reshape_alias", "view_as",
-            "reshape_as", "flatten", "ravel", "unflatten", "squeeze", "unsqueeze", "atleast_1d",
-            "atleast_2d", "atleast_3d")  # fmt: skip
+@translates("reshape", "view", "view_copy", "_unsafe_view", "_reshape_alias", "view_as",
+            "reshape_as", "flatten", "ravel", "unflatten", "squeeze", "unsqueeze")  # fmt: skip
 def reshape(g: Builder, input: Tensor, *sizes: Any, **named: Any) -> Tensor:
     """The same elements in another shape."""
-    if not isinstance(input, Tensor) or isinstance(g.out, (tuple, list)):
-        raise Unsupported("several tensors")
     if g.out.dtype != input.dtype:
         raise Unsupported("the same bytes as another dtype")
     return g.reshape(input, g.out.shape)
 
 
+@translates("atleast_1d", "atleast_2d", "atleast_3d")
+def at_least(g: Builder, tensors: Sequence[Tensor]) -> Tensor:
+    """The same elements in a shape of more dimensions."""
+    if len(tensors) != 1 or isinstance(g.out, (tuple, list)):
+        raise Unsupported("several tensors")
+    return reshape(g, tensors[0])
+
+
 @translates("permute")
-def permute(g: Builder, input: Tensor, *order: Any, dims: Any = ()) -> Tensor:
+def permute(g: Builder, input: Tensor, dims: Sequence[int]) -> Tensor:
     """The dimensions in another order."""
-    dims = order or dims
-    if len(dims) == 1 and isinstance(dims[0], (tuple, list)):
-        dims = tuple(dims[0])
     return g.permute(input, [positive_dim(integer(dim), input.rank) for dim in dims])
 
 
-@translates("transpose", "swapaxes", "swapdims")
+@translates("transpose")
 def transpose(g: Builder, input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged."""
     order = list(range(input.rank))
@@ -72,26 +75,27 @@ def movedim(g: Builder, input: Tensor, source: Any, destination: Any) -> Tensor:
 
 
 @translates("expand", "broadcast_to", "expand_as")
-def expand(g: Builder, input: Tensor, *sizes: Any, **named: Any) -> Tensor:
+def expand(g: Builder, input: Tensor, **sizes: Any) -> Tensor:
     """The tensor broadcast along dimensions of size one."""
     return g.expand(input, g.out.shape)
 
 
 @translates("broadcast_tensors")
-def broadcast_tensors(g: Builder, *tensors: Any) -> tuple[Tensor, ...]:
+def broadcast_tensors(g: Builder, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """All tensors broadcast to their common shape."""
-    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
-        tensors = tuple(tensors[0])
     return tuple(g.expand(x, out.shape) for x, out in zip(tensors, g.out, strict=True))
 
 
-@translates("repeat", "tile")
-def repeat(g: Builder, input: Tensor, *sizes: Any, **named: Any) -> Tensor:
+@translates("tile")
+def tile(g: Builder, input: Tensor, dims: Sequence[Any]) -> Tensor:
     """The tensor tiled along its dimensions."""
-    if named:
-        sizes = tuple(named.values())
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
+    return repeat(g, input, dims)
+
+
+@translates("repeat")
+def repeat(g: Builder, input: Tensor, repeats: Sequence[Any]) -> Tensor:
+    """The tensor tiled along its dimensions."""
+    sizes = tuple(repeats)
     sizes = (1,) * (input.rank - len(sizes)) + sizes
     input = g.reshape(input, (1,) * (len(sizes) - input.rank) + input.shape)
     return g.op("Tile", input, g.ints(sizes), shape=g.out.shape)
@@ -119,19 +123,15 @@ def _numel(input: Tensor) -> Any:
 
 
 @translates("contiguous", "clone", "detach", "alias", "lift_fresh", "lift_fresh_copy", "positive",
-            "pos", "requires_grad", "Tensor.cpu", "resolve_conj", "resolve_neg", "view_copy",
-            "detach_copy")  # fmt: skip
+            "pos", "requires_grad_", "cpu", "resolve_conj", "resolve_neg", "detach_copy", "Identity")  # fmt: skip
 def same(g: Builder, input: Tensor, *options: Any, **named: Any) -> Tensor:
     """The tensor itself."""
     return input
 
 
 @translates("flip")
-def flip(g: Builder, input: Tensor, *axes: Any, dims: Any = ()) -> Tensor:
+def flip(g: Builder, input: Tensor, dims: Sequence[int]) -> Tensor:
     """The tensor reversed along dimensions."""
-    dims = axes or (dims if isinstance(dims, (tuple, list)) else (dims,))
-    if len(dims) == 1 and isinstance(dims[0], (tuple, list)):
-        dims = tuple(dims[0])
     for dim in dims:
         axis = positive_dim(integer(dim), input.rank)
         input = g.slice(input, axis, -1, -(2**62), -1, length=input.shape[axis])
