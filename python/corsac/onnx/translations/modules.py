@@ -8,42 +8,51 @@ from typing import Any
 import torch
 from torch import nn
 
+from corsac import _core
 from corsac.onnx._builder import Builder, Tensor
-from corsac.onnx._table import translates_module
+from corsac.onnx._table import translates_module, translation_of
 from corsac.onnx._types import Unsupported, positive_dim
-from corsac.onnx.translations import activations as act
-from corsac.onnx.translations import normalisation as norm
-from corsac.onnx.translations import pooling, resampling, views
+from corsac.onnx.translations import resampling
 from corsac.onnx.translations.attention import multihead_attention
-from corsac.onnx.translations.convolutions import CONVOLUTIONS, TRANSPOSED
-from corsac.onnx.translations.indexing import embedding
-from corsac.onnx.translations.matrices import linear
+from corsac.onnx.translations.convolutions import CONVOLUTIONS
+from corsac.onnx.translations.normalisation import instance_norm
 
 Function = Callable[..., Any]
 
 
-def _weight(g: Builder, module: nn.Module, path: str, name: str) -> Tensor | None:
-    tensor = getattr(module, name, None)
-    return None if tensor is None else g.weight(tensor, f"{path}.{name}")
+def _with_attributes(
+    g: Builder, function: Function, module: nn.Module, path: str, input: Tensor, **given: Any
+) -> Any:
+    """The value of a function of the input and of the module's attributes with the names of its parameters."""
+    code = function.__code__
+    for name in code.co_varnames[2 : code.co_argcount + code.co_kwonlyargcount]:
+        if name not in given and hasattr(module, name):
+            value = getattr(module, name)
+            is_weight = isinstance(value, torch.Tensor)
+            given[name] = g.weight(value, f"{path}.{name}") if is_weight else value
+    return function(g, input, **given)
 
 
-def _weights(g: Builder, module: nn.Module, path: str, *names: str) -> list[Any]:
-    return [_weight(g, module, path, name) for name in names]
+def _of_function(function: Function) -> Function:
+    def translate(g: Builder, module: nn.Module, path: str, input: Tensor) -> Any:
+        return _with_attributes(g, function, module, path, input)
+
+    translate.__doc__ = function.__doc__
+    return translate
 
 
-# -- with weights ----------------------------------------------------------------------------------
+for _name in nn.modules.__all__:
+    _function = translation_of(_core.operator_of_module(_name))
+    if _function is not None:
+        translates_module(getattr(nn, _name))(_of_function(_function))
 
 
-@translates_module(nn.Linear)
-def _linear(g: Builder, module: nn.Linear, path: str, input: Tensor) -> Tensor:
-    """``input @ weight.T + bias``."""
-    return linear(g, input, *_weights(g, module, path, "weight", "bias"))
+# -- others, in place of these ---------------------------------------------------------------------
 
 
 @translates_module(nn.Conv1d, nn.Conv2d, nn.Conv3d)
 def _conv(g: Builder, module: Any, path: str, input: Tensor) -> Tensor:
     """A convolution; for padding modes other than zeros, the input is padded first."""
-    weight, bias = _weights(g, module, path, "weight", "bias")
     rank = len(module.kernel_size)
     padding = module.padding
     if module.padding_mode != "zeros":
@@ -57,29 +66,7 @@ def _conv(g: Builder, module: Any, path: str, input: Tensor) -> Tensor:
         finally:
             g.out = out
         padding = 0
-    given = (module.stride, padding, module.dilation, module.groups)
-    return CONVOLUTIONS[rank](g, input, weight, bias, *given)
-
-
-@translates_module(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-def _conv_transpose(
-    g: Builder, module: Any, path: str, input: Tensor, output_size: Any = None
-) -> Tensor:
-    """A transposed convolution."""
-    if output_size is not None:
-        raise Unsupported("no translation of the argument output_size")
-    weight, bias = _weights(g, module, path, "weight", "bias")
-    given = (module.stride, module.padding, module.output_padding, module.groups, module.dilation)
-    return TRANSPOSED[len(module.kernel_size)](g, input, weight, bias, *given)
-
-
-@translates_module(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-def _batch_norm(g: Builder, module: Any, path: str, input: Tensor) -> Tensor:
-    """Normalisation by the running statistics."""
-    mean, var, weight, bias = _weights(
-        g, module, path, "running_mean", "running_var", "weight", "bias"
-    )
-    return norm.batch_norm(g, input, mean, var, weight, bias, module.training, 0.0, module.eps)
+    return _with_attributes(g, CONVOLUTIONS[rank], module, path, input, padding=padding)
 
 
 @translates_module(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
@@ -90,149 +77,18 @@ def _instance_norm(g: Builder, module: Any, path: str, input: Tensor) -> Tensor:
     single = input.rank == module._get_no_batch_dim()
     if single:
         input = g.reshape(input, (1, *input.shape))
-    weight, bias = _weights(g, module, path, "weight", "bias")
-    if module.track_running_stats:
-        mean, var = _weights(g, module, path, "running_mean", "running_var")
-        result = norm.instance_norm(g, input, mean, var, weight, bias, False, 0.0, module.eps)
-    else:
-        result = norm.instance_norm(g, input, None, None, weight, bias, True, 0.0, module.eps)
+    of_input = not module.track_running_stats
+    result = _with_attributes(g, instance_norm, module, path, input, use_input_stats=of_input)
     return g.reshape(result, input.shape[1:]) if single else result
 
 
-@translates_module(nn.LayerNorm)
-def _layer_norm(g: Builder, module: nn.LayerNorm, path: str, input: Tensor) -> Tensor:
-    """Normalisation over the last dimensions."""
-    weights = _weights(g, module, path, "weight", "bias")
-    return norm.layer_norm(g, input, module.normalized_shape, *weights, module.eps)
-
-
-@translates_module(nn.RMSNorm)
-def _rms_norm(g: Builder, module: nn.RMSNorm, path: str, x: Tensor) -> Tensor:
-    """Normalisation by the root of the mean square."""
-    weight = _weight(g, module, path, "weight")
-    return norm.rms_norm(g, x, module.normalized_shape, weight, module.eps)
-
-
-@translates_module(nn.GroupNorm)
-def _group_norm(g: Builder, module: nn.GroupNorm, path: str, input: Tensor) -> Tensor:
-    """Normalisation over groups of channels."""
-    weights = _weights(g, module, path, "weight", "bias")
-    return norm.group_norm(g, input, module.num_groups, *weights, module.eps)
-
-
-@translates_module(nn.Embedding)
-def _embedding(g: Builder, module: nn.Embedding, path: str, input: Tensor) -> Tensor:
-    """Rows of a table, by index."""
-    weight = g.weight(module.weight, f"{path}.weight")
-    return embedding(g, input, weight, max_norm=module.max_norm)
-
-
-@translates_module(nn.PReLU)
-def _prelu(g: Builder, module: nn.PReLU, path: str, input: Tensor) -> Tensor:
-    """The input, times a learned slope below zero."""
-    return act.prelu(g, input, g.weight(module.weight, f"{path}.weight"))
-
-
 translates_module(nn.MultiheadAttention)(multihead_attention)
-
-
-# -- without weights -------------------------------------------------------------------------------
-
-
-def _plain(function: Function, *settings: str) -> Function:
-    """Make the translation of a module that passes some of its attributes to a function, by name."""
-
-    def translate(g: Builder, module: nn.Module, path: str, input: Tensor) -> Any:
-        return function(g, input, *(getattr(module, name) for name in settings))
-
-    translate.__doc__ = function.__doc__
-    return translate
-
-
-for _cls, _function, _settings in (
-    (nn.ReLU, act.relu, ()),
-    (nn.ReLU6, act.relu6, ()),
-    (nn.SiLU, act.silu, ()),
-    (nn.Mish, act.mish, ()),
-    (nn.SELU, act.selu, ()),
-    (nn.Hardsigmoid, act.hardsigmoid, ()),
-    (nn.Hardswish, act.hardswish, ()),
-    (nn.Softsign, act.softsign, ()),
-    (nn.Tanhshrink, act.tanhshrink, ()),
-    (nn.LogSigmoid, act.logsigmoid, ()),
-    (nn.ELU, act.elu, ("alpha",)),
-    (nn.CELU, act.celu, ("alpha",)),
-    (nn.LeakyReLU, act.leaky_relu, ("negative_slope",)),
-    (nn.Hardtanh, act.hardtanh, ("min_val", "max_val")),
-    (nn.Threshold, act.threshold, ("threshold", "value")),
-    (nn.RReLU, act.rrelu, ("lower", "upper", "training")),
-    (nn.Softplus, act.softplus, ("beta", "threshold")),
-    (nn.Softshrink, act.softshrink, ("lambd",)),
-    (nn.Hardshrink, act.hardshrink, ("lambd",)),
-    (nn.GLU, act.glu, ("dim",)),
-    (nn.Softmax, act.softmax, ("dim",)),
-    (nn.LogSoftmax, act.log_softmax, ("dim",)),
-    (nn.Softmin, act.softmin, ("dim",)),
-    (nn.Dropout, act.dropout, ("p", "training")),
-    (nn.Dropout1d, act.dropout, ("p", "training")),
-    (nn.Dropout2d, act.dropout, ("p", "training")),
-    (nn.Dropout3d, act.dropout, ("p", "training")),
-    (nn.AlphaDropout, act.dropout, ("p", "training")),
-    (nn.FeatureAlphaDropout, act.dropout, ("p", "training")),
-    (nn.Identity, views.same, ()),
-    (nn.Flatten, views.reshape, ()),
-    (nn.Unflatten, views.reshape, ()),
-    (nn.PixelShuffle, views.pixel_shuffle, ("upscale_factor",)),
-    (nn.PixelUnshuffle, views.pixel_unshuffle, ("downscale_factor",)),
-    (nn.ChannelShuffle, views.channel_shuffle, ("groups",)),
-    (nn.LocalResponseNorm, norm.local_response_norm, ("size", "alpha", "beta", "k")),
-):
-    translates_module(_cls)(_plain(_function, *_settings))
-
-for _rank, _max, _avg, _adaptive_max, _adaptive_avg in (
-    (1, nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveMaxPool1d, nn.AdaptiveAvgPool1d),
-    (2, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool2d),
-    (3, nn.MaxPool3d, nn.AvgPool3d, nn.AdaptiveMaxPool3d, nn.AdaptiveAvgPool3d),
-):
-    _window = ("kernel_size", "stride", "padding")
-    _rest = ("dilation", "ceil_mode", "return_indices")
-    translates_module(_max)(_plain(pooling.MAX_POOLS[_rank], *_window, *_rest))
-    _rest = ("ceil_mode", "count_include_pad", *(("divisor_override",) if _rank > 1 else ()))
-    translates_module(_avg)(_plain(pooling.AVG_POOLS[_rank], *_window, *_rest))
-    _settings = ("output_size", "return_indices")
-    translates_module(_adaptive_max)(_plain(pooling.ADAPTIVE_MAX_POOLS[_rank], *_settings))
-    translates_module(_adaptive_avg)(_plain(pooling.ADAPTIVE_AVG_POOLS[_rank], "output_size"))
-
-
-@translates_module(nn.Sigmoid)
-def _sigmoid(g: Builder, module: nn.Sigmoid, path: str, input: Tensor) -> Tensor:
-    """The logistic function."""
-    return g.op("Sigmoid", input)
-
-
-@translates_module(nn.Tanh)
-def _tanh(g: Builder, module: nn.Tanh, path: str, input: Tensor) -> Tensor:
-    """The hyperbolic tangent."""
-    return g.op("Tanh", input)
-
-
-@translates_module(nn.GELU)
-def _gelu(g: Builder, module: nn.GELU, path: str, input: Tensor) -> Tensor:
-    """The input times the normal distribution function."""
-    return act.gelu(g, input, approximate=module.approximate)
 
 
 @translates_module(nn.Softmax2d)
 def _softmax2d(g: Builder, module: nn.Softmax2d, path: str, input: Tensor) -> Tensor:
     """Softmax over channels."""
     return g.op("Softmax", input, axis=positive_dim(-3, input.rank))
-
-
-@translates_module(nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d)
-def _upsample(g: Builder, module: nn.Upsample, path: str, input: Tensor) -> Tensor:
-    """Resampling to another resolution."""
-    given = (module.size, module.scale_factor, module.mode, module.align_corners)
-    return resampling.interpolate(g, input, *given, module.recompute_scale_factor)
 
 
 def _padding(mode: str) -> Function:
