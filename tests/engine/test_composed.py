@@ -318,3 +318,8 @@ def test_models_of_windows_are_whole(name):
     model = torchvision.models.get_model(name, weights=None).eval()
     size = 224 if name == "maxvit_t" else 73
     agree(model, random(1, 3, size, size), tolerance=1e-4)
+
+
+def test_weights_of_instance_norm_come_before_its_statistics():
+    x, w = random(2, 3, 5, 5), random(3)
+    agree(lambda x, w: torch.instance_norm(x, w, w, None, None, True, 0.1, 1e-5, False), x, w)
