@@ -12,6 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import corsac.fx
 from corsac.passes import effects
 
+ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+
 
 def tensors(value):
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
@@ -304,6 +306,9 @@ F = torch.nn.functional
         (F.embedding, (None, None, 0, 1.0), {}, [1], [], False),
         (F.scaled_dot_product_attention, (None, None, None), {}, [], [], False),
         (F.scaled_dot_product_attention, (None, None, None, 0, 0.5), {}, [], [], True),
+        (ATTENTION, (None, None, None), {}, [], [], False),
+        (ATTENTION, (None, None, None, 0.0), {}, [], [], False),
+        (ATTENTION, (None, None, None, 0.5), {}, [], [], True),
         (getattr, (None, "shape"), {}, [], [0], False),
     ],
 )

@@ -210,7 +210,8 @@ impl Behaviour {
             behaviour.random = When::Always;
         }
         for (position, param) in schema.params.iter().enumerate() {
-            if !(param.written || param.aliased) {
+            let is_dropout = schema.random && param.name == "dropout_p";
+            if !(param.written || param.aliased || is_dropout) {
                 continue;
             }
             let when = |holds| if holds { When::Always } else { When::Never };
@@ -219,6 +220,10 @@ impl Behaviour {
                 position,
                 name: param.name.clone(),
             };
+            if is_dropout {
+                // Attention without dropout uses none.
+                behaviour.random = When::If(param_ref.clone(), false);
+            }
             behaviour = behaviour.role(param_ref, when(param.written), when(param.aliased));
         }
         behaviour

@@ -171,13 +171,7 @@ pub(crate) fn amended(packet: &str, mut behaviour: Behaviour, exact: bool) -> Be
         | "isclose" | "isfinite" | "isreal" | "hstack" | "vstack" | "dstack" | "row_stack"
         | "column_stack" | "concat" | "concatenate" | "tile" | "outer" | "ger" | "inner"
         | "cross_entropy_loss" | "nll_loss_nd" | "one_hot" | "cosine_similarity" | "where"
-        | "__and__" | "__or__" | "__xor__" => behaviour.aliases_all = false,
-        "scaled_dot_product_attention" => {
-            behaviour.aliases_all = false;
-            if !exact {
-                behaviour.random = When::If(Param::at(4, "dropout_p"), false);
-            }
-        }
+        | "__and__" | "__or__" | "__xor__" | "scaled_dot_product_attention" => behaviour.aliases_all = false,
         // The input itself where nothing is dropped.
         "dropout" | "feature_dropout" | "alpha_dropout" | "feature_alpha_dropout" if !exact => {
             behaviour.random = When::If(Param::at(2, "train"), true);

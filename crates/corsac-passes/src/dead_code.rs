@@ -149,13 +149,18 @@ impl DeadCode {
 
     /// Why a node stays even if it is unused.
     fn reason_to_stay(&self, effects: &Effects) -> Option<Refusal> {
+        // torch.fx goes by the tag of an operator, whatever its arguments.
+        let is_random = match effects.seeded_operator {
+            true => self.impure_random,
+            false => effects.random,
+        };
         if effects.opaque && !effects.side_effect {
             Some(UNKNOWN)
         } else if effects.side_effect {
             Some(SIDE_EFFECT)
         } else if effects.writes_state {
             Some(WRITES_OUTSIDE)
-        } else if effects.random && (self.impure_random || !effects.seeded_operator) {
+        } else if is_random {
             Some(RANDOM)
         } else {
             None
