@@ -1666,6 +1666,10 @@ def invert(graph: Graph) -> Any:
     """
     ...
 
+def is_view(target: Any) -> bool:
+    """Whether `target`, `"torch.ops.aten.t.default"`, only returns a view of its first argument, one tensor."""
+    ...
+
 def knows_switches() -> Any:
     """Whether modes are queried by C++ functions, for tests."""
     ...
@@ -1969,6 +1973,19 @@ def tensors_in(*values: Any) -> Any:
     """
     ...
 
+def training_parts(graph: Graph, refusals: Any, results: Any) -> tuple[list[list[Node]], list[str | None]]:
+    """The largest parts of a graph of ATen operators that compute something, between one call with an
+    effect and the next, and for each node, in graph order, the reason why PyTorch runs it, if it is
+    a call that PyTorch runs.
+
+    `refusals` has for each node, in graph order, the reason why it cannot be native, if it is known
+    already; `results` is the number of leading outputs that the caller gets: views among them share
+    memory with their bases.
+
+    Raises `ValueError` if `refusals` is not as long as the graph.
+    """
+    ...
+
 def unconvert_mkldnn(graph: Graph, starts: Any, ends: Any) -> Any:
     """Removes conversions that `convert_mkldnn` put into `graph`."""
     ...
@@ -1983,6 +2000,10 @@ def user_frame() -> Any:
 
 def user_location() -> Any:
     """File, line and function of the current location in the user's program."""
+    ...
+
+def why_not_split(graph: Graph) -> str | None:
+    """The reason why no part of a graph of ATen operators can be native: it writes to what it made."""
     ...
 
 def write_config(graph: Graph, name: str, modules: Any, tensors: Any, inputs: Any, format: Any) -> Any:

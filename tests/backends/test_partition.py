@@ -631,6 +631,20 @@ def test_everything_that_pytorch_computes_again_may_be_computed_again():
     assert not missing
 
 
+def test_views_of_the_table_are_pytorchs():
+    found = set()
+    for name in torch._C._dispatch_get_all_op_names():
+        packet, _, overload = name.removeprefix("aten::").partition(".")
+        own = f"aten.{packet}.{overload or 'default'}"
+        if name.startswith("aten::") and _core.is_view(f"torch.ops.{own}"):
+            operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+            assert operator.is_view or packet == "_unsafe_view"
+            assert [str(result.type) for result in operator._schema.returns] == ["Tensor"]
+            found.add(own)
+    assert {"aten.t.default", "aten.slice.Tensor", "aten.diagonal.default"} < found
+    assert "aten.as_strided.default" not in found
+
+
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_the_option_says_who_takes_graphs_in_two(partition):
     make, batches = MODELS["gpt"]

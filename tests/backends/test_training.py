@@ -685,13 +685,13 @@ def test_sizes_that_do_not_come_back_are_forgotten():
 
 def test_parts_are_grown_once_however_often_numbers_are_drawn(monkeypatch):
     calls = []
-    grow = corsac._core.grow_parts
+    grow = corsac._core.training_parts
 
     def counted(*args, **keywords):
         calls.append(args)
         return grow(*args, **keywords)
 
-    monkeypatch.setattr(corsac._core, "grow_parts", counted)
+    monkeypatch.setattr(corsac._core, "training_parts", counted)
     layers = [make() for _ in range(20) for make in (lambda: nn.Linear(4, 4), nn.GELU, nn.Dropout)]
     run = corsac.compile(nn.Sequential(*layers).train(), options={"training": "native"})
     for _ in range(2):

@@ -15,6 +15,7 @@ TARGETS = [
     (torch._assert, (True, "message")),
     (torch.ops.aten.add_.Tensor, ("x", "x")),
     (torch.ops.aten.bernoulli.default, ("x",)),
+    (torch.ops.aten.scaled_dot_product_attention.default, ("x", "x", "x")),
 ]
 
 

@@ -18,6 +18,7 @@
 //! | [`functional`] | replaces modules by function calls, and back |
 //! | [`products`] | merges matrix products with the same right-hand side |
 //! | [`normal_form`] | gives arguments by keyword, writes functions as operators |
+//! | [`aten_parts`] | finds calls of graphs of ATen operators that cannot be native |
 //! | [`autocast`] | inserts the casts of automatic mixed precision |
 //! | [`effect_order`] | finds nodes that must run after others because one of the two writes |
 //! | [`inversion`] | inverts a program: computes its input from its result |
@@ -60,6 +61,7 @@
 #![forbid(unsafe_code)]
 
 mod analysis;
+pub mod aten_parts;
 pub mod autocast;
 mod budget;
 pub mod canonical;

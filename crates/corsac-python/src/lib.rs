@@ -109,6 +109,9 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(splitting::gather_parts, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::propose_parts, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::grow_parts, m)?)?;
+    m.add_function(wrap_pyfunction!(splitting::training_parts, m)?)?;
+    m.add_function(wrap_pyfunction!(splitting::why_not_split, m)?)?;
+    m.add_function(wrap_pyfunction!(splitting::is_view, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::alternate_groups, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::sort_nodes, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::sort_breadth_first, m)?)?;

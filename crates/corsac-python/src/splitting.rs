@@ -6,6 +6,7 @@ use corsac_ir::split::{
     extract, split,
 };
 use corsac_ir::{Arg, EntityId, Graph, NodeId, Op, PartId, SecondaryMap, Target};
+use corsac_passes::aten_parts::{self, Kept};
 use corsac_passes::effect_order::{self, EffectOrder};
 use pyo3::exceptions::{PyAssertionError, PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::intern;
@@ -436,16 +437,16 @@ pub(crate) fn gather_parts<'py>(
     borrowed.ir_mut().reorder(&order).map_err(graph_error)
 }
 
-/// Nodes of `graph`, given by a boolean for each, in graph order.
+/// A table of what is given for each node, in graph order.
 ///
 /// Raises `ValueError` if the list is not as long as the graph.
-fn marked(ir: &Graph, marks: &[bool]) -> PyResult<SecondaryMap<NodeId, bool>> {
+fn by_node<T: Clone + Default>(ir: &Graph, marks: Vec<T>) -> PyResult<SecondaryMap<NodeId, T>> {
     if marks.len() != ir.len() {
         let text = format!("{} marks are given for {} nodes", marks.len(), ir.len());
         return Err(PyValueError::new_err(text));
     }
     let mut marked = SecondaryMap::new();
-    for (node, &mark) in ir.nodes().zip(marks) {
+    for (node, mark) in ir.nodes().zip(marks) {
         marked.set(node, mark);
     }
     Ok(marked)
@@ -471,7 +472,7 @@ pub(crate) fn propose_parts(
     let (numbers, members) = {
         let borrowed = graph.try_borrow()?;
         let ir = borrowed.ir();
-        let is_supported = marked(ir, &supported)?;
+        let is_supported = by_node(ir, supported)?;
         let grow = |may_join: &dyn Fn(NodeId) -> bool| match horizontal {
             true => Parts::coloured(ir, |node| may_join(node).then_some(0)),
             false => Parts::along_uses(ir, may_join),
@@ -530,31 +531,101 @@ pub(crate) fn grow_parts(
     let members = {
         let borrowed = graph.try_borrow()?;
         let ir = borrowed.ir();
-        let (supported, items) = (marked(ir, &supported)?, marked(ir, &items)?);
-        let barriers = marked(ir, &barriers)?;
-        let (mut section, mut sections) = (0, SecondaryMap::<NodeId, u32>::new());
-        for node in ir.nodes() {
-            section += u32::from(barriers[node]);
-            sections.set(node, section);
-        }
-        let joins = |node| supported[node].then_some(0);
-        let grown = Parts::coloured_in_sections(ir, |node| sections[node], joins);
-        let mut parts = grown.parts;
-        for node in ir.nodes().filter(|&node| items[node]) {
-            let container = ir.node(node).args().first().and_then(Arg::as_node);
-            if let Some(part) = container.and_then(|container| parts.part_of(container)) {
-                parts.assign(node, part);
-            }
-        }
-        let mut members = parts.members(ir);
-        members.retain(|nodes| !nodes.is_empty());
-        members.sort_by_key(|nodes| ir.node(nodes[0]).order());
-        members
+        let (supported, items) = (by_node(ir, supported)?, by_node(ir, items)?);
+        let barriers = by_node(ir, barriers)?;
+        grown_parts(
+            ir,
+            |own| supported[own],
+            |own| barriers[own],
+            |own| items[own],
+        )
     };
     members
         .iter()
         .map(|nodes| PyNode::all(graph, nodes))
         .collect()
+}
+
+fn grown_parts(
+    ir: &Graph,
+    is_supported: impl Fn(NodeId) -> bool,
+    is_barrier: impl Fn(NodeId) -> bool,
+    is_item: impl Fn(NodeId) -> bool,
+) -> Vec<Vec<NodeId>> {
+    let (mut section, mut sections) = (0, SecondaryMap::<NodeId, u32>::new());
+    for node in ir.nodes() {
+        section += u32::from(is_barrier(node));
+        sections.set(node, section);
+    }
+    let joins = |node| is_supported(node).then_some(0);
+    let grown = Parts::coloured_in_sections(ir, |node| sections[node], joins);
+    let mut parts = grown.parts;
+    for node in ir.nodes().filter(|&node| is_item(node)) {
+        let container = ir.node(node).args().first().and_then(Arg::as_node);
+        if let Some(part) = container.and_then(|container| parts.part_of(container)) {
+            parts.assign(node, part);
+        }
+    }
+    let mut members = parts.members(ir);
+    members.retain(|nodes| !nodes.is_empty());
+    members.sort_by_key(|nodes| ir.node(nodes[0]).order());
+    members
+}
+
+/// Whether `target`, `"torch.ops.aten.t.default"`, only returns a view of its first argument, one tensor.
+#[pyfunction]
+pub(crate) fn is_view(target: &str) -> bool {
+    aten_parts::is_view(target)
+}
+
+/// The reason why no part of a graph of ATen operators can be native: it writes to what it made.
+#[pyfunction]
+pub(crate) fn why_not_split(graph: &Bound<'_, PyGraph>) -> PyResult<Option<String>> {
+    let facts = Facts::of_graph(graph)?;
+    Ok(aten_parts::why_not_split(graph.try_borrow()?.ir(), &facts))
+}
+
+/// The largest parts of a graph of ATen operators that compute something, between one call with an
+/// effect and the next, and for each node, in graph order, the reason why PyTorch runs it, if it is
+/// a call that PyTorch runs.
+///
+/// `refusals` has for each node, in graph order, the reason why it cannot be native, if it is known
+/// already; `results` is the number of leading outputs that the caller gets: views among them share
+/// memory with their bases.
+///
+/// Raises `ValueError` if `refusals` is not as long as the graph.
+#[pyfunction]
+pub(crate) fn training_parts(
+    graph: &Bound<'_, PyGraph>,
+    refusals: Vec<Option<String>>,
+    results: Option<usize>,
+) -> PyResult<(Vec<Nodes>, Vec<Option<String>>)> {
+    let facts = Facts::of_graph(graph)?;
+    let (parts, reasons) = {
+        let borrowed = graph.try_borrow()?;
+        let ir = borrowed.ir();
+        let known = by_node(ir, refusals)?;
+        let mut kept = Kept::of_graph(ir, &facts, &known, results);
+        let (reasons, barriers) = (&kept.reasons, &kept.barriers);
+        let joins = |own| ir.node(own).op() == Op::CallFunction && reasons[own].is_none();
+        let is_item = |own| joins(own) && ir.node(own).calls("operator.getitem");
+        let mut parts = grown_parts(ir, joins, |own| barriers[own], is_item);
+        let is_view = |&own: &NodeId| aten_parts::is_view(ir.node(own).target_name());
+        for node in parts
+            .extract_if(.., |nodes| nodes.iter().all(is_view))
+            .flatten()
+        {
+            kept.reasons
+                .set(node, Some("nothing is computed around it".to_owned()));
+        }
+        let reasons: Vec<_> = ir.nodes().map(|node| kept.reasons[node].take()).collect();
+        (parts, reasons)
+    };
+    let parts: PyResult<_> = parts
+        .iter()
+        .map(|nodes| PyNode::all(graph, nodes))
+        .collect();
+    Ok((parts?, reasons))
 }
 
 /// Joins the results of `grow` for the nodes between one writer and the next, and for each writer

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from corsac._training._native_part import Made, NativePart
-from corsac._training._parts import VIEWS
+from corsac._training._parts import is_view
 from corsac._training._trial import Trial
 from corsac.fx import GraphModule, Node
 from corsac.fx._codegen import _BoxedCodeGen
@@ -168,7 +168,7 @@ def boxed(module: GraphModule) -> Callable[[list[Any]], Any]:
 
 def computes(node: Node | torch.fx.Node) -> bool:
     """Whether ``node`` is a call other than a view or an item."""
-    shows = node.target is operator.getitem or node.target in VIEWS
+    shows = node.target is operator.getitem or is_view(node)
     return node.op == "call_function" and not shows
 
 
