@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import torch
 
 from corsac import _core
-from corsac._capture.recordings import NO_CALL, SIZES, Entry
+from corsac._capture.recordings import NO_CALL, SIZES, Call, Entry
 from corsac._capture.refusal import Kind, Refusal
 from corsac._compile import verify
 from corsac._compile.by_dynamo import captured_by_dynamo
@@ -246,17 +246,10 @@ class CompiledModule(EngineModule):
             rewritten = self._recorded.rewritten()
             self.__dict__["_model_guards"] = _core.ModelGuards(self._model, rewritten=rewritten)
             self._recorded.look_again()
-        if isinstance(self._callable, _SCRIPTS):
-            return self._by_host("it is a program of TorchScript", args, kwargs)
-        call = self._recorded.call(args, kwargs)
-        if call is None:
-            return self._by_host(NO_CALL, args, kwargs)
-        reason = self._why_not(call.tensors)
-        if reason is AUTOGRAD:
-            return self._training_call(call.tensors)(*args, **kwargs)
-        if reason is not None:
-            return self._by_host(reason, args, kwargs)
-        found = self._recorded.find(call)
+        call, found = self._find(args, kwargs)
+        if isinstance(found, Refusal):
+            return self._refused(found, call, args, kwargs)
+        assert call is not None
         if isinstance(found, Entry):
             program = found.run
             assert isinstance(program, NativeProgram)
@@ -283,8 +276,6 @@ class CompiledModule(EngineModule):
                 settle=functools.partial(self._recorded.settle, found, call, args, kwargs),
                 lookup=lookup,
             )
-        if isinstance(found, Refusal):
-            return self._refused(found, args, kwargs)(*args, **kwargs)
         result, made = self._recorded.record(call, args, kwargs)
         if isinstance(made, Refusal) and (
             self._fullgraph or (made.kind is Kind.HOST and not made.passes)
@@ -292,16 +283,29 @@ class CompiledModule(EngineModule):
             self._note_host(made.reason, args, kwargs)
         return result
 
+    def _find(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Call | None, Entry | Refusal | None]:
+        """The program for a call, or the reason why there is none; None if it may be recorded."""
+        if isinstance(self._callable, _SCRIPTS):
+            return None, Refusal(Kind.HOST, "it is a program of TorchScript")
+        call = self._recorded.call(args, kwargs)
+        if call is None:
+            return None, Refusal(Kind.HOST, NO_CALL)
+        reason = self._why_not(call.tensors)
+        if reason is None:
+            return call, self._recorded.find(call)
+        return call, Refusal(Kind.TRAINS if reason is AUTOGRAD else Kind.HOST, reason)
+
     def _refused(
-        self, refusal: Refusal, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Callable[..., Any]:
-        """The callable for a program that is not captured."""
+        self, refusal: Refusal, call: Call | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Make a call without a recorded program by its fallback."""
         if refusal.kind is Kind.HOST:
-            self._note_host(refusal.reason, args, kwargs)
-            return self._callable
+            return self._by_host(refusal.reason, args, kwargs)
         if refusal.kind is Kind.TRAINS:
-            return self._training_call(())
-        return self._by_dynamo()
+            return self._training_call(() if call is None else call.tensors)(*args, **kwargs)
+        return self._by_dynamo()(*args, **kwargs)
 
     def _without_program(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         used = self._runner.recent()
