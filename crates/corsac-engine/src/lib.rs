@@ -34,7 +34,9 @@ pub use corsac_ir::DType;
 pub use data::{Data, DataMut, Elements, are_booleans};
 pub use error::RunError;
 pub use execute::{Context, Executable, Observe};
-pub use lower::{LowerError, lower, lower_with_writes, lowered_operators, same_input, unsupported};
+pub use lower::{
+    DTYPES, LowerError, lower, lower_with_writes, lowered_operators, same_input, unsupported,
+};
 pub use model::{
     Limits, Model, ModelError, ModelErrorKind, ModelFile, Tensor, TensorSpec, VERSION, model_bytes,
     write_model,

@@ -13,6 +13,7 @@
 pub mod amx;
 pub mod bf16;
 pub mod cast;
+pub mod f16;
 pub mod gather;
 pub mod scatter;
 pub mod transpose;

@@ -20,15 +20,7 @@ from corsac._native.options import PRECISIONS
 from corsac._native.panic import EngineError, panic_message
 
 #: Dtypes of native inputs.
-DTYPES = (
-    torch.float32,
-    torch.int64,
-    torch.bool,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-)
+DTYPES: tuple[torch.dtype, ...] = tuple(getattr(torch, name) for name in _core.native_dtypes())
 #: Number of calls left to PyTorch without a check where it was measured to be faster.
 LEFT = 1000
 #: Number of calls that are checked and turn out to be PyTorch's before some are left to it without a check.

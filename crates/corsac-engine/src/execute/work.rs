@@ -183,7 +183,8 @@ fn of_unary(function: Unary) -> usize {
         | Unary::Hardshrink(_)
         | Unary::DivideInto(_)
         | Unary::DivideBy(_)
-        | Unary::Threshold(..) => SIMPLE,
+        | Unary::Threshold(..)
+        | Unary::RoundTo(_) => SIMPLE,
         Unary::Sqrt | Unary::Rsqrt => 12,
         Unary::Exp | Unary::Sigmoid | Unary::Silu | Unary::Erf | Unary::Elu(_) => 16,
         Unary::Tanh | Unary::Gelu | Unary::GeluTanh => 24,

@@ -63,6 +63,11 @@ impl Lowerer<'_, '_> {
         Ok(
             match self.program.element(input) == Element::F32 && self.gives_narrow() {
                 true => input,
+                // Booleans and integers become numbers of 16 bits in one step.
+                false if self.program.element(input) != Element::F32 => {
+                    let value = self.cast(input, element);
+                    return self.rounded_as_result(value);
+                }
                 false => self.cast(input, element),
             },
         )
@@ -81,7 +86,8 @@ impl Lowerer<'_, '_> {
     /// A tensor whose elements are all the same number.
     fn constants(&mut self, number: Scalar) -> Result<ValueId, Reason> {
         let (element, shape) = (self.result_element()?, self.result_shape()?);
-        Ok(self.emit_typed(Op::Fill(number), [], element, shape))
+        let value = self.emit_typed(Op::Fill(number), [], element, shape);
+        self.rounded_as_result(value)
     }
 
     fn filled(&mut self, call: &Call, param: &str) -> Result<ValueId, Reason> {
@@ -100,6 +106,7 @@ impl Lowerer<'_, '_> {
             Some(_) => number(call, "step")?,
             None => Scalar::Int(1),
         };
-        Ok(self.emit_typed(Op::Range { start, step }, [], element, shape))
+        let value = self.emit_typed(Op::Range { start, step }, [], element, shape);
+        self.rounded_as_result(value)
     }
 }

@@ -9,10 +9,23 @@ use super::{Lowerer, Reason, tensor_of};
 use crate::kernels::rows::broadcast_strides;
 use crate::program::{Element, Op, Scalar, ValueId};
 
+/// The types of PyTorch that programs have.
+pub const DTYPES: &[DType] = &[
+    DType::Float32,
+    DType::Int64,
+    DType::Bool,
+    DType::BFloat16,
+    DType::Float16,
+    DType::Int32,
+    DType::Int16,
+    DType::Int8,
+    DType::UInt8,
+];
+
 /// The element type for a type of PyTorch.
 pub(super) fn element_of(dtype: DType) -> Result<Element, Reason> {
     match dtype {
-        DType::Float32 => Ok(Element::F32),
+        DType::Float32 | DType::BFloat16 | DType::Float16 => Ok(Element::F32),
         DType::Int64 | DType::Int32 | DType::Int16 | DType::Int8 | DType::UInt8 => Ok(Element::I64),
         DType::Bool => Ok(Element::Bool),
         other => Err(format!("a tensor of {other}")),

@@ -193,7 +193,7 @@ impl Lowerer<'_, '_> {
             match item {
                 Lowered::Tensor(value) => {
                     if self.program.element(*value) != Element::I64
-                        || self.narrow_type(*value) == Some(DType::UInt8)
+                        || self.narrow_integers(*value) == Some(DType::UInt8)
                     {
                         return Err("an index whose result's size depends on values".to_owned());
                     }

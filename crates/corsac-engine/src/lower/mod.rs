@@ -34,11 +34,12 @@ use corsac_ir::{Arg, DType, DeviceKind, Graph, NodeId, Op as GraphOp, SecondaryM
 use corsac_ops::shape::{Propagator, Storage, Tensor, TensorType, Value};
 use corsac_ops::signature::takes;
 use corsac_ops::{Catalogue, is_operator};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::program::{Element, Op, Output, Program, Source, Step, ValueId};
 use call::{Call, as_number};
+pub use element::DTYPES;
 use element::element_of;
 use sharing::Sharing;
 pub use table::lowered_operators;
@@ -125,8 +126,10 @@ struct Lowerer<'g, 'h> {
     lowered: SecondaryMap<NodeId, Option<Lowered>>,
     /// Values of weights, by storage and type.
     weights: FxHashMap<Storage, ValueId>,
-    /// The values whose elements are integers of fewer than 64 bits.
+    /// The values of types of fewer bits than their elements: roots, and aliases of another type.
     narrow: FxHashMap<ValueId, DType>,
+    /// The results of steps that are rounded to such a type.
+    rounded: FxHashSet<ValueId>,
     /// The operators of nodes.
     catalogue: Catalogue<'g>,
     /// Values that may share memory, computed at the first use.
@@ -150,6 +153,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             lowered: SecondaryMap::new(),
             weights: FxHashMap::default(),
             narrow: FxHashMap::default(),
+            rounded: FxHashSet::default(),
             catalogue: Catalogue::new(types),
             sharing: None,
             node: NodeId::ROOT,
@@ -521,7 +525,9 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             true => {
                 let (element, shape) = (self.program.element(value), self.shape(value));
                 let whole = self.program.root(value);
-                self.program.add_typed(element, shape, Source::Alias(whole))
+                let alias = self.program.add_typed(element, shape, Source::Alias(whole));
+                self.note_alias(alias, value);
+                alias
             }
             false => value,
         };
@@ -568,7 +574,9 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         // An alias of the root: chains of aliases cost nothing.
         let whole = self.program.root(value);
         let element = self.program.element(value);
-        self.program.add_typed(element, shape, Source::Alias(whole))
+        let alias = self.program.add_typed(element, shape, Source::Alias(whole));
+        self.note_alias(alias, value);
+        alias
     }
 
     fn shape(&self, value: ValueId) -> Vec<usize> {

@@ -1,16 +1,22 @@
-//! Integers of fewer than 64 bits: computed with 64, and wrapped to their range.
+//! Types of fewer bits than the elements that hold them.
 //!
-//! Sums, differences, products and powers of integers that wrap around are the same whether they
-//! wrap at each step or at the end, so that one kernel over 64 bits serves for all.
+//! Integers of fewer than 64 bits are computed with 64, and wrapped to their range: sums,
+//! differences, products and powers are the same whether they wrap at each step or at the end, so
+//! that one kernel over 64 bits serves for all.
+//!
+//! Numbers of bfloat16 and float16 are computed as float32. PyTorch rounds the result of every call;
+//! here results stay as they are until the rounding shows: a conversion that the program asks for,
+//! an operator that is not continuous (comparisons, indices, rounding to integers), and the end of
+//! the program. What lies between is more precise than in PyTorch, and costs nothing.
 
 use corsac_ir::DType;
 use corsac_ops::shape::Value;
 
 use super::call::Call;
-use super::element::scalar;
-use super::{Lowered, Lowerer, Reason};
+use super::element::{element_of, scalar};
+use super::{Lowered, Lowerer, Reason, tensor_of};
 use crate::program::arithmetic::wrapped;
-use crate::program::{Element, Op, Scalar, ValueId};
+use crate::program::{Element, Half, Op, Scalar, Source, Unary, ValueId};
 
 /// Number of bits of a narrow integer, and whether it is signed; `None` for int64 and all others.
 fn bits(dtype: DType) -> Option<(u32, bool)> {
@@ -23,10 +29,19 @@ fn bits(dtype: DType) -> Option<(u32, bool)> {
     }
 }
 
+/// The type of a floating-point number of 16 bits; `None` for all others.
+fn half(dtype: DType) -> Option<Half> {
+    match dtype {
+        DType::BFloat16 => Some(Half::Bf16),
+        DType::Float16 => Some(Half::F16),
+        _ => None,
+    }
+}
+
 impl Lowerer<'_, '_> {
     /// Records that `value` is of this type, if the type is a narrow one.
     pub(super) fn note_narrow(&mut self, value: ValueId, dtype: DType) {
-        if bits(dtype).is_some() {
+        if bits(dtype).is_some() || half(dtype).is_some() {
             let root = self.program.root(value);
             self.narrow.insert(root, dtype);
         }
@@ -34,7 +49,22 @@ impl Lowerer<'_, '_> {
 
     /// The narrow type of `value`, if it has one.
     pub(super) fn narrow_type(&self, value: ValueId) -> Option<DType> {
-        self.narrow.get(&self.program.root(value)).copied()
+        let own = self.narrow.get(&value);
+        let own = own.or_else(|| self.narrow.get(&self.program.root(value)));
+        own.copied().filter(|&own| own != DType::Float32)
+    }
+
+    /// The narrow type of `value`, if it has one of integers.
+    pub(super) fn narrow_integers(&self, value: ValueId) -> Option<DType> {
+        self.narrow_type(value)
+            .filter(|&dtype| bits(dtype).is_some())
+    }
+
+    /// Makes `alias` of the type of `value`, where that differs from the type of its root.
+    pub(super) fn note_alias(&mut self, alias: ValueId, value: ValueId) {
+        if let Some(&dtype) = self.narrow.get(&value) {
+            self.narrow.insert(alias, dtype);
+        }
     }
 
     /// Whether the node returns narrow integers.
@@ -49,7 +79,7 @@ impl Lowerer<'_, '_> {
     /// The PyTorch element type of `value`.
     pub(super) fn dtype(&self, value: ValueId) -> DType {
         match self.program.element(value) {
-            Element::F32 => DType::Float32,
+            Element::F32 => self.narrow_type(value).unwrap_or(DType::Float32),
             Element::Bool => DType::Bool,
             Element::I64 => self.narrow_type(value).unwrap_or(DType::Int64),
         }
@@ -122,7 +152,87 @@ impl Lowerer<'_, '_> {
         })
     }
 
+    /// Rounds the operands of a call whose result shows whether they are rounded.
+    pub(super) fn round_operands(&mut self, call: &mut Call) {
+        if self.rounding_shows(call) {
+            for operand in call.tensors_mut() {
+                *operand = self.rounded(*operand);
+            }
+        }
+    }
+
+    fn rounding_shows(&self, call: &Call) -> bool {
+        let row = call.operator.row();
+        let mut gives_floats = true;
+        self.types.value(self.node).for_each_tensor(&mut |tensor| {
+            gives_floats &= element_of(tensor.dtype) == Ok(Element::F32);
+        });
+        row.jumps || call.get("rounding_mode").is_some() || !(row.moves_elements || gives_floats)
+    }
+
+    /// A new value as the result of a conversion: rounded, if the type of the result has 16 bits.
+    pub(super) fn rounded_as_result(&mut self, value: ValueId) -> Result<ValueId, Reason> {
+        let dtype = tensor_of(self.types.value(self.node))?.dtype;
+        Ok(match half(dtype) {
+            Some(half) => self.rounded_to(value, half, dtype),
+            None => value,
+        })
+    }
+
+    /// `value` rounded to its type, if that has 16 bits and `value` is not known to be rounded.
+    pub(super) fn rounded(&mut self, value: ValueId) -> ValueId {
+        let dtype = self.dtype(value);
+        let root = self.program.root(value);
+        let is_rounded = match self.program.value(root).source {
+            Source::Step => self.rounded.contains(&root),
+            _ => self.narrow.get(&root) == Some(&dtype),
+        };
+        match half(dtype) {
+            Some(half) if !is_rounded => self.rounded_to(value, half, dtype),
+            _ => value,
+        }
+    }
+
+    fn rounded_to(&mut self, value: ValueId, half: Half, dtype: DType) -> ValueId {
+        let rounded = self.single(Unary::RoundTo(half), value);
+        self.note_narrow(rounded, dtype);
+        self.rounded.insert(rounded);
+        rounded
+    }
+
+    /// `value` as a number of type `dtype`, a floating-point type.
+    pub(super) fn as_float(&mut self, value: ValueId, dtype: DType) -> ValueId {
+        let own = self.dtype(value);
+        if own == dtype {
+            return value;
+        }
+        let root = self.program.root(value);
+        let steps = self.program.steps.iter().rev();
+        let mut steps = steps.take_while(|step| step.node == self.node);
+        let is_new = steps.any(|step| step.output == root) && !self.narrow.contains_key(&root);
+        match half(dtype) {
+            // The result of a call, which PyTorch would round.
+            Some(_) if is_new => {
+                self.note_narrow(value, dtype);
+                value
+            }
+            Some(half) => self.rounded_to(value, half, dtype),
+            None => {
+                let shape = self.shape(value);
+                let source = Source::Alias(root);
+                let wide = self.program.add_typed(Element::F32, shape, source);
+                self.narrow.insert(wide, DType::Float32);
+                wide
+            }
+        }
+    }
+
     fn in_range(&mut self, moved: bool, value: ValueId, dtype: DType) -> Result<ValueId, Reason> {
+        if self.program.element(value) == Element::F32
+            && (dtype == DType::Float32 || half(dtype).is_some())
+        {
+            return Ok(self.as_float(value, dtype));
+        }
         let Some((bits, signed)) = bits(dtype) else {
             if self.dtype(value) == dtype || dtype != DType::Int64 {
                 return Ok(value);

@@ -118,6 +118,7 @@ impl Lowerer<'_, '_> {
         if !lowering.is_some_and(|lowering| lowering.takes_any_type) {
             self.check_elements(call)?;
         }
+        self.round_operands(call);
         let Some(lowering) = lowering else {
             let name = call.operator.name();
             return Err(format!("{name} is no operator that this engine knows"));

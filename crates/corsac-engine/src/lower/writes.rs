@@ -206,7 +206,7 @@ impl Lowerer<'_, '_> {
         let (base, view) = self.part(argument)?;
         let value = self.value_of(base)?;
         if self.graph.node(base).op() == GraphOp::Placeholder && self.narrow_type(value).is_some() {
-            return Err("it writes to an input of narrow integers".to_owned());
+            return Err("it writes to an input of fewer bits than elements have here".to_owned());
         }
         let mut others = Vec::new();
         for other in shown {
@@ -311,13 +311,17 @@ impl Lowerer<'_, '_> {
             "fill" => "value",
             _ => return Ok(self.constant(element.zero(), element)),
         };
-        let narrow = self.narrow_type(base);
+        let narrow = self.narrow_integers(base);
         match call.get(param) {
             Some(Lowered::Tensor(value)) => {
-                if narrow.is_some() && self.narrow_type(*value) != narrow {
+                if narrow.is_some() && self.narrow_integers(*value) != narrow {
                     return Err("other numbers among narrow integers".to_owned());
                 }
-                Ok(self.cast(*value, element))
+                let value = self.cast(*value, element);
+                match element {
+                    Element::F32 => Ok(self.as_float(value, self.dtype(base))),
+                    _ => Ok(value),
+                }
             }
             Some(Lowered::Known(value)) => {
                 let number = scalar(value).ok_or("what is put there is no number")?;
@@ -418,7 +422,7 @@ impl Lowerer<'_, '_> {
         if self.program.element(base) == Element::Bool {
             return Err("sums of truth values by indices".to_owned());
         }
-        if self.narrow_type(base).is_some() {
+        if self.narrow_integers(base).is_some() {
             // The sums would have to be wrapped to the range of their type.
             return Err("sums of narrow integers by indices".to_owned());
         }

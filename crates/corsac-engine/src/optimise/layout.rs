@@ -384,7 +384,8 @@ impl Unary {
             | Self::LogSigmoid
             | Self::Softshrink(_)
             | Self::Hardshrink(_)
-            | Self::Tanhshrink => true,
+            | Self::Tanhshrink
+            | Self::RoundTo(_) => true,
         }
     }
 }

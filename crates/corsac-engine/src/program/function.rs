@@ -1,5 +1,7 @@
 //! Functions of one, two and three numbers, comparisons and reductions.
 
+use corsac_kernels::{bf16, f16};
+
 /// Functions of one number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unary {
@@ -107,6 +109,29 @@ pub enum Unary {
     Threshold(f32, f32),
     /// `max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`
     Celu(f32),
+    /// The nearest number of a type of 16 bits.
+    RoundTo(Half),
+}
+
+/// Floating-point types of 16 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Half {
+    /// 8 bits of exponent, 8 of precision.
+    Bf16,
+    /// 5 bits of exponent, 11 of precision.
+    F16,
+}
+
+impl Half {
+    /// The nearest number of this type, ties to even.
+    #[inline(always)]
+    #[must_use]
+    pub fn nearest(self, x: f32) -> f32 {
+        match self {
+            Self::Bf16 => bf16::widened(bf16::rounded(x)),
+            Self::F16 => f16::nearest(x),
+        }
+    }
 }
 
 impl Unary {

@@ -18,7 +18,7 @@ use corsac_ir::DType;
 pub use arithmetic::Arithmetic;
 pub use attention::{Attention, View};
 pub use conv::{Conv, ConvNd, ConvShape};
-pub use function::{Binary, Comparison, Reduction, Ternary, Unary};
+pub use function::{Binary, Comparison, Half, Reduction, Ternary, Unary};
 pub use indexing::{Combination, IndexPut};
 pub use op::{BatchTiling, Op, Order, Pool, Strides, Taps, WeightTransform};
 pub(crate) use recurrent::{Cell, Recurrent};

@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Operator] = &[
         .module_call("torch._C._nn.gelu", "approximate=").relative_cost(2.0),
     operator("glu").modules("GLU"),
     operator("gumbel_softmax"),
-    operator("hardshrink").modules("Hardshrink"),
+    operator("hardshrink").modules("Hardshrink").jumps(),
     operator("hardsigmoid").signature("input inplace=False").modules("Hardsigmoid")
         .module_call("torch.nn.functional.hardsigmoid", "inplace=").in_place(SameType).inplace_parameter(1),
     operator("hardswish").signature("input inplace=False").modules("Hardswish")
@@ -61,6 +61,6 @@ pub(super) const ROWS: &[Operator] = &[
     operator("tanh").signature("input").modules("Tanh").module_call("torch.tanh", "").in_place(Promoted)
         .inverse(&["torch.atanh"]).relative_cost(2.0).converts_operands(),
     operator("tanhshrink").modules("Tanhshrink"),
-    operator("threshold _threshold").modules("Threshold").in_place(SameType).inplace_parameter(3).recompute(Copied),
+    operator("threshold _threshold").modules("Threshold").in_place(SameType).inplace_parameter(3).recompute(Copied).jumps(),
     operator("threshold_backward").recompute(Copied),
 ];

@@ -116,6 +116,9 @@ pub struct Operator {
     /// Whether it computes element by element over floating-point numbers, to which operands of
     /// other types are converted.
     pub converts_operands: bool,
+    /// Whether a small difference of an operand can make a large one of the result, though that is a
+    /// floating-point number: such operands are rounded to their type, as PyTorch has them.
+    pub jumps: bool,
     /// Whether it returns views that may repeat elements.
     pub repeats_elements: bool,
 }
@@ -143,6 +146,7 @@ const fn operator(names: &'static str) -> Operator {
         relative_cost: 1.0,
         moves_elements: false,
         converts_operands: false,
+        jumps: false,
         repeats_elements: false,
     }
 }
@@ -236,6 +240,11 @@ impl Operator {
 
     const fn moves_elements(mut self) -> Self {
         self.moves_elements = true;
+        self
+    }
+
+    const fn jumps(mut self) -> Self {
+        self.jumps = true;
         self
     }
 

@@ -250,6 +250,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(planted::plant_panic, m)?)?;
     m.add_function(wrap_pyfunction!(runner::observe_calls, m)?)?;
     m.add_function(wrap_pyfunction!(tensors::are_native, m)?)?;
+    m.add_function(wrap_pyfunction!(tensors::native_dtypes, m)?)?;
     m.add_function(wrap_pyfunction!(allocation::makes_tensors_directly, m)?)?;
     m.add_function(wrap_pyfunction!(modes::knows_switches, m)?)?;
     m.add_function(wrap_pyfunction!(tensor_layout::knows_tensor_layout, m)?)?;

@@ -11,7 +11,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use corsac_engine::DType;
+use corsac_engine::{DTYPES, DType};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -285,17 +285,8 @@ fn known_words(memory: &Memory, torch: &Bound<'_, PyModule>) -> PyResult<Option<
     let (Some(usual), Some(inference)) = (of_mode(false)?, of_mode(true)?) else {
         return Ok(None);
     };
-    let dtypes = [
-        DType::Float32,
-        DType::Int64,
-        DType::Bool,
-        DType::Int32,
-        DType::Int16,
-        DType::Int8,
-        DType::UInt8,
-    ];
     let mut types: Vec<(u64, DType)> = Vec::new();
-    for dtype in dtypes {
+    for &dtype in DTYPES {
         let (Some(own), Some(elsewhere)) = (words("cpu", dtype)?, words("meta", dtype)?) else {
             return Ok(None);
         };

@@ -460,8 +460,10 @@ impl Exchange {
 impl From<Dense> for Described<'_> {
     fn from(own: Dense) -> Self {
         let (code, bytes) = match own.dtype {
-            // `kDLFloat`, `kDLInt`, `kDLUInt`, `kDLBool`
+            // `kDLFloat`, `kDLBfloat`, `kDLInt`, `kDLUInt`, `kDLBool`
             DType::Float32 => (2, 4),
+            DType::Float16 => (2, 2),
+            DType::BFloat16 => (4, 2),
             DType::Int64 => (0, 8),
             DType::Int32 => (0, 4),
             DType::Int16 => (0, 2),
@@ -507,7 +509,9 @@ impl<'a> Described<'a> {
     fn dtype(&self) -> Option<DType> {
         let dtype = &self.description.dtype;
         match (dtype.code, dtype.bits, dtype.lanes) {
-            // `kDLInt`, `kDLUInt`
+            // `kDLFloat`, `kDLBfloat`, `kDLInt`, `kDLUInt`
+            (2, 16, 1) => Some(DType::Float16),
+            (4, 16, 1) => Some(DType::BFloat16),
             (0, 32, 1) => Some(DType::Int32),
             (0, 16, 1) => Some(DType::Int16),
             (0, 8, 1) => Some(DType::Int8),
@@ -791,6 +795,15 @@ pub(super) fn are_native(values: &Bound<'_, PyTuple>) -> PyResult<bool> {
         Some(exchange) => values.iter().all(|own| exchange.is_native(&own)),
         None => false,
     })
+}
+
+/// Names of the element types of PyTorch that programs have.
+#[pyfunction]
+pub(super) fn native_dtypes() -> Vec<&'static str> {
+    corsac_engine::DTYPES
+        .iter()
+        .map(|dtype| dtype.name())
+        .collect()
 }
 
 /// Whether a tensor requires a gradient.

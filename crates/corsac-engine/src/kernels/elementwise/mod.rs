@@ -10,7 +10,7 @@ use multiversion::multiversion;
 
 use crate::kernels::functions::{double, single};
 use crate::kernels::result_tiles::ResultTiles;
-use crate::program::Unary;
+use crate::program::{Half, Unary};
 
 pub use pairs::{Operand, binary, binary_in_place, binary_over};
 pub(crate) use pairs::{
@@ -301,6 +301,8 @@ fn brief(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
         Unary::Hardshrink(by) => map!(|x: f32| if x >= -by && x <= by { 0.0 } else { x }),
         Unary::Threshold(least, value) => map!(|x: f32| if x <= least { value } else { x }),
         Unary::LeakyRelu(slope) => map!(|x: f32| prelu(x, slope)),
+        Unary::RoundTo(Half::Bf16) => map!(|x: f32| Half::Bf16.nearest(x)),
+        Unary::RoundTo(Half::F16) => map!(|x: f32| Half::F16.nearest(x)),
         _ => return false,
     }
     true
