@@ -45,8 +45,8 @@ pub use optimise::optimise;
 pub use plan::Plan;
 pub use prepare::{WeightCache, Weights, borrow_weights};
 pub use program::{
-    Attention, BatchTiling, Binary, Conv, Element, Epilogue, Layout, Op, Output, Pool, Precision,
-    Program, Reduction, Source, Step, Unary, ValueId, ValueInfo, View, WeightTransform,
+    Attention, BatchTiling, Binary, Conv, Element, Epilogue, Half, Layout, Op, Output, Pool,
+    Precision, Program, Reduction, Source, Step, Unary, ValueId, ValueInfo, View, WeightTransform,
 };
 pub use threads::{
     MOST_THREADS, chosen_threads, default_threads, on_threads, parse_threads, threads_setting,

@@ -36,6 +36,18 @@ pub fn round(from: &[f32], to: &mut [Bf16]) {
     }
 }
 
+/// Converts every number of `from`, exactly.
+///
+/// # Panics
+/// If `to` has another length.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+pub fn widen(from: &[Bf16], to: &mut [f32]) {
+    assert_eq!(from.len(), to.len(), "as many as there are");
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = widened(from);
+    }
+}
+
 /// Channels of a block that [`join`] reads.
 const BLOCK: usize = 16;
 

@@ -1,4 +1,6 @@
-//! Numbers of type float16, held as `f32`.
+//! Numbers of type float16.
+
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
 /// Rounds to the nearest float16 number, ties to even; what is too large becomes infinite, and NaN
 /// stays NaN.
@@ -25,9 +27,29 @@ pub fn nearest(x: f32) -> f32 {
     if x.is_nan() { x } else { rounded }
 }
 
+/// Converts every number of `from`, given as bits, exactly.
+///
+/// # Panics
+/// If `to` has another length.
+pub fn widen(from: &[u16], to: &mut [f32]) {
+    let from: &[half::f16] = from.reinterpret_cast();
+    from.convert_to_f32_slice(to);
+}
+
 #[cfg(test)]
 mod tests {
-    use super::nearest;
+    use super::{nearest, widen};
+
+    #[test]
+    fn all_numbers_are_widened_exactly() {
+        let bits: Vec<u16> = (0..=u16::MAX).collect();
+        let mut wide = vec![0.0; bits.len()];
+        widen(&bits, &mut wide);
+        for (bits, wide) in bits.into_iter().zip(wide) {
+            let expected = half::f16::from_bits(bits).to_f32();
+            assert!(wide.to_bits() == expected.to_bits() || wide.is_nan() && expected.is_nan());
+        }
+    }
 
     #[test]
     fn all_numbers_between_neighbours_are_rounded_as_the_half_crate_does() {

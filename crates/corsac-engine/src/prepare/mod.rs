@@ -24,7 +24,8 @@ use crate::kernels::linear::Linear;
 use crate::kernels::matmul;
 use crate::parallel::Parallel;
 use crate::program::{
-    ConvShape, Element, Layout, Op, Program, Source, Step, ValueId, ValueInfo, WeightTransform,
+    ConvShape, Element, Half, Layout, Op, Program, Source, Step, ValueId, ValueInfo,
+    WeightTransform,
 };
 use crate::threads::{default_threads, on_threads};
 use weight_cache::{PackFormat, PackKey, WeightKey};
@@ -42,6 +43,12 @@ pub trait Weights {
     /// The elements of weight `number`, row by row; `None` if it is missing. They are borrowed
     /// where possible: packing is then the only copy of most weights.
     fn weight(&self, number: usize) -> Option<Cow<'_, [f32]>>;
+
+    /// The bits of a weight whose numbers have 16 bits, row by row, and their type; `None` if it is
+    /// of another type, or has to be copied for it.
+    fn half_weight(&self, _number: usize) -> Option<(&[u16], Half)> {
+        None
+    }
 
     /// The elements of an integer weight.
     fn i64_weight(&self, _number: usize) -> Option<Vec<i64>> {
@@ -269,6 +276,19 @@ impl<'a> Loader<'a> {
         Ok(prepared)
     }
 
+    /// The bits of a weight of the source whose numbers have 16 bits.
+    fn half(&self, value: ValueId) -> Result<Option<(&'a [u16], Half)>, RunError> {
+        let info = self.program.value(self.program.root(value));
+        let Source::Weight(number) = info.source else {
+            return Ok(None);
+        };
+        let found = self.source.half_weight(number);
+        match found {
+            Some(_) => whole(found, number, info, |(data, _)| data.len()).map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// The packed weights of a step, from the cache if they are there.
     fn packed(&mut self, step: &Step, format: PackFormat) -> Result<Packed, RunError> {
         let program = self.program;
@@ -285,12 +305,30 @@ impl<'a> Loader<'a> {
             PackFormat::Linear(..) => program.untransposed(step.inputs[1]),
             _ => (step.inputs[1], false),
         };
-        self.load(weight)?;
+        let half = match format {
+            // The weight of a recurrent layer is read in each time step.
+            PackFormat::Linear(_, Some(_)) if step.op == Op::Linear => self.half(weight)?,
+            _ => None,
+        };
+        if half.is_none() {
+            self.load(weight)?;
+        }
         if let Some(&bias) = bias {
             self.load(bias)?;
         }
         let (weight, bias) = (self.get(weight), bias.map(|&bias| self.get(bias)));
+        let elements = half.map_or(weight.len(), |(data, _)| data.len());
         let pack = || match format {
+            PackFormat::Linear(sizes, _) if let Some((data, half)) = half => {
+                let rows = program.value(step.inputs[0]).len() / sizes[1].max(1);
+                let weight = LinearWeight {
+                    data,
+                    sizes,
+                    by_input,
+                };
+                let kernel = LinearKernel::of_half((&weight, half), bias, rows);
+                Packed::Linear(Arc::new(Linear::F32(kernel)))
+            }
             PackFormat::Linear(sizes, _) => {
                 let weight = LinearWeight {
                     data: weight,
@@ -314,7 +352,7 @@ impl<'a> Loader<'a> {
                 }
             },
         };
-        let packed = self.on_threads(weight.len(), pack);
+        let packed = self.on_threads(elements, pack);
         if let Some(key) = key {
             self.cache.keep_packed(key, &packed);
         }

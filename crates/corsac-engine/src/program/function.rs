@@ -123,6 +123,17 @@ pub enum Half {
 }
 
 impl Half {
+    /// Converts numbers of this type, given as bits, exactly.
+    ///
+    /// # Panics
+    /// If `to` has another length.
+    pub(crate) fn widen(self, from: &[u16], to: &mut [f32]) {
+        match self {
+            Self::Bf16 => bf16::widen(from, to),
+            Self::F16 => f16::widen(from, to),
+        }
+    }
+
     /// The nearest number of this type, ties to even.
     #[inline(always)]
     #[must_use]

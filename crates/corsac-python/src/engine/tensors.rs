@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use corsac_engine::{DType, Data, DataMut, Element, Elements, are_booleans};
+use corsac_engine::{DType, Data, DataMut, Element, Elements, Half, are_booleans};
 use pyo3::ffi::{Py_TYPE, PyErr_Clear, PyGetSetDef, PyGetSetDescr_Type, PyObject, PyTypeObject};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -563,12 +563,32 @@ impl<'a> Described<'a> {
 
     /// Whether it has this type and these sizes, and is contiguous and aligned.
     fn fits(&self, element: Element, shape: &[usize]) -> bool {
-        if self.element() != Some(element) || !self.has_shape(shape) {
-            return false;
-        }
+        self.element() == Some(element) && self.is_in_place(element.size_bytes(), shape)
+    }
+
+    /// Whether it has these sizes, is contiguous, and is aligned for elements of this many bytes.
+    fn is_in_place(&self, size_bytes: usize, shape: &[usize]) -> bool {
         let start = self.start();
-        let is_aligned = !start.is_null() && (start as usize).is_multiple_of(element.size_bytes());
-        self.is_in_rows() && (is_aligned || shape.contains(&0))
+        let is_aligned = !start.is_null() && (start as usize).is_multiple_of(size_bytes);
+        self.has_shape(shape) && self.is_in_rows() && (is_aligned || shape.contains(&0))
+    }
+
+    /// The bits of its elements, if they have 16 and can be read in place, and their type.
+    pub(super) fn halves(&self, shape: &[usize]) -> Option<(&'a [u16], Half)> {
+        let half = match self.dtype()? {
+            DType::BFloat16 => Half::Bf16,
+            DType::Float16 => Half::F16,
+            _ => return None,
+        };
+        let len: usize = shape.iter().product();
+        if len == 0 || !self.is_in_place(size_of::<u16>(), shape) {
+            return None;
+        }
+        // SAFETY: there are `len` elements of 16 bits from the start, aligned. They live as long as
+        // the tensor, which is borrowed for `'a`. As for any operator of PyTorch, nobody may write to
+        // them or take their memory while they are read.
+        let bits = unsafe { std::slice::from_raw_parts(self.start().cast_const().cast(), len) };
+        Some((bits, half))
     }
 
     /// Whether it is contiguous.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Mutex;
 
-use corsac_engine::{DType, Data, Element, Elements, Program, Source, Weights};
+use corsac_engine::{DType, Data, Element, Elements, Half, Program, Source, Weights};
 use pyo3::buffer::PyBuffer;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -17,6 +17,8 @@ pub(super) struct Loaded<'a> {
     tensors: &'a [Py<PyAny>],
     elements: Vec<Option<Element>>,
     borrowed: Vec<Option<&'a [f32]>>,
+    /// The bits of those whose numbers have 16 bits.
+    halves: Vec<Option<(&'a [u16], Half)>>,
     error: Mutex<Option<PyErr>>,
 }
 
@@ -31,6 +33,7 @@ impl<'a> Loaded<'a> {
             tensors,
             elements: vec![None; tensors.len()],
             borrowed: vec![None; tensors.len()],
+            halves: vec![None; tensors.len()],
             error: Mutex::default(),
         };
         for value in &program.values {
@@ -40,9 +43,11 @@ impl<'a> Loaded<'a> {
             weights.elements[number] = Some(value.element);
             if let Some(exchange) = exchange
                 && let Some(described) = exchange.described(tensors[number].bind(py))?
-                && let Some(Data::F32(data)) = described.data(Element::F32, &value.shape)
             {
-                weights.borrowed[number] = Some(data);
+                if let Some(Data::F32(data)) = described.data(Element::F32, &value.shape) {
+                    weights.borrowed[number] = Some(data);
+                }
+                weights.halves[number] = described.halves(&value.shape);
             }
         }
         Ok(weights)
@@ -81,6 +86,10 @@ impl Weights for Loaded<'_> {
             Elements::F32(data) => Some(Cow::Owned(data)),
             Elements::I64(_) | Elements::Bool(_) => None,
         }
+    }
+
+    fn half_weight(&self, number: usize) -> Option<(&[u16], Half)> {
+        *self.halves.get(number)?
     }
 
     fn i64_weight(&self, number: usize) -> Option<Vec<i64>> {

@@ -2,7 +2,7 @@
 //! with weights packed for blocks of outputs.
 
 use std::cell::RefCell;
-use std::ops::Range;
+use std::ops::{DerefMut, Range};
 
 use rayon::prelude::*;
 use rten_simd::ops::BitOps;
@@ -15,6 +15,7 @@ use crate::kernels::ApplyEpilogue;
 use crate::kernels::GRAIN;
 use crate::kernels::piece::{Piece, pieces};
 use crate::parallel::{Parallel, thread_count};
+use crate::program::Half;
 
 /// Number of inputs that are summed before the next columns are, so that many rows of them stay in
 /// the cache.
@@ -30,20 +31,24 @@ const WIDE: usize = 16 * 1024;
 /// With more inputs than this, all rows, packed, are too much memory to write and read again.
 const DEEP: usize = 4 * DEPTH;
 
+/// Number of inputs whose weights of 16 bits are widened at a time: those of a group of outputs, 64
+/// KB, stay in the second-level cache.
+const WIDENED_INPUTS: usize = 256;
+
 /// The weight of a linear layer.
 #[derive(Clone, Copy, Debug)]
-pub struct LinearWeight<'a> {
+pub struct LinearWeight<'a, T = f32> {
     /// Its elements.
-    pub data: &'a [f32],
+    pub data: &'a [T],
     /// Numbers of outputs and inputs.
     pub sizes: [usize; 2],
     /// Whether the weights of an input are contiguous, rather than those of an output.
     pub by_input: bool,
 }
 
-impl LinearWeight<'_> {
+impl<T: Copy> LinearWeight<'_, T> {
     /// The weight of `input` in `output`.
-    pub(crate) fn at(&self, output: usize, input: usize) -> f32 {
+    pub(crate) fn at(&self, output: usize, input: usize) -> T {
         let [outputs, inputs] = self.sizes;
         match self.by_input {
             true => self.data[input * outputs + output],
@@ -53,7 +58,7 @@ impl LinearWeight<'_> {
 
     /// Packs the weights of `width` outputs from `first` on, together for each input. The last ones
     /// may be missing: their elements are not written.
-    fn pack(&self, first: usize, width: usize, packed: &mut [f32]) {
+    fn pack(&self, first: usize, width: usize, packed: &mut [T]) {
         let [outputs, inputs] = self.sizes;
         let count = width.min(outputs - first);
         if self.by_input {
@@ -76,11 +81,18 @@ impl LinearWeight<'_> {
     }
 }
 
+/// For each group of blocks of outputs, by input: weights of the outputs.
+#[derive(Debug)]
+enum PackedWeights {
+    F32(AlignedBuffer),
+    /// Half the bytes, which is what a product with a few rows takes its time to read.
+    Half(Half, Vec<u16>),
+}
+
 /// `x @ weight.T + bias` with the weight packed.
 #[derive(Debug)]
 pub struct LinearKernel {
-    /// For each group of blocks of outputs, by input: weights of the outputs.
-    weights: AlignedBuffer,
+    weights: PackedWeights,
     /// For all blocks of outputs.
     bias: Vec<f32>,
     outputs: usize,
@@ -116,6 +128,8 @@ pub fn workspace_len(rows: usize, sizes: [usize; 2]) -> usize {
 thread_local! {
     /// Packed rows, which the thread multiplies next.
     static PACKED: RefCell<AlignedBuffer> = RefCell::default();
+    /// Weights of 16 bits, widened to be multiplied next.
+    static WIDENED_WEIGHTS: RefCell<AlignedBuffer> = RefCell::default();
 }
 
 /// Number of rows of a tile.
@@ -160,6 +174,29 @@ impl LinearKernel {
     /// Packs `weight` for `rows` rows.
     #[must_use]
     pub fn new(weight: &LinearWeight<'_>, bias: Option<&[f32]>, rows: usize) -> Self {
+        Self::packed(weight, bias, rows, AlignedBuffer::zeros, PackedWeights::F32)
+    }
+
+    /// Packs a weight of numbers of 16 bits, which stay so in memory, for `rows` rows.
+    #[must_use]
+    pub fn of_half(
+        (weight, half): (&LinearWeight<'_, u16>, Half),
+        bias: Option<&[f32]>,
+        rows: usize,
+    ) -> Self {
+        let zeros = |len| vec![0; len];
+        Self::packed(weight, bias, rows, zeros, |own| {
+            PackedWeights::Half(half, own)
+        })
+    }
+
+    fn packed<T: Copy + Send + Sync, B: DerefMut<Target = [T]>>(
+        weight: &LinearWeight<'_, T>,
+        bias: Option<&[f32]>,
+        rows: usize,
+        zeros: impl FnOnce(usize) -> B,
+        made: impl FnOnce(B) -> PackedWeights,
+    ) -> Self {
         let [outputs, inputs] = weight.sizes;
         let vectors = vectors_per_block();
         let widest = widest(rows, vectors);
@@ -168,7 +205,7 @@ impl LinearKernel {
         if let Some(bias) = bias {
             own[..outputs].copy_from_slice(bias);
         }
-        let mut weights = AlignedBuffer::zeros(own.len() * depth);
+        let mut weights = zeros(own.len() * depth);
         let group = (widest * BLOCK * depth).max(1);
         weights
             .par_chunks_mut(group)
@@ -177,7 +214,7 @@ impl LinearKernel {
                 weight.pack(at * widest * BLOCK, packed.len() / depth, packed);
             });
         Self {
-            weights,
+            weights: made(weights),
             bias: own,
             outputs,
             inputs,
@@ -206,8 +243,9 @@ impl LinearKernel {
             }
             return;
         }
-        if self.inputs == self.outputs
-            && narrow::run(self.inputs, &self.weights, &self.bias, input, out, epilogue)
+        if let PackedWeights::F32(weights) = &self.weights
+            && self.inputs == self.outputs
+            && narrow::run(self.inputs, weights, &self.bias, input, out, epilogue)
         {
             return;
         }
@@ -311,42 +349,75 @@ impl LinearKernel {
         let end = piece.rows.first().map_or(0, |row| row.len());
         let group = self.widest * BLOCK;
         let width_at = |first: usize| group.min(self.bias.len() - first);
-        // The weights of the columns from `first` on.
-        let weights_of = |first: usize| {
-            let own = &self.weights[first * depth..][..width_at(first) * depth];
-            &own[panel.inputs.start * width_at(first)..panel.inputs.end * width_at(first)]
+        // Places of the weights of some inputs for the columns from `first` on.
+        let places = |first: usize, inputs: &Range<usize>| {
+            let (start, width) = (first * depth, width_at(first));
+            start + inputs.start * width..start + inputs.end * width
         };
         for column in (0..end).step_by(group) {
             let first = piece.column + column;
             let (width, next) = (width_at(first), first + group);
-            let blocks = width / BLOCK;
-            let product = Columns {
-                taps: panel.taps,
-                source: panel.source,
-                depth: panel.depth,
-                height,
-                weights: weights_of(first),
-                ahead: match next < self.bias.len() {
-                    true => weights_of(next),
-                    false => &[],
-                },
-                bias: (panel.inputs.start == 0).then(|| &self.bias[first..][..width]),
-                column,
-                out: &mut piece.rows,
-            };
-            match (self.vectors, blocks) {
-                (1, 1) => WithVectors::<1, 1>(product).dispatch(),
-                (1, 2) => WithVectors::<2, 1>(product).dispatch(),
-                (1, 3) => WithVectors::<3, 1>(product).dispatch(),
-                (1, _) => WithVectors::<4, 1>(product).dispatch(),
-                (2, _) => WithVectors::<2, 2>(product).dispatch(),
-                (_, _) => WithVectors::<4, 4>(product).dispatch(),
+            match &self.weights {
+                PackedWeights::F32(weights) => {
+                    let ahead = match next < self.bias.len() {
+                        true => &weights[places(next, &panel.inputs)],
+                        false => &[],
+                    };
+                    let own = [&weights[places(first, &panel.inputs)], ahead];
+                    self.columns(panel, height, (column, width), own, piece);
+                }
+                PackedWeights::Half(half, weights) => WIDENED_WEIGHTS.with_borrow_mut(|wide| {
+                    let Range { start, end } = panel.inputs;
+                    for at in (start..end).step_by(WIDENED_INPUTS) {
+                        let inputs = at..end.min(at + WIDENED_INPUTS);
+                        wide.reuse(inputs.len() * width);
+                        half.widen(&weights[places(first, &inputs)], wide);
+                        let part = Panel {
+                            taps: &panel.taps[(at - start) / BLOCK..(inputs.end - start) / BLOCK],
+                            inputs,
+                            ..panel.clone()
+                        };
+                        self.columns(&part, height, (column, width), [wide, &[]], piece);
+                    }
+                }),
             }
+        }
+    }
+
+    /// The same for one group of columns, with its weights, and those of the next one to prefetch.
+    fn columns(
+        &self,
+        panel: &Panel<'_>,
+        height: usize,
+        (column, width): (usize, usize),
+        [weights, ahead]: [&[f32]; 2],
+        piece: &mut Piece<'_>,
+    ) {
+        let first = piece.column + column;
+        let product = Columns {
+            taps: panel.taps,
+            source: panel.source,
+            depth: panel.depth,
+            height,
+            weights,
+            ahead,
+            bias: (panel.inputs.start == 0).then(|| &self.bias[first..][..width]),
+            column,
+            out: &mut piece.rows,
+        };
+        match (self.vectors, width / BLOCK) {
+            (1, 1) => WithVectors::<1, 1>(product).dispatch(),
+            (1, 2) => WithVectors::<2, 1>(product).dispatch(),
+            (1, 3) => WithVectors::<3, 1>(product).dispatch(),
+            (1, _) => WithVectors::<4, 1>(product).dispatch(),
+            (2, _) => WithVectors::<2, 2>(product).dispatch(),
+            (_, _) => WithVectors::<4, 4>(product).dispatch(),
         }
     }
 }
 
 /// Some inputs of packed rows.
+#[derive(Clone)]
 struct Panel<'a> {
     /// Offsets of their blocks in a tile.
     taps: &'a [usize],

@@ -9,7 +9,7 @@ use super::linear::{self, LinearKernel, LinearWeight};
 use super::reorder::{from_blocks, to_blocks};
 use crate::kernels::bf16::{self, conv::Bf16Conv, linear::Bf16Linear};
 use crate::program::ConvShape;
-use crate::program::{Conv, Order, Precision, stored_len};
+use crate::program::{Conv, Half, Order, Precision, stored_len};
 
 /// Small whole numbers, whose sums are exact.
 fn numbers(len: usize, seed: usize) -> Vec<f32> {
@@ -366,6 +366,25 @@ fn linear_layers() {
             let kernel = LinearKernel::new(&weight, Some(&bias), rows);
             kernel.run(&input, &mut workspace, &mut out, &epilogue);
             assert_eq!(out, expected, "{rows} {outputs} {inputs} {by_input}");
+            for half in [Half::Bf16, Half::F16] {
+                let bits = |&x: &f32| match half {
+                    Half::Bf16 => half::bf16::from_f32(x).to_bits(),
+                    Half::F16 => half::f16::from_f32(x).to_bits(),
+                };
+                let data: Vec<u16> = data.iter().map(bits).collect();
+                let narrow = LinearWeight {
+                    data: &data[..],
+                    sizes,
+                    by_input,
+                };
+                out.fill(f32::NAN);
+                let kernel = LinearKernel::of_half((&narrow, half), Some(&bias), rows);
+                kernel.run(&input, &mut workspace, &mut out, &epilogue);
+                assert_eq!(
+                    out, expected,
+                    "{half:?}: {rows} {outputs} {inputs} {by_input}"
+                );
+            }
             let Some(amx) = Amx::detect() else { continue };
             out.fill(f32::NAN);
             let mut workspace = vec![f32::NAN; bf16::linear::workspace_len(rows, inputs)];
