@@ -23,6 +23,8 @@ MODULES = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEnco
 #: Functions with the same result for a nested tensor and its representation.
 _ALIKE = frozenset([Tensor.dim, *getters("device", "dtype", "requires_grad")])
 (_IS_NESTED,) = getters("is_nested")
+#: Dtypes of sequences and weights.
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 #: Names of the weights of attention, as parameters of operators.
 _PROJECTIONS = ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias")
 
@@ -260,7 +262,8 @@ def _fit(own: Tensor, width: int, heads: int, weights: tuple[Tensor, ...]) -> bo
             isinstance(weight, Tensor) and tuple(weight.shape) == shape
             for weight, shape in zip(weights, shapes, strict=True)
         )
-        and all(it.dtype is torch.float32 and not it.is_nested for it in (own, *weights))
+        and all(it.dtype is own.dtype and not it.is_nested for it in (own, *weights))
+        and own.dtype in _FLOATS
     )
 
 
@@ -268,7 +271,7 @@ def _are_padded(own: Tensor, kept: Tensor) -> bool:
     """Whether ``kept`` is a padding mask for the sequences ``own``."""
     return (
         own.dim() == 3
-        and own.dtype is torch.float32
+        and own.dtype in _FLOATS
         and not own.is_nested
         and kept.dtype is torch.bool
         and tuple(kept.shape) == tuple(own.shape[:2])

@@ -99,6 +99,7 @@ fn lower_by(mut lowerer: Lowerer<'_, '_>, graph: &Graph) -> Result<Program, Lowe
         lowerer.check_sizes(graph)?;
     }
     lowerer.note_written();
+    lowerer.program.precision = lowerer.precision();
     Ok(lowerer.program)
 }
 

@@ -16,7 +16,7 @@ use super::call::Call;
 use super::element::{element_of, scalar};
 use super::{Lowered, Lowerer, Reason, tensor_of};
 use crate::program::arithmetic::wrapped;
-use crate::program::{Element, Half, Op, Scalar, Source, Unary, ValueId};
+use crate::program::{Element, Half, Op, Precision, Scalar, Source, Unary, ValueId};
 
 /// Number of bits of a narrow integer, and whether it is signed; `None` for int64 and all others.
 fn bits(dtype: DType) -> Option<(u32, bool)> {
@@ -150,6 +150,19 @@ impl Lowerer<'_, '_> {
             }
             known @ Lowered::Known(_) => known,
         })
+    }
+
+    /// The precision of the products: that of bfloat16, if all layers have weights of this type, and
+    /// so inputs that PyTorch has rounded.
+    pub(super) fn precision(&self) -> Precision {
+        let layers = self.program.steps.iter();
+        let layers = layers.filter(|step| matches!(step.op, Op::Linear | Op::Conv(_)));
+        let weights = layers.map(|step| self.program.untransposed(step.inputs[1]).0);
+        let mut dtypes = weights.map(|weight| self.dtype(weight)).peekable();
+        match dtypes.peek().is_some() && dtypes.all(|dtype| dtype == DType::BFloat16) {
+            true => Precision::Bf16,
+            false => Precision::F32,
+        }
     }
 
     /// Rounds the operands of a call whose result shows whether they are rounded.

@@ -358,7 +358,7 @@ fn compiled(
     if !narrow.is_empty() {
         return Err(ModelError::Unsupported(narrow));
     }
-    program.precision = precision;
+    program.precision = program.precision.or(precision);
     check_program(&program, limits)?;
     optimise(&mut program);
     check_program(&program, limits)?;

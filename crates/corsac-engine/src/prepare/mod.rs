@@ -307,7 +307,10 @@ impl<'a> Loader<'a> {
         };
         let half = match format {
             // The weight of a recurrent layer is read in each time step.
-            PackFormat::Linear(_, Some(_)) if step.op == Op::Linear => self.half(weight)?,
+            PackFormat::Linear(_, width) if step.op == Op::Linear => {
+                let half = self.half(weight)?;
+                half.filter(|(_, half)| width.is_some() || *half == Half::Bf16)
+            }
             _ => None,
         };
         if half.is_none() {
@@ -326,8 +329,10 @@ impl<'a> Loader<'a> {
                     sizes,
                     by_input,
                 };
-                let kernel = LinearKernel::of_half((&weight, half), bias, rows);
-                Packed::Linear(Arc::new(Linear::F32(kernel)))
+                Packed::Linear(Arc::new(match program.precision.amx() {
+                    Some(amx) => Linear::Bf16(Bf16Linear::of_bits(amx, &weight, bias)),
+                    None => Linear::F32(LinearKernel::of_half((&weight, half), bias, rows)),
+                }))
             }
             PackFormat::Linear(sizes, _) => {
                 let weight = LinearWeight {

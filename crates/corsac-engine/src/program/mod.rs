@@ -102,6 +102,17 @@ pub enum Precision {
     Bf16,
 }
 
+impl Precision {
+    /// The lower of two.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        match self {
+            Self::F32 => other,
+            Self::Bf16 => self,
+        }
+    }
+}
+
 /// Layout of the elements of a value in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layout {

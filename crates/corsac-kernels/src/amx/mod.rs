@@ -1,10 +1,13 @@
-//! Products of bfloat16 matrices in tiles, with sums in single precision.
+//! Products of bfloat16 matrices, with sums in single precision.
 //!
-//! A product has 32 rows and 32 columns: four tiles of sums, which stay in registers while pairs of
-//! numbers are multiplied, two tiles of rows and two of columns at a time. Products of bfloat16
-//! numbers are exact in single precision; sums are rounded to the nearest even, and denormal
-//! numbers count as zero.
+//! A product has 32 rows and 32 columns. Where the processor has tiles (AMX), it is four tiles of
+//! sums, which stay in registers while pairs of numbers are multiplied, two tiles of rows and two of
+//! columns at a time; where it has dot products of pairs alone (AVX-512 BF16), sums of some rows at a
+//! time do. Both read the same layout of weights. Products of bfloat16 numbers are exact in single
+//! precision; sums are rounded to the nearest even, and denormal numbers count as zero.
 
+#[cfg(target_arch = "x86_64")]
+mod dots;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
@@ -28,9 +31,20 @@ pub const WEIGHTS_LEN: usize = RUN * COLUMNS;
 #[repr(C, align(64))]
 pub struct Sums(pub [f32; ROWS * COLUMNS]);
 
-/// The right to use tiles: the processor has them, and the system lets this process use them.
+/// Instructions of the processor that multiply bfloat16 numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Amx(());
+enum Kind {
+    /// Tiles, which the system lets this process use.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "of x86-64"))]
+    Tiles,
+    /// Dot products of pairs.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "of x86-64"))]
+    Dots,
+}
+
+/// The right to use instructions that multiply bfloat16 numbers: the processor has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amx(Kind);
 
 /// Operands of products.
 #[derive(Clone, Copy, Debug)]
@@ -46,27 +60,43 @@ pub struct Operands<'a> {
 }
 
 impl Amx {
-    /// Queries the processor and the system, once per process; `None` without tiles.
+    /// Queries the processor and the system, once per process: the fastest instructions that there
+    /// are, if any.
     #[must_use]
     pub fn detect() -> Option<Self> {
         #[cfg(target_arch = "x86_64")]
         {
-            static KNOWN: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-            KNOWN
-                .get_or_init(|| x86_64::has_tiles() && x86_64::may_use_tiles())
-                .then_some(Self(()))
+            static KNOWN: std::sync::OnceLock<Option<Kind>> = std::sync::OnceLock::new();
+            let kind = || match x86_64::has_tiles() && x86_64::may_use_tiles() {
+                true => Some(Kind::Tiles),
+                false => dots::has_dots().then_some(Kind::Dots),
+            };
+            KNOWN.get_or_init(kind).map(Self)
         }
         #[cfg(not(target_arch = "x86_64"))]
         None
     }
 
+    /// Whether it has tiles, which multiply sixteen times as many numbers at a time as single
+    /// precision does; otherwise it is twice as many.
+    #[must_use]
+    pub fn has_tiles(self) -> bool {
+        self.0 == Kind::Tiles
+    }
+
     /// Adds a product to each of `sums`: its 32 rows begin at the element of the source whose index
-    /// `firsts` has at the same place.
+    /// `firsts` has at the same place. Only the first `rows` rows of the last product are needed.
     ///
     /// # Panics
     /// If `firsts` and `sums` differ in length, if there are too few or too many weights, or if a
     /// product would read past the end of the source.
-    pub fn multiply(self, operands: &Operands<'_>, firsts: &[usize], sums: &mut [Sums]) {
+    pub fn multiply(
+        self,
+        operands: &Operands<'_>,
+        firsts: &[usize],
+        rows: usize,
+        sums: &mut [Sums],
+    ) {
         let Operands {
             source,
             taps,
@@ -92,10 +122,15 @@ impl Amx {
         );
         #[cfg(target_arch = "x86_64")]
         // SAFETY: only `detect` makes an `Amx`, after checking the processor and the system; the
-        // assertions above check the other conditions of the function.
+        // assertions above check the other conditions of the functions.
         unsafe {
-            x86_64::multiply(operands, firsts, sums);
+            match self.0 {
+                Kind::Tiles => x86_64::multiply(operands, firsts, sums),
+                Kind::Dots => dots::multiply(operands, firsts, rows.min(ROWS), sums),
+            }
         }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = rows;
     }
 }
 

@@ -32,7 +32,7 @@ fn products_are_sums_of_products() {
         weights: &weights,
         ahead: &weights,
     };
-    amx.multiply(&operands, &firsts, &mut sums);
+    amx.multiply(&operands, &firsts, ROWS, &mut sums);
     for (first, sums) in firsts.iter().zip(&sums) {
         for row in 0..ROWS {
             for column in 0..COLUMNS {
@@ -52,6 +52,33 @@ fn products_are_sums_of_products() {
 }
 
 #[test]
+fn some_rows_of_the_last_product_are_enough() {
+    let Some(amx) = Amx::detect() else { return };
+    let source = numbers(2 * BLOCK_LEN, 3);
+    let mut weights = vec![0; WEIGHTS_LEN];
+    let plain = numbers(WEIGHTS_LEN, 4);
+    pack(&mut weights, |column, row| plain[column * RUN + row]);
+    let operands = Operands {
+        source: &source,
+        taps: &[0],
+        weights: &weights,
+        ahead: &[],
+    };
+    let firsts = [0, BLOCK_LEN];
+    let mut whole = vec![Sums([1.0; ROWS * COLUMNS]); 2];
+    amx.multiply(&operands, &firsts, ROWS, &mut whole);
+    for rows in 1..=ROWS {
+        let mut sums = vec![Sums([1.0; ROWS * COLUMNS]); 2];
+        amx.multiply(&operands, &firsts, rows, &mut sums);
+        assert_eq!(sums[0], whole[0], "all rows of the first product");
+        let own = sums[1].0[..rows * COLUMNS].iter().zip(&whole[1].0);
+        for (got, expected) in own {
+            assert!((got - expected).abs() < 1e-5, "{rows}: {got}, {expected}");
+        }
+    }
+}
+
+#[test]
 #[should_panic(expected = "rows lie in the source")]
 fn nothing_is_read_past_the_end() {
     let Some(amx) = Amx::detect() else {
@@ -65,7 +92,7 @@ fn nothing_is_read_past_the_end() {
         weights: &weights,
         ahead: &[],
     };
-    amx.multiply(&operands, &[0], &mut [Sums([0.0; ROWS * COLUMNS])]);
+    amx.multiply(&operands, &[0], ROWS, &mut [Sums([0.0; ROWS * COLUMNS])]);
 }
 
 #[test]
@@ -85,7 +112,7 @@ fn threads_have_tiles_of_their_own() {
                         weights: &weights,
                         ahead: &[],
                     };
-                    amx.multiply(&operands, &[0], &mut sums);
+                    amx.multiply(&operands, &[0], ROWS, &mut sums);
                     assert!(sums[0].0.iter().all(|&sum| sum == 32.0 * x + 1.0));
                 }
             })

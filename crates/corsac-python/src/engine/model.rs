@@ -91,7 +91,7 @@ impl PyNativeModel {
             let lowered = lower(ir, types);
             lowered.map_err(|error| CompileError::new_err(error.to_string()))
         })?;
-        program.precision = self.precision;
+        program.precision = program.precision.or(self.precision);
         let mut elsewhere = Vec::new();
         if !program.written.is_empty() {
             let exchange = Exchange::get(py)?;

@@ -1,6 +1,5 @@
 //! State that a program was compiled for, weights and modules, and checks that it is unchanged.
 
-use corsac_engine::{Data, Element};
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::intern;
@@ -78,8 +77,8 @@ const MOST_COMPARED: usize = 4 << 20;
 struct GuardedContent {
     tensor: Py<PyAny>,
     shape: Vec<usize>,
-    /// Bits of its elements; None if they are not contiguous in memory that is known.
-    content: Option<Vec<u32>>,
+    /// Bytes of its elements; None if they are not contiguous in memory that is known.
+    content: Option<Vec<u8>>,
 }
 
 impl GuardedContent {
@@ -89,12 +88,9 @@ impl GuardedContent {
             Some(exchange) => exchange.described(&tensor)?,
             None => None,
         };
-        let content = match described.and_then(|own| own.data(Element::F32, &shape)) {
-            Some(Data::F32(elements)) => Some(elements.iter().map(|own| own.to_bits()).collect()),
-            _ => None,
-        };
+        let content = described.and_then(|own| own.content(&shape));
         Ok(Self {
-            content,
+            content: content.map(<[u8]>::to_vec),
             shape,
             tensor: tensor.unbind(),
         })
@@ -107,23 +103,12 @@ impl GuardedContent {
         let described = exchange
             .filter(|own| own.is_tensor(tensor))
             .and_then(|own| own.described_as_stored(tensor));
-        let data = described.and_then(|own| own.data(Element::F32, &self.shape));
-        match (data, &self.content) {
-            (Some(Data::F32(now)), Some(then)) => has_bits(now, then),
+        let now = described.and_then(|own| own.content(&self.shape));
+        match (now, &self.content) {
+            (Some(now), Some(then)) => now == then,
             _ => false,
         }
     }
-}
-
-/// Whether numbers have these bits, compared many at a time.
-fn has_bits(now: &[f32], then: &[u32]) -> bool {
-    const STEP: usize = 64;
-    let differ = |(now, then): (&f32, &u32)| now.to_bits() ^ then;
-    now.len() == then.len()
-        && now.chunks(STEP).zip(then.chunks(STEP)).all(|(now, then)| {
-            let differing = now.iter().zip(then).map(differ);
-            differing.fold(0, |all, own| all | own) == 0
-        })
 }
 
 /// Use of programs.

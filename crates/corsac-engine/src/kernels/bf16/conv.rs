@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use corsac_kernels::amx::{Amx, COLUMNS, RUN, Sums};
-use corsac_kernels::bf16::{Bf16, join};
+use corsac_kernels::bf16::{Bf16, join, rounded};
 use rayon::prelude::*;
 use smallvec::SmallVec;
 
@@ -175,8 +175,8 @@ impl Bf16Conv {
         let panels = Panels::new(amx, shape.output[0], taps.len(), bias, |output, run, at| {
             let input = run / kernel * RUN + at;
             match input < inputs {
-                true => weight[(output * inputs + input) * kernel + run % kernel],
-                false => 0.0,
+                true => rounded(weight[(output * inputs + input) * kernel + run % kernel]),
+                false => 0,
             }
         });
         Self {

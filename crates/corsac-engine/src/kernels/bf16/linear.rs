@@ -1,7 +1,7 @@
 //! Linear layers over rows of features, rounded to bfloat16.
 
 use corsac_kernels::amx::{Amx, COLUMNS, ROWS, RUN};
-use corsac_kernels::bf16::{Bf16, column};
+use corsac_kernels::bf16::{Bf16, column, rounded};
 use rayon::prelude::*;
 
 use super::{Panels, SLACK, room};
@@ -35,13 +35,28 @@ impl Bf16Linear {
     /// Packs `weight`.
     #[must_use]
     pub fn new(amx: Amx, weight: &LinearWeight<'_>, bias: Option<&[f32]>) -> Self {
+        Self::packed(amx, weight, bias, rounded)
+    }
+
+    /// Packs a weight of bfloat16 numbers, given as bits.
+    #[must_use]
+    pub fn of_bits(amx: Amx, weight: &LinearWeight<'_, Bf16>, bias: Option<&[f32]>) -> Self {
+        Self::packed(amx, weight, bias, |bits| bits)
+    }
+
+    fn packed<T: Copy + Sync>(
+        amx: Amx,
+        weight: &LinearWeight<'_, T>,
+        bias: Option<&[f32]>,
+        bits: impl Fn(T) -> Bf16 + Sync,
+    ) -> Self {
         let [outputs, inputs] = weight.sizes;
         let runs = inputs.div_ceil(RUN);
         let panels = Panels::new(amx, outputs, runs, bias, |output, run, at| {
             let input = run * RUN + at;
             match input < inputs {
-                true => weight.at(output, input),
-                false => 0.0,
+                true => bits(weight.at(output, input)),
+                false => 0,
             }
         });
         Self {

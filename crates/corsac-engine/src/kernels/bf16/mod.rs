@@ -10,7 +10,7 @@ pub mod linear;
 use std::cell::RefCell;
 
 use corsac_kernels::amx::{self, Amx, COLUMNS, Operands, ROWS, RUN, Sums, WEIGHTS_LEN};
-use corsac_kernels::bf16::{Bf16, rounded};
+use corsac_kernels::bf16::Bf16;
 use rayon::prelude::*;
 
 use crate::aligned_buffer::AlignedBuffer;
@@ -58,7 +58,7 @@ impl Panels {
         outputs: usize,
         runs: usize,
         bias: Option<&[f32]>,
-        weight: impl Fn(usize, usize, usize) -> f32 + Sync,
+        weight: impl Fn(usize, usize, usize) -> Bf16 + Sync,
     ) -> Self {
         let panels = outputs.div_ceil(COLUMNS);
         let mut own = vec![0.0; panels * COLUMNS];
@@ -75,7 +75,7 @@ impl Panels {
                 amx::pack(packed, |column, row| {
                     let output = panel * COLUMNS + column;
                     match output < outputs {
-                        true => rounded(weight(output, run, row)),
+                        true => weight(output, run, row),
                         false => 0,
                     }
                 });
@@ -112,6 +112,7 @@ impl Panels {
         SCRATCH.with_borrow_mut(|Scratch { firsts, sums }| {
             for batch_start in (0..products).step_by(batch) {
                 let batch = batch_start..products.min(batch_start + batch);
+                let rows = count.min(batch.end * ROWS) - (batch.end - 1) * ROWS;
                 firsts.clear();
                 firsts.extend(batch.clone().map(|at| start + at * ROWS * RUN));
                 sums.resize(sums.len().max(firsts.len()), Sums([0.0; ROWS * COLUMNS]));
@@ -131,7 +132,7 @@ impl Panels {
                         weights: &all[own..][..len],
                         ahead: &ahead[..ahead.len().min(len)],
                     };
-                    self.amx.multiply(&operands, firsts, sums);
+                    self.amx.multiply(&operands, firsts, rows, sums);
                 }
                 for (at, sums) in batch.zip(sums) {
                     write(at * ROWS, sums);

@@ -31,9 +31,9 @@ const WIDE: usize = 16 * 1024;
 /// With more inputs than this, all rows, packed, are too much memory to write and read again.
 const DEEP: usize = 4 * DEPTH;
 
-/// Number of inputs whose weights of 16 bits are widened at a time: those of a group of outputs, 64
-/// KB, stay in the second-level cache.
-const WIDENED_INPUTS: usize = 256;
+/// Number of inputs whose weights of 16 bits are widened at a time: those of a group of outputs, 16
+/// KB, stay in the first-level cache.
+const WIDENED_INPUTS: usize = 64;
 
 /// The weight of a linear layer.
 #[derive(Clone, Copy, Debug)]
