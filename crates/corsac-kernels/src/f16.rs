@@ -27,6 +27,15 @@ pub fn nearest(x: f32) -> f32 {
     if x.is_nan() { x } else { rounded }
 }
 
+/// Rounds every number of `from`, to bits.
+///
+/// # Panics
+/// If `to` has another length.
+pub fn round(from: &[f32], to: &mut [u16]) {
+    let to: &mut [half::f16] = to.reinterpret_cast_mut();
+    to.convert_from_f32_slice(from);
+}
+
 /// Converts every number of `from`, given as bits, exactly.
 ///
 /// # Panics

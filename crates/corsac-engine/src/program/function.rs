@@ -127,10 +127,21 @@ impl Half {
     ///
     /// # Panics
     /// If `to` has another length.
-    pub(crate) fn widen(self, from: &[u16], to: &mut [f32]) {
+    pub fn widen(self, from: &[u16], to: &mut [f32]) {
         match self {
             Self::Bf16 => bf16::widen(from, to),
             Self::F16 => f16::widen(from, to),
+        }
+    }
+
+    /// Rounds to the nearest numbers of this type, as bits.
+    ///
+    /// # Panics
+    /// If `to` has another length.
+    pub fn round(self, from: &[f32], to: &mut [u16]) {
+        match self {
+            Self::Bf16 => bf16::round(from, to),
+            Self::F16 => f16::round(from, to),
         }
     }
 

@@ -11,7 +11,7 @@
 
 use std::ffi::c_void;
 
-use corsac_engine::Element;
+use corsac_engine::DType;
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -41,8 +41,8 @@ pub(super) struct Allocator {
     empty_strided: EmptyStrided,
     delete: Delete,
     wrap: Wrap,
-    /// The numbers of float32, int64 and bool.
-    dtypes: [i32; 3],
+    /// The numbers of the types of results.
+    dtypes: [(DType, i32); 5],
     cpu: i32,
 }
 
@@ -50,23 +50,33 @@ pub(super) struct Allocator {
 pub(super) struct Form {
     sizes: Vec<i64>,
     strides: Vec<i64>,
-    element: Element,
+    dtype: DType,
     is_small: bool,
 }
 
+/// Bytes of an element of a result.
+fn size_bytes(dtype: DType) -> usize {
+    match dtype {
+        DType::Bool => 1,
+        DType::BFloat16 | DType::Float16 => 2,
+        DType::Float32 => 4,
+        _ => 8,
+    }
+}
+
 impl Form {
-    pub(super) fn new(element: Element, shape: &[usize]) -> Self {
+    pub(super) fn new(dtype: DType, shape: &[usize]) -> Self {
         let mut strides = vec![1; shape.len()];
         for at in (1..shape.len()).rev() {
             strides[at - 1] = strides[at] * shape[at].max(1) as i64;
         }
-        let len = shape.iter().fold(element.size_bytes(), |len, &size| {
+        let len = shape.iter().fold(size_bytes(dtype), |len, &size| {
             len.saturating_mul(size.max(1))
         });
         Self {
             sizes: shape.iter().map(|&size| size as i64).collect(),
             strides,
-            element,
+            dtype,
             is_small: len <= MOST_BYTES,
         }
     }
@@ -110,9 +120,11 @@ impl Allocator {
             delete,
             wrap,
             dtypes: [
-                number("aoti_torch_dtype_float32")?,
-                number("aoti_torch_dtype_int64")?,
-                number("aoti_torch_dtype_bool")?,
+                (DType::Float32, number("aoti_torch_dtype_float32")?),
+                (DType::Int64, number("aoti_torch_dtype_int64")?),
+                (DType::Bool, number("aoti_torch_dtype_bool")?),
+                (DType::BFloat16, number("aoti_torch_dtype_bfloat16")?),
+                (DType::Float16, number("aoti_torch_dtype_float16")?),
             ],
             cpu: number("aoti_torch_device_type_cpu")?,
         })
@@ -124,11 +136,8 @@ impl Allocator {
         if !form.is_small {
             return None;
         }
-        let dtype = match form.element {
-            Element::F32 => self.dtypes[0],
-            Element::I64 => self.dtypes[1],
-            Element::Bool => self.dtypes[2],
-        };
+        let mut dtypes = self.dtypes.iter();
+        let &(_, dtype) = dtypes.find(|(dtype, _)| *dtype == form.dtype)?;
         let mut handle: Handle = std::ptr::null_mut();
         // SAFETY: there are as many sizes and strides as it receives; it sets `handle` if it returns
         // 0. The thread is attached to the interpreter, and `wrap` moves the tensor, of which there
@@ -160,18 +169,14 @@ impl Allocator {
         for inference in [false, true] {
             let mode = torch.call_method1("inference_mode", (inference,))?;
             within(&mode, || {
-                for (element, dtype) in [
-                    (Element::F32, "float32"),
-                    (Element::I64, "int64"),
-                    (Element::Bool, "bool"),
-                ] {
+                for (dtype, _) in self.dtypes {
                     for shape in [&[2, 3][..], &[4, 0, 5], &[]] {
-                        let Some(own) = self.empty(py, &Form::new(element, shape)) else {
+                        let Some(own) = self.empty(py, &Form::new(dtype, shape)) else {
                             is_so = false;
                             continue;
                         };
                         let options = PyDict::new(py);
-                        options.set_item("dtype", torch.getattr(dtype)?)?;
+                        options.set_item("dtype", torch.getattr(dtype.name())?)?;
                         options.set_item("device", "cpu")?;
                         let sizes = PyTuple::new(py, shape)?;
                         let other = torch.call_method("empty", (sizes,), Some(&options))?;

@@ -58,10 +58,35 @@ impl Spec {
         }
     }
 
-    /// A copy of the elements of a small tensor in any layout, if it has this type.
+    /// A copy of the elements of a tensor of this type: of one of 16 bits that lies row by row, or of
+    /// a small one in any layout.
     fn copied(&self, tensor: &Described<'_>) -> Option<Elements> {
-        let is_so = self.is_direct() && tensor.is(self.dtype, &self.shape);
-        is_so.then(|| tensor.gathered(self.element)).flatten()
+        if !tensor.is(self.dtype, &self.shape) {
+            return None;
+        }
+        match tensor.halves(&self.shape) {
+            Some((bits, half)) => {
+                let mut wide = vec![0.0; bits.len()];
+                half.widen(bits, &mut wide);
+                Some(Elements::F32(wide))
+            }
+            None if self.is_direct() => tensor.gathered(self.element),
+            None => None,
+        }
+    }
+
+    /// Type of the tensor that the program writes its elements to.
+    fn written_as(&self) -> DType {
+        match self.element {
+            Element::I64 => DType::Int64,
+            Element::Bool => DType::Bool,
+            Element::F32 => self.dtype,
+        }
+    }
+
+    /// Whether elements have 16 bits in PyTorch, and are converted at the border.
+    fn is_half(&self) -> bool {
+        matches!(self.dtype, DType::BFloat16 | DType::Float16)
     }
 
     /// Whether the program and PyTorch store elements alike.
@@ -219,7 +244,7 @@ impl PyProgram {
             borrowed: Vec::new(),
             templates: outputs
                 .iter()
-                .map(|own| Template::new(own.element, &own.shape))
+                .map(|own| Template::new(own.written_as(), &own.shape))
                 .collect(),
             outputs,
             executable,
@@ -392,20 +417,44 @@ impl PyProgram {
     ) -> PyResult<Bound<'py, PyAny>> {
         let data: SmallVec<[Data<'_>; 4]> = inputs.iter().map(Input::data).collect();
         let results = self.outputs.iter().zip(&self.templates);
-        let results =
-            results.map(|(spec, template)| exchange.empty(py, spec.element, &spec.shape, template));
+        let results = results
+            .map(|(spec, template)| exchange.empty(py, spec.written_as(), &spec.shape, template));
         let mut results = results.collect::<PyResult<SmallVec<[Fresh<'py>; 2]>>>()?;
         let threads = match self.executable.is_small() {
             true => 1,
             false => threads(py)?,
         };
+        // Numbers that become ones of 16 bits.
+        let mut wide: SmallVec<[Elements; 2]> = SmallVec::new();
+        for spec in self.outputs.iter().filter(|spec| spec.is_half()) {
+            wide.push(Elements::zeros(Element::F32, spec.shape.iter().product()));
+        }
         {
-            let places = results.iter_mut().map(Fresh::data_mut);
+            let mut halves = wide.iter_mut();
+            let places = results.iter_mut().zip(&self.outputs);
+            let places = places.map(|(fresh, spec)| match spec.is_half() {
+                true => halves
+                    .next()
+                    .map_or_else(DataMut::default, Elements::all_mut),
+                false => fresh.data_mut(),
+            });
             let mut places: SmallVec<[DataMut<'_>; 2]> = places.chain(written).collect();
             self.run_on(py, threads, &data, &mut places, times)?;
         }
+        let mut wide = wide.into_iter();
+        for (fresh, _) in results
+            .iter_mut()
+            .zip(&self.outputs)
+            .filter(|(_, spec)| spec.is_half())
+        {
+            if let (Some((bits, half)), Some(Elements::F32(wide))) =
+                (fresh.halves_mut(), wide.next())
+            {
+                half.round(&wide, bits);
+            }
+        }
         let results = results.into_iter().zip(&self.outputs);
-        let results = results.map(|(fresh, spec)| match spec.is_direct() {
+        let results = results.map(|(fresh, spec)| match spec.is_direct() || spec.is_half() {
             true => Ok(fresh.into_tensor()),
             false => fresh.converted(spec.dtype),
         });

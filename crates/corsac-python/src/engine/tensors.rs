@@ -158,9 +158,9 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    pub(crate) fn new(element: Element, shape: &[usize]) -> Self {
+    pub(crate) fn new(dtype: DType, shape: &[usize]) -> Self {
         Self {
-            form: Form::new(element, shape),
+            form: Form::new(dtype, shape),
             like: PyOnceLock::new(),
         }
     }
@@ -171,7 +171,7 @@ pub(crate) struct Fresh<'py> {
     tensor: Bound<'py, PyAny>,
     data: *mut c_void,
     len: usize,
-    element: Element,
+    dtype: DType,
 }
 
 impl Exchange {
@@ -395,19 +395,19 @@ impl Exchange {
     pub(crate) fn empty<'py>(
         &self,
         py: Python<'py>,
-        element: Element,
+        dtype: DType,
         shape: &[usize],
         template: &Template,
     ) -> PyResult<Fresh<'py>> {
         let made = Allocator::get(py).and_then(|own| own.empty(py, &template.form));
         let tensor = match made {
             Some(tensor) => tensor,
-            None => self.empty_like(py, element, shape, template)?,
+            None => self.empty_like(py, dtype, shape, template)?,
         };
         let data = match self.is_plain(&tensor) {
             true => self
                 .described_as_stored(&tensor)
-                .and_then(|own| own.fits(element, shape).then(|| own.start())),
+                .and_then(|own| own.is_made_as(dtype, shape).then(|| own.start())),
             false => None,
         };
         let wrong = || pyo3::exceptions::PyRuntimeError::new_err("PyTorch made another tensor");
@@ -415,7 +415,7 @@ impl Exchange {
             tensor,
             data: data.ok_or_else(wrong)?,
             len: shape.iter().product(),
-            element,
+            dtype,
         })
     }
 
@@ -423,12 +423,12 @@ impl Exchange {
     fn empty_like<'py>(
         &self,
         py: Python<'py>,
-        element: Element,
+        dtype: DType,
         shape: &[usize],
         template: &Template,
     ) -> PyResult<Bound<'py, PyAny>> {
         let like = template.like.get_or_try_init(py, || {
-            let options = self.options(py, element)?;
+            let options = self.options(py, dtype)?;
             let sizes = PyTuple::new(py, shape)?;
             let like = self.empty.bind(py).call((sizes,), Some(&options))?;
             // Its elements are never read.
@@ -440,12 +440,14 @@ impl Exchange {
     }
 
     /// Keyword arguments that make tensors of this type, always the same.
-    fn options<'py>(&self, py: Python<'py>, element: Element) -> PyResult<Bound<'py, PyDict>> {
-        static OPTIONS: [PyOnceLock<Py<PyDict>>; 3] = [const { PyOnceLock::new() }; 3];
-        let (number, dtype) = match element {
-            Element::F32 => (0, DType::Float32),
-            Element::I64 => (1, DType::Int64),
-            Element::Bool => (2, DType::Bool),
+    fn options<'py>(&self, py: Python<'py>, dtype: DType) -> PyResult<Bound<'py, PyDict>> {
+        static OPTIONS: [PyOnceLock<Py<PyDict>>; 5] = [const { PyOnceLock::new() }; 5];
+        let number = match dtype {
+            DType::Float32 => 0,
+            DType::Int64 => 1,
+            DType::BFloat16 => 2,
+            DType::Float16 => 3,
+            _ => 4,
         };
         let options = OPTIONS[number].get_or_try_init(py, || {
             let options = PyDict::new(py);
@@ -490,6 +492,15 @@ impl From<Dense> for Described<'_> {
             },
             of: PhantomData,
         }
+    }
+}
+
+/// The type of a floating-point number of 16 bits; `None` for all others.
+fn half(dtype: DType) -> Option<Half> {
+    match dtype {
+        DType::BFloat16 => Some(Half::Bf16),
+        DType::Float16 => Some(Half::F16),
+        _ => None,
     }
 }
 
@@ -573,6 +584,12 @@ impl<'a> Described<'a> {
         self.has_shape(shape) && self.is_in_rows() && (is_aligned || shape.contains(&0))
     }
 
+    /// Whether it has this type and these sizes, and is contiguous and aligned.
+    fn is_made_as(&self, dtype: DType, shape: &[usize]) -> bool {
+        let size_bytes = usize::from(self.description.dtype.bits / 8).max(1);
+        self.dtype() == Some(dtype) && self.is_in_place(size_bytes, shape)
+    }
+
     /// The bytes of its elements, if it has these sizes and they can be read in place.
     pub(super) fn content(&self, shape: &[usize]) -> Option<&'a [u8]> {
         let dtype = &self.description.dtype;
@@ -592,11 +609,7 @@ impl<'a> Described<'a> {
 
     /// The bits of its elements, if they have 16 and can be read in place, and their type.
     pub(super) fn halves(&self, shape: &[usize]) -> Option<(&'a [u16], Half)> {
-        let half = match self.dtype()? {
-            DType::BFloat16 => Half::Bf16,
-            DType::Float16 => Half::F16,
-            _ => return None,
-        };
+        let half = half(self.dtype()?)?;
         let len: usize = shape.iter().product();
         if len == 0 || !self.is_in_place(size_of::<u16>(), shape) {
             return None;
@@ -784,31 +797,35 @@ pub(super) fn writable<'a>(
 }
 
 impl<'py> Fresh<'py> {
-    /// Its elements.
+    /// Its elements, of a type that programs compute with.
     pub(crate) fn data_mut(&mut self) -> DataMut<'_> {
-        if self.len == 0 {
-            return match self.element {
-                Element::F32 => DataMut::F32(&mut []),
-                Element::I64 => DataMut::I64(&mut []),
-                Element::Bool => DataMut::Bool(&mut []),
-            };
-        }
+        let (data, len) = match self.len {
+            0 => (std::ptr::dangling_mut::<i64>().cast(), 0),
+            len => (self.data, len),
+        };
         // SAFETY: `Exchange::empty` has found `len` elements of this type here, aligned, in a
         // tensor that nobody else has. PyTorch does not set them; any bits are a number, and truth
         // values are written before they are read.
         unsafe {
-            match self.element {
-                Element::F32 => {
-                    DataMut::F32(std::slice::from_raw_parts_mut(self.data.cast(), self.len))
-                }
-                Element::I64 => {
-                    DataMut::I64(std::slice::from_raw_parts_mut(self.data.cast(), self.len))
-                }
-                Element::Bool => {
-                    DataMut::Bool(std::slice::from_raw_parts_mut(self.data.cast(), self.len))
-                }
+            match self.dtype {
+                DType::Int64 => DataMut::I64(std::slice::from_raw_parts_mut(data.cast(), len)),
+                DType::Bool => DataMut::Bool(std::slice::from_raw_parts_mut(data.cast(), len)),
+                DType::Float32 => DataMut::F32(std::slice::from_raw_parts_mut(data.cast(), len)),
+                _ => DataMut::default(),
             }
         }
+    }
+
+    /// The bits of its elements, if they have 16, and their type.
+    pub(crate) fn halves_mut(&mut self) -> Option<(&mut [u16], Half)> {
+        let half = half(self.dtype)?;
+        if self.len == 0 {
+            return Some((&mut [], half));
+        }
+        // SAFETY: `Exchange::empty` has found `len` elements of 16 bits here, aligned, in a tensor
+        // that nobody else has. Any bits are a number.
+        let bits = unsafe { std::slice::from_raw_parts_mut(self.data.cast(), self.len) };
+        Some((bits, half))
     }
 
     /// The tensor, once its elements are set, converted to another element type.
