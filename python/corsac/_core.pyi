@@ -1723,6 +1723,10 @@ def named_arguments_of(op: str, target: Any, args: Any, kwargs: Any) -> dict[str
     """
     ...
 
+def native_dtypes() -> Any:
+    """Names of the element types of PyTorch that programs have."""
+    ...
+
 def node_effects(node: Node) -> tuple[list[Node], list[Node], bool, bool, bool, bool, bool]:
     """Effects of `node` besides its value."""
     ...

@@ -28,6 +28,32 @@ use super::weights::elements;
 /// Memory of finished runs, reused by later ones: of one program, or of all programs of a model.
 pub(super) type Contexts = Arc<Mutex<Vec<Context>>>;
 
+/// Memory for numbers that are converted at the border of a program, reused by later calls: the system
+/// clears new memory page by page.
+#[derive(Default)]
+struct Scratch(Mutex<Vec<Vec<f32>>>);
+
+impl Scratch {
+    /// `len` numbers with unspecified values.
+    fn take(&self, len: usize) -> Vec<f32> {
+        let found = self.0.lock().ok().and_then(|mut idle| {
+            let at = idle.iter().position(|own| own.len() == len)?;
+            Some(idle.swap_remove(at))
+        });
+        found.unwrap_or_else(|| vec![0.0; len])
+    }
+
+    fn give(&self, own: Elements) {
+        /// Most vectors that are kept.
+        const MOST: usize = 256;
+        if let (Elements::F32(own), Ok(mut idle)) = (own, self.0.lock())
+            && idle.len() < MOST
+        {
+            idle.push(own);
+        }
+    }
+}
+
 /// Type of a tensor that a program takes or makes.
 #[derive(Clone)]
 pub(super) struct Spec {
@@ -60,13 +86,13 @@ impl Spec {
 
     /// A copy of the elements of a tensor of this type: of one of 16 bits that lies row by row, or of
     /// a small one in any layout.
-    fn copied(&self, tensor: &Described<'_>) -> Option<Elements> {
+    fn copied(&self, tensor: &Described<'_>, scratch: &Scratch) -> Option<Elements> {
         if !tensor.is(self.dtype, &self.shape) {
             return None;
         }
         match tensor.halves(&self.shape) {
             Some((bits, half)) => {
-                let mut wide = vec![0.0; bits.len()];
+                let mut wide = scratch.take(bits.len());
                 half.widen(bits, &mut wide);
                 Some(Elements::F32(wide))
             }
@@ -109,6 +135,7 @@ pub(crate) struct PyProgram {
     /// Templates of the results.
     templates: Vec<Template>,
     contexts: Contexts,
+    scratch: Scratch,
     /// Indices of the inputs that it writes to.
     written: Vec<usize>,
     /// Memory of the weights, if it writes to inputs, which must not overlap it.
@@ -250,6 +277,7 @@ impl PyProgram {
             executable,
             strict,
             contexts,
+            scratch: Scratch::default(),
         }
     }
 
@@ -388,23 +416,30 @@ impl PyProgram {
             inputs.push(match there.flatten() {
                 Some(data) => Input::There(data),
                 None if is_written => Input::Copied(Elements::default()),
-                None => Input::Copied(match spec.copied(own) {
+                None => Input::Copied(match spec.copied(own, &self.scratch) {
                     Some(elements) => elements,
                     None => elements(tensor, spec.element)?,
                 }),
             });
         }
-        let inputs = (&inputs[..], tensors);
-        if !self.writes_inputs() {
-            let results = self.call_inputs(py, exchange, inputs, Vec::new(), None);
-            return results.map(Some);
+        let given = (&inputs[..], tensors);
+        let results = if self.writes_inputs() {
+            match self.written_inputs(py, described, tensors)? {
+                Ok(written) => self
+                    .call_writing(py, exchange, given, written, None)
+                    .map(Some),
+                Err(_) => Ok(None),
+            }
+        } else {
+            let results = self.call_inputs(py, exchange, given, Vec::new(), None);
+            results.map(Some)
+        };
+        for (input, spec) in inputs.into_iter().zip(&self.inputs) {
+            if let (Input::Copied(own), true) = (input, spec.is_half()) {
+                self.scratch.give(own);
+            }
         }
-        match self.written_inputs(py, described, tensors)? {
-            Ok(written) => self
-                .call_writing(py, exchange, inputs, written, None)
-                .map(Some),
-            Err(_) => Ok(None),
-        }
+        results
     }
 
     fn call_inputs<'py>(
@@ -427,7 +462,9 @@ impl PyProgram {
         // Numbers that become ones of 16 bits.
         let mut wide: SmallVec<[Elements; 2]> = SmallVec::new();
         for spec in self.outputs.iter().filter(|spec| spec.is_half()) {
-            wide.push(Elements::zeros(Element::F32, spec.shape.iter().product()));
+            wide.push(Elements::F32(
+                self.scratch.take(spec.shape.iter().product()),
+            ));
         }
         {
             let mut halves = wide.iter_mut();
@@ -441,17 +478,13 @@ impl PyProgram {
             let mut places: SmallVec<[DataMut<'_>; 2]> = places.chain(written).collect();
             self.run_on(py, threads, &data, &mut places, times)?;
         }
-        let mut wide = wide.into_iter();
-        for (fresh, _) in results
-            .iter_mut()
-            .zip(&self.outputs)
-            .filter(|(_, spec)| spec.is_half())
-        {
-            if let (Some((bits, half)), Some(Elements::F32(wide))) =
-                (fresh.halves_mut(), wide.next())
-            {
-                half.round(&wide, bits);
+        let halves = results.iter_mut().zip(&self.outputs);
+        let halves = halves.filter(|(_, spec)| spec.is_half());
+        for ((fresh, _), wide) in halves.zip(wide) {
+            if let (Some((bits, half)), Elements::F32(wide)) = (fresh.halves_mut(), &wide) {
+                half.round(wide, bits);
             }
+            self.scratch.give(wide);
         }
         let results = results.into_iter().zip(&self.outputs);
         let results = results.map(|(fresh, spec)| match spec.is_direct() || spec.is_half() {
@@ -555,7 +588,8 @@ impl PyProgram {
                 Some(data) => Input::There(data),
                 None => {
                     self.check_type(number, tensor)?;
-                    let copied = described.as_ref().and_then(|own| spec.copied(own));
+                    let copied = described.as_ref();
+                    let copied = copied.and_then(|own| spec.copied(own, &self.scratch));
                     Input::Copied(match copied {
                         _ if is_written => Elements::default(),
                         Some(elements) => elements,
