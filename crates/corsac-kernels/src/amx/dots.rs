@@ -1,8 +1,9 @@
 //! Dot products of pairs (AVX-512 BF16) over the layout of tiles.
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512i, _MM_HINT_T1, _mm_prefetch, _mm512_add_ps, _mm512_dpbf16_ps,
-    _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_ps, _mm512_storeu_ps,
+    __m512, __m512bh, __m512i, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch, _mm512_add_ps,
+    _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_ps,
+    _mm512_storeu_ps,
 };
 
 use super::{COLUMNS, Operands, ROWS, RUN, Sums, WEIGHTS_LEN};
@@ -14,6 +15,10 @@ const LINE: usize = 32;
 const LANES: usize = 16;
 /// Pairs of a run.
 const PAIRS: usize = RUN / 2;
+/// With fewer rows than this, a product takes as long as its weights are read from memory.
+const FEW: usize = 4;
+/// Distance from weights of a few rows to those that are prefetched meanwhile: 8 KB.
+const DISTANCE: usize = 4096;
 
 /// Whether the processor has dot products of pairs.
 pub(super) fn has_dots() -> bool {
@@ -37,10 +42,11 @@ pub(super) unsafe fn multiply(
     let share = operands.ahead.len().div_ceil(count).next_multiple_of(LINE);
     let mut ahead = operands.ahead.chunks(share.max(LINE));
     for (at, (&first, sums)) in firsts.iter().zip(sums).enumerate() {
-        for line in ahead.next().unwrap_or(&[]).chunks(LINE) {
+        let end = if at + 1 == count { rows } else { ROWS };
+        let next = ahead.next().filter(|_| end >= FEW);
+        for line in next.unwrap_or(&[]).chunks(LINE) {
             _mm_prefetch(line.as_ptr().cast(), _MM_HINT_T1);
         }
-        let end = if at + 1 == count { rows } else { ROWS };
         let mut row = 0;
         while row < end {
             // SAFETY: by the contract of this function, and as `row` plus the number of rows is at
@@ -89,6 +95,10 @@ unsafe fn block<const P: usize, const S: usize>(
                 let pair = step + s;
                 let columns = [0, WEIGHTS_LEN / 2].map(|tile| {
                     let from = &weights[tile + pair * 2 * LANES..][..2 * LANES];
+                    if P < FEW {
+                        // Past the end, too: prefetching has no effect that a program can observe.
+                        _mm_prefetch(from.as_ptr().wrapping_add(DISTANCE).cast(), _MM_HINT_T0);
+                    }
                     // SAFETY: these are 32 numbers of 16 bits.
                     pairs(unsafe { _mm512_loadu_si512(from.as_ptr().cast()) })
                 });
