@@ -121,6 +121,16 @@ impl Call {
         })
     }
 
+    /// All operands that are known numbers, without factors of others.
+    pub(super) fn numbers_mut(&mut self) -> impl Iterator<Item = &mut Value> {
+        let operands = self.operands.iter_mut();
+        operands.filter_map(|(param, operand)| match operand {
+            Lowered::Known(_) if *param == "alpha" => None,
+            Lowered::Known(value @ (Value::Int(_) | Value::Float(_))) => Some(value),
+            _ => None,
+        })
+    }
+
     /// The tensor given for a parameter.
     pub(super) fn tensor(&self, param: &str) -> Result<ValueId, Reason> {
         match self.get(param) {

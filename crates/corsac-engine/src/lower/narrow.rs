@@ -12,7 +12,7 @@
 use corsac_ir::DType;
 use corsac_ops::shape::Value;
 
-use super::call::Call;
+use super::call::{Call, as_number};
 use super::element::{element_of, scalar};
 use super::{Lowered, Lowerer, Reason, tensor_of};
 use crate::program::arithmetic::wrapped;
@@ -167,6 +167,16 @@ impl Lowerer<'_, '_> {
 
     /// Rounds the operands of a call whose result shows whether they are rounded.
     pub(super) fn round_operands(&mut self, call: &mut Call) {
+        let first = call.tensors_mut().next().copied();
+        if call.operator.row().rounds_numbers
+            && let Some(half) = first.and_then(|first| half(self.dtype(first)))
+        {
+            for value in call.numbers_mut() {
+                if let Some(number) = as_number(value) {
+                    *value = Value::Float(f64::from(half.nearest(number as f32)));
+                }
+            }
+        }
         if self.rounding_shows(call) {
             for operand in call.tensors_mut() {
                 *operand = self.rounded(*operand);

@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Operator] = &[
         .module_call("torch._C._nn.gelu", "approximate=").relative_cost(2.0),
     operator("glu").modules("GLU"),
     operator("gumbel_softmax"),
-    operator("hardshrink").modules("Hardshrink").jumps(),
+    operator("hardshrink").modules("Hardshrink").jumps().rounds_numbers(),
     operator("hardsigmoid").signature("input inplace=False").modules("Hardsigmoid")
         .module_call("torch.nn.functional.hardsigmoid", "inplace=").in_place(SameType).inplace_parameter(1),
     operator("hardswish").signature("input inplace=False").modules("Hardswish")

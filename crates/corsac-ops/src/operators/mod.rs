@@ -119,6 +119,9 @@ pub struct Operator {
     /// Whether a small difference of an operand can make a large one of the result, though that is a
     /// floating-point number: such operands are rounded to their type, as PyTorch has them.
     pub jumps: bool,
+    /// Whether a number beside tensors of 16 bits is rounded to their type; other operators compute with
+    /// it in single precision.
+    pub rounds_numbers: bool,
     /// Whether it returns views that may repeat elements.
     pub repeats_elements: bool,
 }
@@ -147,6 +150,7 @@ const fn operator(names: &'static str) -> Operator {
         moves_elements: false,
         converts_operands: false,
         jumps: false,
+        rounds_numbers: false,
         repeats_elements: false,
     }
 }
@@ -240,6 +244,11 @@ impl Operator {
 
     const fn moves_elements(mut self) -> Self {
         self.moves_elements = true;
+        self
+    }
+
+    const fn rounds_numbers(mut self) -> Self {
+        self.rounds_numbers = true;
         self
     }
 
