@@ -286,11 +286,11 @@ def _try(op: Any, sample: Any, outcome: Outcome) -> None:
         except Exception:
             return
         try:
-            found = _program(call)(*call.tensors)
+            found = program(call)(*call.tensors)
             rtol, atol = TOLERANCES[kind(op.name)]
             _compare(found, expected, rtol, atol)
             outcome.native += 1
-        except _Left as left:
+        except Left as left:
             reason = str(left)
             outcome.host[reason] = outcome.host.get(reason, 0) + 1
         except KeyboardInterrupt:
@@ -299,24 +299,24 @@ def _try(op: Any, sample: Any, outcome: Outcome) -> None:
             outcome.failing.append(described(sample, call, error))
 
 
-class _Left(Exception):
+class Left(Exception):
     """The engine leaves a call to PyTorch."""
 
 
-def _program(call: Call) -> Any:
+def program(call: Call) -> Any:
     """The call as a program of the engine."""
     from corsac._native.call import NativeCall
 
     try:
         module = call.traced()
     except Exception as error:
-        raise _Left(f"not traced: {type(error).__name__}") from error
+        raise Left(f"not traced: {type(error).__name__}") from error
     try:
         return NativeCall(_core.compile_graph(module.graph, tuple(call.tensors)))
     except corsac.CompileError as error:
-        raise _Left(_short(str(error))) from error
+        raise Left(_short(str(error))) from error
     except _core.ShapeInferenceError as error:
-        raise _Left(f"types: {_short(str(error))}") from error
+        raise Left(f"types: {_short(str(error))}") from error
 
 
 def _short(text: str) -> str:

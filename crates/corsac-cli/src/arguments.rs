@@ -144,7 +144,7 @@ impl Command {
             Self::Show(_) | Self::Ops(_) | Self::Completions(_) => Precision::F32,
         };
         (precision != precision.effective()).then_some(
-            "--precision bf16 changes nothing: this processor has no tiles for bfloat16 (AMX)",
+            "--precision bf16 changes nothing: this processor multiplies no bfloat16 numbers (AMX, AVX-512 BF16)",
         )
     }
 }
@@ -164,7 +164,7 @@ pub(crate) struct RunOptions {
     /// Where a result goes: a *.npy file, in the order of the results or after a name
     #[arg(long, value_name = "[NAME=]FILE")]
     pub(crate) output: Vec<String>,
-    /// What convolutions and linear layers multiply; bf16 where the processor has tiles (AMX)
+    /// What convolutions and linear layers multiply; bf16 where the processor has them (AMX, AVX-512 BF16)
     #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
     pub(crate) precision: PrecisionName,
     /// How many threads take part (CORSAC_NUM_THREADS, or as many as there are)
@@ -186,7 +186,7 @@ pub(crate) struct BenchOptions {
     /// How many calls are timed, after three that are not
     #[arg(long, value_name = "N", default_value = "20", value_parser = at_least_one)]
     pub(crate) repeat: usize,
-    /// What convolutions and linear layers multiply; bf16 where the processor has tiles (AMX)
+    /// What convolutions and linear layers multiply; bf16 where the processor has them (AMX, AVX-512 BF16)
     #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
     pub(crate) precision: PrecisionName,
     /// How many threads take part (CORSAC_NUM_THREADS, or as many as there are)

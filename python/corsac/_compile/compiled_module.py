@@ -108,8 +108,8 @@ def compile(
     without a C++ compiler. Later calls are native as long as all Python state that the program has read, and all
     tensors besides its inputs, are unchanged (docs/capture.md). Operators that the engine does not support are run
     by PyTorch, between native parts; :meth:`CompiledModule.explain` lists them. Calls that cannot be native at all
-    are run by PyTorch as they are, with a :class:`HostWarning` that gives the reason: autocast, other devices and
-    element types than float32, unknown C functions.
+    are run by PyTorch as they are, with a :class:`HostWarning` that gives the reason: autocast, other devices, float64
+    and complex numbers, unknown C functions.
 
     Where control flow depends on values, the programs of all paths that calls have taken share their common beginning.
     Programs that cannot be recorded are captured by Dynamo from the second or fourth call on, and its graphs are run
@@ -128,7 +128,7 @@ def compile(
             the engine unless it was set.
         precision: ``"f32"``, or ``"bf16"``: convolutions and linear layers multiply numbers that are
             rounded to bfloat16 (8 bits of precision) and sum up in float32, where the processor has
-            tiles for it (AMX); elsewhere, and in everything else, they are float32. Inputs, weights
+            instructions for it (AMX, AVX-512 BF16); elsewhere, and in everything else, they are float32. Inputs, weights
             and results are float32 tensors all the same.
         dynamic: whether sizes are symbolic: True for all sizes but 0 and 1, from the first program on; False for none;
             None for those that have changed between calls, or were marked (``torch._dynamo.mark_dynamic``). In

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use corsac_kernels::amx::Amx;
+use corsac_kernels::bf16_unit::Bf16Unit;
 
 /// The processor: its architecture, its name if the system reports it, and the instruction sets
 /// that kernels choose by.
@@ -10,7 +10,9 @@ pub(super) fn processor() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let mut words = vec![std::env::consts::ARCH.to_owned()];
         words.extend(features().into_iter().map(str::to_owned));
-        words.extend(Amx::detect().map(|_| "amx".to_owned()));
+        if Bf16Unit::detect().is_some_and(Bf16Unit::has_tiles) {
+            words.push("amx".to_owned());
+        }
         let name = model_name().unwrap_or_default();
         format!("{name}; {}", words.join(" "))
     });

@@ -329,8 +329,8 @@ impl<'a> Loader<'a> {
                     sizes,
                     by_input,
                 };
-                Packed::Linear(Arc::new(match program.precision.amx() {
-                    Some(amx) => Linear::Bf16(Bf16Linear::of_bits(amx, &weight, bias)),
+                Packed::Linear(Arc::new(match program.precision.bf16_unit() {
+                    Some(unit) => Linear::Bf16(Bf16Linear::of_bits(unit, &weight, bias)),
                     None => Linear::F32(LinearKernel::of_half((&weight, half), bias, rows)),
                 }))
             }
@@ -343,19 +343,21 @@ impl<'a> Loader<'a> {
                 Packed::Linear(Arc::new(linear_kernel(program, step, &weight, bias)))
             }
             PackFormat::Conv(shape) => Packed::Conv(Arc::new(ConvKernel::new(shape, weight, bias))),
-            PackFormat::Blocked(shape, algorithm) => match (algorithm, program.precision.amx()) {
-                (ConvAlgorithm::Bf16, Some(amx)) => {
-                    Packed::Bf16Conv(Arc::new(Bf16Conv::new(amx, shape, weight, bias)))
+            PackFormat::Blocked(shape, algorithm) => {
+                match (algorithm, program.precision.bf16_unit()) {
+                    (ConvAlgorithm::Bf16, Some(unit)) => {
+                        Packed::Bf16Conv(Arc::new(Bf16Conv::new(unit, shape, weight, bias)))
+                    }
+                    (ConvAlgorithm::Depthwise, _) => {
+                        let kernel = BlockedDepthwise::new(shape, weight, bias);
+                        Packed::BlockedDepthwise(Arc::new(kernel))
+                    }
+                    (algorithm, _) => {
+                        let kernel = BlockedConv::new(shape, algorithm, weight, bias);
+                        Packed::BlockedConv(Arc::new(kernel))
+                    }
                 }
-                (ConvAlgorithm::Depthwise, _) => {
-                    let kernel = BlockedDepthwise::new(shape, weight, bias);
-                    Packed::BlockedDepthwise(Arc::new(kernel))
-                }
-                (algorithm, _) => {
-                    let kernel = BlockedConv::new(shape, algorithm, weight, bias);
-                    Packed::BlockedConv(Arc::new(kernel))
-                }
-            },
+            }
         };
         let packed = self.on_threads(elements, pack);
         if let Some(key) = key {
@@ -377,7 +379,7 @@ fn pack_format(program: &Program, step: &Step) -> Option<PackFormat> {
         Op::Linear if is_known() => {
             let weight = program.shape(step.inputs[1]);
             let rows = program.value(step.inputs[0]).len() / weight[1].max(1);
-            let width = match program.precision.amx() {
+            let width = match program.precision.bf16_unit() {
                 Some(_) => None,
                 None => Some(LinearKernel::width(rows)),
             };
@@ -454,8 +456,8 @@ pub(crate) fn linear_kernel(
         // A rounding error of one time step would carry into all later ones.
         return Linear::F32(LinearKernel::new(weight, bias, own.batch));
     }
-    match program.precision.amx() {
-        Some(amx) => Linear::Bf16(Bf16Linear::new(amx, weight, bias)),
+    match program.precision.bf16_unit() {
+        Some(unit) => Linear::Bf16(Bf16Linear::new(unit, weight, bias)),
         None => {
             let rows = program.value(step.inputs[0]).len() / weight.sizes[1].max(1);
             Linear::F32(LinearKernel::new(weight, bias, rows))

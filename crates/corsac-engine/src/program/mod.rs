@@ -97,8 +97,8 @@ pub enum Precision {
     /// Numbers of 32 bits.
     #[default]
     F32,
-    /// Numbers rounded to bfloat16, with sums of 32 bits, where the processor multiplies them in
-    /// [tiles](corsac_kernels::amx); elsewhere the same as [`F32`](Self::F32).
+    /// Numbers rounded to bfloat16, with sums of 32 bits, where the processor
+    /// [multiplies them](corsac_kernels::bf16_unit); elsewhere the same as [`F32`](Self::F32).
     Bf16,
 }
 

@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 
-use corsac_kernels::amx::{Amx, COLUMNS, RUN, Sums};
 use corsac_kernels::bf16::{Bf16, join, rounded};
+use corsac_kernels::bf16_unit::{Bf16Unit, COLUMNS, RUN, Sums};
 use rayon::prelude::*;
 use smallvec::SmallVec;
 
@@ -167,18 +167,24 @@ pub fn workspace_len(shape: &ConvShape) -> usize {
 impl Bf16Conv {
     /// Packs `weight`, of shape `[out, in, rows, columns]`.
     #[must_use]
-    pub fn new(amx: Amx, shape: ConvShape, weight: &[f32], bias: Option<&[f32]>) -> Self {
+    pub fn new(unit: Bf16Unit, shape: ConvShape, weight: &[f32], bias: Option<&[f32]>) -> Self {
         let source = Source::of(&shape);
         let taps = source.taps(&shape);
         let inputs = shape.input[0];
         let kernel = shape.kernel[0] * shape.kernel[1];
-        let panels = Panels::new(amx, shape.output[0], taps.len(), bias, |output, run, at| {
-            let input = run / kernel * RUN + at;
-            match input < inputs {
-                true => rounded(weight[(output * inputs + input) * kernel + run % kernel]),
-                false => 0,
-            }
-        });
+        let panels = Panels::new(
+            unit,
+            shape.output[0],
+            taps.len(),
+            bias,
+            |output, run, at| {
+                let input = run / kernel * RUN + at;
+                match input < inputs {
+                    true => rounded(weight[(output * inputs + input) * kernel + run % kernel]),
+                    false => 0,
+                }
+            },
+        );
         Self {
             shape,
             source,

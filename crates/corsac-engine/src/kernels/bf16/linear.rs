@@ -1,7 +1,7 @@
 //! Linear layers over rows of features, rounded to bfloat16.
 
-use corsac_kernels::amx::{Amx, COLUMNS, ROWS, RUN};
 use corsac_kernels::bf16::{Bf16, column, rounded};
+use corsac_kernels::bf16_unit::{Bf16Unit, COLUMNS, ROWS, RUN};
 use rayon::prelude::*;
 
 use super::{Panels, SLACK, room};
@@ -34,25 +34,25 @@ pub fn workspace_len(rows: usize, inputs: usize) -> usize {
 impl Bf16Linear {
     /// Packs `weight`.
     #[must_use]
-    pub fn new(amx: Amx, weight: &LinearWeight<'_>, bias: Option<&[f32]>) -> Self {
-        Self::packed(amx, weight, bias, rounded)
+    pub fn new(unit: Bf16Unit, weight: &LinearWeight<'_>, bias: Option<&[f32]>) -> Self {
+        Self::packed(unit, weight, bias, rounded)
     }
 
     /// Packs a weight of bfloat16 numbers, given as bits.
     #[must_use]
-    pub fn of_bits(amx: Amx, weight: &LinearWeight<'_, Bf16>, bias: Option<&[f32]>) -> Self {
-        Self::packed(amx, weight, bias, |bits| bits)
+    pub fn of_bits(unit: Bf16Unit, weight: &LinearWeight<'_, Bf16>, bias: Option<&[f32]>) -> Self {
+        Self::packed(unit, weight, bias, |bits| bits)
     }
 
     fn packed<T: Copy + Sync>(
-        amx: Amx,
+        unit: Bf16Unit,
         weight: &LinearWeight<'_, T>,
         bias: Option<&[f32]>,
         bits: impl Fn(T) -> Bf16 + Sync,
     ) -> Self {
         let [outputs, inputs] = weight.sizes;
         let runs = inputs.div_ceil(RUN);
-        let panels = Panels::new(amx, outputs, runs, bias, |output, run, at| {
+        let panels = Panels::new(unit, outputs, runs, bias, |output, run, at| {
             let input = run * RUN + at;
             match input < inputs {
                 true => bits(weight.at(output, input)),

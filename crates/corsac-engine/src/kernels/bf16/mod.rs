@@ -1,4 +1,4 @@
-//! Convolutions and linear layers in bfloat16, computed in tiles.
+//! Convolutions and linear layers in bfloat16, by the unit of the processor for them.
 //!
 //! Operands are rounded and divided into runs of 32 numbers (channels of a pixel, features of a
 //! row), one run after the other; weights are rounded when they are packed. Sums and results are in
@@ -9,8 +9,8 @@ pub mod linear;
 
 use std::cell::RefCell;
 
-use corsac_kernels::amx::{self, Amx, COLUMNS, Operands, ROWS, RUN, Sums, WEIGHTS_LEN};
 use corsac_kernels::bf16::Bf16;
+use corsac_kernels::bf16_unit::{self, Bf16Unit, COLUMNS, Operands, ROWS, RUN, Sums, WEIGHTS_LEN};
 use rayon::prelude::*;
 
 use crate::aligned_buffer::AlignedBuffer;
@@ -19,17 +19,17 @@ use crate::program::Precision;
 
 impl Precision {
     /// The token for the use of tiles, if they are wanted and available.
-    pub(crate) fn amx(self) -> Option<Amx> {
+    pub(crate) fn bf16_unit(self) -> Option<Bf16Unit> {
         match self {
             Self::F32 => None,
-            Self::Bf16 => Amx::detect(),
+            Self::Bf16 => Bf16Unit::detect(),
         }
     }
 
     /// The precision that is used on this processor: bfloat16 only where there are tiles.
     #[must_use]
     pub fn effective(self) -> Self {
-        self.amx().map_or(Self::F32, |_| self)
+        self.bf16_unit().map_or(Self::F32, |_| self)
     }
 }
 
@@ -43,7 +43,7 @@ const PRODUCTS: [usize; 2] = [4, 32];
 /// Weights of outputs, packed for tiles.
 #[derive(Debug)]
 struct Panels {
-    amx: Amx,
+    unit: Bf16Unit,
     /// For each 32 outputs, for each run, bfloat16 numbers.
     weights: AlignedBuffer,
     runs: usize,
@@ -54,7 +54,7 @@ struct Panels {
 impl Panels {
     /// Packs `runs` runs of weights for `outputs` outputs; `weight(output, run, at)` is one weight.
     fn new(
-        amx: Amx,
+        unit: Bf16Unit,
         outputs: usize,
         runs: usize,
         bias: Option<&[f32]>,
@@ -72,7 +72,7 @@ impl Panels {
             .with_min_len(RUNS)
             .run_parallel(|(at, packed)| {
                 let (panel, run) = (at / runs, at % runs);
-                amx::pack(packed, |column, row| {
+                bf16_unit::pack(packed, |column, row| {
                     let output = panel * COLUMNS + column;
                     match output < outputs {
                         true => weight(output, run, row),
@@ -81,7 +81,7 @@ impl Panels {
                 });
             });
         Self {
-            amx,
+            unit,
             weights,
             runs,
             bias: own,
@@ -132,7 +132,7 @@ impl Panels {
                         weights: &all[own..][..len],
                         ahead: &ahead[..ahead.len().min(len)],
                     };
-                    self.amx.multiply(&operands, firsts, rows, sums);
+                    self.unit.multiply(&operands, firsts, rows, sums);
                 }
                 for (at, sums) in batch.zip(sums) {
                     write(at * ROWS, sums);

@@ -45,7 +45,7 @@ impl ConvAlgorithm {
         let alone = conv.groups > 1 && conv.groups == inputs && conv.groups == outputs;
         let (algorithm, known) = if alone && matches!(step, 1 | 2) {
             (Self::Depthwise, true)
-        } else if precision.amx().is_some() && bf16::conv::is_supported(shape) {
+        } else if precision.bf16_unit().is_some() && bf16::conv::is_supported(shape) {
             (Self::Bf16, true)
         } else if inputs < BLOCK / 2 {
             let run = matches!(step, 1 | 2 | 4) || (step == BLOCK && shape.kernel[1] == BLOCK);

@@ -1,6 +1,6 @@
 //! Kernels for blocks against naive sums.
 
-use corsac_kernels::amx::Amx;
+use corsac_kernels::bf16_unit::Bf16Unit;
 
 use super::ConvAlgorithm;
 use super::conv::{self, BlockedConv};
@@ -141,9 +141,9 @@ impl Case {
         };
         assert_eq!(rows_of(&out), expected, "{shape:?}");
         // Small whole numbers are bfloat16 numbers, too.
-        if let Some(amx) = Amx::detect().filter(|_| bf16::conv::is_supported(&shape)) {
+        if let Some(unit) = Bf16Unit::detect().filter(|_| bf16::conv::is_supported(&shape)) {
             let mut workspace = vec![f32::NAN; bf16::conv::workspace_len(&shape)];
-            let kernel = Bf16Conv::new(amx, shape.clone(), &weight, Some(&bias));
+            let kernel = Bf16Conv::new(unit, shape.clone(), &weight, Some(&bias));
             out.fill(f32::NAN);
             kernel.run(&blocks, &mut workspace, &mut out, &epilogue);
             assert_eq!(rows_of(&out), expected, "in tiles: {shape:?}");
@@ -385,10 +385,12 @@ fn linear_layers() {
                     "{half:?}: {rows} {outputs} {inputs} {by_input}"
                 );
             }
-            let Some(amx) = Amx::detect() else { continue };
+            let Some(unit) = Bf16Unit::detect() else {
+                continue;
+            };
             out.fill(f32::NAN);
             let mut workspace = vec![f32::NAN; bf16::linear::workspace_len(rows, inputs)];
-            let kernel = Bf16Linear::new(amx, &weight, Some(&bias));
+            let kernel = Bf16Linear::new(unit, &weight, Some(&bias));
             kernel.run(&input, &mut workspace, &mut out, &epilogue);
             assert_eq!(
                 out, expected,

@@ -91,7 +91,7 @@ unsafe fn block<const P: usize, const S: usize>(
         // SAFETY: by the contract, the rows of the block lie inside the source.
         let rows = unsafe { operands.source.as_ptr().add(tap + first + row * RUN) };
         for step in (0..PAIRS).step_by(S) {
-            for s in 0..S {
+            for (s, part) in parts.iter_mut().enumerate() {
                 let pair = step + s;
                 let columns = [0, WEIGHTS_LEN / 2].map(|tile| {
                     let from = &weights[tile + pair * 2 * LANES..][..2 * LANES];
@@ -102,12 +102,12 @@ unsafe fn block<const P: usize, const S: usize>(
                     // SAFETY: these are 32 numbers of 16 bits.
                     pairs(unsafe { _mm512_loadu_si512(from.as_ptr().cast()) })
                 });
-                for p in 0..P {
+                for (p, sums) in part.iter_mut().enumerate() {
                     // SAFETY: row `p` of the block has 32 numbers, of which this is a pair.
                     let x = unsafe { rows.add(p * RUN + pair * 2).cast::<i32>().read_unaligned() };
                     let x = pairs(_mm512_set1_epi32(x));
-                    for v in 0..2 {
-                        parts[s][p][v] = _mm512_dpbf16_ps(parts[s][p][v], x, columns[v]);
+                    for (sum, columns) in sums.iter_mut().zip(columns) {
+                        *sum = _mm512_dpbf16_ps(*sum, x, columns);
                     }
                 }
             }

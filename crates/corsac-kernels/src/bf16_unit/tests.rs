@@ -1,6 +1,6 @@
 //! Products in tiles, compared with plain sums.
 
-use super::{Amx, BLOCK_LEN, COLUMNS, Operands, ROWS, RUN, Sums, WEIGHTS_LEN, pack};
+use super::{BLOCK_LEN, Bf16Unit, COLUMNS, Operands, ROWS, RUN, Sums, WEIGHTS_LEN, pack};
 use crate::bf16::{Bf16, rounded, widened};
 
 fn numbers(count: usize, seed: u32) -> Vec<Bf16> {
@@ -14,7 +14,9 @@ fn numbers(count: usize, seed: u32) -> Vec<Bf16> {
 
 #[test]
 fn products_are_sums_of_products() {
-    let Some(amx) = Amx::detect() else { return };
+    let Some(unit) = Bf16Unit::detect() else {
+        return;
+    };
     let source = numbers(5 * BLOCK_LEN + 3 * RUN, 1);
     let taps = [0, 2 * RUN, BLOCK_LEN, 3 * BLOCK_LEN];
     let firsts = [0, RUN, BLOCK_LEN, BLOCK_LEN + 3 * RUN];
@@ -32,7 +34,7 @@ fn products_are_sums_of_products() {
         weights: &weights,
         ahead: &weights,
     };
-    amx.multiply(&operands, &firsts, ROWS, &mut sums);
+    unit.multiply(&operands, &firsts, ROWS, &mut sums);
     for (first, sums) in firsts.iter().zip(&sums) {
         for row in 0..ROWS {
             for column in 0..COLUMNS {
@@ -53,7 +55,9 @@ fn products_are_sums_of_products() {
 
 #[test]
 fn some_rows_of_the_last_product_are_enough() {
-    let Some(amx) = Amx::detect() else { return };
+    let Some(unit) = Bf16Unit::detect() else {
+        return;
+    };
     let source = numbers(2 * BLOCK_LEN, 3);
     let mut weights = vec![0; WEIGHTS_LEN];
     let plain = numbers(WEIGHTS_LEN, 4);
@@ -66,10 +70,10 @@ fn some_rows_of_the_last_product_are_enough() {
     };
     let firsts = [0, BLOCK_LEN];
     let mut whole = vec![Sums([1.0; ROWS * COLUMNS]); 2];
-    amx.multiply(&operands, &firsts, ROWS, &mut whole);
+    unit.multiply(&operands, &firsts, ROWS, &mut whole);
     for rows in 1..=ROWS {
         let mut sums = vec![Sums([1.0; ROWS * COLUMNS]); 2];
-        amx.multiply(&operands, &firsts, rows, &mut sums);
+        unit.multiply(&operands, &firsts, rows, &mut sums);
         assert_eq!(sums[0], whole[0], "all rows of the first product");
         let own = sums[1].0[..rows * COLUMNS].iter().zip(&whole[1].0);
         for (got, expected) in own {
@@ -81,7 +85,7 @@ fn some_rows_of_the_last_product_are_enough() {
 #[test]
 #[should_panic(expected = "rows lie in the source")]
 fn nothing_is_read_past_the_end() {
-    let Some(amx) = Amx::detect() else {
+    let Some(unit) = Bf16Unit::detect() else {
         panic!("rows lie in the source (no tiles here)")
     };
     let source = vec![0; 2 * BLOCK_LEN - 1];
@@ -92,12 +96,14 @@ fn nothing_is_read_past_the_end() {
         weights: &weights,
         ahead: &[],
     };
-    amx.multiply(&operands, &[0], ROWS, &mut [Sums([0.0; ROWS * COLUMNS])]);
+    unit.multiply(&operands, &[0], ROWS, &mut [Sums([0.0; ROWS * COLUMNS])]);
 }
 
 #[test]
 fn threads_have_tiles_of_their_own() {
-    let Some(amx) = Amx::detect() else { return };
+    let Some(unit) = Bf16Unit::detect() else {
+        return;
+    };
     let threads: Vec<_> = (0..4_u8)
         .map(|number| {
             std::thread::spawn(move || {
@@ -112,7 +118,7 @@ fn threads_have_tiles_of_their_own() {
                         weights: &weights,
                         ahead: &[],
                     };
-                    amx.multiply(&operands, &[0], ROWS, &mut sums);
+                    unit.multiply(&operands, &[0], ROWS, &mut sums);
                     assert!(sums[0].0.iter().all(|&sum| sum == 32.0 * x + 1.0));
                 }
             })

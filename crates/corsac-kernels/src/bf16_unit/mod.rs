@@ -11,7 +11,7 @@ mod dots;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
-mod x86_64;
+mod tiles;
 
 use crate::bf16::Bf16;
 
@@ -44,7 +44,7 @@ enum Kind {
 
 /// The right to use instructions that multiply bfloat16 numbers: the processor has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Amx(Kind);
+pub struct Bf16Unit(Kind);
 
 /// Operands of products.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,7 @@ pub struct Operands<'a> {
     pub ahead: &'a [Bf16],
 }
 
-impl Amx {
+impl Bf16Unit {
     /// Queries the processor and the system, once per process: the fastest instructions that there
     /// are, if any.
     #[must_use]
@@ -67,7 +67,7 @@ impl Amx {
         #[cfg(target_arch = "x86_64")]
         {
             static KNOWN: std::sync::OnceLock<Option<Kind>> = std::sync::OnceLock::new();
-            let kind = || match x86_64::has_tiles() && x86_64::may_use_tiles() {
+            let kind = || match tiles::has_tiles() && tiles::may_use_tiles() {
                 true => Some(Kind::Tiles),
                 false => dots::has_dots().then_some(Kind::Dots),
             };
@@ -77,8 +77,7 @@ impl Amx {
         None
     }
 
-    /// Whether it has tiles, which multiply sixteen times as many numbers at a time as single
-    /// precision does; otherwise it is twice as many.
+    /// Whether it multiplies in tiles (AMX).
     #[must_use]
     pub fn has_tiles(self) -> bool {
         self.0 == Kind::Tiles
@@ -121,11 +120,11 @@ impl Amx {
             "rows lie in the source"
         );
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: only `detect` makes an `Amx`, after checking the processor and the system; the
+        // SAFETY: only `detect` makes an `Bf16Unit`, after checking the processor and the system; the
         // assertions above check the other conditions of the functions.
         unsafe {
             match self.0 {
-                Kind::Tiles => x86_64::multiply(operands, firsts, sums),
+                Kind::Tiles => tiles::multiply(operands, firsts, sums),
                 Kind::Dots => dots::multiply(operands, firsts, rows.min(ROWS), sums),
             }
         }
