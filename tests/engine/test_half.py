@@ -208,12 +208,48 @@ def test_writes(dtype):
         return z
 
     x, y = torch.randn(4, 4).to(dtype), torch.randn(4, 4).to(dtype)
-    compiled = corsac.compile(program)
+    compiled = _native(program)
     for _ in range(3):
         own, other = y.clone(), y.clone()
         found, expected = compiled(x, own), program(x, other)
         torch.testing.assert_close(found, expected)
         assert torch.equal(own, other)
+        assert own._version == other._version
+    assert "PyTorch" not in compiled.explain()
+    # Memory that is shared, or does not lie row by row, is PyTorch's.
+    both = torch.randn(4, 4).to(dtype)
+    for own in (lambda: both.clone(), lambda: torch.randn(4, 8).to(dtype)[:, ::2]):
+        torch.manual_seed(0)
+        one = own()
+        other = one.clone()
+        found, expected = compiled(one, one), program(other, other)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(one, other)
+
+
+@half
+def test_caches_that_are_written_to(dtype):
+    class Cached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("cache", torch.zeros(2, 8, 4))
+            self.project = nn.Linear(4, 4)
+
+        def forward(self, x, at):
+            self.cache.index_copy_(1, at, self.project(x))
+            return F.softmax(x @ self.cache.transpose(1, 2), -1) @ self.cache
+
+    torch.manual_seed(0)
+    model = Cached().eval().to(dtype)
+    other = copy.deepcopy(model)
+    compiled = _native(model)
+    with torch.no_grad():
+        for at in range(5):
+            x = torch.randn(2, 1, 4).to(dtype)
+            at = torch.tensor([at])
+            torch.testing.assert_close(compiled(x, at), other(x, at), rtol=0.02, atol=0.02)
+            torch.testing.assert_close(model.cache, other.cache, rtol=0.02, atol=0.02)
+    assert "PyTorch" not in compiled.explain()
 
 
 @half

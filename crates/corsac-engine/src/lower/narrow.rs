@@ -48,7 +48,7 @@ impl Lowerer<'_, '_> {
     }
 
     /// The narrow type of `value`, if it has one.
-    pub(super) fn narrow_type(&self, value: ValueId) -> Option<DType> {
+    fn narrow_type(&self, value: ValueId) -> Option<DType> {
         let own = self.narrow.get(&value);
         let own = own.or_else(|| self.narrow.get(&self.program.root(value)));
         own.copied().filter(|&own| own != DType::Float32)

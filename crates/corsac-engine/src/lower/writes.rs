@@ -205,8 +205,10 @@ impl Lowerer<'_, '_> {
         let shown = self.shown(node, argument)?;
         let (base, view) = self.part(argument)?;
         let value = self.value_of(base)?;
-        if self.graph.node(base).op() == GraphOp::Placeholder && self.narrow_type(value).is_some() {
-            return Err("it writes to an input of fewer bits than elements have here".to_owned());
+        if self.graph.node(base).op() == GraphOp::Placeholder
+            && self.narrow_integers(value).is_some()
+        {
+            return Err("it writes to an input of narrow integers".to_owned());
         }
         let mut others = Vec::new();
         for other in shown {

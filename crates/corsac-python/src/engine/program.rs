@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use corsac_engine::{
-    Context, DType, Data, DataMut, Element, Elements, Executable, Output, Precision, RunError,
-    Source, ValueId, default_threads, threads_setting,
+    Context, DType, Data, DataMut, Element, Elements, Executable, Half, Output, Precision,
+    RunError, Source, ValueId, default_threads, threads_setting,
 };
 use pyo3::PyTraverseError;
 use pyo3::buffer::PyBuffer;
@@ -22,7 +22,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 use smallvec::SmallVec;
 
 use super::planted::{Place, panic_if_planted};
-use super::tensors::{Described, Exchange, Fresh, Template, writable};
+use super::tensors::{Described, Exchange, Fresh, Template, writable, writable_halves};
 use super::weights::elements;
 
 /// Memory of finished runs, reused by later ones: of one program, or of all programs of a model.
@@ -209,8 +209,34 @@ pub(super) fn check_threads_setting() -> PyResult<()> {
     threads_setting().map(drop).map_err(PyValueError::new_err)
 }
 
+/// Memory of an input that is written to.
+enum Target<'a> {
+    Direct(DataMut<'a>),
+    /// Numbers of 16 bits, and what they become until the program has run.
+    Half(&'a mut [u16], Half, Vec<f32>),
+}
+
+impl Target<'_> {
+    fn data_mut(&mut self) -> DataMut<'_> {
+        match self {
+            Self::Direct(DataMut::F32(data)) => DataMut::F32(data),
+            Self::Direct(DataMut::I64(data)) => DataMut::I64(data),
+            Self::Direct(DataMut::Bool(data)) => DataMut::Bool(data),
+            Self::Half(_, _, wide) => DataMut::F32(wide),
+        }
+    }
+
+    /// Writes numbers back that have been converted.
+    fn finish(self, scratch: &Scratch) {
+        if let Self::Half(bits, half, wide) = self {
+            half.round(&wide, bits);
+            scratch.give(Elements::F32(wide));
+        }
+    }
+}
+
 /// Memory of inputs that are written to, and those of these inputs that count writes.
-type Written<'a, 't, 'py> = (Vec<DataMut<'a>>, Vec<&'t Bound<'py, PyAny>>);
+type Written<'a, 't, 'py> = (Vec<Target<'a>>, Vec<&'t Bound<'py, PyAny>>);
 
 /// An input of a call: read in place, or copied.
 enum Input<'a> {
@@ -501,10 +527,15 @@ impl PyProgram {
         py: Python<'py>,
         exchange: &Exchange,
         inputs: (&[Input<'_>], &[Bound<'py, PyAny>]),
-        (written, counting): Written<'_, '_, 'py>,
+        (mut written, counting): Written<'_, '_, 'py>,
         times: Option<&mut [f64]>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let results = self.call_inputs(py, exchange, inputs, written, times);
+        let places = written.iter_mut().map(Target::data_mut).collect();
+        let results = self.call_inputs(py, exchange, inputs, places, times);
+        if results.is_ok() {
+            let written = written.into_iter();
+            written.for_each(|own| own.finish(&self.scratch));
+        }
         if !counting.is_empty() {
             let counting = PyTuple::new(py, counting)?;
             py.import(intern!(py, "torch.autograd.graph"))?
@@ -540,11 +571,22 @@ impl PyProgram {
             }
             let spec = &self.inputs[number];
             let typed = (spec.element, &spec.shape[..]);
-            let data = spec
-                .is_direct()
-                .then(|| writable(described, number, typed, &self.weights_in));
-            match data.flatten() {
-                Some(data) => written.push(data),
+            let elsewhere = &self.weights_in;
+            let target = match spec.is_half() {
+                true => writable_halves(described, number, &spec.shape, elsewhere).map(
+                    |(bits, half)| {
+                        let mut wide = self.scratch.take(bits.len());
+                        half.widen(bits, &mut wide);
+                        Target::Half(bits, half, wide)
+                    },
+                ),
+                false if spec.is_direct() => {
+                    writable(described, number, typed, elsewhere).map(Target::Direct)
+                }
+                false => None,
+            };
+            match target {
+                Some(target) => written.push(target),
                 None => {
                     let why = "shares memory with others or does not lie row by row";
                     return Ok(Err((number, why)));

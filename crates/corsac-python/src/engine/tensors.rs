@@ -758,6 +758,35 @@ unsafe fn gathered<T: Copy>(start: *const T, sizes: &[i64], strides: &[i64], len
     to
 }
 
+/// Whether the memory of `all[number]` overlaps that of the others, or `elsewhere`, the other memory that
+/// a call uses.
+fn is_shared(all: &[Described<'_>], number: usize, elsewhere: &[Range<usize>]) -> bool {
+    let bytes = all[number].bytes();
+    let is_met = |other: &Range<usize>| bytes.start < other.end && other.start < bytes.end;
+    let mut others = all.iter().enumerate().filter(|(at, _)| *at != number);
+    elsewhere.iter().any(is_met) || others.any(|(_, other)| is_met(&other.bytes()))
+}
+
+/// The bits of the elements of `all[number]`, for writing, if they have 16; otherwise as
+/// [`writable`].
+pub(super) fn writable_halves<'a>(
+    all: &[Described<'a>],
+    number: usize,
+    shape: &[usize],
+    elsewhere: &[Range<usize>],
+) -> Option<(&'a mut [u16], Half)> {
+    let (bits, half) = all[number].halves(shape)?;
+    let len = bits.len();
+    if is_shared(all, number, elsewhere) {
+        return None;
+    }
+    // SAFETY: `halves` has found `len` elements of 16 bits from the start, aligned, which live as long
+    // as the tensor; what it has returned is no longer used. No other tensor of the call lies there. As for
+    // any operator of PyTorch, nobody else may use this memory while the program runs.
+    let bits = unsafe { std::slice::from_raw_parts_mut(all[number].start().cast(), len) };
+    Some((bits, half))
+}
+
 /// The elements of `all[number]`, for writing, if they are contiguous, and overlap neither the
 /// others nor `elsewhere`, the other memory that a call uses.
 pub(super) fn writable<'a>(
@@ -767,10 +796,6 @@ pub(super) fn writable<'a>(
     elsewhere: &[Range<usize>],
 ) -> Option<DataMut<'a>> {
     let own = &all[number];
-    let bytes = own.bytes();
-    let is_met = |other: &Range<usize>| bytes.start < other.end && other.start < bytes.end;
-    let mut others = all.iter().enumerate().filter(|(at, _)| *at != number);
-    let is_shared = elsewhere.iter().any(is_met) || others.any(|(_, other)| is_met(&other.bytes()));
     // Truth values have to be 0 or 1, and numbers to be stored as their values.
     let len = own.data(element, shape)?.len();
     if len == 0 {
@@ -780,7 +805,7 @@ pub(super) fn writable<'a>(
             Element::Bool => DataMut::Bool(&mut []),
         });
     }
-    if is_shared {
+    if is_shared(all, number, elsewhere) {
         return None;
     }
     let start = own.start();
