@@ -2,7 +2,7 @@
 
 use corsac_ir::{FunctionId, Node, Op, SecondaryMap, Target};
 use corsac_ops::schema::Schema;
-use corsac_ops::{OperatorId, Recompute};
+use corsac_ops::{OperatorId, Recompute, is_operator};
 
 use super::Kind;
 
@@ -83,24 +83,17 @@ pub fn class_of(name: &str) -> Class {
     }
 }
 
-/// The operator that a node calls, without its namespace and overload.
-fn packet(node: Node<'_>) -> &str {
-    let operator = node.target_name().strip_prefix("torch.ops.aten.");
-    let operator = operator.unwrap_or_default();
-    operator
-        .split_once('.')
-        .map_or(operator, |(packet, _)| packet)
-}
-
 /// Whether PyTorch's partitioner treats a node as a view.
 pub(super) fn is_plain_view(node: Node<'_>) -> bool {
-    OperatorId::named(packet(node)).is_some_and(|operator| operator.row().is_partitioner_view)
+    let operator = OperatorId::of(node.op(), node.target_name());
+    operator.is_some_and(|operator| operator.row().is_partitioner_view)
 }
 
 /// Whether PyTorch's partitioner takes a call for one that is fused with its neighbours, although
 /// it is not recomputed: one that uses random numbers.
 pub(super) fn is_fused_at_times(node: Node<'_>) -> bool {
-    matches!(packet(node), "native_dropout" | "rand_like" | "randn_like")
+    let operator = OperatorId::of(node.op(), node.target_name());
+    operator.is_some_and(|it| is_operator!(it, "native_dropout" | "rand_like" | "randn_like"))
 }
 
 /// Cost classes of the functions of one graph, each looked up once.
