@@ -20,7 +20,7 @@
 //! overfitting", JMLR 2014.
 
 use corsac_ir::{Arg, Graph, Node, NodeId, Op};
-use corsac_ops::{AliasClasses, Catalogue, Host, When};
+use corsac_ops::{AliasClasses, Catalogue, Family, Host, OperatorId, When, is_operator};
 use rustc_hash::FxHashMap;
 
 use crate::error::PassError;
@@ -74,7 +74,7 @@ impl Pass for RemoveDropout {
                         written.get_or_insert_with(|| Written::of_graph(graph, &mut catalogue));
                     written.touches(graph, node)
                 }),
-                Op::CallFunction if is_dropout_function(view.target_name()) => {
+                Op::CallFunction if calls_dropout(view) => {
                     Some(decide_function(graph, &mut catalogue, node))
                 }
                 _ => None,
@@ -123,24 +123,12 @@ fn decide_module(
     })
 }
 
-fn is_dropout_function(name: &str) -> bool {
-    let own = match name.strip_prefix("torch.ops.aten.") {
-        Some(operator) => operator.split('.').next().unwrap_or(operator),
-        None => match name.rsplit_once('.') {
-            Some(("torch" | "torch.nn.functional" | "torch._VF", own)) => own,
-            _ => return false,
-        },
-    };
-    matches!(
-        own,
-        "dropout"
-            | "dropout1d"
-            | "dropout2d"
-            | "dropout3d"
-            | "alpha_dropout"
-            | "feature_dropout"
-            | "feature_alpha_dropout"
-    )
+/// Whether `node` calls a function that returns its input where nothing is dropped.
+fn calls_dropout(node: Node<'_>) -> bool {
+    OperatorId::of(node.op(), node.target_name()).is_some_and(|operator| {
+        operator.family() == Family::Dropout
+            && !is_operator!(operator, "native_dropout" | "stochastic_depth")
+    })
 }
 
 /// The input that a dropout function returns where its training flag is known to be false.
