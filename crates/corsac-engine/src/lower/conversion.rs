@@ -12,6 +12,8 @@ pub(super) const LOWERINGS: &[Lowering] = &[
     tensor("_to_copy", |own, call| own.converted(call)).of_any_type(),
     tensor("convert_element_type", |own, call| own.converted(call)).of_any_type(),
     tensor("float", |own, call| own.converted(call)).of_any_type(),
+    tensor("half", |own, call| own.converted(call)).of_any_type(),
+    tensor("bfloat16", |own, call| own.converted(call)).of_any_type(),
     tensor("long", |own, call| own.converted(call)).of_any_type(),
     tensor("int", |own, call| own.converted(call)).of_any_type(),
     tensor("short", |own, call| own.converted(call)).of_any_type(),

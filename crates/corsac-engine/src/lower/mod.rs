@@ -34,7 +34,7 @@ use corsac_ir::{Arg, DType, DeviceKind, Graph, NodeId, Op as GraphOp, SecondaryM
 use corsac_ops::shape::{Propagator, Storage, Tensor, TensorType, Value};
 use corsac_ops::signature::takes;
 use corsac_ops::{Catalogue, is_operator};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::program::{Element, Op, Output, Program, Source, Step, ValueId};
@@ -129,8 +129,8 @@ struct Lowerer<'g, 'h> {
     weights: FxHashMap<Storage, ValueId>,
     /// The values of types of fewer bits than their elements: roots, and aliases of another type.
     narrow: FxHashMap<ValueId, DType>,
-    /// The results of steps that are rounded to such a type.
-    rounded: FxHashSet<ValueId>,
+    /// Values rounded to such a type; what is rounded already is so to itself.
+    rounded: FxHashMap<ValueId, ValueId>,
     /// The operators of nodes.
     catalogue: Catalogue<'g>,
     /// Values that may share memory, computed at the first use.
@@ -154,7 +154,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             lowered: SecondaryMap::new(),
             weights: FxHashMap::default(),
             narrow: FxHashMap::default(),
-            rounded: FxHashSet::default(),
+            rounded: FxHashMap::default(),
             catalogue: Catalogue::new(types),
             sharing: None,
             node: NodeId::ROOT,

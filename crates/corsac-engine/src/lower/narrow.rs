@@ -207,11 +207,18 @@ impl Lowerer<'_, '_> {
         let dtype = self.dtype(value);
         let root = self.program.root(value);
         let is_rounded = match self.program.value(root).source {
-            Source::Step => self.rounded.contains(&root),
+            Source::Step => self.rounded.get(&root) == Some(&root),
             _ => self.narrow.get(&root) == Some(&dtype),
         };
         match half(dtype) {
-            Some(half) if !is_rounded => self.rounded_to(value, half, dtype),
+            Some(half) if !is_rounded => match self.rounded.get(&value) {
+                Some(&known) => known,
+                None => {
+                    let rounded = self.rounded_to(value, half, dtype);
+                    self.rounded.insert(value, rounded);
+                    rounded
+                }
+            },
             _ => value,
         }
     }
@@ -219,7 +226,7 @@ impl Lowerer<'_, '_> {
     fn rounded_to(&mut self, value: ValueId, half: Half, dtype: DType) -> ValueId {
         let rounded = self.single(Unary::RoundTo(half), value);
         self.note_narrow(rounded, dtype);
-        self.rounded.insert(rounded);
+        self.rounded.insert(rounded, rounded);
         rounded
     }
 
