@@ -167,10 +167,16 @@ impl Lowerer<'_, '_> {
 
     /// Rounds the operands of a call whose result shows whether they are rounded.
     pub(super) fn round_operands(&mut self, call: &mut Call) {
-        let first = call.tensors_mut().next().copied();
+        let mut tensors = call.tensors_mut();
+        let typed = tensors.find_map(|own| Some((*own, half(self.dtype(*own))?)));
+        drop(tensors);
         if call.operator.row().rounds_numbers
-            && let Some(half) = first.and_then(|first| half(self.dtype(first)))
+            && let Some((typed, half)) = typed
         {
+            let has_dims = !self.program.shape(typed).is_empty();
+            for operand in call.tensors_mut() {
+                *operand = self.promoted(*operand, half, has_dims);
+            }
             for value in call.numbers_mut() {
                 if let Some(number) = as_number(value) {
                     *value = Value::Float(f64::from(half.nearest(number as f32)));
@@ -181,6 +187,25 @@ impl Lowerer<'_, '_> {
             for operand in call.tensors_mut() {
                 *operand = self.rounded(*operand);
             }
+        }
+    }
+
+    /// An operand beside a tensor of 16 bits, rounded where PyTorch converts it to that type: integers, and
+    /// a float32 number without dimensions beside a tensor with some.
+    fn promoted(&mut self, operand: ValueId, half: Half, has_dims: bool) -> ValueId {
+        let (dtype, is_number) = match half {
+            Half::Bf16 => (DType::BFloat16, self.program.shape(operand).is_empty()),
+            Half::F16 => (DType::Float16, self.program.shape(operand).is_empty()),
+        };
+        match (self.program.element(operand), self.dtype(operand)) {
+            (Element::I64, _) if has_dims || is_number => {
+                let number = self.cast(operand, Element::F32);
+                self.rounded_to(number, half, dtype)
+            }
+            (Element::F32, DType::Float32) if has_dims && is_number => {
+                self.rounded_to(operand, half, dtype)
+            }
+            _ => operand,
         }
     }
 
@@ -248,7 +273,8 @@ impl Lowerer<'_, '_> {
             }
             Some(half) => self.rounded_to(value, half, dtype),
             None => {
-                let shape = self.shape(value);
+                let value = self.rounded(value);
+                let (shape, root) = (self.shape(value), self.program.root(value));
                 let source = Source::Alias(root);
                 let wide = self.program.add_typed(Element::F32, shape, source);
                 self.narrow.insert(wide, DType::Float32);

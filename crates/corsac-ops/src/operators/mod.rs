@@ -116,8 +116,8 @@ pub struct Operator {
     /// Whether it computes element by element over floating-point numbers, to which operands of
     /// other types are converted.
     pub converts_operands: bool,
-    /// Whether a small difference of an operand can make a large one of the result, though that is a
-    /// floating-point number: such operands are rounded to their type, as PyTorch has them.
+    /// Whether a small difference of an operand can make a large one of the result, though that may be
+    /// a floating-point number, as in place: operands are rounded to their type, as PyTorch has them.
     pub jumps: bool,
     /// Whether a number beside tensors of 16 bits is rounded to their type; other operators compute with
     /// it in single precision.

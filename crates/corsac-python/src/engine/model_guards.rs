@@ -77,8 +77,8 @@ const MOST_COMPARED: usize = 4 << 20;
 struct GuardedContent {
     tensor: Py<PyAny>,
     shape: Vec<usize>,
-    /// Bytes of its elements; None if they are not contiguous in memory that is known.
-    content: Option<Vec<u8>>,
+    /// Element type and bytes; None if they are not contiguous in memory that is known.
+    content: Option<([u8; 2], Vec<u8>)>,
 }
 
 impl GuardedContent {
@@ -90,7 +90,7 @@ impl GuardedContent {
         };
         let content = described.and_then(|own| own.content(&shape));
         Ok(Self {
-            content: content.map(<[u8]>::to_vec),
+            content: content.map(|(dtype, bytes)| (dtype, bytes.to_vec())),
             shape,
             tensor: tensor.unbind(),
         })
@@ -105,7 +105,7 @@ impl GuardedContent {
             .and_then(|own| own.described_as_stored(tensor));
         let now = described.and_then(|own| own.content(&self.shape));
         match (now, &self.content) {
-            (Some(now), Some(then)) => now == then,
+            (Some((dtype, now)), Some((known, then))) => dtype == *known && now == then,
             _ => false,
         }
     }

@@ -33,6 +33,9 @@ pub(super) type Contexts = Arc<Mutex<Vec<Context>>>;
 #[derive(Default)]
 struct Scratch(Mutex<Vec<Vec<f32>>>);
 
+/// Most bytes that are kept for later calls.
+const KEPT: usize = 64 << 20;
+
 impl Scratch {
     /// `len` numbers with unspecified values.
     fn take(&self, len: usize) -> Vec<f32> {
@@ -44,10 +47,9 @@ impl Scratch {
     }
 
     fn give(&self, own: Elements) {
-        /// Most vectors that are kept.
-        const MOST: usize = 256;
         if let (Elements::F32(own), Ok(mut idle)) = (own, self.0.lock())
-            && idle.len() < MOST
+            && !own.is_empty()
+            && idle.iter().map(Vec::len).sum::<usize>() + own.len() <= KEPT / size_of::<f32>()
         {
             idle.push(own);
         }

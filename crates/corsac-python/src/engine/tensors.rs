@@ -590,21 +590,23 @@ impl<'a> Described<'a> {
         self.dtype() == Some(dtype) && self.is_in_place(size_bytes, shape)
     }
 
-    /// The bytes of its elements, if it has these sizes and they can be read in place.
-    pub(super) fn content(&self, shape: &[usize]) -> Option<&'a [u8]> {
+    /// The kind and the bits of its element type, and the bytes of its elements, if it has these sizes
+    /// and they can be read in place.
+    pub(super) fn content(&self, shape: &[usize]) -> Option<([u8; 2], &'a [u8])> {
         let dtype = &self.description.dtype;
         let size_bytes = usize::from(dtype.bits) / 8 * usize::from(dtype.lanes);
         let len = shape.iter().product::<usize>().checked_mul(size_bytes)?;
         if !dtype.bits.is_multiple_of(8) || !self.is_in_place(1, shape) {
             return None;
         }
-        match len {
-            0 => Some(&[]),
+        let bytes = match len {
+            0 => &[],
             // SAFETY: there are as many elements of this size, one after the other. They live as long
             // as the tensor, which is borrowed for `'a`. As for any operator of PyTorch, nobody may
             // write to them or take their memory while they are read.
-            _ => Some(unsafe { std::slice::from_raw_parts(self.start().cast_const().cast(), len) }),
-        }
+            _ => unsafe { std::slice::from_raw_parts(self.start().cast_const().cast(), len) },
+        };
+        Some(([dtype.code, dtype.bits], bytes))
     }
 
     /// The bits of its elements, if they have 16 and can be read in place, and their type.
