@@ -6,11 +6,9 @@ use std::arch::x86_64::{
     _mm512_storeu_ps,
 };
 
-use super::{COLUMNS, Operands, ROWS, RUN, Sums, WEIGHTS_LEN};
+use super::{COLUMNS, LINE, Operands, ROWS, RUN, Sums, WEIGHTS_LEN};
 use crate::bf16::Bf16;
 
-/// Elements of a cache line of numbers of 16 bits.
-const LINE: usize = 32;
 /// Columns of a vector of sums.
 const LANES: usize = 16;
 /// Pairs of a run.
@@ -39,8 +37,7 @@ pub(super) unsafe fn multiply(
     sums: &mut [Sums],
 ) {
     let count = firsts.len();
-    let share = operands.ahead.len().div_ceil(count).next_multiple_of(LINE);
-    let mut ahead = operands.ahead.chunks(share.max(LINE));
+    let mut ahead = operands.shares_ahead(count);
     for (at, (&first, sums)) in firsts.iter().zip(sums).enumerate() {
         let end = if at + 1 == count { rows } else { ROWS };
         let next = ahead.next().filter(|_| end >= FEW);

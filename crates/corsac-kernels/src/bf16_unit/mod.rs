@@ -59,6 +59,19 @@ pub struct Operands<'a> {
     pub ahead: &'a [Bf16],
 }
 
+/// Elements of a cache line.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 32;
+
+impl<'a> Operands<'a> {
+    /// The weights to prefetch, divided into whole cache lines for each of `count` products.
+    #[cfg(target_arch = "x86_64")]
+    fn shares_ahead(&self, count: usize) -> std::slice::Chunks<'a, Bf16> {
+        let share = self.ahead.len().div_ceil(count).next_multiple_of(LINE);
+        self.ahead.chunks(share.max(LINE))
+    }
+}
+
 impl Bf16Unit {
     /// Queries the processor and the system, once per process: the fastest instructions that there
     /// are, if any.

@@ -3,16 +3,13 @@
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _MM_HINT_T1, _mm_prefetch};
 
-use super::{BLOCK_LEN, Operands, RUN, Sums, WEIGHTS_LEN};
+use super::{BLOCK_LEN, LINE, Operands, RUN, Sums, WEIGHTS_LEN};
 
 /// Number of the Linux system call `arch_prctl`, its command `ARCH_REQ_XCOMP_PERM`, and the
 /// requested state, `XTILEDATA` (Linux, Documentation/arch/x86/xstate.rst).
 const ARCH_PRCTL: i64 = 158;
 const REQUEST_PERMISSION: u64 = 0x1023;
 const TILE_DATA: u64 = 18;
-
-/// Elements of a cache line.
-const LINE: usize = 32;
 
 /// Tile configuration, in the layout that `ldtilecfg` reads.
 #[repr(C, align(64))]
@@ -80,12 +77,7 @@ pub(super) unsafe fn multiply(operands: &Operands<'_>, firsts: &[usize], sums: &
     unsafe {
         asm!("ldtilecfg [{}]", in(reg) &raw const CONFIGURATION, options(nostack, readonly));
     }
-    let share = operands
-        .ahead
-        .len()
-        .div_ceil(firsts.len())
-        .next_multiple_of(LINE);
-    let mut ahead = operands.ahead.chunks(share.max(LINE));
+    let mut ahead = operands.shares_ahead(firsts.len());
     for (&first, sums) in firsts.iter().zip(sums) {
         for line in ahead.next().unwrap_or(&[]).chunks(LINE) {
             // SAFETY: prefetching has no effect that a program can observe.
