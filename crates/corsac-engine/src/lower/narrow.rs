@@ -29,19 +29,10 @@ fn bits(dtype: DType) -> Option<(u32, bool)> {
     }
 }
 
-/// The type of a floating-point number of 16 bits; `None` for all others.
-fn half(dtype: DType) -> Option<Half> {
-    match dtype {
-        DType::BFloat16 => Some(Half::Bf16),
-        DType::Float16 => Some(Half::F16),
-        _ => None,
-    }
-}
-
 impl Lowerer<'_, '_> {
     /// Records that `value` is of this type, if the type is a narrow one.
     pub(super) fn note_narrow(&mut self, value: ValueId, dtype: DType) {
-        if bits(dtype).is_some() || half(dtype).is_some() {
+        if bits(dtype).is_some() || Half::of(dtype).is_some() {
             let root = self.program.root(value);
             self.narrow.insert(root, dtype);
         }
@@ -167,9 +158,8 @@ impl Lowerer<'_, '_> {
 
     /// Rounds the operands of a call whose result shows whether they are rounded.
     pub(super) fn round_operands(&mut self, call: &mut Call) {
-        let mut tensors = call.tensors_mut();
-        let typed = tensors.find_map(|own| Some((*own, half(self.dtype(*own))?)));
-        drop(tensors);
+        let typed = |own: &mut ValueId| Some((*own, Half::of(self.dtype(*own))?));
+        let typed = call.tensors_mut().find_map(typed);
         if call.operator.row().rounds_numbers
             && let Some((typed, half)) = typed
         {
@@ -193,17 +183,14 @@ impl Lowerer<'_, '_> {
     /// An operand beside a tensor of 16 bits, rounded where PyTorch converts it to that type: integers, and
     /// a float32 number without dimensions beside a tensor with some.
     fn promoted(&mut self, operand: ValueId, half: Half, has_dims: bool) -> ValueId {
-        let (dtype, is_number) = match half {
-            Half::Bf16 => (DType::BFloat16, self.program.shape(operand).is_empty()),
-            Half::F16 => (DType::Float16, self.program.shape(operand).is_empty()),
-        };
+        let is_number = self.program.shape(operand).is_empty();
         match (self.program.element(operand), self.dtype(operand)) {
             (Element::I64, _) if has_dims || is_number => {
                 let number = self.cast(operand, Element::F32);
-                self.rounded_to(number, half, dtype)
+                self.rounded_to(number, half)
             }
             (Element::F32, DType::Float32) if has_dims && is_number => {
-                self.rounded_to(operand, half, dtype)
+                self.rounded_to(operand, half)
             }
             _ => operand,
         }
@@ -221,8 +208,8 @@ impl Lowerer<'_, '_> {
     /// A new value as the result of a conversion: rounded, if the type of the result has 16 bits.
     pub(super) fn rounded_as_result(&mut self, value: ValueId) -> Result<ValueId, Reason> {
         let dtype = tensor_of(self.types.value(self.node))?.dtype;
-        Ok(match half(dtype) {
-            Some(half) => self.rounded_to(value, half, dtype),
+        Ok(match Half::of(dtype) {
+            Some(half) => self.rounded_to(value, half),
             None => value,
         })
     }
@@ -235,11 +222,11 @@ impl Lowerer<'_, '_> {
             Source::Step => self.rounded.get(&root) == Some(&root),
             _ => self.narrow.get(&root) == Some(&dtype),
         };
-        match half(dtype) {
+        match Half::of(dtype) {
             Some(half) if !is_rounded => match self.rounded.get(&value) {
                 Some(&known) => known,
                 None => {
-                    let rounded = self.rounded_to(value, half, dtype);
+                    let rounded = self.rounded_to(value, half);
                     self.rounded.insert(value, rounded);
                     rounded
                 }
@@ -248,9 +235,9 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    fn rounded_to(&mut self, value: ValueId, half: Half, dtype: DType) -> ValueId {
+    fn rounded_to(&mut self, value: ValueId, half: Half) -> ValueId {
         let rounded = self.single(Unary::RoundTo(half), value);
-        self.note_narrow(rounded, dtype);
+        self.note_narrow(rounded, half.dtype());
         self.rounded.insert(rounded, rounded);
         rounded
     }
@@ -265,13 +252,13 @@ impl Lowerer<'_, '_> {
         let steps = self.program.steps.iter().rev();
         let mut steps = steps.take_while(|step| step.node == self.node);
         let is_new = steps.any(|step| step.output == root) && !self.narrow.contains_key(&root);
-        match half(dtype) {
+        match Half::of(dtype) {
             // The result of a call, which PyTorch would round.
             Some(_) if is_new => {
                 self.note_narrow(value, dtype);
                 value
             }
-            Some(half) => self.rounded_to(value, half, dtype),
+            Some(half) => self.rounded_to(value, half),
             None => {
                 let value = self.rounded(value);
                 let (shape, root) = (self.shape(value), self.program.root(value));
@@ -285,7 +272,7 @@ impl Lowerer<'_, '_> {
 
     fn in_range(&mut self, moved: bool, value: ValueId, dtype: DType) -> Result<ValueId, Reason> {
         if self.program.element(value) == Element::F32
-            && (dtype == DType::Float32 || half(dtype).is_some())
+            && (dtype == DType::Float32 || Half::of(dtype).is_some())
         {
             return Ok(self.as_float(value, dtype));
         }

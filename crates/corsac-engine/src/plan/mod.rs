@@ -379,7 +379,7 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
         Op::Linear => {
             let weight = program.shape(step.inputs[1]);
             let (outputs, inputs) = (weight[0], weight[1]);
-            let rows = program.value(step.inputs[0]).len() / inputs.max(1);
+            let rows = program.linear_rows(step, inputs);
             match program.precision.bf16_unit() {
                 Some(_) => bf16::linear::workspace_len(rows, inputs),
                 None => linear::workspace_len(rows, [outputs, inputs]),

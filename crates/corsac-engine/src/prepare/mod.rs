@@ -323,7 +323,7 @@ impl<'a> Loader<'a> {
         let elements = half.map_or(weight.len(), |(data, _)| data.len());
         let pack = || match format {
             PackFormat::Linear(sizes, _) if let Some((data, half)) = half => {
-                let rows = program.value(step.inputs[0]).len() / sizes[1].max(1);
+                let rows = program.linear_rows(step, sizes[1]);
                 let weight = LinearWeight {
                     data,
                     sizes,
@@ -378,7 +378,7 @@ fn pack_format(program: &Program, step: &Step) -> Option<PackFormat> {
         }
         Op::Linear if is_known() => {
             let weight = program.shape(step.inputs[1]);
-            let rows = program.value(step.inputs[0]).len() / weight[1].max(1);
+            let rows = program.linear_rows(step, weight[1]);
             let width = match program.precision.bf16_unit() {
                 Some(_) => None,
                 None => Some(LinearKernel::width(rows)),
@@ -459,7 +459,7 @@ pub(crate) fn linear_kernel(
     match program.precision.bf16_unit() {
         Some(unit) => Linear::Bf16(Bf16Linear::new(unit, weight, bias)),
         None => {
-            let rows = program.value(step.inputs[0]).len() / weight.sizes[1].max(1);
+            let rows = program.linear_rows(step, weight.sizes[1]);
             Linear::F32(LinearKernel::new(weight, bias, rows))
         }
     }

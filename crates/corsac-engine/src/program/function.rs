@@ -1,5 +1,6 @@
 //! Functions of one, two and three numbers, comparisons and reductions.
 
+use corsac_ir::DType;
 use corsac_kernels::{bf16, f16};
 
 /// Functions of one number.
@@ -123,6 +124,24 @@ pub enum Half {
 }
 
 impl Half {
+    /// The type of PyTorch's name; `None` for those of other sizes.
+    #[must_use]
+    pub fn of(dtype: DType) -> Option<Self> {
+        match dtype {
+            DType::BFloat16 => Some(Self::Bf16),
+            DType::Float16 => Some(Self::F16),
+            _ => None,
+        }
+    }
+
+    /// PyTorch's name of the type.
+    pub(crate) fn dtype(self) -> DType {
+        match self {
+            Self::Bf16 => DType::BFloat16,
+            Self::F16 => DType::Float16,
+        }
+    }
+
     /// Converts numbers of this type, given as bits, exactly.
     ///
     /// # Panics

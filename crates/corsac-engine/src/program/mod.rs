@@ -255,6 +255,11 @@ impl Program {
         matches!(source, Source::Weight(_) | Source::Transformed(_))
     }
 
+    /// Number of rows of a linear layer with this many inputs.
+    pub(crate) fn linear_rows(&self, step: &Step, inputs: usize) -> usize {
+        self.value(step.inputs[0]).len() / inputs.max(1)
+    }
+
     /// The matrix that `value` is the transpose of, and true; otherwise `value` and false.
     pub(crate) fn untransposed(&self, value: ValueId) -> (ValueId, bool) {
         match self.value(self.root(value)).source {

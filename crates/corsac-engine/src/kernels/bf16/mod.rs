@@ -18,7 +18,7 @@ use crate::parallel::Parallel;
 use crate::program::Precision;
 
 impl Precision {
-    /// The token for the use of tiles, if they are wanted and available.
+    /// The unit for products of bfloat16 numbers, if they are wanted and the processor has one.
     pub(crate) fn bf16_unit(self) -> Option<Bf16Unit> {
         match self {
             Self::F32 => None,
@@ -26,7 +26,8 @@ impl Precision {
         }
     }
 
-    /// The precision that is used on this processor: bfloat16 only where there are tiles.
+    /// The precision that is used on this processor: bfloat16 only where there is a
+    /// unit for it.
     #[must_use]
     pub fn effective(self) -> Self {
         self.bf16_unit().map_or(Self::F32, |_| self)
@@ -40,7 +41,7 @@ const RUNS: usize = 16;
 /// all runs are multiplied at once; otherwise 32, whose sums stay in the second-level cache.
 const PRODUCTS: [usize; 2] = [4, 32];
 
-/// Weights of outputs, packed for tiles.
+/// Weights of outputs, packed for the unit.
 #[derive(Debug)]
 struct Panels {
     unit: Bf16Unit,
