@@ -12,6 +12,7 @@
 use std::ffi::c_void;
 
 use corsac_engine::DType;
+use corsac_ops::shape::element_bytes;
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -34,7 +35,7 @@ type Number = unsafe extern "C" fn() -> i32;
 
 /// Most bytes of a tensor made in this way. Larger ones may exceed memory, for which `torch.empty`
 /// raises an exception.
-const MOST_BYTES: usize = 64 << 20;
+const MOST_BYTES: i64 = 64 << 20;
 
 /// The functions that make tensors.
 pub(super) struct Allocator {
@@ -54,24 +55,14 @@ pub(super) struct Form {
     is_small: bool,
 }
 
-/// Bytes of an element of a result.
-fn size_bytes(dtype: DType) -> usize {
-    match dtype {
-        DType::Bool => 1,
-        DType::BFloat16 | DType::Float16 => 2,
-        DType::Float32 => 4,
-        _ => 8,
-    }
-}
-
 impl Form {
     pub(super) fn new(dtype: DType, shape: &[usize]) -> Self {
         let mut strides = vec![1; shape.len()];
         for at in (1..shape.len()).rev() {
             strides[at - 1] = strides[at] * shape[at].max(1) as i64;
         }
-        let len = shape.iter().fold(size_bytes(dtype), |len, &size| {
-            len.saturating_mul(size.max(1))
+        let len = shape.iter().fold(element_bytes(dtype), |len, &size| {
+            len.saturating_mul(size.max(1) as i64)
         });
         Self {
             sizes: shape.iter().map(|&size| size as i64).collect(),

@@ -3,6 +3,7 @@
 mod allocation;
 mod arguments;
 mod cache;
+mod converted;
 mod entry;
 mod model;
 mod model_guards;

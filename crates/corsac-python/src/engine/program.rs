@@ -21,40 +21,13 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use smallvec::SmallVec;
 
+use super::converted::{Scratch, Target};
 use super::planted::{Place, panic_if_planted};
 use super::tensors::{Described, Exchange, Fresh, Template, writable, writable_halves};
 use super::weights::elements;
 
 /// Memory of finished runs, reused by later ones: of one program, or of all programs of a model.
 pub(super) type Contexts = Arc<Mutex<Vec<Context>>>;
-
-/// Memory for numbers that are converted at the border of a program, reused by later calls: the system
-/// clears new memory page by page.
-#[derive(Default)]
-struct Scratch(Mutex<Vec<Vec<f32>>>);
-
-/// Most bytes that are kept for later calls.
-const KEPT: usize = 64 << 20;
-
-impl Scratch {
-    /// `len` numbers with unspecified values.
-    fn take(&self, len: usize) -> Vec<f32> {
-        let found = self.0.lock().ok().and_then(|mut idle| {
-            let at = idle.iter().position(|own| own.len() == len)?;
-            Some(idle.swap_remove(at))
-        });
-        found.unwrap_or_else(|| vec![0.0; len])
-    }
-
-    fn give(&self, own: Elements) {
-        if let (Elements::F32(own), Ok(mut idle)) = (own, self.0.lock())
-            && !own.is_empty()
-            && idle.iter().map(Vec::len).sum::<usize>() + own.len() <= KEPT / size_of::<f32>()
-        {
-            idle.push(own);
-        }
-    }
-}
 
 /// Type of a tensor that a program takes or makes.
 #[derive(Clone)]
@@ -93,11 +66,7 @@ impl Spec {
             return None;
         }
         match tensor.halves(&self.shape) {
-            Some((bits, half)) => {
-                let mut wide = scratch.take(bits.len());
-                half.widen(bits, &mut wide);
-                Some(Elements::F32(wide))
-            }
+            Some((bits, half)) => Some(Elements::F32(scratch.widened(bits, half))),
             None if self.is_direct() => tensor.gathered(self.element),
             None => None,
         }
@@ -114,7 +83,7 @@ impl Spec {
 
     /// Whether elements have 16 bits in PyTorch, and are converted at the border.
     fn is_half(&self) -> bool {
-        matches!(self.dtype, DType::BFloat16 | DType::Float16)
+        Half::of(self.dtype).is_some()
     }
 
     /// Whether the program and PyTorch store elements alike.
@@ -209,32 +178,6 @@ pub(super) fn checked_setting(py: Python<'_>) -> PyResult<Option<usize>> {
 #[pyfunction]
 pub(super) fn check_threads_setting() -> PyResult<()> {
     threads_setting().map(drop).map_err(PyValueError::new_err)
-}
-
-/// Memory of an input that is written to.
-enum Target<'a> {
-    Direct(DataMut<'a>),
-    /// Numbers of 16 bits, and what they become until the program has run.
-    Half(&'a mut [u16], Half, Vec<f32>),
-}
-
-impl Target<'_> {
-    fn data_mut(&mut self) -> DataMut<'_> {
-        match self {
-            Self::Direct(DataMut::F32(data)) => DataMut::F32(data),
-            Self::Direct(DataMut::I64(data)) => DataMut::I64(data),
-            Self::Direct(DataMut::Bool(data)) => DataMut::Bool(data),
-            Self::Half(_, _, wide) => DataMut::F32(wide),
-        }
-    }
-
-    /// Writes numbers back that have been converted.
-    fn finish(self, scratch: &Scratch) {
-        if let Self::Half(bits, half, wide) = self {
-            half.round(&wide, bits);
-            scratch.give(Elements::F32(wide));
-        }
-    }
 }
 
 /// Memory of inputs that are written to, and those of these inputs that count writes.
@@ -463,7 +406,7 @@ impl PyProgram {
             results.map(Some)
         };
         for (input, spec) in inputs.into_iter().zip(&self.inputs) {
-            if let (Input::Copied(own), true) = (input, spec.is_half()) {
+            if let (Input::Copied(Elements::F32(own)), true) = (input, spec.is_half()) {
                 self.scratch.give(own);
             }
         }
@@ -488,11 +431,9 @@ impl PyProgram {
             false => threads(py)?,
         };
         // Numbers that become ones of 16 bits.
-        let mut wide: SmallVec<[Elements; 2]> = SmallVec::new();
+        let mut wide: SmallVec<[Vec<f32>; 2]> = SmallVec::new();
         for spec in self.outputs.iter().filter(|spec| spec.is_half()) {
-            wide.push(Elements::F32(
-                self.scratch.take(spec.shape.iter().product()),
-            ));
+            wide.push(self.scratch.take(spec.shape.iter().product()));
         }
         {
             let mut halves = wide.iter_mut();
@@ -500,7 +441,7 @@ impl PyProgram {
             let places = places.map(|(fresh, spec)| match spec.is_half() {
                 true => halves
                     .next()
-                    .map_or_else(DataMut::default, Elements::all_mut),
+                    .map_or_else(DataMut::default, |wide| DataMut::F32(wide)),
                 false => fresh.data_mut(),
             });
             let mut places: SmallVec<[DataMut<'_>; 2]> = places.chain(written).collect();
@@ -509,8 +450,8 @@ impl PyProgram {
         let halves = results.iter_mut().zip(&self.outputs);
         let halves = halves.filter(|(_, spec)| spec.is_half());
         for ((fresh, _), wide) in halves.zip(wide) {
-            if let (Some((bits, half)), Elements::F32(wide)) = (fresh.halves_mut(), &wide) {
-                half.round(wide, bits);
+            if let Some((bits, half)) = fresh.halves_mut() {
+                half.round(&wide, bits);
             }
             self.scratch.give(wide);
         }
@@ -577,8 +518,7 @@ impl PyProgram {
             let target = match spec.is_half() {
                 true => writable_halves(described, number, &spec.shape, elsewhere).map(
                     |(bits, half)| {
-                        let mut wide = self.scratch.take(bits.len());
-                        half.widen(bits, &mut wide);
+                        let wide = self.scratch.widened(bits, half);
                         Target::Half(bits, half, wide)
                     },
                 ),

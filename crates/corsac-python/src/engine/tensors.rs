@@ -12,7 +12,8 @@ use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use corsac_engine::{DType, Data, DataMut, Element, Elements, Half, are_booleans};
+use corsac_engine::{DTYPES, DType, Data, DataMut, Element, Elements, Half, are_booleans};
+use corsac_ops::shape::element_bytes;
 use pyo3::ffi::{Py_TYPE, PyErr_Clear, PyGetSetDef, PyGetSetDescr_Type, PyObject, PyTypeObject};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -441,15 +442,10 @@ impl Exchange {
 
     /// Keyword arguments that make tensors of this type, always the same.
     fn options<'py>(&self, py: Python<'py>, dtype: DType) -> PyResult<Bound<'py, PyDict>> {
-        static OPTIONS: [PyOnceLock<Py<PyDict>>; 5] = [const { PyOnceLock::new() }; 5];
-        let number = match dtype {
-            DType::Float32 => 0,
-            DType::Int64 => 1,
-            DType::BFloat16 => 2,
-            DType::Float16 => 3,
-            _ => 4,
-        };
-        let options = OPTIONS[number].get_or_try_init(py, || {
+        static OPTIONS: [PyOnceLock<Py<PyDict>>; DTYPES.len()] =
+            [const { PyOnceLock::new() }; DTYPES.len()];
+        let number = DTYPES.iter().position(|own| *own == dtype);
+        let options = OPTIONS[number.unwrap_or(0)].get_or_try_init(py, || {
             let options = PyDict::new(py);
             options.set_item("dtype", TorchValues::get(py)?.dtype(dtype))?;
             options.set_item("device", &self.cpu)?;
@@ -461,18 +457,15 @@ impl Exchange {
 
 impl From<Dense> for Described<'_> {
     fn from(own: Dense) -> Self {
-        let (code, bytes) = match own.dtype {
+        let code = match own.dtype {
             // `kDLFloat`, `kDLBfloat`, `kDLInt`, `kDLUInt`, `kDLBool`
-            DType::Float32 => (2, 4),
-            DType::Float16 => (2, 2),
-            DType::BFloat16 => (4, 2),
-            DType::Int64 => (0, 8),
-            DType::Int32 => (0, 4),
-            DType::Int16 => (0, 2),
-            DType::Int8 => (0, 1),
-            DType::UInt8 => (1, 1),
-            _ => (6, 1),
+            DType::Float32 | DType::Float16 => 2,
+            DType::BFloat16 => 4,
+            DType::Int64 | DType::Int32 | DType::Int16 | DType::Int8 => 0,
+            DType::UInt8 => 1,
+            _ => 6,
         };
+        let bytes = element_bytes(own.dtype) as u8;
         Self {
             description: Description {
                 data: own.data,
@@ -492,15 +485,6 @@ impl From<Dense> for Described<'_> {
             },
             of: PhantomData,
         }
-    }
-}
-
-/// The type of a floating-point number of 16 bits; `None` for all others.
-fn half(dtype: DType) -> Option<Half> {
-    match dtype {
-        DType::BFloat16 => Some(Half::Bf16),
-        DType::Float16 => Some(Half::F16),
-        _ => None,
     }
 }
 
@@ -586,16 +570,17 @@ impl<'a> Described<'a> {
 
     /// Whether it has this type and these sizes, and is contiguous and aligned.
     fn is_made_as(&self, dtype: DType, shape: &[usize]) -> bool {
-        let size_bytes = usize::from(self.description.dtype.bits / 8).max(1);
-        self.dtype() == Some(dtype) && self.is_in_place(size_bytes, shape)
+        self.dtype() == Some(dtype) && self.is_in_place(self.element_bytes(), shape)
     }
 
     /// The kind and the bits of its element type, and the bytes of its elements, if it has these sizes
     /// and they can be read in place.
     pub(super) fn content(&self, shape: &[usize]) -> Option<([u8; 2], &'a [u8])> {
         let dtype = &self.description.dtype;
-        let size_bytes = usize::from(dtype.bits) / 8 * usize::from(dtype.lanes);
-        let len = shape.iter().product::<usize>().checked_mul(size_bytes)?;
+        let len = shape
+            .iter()
+            .product::<usize>()
+            .checked_mul(self.element_bytes())?;
         if !dtype.bits.is_multiple_of(8) || !self.is_in_place(1, shape) {
             return None;
         }
@@ -611,7 +596,7 @@ impl<'a> Described<'a> {
 
     /// The bits of its elements, if they have 16 and can be read in place, and their type.
     pub(super) fn halves(&self, shape: &[usize]) -> Option<(&'a [u16], Half)> {
-        let half = half(self.dtype()?)?;
+        let half = Half::of(self.dtype()?)?;
         let len: usize = shape.iter().product();
         if len == 0 || !self.is_in_place(size_of::<u16>(), shape) {
             return None;
@@ -646,9 +631,13 @@ impl<'a> Described<'a> {
         }
         let steps = sizes.iter().zip(strides);
         let steps: i64 = steps.map(|(size, stride)| (size - 1) * stride).sum();
+        start..start + (usize::try_from(steps).unwrap_or(0) + 1) * self.element_bytes()
+    }
+
+    /// Bytes of an element.
+    fn element_bytes(&self) -> usize {
         let dtype = &self.description.dtype;
-        let size = (usize::from(dtype.bits) * usize::from(dtype.lanes)).div_ceil(8);
-        start..start + (usize::try_from(steps).unwrap_or(0) + 1) * size
+        (usize::from(dtype.bits) * usize::from(dtype.lanes)).div_ceil(8)
     }
 
     fn start(&self) -> *mut c_void {
@@ -845,7 +834,7 @@ impl<'py> Fresh<'py> {
 
     /// The bits of its elements, if they have 16, and their type.
     pub(crate) fn halves_mut(&mut self) -> Option<(&mut [u16], Half)> {
-        let half = half(self.dtype)?;
+        let half = Half::of(self.dtype)?;
         if self.len == 0 {
             return Some((&mut [], half));
         }
@@ -881,10 +870,7 @@ pub(super) fn are_native(values: &Bound<'_, PyTuple>) -> PyResult<bool> {
 /// Names of the element types of PyTorch that programs have.
 #[pyfunction]
 pub(super) fn native_dtypes() -> Vec<&'static str> {
-    corsac_engine::DTYPES
-        .iter()
-        .map(|dtype| dtype.name())
-        .collect()
+    DTYPES.iter().map(|dtype| dtype.name()).collect()
 }
 
 /// Whether a tensor requires a gradient.
