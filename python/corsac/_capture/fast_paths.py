@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from corsac import _core
 from corsac._pytorch.functions import getters
 
 #: Modules with fast paths, which they take only if no function mode or tensor subclass overrides functions.
@@ -23,8 +24,10 @@ MODULES = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEnco
 #: Functions with the same result for a nested tensor and its representation.
 _ALIKE = frozenset([Tensor.dim, *getters("device", "dtype", "requires_grad")])
 (_IS_NESTED,) = getters("is_nested")
-#: Dtypes of sequences and weights.
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+#: Dtypes of sequences and weights: those of native floating-point numbers.
+_FLOATS = tuple(
+    own for name in _core.native_dtypes() if (own := getattr(torch, name)).is_floating_point
+)
 #: Names of the weights of attention, as parameters of operators.
 _PROJECTIONS = ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias")
 

@@ -15,6 +15,7 @@ from corsac._capture.replay import found_now
 from corsac._engine.native_graph import GraphFailed
 from corsac._native.panic import EngineError
 from corsac._pytorch.aten import storage_of
+from corsac.passes._agreement import default_tolerance
 
 if TYPE_CHECKING:
     from corsac._capture.recordings import Call
@@ -26,8 +27,6 @@ ON = os.environ.get("CORSAC_VERIFY_CAPTURE", "0") not in ("", "0")
 TOLERANCES = {"f32": 1e-4, "bf16": 5e-2}
 #: Tolerance for other precisions.
 COARSE = 0.2
-#: The same by the element types of inputs and weights: PyTorch rounds the results of all calls to them.
-OF_TYPES = {torch.bfloat16: 5e-2, torch.float16: 1e-2}
 
 
 class VerifyError(AssertionError):
@@ -70,8 +69,9 @@ def verified(
     if outcome is None:
         return run()
     returned, edits = outcome
-    of_types = [OF_TYPES.get(own.dtype, 0.0) for own in tensors.values()]
-    tolerance = max(TOLERANCES.get(precision, COARSE), *of_types, 0.0)
+    # PyTorch rounds the results of all calls to the types of inputs and weights.
+    of_types = default_tolerance(list(tensors.values()))
+    tolerance = max(TOLERANCES.get(precision, COARSE), of_types)
     compare = _Compare(tolerance, call.inputs, shares)
     try:
         expected = run()
