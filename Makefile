@@ -112,6 +112,8 @@ bench-engine: $(EXTENSION) ## operators, models, calls, guards, first calls, tra
 	@$(PY) benches/training.py --inductor
 	$(call say,'texts that models of Hugging Face generate: eager against corsac')
 	@$(PY) benches/generation.py
+	$(call say,'number types: PyTorch against corsac$(,) one thread')
+	@$(PY) benches/number_types.py
 	$(call say,'partitioners: PyTorch against corsac')
 	@$(PY) benches/partition.py
 

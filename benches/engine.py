@@ -37,7 +37,7 @@ from typing import Any
 import torch
 
 from engine_memory import torch_peak_bytes
-from engine_models import MODELS, Function, Workload, workload
+from engine_models import MODELS, Function, Workload, error_and_scale, workload
 from engine_peers import IN_BFLOAT16, PEERS, RTEN, Unfit, missing, rten
 from in_turn import samples_in_turn, summary
 from machine import REPORTS, machine
@@ -70,15 +70,6 @@ def _cold_start(peer: str, name: str, precision: str) -> None:
         print(time.perf_counter() - start)
 
 
-def _error(found: Any, expected: Any) -> tuple[float, float]:
-    """The largest difference between results, and the largest number in them."""
-    if isinstance(expected, torch.Tensor):
-        assert found.shape == expected.shape, f"{found.shape}, not {expected.shape}"
-        return (found - expected).abs().max().item(), expected.abs().max().item()
-    pairs = [_error(a, b) for a, b in zip(found, expected, strict=True)]
-    return max(error for error, _ in pairs), max(scale for _, scale in pairs)
-
-
 def _made(
     chosen: Workload, peers: list[str], threads: int, result: dict[str, Any]
 ) -> dict[str, Function]:
@@ -92,7 +83,7 @@ def _made(
                 result["steady"][peer], error = rten(chosen, threads)
             else:
                 run = PEERS[peer](chosen)
-                error, scale = _error(chosen.result(run), expected)
+                error, scale = error_and_scale(chosen.result(run), expected)
                 limit = TOLERANCE[chosen.precision] * max(1.0, scale)
                 assert error <= limit, f"{peer} is wrong by {error}"
                 runs[peer] = run

@@ -214,3 +214,12 @@ def workload(name: str, precision: str = "f32") -> Workload:
     """The model of this name, the same each time."""
     torch.manual_seed(0)
     return dataclasses.replace(MODELS[name](), precision=precision)
+
+
+def error_and_scale(found: Any, expected: Any) -> tuple[float, float]:
+    """The largest difference between results, and the largest number in them."""
+    if isinstance(expected, torch.Tensor):
+        assert found.shape == expected.shape, f"{found.shape}, not {expected.shape}"
+        return (found - expected).abs().max().item(), expected.abs().max().item()
+    pairs = [error_and_scale(a, b) for a, b in zip(found, expected, strict=True)]
+    return max(error for error, _ in pairs), max(scale for _, scale in pairs)

@@ -1,28 +1,30 @@
 """Models in float32, bfloat16 and float16: native and by PyTorch, in turn, in one process.
 
-python benches/number_types.py [MODEL …] [--float16] [--rounds 7]
+python benches/number_types.py [MODEL …] [--dtypes bfloat16,float16] [--seconds 3]
 
-Results are compared with PyTorch's in the same type first. One thread; the times are minima and medians.
+Results are compared with PyTorch's in the same type first. One thread. Writes target/bench/number_types.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import json
 import os
-import statistics
-import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
-from torch.utils import _pytree as pytree
 
 import corsac
-from engine_models import MODELS, Workload, workload
+from engine_models import MODELS, Workload, error_and_scale, workload
+from in_turn import print_peers, samples_in_turn, summary
+from machine import REPORTS, machine
 
+REPORT = REPORTS / "number_types.json"
 DEFAULT = [
     "gpt2_decode",
     "llama_decode",
@@ -41,71 +43,54 @@ DEFAULT = [
     "tiny",
 ]
 #: What results may differ by, as a part of the largest element.
-TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.2, torch.float16: 0.02}
-
-
-def _in(value: Any, dtype: torch.dtype) -> Any:
-    return value.to(dtype) if value.is_floating_point() else value
-
-
-def _difference(found: Any, expected: Any) -> float:
-    def of(one: torch.Tensor, other: torch.Tensor) -> float:
-        largest = max(other.float().abs().max().item(), 1e-9)
-        return (one.float() - other.float()).abs().max().item() / largest
-
-    pairs = zip(*map(pytree.tree_leaves, (found, expected)), strict=True)
-    return max(of(one, other) for one, other in pairs if isinstance(one, torch.Tensor))
+TOLERANCES = {"float32": 1e-4, "bfloat16": 0.2, "float16": 0.02}
 
 
 def _calls(own: Workload, dtype: torch.dtype) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """The native call and PyTorch's, on models of their own."""
-    inputs = [_in(value, dtype) for value in own.inputs]
+    inputs = [value.to(dtype) if value.is_floating_point() else value for value in own.inputs]
     eager = copy.deepcopy(own.model).to(dtype)
     native = corsac.compile(copy.deepcopy(eager), options={"inference": "native"})
     return (lambda: native(*inputs)), (lambda: eager(*inputs))
 
 
-def _measured(name: str, dtypes: list[torch.dtype], rounds: int) -> list[tuple[str, float, float]]:
-    """Minimum and median of each call, in milliseconds."""
+def _measure(name: str, dtypes: Sequence[str], seconds: float) -> dict[str, Any]:
     own = workload(name)
-    calls = {dtype: _calls(own, dtype) for dtype in dtypes}
-    times: dict[str, list[float]] = {}
+    calls = {dtype: _calls(own, getattr(torch, dtype)) for dtype in dtypes}
+    peers: dict[str, Callable[[], Any]] = {}
     with torch.inference_mode():
         for dtype, (native, eager) in calls.items():
             native(), native()
-            difference = _difference(native(), eager())
-            if difference > TOLERANCES[dtype]:
-                raise SystemExit(f"{name} in {dtype} differs by {difference:.3g}")
-        for _ in range(rounds):
-            for dtype, pair in calls.items():
-                for place, call in zip(("corsac", "PyTorch"), pair, strict=True):
-                    start = time.perf_counter()
-                    for _ in range(own.repeat):
-                        call()
-                    elapsed = (time.perf_counter() - start) / own.repeat
-                    times.setdefault(f"{place} {str(dtype)[6:]}", []).append(elapsed * 1e3)
-    return [(key, min(row), statistics.median(row)) for key, row in times.items()]
+            error, scale = error_and_scale(native(), eager())
+            assert error <= TOLERANCES[dtype] * scale, f"{name} in {dtype} is wrong by {error:.3g}"
+            peers |= {f"corsac {dtype}": native, f"PyTorch {dtype}": eager}
+        return summary(samples_in_turn(peers, seconds, repeat=own.repeat))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", default=DEFAULT, help=", ".join(MODELS))
-    parser.add_argument("--float16", action="store_true", help="also float16")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--dtypes", default="bfloat16", help="beside float32, with commas")
+    parser.add_argument("--seconds", type=float, default=3.0, help="for each model")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    dtypes = [torch.float32, torch.bfloat16] + [torch.float16] * options.float16
-    print("ms, minimum (median); ratios of minima")
+    warnings.simplefilter("ignore")
+    dtypes = ["float32", *options.dtypes.split(",")]
+    report: dict[str, Any] = {"machine": machine()}
+    print(f"{report['machine']}, one thread; ms: minimum, median; ratios of minima")
     for name in options.models:
-        rows = _measured(name, dtypes, options.rounds)
-        least = {key: own for key, own, _ in rows}
-        cells = [f"{key} {own:.3f} ({middle:.3f})" for key, own, middle in rows]
-        for dtype in dtypes[1:]:
-            kind = str(dtype)[6:]
-            to_wide = least[f"corsac {kind}"] / least["corsac float32"]
-            to_eager = least[f"corsac {kind}"] / least[f"PyTorch {kind}"]
-            cells.append(f"{kind}: {to_wide:.2f} of float32, {to_eager:.2f} of PyTorch")
-        print(f"{name}: {'; '.join(cells)}", flush=True)
+        print(name, flush=True)
+        report[name] = _measure(name, dtypes, options.seconds)
+        steady = report[name]["steady"]
+
+        def said(peer: str, steady: dict[str, float] = steady) -> str:
+            place, _, dtype = peer.partition(" ")
+            ratio = steady[peer] / steady[f"PyTorch {dtype}"]
+            return f"{ratio:.2f} of PyTorch {dtype}'s" if place == "corsac" else ""
+
+        print_peers(report[name], said, of="corsac float32")
+    REPORT.parent.mkdir(parents=True, exist_ok=True)
+    REPORT.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":
