@@ -16,7 +16,7 @@ use crate::program::{
 
 #[rustfmt::skip]
 pub(super) const LOWERINGS: &[Lowering] = &[
-    lowered("corsac.choose_qparams_per_token", |own, call| own.parameters_of_rows(call)),
+    lowered("corsac.choose_qparams_per_token", |own, call| own.parameters_of_rows(call)).of_any_type(),
     tensor("corsac.dequantize_per_channel", |own, call| own.dequantised_along(call)).of_any_type(),
     tensor("corsac.dequantize_per_channel_group", |own, call| own.dequantised_groups(call)).of_any_type(),
     tensor("corsac.dequantize_per_tensor", |own, call| own.dequantised(call)).of_any_type(),
