@@ -5,7 +5,7 @@ use multiversion::multiversion;
 #[cfg(target_arch = "x86_64")]
 use super::x86_64;
 use super::{Quantisation, ToBytes, clamp, number};
-use crate::int8_unit::{COLUMNS, Sums};
+use crate::int8_unit::{COLUMNS, Int8Unit, Operands, Sums};
 
 /// The numbers that sums stand for: `sum * scale + bias`, plus a residual, clamped.
 ///
@@ -58,12 +58,8 @@ impl Epilogue<'_> {
     /// rows lack scales or zero points.
     pub fn to_floats(&self, sums: &[Sums], columns: usize, to: &mut [f32], stride: usize) {
         self.check(sums.len(), columns, to.len(), stride);
-        #[cfg(target_arch = "x86_64")]
-        if x86_64::has() {
-            // SAFETY: the processor has the instructions, and `check` has passed.
-            return unsafe { x86_64::floats(self, sums, columns, to, stride) };
-        }
-        floats(self, sums, columns, to, stride);
+        let mut write = self.floats(columns, to, stride);
+        write(0, sums);
     }
 
     /// Writes the bytes that stand for the first `columns` numbers of each row of sums, as
@@ -80,29 +76,95 @@ impl Epilogue<'_> {
         stride: usize,
     ) {
         self.check(sums.len(), columns, to.len(), stride);
-        let conversion = quantisation.to_bytes();
-        let all = [f32::NEG_INFINITY, f32::INFINITY];
-        let clamped = conversion.of_clamped(self.bounds);
-        let (epilogue, conversion) = match clamped {
-            Some(conversion) => (
-                &Epilogue {
-                    bounds: all,
-                    ..*self
-                },
-                conversion,
-            ),
-            None => (self, conversion),
-        };
+        let mut write = self.bytes(columns, quantisation, to, stride);
+        write(0, sums);
+    }
+
+    /// Multiplies and writes numbers, a few rows at a time, so that sums stay in the nearest cache:
+    /// as [`multiply`](Int8Unit::multiply) with the biases `initial` for `rows` rows, then
+    /// [`to_floats`](Self::to_floats).
+    ///
+    /// # Panics
+    /// As both do.
+    pub fn multiply_to_floats(
+        &self,
+        unit: Int8Unit,
+        (operands, rows): (&Operands<'_>, usize),
+        initial: &Sums,
+        columns: usize,
+        to: &mut [f32],
+        stride: usize,
+    ) {
+        self.check(rows, columns, to.len(), stride);
+        unit.multiply_by_blocks(operands, rows, initial, self.floats(columns, to, stride));
+    }
+
+    /// Multiplies and writes bytes, a few rows at a time, so that sums stay in the nearest cache: as
+    /// [`multiply`](Int8Unit::multiply) with the biases `initial` for `rows` rows, then
+    /// [`to_bytes`](Self::to_bytes).
+    ///
+    /// # Panics
+    /// As both do.
+    #[expect(clippy::too_many_arguments, reason = "those of two functions")]
+    pub fn multiply_to_bytes(
+        &self,
+        unit: Int8Unit,
+        (operands, rows): (&Operands<'_>, usize),
+        initial: &Sums,
+        columns: usize,
+        quantisation: &Quantisation,
+        to: &mut [u8],
+        stride: usize,
+    ) {
+        self.check(rows, columns, to.len(), stride);
+        let write = self.bytes(columns, quantisation, to, stride);
+        unit.multiply_by_blocks(operands, rows, initial, write);
+    }
+
+    /// A function that writes numbers of some of the rows for which `check` has passed, given the
+    /// first and their sums.
+    fn floats(&self, columns: usize, to: &mut [f32], stride: usize) -> impl FnMut(usize, &[Sums]) {
         #[cfg(target_arch = "x86_64")]
-        if x86_64::has() {
-            let write = match clamped {
-                Some(_) => x86_64::bytes::<false>,
-                None => x86_64::bytes::<true>,
-            };
-            // SAFETY: the processor has the instructions, and `check` has passed.
-            return unsafe { write(epilogue, sums, columns, conversion, to, stride) };
+        let has_vectors = x86_64::has();
+        move |first, sums| {
+            #[cfg(target_arch = "x86_64")]
+            if has_vectors {
+                // SAFETY: the processor has the instructions, and `check` has passed.
+                return unsafe { x86_64::floats(self, first, sums, columns, to, stride) };
+            }
+            floats(self, first, sums, columns, to, stride);
         }
-        bytes(epilogue, sums, columns, conversion, to, stride);
+    }
+
+    /// The same for bytes.
+    fn bytes(
+        &self,
+        columns: usize,
+        quantisation: &Quantisation,
+        to: &mut [u8],
+        stride: usize,
+    ) -> impl FnMut(usize, &[Sums]) {
+        let conversion = quantisation.to_bytes();
+        let clamped = conversion.of_clamped(self.bounds);
+        let (bounds, conversion) = match clamped {
+            Some(conversion) => ([f32::NEG_INFINITY, f32::INFINITY], conversion),
+            None => (self.bounds, conversion),
+        };
+        let own = Epilogue { bounds, ..*self };
+        #[cfg(target_arch = "x86_64")]
+        let has_vectors = x86_64::has();
+        move |first, sums| {
+            #[cfg(target_arch = "x86_64")]
+            if has_vectors {
+                let write = match clamped {
+                    Some(_) => x86_64::bytes::<false>,
+                    None => x86_64::bytes::<true>,
+                };
+                // SAFETY: the processor has the instructions, and `check` has passed.
+                return unsafe { write(&own, first, sums, columns, conversion, to, stride) };
+            }
+            bytes(&own, first, sums, columns, conversion, to, stride);
+        }
     }
 
     fn check(&self, rows: usize, columns: usize, len: usize, stride: usize) {
@@ -159,12 +221,13 @@ impl Epilogue<'_> {
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 pub(super) fn floats(
     epilogue: &Epilogue<'_>,
+    first: usize,
     sums: &[Sums],
     columns: usize,
     to: &mut [f32],
     stride: usize,
 ) {
-    for (row, sums) in sums.iter().enumerate() {
+    for (row, sums) in (first..).zip(sums) {
         epilogue.numbers(row, sums, &mut to[row * stride..][..columns]);
     }
 }
@@ -172,6 +235,7 @@ pub(super) fn floats(
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 pub(super) fn bytes(
     epilogue: &Epilogue<'_>,
+    first: usize,
     sums: &[Sums],
     columns: usize,
     conversion: ToBytes,
@@ -180,7 +244,7 @@ pub(super) fn bytes(
 ) {
     let mut numbers = [0.0; COLUMNS];
     let numbers = &mut numbers[..columns];
-    for (row, sums) in sums.iter().enumerate() {
+    for (row, sums) in (first..).zip(sums) {
         epilogue.numbers(row, sums, numbers);
         let to = &mut to[row * stride..][..columns];
         for (byte, &x) in to.iter_mut().zip(&*numbers) {

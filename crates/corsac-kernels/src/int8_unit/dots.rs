@@ -23,9 +23,8 @@ const QUAD_BYTES: usize = QUAD * COLUMNS;
 pub(super) unsafe fn avx512_vnni(product: &Product<'_>) {
     /// Rows of a block: with 28 sums, there are vectors left for weights and a row.
     const MOST: usize = 14;
-    let count = product.rows.div_ceil(MOST);
-    for (index, rows) in blocks(product.rows, MOST).enumerate() {
-        prefetch(product.ahead(index, count));
+    for rows in blocks(product.rows, MOST) {
+        prefetch(product.ahead(&rows));
         let row = rows.start;
         // SAFETY: by the contract of this function, and as all rows of the block are there.
         unsafe {
@@ -57,9 +56,8 @@ pub(super) unsafe fn avx512_vnni(product: &Product<'_>) {
 pub(super) unsafe fn avx_vnni(product: &Product<'_>) {
     /// Rows of a block: with 12 sums, there are vectors left for weights and a row.
     const MOST: usize = 6;
-    let count = product.rows.div_ceil(MOST);
-    for (index, rows) in blocks(product.rows, MOST).enumerate() {
-        prefetch(product.ahead(index, count));
+    for rows in blocks(product.rows, MOST) {
+        prefetch(product.ahead(&rows));
         let row = rows.start;
         // SAFETY: by the contract of this function, and as all rows of the block are there.
         unsafe {
@@ -89,9 +87,8 @@ pub(super) unsafe fn avx_vnni(product: &Product<'_>) {
 pub(super) unsafe fn avx2(product: &Product<'_>) {
     /// Rows of a block: with eight sums, there are vectors left for weights and a row, two of each.
     const MOST: usize = 4;
-    let count = product.rows.div_ceil(MOST);
-    for (index, rows) in blocks(product.rows, MOST).enumerate() {
-        prefetch(product.ahead(index, count));
+    for rows in blocks(product.rows, MOST) {
+        prefetch(product.ahead(&rows));
         let row = rows.start;
         // SAFETY: by the contract of this function, and as all rows of the block are there.
         unsafe {
@@ -142,13 +139,13 @@ unsafe fn block<L: Lanes, const P: usize, const V: usize, const S: usize>(
             }
         }
         let mut weights = operands.weights.as_ptr().add(column * QUAD);
-        let mut offsets = operands.offsets.as_ptr().add(row);
+        let mut offsets = operands.offsets.as_ptr().add(product.first_row + row);
         for _ in 0..product.taps {
             let mut rows = [source; P];
             for (p, row) in rows.iter_mut().enumerate() {
                 *row = source.add(offsets.add(p).read() as usize);
             }
-            offsets = offsets.wrapping_add(product.rows);
+            offsets = offsets.wrapping_add(product.all_rows);
             let mut at = 0;
             while at + S * QUAD <= operands.depth {
                 for (s, part) in parts.iter_mut().enumerate() {

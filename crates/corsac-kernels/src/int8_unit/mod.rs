@@ -16,7 +16,6 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
-#[cfg(target_arch = "x86_64")]
 use std::ops::Range;
 
 use multiversion::multiversion;
@@ -48,6 +47,13 @@ enum Kind {
     Portable,
 }
 
+/// Rows whose sums stay in the nearest cache.
+const BLOCK: usize = 56;
+
+/// Their sums.
+#[repr(C, align(64))]
+struct Block([Sums; BLOCK]);
+
 /// The right to use instructions that multiply bytes: the processor has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Int8Unit(Kind);
@@ -71,7 +77,12 @@ pub struct Operands<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Product<'a> {
     operands: Operands<'a>,
+    /// Rows to multiply, of [`all_rows`](Self::all_rows).
     rows: usize,
+    /// The first of them.
+    first_row: usize,
+    /// Rows that have offsets.
+    all_rows: usize,
     taps: usize,
     /// The first sums of the first row.
     start: *const i32,
@@ -81,15 +92,12 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Part `index` of `count` equal parts of the weights to prefetch.
+    /// The weights to prefetch while some of the rows to multiply are: their part of all rows.
     #[cfg(target_arch = "x86_64")]
-    fn ahead(&self, index: usize, count: usize) -> &[i8] {
-        /// Bytes of a cache line.
-        const LINE: usize = 64;
+    fn ahead(&self, rows: &Range<usize>) -> &[i8] {
         let ahead = self.operands.ahead;
-        let share = ahead.len().div_ceil(count.max(1)).next_multiple_of(LINE);
-        let first = (index * share).min(ahead.len());
-        &ahead[first..][..share.min(ahead.len() - first)]
+        let place = |row: usize| (self.first_row + row) * ahead.len() / self.all_rows;
+        &ahead[place(rows.start)..place(rows.end)]
     }
 }
 
@@ -155,6 +163,8 @@ impl Int8Unit {
         self.run(Product {
             operands: *operands,
             rows: sums.len(),
+            first_row: 0,
+            all_rows: sums.len(),
             taps: operands.taps(sums.len()),
             start: initial.as_ptr(),
             start_step: 0,
@@ -171,11 +181,40 @@ impl Int8Unit {
         self.run(Product {
             operands: *operands,
             rows: sums.len(),
+            first_row: 0,
+            all_rows: sums.len(),
             taps: operands.taps(sums.len()),
             start: own,
             start_step: COLUMNS,
             sums: own,
         });
+    }
+
+    /// Multiplies some of `rows` rows at a time, as [`multiply`](Self::multiply) does, and passes the
+    /// first of them and their sums on.
+    pub(crate) fn multiply_by_blocks(
+        self,
+        operands: &Operands<'_>,
+        rows: usize,
+        initial: &Sums,
+        mut pass: impl FnMut(usize, &[Sums]),
+    ) {
+        let taps = operands.taps(rows);
+        let mut sums = Block([[0; COLUMNS]; BLOCK]);
+        for own in blocks(rows, BLOCK) {
+            let sums = &mut sums.0[..own.len()];
+            self.run(Product {
+                operands: *operands,
+                rows: own.len(),
+                first_row: own.start,
+                all_rows: rows,
+                taps,
+                start: initial.as_ptr(),
+                start_step: 0,
+                sums: sums.as_mut_ptr().cast(),
+            });
+            pass(own.start, sums);
+        }
     }
 
     fn run(self, product: Product<'_>) {
@@ -274,7 +313,6 @@ pub fn column_sums(packed: &[i8]) -> Sums {
 }
 
 /// Splits `rows` into blocks of nearly equal size, none of more than `most` rows.
-#[cfg(target_arch = "x86_64")]
 fn blocks(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     let count = rows.div_ceil(most);
     (0..count).map(move |index| index * rows / count..(index + 1) * rows / count)
