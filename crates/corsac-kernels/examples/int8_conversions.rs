@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use corsac_kernels::int8::{Epilogue, Quantisation, Residual, RowScales, rows};
 use corsac_kernels::int8::{dequantise, quantise};
-use corsac_kernels::int8_unit::{COLUMNS, Int8Unit, Operands, Sums};
+use corsac_kernels::int8_depthwise::{Depthwise, PAIR_LEN, pack};
+use corsac_kernels::int8_unit::{COLUMNS, Dense, Int8Unit, Operands, Sums};
 
 const ROWS: usize = 128;
 
@@ -119,13 +120,42 @@ fn main() {
             plain.to_bytes(&sums, COLUMNS, &quantisation, &mut to, COLUMNS);
         });
         let with = best(|| {
-            let (product, to) = ((&operands, rows), &mut to);
-            plain.multiply_to_bytes(unit, product, &zero, COLUMNS, &quantisation, to, COLUMNS);
+            let product = Dense {
+                unit,
+                operands,
+                rows,
+            };
+            let to = &mut to;
+            plain.multiply_to_bytes(&product, &zero, COLUMNS, &quantisation, to, COLUMNS);
         });
         let [alone, apart, with] = [alone, apart, with].map(|time| time * 1e9 / rows as f64);
         println!(
             "depth {depth:4}: {alone:5.2} ns a row, {apart:5.2} then to bytes, {with:5.2} in blocks"
         );
+    }
+    for taps in [9_usize, 25] {
+        let rows = 784;
+        let source = vec![3_u8; 40_000];
+        let mut weights = vec![0; taps.div_ceil(2) * PAIR_LEN];
+        pack(&mut weights, taps, |column, tap| (column + tap) as i8);
+        let offsets: Vec<u32> = (0..taps * rows)
+            .map(|at| (at % rows + at / rows) as u32 * 32)
+            .collect();
+        let product = Depthwise {
+            source: &source,
+            offsets: &offsets,
+            rows,
+            weights: &weights,
+        };
+        let (mut sums, zero) = (vec![[0; COLUMNS]; rows], [0; COLUMNS]);
+        let mut to = vec![0_u8; rows * COLUMNS];
+        let alone = best(|| product.multiply(&zero, &mut sums));
+        let with = best(|| {
+            let to = &mut to;
+            plain.multiply_to_bytes(&product, &zero, COLUMNS, &quantisation, to, COLUMNS);
+        });
+        let [alone, with] = [alone, with].map(|time| time * 1e9 / rows as f64);
+        println!("depthwise, {taps:2} taps: {alone:5.2} ns a row, {with:5.2} to bytes in blocks");
     }
 }
 

@@ -5,7 +5,7 @@ use multiversion::multiversion;
 #[cfg(target_arch = "x86_64")]
 use super::x86_64;
 use super::{Quantisation, ToBytes, clamp, number};
-use crate::int8_unit::{COLUMNS, Int8Unit, Operands, Sums};
+use crate::int8_unit::{COLUMNS, RowSums, Sums};
 
 /// The numbers that sums stand for: `sum * scale + bias`, plus a residual, clamped.
 ///
@@ -57,8 +57,7 @@ impl Epilogue<'_> {
     /// If there are more than 32 columns, if a row is not within `to` or within the residual, or if
     /// rows lack scales or zero points.
     pub fn to_floats(&self, sums: &[Sums], columns: usize, to: &mut [f32], stride: usize) {
-        self.check(sums.len(), columns, to.len(), stride);
-        let mut write = self.floats(columns, to, stride);
+        let mut write = self.floats(sums.len(), columns, to, stride);
         write(0, sums);
     }
 
@@ -75,61 +74,61 @@ impl Epilogue<'_> {
         to: &mut [u8],
         stride: usize,
     ) {
-        self.check(sums.len(), columns, to.len(), stride);
-        let mut write = self.bytes(columns, quantisation, to, stride);
+        let mut write = self.bytes(sums.len(), columns, quantisation, to, stride);
         write(0, sums);
     }
 
-    /// Multiplies and writes numbers, a few rows at a time, so that sums stay in the nearest cache:
-    /// as [`multiply`](Int8Unit::multiply) with the biases `initial` for `rows` rows, then
-    /// [`to_floats`](Self::to_floats).
+    /// Multiplies and writes numbers, as [`to_floats`](Self::to_floats) does, a few rows at a time, so
+    /// that sums stay in the nearest cache. Sums begin with `initial`.
     ///
     /// # Panics
-    /// As both do.
+    /// As the product and `to_floats` do.
     pub fn multiply_to_floats(
         &self,
-        unit: Int8Unit,
-        (operands, rows): (&Operands<'_>, usize),
+        product: &impl RowSums,
         initial: &Sums,
         columns: usize,
         to: &mut [f32],
         stride: usize,
     ) {
-        self.check(rows, columns, to.len(), stride);
-        unit.multiply_by_blocks(operands, rows, initial, self.floats(columns, to, stride));
+        let write = self.floats(product.rows(), columns, to, stride);
+        product.by_blocks(initial, write);
     }
 
-    /// Multiplies and writes bytes, a few rows at a time, so that sums stay in the nearest cache: as
-    /// [`multiply`](Int8Unit::multiply) with the biases `initial` for `rows` rows, then
-    /// [`to_bytes`](Self::to_bytes).
+    /// Multiplies and writes bytes, as [`to_bytes`](Self::to_bytes) does, a few rows at a time, so
+    /// that sums stay in the nearest cache. Sums begin with `initial`.
     ///
     /// # Panics
-    /// As both do.
-    #[expect(clippy::too_many_arguments, reason = "those of two functions")]
+    /// As the product and `to_bytes` do.
     pub fn multiply_to_bytes(
         &self,
-        unit: Int8Unit,
-        (operands, rows): (&Operands<'_>, usize),
+        product: &impl RowSums,
         initial: &Sums,
         columns: usize,
         quantisation: &Quantisation,
         to: &mut [u8],
         stride: usize,
     ) {
-        self.check(rows, columns, to.len(), stride);
-        let write = self.bytes(columns, quantisation, to, stride);
-        unit.multiply_by_blocks(operands, rows, initial, write);
+        let write = self.bytes(product.rows(), columns, quantisation, to, stride);
+        product.by_blocks(initial, write);
     }
 
-    /// A function that writes numbers of some of the rows for which `check` has passed, given the
-    /// first and their sums.
-    fn floats(&self, columns: usize, to: &mut [f32], stride: usize) -> impl FnMut(usize, &[Sums]) {
+    /// A function that writes numbers of some of `rows` rows, given the first and their sums.
+    fn floats(
+        &self,
+        rows: usize,
+        columns: usize,
+        to: &mut [f32],
+        stride: usize,
+    ) -> impl FnMut(usize, &[Sums]) {
+        self.check(rows, columns, to.len(), stride);
         #[cfg(target_arch = "x86_64")]
         let has_vectors = x86_64::has();
         move |first, sums| {
+            assert!(first <= rows && sums.len() <= rows - first, "sums of rows");
             #[cfg(target_arch = "x86_64")]
             if has_vectors {
-                // SAFETY: the processor has the instructions, and `check` has passed.
+                // SAFETY: the processor has the instructions, and `check` has passed for these rows.
                 return unsafe { x86_64::floats(self, first, sums, columns, to, stride) };
             }
             floats(self, first, sums, columns, to, stride);
@@ -139,11 +138,13 @@ impl Epilogue<'_> {
     /// The same for bytes.
     fn bytes(
         &self,
+        rows: usize,
         columns: usize,
         quantisation: &Quantisation,
         to: &mut [u8],
         stride: usize,
     ) -> impl FnMut(usize, &[Sums]) {
+        self.check(rows, columns, to.len(), stride);
         let conversion = quantisation.to_bytes();
         let clamped = conversion.of_clamped(self.bounds);
         let (bounds, conversion) = match clamped {
@@ -154,13 +155,14 @@ impl Epilogue<'_> {
         #[cfg(target_arch = "x86_64")]
         let has_vectors = x86_64::has();
         move |first, sums| {
+            assert!(first <= rows && sums.len() <= rows - first, "sums of rows");
             #[cfg(target_arch = "x86_64")]
             if has_vectors {
                 let write = match clamped {
                     Some(_) => x86_64::bytes::<false>,
                     None => x86_64::bytes::<true>,
                 };
-                // SAFETY: the processor has the instructions, and `check` has passed.
+                // SAFETY: the processor has the instructions, and `check` has passed for these rows.
                 return unsafe { write(&own, first, sums, columns, conversion, to, stride) };
             }
             bytes(&own, first, sums, columns, conversion, to, stride);

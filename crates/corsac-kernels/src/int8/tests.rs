@@ -3,7 +3,7 @@
 use super::epilogue::{bytes, floats};
 use super::rows::{RowScale, choose, quantise_row, range};
 use super::{Epilogue, Quantisation, Residual, RowScales, dequantise, dequantise_signed, quantise};
-use crate::int8_unit::{COLUMNS, Int8Unit, Operands, Sums};
+use crate::int8_unit::{COLUMNS, Dense, Int8Unit, Operands, RowSums, Sums};
 
 /// Pseudorandom bits.
 struct Bits(u32);
@@ -297,15 +297,19 @@ fn products_are_converted_a_few_rows_at_a_time() {
     case.sums.clone_from(&sums);
     let len = (rows - 1) * STRIDE + columns;
     for epilogue in case.epilogues() {
-        let product = (&operands, rows);
+        let product = &Dense {
+            unit,
+            operands,
+            rows,
+        };
         let (mut to, mut expected) = (vec![0.0; len], vec![0.0; len]);
         epilogue.to_floats(&sums, columns, &mut expected, STRIDE);
-        epilogue.multiply_to_floats(unit, product, &initial, columns, &mut to, STRIDE);
+        epilogue.multiply_to_floats(product, &initial, columns, &mut to, STRIDE);
         assert!(to == expected);
         let (mut to, mut expected) = (vec![0; len], vec![0; len]);
         let own = &QUANTISATIONS[1];
         epilogue.to_bytes(&sums, columns, own, &mut expected, STRIDE);
-        epilogue.multiply_to_bytes(unit, product, &initial, columns, own, &mut to, STRIDE);
+        epilogue.multiply_to_bytes(product, &initial, columns, own, &mut to, STRIDE);
         assert!(to == expected && to.iter().any(|&byte| byte != to[0]));
     }
 }
@@ -335,4 +339,21 @@ fn no_residual_is_read_past_its_end() {
 fn nothing_is_written_past_the_end() {
     let case = Case::new(&mut Bits(6), 3);
     case.epilogues()[0].to_floats(&case.sums, 32, &mut [0.0; 95], 32);
+}
+
+#[test]
+#[should_panic(expected = "sums of rows")]
+fn products_have_as_many_sums_as_rows() {
+    struct Wrong;
+    impl RowSums for Wrong {
+        fn rows(&self) -> usize {
+            1
+        }
+
+        fn by_blocks(&self, initial: &Sums, mut pass: impl FnMut(usize, &[Sums])) {
+            pass(0, &[*initial; 2]);
+        }
+    }
+    let case = Case::new(&mut Bits(8), 1);
+    case.epilogues()[0].multiply_to_floats(&Wrong, &[0; COLUMNS], 32, &mut [0.0; 32], 32);
 }

@@ -48,11 +48,11 @@ enum Kind {
 }
 
 /// Rows whose sums stay in the nearest cache.
-const BLOCK: usize = 56;
+pub(crate) const BLOCK: usize = 56;
 
 /// Their sums.
 #[repr(C, align(64))]
-struct Block([Sums; BLOCK]);
+pub(crate) struct Block(pub(crate) [Sums; BLOCK]);
 
 /// The right to use instructions that multiply bytes: the processor has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,33 +190,6 @@ impl Int8Unit {
         });
     }
 
-    /// Multiplies some of `rows` rows at a time, as [`multiply`](Self::multiply) does, and passes the
-    /// first of them and their sums on.
-    pub(crate) fn multiply_by_blocks(
-        self,
-        operands: &Operands<'_>,
-        rows: usize,
-        initial: &Sums,
-        mut pass: impl FnMut(usize, &[Sums]),
-    ) {
-        let taps = operands.taps(rows);
-        let mut sums = Block([[0; COLUMNS]; BLOCK]);
-        for own in blocks(rows, BLOCK) {
-            let sums = &mut sums.0[..own.len()];
-            self.run(Product {
-                operands: *operands,
-                rows: own.len(),
-                first_row: own.start,
-                all_rows: rows,
-                taps,
-                start: initial.as_ptr(),
-                start_step: 0,
-                sums: sums.as_mut_ptr().cast(),
-            });
-            pass(own.start, sums);
-        }
-    }
-
     fn run(self, product: Product<'_>) {
         if product.rows == 0 {
             return;
@@ -236,6 +209,54 @@ impl Int8Unit {
                 Kind::Avx2 => dots::avx2(&product),
                 Kind::Portable => portable::multiply(&product),
             }
+        }
+    }
+}
+
+/// Sums of products that are computed for a few rows at a time.
+pub trait RowSums {
+    /// Number of rows.
+    fn rows(&self) -> usize;
+
+    /// Sets the sums of some rows at a time to `initial` plus their products, and passes the first of
+    /// the rows and their sums on; rows are in order.
+    fn by_blocks(&self, initial: &Sums, pass: impl FnMut(usize, &[Sums]));
+}
+
+/// A product of some rows and a panel.
+#[derive(Clone, Copy, Debug)]
+pub struct Dense<'a> {
+    /// The instructions to use.
+    pub unit: Int8Unit,
+    /// The operands.
+    pub operands: Operands<'a>,
+    /// Number of rows.
+    pub rows: usize,
+}
+
+impl RowSums for Dense<'_> {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// # Panics
+    /// As [`Int8Unit::multiply`] does.
+    fn by_blocks(&self, initial: &Sums, mut pass: impl FnMut(usize, &[Sums])) {
+        let taps = self.operands.taps(self.rows);
+        let mut sums = Block([[0; COLUMNS]; BLOCK]);
+        for own in blocks(self.rows, BLOCK) {
+            let sums = &mut sums.0[..own.len()];
+            self.unit.run(Product {
+                operands: self.operands,
+                rows: own.len(),
+                first_row: own.start,
+                all_rows: self.rows,
+                taps,
+                start: initial.as_ptr(),
+                start_step: 0,
+                sums: sums.as_mut_ptr().cast(),
+            });
+            pass(own.start, sums);
         }
     }
 }
@@ -272,7 +293,7 @@ impl Operands<'_> {
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn largest(offsets: &[u32]) -> u32 {
+pub(crate) fn largest(offsets: &[u32]) -> u32 {
     offsets.iter().copied().max().unwrap_or(0)
 }
 
@@ -313,7 +334,7 @@ pub fn column_sums(packed: &[i8]) -> Sums {
 }
 
 /// Splits `rows` into blocks of nearly equal size, none of more than `most` rows.
-fn blocks(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn blocks(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     let count = rows.div_ceil(most);
     (0..count).map(move |index| index * rows / count..(index + 1) * rows / count)
 }

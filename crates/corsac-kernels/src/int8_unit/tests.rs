@@ -1,6 +1,8 @@
 //! Products of all instructions, compared bit by bit with plain sums.
 
-use super::{COLUMNS, Int8Unit, MAX_PRODUCTS, Operands, QUAD, Sums, column_sums, pack};
+use super::{
+    COLUMNS, Dense, Int8Unit, MAX_PRODUCTS, Operands, QUAD, RowSums, Sums, column_sums, pack,
+};
 
 /// Pseudorandom numbers.
 pub(super) struct Numbers(u32);
@@ -96,6 +98,18 @@ impl Case {
             sums == expected,
             "{name}: {rows} rows, depth {depth}, added"
         );
+        let dense = Dense {
+            unit,
+            operands: self.operands(),
+            rows,
+        };
+        let mut next = 0;
+        dense.by_blocks(&self.initial, |first, sums| {
+            let same = first == next && sums == &expected[first..][..sums.len()];
+            assert!(same, "{name}: in blocks");
+            next += sums.len();
+        });
+        assert_eq!(next, rows);
     }
 }
 
