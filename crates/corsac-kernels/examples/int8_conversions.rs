@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use corsac_kernels::int8::{Epilogue, Quantisation, Residual, RowScales, rows};
 use corsac_kernels::int8::{dequantise, quantise};
-use corsac_kernels::int8_depthwise::{Depthwise, PAIR_LEN, pack};
+use corsac_kernels::int8_depthwise::Depthwise;
 use corsac_kernels::int8_unit::{COLUMNS, Dense, Int8Unit, Operands, Sums};
 
 const ROWS: usize = 128;
@@ -136,8 +136,7 @@ fn main() {
     for taps in [9_usize, 25] {
         let rows = 784;
         let source = vec![3_u8; 40_000];
-        let mut weights = vec![0; taps.div_ceil(2) * PAIR_LEN];
-        pack(&mut weights, taps, |column, tap| (column + tap) as i8);
+        let weights = vec![5; taps * COLUMNS];
         let offsets: Vec<u32> = (0..taps * rows)
             .map(|at| (at % rows + at / rows) as u32 * 32)
             .collect();

@@ -1,8 +1,7 @@
 //! Depthwise products of unsigned and signed bytes: each column has a sum of its own numbers.
 //!
-//! As in [`int8_unit`](crate::int8_unit), the rows of each tap lie anywhere in the source. A pair of
-//! taps is multiplied at a time, as numbers of 16 bits. Sums are exact, and the same bits come from
-//! all instructions.
+//! As in [`int8_unit`](crate::int8_unit), the rows of each tap lie anywhere in the source. Sums are
+//! exact, and the same bits come from all instructions.
 
 #[cfg(test)]
 mod tests;
@@ -10,9 +9,6 @@ mod tests;
 mod x86_64;
 
 use crate::int8_unit::{BLOCK, Block, COLUMNS, RowSums, Sums, blocks, largest};
-
-/// Weights of a pair of taps.
-pub const PAIR_LEN: usize = 2 * COLUMNS;
 
 /// A product of 32 columns.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +20,8 @@ pub struct Depthwise<'a> {
     pub offsets: &'a [u32],
     /// Number of rows.
     pub rows: usize,
-    /// [Packed](pack) weights, [`PAIR_LEN`] for each pair of taps.
-    pub weights: &'a [i16],
+    /// For each tap, the weights of 32 columns; zeros for those that are not there.
+    pub weights: &'a [i8],
 }
 
 /// Instructions that multiply.
@@ -79,12 +75,7 @@ impl Depthwise<'_> {
             self.rows,
             self.offsets.len()
         );
-        let expected = taps.div_ceil(2) * PAIR_LEN;
-        assert_eq!(
-            self.weights.len(),
-            expected,
-            "weights for each pair of taps"
-        );
+        assert_eq!(self.weights.len(), taps * COLUMNS, "weights for each tap");
         let end = (largest(self.offsets) as usize).checked_add(COLUMNS);
         assert!(
             end.is_some_and(|end| end <= self.source.len()),
@@ -111,11 +102,9 @@ impl Depthwise<'_> {
     fn run_portable(&self, taps: usize, first: usize, initial: &Sums, sums: &mut [Sums]) {
         for (row, sums) in (first..).zip(sums) {
             *sums = *initial;
-            for tap in 0..taps {
+            for (tap, weights) in self.weights.chunks(COLUMNS).enumerate().take(taps) {
                 let bytes = &self.source[self.offsets[tap * self.rows + row] as usize..];
-                let weights = &self.weights[tap / 2 * PAIR_LEN..][..PAIR_LEN];
-                for (column, (sum, &x)) in sums.iter_mut().zip(bytes).enumerate() {
-                    let weight = weights[place(column) + tap % 2];
+                for (sum, (&x, &weight)) in sums.iter_mut().zip(bytes.iter().zip(weights)) {
                     *sum = sum.wrapping_add(i32::from(x) * i32::from(weight));
                 }
             }
@@ -135,30 +124,6 @@ impl RowSums for Depthwise<'_> {
             let sums = &mut sums.0[..own.len()];
             self.run(kind, taps, own.start, initial, sums);
             pass(own.start, sums);
-        }
-    }
-}
-
-/// Place of a column's weights in those of a pair of taps. Vectors are interleaved in parts of 128
-/// bits: first come four of eight columns each, then the other four.
-fn place(column: usize) -> usize {
-    let (part, half, at) = (column / 8, column % 8 / 4, column % 4);
-    2 * (half * COLUMNS / 2 + part * 4 + at)
-}
-
-/// Packs the weights of up to 32 columns: tap `tap` of column `column` is `weight(column, tap)`, zero
-/// for columns that are not there.
-///
-/// # Panics
-/// If the length of `packed` is not [`PAIR_LEN`] for each pair of taps.
-pub fn pack(packed: &mut [i16], taps: usize, mut weight: impl FnMut(usize, usize) -> i8) {
-    let expected = taps.div_ceil(2) * PAIR_LEN;
-    assert_eq!(packed.len(), expected, "weights for each pair of taps");
-    packed.fill(0);
-    for tap in 0..taps {
-        let packed = &mut packed[tap / 2 * PAIR_LEN..];
-        for column in 0..COLUMNS {
-            packed[place(column) + tap % 2] = weight(column, tap).into();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Products of all instructions, compared bit by bit with plain sums.
 
-use super::{Depthwise, Kind, PAIR_LEN, pack};
+use super::{Depthwise, Kind};
 use crate::int8_unit::{COLUMNS, RowSums, Sums};
 
 /// Pseudorandom numbers below `end`.
@@ -21,15 +21,11 @@ fn check(state: &mut u32, rows: usize, taps: usize, extreme: bool) {
         .collect();
     let offsets: Vec<u32> = (0..taps * rows).map(|_| next(state, 169) as u32).collect();
     let initial: Sums = std::array::from_fn(|column| column as i32 * 77 - 900);
-    let mut weights = vec![5; taps.div_ceil(2) * PAIR_LEN];
-    pack(&mut weights, taps, |column, tap| {
-        plain[tap * COLUMNS + column]
-    });
     let product = Depthwise {
         source: &source,
         offsets: &offsets,
         rows,
-        weights: &weights,
+        weights: &plain,
     };
     let expected: Vec<Sums> = (0..rows)
         .map(|row| {
@@ -77,19 +73,19 @@ fn nothing_is_read_past_the_end() {
         source: &[0; 40],
         offsets: &[0, 9],
         rows: 2,
-        weights: &[0; PAIR_LEN],
+        weights: &[0; COLUMNS],
     };
     product.multiply(&[0; COLUMNS], &mut [[0; COLUMNS]; 2]);
 }
 
 #[test]
-#[should_panic(expected = "weights for each pair of taps")]
+#[should_panic(expected = "weights for each tap")]
 fn weights_are_needed_for_all_taps() {
     let product = Depthwise {
         source: &[0; 40],
         offsets: &[0, 1, 2],
         rows: 1,
-        weights: &[0; PAIR_LEN],
+        weights: &[0; COLUMNS],
     };
     product.multiply(&[0; COLUMNS], &mut [[0; COLUMNS]; 1]);
 }
