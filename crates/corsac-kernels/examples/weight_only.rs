@@ -36,8 +36,8 @@ fn main() {
     let int8 = |group| matrices(Bits::Eight, group);
     let int4 = |group| matrices(Bits::Four, group);
     let kinds = [
-        ("int8, a scale per column", int8(DEPTH)),
         ("int8, groups of 128", int8(128)),
+        ("int8, a scale per column", int8(DEPTH)),
         ("int4, groups of 32", int4(32)),
         ("int4, groups of 128", int4(128)),
     ];

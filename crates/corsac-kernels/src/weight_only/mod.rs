@@ -8,12 +8,14 @@
 //! single precision, in an order that depends on the processor; many rows [unpack](Weights::unpack)
 //! weights once.
 
+#[cfg(target_arch = "x86_64")]
+mod lanes;
 mod portable;
 #[cfg(test)]
 mod tests;
 mod unpack;
 #[cfg(target_arch = "x86_64")]
-mod x86_64;
+mod vectors;
 
 use std::ops::Range;
 
@@ -21,8 +23,8 @@ use std::ops::Range;
 pub const PANEL: usize = 32;
 /// Places of a column that are multiplied at a time; columns are padded with zeros to whole chunks.
 pub const CHUNK: usize = 8;
-/// Rows that are multiplied with a panel at a time: whole blocks of eight and of twelve.
-const ROWS: usize = 24;
+/// Rows that are multiplied with a panel at a time: whole blocks of eight.
+const ROWS: usize = 16;
 
 /// Size of a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,16 +82,24 @@ pub struct Weights<'a> {
 enum Kind {
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
     Portable,
 }
 
 impl Kind {
-    fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        if x86_64::has() {
-            return Self::Avx512;
-        }
-        Self::Portable
+    /// All that this processor has, the fastest first.
+    fn all() -> impl Iterator<Item = Self> {
+        let kinds = [
+            #[cfg(target_arch = "x86_64")]
+            (Self::Avx512, lanes::has_avx512()),
+            #[cfg(target_arch = "x86_64")]
+            (Self::Avx2, lanes::has_avx2()),
+            (Self::Portable, true),
+        ];
+        kinds
+            .into_iter()
+            .filter_map(|(kind, has)| has.then_some(kind))
     }
 }
 
@@ -150,7 +160,8 @@ impl<'a> Weights<'a> {
     /// is not a multiple of [`CHUNK`], if there are too few or too many weights, scales or zero
     /// points, or if a row is not within `to`.
     pub fn multiply(&self, rows: &[f32], columns: usize, to: &mut [f32], stride: usize) {
-        self.multiply_with(Kind::detect(), rows, columns, to, stride);
+        let kind = Kind::all().next().unwrap_or(Kind::Portable);
+        self.multiply_with(kind, rows, columns, to, stride);
     }
 
     fn multiply_with(
@@ -273,10 +284,13 @@ impl Product<'_> {
     /// Sets the sums of each row, at most [`ROWS`].
     fn run(&self, kind: Kind, results: &mut [[f32; PANEL]]) {
         match kind {
+            // SAFETY: only `all` makes this kind, after checking the processor; `Weights` has checked
+            // all lengths.
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: only `detect` makes this kind, after checking the processor; `Weights` has
-            // checked all lengths.
-            Kind::Avx512 => unsafe { x86_64::multiply(self, results) },
+            Kind::Avx512 => unsafe { vectors::avx512(self, results) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => unsafe { vectors::avx2(self, results) },
             Kind::Portable => portable::multiply(self, results),
         }
     }

@@ -108,7 +108,7 @@ impl Case {
         let (depth, columns) = (self.depth, self.columns);
         let x: Vec<f32> = (0..rows * depth).map(|_| numbers.next()).collect();
         let stride = columns + 3;
-        for kind in [Kind::detect(), Kind::Portable] {
+        for kind in Kind::all() {
             let mut to = vec![9.0; rows * stride - 3];
             self.weights()
                 .multiply_with(kind, &x, columns, &mut to, stride);
