@@ -1,13 +1,12 @@
 //! Products as dot products of quads, a block of rows at a time.
 
-use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+use std::ops::Range;
 
 use super::lanes::{Avx2, Avx512Vnni, AvxVnni, Lanes};
 use super::{COLUMNS, Product, QUAD, blocks};
 
-/// With this many rows or fewer, a product takes as long as its weights are read from memory.
-const FEW: usize = 4;
-/// Distance from weights of a few rows to those that are prefetched meanwhile, in bytes.
+/// Distance from weights to those that are prefetched meanwhile, in bytes.
 const DISTANCE: usize = 8192;
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -24,7 +23,7 @@ pub(super) unsafe fn avx512_vnni(product: &Product<'_>) {
     /// Rows of a block: with 28 sums, there are vectors left for weights and a row.
     const MOST: usize = 14;
     for rows in blocks(product.rows, MOST) {
-        prefetch(product.ahead(&rows));
+        prefetch_ahead(product, &rows);
         let row = rows.start;
         // SAFETY: by the contract of this function, and as all rows of the block are there.
         unsafe {
@@ -57,7 +56,7 @@ pub(super) unsafe fn avx_vnni(product: &Product<'_>) {
     /// Rows of a block: with 12 sums, there are vectors left for weights and a row.
     const MOST: usize = 6;
     for rows in blocks(product.rows, MOST) {
-        prefetch(product.ahead(&rows));
+        prefetch_ahead(product, &rows);
         let row = rows.start;
         // SAFETY: by the contract of this function, and as all rows of the block are there.
         unsafe {
@@ -88,7 +87,7 @@ pub(super) unsafe fn avx2(product: &Product<'_>) {
     /// Rows of a block: with eight sums, there are vectors left for weights and a row, two of each.
     const MOST: usize = 4;
     for rows in blocks(product.rows, MOST) {
-        prefetch(product.ahead(&rows));
+        prefetch_ahead(product, &rows);
         let row = rows.start;
         // SAFETY: by the contract of this function, and as all rows of the block are there.
         unsafe {
@@ -107,10 +106,16 @@ pub(super) unsafe fn avx2(product: &Product<'_>) {
     }
 }
 
-fn prefetch(bytes: &[i8]) {
-    for line in bytes.chunks(LINE) {
-        // SAFETY: prefetching has no effect that a program can observe.
-        unsafe { _mm_prefetch(line.as_ptr().cast(), _MM_HINT_T1) };
+/// With the last rows, prefetches the first of the weights that are needed next, unless they follow
+/// these, past whose end [`quad`] prefetches anyway.
+fn prefetch_ahead(product: &Product<'_>, rows: &Range<usize>) {
+    let (weights, ahead) = (product.operands.weights, product.operands.ahead);
+    let is_last = product.first_row + rows.end == product.all_rows;
+    if is_last && weights.as_ptr_range().end != ahead.as_ptr() {
+        for line in ahead[..ahead.len().min(DISTANCE)].chunks(LINE) {
+            // SAFETY: prefetching has no effect that a program can observe.
+            unsafe { _mm_prefetch(line.as_ptr().cast(), _MM_HINT_T0) };
+        }
     }
 }
 
@@ -186,12 +191,10 @@ unsafe fn quad<L: Lanes, const P: usize, const V: usize>(
 ) {
     // SAFETY: by the contract.
     unsafe {
-        if P <= FEW {
-            for line in 0..V * L::LANES * QUAD / LINE {
-                // Past the end, too: prefetching has no effect that a program can observe.
-                let far = weights.wrapping_add(DISTANCE + line * LINE);
-                _mm_prefetch(far.cast(), _MM_HINT_T0);
-            }
+        for line in 0..V * L::LANES * QUAD / LINE {
+            // Past the end, too: prefetching has no effect that a program can observe.
+            let far = weights.wrapping_add(DISTANCE + line * LINE);
+            _mm_prefetch(far.cast(), _MM_HINT_T0);
         }
         let mut columns = [L::weights(weights); V];
         for (v, columns) in columns.iter_mut().enumerate().skip(1) {

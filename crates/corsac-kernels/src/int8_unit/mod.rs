@@ -69,7 +69,7 @@ pub struct Operands<'a> {
     pub depth: usize,
     /// [Packed](pack) weights of a panel, `depth * COLUMNS` for each tap.
     pub weights: &'a [i8],
-    /// Weights that are needed next, to prefetch meanwhile.
+    /// Weights that are needed next, to prefetch meanwhile; fastest if they follow `weights`.
     pub ahead: &'a [i8],
 }
 
