@@ -117,7 +117,7 @@ fn matrices(bits: Bits, group: usize) -> Vec<Matrix> {
     (0..count).map(copy).collect()
 }
 
-/// A row times single-precision weights, in the same panels.
+/// A row times single-precision weights, in the same panels, prefetched as far ahead.
 fn single(x: &[f32], weights: &[f32], to: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512f") {
@@ -138,6 +138,13 @@ fn plain(x: &[f32], weights: &[f32], to: &mut [f32]) {
     for (panel, to) in weights.chunks(PANEL * x.len()).zip(to.chunks_mut(PANEL)) {
         let mut sums = [[0.0_f32; PANEL]; 2];
         for (x, weights) in x.chunks(2).zip(panel.chunks(2 * PANEL)) {
+            #[cfg(target_arch = "x86_64")]
+            for line in weights.chunks(16) {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                let far = line.as_ptr().wrapping_byte_add(8192);
+                // SAFETY: prefetching has no effect that a program can observe.
+                unsafe { _mm_prefetch(far.cast(), _MM_HINT_T0) };
+            }
             for (part, (x, weights)) in sums.iter_mut().zip(x.iter().zip(weights.chunks(PANEL))) {
                 for (sum, weight) in part.iter_mut().zip(weights) {
                     *sum = x.mul_add(*weight, *sum);

@@ -8,7 +8,7 @@ use super::{Bits, CHUNK, PANEL, Product, Scales};
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// Distance from weights to those that are prefetched meanwhile, in bytes.
-const DISTANCE: usize = 4096;
+const DISTANCE: usize = 8192;
 
 /// Sets the sums of each row with vectors of 512 bits.
 ///
