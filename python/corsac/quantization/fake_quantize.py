@@ -264,33 +264,38 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
 
     def forward(self, X: Tensor) -> Tensor:
         inner = self.activation_post_process
-        require_finite = getattr(inner, "_require_finite", None)
-        before = inner.min_val.clone(), inner.max_val.clone()
-        result = torch.fused_moving_avg_obs_fake_quant(
-            X,
-            self.observer_enabled,
-            self.fake_quant_enabled,
-            inner.min_val,
-            inner.max_val,
-            self.scale,
-            self.zero_point,
-            inner.averaging_constant,
-            inner.quant_min,
-            inner.quant_max,
-            self.ch_axis,
-            self.is_per_channel,
-            self.is_symmetric_quant,
-        )
-        if require_finite is not None and self.observer_enabled[0] == 1:
-            inner._count_batch()
-            try:
-                require_finite(inner.min_val, inner.max_val)
-            except ValueError:
-                for buffer, value in zip((inner.min_val, inner.max_val), before, strict=True):
-                    buffer.resize_(value.shape)
-                    buffer.copy_(value)
-                raise
+        state = (inner.min_val, inner.max_val, self.scale, self.zero_point)
+        observing = hasattr(inner, "_require_finite") and bool(self.observer_enabled[0] == 1)
+        before = [value.clone() for value in state] if observing else []
+        try:
+            result = torch.fused_moving_avg_obs_fake_quant(
+                X,
+                self.observer_enabled,
+                self.fake_quant_enabled,
+                *state,
+                inner.averaging_constant,
+                inner.quant_min,
+                inner.quant_max,
+                self.ch_axis,
+                self.is_per_channel,
+                self.is_symmetric_quant,
+            )
+        finally:
+            if observing:
+                self._keep_finite(state, before)
         return result
+
+    def _keep_finite(self, state: tuple[Tensor, ...], before: list[Tensor]) -> None:
+        """Count a batch; go back to the state before it where it has NaN or infinity, and raise ``ValueError``."""
+        inner = self.activation_post_process
+        inner._count_batch()
+        try:
+            inner._require_finite(inner.min_val, inner.max_val)
+        except ValueError:
+            for buffer, value in zip(state, before, strict=True):
+                buffer.resize_(value.shape)
+                buffer.copy_(value)
+            raise
 
     def extra_repr(self) -> str:
         return self._shown(
