@@ -7,6 +7,7 @@ import io
 
 import pytest
 import torch
+import torch._dynamo.testing
 import torch.ao.quantization as torch_ao
 import torch.ao.quantization.fake_quantize as theirs
 from torch import nn
@@ -212,6 +213,18 @@ def test_values_that_are_not_finite(name):
     assert all(torch.equal(value, state[key]) for key, value in inner.state_dict().items())
     assert torch.isfinite(module.scale).all()
     assert torch.isfinite(module(batches()[1])).all()
+
+
+@pytest.mark.parametrize("name", ["default_fake_quant", "default_fused_act_fake_quant"])
+def test_compiled_by_dynamo(name):
+    torch._dynamo.reset()
+    plain, counter = getattr(ours, name)(), torch._dynamo.testing.CompileCounter()
+    compiled = torch.compile(copy.deepcopy(plain), backend=counter)
+    for x in batches():
+        assert torch.equal(compiled(x), plain(x))
+    assert_same_state(plain, compiled._orig_mod)
+    if name == "default_fused_act_fake_quant":
+        assert counter.frame_count == 1  # no part of it runs in Python, and it is compiled once
 
 
 def test_gradients_stop_where_values_are_clamped():

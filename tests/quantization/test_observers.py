@@ -327,6 +327,13 @@ def test_nan_in_a_histogram():
         our(torch.tensor([1.0, float("nan")]))
 
 
+def test_a_recorded_range_that_is_not_finite():
+    our = ours.MinMaxObserver()
+    our.load_state_dict({**our.state_dict(), "min_val": torch.tensor(float("nan"))})
+    with pytest.raises(ValueError, match="MinMaxObserver: the recorded range has NaN or infinity"):
+        our.calculate_qparams()
+
+
 def test_channels_are_named():
     our = ours.PerChannelMinMaxObserver()
     with pytest.raises(ValueError, match=r"in channels \[1\]"):

@@ -25,6 +25,7 @@ from corsac.quantization.observer import (
     default_fixed_qparams_range_0to1_observer,
     default_fixed_qparams_range_neg1to1_observer,
 )
+from corsac.quantization.observer._base import plain
 
 __all__ = [
     "FakeQuantize",
@@ -265,7 +266,10 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
     def forward(self, X: Tensor) -> Tensor:
         inner = self.activation_post_process
         state = (inner.min_val, inner.max_val, self.scale, self.zero_point)
-        observing = hasattr(inner, "_require_finite") and bool(self.observer_enabled[0] == 1)
+        # Values are looked at on the host only: other devices would have to wait. calculate_qparams looks once more.
+        low = inner.min_val
+        looked_at = hasattr(inner, "_require_finite") and plain(low) and low.device.type == "cpu"
+        observing = looked_at and bool(self.observer_enabled[0] == 1)
         before = [value.clone() for value in state] if observing else []
         try:
             result = torch.fused_moving_avg_obs_fake_quant(

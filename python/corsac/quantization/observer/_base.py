@@ -72,8 +72,8 @@ class ObserverBase(ABC, nn.Module):
         if not torch.compiler.is_compiling():
             self.batches_seen += 1
 
-    def _require_finite(self, low: Tensor, high: Tensor) -> None:
-        """Raise ``ValueError`` where the range of a batch has NaN or infinity."""
+    def _require_finite(self, low: Tensor, high: Tensor, what: str | None = None) -> None:
+        """Raise ``ValueError`` where the range of a batch, or of ``what``, has NaN or infinity."""
         if not plain(low):
             return
         finite = torch.isfinite(low) & torch.isfinite(high)
@@ -81,7 +81,7 @@ class ObserverBase(ABC, nn.Module):
             channels = finite.logical_not().nonzero().flatten().tolist() if finite.dim() else []
             where = f" in channels {channels[:8]}" if channels else ""
             raise ValueError(
-                f"{self._label()}: batch {self.batches_seen} has NaN or infinity{where}: values are from "
+                f"{self._label()}: {what or f'batch {self.batches_seen}'} has NaN or infinity{where}: values are from "
                 f"{low.min().item()} to {high.max().item()}, expected finite ones"
             )
 
@@ -159,6 +159,7 @@ class UniformQuantizationObserverBase(ObserverBase):
         if not check_min_max_valid(min_val, max_val):
             device = min_val.device.type
             return torch.tensor([1.0], device=device), torch.tensor([0], device=device)
+        self._require_finite(min_val, max_val, "the recorded range")
         self._warn_of_zeros(min_val, max_val)
         return qparams_of_range(
             min_val,
