@@ -8,9 +8,11 @@ import pickle
 import pytest
 import torch
 import torch.ao.nn.intrinsic as theirs
+import torch.ao.quantization as torch_ao
 from torch import nn
 
 import corsac.quantization.intrinsic as ours
+from corsac import quantization
 
 SHAPES = {1: (2, 3, 6), 2: (2, 3, 6, 5), 3: (2, 3, 4, 5, 6)}
 CONVS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -88,3 +90,45 @@ def test_sums():
     their = theirs.ConvAddReLU2d(conv, torch.add, nn.ReLU())
     assert torch.equal(our(x, y), their(x, y))
     assert repr(our) == repr(their)
+
+
+# Fusing by names ------------------------------------------------------------------------------------
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn, self.relu = nn.Conv2d(3, 4, 2), nn.BatchNorm2d(4), nn.ReLU()
+        self.head = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+
+    def forward(self, x):
+        return self.head(self.relu(self.bn(self.conv(x))).mean((2, 3)))
+
+
+@pytest.mark.parametrize("qat", [False, True])
+def test_fusing_by_names(qat):
+    model = Model().train(qat)
+    calls = []
+    model.conv.register_forward_pre_hook(lambda module, args: calls.append("before"))
+    model.relu.register_forward_hook(lambda module, args, result: calls.append("after"))
+    names = [["conv", "bn", "relu"], ["head.0", "head.1"]]
+    results = []
+    for package in (torch_ao, quantization):
+        fuse = package.fuse_modules_qat if qat else package.fuse_modules
+        fused = fuse(model, names)
+        x = torch.ones(1, 3, 4, 4)
+        results.append((repr(fused), fused.eval()(x)))
+        assert type(model.bn) is nn.BatchNorm2d
+    assert results[0][0] == results[1][0]
+    assert torch.equal(results[0][1], results[1][1])
+    # Those of torch.ao copy a convolution with its hooks, and run them twice.
+    assert calls[-2:] == ["before", "after"]
+    assert calls[:-2] == ["before"] * (1 if qat else 2) + ["after"]
+    assert quantization.fuse_modules(model.eval(), ["head.0", "head.1"], inplace=True) is model
+    assert type(model.head[1]) is nn.Identity
+
+
+def test_the_function_wins_over_its_module():
+    import corsac.quantization.fuse_modules  # noqa: F401
+
+    assert callable(quantization.fuse_modules)

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from corsac._lazy import lazy_names
 
+# The function has the name of its module, which would take its place if that were imported later.
+from corsac.quantization.fuse_modules import fuse_modules as fuse_modules
+
 #: Names by the modules that define them.
 _HOMES = {
+    "fuse_modules": ("fuse_modules", "fuse_modules_qat"),
     "observer": (
         "AffineQuantizedObserverBase",
         "FixedQParamsObserver",
