@@ -37,32 +37,32 @@ _WEIGHT_AND_BIAS = {"weight": 1, "bias": 2}
 
 def linear(types: Types) -> Rows:
     """The linear layer, and the function."""
-    root, made = nn.Linear, reference.Linear
+    root, ref = nn.Linear, reference.Linear
     return [
-        row(root, types, root, made, trained=qat.Linear),
-        row(qat.Linear, types, root, made),
+        row(root, types, root, ref, qat=qat.Linear),
+        row(qat.Linear, types, root, ref),
         row(F.linear, types, inputs=_WEIGHT_AND_BIAS),
     ]
 
 
 def fused_linear(types: Types) -> Rows:
     """Linear layers and what follows them."""
-    root, made = nn.Linear, reference.Linear
+    root, ref = nn.Linear, reference.Linear
     relu, bn = intrinsic.LinearReLU, intrinsic.LinearBn1d
     return [
         *_fused_by_two(root, (nn.ReLU, F.relu), relu, types),
-        row(relu, types, root, made, trained=intrinsic_qat.LinearReLU),
-        row(intrinsic_qat.LinearReLU, types, root, made),
+        row(relu, types, root, ref, qat=intrinsic_qat.LinearReLU),
+        row(intrinsic_qat.LinearReLU, types, root, ref),
         *rows([(F.linear, nn.ReLU), (F.linear, F.relu)], types, OWN),
         row((root, nn.BatchNorm1d), types, fuser=fuse_linear_bn, fused=bn),
-        row(bn, types, root, made, trained=intrinsic_qat.LinearBn1d),
-        row(intrinsic_qat.LinearBn1d, types, root, made),
+        row(bn, types, root, ref, qat=intrinsic_qat.LinearBn1d),
+        row(intrinsic_qat.LinearBn1d, types, root, ref),
     ]
 
 
 def linear_activations(types: Types) -> Rows:
     """oneDNN's linear layers with leaky ReLU and tanh."""
-    root, made = nn.Linear, reference.Linear
+    root, ref = nn.Linear, reference.Linear
     found = []
     for module, function, fused in (
         (nn.LeakyReLU, F.leaky_relu, intrinsic.LinearLeakyReLU),
@@ -70,7 +70,7 @@ def linear_activations(types: Types) -> Rows:
     ):
         found += [
             *_fused_by_two(root, (module, function), fused, types),
-            row(fused, types, root, made),
+            row(fused, types, root, ref),
             *rows([(F.linear, module), (F.linear, function)], types, OWN),
         ]
         if module is nn.LeakyReLU:
@@ -96,37 +96,37 @@ class Convolutions:
         return getattr(package, name.format(self.dimensions))
 
     def rows(self, types: Types, transposed: bool = True) -> Rows:
-        root, made = self.of(nn, "Conv{}d"), self.of(reference, "Conv{}d")
+        root, ref = self.of(nn, "Conv{}d"), self.of(reference, "Conv{}d")
         bn, function = self.of(nn, "BatchNorm{}d"), self.of(F, "conv{}d")
-        trained = self.of(qat, "Conv{}d")
+        qat_conv = self.of(qat, "Conv{}d")
         conv_relu, conv_bn, conv_bn_relu = (
             self.of(intrinsic, name) for name in ("ConvReLU{}d", "ConvBn{}d", "ConvBnReLU{}d")
         )
-        trained_relu, trained_bn, trained_bn_relu = (
+        qat_relu, qat_bn, qat_bn_relu = (
             self.of(intrinsic_qat, name) for name in ("ConvReLU{}d", "ConvBn{}d", "ConvBnReLU{}d")
         )
         found = [
-            row(root, types, root, made, trained=trained),
-            row(trained, types, root, made),
+            row(root, types, root, ref, qat=qat_conv),
+            row(qat_conv, types, root, ref),
             row(function, types, inputs=_WEIGHT_AND_BIAS),
             *_fused_by_two(root, (nn.ReLU, F.relu), conv_relu, types),
-            row(conv_relu, types, trained=trained_relu),
-            row(trained_relu, types, root, made),
+            row(conv_relu, types, qat=qat_relu),
+            row(qat_relu, types, root, ref),
             *rows([(function, nn.ReLU), (function, F.relu)], types, OWN),
             row((root, bn), types, fuser=fuse_conv_bn, fused=conv_bn),
             row((root, bn, nn.ReLU), types, fuser=fuse_conv_bn_relu, fused=conv_bn_relu),
             row((root, bn, F.relu), types, root, fuser=fuse_conv_bn_relu, fused=conv_bn_relu),
-            row(conv_bn, types, trained=trained_bn),
-            row(conv_bn_relu, types, trained=trained_bn_relu),
-            row(trained_bn, types, root, made),
-            row(trained_bn_relu, types, root, made),
+            row(conv_bn, types, qat=qat_bn),
+            row(conv_bn_relu, types, qat=qat_bn_relu),
+            row(qat_bn, types, root, ref),
+            row(qat_bn_relu, types, root, ref),
         ]
         if transposed:
-            root, made = self.of(nn, "ConvTranspose{}d"), self.of(reference, "ConvTranspose{}d")
+            root, ref = self.of(nn, "ConvTranspose{}d"), self.of(reference, "ConvTranspose{}d")
             function = self.of(F, "conv_transpose{}d")
             found += [
-                row(root, types, root, made),
-                row((root, bn), types, root, made, fuser=fuse_convtranspose_bn),
+                row(root, types, root, ref),
+                row((root, bn), types, root, ref, fuser=fuse_convtranspose_bn),
                 row(function, types, inputs=_WEIGHT_AND_BIAS),
             ]
         return found
@@ -228,8 +228,8 @@ def embeddings(types: Types, function: bool = False) -> Rows:
     """Embeddings and bags of them."""
     found = []
     for name in ("Embedding", "EmbeddingBag"):
-        root, trained, made = (getattr(package, name) for package in (nn, qat, reference))
-        found += [row(root, types, root, made, trained=trained), row(trained, types, root, made)]
+        root, layer, ref = (getattr(package, name) for package in (nn, qat, reference))
+        found += [row(root, types, root, ref, qat=layer), row(layer, types, root, ref)]
         if function and name == "Embedding":
             found.append(row(F.embedding, types, inputs={"weight": 1}))
     return found

@@ -31,20 +31,20 @@ def row(
     pattern: Any,
     types: Types,
     root: type[nn.Module] | None = None,
-    made: type[nn.Module] | None = None,
+    reference: type[nn.Module] | None = None,
     *,
-    trained: type[nn.Module] | None = None,
+    qat: type[nn.Module] | None = None,
     fuser: Callable[..., nn.Module] | None = None,
     fused: type[nn.Module] | None = None,
     observed: ObservationType = OWN,
     inputs: dict[str, int] | None = None,
     by_tensors: dict[int, ObservationType] | None = None,
 ) -> BackendPatternConfig:
-    """A pattern with types; its root module, the reference module made from that, and its module for training."""
+    """A pattern with types; its root module, the reference module for that, and its module for training."""
     config = BackendPatternConfig(pattern).set_observation_type(observed).set_dtype_configs(types)
     config.root_module = root
-    config.reference_quantized_module = made
-    config.qat_module = trained
+    config.reference_quantized_module = reference
+    config.qat_module = qat
     config.fuser_method = fuser
     config.fused_module = fused
     config._input_type_to_index = inputs or {}
