@@ -22,6 +22,7 @@ _capture
 analysis
 fx.passes config
 fx.experimental
+quantization
 onnx optimum
 lowering
 _drawing _engine

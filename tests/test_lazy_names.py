@@ -43,7 +43,7 @@ def test_packages_are_there_without_being_imported() -> None:
     """``import corsac`` is enough for ``corsac.passes.simplify``."""
     program = """
 import corsac
-packages = "analysis backends cache config fx lowering minifier onnx optimum passes".split()
+packages = "analysis backends cache config fx lowering minifier onnx optimum passes quantization".split()
 print([name for name in packages if getattr(corsac, name).__name__ != f"corsac.{name}"])
 """
     done = subprocess.run(

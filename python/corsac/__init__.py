@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         onnx,
         optimum,
         passes,
+        quantization,
     )
     from corsac._capture.capture import capture
     from corsac._capture.markers import allow_in_graph, assume_constant, disable, graph_break
@@ -75,6 +76,7 @@ __all__ = [
     "optimum",
     "passes",
     "profile",
+    "quantization",
     "save",
     "summary",
 ]
@@ -114,5 +116,6 @@ __getattr__, __dir__ = lazy_names(
         "onnx",
         "optimum",
         "passes",
+        "quantization",
     ),
 )

@@ -1,0 +1,57 @@
+"""Kinds of modules and classes, of this package and of ``torch.ao``.
+
+Programs may mix the two: a class of this package and the class of the same name of ``torch.ao.quantization`` or
+``torch.ao.nn`` are of one kind. Nothing here imports ``torch.ao``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+_PACKAGES = ("corsac.quantization", "torch.ao.quantization", "torch.ao.nn")
+
+
+def is_a(value: Any, *names: str) -> bool:
+    """Whether ``value``, a class or an instance, is or derives from a class of one of these names."""
+    kind = value if isinstance(value, type) else type(value)
+    return any(
+        base.__name__ in names and base.__module__.startswith(_PACKAGES) for base in kind.__mro__
+    )
+
+
+def same_class(left: Any, right: Any) -> bool:
+    """Whether two callables are equal, or classes of the same name of this package and of ``torch.ao``."""
+    if left == right:
+        return True
+    return (
+        isinstance(left, type)
+        and isinstance(right, type)
+        and left.__name__ == right.__name__
+        and left.__module__.startswith(_PACKAGES)
+        and right.__module__.startswith(_PACKAGES)
+        and left.__module__.split(".")[0] != right.__module__.split(".")[0]
+    )
+
+
+def is_fake_quantize(module: Any) -> bool:
+    """Whether ``module`` rounds values to those of a quantised type: it can switch that and its observer off."""
+    return isinstance(module, nn.Module) and all(
+        callable(getattr(module, name, None))
+        for name in ("enable_fake_quant", "enable_observer", "calculate_qparams")
+    )
+
+
+def is_observer(module: Any) -> bool:
+    """Whether ``module`` records values and passes them on: it has quantisation parameters and no switches."""
+    return (
+        isinstance(module, nn.Module)
+        and callable(getattr(module, "calculate_qparams", None))
+        and not is_fake_quantize(module)
+    )
+
+
+def is_activation_post_process(module: Any) -> bool:
+    """Whether ``module`` is an observer or a fake quantiser."""
+    return isinstance(module, nn.Module) and callable(getattr(module, "calculate_qparams", None))
