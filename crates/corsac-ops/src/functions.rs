@@ -2,6 +2,7 @@
 //! schema is incomplete.
 
 use crate::behaviour::{Behaviour, Param, When};
+use crate::operators::OperatorId;
 use crate::schema::Schema;
 use crate::{functional, methods};
 
@@ -82,6 +83,14 @@ fn of_operator(operator: &str) -> Behaviour {
     let (Some(namespace), Some(packet)) = (parts.next(), parts.next()) else {
         return Behaviour::opaque();
     };
+    // Operators of quantisation, all of which return new tensors.
+    if matches!(namespace, "corsac" | "quantized_decomposed") {
+        let is_known = OperatorId::named(&format!("{namespace}.{packet}")).is_some();
+        return match is_known && parts.next() != Some("out") {
+            true => Behaviour::pure(),
+            false => Behaviour::opaque(),
+        };
+    }
     let packet = match namespace {
         "aten" => packet.to_owned(),
         other => format!("{other}::{packet}"),

@@ -36,6 +36,7 @@ mod module_call;
 mod normalisation;
 mod pooling;
 mod prims;
+mod quantisation;
 mod random;
 mod recurrent;
 mod reduction;
@@ -52,7 +53,7 @@ use rustc_hash::FxHashMap;
 pub use columns::{BinaryInverse, InPlaceForm, Precision, Recompute, Requirement};
 pub use module_call::{ModuleCall, Source, module_class_of};
 pub use spelling::operator_name;
-use spelling::{primitive, spelled};
+use spelling::{of_library, spelled};
 
 /// An operator: a row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,7 +63,8 @@ pub struct OperatorId(u32);
 #[derive(Debug)]
 pub struct Operator {
     /// Its names, separated by blanks. The first one is that of PyTorch's schemas, without
-    /// overload, or of a function without a schema; `prims.sum` of `torch.ops.prims`.
+    /// overload, or of a function without a schema; `prims.sum` of `torch.ops.prims`, and of other libraries
+    /// likewise.
     names: &'static str,
     /// Its parameters in the order of the Python signature, with defaults, where calls that pass
     /// the same arguments in different ways are to be recognised as the same. Those that change
@@ -313,7 +315,7 @@ impl OperatorId {
     /// ```
     #[must_use]
     pub fn of(op: Op, target: &str) -> Option<Self> {
-        let name = spelled(op, target).or_else(|| primitive(op, target));
+        let name = spelled(op, target).or_else(|| of_library(op, target));
         Self::named(name?)
     }
 
@@ -455,6 +457,8 @@ pub enum Family {
     Pooling,
     /// Primitives that PyTorch's decompositions end in (`torch.ops.prims`).
     Prims,
+    /// Conversions between numbers and quantised integers.
+    Quantisation,
     /// Operators that use random numbers.
     Random,
     /// Recurrent layers.
@@ -486,6 +490,7 @@ const FAMILIES: &[(Family, &[Operator])] = &[
     (Family::Normalisation, normalisation::ROWS),
     (Family::Pooling, pooling::ROWS),
     (Family::Prims, prims::ROWS),
+    (Family::Quantisation, quantisation::ROWS),
     (Family::Random, random::ROWS),
     (Family::Recurrent, recurrent::ROWS),
     (Family::Reduction, reduction::ROWS),
@@ -553,7 +558,8 @@ mod tests {
             let name = name.strip_suffix(".forward").unwrap_or(name);
             name.rsplit('.').next().unwrap_or(name).to_owned()
         };
-        let of_rules: FxHashSet<String> = of_rules.map(|name| own(&name)).collect();
+        let names = of_rules.flat_map(|name| [own(&name), name]);
+        let of_rules: FxHashSet<String> = names.collect();
         let unknown = OperatorId::all().map(OperatorId::name).filter(|name| {
             let schema = name.replacen("prims.", "prims::", 1);
             Schema::overloads(&schema).next().is_none() && !of_rules.contains(*name)

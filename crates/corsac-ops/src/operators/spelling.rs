@@ -34,12 +34,15 @@ pub(crate) fn spelled(op: Op, target: &str) -> Option<&str> {
     }
 }
 
-/// The name of an operator of `torch.ops.prims`: `prims.sum` for `torch.ops.prims.sum.default`.
-pub(crate) fn primitive(op: Op, target: &str) -> Option<&str> {
+/// Libraries of operators whose rows are named with the library.
+const LIBRARIES: &[&str] = &["corsac", "prims", "quantized_decomposed"];
+
+/// The name of an operator of one of these libraries: `prims.sum` for `torch.ops.prims.sum.default`.
+pub(crate) fn of_library(op: Op, target: &str) -> Option<&str> {
     let operator = target.strip_prefix("torch.ops.")?;
-    let packet = operator.strip_prefix("prims.")?;
-    let len = packet.find('.').unwrap_or(packet.len());
-    (op == Op::CallFunction).then(|| &operator[.."prims.".len() + len])
+    let (library, packet) = operator.split_once('.')?;
+    let len = library.len() + 1 + packet.find('.').unwrap_or(packet.len());
+    (op == Op::CallFunction && LIBRARIES.contains(&library)).then(|| &operator[..len])
 }
 
 fn function(target: &str) -> Option<&str> {

@@ -50,6 +50,7 @@ mod normalisation;
 mod pooling;
 mod promotion;
 mod propagate;
+mod quantisation;
 mod recurrent;
 mod reduction;
 mod resample;

@@ -1,0 +1,203 @@
+"""Operators of quantisation, `torch.ops.corsac`: conversions between numbers and integers.
+
+Signatures and numbers are those of `torch.ops.quantized_decomposed`, which PyTorch is going to remove; only
+quantisation per token computes its parameters in the type of the tensor. The functions are PyTorch's operators, so
+that they also run on fake and meta tensors; natively they are fused into products.
+"""
+
+from __future__ import annotations
+
+import torch
+
+LIBRARY = torch.library.Library("corsac", "DEF")
+
+# Bounds of what an integer type can hold.
+_BOUNDS = {
+    torch.uint8: (0, 255),
+    torch.int8: (-128, 127),
+    torch.uint16: (0, 2**16 - 1),
+    torch.int16: (-(2**15), 2**15 - 1),
+    torch.int32: (-(2**31), 2**31 - 1),
+}
+
+
+def _operator(schema: str):
+    """Defines an operator that is computed by the decorated function on all devices."""
+
+    def define(function):
+        name = LIBRARY.define(schema)
+        LIBRARY.impl(name, function, "CompositeExplicitAutograd")
+        return function
+
+    return define
+
+
+def _checked(quant_min: int, quant_max: int, dtype: torch.dtype) -> None:
+    if dtype not in _BOUNDS:
+        raise ValueError(f"quantised integers are one of {[*_BOUNDS]}, not {dtype}")
+    low, high = _BOUNDS[dtype]
+    if not low <= quant_min <= quant_max <= high:
+        raise ValueError(f"{dtype} holds {low} to {high}, not {quant_min} to {quant_max}")
+
+
+def _numbers(tensor: torch.Tensor) -> torch.Tensor:
+    """Floating-point numbers as float32."""
+    if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise ValueError(
+            f"numbers to quantise are of float32, bfloat16 or float16, not {tensor.dtype}"
+        )
+    return tensor.to(torch.float32)
+
+
+def _of_type(tensor: torch.Tensor, dtype: torch.dtype) -> None:
+    if tensor.dtype != dtype:
+        raise ValueError(f"quantised integers of {dtype} were expected, not of {tensor.dtype}")
+
+
+def _along(parameters: torch.Tensor, axis: int, tensor: torch.Tensor) -> torch.Tensor:
+    """A parameter for each index along `axis`, to broadcast against `tensor`."""
+    if parameters.numel() != tensor.shape[axis]:
+        raise ValueError(f"{parameters.numel()} parameters for {tensor.shape[axis]} channels")
+    shape = [1] * tensor.dim()
+    shape[axis] = -1
+    return parameters.reshape(shape)
+
+
+@_operator(
+    "quantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype)"
+    " -> Tensor"
+)
+def quantize_per_tensor(input, scale, zero_point, quant_min, quant_max, dtype):
+    """`clamp(round(input / scale) + zero_point, quant_min, quant_max)`, ties to even."""
+    _checked(quant_min, quant_max, dtype)
+    if scale == 0:
+        raise ValueError("a scale of 0")
+    levels = torch.round(_numbers(input) * (1.0 / scale)) + zero_point
+    return torch.clamp(levels, quant_min, quant_max).to(dtype)
+
+
+@_operator(
+    "dequantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min, int quant_max,"
+    " ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor"
+)
+def dequantize_per_tensor(input, scale, zero_point, quant_min, quant_max, dtype, *, out_dtype=None):
+    """`(input - zero_point) * scale`, as float32 or `out_dtype`."""
+    _checked(quant_min, quant_max, dtype)
+    _of_type(input, dtype)
+    return (input.to(out_dtype or torch.float32) - zero_point) * scale
+
+
+@_operator(
+    "quantize_per_channel(Tensor input, Tensor scales, Tensor? zero_points, int axis, int quant_min, int quant_max,"
+    " ScalarType dtype) -> Tensor"
+)
+def quantize_per_channel(input, scales, zero_points, axis, quant_min, quant_max, dtype):
+    """`quantize_per_tensor` with a scale and a zero point for each index along `axis`."""
+    _checked(quant_min, quant_max, dtype)
+    levels = torch.round(_numbers(input) * (1.0 / _along(scales, axis, input)))
+    if zero_points is not None:
+        levels = levels + _along(zero_points, axis, input)
+    return torch.clamp(levels, quant_min, quant_max).to(dtype)
+
+
+@_operator(
+    "dequantize_per_channel(Tensor input, Tensor scales, Tensor? zero_points, int axis, int quant_min,"
+    " int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor"
+)
+def dequantize_per_channel(
+    input,
+    scales,
+    zero_points,
+    axis,
+    quant_min,
+    quant_max,
+    dtype,
+    *,
+    out_dtype=None,
+):
+    """`dequantize_per_tensor` with a scale and a zero point for each index along `axis`."""
+    _checked(quant_min, quant_max, dtype)
+    _of_type(input, dtype)
+    levels = input.to(torch.float32)
+    if zero_points is not None:
+        levels = levels - _along(zero_points, axis, input)
+    return (levels * _along(scales, axis, input)).to(out_dtype or torch.float32)
+
+
+@_operator(
+    "choose_qparams_per_token(Tensor input, int quant_min, int quant_max) -> (Tensor scales, Tensor zero_points)"
+)
+def choose_qparams_per_token(input, quant_min, quant_max):
+    """Scales (float32) and zero points (int32), of shape `[..., 1]`, for the range of each row and 0."""
+    rows = _numbers(input)
+    low = torch.clamp(torch.amin(rows, dim=-1, keepdim=True), max=0.0)
+    high = torch.clamp(torch.amax(rows, dim=-1, keepdim=True), min=0.0)
+    # Divided in parts: the range of large numbers has no representation.
+    scales = high / (quant_max - quant_min) - low / (quant_max - quant_min)
+    scales = torch.clamp(scales, min=torch.finfo(torch.float32).tiny)
+    zero_points = torch.clamp(quant_min - torch.round(low / scales), quant_min, quant_max)
+    return scales, zero_points.to(torch.int32)
+
+
+@_operator(
+    "quantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max,"
+    " ScalarType dtype) -> Tensor"
+)
+def quantize_per_token(input, scales, zero_points, quant_min, quant_max, dtype):
+    """`quantize_per_tensor` with a scale and a zero point for each row."""
+    _checked(quant_min, quant_max, dtype)
+    levels = torch.round(_numbers(input) * (1.0 / scales)) + zero_points
+    return torch.clamp(levels, quant_min, quant_max).to(dtype)
+
+
+@_operator(
+    "dequantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max,"
+    " ScalarType dtype, ScalarType output_dtype) -> Tensor"
+)
+def dequantize_per_token(input, scales, zero_points, quant_min, quant_max, dtype, output_dtype):
+    """`dequantize_per_tensor` with a scale and a zero point for each row."""
+    _checked(quant_min, quant_max, dtype)
+    _of_type(input, dtype)
+    return ((input.to(torch.float32) - zero_points) * scales).to(output_dtype)
+
+
+@_operator(
+    "dequantize_per_channel_group(Tensor input, Tensor scales, Tensor? zero_points, int quant_min, int quant_max,"
+    " ScalarType dtype, int group_size=128, ScalarType output_dtype=float32) -> Tensor"
+)
+def dequantize_per_channel_group(
+    input,
+    scales,
+    zero_points,
+    quant_min,
+    quant_max,
+    dtype,
+    group_size=128,
+    output_dtype=torch.float32,
+):
+    """`dequantize_per_tensor` of a matrix with a scale (and zero point) for each `group_size` integers of a row."""
+    _checked(quant_min, quant_max, dtype)
+    _of_type(input, dtype)
+    if input.dim() != 2 or group_size < 1 or input.shape[1] % group_size:
+        raise ValueError(f"a matrix of shape {list(input.shape)} in groups of {group_size}")
+    groups = input.to(torch.float32).reshape(-1, group_size)
+    if zero_points is not None:
+        groups = groups - zero_points.reshape(-1, 1)
+    return (groups * scales.reshape(-1, 1)).reshape(input.shape).to(output_dtype)
+
+
+@_operator("unpack_int4(Tensor packed) -> Tensor")
+def unpack_int4(packed):
+    """Integers from -8 to 7 (int8) of bytes (uint8) with two each, the lower bits first: `[..., n]` to `[..., 2 n]`."""
+    _of_type(packed, torch.uint8)
+    signed = packed.to(torch.int8)
+    halves = torch.stack([(signed << 4) >> 4, signed >> 4], dim=-1)
+    return halves.flatten(-2)
+
+
+def pack_int4(integers: torch.Tensor) -> torch.Tensor:
+    """Bytes (uint8) with two integers from -8 to 7 each, the lower bits first: `[..., 2 n]` to `[..., n]`."""
+    if integers.shape[-1] % 2:
+        raise ValueError(f"{integers.shape[-1]} integers of 4 bits fill no whole bytes")
+    pairs = integers.to(torch.int8).unflatten(-1, (-1, 2))
+    return ((pairs[..., 0] & 15) | (pairs[..., 1] << 4)).view(torch.uint8)
