@@ -299,8 +299,8 @@ fn by_node<T>(graph: &Graph, mut names: HashMap<String, T>) -> FxHashMap<NodeId,
 }
 
 /// An observer: its name, the number of the configuration, whether it is one of weights, and the
-/// name of the observer that it shares, or its own.
-type RawPlaced = (String, usize, bool, String);
+/// name of the observer that it shares, or its own, and of the value; none where it was removed again.
+type RawPlaced = (String, usize, bool, String, Option<String>);
 
 /// Observers, the names of nodes that are to be quantised, the nodes of custom modules, and the names
 /// of nodes whose configuration, by number, the backend does not support.
@@ -379,18 +379,19 @@ pub(crate) fn observe_values(
         observe::observe(ir, &facts, &backend, &own).map_err(pass_error)
     })?;
     let placed = &observed.placed;
+    let borrowed = graph.try_borrow()?;
+    let name = |node: NodeId| borrowed.ir().node(node).name().to_owned();
     let raw = placed.iter().map(|one| {
-        let shared = placed[one.module].name.clone();
+        let value = one.node.and_then(|node| borrowed.ir().inputs(node).next());
         (
             one.name.clone(),
             one.qconfig,
             one.part == Part::Weight,
-            shared,
+            placed[one.module].name.clone(),
+            value.map(name),
         )
     });
     let raw = raw.collect();
-    let borrowed = graph.try_borrow()?;
-    let name = |node: NodeId| borrowed.ir().node(node).name().to_owned();
     let nodes = observed.nodes.iter().map(|&node| name(node)).collect();
     let unsupported = observed.unsupported.iter();
     let unsupported = unsupported
