@@ -174,7 +174,7 @@ impl Kind {
     fn of_operator(operator: OperatorId) -> Self {
         match operator.family() {
             Family::Activation => Self::Activation,
-            Family::Arithmetic | Family::Comparison => Self::Elementwise,
+            Family::Arithmetic | Family::Comparison | Family::Quantisation => Self::Elementwise,
             Family::Attention => Self::Attention,
             Family::Convolution => Self::Convolution,
             Family::LinearAlgebra => Self::Matmul,

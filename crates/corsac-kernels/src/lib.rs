@@ -2,18 +2,24 @@
 //!
 //! [`bf16`] and [`f16`] round numbers to types of 16 bits; [`bf16_unit`] multiplies matrices of
 //! bfloat16 numbers with tiles or dot products (Intel, Architecture Instruction Set Extensions,
-//! chapters "Intel AMX" and "AVX512_BF16"). The functions are safe to call: they check bounds, and whether the processor and
-//! the system support the instructions. [`transpose`] transposes single-precision matrices,
-//! [`gather`] reads numbers by index, [`scatter`] combines them with others by index, and [`cast`]
-//! converts them to integers. Unsafe code is confined to the modules `x86_64`, `tiles` and
-//! `dots` of these, and one line of [`scatter`].
+//! chapters "Intel AMX" and "AVX512_BF16"), [`int8_unit`] those of bytes; [`int8`] converts numbers
+//! to bytes and back. The functions are safe to call: they check bounds, and whether the processor
+//! and the system support the instructions.
+//! [`transpose`] transposes single-precision matrices, [`gather`] reads numbers by index,
+//! [`scatter`] combines them with others by index, and [`cast`] converts them to integers. Unsafe
+//! code is confined to the modules `x86_64`, `tiles`, `dots`, `lanes` and `portable` of these, to
+//! `amx`, and to one line of [`scatter`].
 //!
 //! This crate knows nothing of graphs, programs or threads.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 pub mod bf16;
 pub mod bf16_unit;
 pub mod cast;
 pub mod f16;
 pub mod gather;
+pub mod int8;
+pub mod int8_unit;
 pub mod scatter;
 pub mod transpose;

@@ -24,7 +24,7 @@
 //! 1991.
 
 use corsac_ir::{EntityId, Graph, NodeId, Op};
-use corsac_ops::{ClassId, Effects, Host};
+use corsac_ops::{Catalogue, ClassId, Effects, Host};
 
 use crate::analysis::Analysis;
 use crate::budget::Budget;
@@ -49,6 +49,8 @@ const RETURNED: Refusal = Refusal::because("the caller gets it and may write to 
 const MODES: Refusal = Refusal::because("modes are switched before it");
 /// The caller of [`find`] excluded it.
 const SKIPPED: Refusal = Refusal::because("it is to stay");
+/// Numbers of integers would take several times their memory.
+const EXPANDS: Refusal = Refusal::because("its result takes more memory than its operands");
 
 /// Finds the nodes of `graph` that do not depend on its inputs. Calls in `skipped` count as
 /// dependent.
@@ -70,6 +72,7 @@ pub fn find(graph: &Graph, host: &dyn Host, skipped: &[NodeId]) -> Result<Consta
     skipped.iter().for_each(|node| skip[node.index()] = true);
 
     let mut found = Constants::default();
+    let mut catalogue = Catalogue::new(host);
     let mut constant = vec![false; graph.id_bound()];
     let mut modes = false;
     for (_, node, effects) in analysis.walk() {
@@ -81,8 +84,11 @@ pub fn find(graph: &Graph, host: &dyn Host, skipped: &[NodeId]) -> Result<Consta
                 if !graph.inputs(node).all(|input| constant[input.index()]) {
                     continue;
                 }
+                let operator = catalogue.operator(graph, node);
                 let reason = if skip[node.index()] {
                     Some(SKIPPED)
+                } else if operator.is_some_and(|own| own.row().expands) {
+                    Some(EXPANDS)
                 } else if !only_computes(effects) {
                     Some(EFFECT)
                 } else if modes {

@@ -13,7 +13,7 @@ use crate::kernels::reduce::{self, Reduced};
 use crate::kernels::resample::resample;
 use crate::kernels::result_tiles::ResultTiles;
 use crate::kernels::{
-    ApplyEpilogue, attention, indexing, layout, margins, normalise, pool, softmax, sort,
+    ApplyEpilogue, attention, indexing, layout, margins, normalise, pool, round_rows, softmax, sort,
 };
 use crate::program::arithmetic::{of_32_bits, wrapped};
 use crate::program::{Binary, Epilogue, Layout, Op, Program, Reduction, Step, Unary};
@@ -112,6 +112,10 @@ impl<'a> StepRun<'a> {
             Op::SafeSoftmax => {
                 let (out, [_, columns]) = (self.copied(out)?, self.image(0)?);
                 attention::safe_softmax(out, columns);
+            }
+            Op::RoundRows(bounds) => {
+                let width = shape.last().copied().unwrap_or(1);
+                round_rows::round_rows(self.get(0)?, width, *bounds, self.result(out)?);
             }
             Op::Causal => {
                 let (out, [rows, columns]) = (self.copied(out)?, self.image(0)?);

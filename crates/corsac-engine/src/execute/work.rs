@@ -90,6 +90,7 @@ fn of_step(program: &Program, step: &Step) -> usize {
             simply(SIMPLE * taps.first().map_or(1, |taps| taps.len().max(1)))
         }
         // There are few labels among many classes.
+        Op::RoundRows(_) => simply(3 * SIMPLE),
         Op::LabelMargins => simply(4 * SIMPLE * shape(0).last().copied().unwrap_or(1)),
         Op::Arrange { .. } => simply(SIMPLE),
         Op::Ternary(_) => simply(3 * SIMPLE),
@@ -184,7 +185,9 @@ fn of_unary(function: Unary) -> usize {
         | Unary::DivideInto(_)
         | Unary::DivideBy(_)
         | Unary::Threshold(..)
-        | Unary::RoundTo(_) => SIMPLE,
+        | Unary::RoundTo(_)
+        | Unary::Quantise(_)
+        | Unary::Dequantise { .. } => SIMPLE,
         Unary::Sqrt | Unary::Rsqrt => 12,
         Unary::Exp | Unary::Sigmoid | Unary::Silu | Unary::Erf | Unary::Elu(_) => 16,
         Unary::Tanh | Unary::Gelu | Unary::GeluTanh => 24,

@@ -22,6 +22,7 @@ pub(crate) mod recurrent;
 pub mod reduce;
 pub(crate) mod resample;
 pub mod result_tiles;
+pub mod round_rows;
 pub mod rows;
 mod shifted;
 mod small_product;

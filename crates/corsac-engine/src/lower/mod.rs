@@ -22,6 +22,7 @@ mod loss;
 mod narrow;
 mod normalisation;
 mod pooling;
+mod quantisation;
 mod recurrent;
 mod reduction;
 mod sharing;
@@ -41,6 +42,7 @@ use crate::program::{Element, Op, Output, Program, Source, Step, ValueId};
 use call::{Call, as_number};
 pub use element::DTYPES;
 use element::element_of;
+use quantisation::Integers;
 use sharing::Sharing;
 pub use table::lowered_operators;
 
@@ -131,6 +133,10 @@ struct Lowerer<'g, 'h> {
     narrow: FxHashMap<ValueId, DType>,
     /// Values rounded to such a type; what is rounded already is so to itself.
     rounded: FxHashMap<ValueId, ValueId>,
+    /// Integers that are levels of numbers, or halves of bytes.
+    integers: FxHashMap<ValueId, Integers>,
+    /// The rows of numbers that scales and zero points were computed for, with the bounds of levels.
+    row_parameters: FxHashMap<[ValueId; 2], (ValueId, [f32; 2])>,
     /// The operators of nodes.
     catalogue: Catalogue<'g>,
     /// Values that may share memory, computed at the first use.
@@ -155,6 +161,8 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             weights: FxHashMap::default(),
             narrow: FxHashMap::default(),
             rounded: FxHashMap::default(),
+            integers: FxHashMap::default(),
+            row_parameters: FxHashMap::default(),
             catalogue: Catalogue::new(types),
             sharing: None,
             node: NodeId::ROOT,

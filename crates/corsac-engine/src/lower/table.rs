@@ -9,7 +9,7 @@ use super::call::Call;
 use super::{
     Lowered, Lowerer, Reason, activation, arithmetic, attention, comparison, conversion,
     convolution, dropout, indexing, joining, linear_algebra, loss, normalisation, pooling,
-    recurrent, reduction, view,
+    quantisation, recurrent, reduction, view,
 };
 use crate::program::{Unary, ValueId};
 
@@ -86,6 +86,7 @@ const FAMILIES: &[&[Lowering]] = &[
     loss::LOWERINGS,
     normalisation::LOWERINGS,
     pooling::LOWERINGS,
+    quantisation::LOWERINGS,
     recurrent::LOWERINGS,
     reduction::LOWERINGS,
     view::LOWERINGS,

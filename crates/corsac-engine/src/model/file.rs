@@ -22,7 +22,7 @@ use super::tensor::{TensorSpec, dtype_of};
 use crate::execute::Executable;
 use crate::lower::{LowerError, lower, unsupported};
 use crate::optimise::optimise;
-use crate::prepare::Weights;
+use crate::prepare::{Byte, Weights};
 use crate::program::{Output, Precision, Program};
 
 /// A model file: the graph, its inputs and outputs, and the places of its weights. The whole file
@@ -379,7 +379,15 @@ fn narrow_borders(graph: &Graph, types: &Propagator<'_>) -> Vec<LowerError> {
     let mut found = Vec::new();
     for node in borders {
         types.value(node).for_each_tensor(&mut |tensor| {
-            if !matches!(tensor.dtype, DType::Float32 | DType::Int64 | DType::Bool) {
+            let is_supported = match tensor.dtype {
+                DType::Float32 | DType::Int64 | DType::Bool => true,
+                // Integers of fewer bits are weights, not results.
+                DType::Int32 | DType::Int16 | DType::Int8 | DType::UInt8 => {
+                    graph.node(node).op() == GraphOp::GetAttr
+                }
+                _ => false,
+            };
+            if !is_supported {
                 found.push(LowerError {
                     node,
                     name: graph.node(node).name().to_owned(),
@@ -519,10 +527,26 @@ impl Weights for FileWeights<'_> {
         Some(numbers.collect())
     }
 
+    fn byte_weight(&self, number: usize) -> Option<(Cow<'_, [u8]>, Byte)> {
+        let of = |dtype, byte| Some((Cow::Owned(self.bytes(number, dtype)?), byte));
+        of(DType::Int8, Byte::Signed).or_else(|| of(DType::UInt8, Byte::Unsigned))
+    }
+
     fn i64_weight(&self, number: usize) -> Option<Vec<i64>> {
-        let bytes = self.bytes(number, DType::Int64)?;
-        let (numbers, _) = bytes.as_chunks();
-        Some(numbers.iter().map(|&own| i64::from_le_bytes(own)).collect())
+        let dtype = self.file.weights.get(number)?.spec.dtype;
+        let bytes = self.bytes(number, dtype)?;
+        /// Numbers of as many bytes as `from` takes.
+        fn numbers<const N: usize>(bytes: &[u8], from: fn([u8; N]) -> i64) -> Vec<i64> {
+            bytes.as_chunks().0.iter().map(|&own| from(own)).collect()
+        }
+        Some(match dtype {
+            DType::Int64 => numbers(&bytes, i64::from_le_bytes),
+            DType::Int32 => numbers(&bytes, |own| i32::from_le_bytes(own).into()),
+            DType::Int16 => numbers(&bytes, |own| i16::from_le_bytes(own).into()),
+            DType::Int8 => numbers(&bytes, |own| i8::from_le_bytes(own).into()),
+            DType::UInt8 => numbers(&bytes, |[own]| own.into()),
+            _ => return None,
+        })
     }
 
     fn bool_weight(&self, number: usize) -> Option<Vec<u8>> {

@@ -385,7 +385,9 @@ impl Unary {
             | Self::Softshrink(_)
             | Self::Hardshrink(_)
             | Self::Tanhshrink
-            | Self::RoundTo(_) => true,
+            | Self::RoundTo(_)
+            | Self::Quantise(_)
+            | Self::Dequantise { .. } => true,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod attention;
 mod borrowed_weights;
+mod quantised;
 mod weight_cache;
 
 use std::borrow::Cow;
@@ -24,13 +25,14 @@ use crate::kernels::linear::Linear;
 use crate::kernels::matmul;
 use crate::parallel::Parallel;
 use crate::program::{
-    ConvShape, Element, Half, Layout, Op, Program, Source, Step, ValueId, ValueInfo,
+    ConvShape, Element, Half, Layout, Op, Program, Quantised, Source, Step, ValueId, ValueInfo,
     WeightTransform,
 };
 use crate::threads::{default_threads, on_threads};
 use weight_cache::{PackFormat, PackKey, WeightKey};
 
 pub use borrowed_weights::borrow_weights;
+pub use quantised::Byte;
 pub(crate) use weight_cache::Packed;
 pub use weight_cache::WeightCache;
 
@@ -47,6 +49,11 @@ pub trait Weights {
     /// The bits of a weight whose numbers have 16 bits, row by row, and their type; `None` if it is
     /// of another type, or has to be copied for it.
     fn half_weight(&self, _number: usize) -> Option<(&[u16], Half)> {
+        None
+    }
+
+    /// The bytes of a weight of int8 or uint8, row by row, and its type; `None` if it is of another type.
+    fn byte_weight(&self, _number: usize) -> Option<(Cow<'_, [u8]>, Byte)> {
         None
     }
 
@@ -220,6 +227,12 @@ impl<'a> Loader<'a> {
             }
             Source::Transformed(number) => {
                 let (transform, inputs) = &self.program.weight_transforms[number];
+                if let Some(format) = transform.quantised() {
+                    let weight = self.quantised(format, inputs)?;
+                    let made = self.on_threads(info.len(), || weight.numbers(&info.shape));
+                    self.values[value.index()] = Some(Loaded::Own(Arc::new(made)));
+                    return Ok(());
+                }
                 for &input in inputs {
                     self.load(input)?;
                 }
@@ -496,7 +509,15 @@ impl WeightTransform {
             | Self::NormBias(eps)
             | Self::NormScale(eps)
             | Self::NormOffset(eps) => eps,
-            Self::Transpose | Self::Scale => 0.0,
+            Self::Transpose | Self::Scale | Self::Dequantise(_) => 0.0,
+        }
+    }
+
+    /// The format of the integers that it makes numbers of.
+    pub(crate) fn quantised(self) -> Option<Quantised> {
+        match self {
+            Self::Dequantise(format) => Some(format),
+            _ => None,
         }
     }
 
@@ -519,6 +540,8 @@ impl WeightTransform {
             }
             Self::Transpose => transposed(inputs[0], shape[0]),
             Self::Scale => scaled(inputs[0], inputs[1]),
+            // Made from integers.
+            Self::Dequantise(_) => Vec::new(),
         }
     }
 }

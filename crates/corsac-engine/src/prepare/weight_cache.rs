@@ -15,8 +15,7 @@ use crate::kernels::blocked::conv::BlockedConv;
 use crate::kernels::blocked::depthwise::BlockedDepthwise;
 use crate::kernels::conv::ConvKernel;
 use crate::kernels::linear::Linear;
-use crate::program::ConvShape;
-use crate::program::{Program, Source, ValueId, WeightTransform};
+use crate::program::{ConvShape, Program, Quantised, Source, ValueId, WeightTransform};
 
 /// Weights that programs share. A cache belongs to one set of weights: when they change, a new one
 /// is needed.
@@ -33,10 +32,11 @@ pub(crate) enum WeightKey {
     /// The weight that the host has under this number.
     Given(usize),
     /// A weight computed from others: the transform, the bits of the number that is added to
-    /// variances, and the keys of the inputs.
+    /// variances, the format of integers, and the keys of the inputs.
     Transformed {
         transform: std::mem::Discriminant<WeightTransform>,
         eps_bits: u32,
+        format: Option<Quantised>,
         of: Vec<WeightKey>,
     },
 }
@@ -52,6 +52,7 @@ impl WeightKey {
                 Some(Self::Transformed {
                     transform: std::mem::discriminant(transform),
                     eps_bits: transform.eps().to_bits(),
+                    format: transform.quantised(),
                     of: of.collect::<Option<_>>()?,
                 })
             }

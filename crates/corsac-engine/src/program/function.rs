@@ -112,6 +112,41 @@ pub enum Unary {
     Celu(f32),
     /// The nearest number of a type of 16 bits.
     RoundTo(Half),
+    /// The level of a number: `round(x * inverse) + zero`, ties to even, within bounds; 0 for NaN.
+    Quantise(Levels),
+    /// The number of a level: `(x - zero) * scale`
+    Dequantise {
+        /// The level of 0.
+        zero: f32,
+        /// Distance of the numbers of neighbouring levels.
+        scale: f32,
+    },
+}
+
+/// Levels of quantised numbers: integers, as floating-point numbers. Source: `quantize_per_tensor` of
+/// `torch.ops.quantized_decomposed`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Levels {
+    /// One over the distance of the numbers of neighbouring levels.
+    pub inverse: f32,
+    /// The level of 0.
+    pub zero: f32,
+    /// The lowest and the highest level.
+    pub bounds: [f32; 2],
+}
+
+impl Levels {
+    /// The level of a number.
+    #[inline(always)]
+    #[must_use]
+    pub fn of(self, x: f32) -> f32 {
+        let level = (x * self.inverse).round_ties_even() + self.zero;
+        let [low, high] = self.bounds;
+        // Comparisons with NaN are false, and NaN becomes 0 as an integer.
+        let level = if level < low { low } else { level };
+        let level = if level > high { high } else { level };
+        if level.is_nan() { 0.0 } else { level }
+    }
 }
 
 /// Floating-point types of 16 bits.

@@ -25,6 +25,29 @@ pub enum WeightTransform {
     Transpose,
     /// The weight or bias of a layer, with each output channel times a factor.
     Scale,
+    /// The numbers of a weight of integers, from it, scales, and zero points if there are three; from it
+    /// alone, if all share one scale.
+    Dequantise(Quantised),
+}
+
+/// Format of a quantised weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Quantised {
+    /// Whether each byte has two integers of 4 bits, the lower bits first.
+    pub packed: bool,
+    /// The integers that share a scale.
+    pub sharing: Sharing,
+}
+
+/// The integers of a weight that share a scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// All, with the scale (as bits) and the zero point given here.
+    Tensor(u32, i32),
+    /// All with the same index along a dimension.
+    Along(usize),
+    /// This many neighbours in a row.
+    Group(usize),
 }
 
 /// Windows over two dimensions.
@@ -266,6 +289,9 @@ pub enum Op {
         /// For each element of the result, the elements and their weights.
         taps: Taps,
     },
+    /// Each row of the last dimension as its levels give it, which have these bounds and span its range and
+    /// 0.
+    RoundRows([f32; 2]),
     /// Scores and labels by row: the sum of the amounts by which scores of other classes exceed those of
     /// labels less 1.
     LabelMargins,
@@ -297,6 +323,7 @@ impl Op {
             | Self::ConvNd(_)
             | Self::Ternary(_)
             | Self::Arrange { .. }
+            | Self::RoundRows(_)
             | Self::Resample { .. } => true,
             Self::Fused(_)
             | Self::Reduce { .. }

@@ -136,6 +136,7 @@ impl Op {
             Self::Arrange { .. } => "arrange",
             Self::Resample { .. } => "resample",
             Self::LabelMargins => "margins",
+            Self::RoundRows(_) => "round_rows",
             Self::Causal => "causal",
         }
     }

@@ -13,6 +13,8 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
+#[cfg(target_arch = "x86_64")]
+use crate::amx;
 use crate::bf16::Bf16;
 
 /// Rows of a product.
@@ -80,7 +82,7 @@ impl Bf16Unit {
         #[cfg(target_arch = "x86_64")]
         {
             static KNOWN: std::sync::OnceLock<Option<Kind>> = std::sync::OnceLock::new();
-            let kind = || match tiles::has_tiles() && tiles::may_use_tiles() {
+            let kind = || match amx::has_tiles(amx::Products::Bf16) {
                 true => Some(Kind::Tiles),
                 false => dots::has_dots().then_some(Kind::Dots),
             };

@@ -1,72 +1,15 @@
-//! The instructions for tiles, and the permission to use them.
+//! The instructions for tiles.
 
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid, __cpuid_count, _MM_HINT_T1, _mm_prefetch};
+use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
 use super::{BLOCK_LEN, LINE, Operands, RUN, Sums, WEIGHTS_LEN};
-
-/// Number of the Linux system call `arch_prctl`, its command `ARCH_REQ_XCOMP_PERM`, and the
-/// requested state, `XTILEDATA` (Linux, Documentation/arch/x86/xstate.rst).
-const ARCH_PRCTL: i64 = 158;
-const REQUEST_PERMISSION: u64 = 0x1023;
-const TILE_DATA: u64 = 18;
-
-/// Tile configuration, in the layout that `ldtilecfg` reads.
-#[repr(C, align(64))]
-struct Configuration {
-    palette: u8,
-    start_row: u8,
-    reserved: [u8; 14],
-    bytes: [u16; 16],
-    rows: [u8; 16],
-}
-
-/// Eight tiles of sixteen rows of 64 bytes.
-static CONFIGURATION: Configuration = Configuration {
-    palette: 1,
-    start_row: 0,
-    reserved: [0; 14],
-    bytes: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
-    rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
-};
-
-/// Whether the processor has tiles and multiplies bfloat16 numbers in them.
-pub(super) fn has_tiles() -> bool {
-    if __cpuid(0).eax < 7 {
-        return false;
-    }
-    let found = __cpuid_count(7, 0).edx;
-    let (bf16, tiles) = (1 << 22, 1 << 24);
-    found & bf16 != 0 && found & tiles != 0
-}
-
-/// Requests permission to use tiles, which the system then saves when it switches between threads.
-/// Once granted, it holds for all threads of the process.
-pub(super) fn may_use_tiles() -> bool {
-    if !cfg!(target_os = "linux") {
-        return false;
-    }
-    let status: i64;
-    // SAFETY: the call takes numbers and touches no memory; the kernel changes rcx and r11 alone. A
-    // system without it returns an error.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") ARCH_PRCTL => status,
-            in("rdi") REQUEST_PERMISSION,
-            in("rsi") TILE_DATA,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    status == 0
-}
+use crate::amx::FULL;
 
 /// Adds products to sums.
 ///
 /// # Safety
-/// `has_tiles` and `may_use_tiles` have returned true. There are as many sums as firsts, and
+/// The processor has tiles, which the process may use. There are as many sums as firsts, and
 /// [`WEIGHTS_LEN`] weights for each tap; each tap plus each first plus [`BLOCK_LEN`] is at most the
 /// length of the source.
 pub(super) unsafe fn multiply(operands: &Operands<'_>, firsts: &[usize], sums: &mut [Sums]) {
@@ -75,7 +18,7 @@ pub(super) unsafe fn multiply(operands: &Operands<'_>, firsts: &[usize], sums: &
     // SAFETY: the processor has tiles; the configuration is one that it allows, and is aligned.
     // Tiles are released before this returns, and no other code uses them.
     unsafe {
-        asm!("ldtilecfg [{}]", in(reg) &raw const CONFIGURATION, options(nostack, readonly));
+        asm!("ldtilecfg [{}]", in(reg) &raw const FULL, options(nostack, readonly));
     }
     let mut ahead = operands.shares_ahead(firsts.len());
     for (&first, sums) in firsts.iter().zip(sums) {

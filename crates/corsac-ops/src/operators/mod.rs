@@ -126,6 +126,9 @@ pub struct Operator {
     pub rounds_numbers: bool,
     /// Whether it returns views that may repeat elements.
     pub repeats_elements: bool,
+    /// Whether its result takes several times the memory of what it is computed from: numbers of
+    /// quantised integers, which are to stay integers in memory.
+    pub expands: bool,
 }
 
 /// A row of which nothing is known but the names.
@@ -154,6 +157,7 @@ const fn operator(names: &'static str) -> Operator {
         jumps: false,
         rounds_numbers: false,
         repeats_elements: false,
+        expands: false,
     }
 }
 
@@ -261,6 +265,11 @@ impl Operator {
 
     const fn converts_operands(mut self) -> Self {
         self.converts_operands = true;
+        self
+    }
+
+    const fn expands(mut self) -> Self {
+        self.expands = true;
         self
     }
 

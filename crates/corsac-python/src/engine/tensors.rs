@@ -501,7 +501,7 @@ impl<'a> Described<'a> {
     }
 
     /// Element type by PyTorch's name, if programs support it.
-    fn dtype(&self) -> Option<DType> {
+    pub(super) fn dtype(&self) -> Option<DType> {
         let dtype = &self.description.dtype;
         match (dtype.code, dtype.bits, dtype.lanes) {
             // `kDLFloat`, `kDLBfloat`, `kDLInt`, `kDLUInt`

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Mutex;
 
-use corsac_engine::{DType, Data, Element, Elements, Half, Program, Source, Weights};
+use corsac_engine::{Byte, DType, Data, Element, Elements, Half, Program, Source, Weights};
 use pyo3::buffer::PyBuffer;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -19,6 +19,8 @@ pub(super) struct Loaded<'a> {
     borrowed: Vec<Option<&'a [f32]>>,
     /// The bits of those whose numbers have 16 bits.
     halves: Vec<Option<(&'a [u16], Half)>>,
+    /// The types of those of int8 and uint8, and their bytes if they can be borrowed.
+    bytes: Vec<Option<(Byte, Option<&'a [u8]>)>>,
     error: Mutex<Option<PyErr>>,
 }
 
@@ -34,6 +36,7 @@ impl<'a> Loaded<'a> {
             elements: vec![None; tensors.len()],
             borrowed: vec![None; tensors.len()],
             halves: vec![None; tensors.len()],
+            bytes: vec![None; tensors.len()],
             error: Mutex::default(),
         };
         for value in &program.values {
@@ -48,6 +51,13 @@ impl<'a> Loaded<'a> {
                     weights.borrowed[number] = Some(data);
                 }
                 weights.halves[number] = described.halves(&value.shape);
+                let byte = match described.dtype() {
+                    Some(DType::Int8) => Some(Byte::Signed),
+                    Some(DType::UInt8) => Some(Byte::Unsigned),
+                    _ => None,
+                };
+                let bytes = described.content(&value.shape).map(|(_, bytes)| bytes);
+                weights.bytes[number] = byte.map(|byte| (byte, bytes));
             }
         }
         Ok(weights)
@@ -64,8 +74,18 @@ impl<'a> Loaded<'a> {
     }
 
     fn take(&self, number: usize) -> Option<Elements> {
-        let (tensor, element) = (self.tensors.get(number)?, (*self.elements.get(number)?)?);
-        match Python::attach(|py| elements(tensor.bind(py), element)) {
+        let element = (*self.elements.get(number)?)?;
+        self.read(number, |tensor| elements(tensor, element))
+    }
+
+    /// What `read` makes of a tensor; its error is kept.
+    fn read<T>(
+        &self,
+        number: usize,
+        read: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>,
+    ) -> Option<T> {
+        let tensor = self.tensors.get(number)?;
+        match Python::attach(|py| read(tensor.bind(py))) {
             Ok(found) => Some(found),
             Err(error) => {
                 if let Ok(mut place) = self.error.lock() {
@@ -90,6 +110,15 @@ impl Weights for Loaded<'_> {
 
     fn half_weight(&self, number: usize) -> Option<(&[u16], Half)> {
         *self.halves.get(number)?
+    }
+
+    fn byte_weight(&self, number: usize) -> Option<(Cow<'_, [u8]>, Byte)> {
+        let (byte, borrowed) = (*self.bytes.get(number)?)?;
+        let bytes = match borrowed {
+            Some(bytes) => Cow::Borrowed(bytes),
+            None => Cow::Owned(self.read(number, bytes)?),
+        };
+        Some((bytes, byte))
     }
 
     fn i64_weight(&self, number: usize) -> Option<Vec<i64>> {
@@ -139,4 +168,19 @@ pub(super) fn elements(tensor: &Bound<'_, PyAny>, element: Element) -> PyResult<
             Elements::bools(PyBuffer::<u8>::get(&bytes)?.to_vec(py)?)
         }
     })
+}
+
+/// The bytes of a tensor of int8 or uint8, in row-major order.
+fn bytes(tensor: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    let py = tensor.py();
+    let array = tensor
+        .call_method0(intern!(py, "detach"))?
+        .call_method0(intern!(py, "contiguous"))?
+        .call_method1(intern!(py, "view"), (-1,))?
+        .call_method1(
+            intern!(py, "view"),
+            (TorchValues::get(py)?.dtype(DType::UInt8),),
+        )?
+        .call_method0(intern!(py, "numpy"))?;
+    PyBuffer::<u8>::get(&array)?.to_vec(py)
 }

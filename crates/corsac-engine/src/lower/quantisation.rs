@@ -1,0 +1,354 @@
+//! Conversions between numbers and quantised integers.
+//!
+//! Levels are computed as floating-point numbers, which hold them exactly: what quantises and
+//! dequantises is then a function of numbers, and what other operators read is converted to
+//! integers.
+
+use corsac_ir::DType;
+
+use super::call::Call;
+use super::table::{Lowering, lowered, tensor};
+use super::{Lowered, Lowerer, Reason, tensor_of};
+use crate::program::{
+    Arithmetic, Binary, Element, Levels, Op, Quantised, Reduction, Scalar, Sharing, Source, Unary,
+    ValueId, WeightTransform,
+};
+
+#[rustfmt::skip]
+pub(super) const LOWERINGS: &[Lowering] = &[
+    lowered("corsac.choose_qparams_per_token", |own, call| own.parameters_of_rows(call)).of_any_type(),
+    tensor("corsac.dequantize_per_channel", |own, call| own.dequantised_along(call)).of_any_type(),
+    tensor("corsac.dequantize_per_channel_group", |own, call| own.dequantised_groups(call)).of_any_type(),
+    tensor("corsac.dequantize_per_tensor", |own, call| own.dequantised(call)).of_any_type(),
+    tensor("corsac.dequantize_per_token", |own, call| own.dequantised_rows(call)).of_any_type(),
+    tensor("corsac.quantize_per_channel", |own, call| own.quantised_along(call)).of_any_type(),
+    tensor("corsac.quantize_per_tensor", |own, call| own.quantised(call)).of_any_type(),
+    tensor("corsac.quantize_per_token", |own, call| own.quantised_rows(call)).of_any_type(),
+    tensor("corsac.unpack_int4", |own, call| own.unpacked(call)).of_any_type(),
+];
+
+/// Integers as they came about.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Integers {
+    /// Levels, which are these floating-point numbers.
+    Levels(ValueId),
+    /// Levels of rows of numbers, between bounds; scales and zero points are these values.
+    Rows {
+        levels: ValueId,
+        numbers: ValueId,
+        parameters: [ValueId; 2],
+    },
+    /// Those of 4 bits in the bytes of this value.
+    Packed(ValueId),
+}
+
+/// Largest level: sums of it and a zero point are exact.
+const MOST: f64 = (1 << 22) as f64;
+
+impl Lowerer<'_, '_> {
+    /// The bounds of levels.
+    fn bounds(call: &Call) -> Result<[f32; 2], Reason> {
+        let bound = |param: &str| match call.number(param)? {
+            Some(bound) if bound.abs() <= MOST => Ok(bound as f32),
+            _ => Err(format!("a {param} that float32 does not hold exactly")),
+        };
+        Ok([bound("quant_min")?, bound("quant_max")?])
+    }
+
+    fn zero(call: &Call) -> Result<f32, Reason> {
+        match call.number("zero_point")? {
+            Some(zero) if zero.abs() <= MOST => Ok(zero as f32),
+            _ => Err("a zero_point that float32 does not hold exactly".to_owned()),
+        }
+    }
+
+    /// Levels as integers of the type of the result.
+    fn as_integers(&mut self, levels: ValueId, dtype: DType) -> ValueId {
+        let integers = self.cast(levels, Element::I64);
+        self.note_narrow(integers, dtype);
+        self.integers.insert(integers, Integers::Levels(levels));
+        integers
+    }
+
+    /// The levels of integers, as numbers.
+    fn levels(&mut self, integers: ValueId) -> ValueId {
+        let root = self.program.root(integers);
+        match self.integers.get(&root) {
+            Some(&(Integers::Levels(levels) | Integers::Rows { levels, .. })) => {
+                let shape = self.shape(integers);
+                self.alias(levels, shape)
+            }
+            Some(Integers::Packed(_)) | None => self.cast(integers, Element::F32),
+        }
+    }
+
+    /// The numbers of integers that are a weight, as a weight.
+    fn dequantised_weight(
+        &mut self,
+        integers: ValueId,
+        sharing: Sharing,
+        parameters: &[ValueId],
+    ) -> Option<ValueId> {
+        let root = self.program.root(integers);
+        let (weight, packed) = match self.integers.get(&root) {
+            Some(&Integers::Packed(packed)) => (packed, true),
+            _ => (root, false),
+        };
+        let of_weight = |value: ValueId| {
+            matches!(
+                self.program.value(self.program.root(value)).source,
+                Source::Weight(_)
+            )
+        };
+        let whole = self.program.shape(root) == self.program.shape(integers);
+        let byte = matches!(self.dtype(weight), DType::Int8 | DType::UInt8);
+        if !whole || !byte || !of_weight(weight) || !parameters.iter().all(|&own| of_weight(own)) {
+            return None;
+        }
+        let shape = self.shape(integers);
+        let format = Quantised { packed, sharing };
+        let inputs = [&[weight], parameters].concat();
+        let transform = WeightTransform::Dequantise(format);
+        Some(self.program.add_transformed(transform, inputs, shape))
+    }
+
+    fn quantised(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let scale = call.number("scale")?.ok_or("there is no scale")?;
+        let levels = Levels {
+            inverse: (1.0 / scale) as f32,
+            zero: Self::zero(call)?,
+            bounds: Self::bounds(call)?,
+        };
+        let levels = self.single(Unary::Quantise(levels), call.tensor("input")?);
+        let dtype = tensor_of(self.types.value(self.node))?.dtype;
+        Ok(self.as_integers(levels, dtype))
+    }
+
+    fn dequantised(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let input = call.tensor("input")?;
+        let scale = call.number("scale")?.ok_or("there is no scale")? as f32;
+        let zero = Self::zero(call)?;
+        let sharing = Sharing::Tensor(scale.to_bits(), zero as i32);
+        if let Some(weight) = self.dequantised_weight(input, sharing, &[]) {
+            return Ok(weight);
+        }
+        let levels = self.levels(input);
+        Ok(self.single(Unary::Dequantise { zero, scale }, levels))
+    }
+
+    /// `parameters` to broadcast along a dimension of `of`.
+    fn along(&mut self, parameters: ValueId, call: &Call, of: ValueId) -> Result<ValueId, Reason> {
+        let rank = self.shape(of).len();
+        let axis = call.dim("axis", rank, 0)?;
+        let mut shape = vec![1; rank];
+        shape[axis] = self.shape(of)[axis];
+        if self.program.value(parameters).len() != shape[axis] {
+            return Err(format!("{} channels, but other parameters", shape[axis]));
+        }
+        let parameters = self.cast(parameters, Element::F32);
+        Ok(self.alias(parameters, shape))
+    }
+
+    /// Levels between bounds, of numbers with scales and zero points that broadcast.
+    fn levels_by(
+        &mut self,
+        numbers: ValueId,
+        scales: ValueId,
+        zero_points: Option<ValueId>,
+        bounds: [f32; 2],
+    ) -> Result<ValueId, Reason> {
+        let inverse = self.single(Unary::DivideInto(1.0), scales);
+        let scaled = self.pairwise(Binary::Mul, numbers, inverse)?;
+        let mut levels = self.single(Unary::Round, scaled);
+        if let Some(zero_points) = zero_points {
+            levels = self.pairwise(Binary::Add, levels, zero_points)?;
+        }
+        let bounded = Levels {
+            inverse: 1.0,
+            zero: 0.0,
+            bounds,
+        };
+        Ok(self.single(Unary::Quantise(bounded), levels))
+    }
+
+    /// The numbers of levels with scales and zero points that broadcast.
+    fn numbers_by(
+        &mut self,
+        levels: ValueId,
+        scales: ValueId,
+        zero_points: Option<ValueId>,
+    ) -> Result<ValueId, Reason> {
+        let distances = match zero_points {
+            Some(zero_points) => self.pairwise(Binary::Sub, levels, zero_points)?,
+            None => levels,
+        };
+        self.pairwise(Binary::Mul, distances, scales)
+    }
+
+    fn quantised_along(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let input = call.tensor("input")?;
+        let scales = self.along(call.tensor("scales")?, call, input)?;
+        let zero_points = call.optional("zero_points")?;
+        let zero_points = zero_points.map(|own| self.along(own, call, input));
+        let levels =
+            self.levels_by(input, scales, zero_points.transpose()?, Self::bounds(call)?)?;
+        let dtype = tensor_of(self.types.value(self.node))?.dtype;
+        Ok(self.as_integers(levels, dtype))
+    }
+
+    fn dequantised_along(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let input = call.tensor("input")?;
+        let (scales, zero_points) = (call.tensor("scales")?, call.optional("zero_points")?);
+        let axis = call.dim("axis", self.shape(input).len(), 0)?;
+        let along = self.along(scales, call, input)?;
+        let parameters: Vec<ValueId> = [scales].into_iter().chain(zero_points).collect();
+        if let Some(weight) = self.dequantised_weight(input, Sharing::Along(axis), &parameters) {
+            return Ok(weight);
+        }
+        let zero_points = zero_points.map(|own| self.along(own, call, input));
+        let levels = self.levels(input);
+        self.numbers_by(levels, along, zero_points.transpose()?)
+    }
+
+    fn dequantised_groups(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let input = call.tensor("input")?;
+        let shape = self.shape(input);
+        let group = call.int("group_size")?.unwrap_or(128);
+        let group = usize::try_from(group).map_err(|_| "group_size is negative")?;
+        let ([rows, columns], true) = (&shape[..], group > 0) else {
+            return Err(format!(
+                "groups of {group} in a tensor of {} dimensions",
+                shape.len()
+            ));
+        };
+        let (scales, zero_points) = (call.tensor("scales")?, call.optional("zero_points")?);
+        let count = rows * columns / group;
+        let parameters: Vec<ValueId> = [scales].into_iter().chain(zero_points).collect();
+        let fit = |own: &ValueId| self.program.value(*own).len() == count;
+        if columns % group != 0 || !parameters.iter().all(fit) {
+            return Err(format!(
+                "groups of {group} that do not divide rows of {columns}"
+            ));
+        }
+        if let Some(weight) = self.dequantised_weight(input, Sharing::Group(group), &parameters) {
+            return Ok(weight);
+        }
+        let [scales, zero_points] = [Some(scales), zero_points].map(|own| {
+            let own = self.cast(own?, Element::F32);
+            Some(self.alias(own, vec![count, 1]))
+        });
+        let levels = self.levels(input);
+        let levels = self.alias(levels, vec![count, group]);
+        let scales = scales.ok_or("there are no scales")?;
+        let numbers = self.numbers_by(levels, scales, zero_points)?;
+        Ok(self.alias(numbers, shape))
+    }
+
+    fn parameters_of_rows(&mut self, call: &Call) -> Result<Lowered, Reason> {
+        let input = call.tensor("input")?;
+        let [low, high] = Self::bounds(call)?;
+        let mut shape = self.shape(input);
+        let dim = shape.len().checked_sub(1).ok_or("a number has no rows")?;
+        if shape[dim] == 0 {
+            return Err("an extreme of nothing".to_owned());
+        }
+        shape[dim] = 1;
+        let mut extreme = |reduction, clamp| {
+            let dims = [dim].into_iter().collect();
+            let found = self.emit(Op::Reduce { reduction, dims }, [input], shape.clone());
+            self.single(clamp, found)
+        };
+        let least = extreme(Reduction::Min, Unary::Clamp(f32::NEG_INFINITY, 0.0));
+        let most = extreme(Reduction::Max, Unary::Clamp(0.0, f32::INFINITY));
+        let part = Unary::DivideBy(high - low);
+        let (above, below) = (self.single(part, most), self.single(part, least));
+        let scales = self.pairwise(Binary::Sub, above, below)?;
+        let scales = self.single(Unary::Clamp(f32::MIN_POSITIVE, f32::INFINITY), scales);
+        let under = self.pairwise(Binary::Div, least, scales)?;
+        let under = self.single(Unary::Round, under);
+        let zero_points = self.single(Unary::Affine(-1.0, low), under);
+        let bounded = Levels {
+            inverse: 1.0,
+            zero: 0.0,
+            bounds: [low, high],
+        };
+        let zero_points = self.single(Unary::Quantise(bounded), zero_points);
+        let zero_points = self.as_integers(zero_points, DType::Int32);
+        self.row_parameters
+            .insert([scales, zero_points], (input, [low, high]));
+        Ok(Lowered::Items(vec![
+            Lowered::Tensor(scales),
+            Lowered::Tensor(zero_points),
+        ]))
+    }
+
+    fn quantised_rows(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let input = call.tensor("input")?;
+        let parameters = [call.tensor("scales")?, call.tensor("zero_points")?];
+        let [scales, zero_points] = parameters;
+        let bounds = Self::bounds(call)?;
+        let zeros = self.levels(zero_points);
+        let levels = self.levels_by(input, scales, Some(zeros), bounds)?;
+        let dtype = tensor_of(self.types.value(self.node))?.dtype;
+        let integers = self.as_integers(levels, dtype);
+        if self.row_parameters.get(&parameters) == Some(&(input, bounds)) {
+            let rows = Integers::Rows {
+                levels,
+                numbers: input,
+                parameters,
+            };
+            self.integers.insert(integers, rows);
+        }
+        Ok(integers)
+    }
+
+    fn dequantised_rows(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let input = call.tensor("input")?;
+        let own = [call.tensor("scales")?, call.tensor("zero_points")?];
+        if let Some(&Integers::Rows {
+            numbers,
+            parameters,
+            ..
+        }) = self.integers.get(&input)
+            && parameters == own
+            && let Some(&(_, bounds)) = self.row_parameters.get(&parameters)
+        {
+            let shape = self.shape(numbers);
+            return Ok(self.emit(Op::RoundRows(bounds), [numbers], shape));
+        }
+        let [scales, zero_points] = own;
+        let (levels, zeros) = (self.levels(input), self.levels(zero_points));
+        self.numbers_by(levels, scales, Some(zeros))
+    }
+
+    /// Two integers of 4 bits of each byte.
+    fn unpacked(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let packed = call.tensor("input")?;
+        let mut shape = self.shape(packed);
+        shape.push(1);
+        let number = |own: &mut Self, number| own.constant(Scalar::Int(number), Element::I64);
+        let (sign, low, step) = (number(self, 8), number(self, 15), number(self, 16));
+        let of = |own: &mut Self, function, a, b| {
+            let shape = own.shape(packed);
+            own.emit_typed(Op::Arithmetic(function), [a, b], Element::I64, shape)
+        };
+        let halves = [
+            of(self, Arithmetic::And, packed, low),
+            of(self, Arithmetic::FloorDivide, packed, step),
+        ];
+        let halves = halves.map(|half| {
+            let moved = of(self, Arithmetic::Xor, half, sign);
+            let signed = of(self, Arithmetic::Sub, moved, sign);
+            self.alias(signed, shape.clone())
+        });
+        let dim = shape.len() - 1;
+        let pairs = [&shape[..dim], &[2]].concat();
+        let pairs = self.emit_typed(Op::Concat { dim }, halves, Element::I64, pairs);
+        let whole = self.result_shape()?;
+        let integers = self.alias(pairs, whole);
+        self.note_narrow(integers, DType::Int8);
+        let root = self.program.root(integers);
+        self.integers.insert(root, Integers::Packed(packed));
+        Ok(integers)
+    }
+}

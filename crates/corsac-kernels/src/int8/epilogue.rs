@@ -1,0 +1,190 @@
+//! From sums of products to numbers or bytes.
+
+use multiversion::multiversion;
+
+#[cfg(target_arch = "x86_64")]
+use super::x86_64;
+use super::{Quantisation, ToBytes, clamp, number};
+use crate::int8_unit::{COLUMNS, Sums};
+
+/// The numbers that sums stand for: `sum * scale + bias`, plus a residual, clamped.
+///
+/// Every step is rounded to single precision.
+#[derive(Clone, Copy, Debug)]
+pub struct Epilogue<'a> {
+    /// For each column, the product of the scales of rows and weights.
+    pub scales: &'a [f32; COLUMNS],
+    /// For each column, what is added.
+    pub biases: &'a [f32; COLUMNS],
+    /// Scales of rows of their own: `sum` is then `sum - zero_point * column_sum`, and `scale` is
+    /// `scale * row_scale`.
+    pub rows: Option<RowScales<'a>>,
+    /// What is added to each number.
+    pub residual: Option<Residual<'a>>,
+    /// The smallest and the largest number: zero and infinity for a rectifier. NaN stays NaN.
+    pub bounds: [f32; 2],
+}
+
+/// Scales and zero points of rows, chosen as they came.
+#[derive(Clone, Copy, Debug)]
+pub struct RowScales<'a> {
+    /// The scale of each row.
+    pub scales: &'a [f32],
+    /// The zero point of each row.
+    pub zero_points: &'a [i32],
+    /// The [sums of the weights](crate::int8_unit::column_sums) of each column.
+    pub column_sums: &'a Sums,
+}
+
+/// Bytes that stand for numbers to add.
+#[derive(Clone, Copy, Debug)]
+pub struct Residual<'a> {
+    /// The bytes, in rows as long as those of results.
+    pub bytes: &'a [u8],
+    /// Bytes from a row to the next.
+    pub stride: usize,
+    /// The number between neighbouring bytes.
+    pub scale: f32,
+    /// The byte that stands for zero.
+    pub zero_point: i32,
+}
+
+impl Epilogue<'_> {
+    /// Writes the first `columns` numbers of each row of sums; rows of `to` begin `stride` elements
+    /// apart.
+    ///
+    /// # Panics
+    /// If there are more than 32 columns, if a row is not within `to` or within the residual, or if
+    /// rows lack scales or zero points.
+    pub fn to_floats(&self, sums: &[Sums], columns: usize, to: &mut [f32], stride: usize) {
+        self.check(sums.len(), columns, to.len(), stride);
+        #[cfg(target_arch = "x86_64")]
+        if x86_64::has() {
+            // SAFETY: the processor has the instructions, and `check` has passed.
+            return unsafe { x86_64::floats(self, sums, columns, to, stride) };
+        }
+        floats(self, sums, columns, to, stride);
+    }
+
+    /// Writes the bytes that stand for the first `columns` numbers of each row of sums, as
+    /// [`quantise`](super::quantise) converts them; rows of `to` begin `stride` bytes apart.
+    ///
+    /// # Panics
+    /// As [`to_floats`](Self::to_floats) and [`quantise`](super::quantise) do.
+    pub fn to_bytes(
+        &self,
+        sums: &[Sums],
+        columns: usize,
+        quantisation: &Quantisation,
+        to: &mut [u8],
+        stride: usize,
+    ) {
+        self.check(sums.len(), columns, to.len(), stride);
+        let conversion = quantisation.to_bytes();
+        let all = [f32::NEG_INFINITY, f32::INFINITY];
+        let clamped = conversion.of_clamped(self.bounds);
+        let (epilogue, conversion) = match clamped {
+            Some(conversion) => (
+                &Epilogue {
+                    bounds: all,
+                    ..*self
+                },
+                conversion,
+            ),
+            None => (self, conversion),
+        };
+        #[cfg(target_arch = "x86_64")]
+        if x86_64::has() {
+            let write = match clamped {
+                Some(_) => x86_64::bytes::<false>,
+                None => x86_64::bytes::<true>,
+            };
+            // SAFETY: the processor has the instructions, and `check` has passed.
+            return unsafe { write(epilogue, sums, columns, conversion, to, stride) };
+        }
+        bytes(epilogue, sums, columns, conversion, to, stride);
+    }
+
+    fn check(&self, rows: usize, columns: usize, len: usize, stride: usize) {
+        assert!(columns <= COLUMNS, "{columns} columns of a panel");
+        let are_inside = |stride: usize, len: usize| {
+            let last = rows.saturating_sub(1).checked_mul(stride);
+            let end = last.and_then(|last| last.checked_add(columns));
+            rows == 0 || end.is_some_and(|end| end <= len)
+        };
+        assert!(are_inside(stride, len), "rows lie in the result");
+        if let Some(residual) = &self.residual {
+            let inside = are_inside(residual.stride, residual.bytes.len());
+            assert!(inside, "rows lie in the residual");
+        }
+        if let Some(own) = &self.rows {
+            assert_eq!(own.scales.len(), rows, "a scale for each row");
+            assert_eq!(own.zero_points.len(), rows, "a zero point for each row");
+        }
+    }
+
+    /// The first numbers of a row, as many as there are in `numbers`.
+    #[inline(always)]
+    fn numbers(&self, row: usize, sums: &Sums, numbers: &mut [f32]) {
+        let len = numbers.len();
+        let (scales, biases, sums) = (&self.scales[..len], &self.biases[..len], &sums[..len]);
+        match &self.rows {
+            None => {
+                for at in 0..len {
+                    numbers[at] = sums[at] as f32 * scales[at] + biases[at];
+                }
+            }
+            Some(own) => {
+                let (scale, zero_point) = (own.scales[row], own.zero_points[row]);
+                let column_sums = &own.column_sums[..len];
+                for at in 0..len {
+                    let added = zero_point.wrapping_mul(column_sums[at]);
+                    let sum = sums[at].wrapping_sub(added) as f32;
+                    numbers[at] = sum * (scales[at] * scale) + biases[at];
+                }
+            }
+        }
+        if let Some(residual) = &self.residual {
+            let bytes = &residual.bytes[row * residual.stride..][..len];
+            for (x, &byte) in numbers.iter_mut().zip(bytes) {
+                *x += number(byte.into(), residual.scale, residual.zero_point);
+            }
+        }
+        for x in numbers {
+            *x = clamp(*x, self.bounds);
+        }
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+pub(super) fn floats(
+    epilogue: &Epilogue<'_>,
+    sums: &[Sums],
+    columns: usize,
+    to: &mut [f32],
+    stride: usize,
+) {
+    for (row, sums) in sums.iter().enumerate() {
+        epilogue.numbers(row, sums, &mut to[row * stride..][..columns]);
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+pub(super) fn bytes(
+    epilogue: &Epilogue<'_>,
+    sums: &[Sums],
+    columns: usize,
+    conversion: ToBytes,
+    to: &mut [u8],
+    stride: usize,
+) {
+    let mut numbers = [0.0; COLUMNS];
+    let numbers = &mut numbers[..columns];
+    for (row, sums) in sums.iter().enumerate() {
+        epilogue.numbers(row, sums, numbers);
+        let to = &mut to[row * stride..][..columns];
+        for (byte, &x) in to.iter_mut().zip(&*numbers) {
+            *byte = conversion.byte(x);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Products as dot products of quads, a block of rows at a time.
+
+use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+
+use super::lanes::{Avx2, Avx512Vnni, AvxVnni, Lanes};
+use super::{COLUMNS, Product, QUAD, blocks};
+
+/// With this many rows or fewer, a product takes as long as its weights are read from memory.
+const FEW: usize = 4;
+/// Distance from weights of a few rows to those that are prefetched meanwhile, in bytes.
+const DISTANCE: usize = 8192;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Bytes of a quad of all columns.
+const QUAD_BYTES: usize = QUAD * COLUMNS;
+
+/// Sets sums with vectors of 512 bits.
+///
+/// # Safety
+/// The processor has AVX-512 VNNI. The product is one that `Operands::taps` has checked, `rows` sums
+/// can be written, and the first sums of each row read.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+pub(super) unsafe fn avx512_vnni(product: &Product<'_>) {
+    /// Rows of a block: with 28 sums, there are vectors left for weights and a row.
+    const MOST: usize = 14;
+    let count = product.rows.div_ceil(MOST);
+    for (index, rows) in blocks(product.rows, MOST).enumerate() {
+        prefetch(product.ahead(index, count));
+        let row = rows.start;
+        // SAFETY: by the contract of this function, and as all rows of the block are there.
+        unsafe {
+            match rows.len() {
+                14 => block::<Avx512Vnni, 14, 2, 1>(product, row, 0),
+                13 => block::<Avx512Vnni, 13, 2, 1>(product, row, 0),
+                12 => block::<Avx512Vnni, 12, 2, 1>(product, row, 0),
+                11 => block::<Avx512Vnni, 11, 2, 1>(product, row, 0),
+                10 => block::<Avx512Vnni, 10, 2, 1>(product, row, 0),
+                9 => block::<Avx512Vnni, 9, 2, 1>(product, row, 0),
+                8 => block::<Avx512Vnni, 8, 2, 1>(product, row, 0),
+                7 => block::<Avx512Vnni, 7, 2, 1>(product, row, 0),
+                6 => block::<Avx512Vnni, 6, 2, 2>(product, row, 0),
+                5 => block::<Avx512Vnni, 5, 2, 2>(product, row, 0),
+                4 => block::<Avx512Vnni, 4, 2, 2>(product, row, 0),
+                3 => block::<Avx512Vnni, 3, 2, 2>(product, row, 0),
+                2 => block::<Avx512Vnni, 2, 2, 4>(product, row, 0),
+                _ => block::<Avx512Vnni, 1, 2, 4>(product, row, 0),
+            }
+        }
+    }
+}
+
+/// Sets sums with vectors of 256 bits.
+///
+/// # Safety
+/// The processor has AVX-VNNI; else as [`avx512_vnni`].
+#[target_feature(enable = "avx2,avxvnni")]
+pub(super) unsafe fn avx_vnni(product: &Product<'_>) {
+    /// Rows of a block: with 12 sums, there are vectors left for weights and a row.
+    const MOST: usize = 6;
+    let count = product.rows.div_ceil(MOST);
+    for (index, rows) in blocks(product.rows, MOST).enumerate() {
+        prefetch(product.ahead(index, count));
+        let row = rows.start;
+        // SAFETY: by the contract of this function, and as all rows of the block are there.
+        unsafe {
+            for column in [0, COLUMNS / 2] {
+                match rows.len() {
+                    6 => block::<AvxVnni, 6, 2, 1>(product, row, column),
+                    5 => block::<AvxVnni, 5, 2, 1>(product, row, column),
+                    4 => block::<AvxVnni, 4, 2, 1>(product, row, column),
+                    3 => block::<AvxVnni, 3, 2, 2>(product, row, column),
+                    _ => break,
+                }
+            }
+            match rows.len() {
+                2 => block::<AvxVnni, 2, 4, 1>(product, row, 0),
+                1 => block::<AvxVnni, 1, 4, 2>(product, row, 0),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Sets sums with vectors of 256 bits and products of 16 bits.
+///
+/// # Safety
+/// The processor has AVX2; else as [`avx512_vnni`].
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn avx2(product: &Product<'_>) {
+    /// Rows of a block: with eight sums, there are vectors left for weights and a row, two of each.
+    const MOST: usize = 4;
+    let count = product.rows.div_ceil(MOST);
+    for (index, rows) in blocks(product.rows, MOST).enumerate() {
+        prefetch(product.ahead(index, count));
+        let row = rows.start;
+        // SAFETY: by the contract of this function, and as all rows of the block are there.
+        unsafe {
+            for column in [0, COLUMNS / 2] {
+                match rows.len() {
+                    4 => block::<Avx2, 4, 2, 1>(product, row, column),
+                    3 => block::<Avx2, 3, 2, 1>(product, row, column),
+                    2 => block::<Avx2, 2, 2, 1>(product, row, column),
+                    _ => break,
+                }
+            }
+            if rows.len() == 1 {
+                block::<Avx2, 1, 4, 1>(product, row, 0);
+            }
+        }
+    }
+}
+
+fn prefetch(bytes: &[i8]) {
+    for line in bytes.chunks(LINE) {
+        // SAFETY: prefetching has no effect that a program can observe.
+        unsafe { _mm_prefetch(line.as_ptr().cast(), _MM_HINT_T1) };
+    }
+}
+
+/// Sets the sums of `P` rows from `row` on and `V` vectors of columns from `column` on. Each sum is
+/// computed in `S` parts, so that a product need not wait for the one before.
+///
+/// # Safety
+/// The processor has the instructions of `L`, with which the caller is compiled; `row + P` is at
+/// most the number of rows, and the columns are within [`COLUMNS`]; else as [`avx512_vnni`].
+#[inline(always)]
+unsafe fn block<L: Lanes, const P: usize, const V: usize, const S: usize>(
+    product: &Product<'_>,
+    row: usize,
+    column: usize,
+) {
+    let operands = &product.operands;
+    let source = operands.source.as_ptr();
+    // SAFETY: by the contract, the first sums of the rows, the offsets of each tap, the bytes from
+    // each offset on, the weights of all taps and the sums of the rows are there.
+    unsafe {
+        let mut parts = [[[L::zero(); V]; P]; S];
+        for (p, sums) in parts[0].iter_mut().enumerate() {
+            for (v, sums) in sums.iter_mut().enumerate() {
+                let first = (row + p) * product.start_step + column + v * L::LANES;
+                *sums = L::load(product.start.add(first));
+            }
+        }
+        let mut weights = operands.weights.as_ptr().add(column * QUAD);
+        let mut offsets = operands.offsets.as_ptr().add(row);
+        for _ in 0..product.taps {
+            let mut rows = [source; P];
+            for (p, row) in rows.iter_mut().enumerate() {
+                *row = source.add(offsets.add(p).read() as usize);
+            }
+            offsets = offsets.wrapping_add(product.rows);
+            let mut at = 0;
+            while at + S * QUAD <= operands.depth {
+                for (s, part) in parts.iter_mut().enumerate() {
+                    quad::<L, P, V>(part, &rows, at + s * QUAD, weights);
+                    weights = weights.add(QUAD_BYTES);
+                }
+                at += S * QUAD;
+            }
+            while S > 1 && at < operands.depth {
+                quad::<L, P, V>(&mut parts[0], &rows, at, weights);
+                weights = weights.add(QUAD_BYTES);
+                at += QUAD;
+            }
+        }
+        for p in 0..P {
+            for v in 0..V {
+                let mut sums = parts[0][p][v];
+                for part in &parts[1..] {
+                    sums = L::add(sums, part[p][v]);
+                }
+                let to = (row + p) * COLUMNS + column + v * L::LANES;
+                L::store(product.sums.add(to), sums);
+            }
+        }
+    }
+}
+
+/// Adds the products of the quad at byte `at` of each row.
+///
+/// # Safety
+/// As for [`block`]; the bytes are there, and the weights of the quad.
+#[inline(always)]
+unsafe fn quad<L: Lanes, const P: usize, const V: usize>(
+    sums: &mut [[L::Sums; V]; P],
+    rows: &[*const u8; P],
+    at: usize,
+    weights: *const i8,
+) {
+    // SAFETY: by the contract.
+    unsafe {
+        if P <= FEW {
+            for line in 0..V * L::LANES * QUAD / LINE {
+                // Past the end, too: prefetching has no effect that a program can observe.
+                let far = weights.wrapping_add(DISTANCE + line * LINE);
+                _mm_prefetch(far.cast(), _MM_HINT_T0);
+            }
+        }
+        let mut columns = [L::weights(weights); V];
+        for (v, columns) in columns.iter_mut().enumerate().skip(1) {
+            *columns = L::weights(weights.add(v * L::LANES * QUAD));
+        }
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            let row = L::row(row.add(at));
+            for (sums, columns) in sums.iter_mut().zip(columns) {
+                *sums = L::dot(*sums, row, columns);
+            }
+        }
+    }
+}

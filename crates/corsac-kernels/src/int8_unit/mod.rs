@@ -1,0 +1,281 @@
+//! Products of unsigned and signed bytes, with sums of 32 bits.
+//!
+//! A product has any number of rows and a panel of 32 columns. The rows of each tap lie anywhere in
+//! the source, so that a convolution needs no copy of its image: a tap is an element of its kernel,
+//! and has an offset for each row. Sums are exact, and the same bits come from all instructions:
+//! tiles (AMX), dot products of four bytes (AVX-512 VNNI, AVX-VNNI), multiplications of 16 bits
+//! (AVX2), and plain Rust.
+
+#[cfg(target_arch = "x86_64")]
+mod dots;
+#[cfg(target_arch = "x86_64")]
+mod lanes;
+mod portable;
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
+
+#[cfg(target_arch = "x86_64")]
+use std::ops::Range;
+
+use multiversion::multiversion;
+
+#[cfg(target_arch = "x86_64")]
+use crate::amx;
+
+/// Columns of a panel.
+pub const COLUMNS: usize = 32;
+/// Bytes of a row that are multiplied at a time.
+pub const QUAD: usize = 4;
+/// Largest number of products in a sum of which no bytes can overflow: 255 · 128 · 65,793 is less
+/// than 2^31. Sums of more wrap; callers divide them.
+pub const MAX_PRODUCTS: usize = 65_793;
+/// The sums of a row.
+pub type Sums = [i32; COLUMNS];
+
+/// Instructions of the processor that multiply bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    #[cfg(target_arch = "x86_64")]
+    Tiles,
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni,
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    Portable,
+}
+
+/// The right to use instructions that multiply bytes: the processor has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Int8Unit(Kind);
+
+/// Operands of a product.
+#[derive(Clone, Copy, Debug)]
+pub struct Operands<'a> {
+    /// Bytes of all rows.
+    pub source: &'a [u8],
+    /// For each tap, the offset of each row in the source.
+    pub offsets: &'a [u32],
+    /// Bytes of a row of a tap, a multiple of [`QUAD`].
+    pub depth: usize,
+    /// [Packed](pack) weights of a panel, `depth * COLUMNS` for each tap.
+    pub weights: &'a [i8],
+    /// Weights that are needed next, to prefetch meanwhile.
+    pub ahead: &'a [i8],
+}
+
+/// A product whose operands have been checked.
+#[derive(Clone, Copy, Debug)]
+struct Product<'a> {
+    operands: Operands<'a>,
+    rows: usize,
+    taps: usize,
+    /// The first sums of the first row.
+    start: *const i32,
+    /// Elements from the first sums of a row to those of the next: [`COLUMNS`], or none.
+    start_step: usize,
+    sums: *mut i32,
+}
+
+impl Product<'_> {
+    /// Part `index` of `count` equal parts of the weights to prefetch.
+    #[cfg(target_arch = "x86_64")]
+    fn ahead(&self, index: usize, count: usize) -> &[i8] {
+        /// Bytes of a cache line.
+        const LINE: usize = 64;
+        let ahead = self.operands.ahead;
+        let share = ahead.len().div_ceil(count.max(1)).next_multiple_of(LINE);
+        let first = (index * share).min(ahead.len());
+        &ahead[first..][..share.min(ahead.len() - first)]
+    }
+}
+
+impl Int8Unit {
+    /// Queries the processor and the system, once per process: the fastest instructions that there
+    /// are.
+    #[must_use]
+    pub fn detect() -> Self {
+        static KNOWN: std::sync::OnceLock<Int8Unit> = std::sync::OnceLock::new();
+        *KNOWN.get_or_init(|| Self::all().next().unwrap_or(Self::portable()))
+    }
+
+    /// All that this processor has, the fastest first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let kinds = [
+            #[cfg(target_arch = "x86_64")]
+            (
+                Kind::Tiles,
+                lanes::has_avx512_vnni() && amx::has_tiles(amx::Products::Int8),
+            ),
+            #[cfg(target_arch = "x86_64")]
+            (Kind::Avx512Vnni, lanes::has_avx512_vnni()),
+            #[cfg(target_arch = "x86_64")]
+            (Kind::AvxVnni, lanes::has_avx_vnni()),
+            #[cfg(target_arch = "x86_64")]
+            (Kind::Avx2, is_x86_feature_detected!("avx2")),
+            (Kind::Portable, true),
+        ];
+        let has = |(kind, has): (Kind, bool)| has.then_some(Self(kind));
+        kinds.into_iter().filter_map(has)
+    }
+
+    /// Plain Rust, which every processor runs.
+    #[must_use]
+    pub const fn portable() -> Self {
+        Self(Kind::Portable)
+    }
+
+    /// Name of the instructions.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Tiles => "amx-int8",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Vnni => "avx512-vnni",
+            #[cfg(target_arch = "x86_64")]
+            Kind::AvxVnni => "avx-vnni",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => "avx2",
+            Kind::Portable => "portable",
+        }
+    }
+
+    /// Sets the sums of each row to `initial` plus its products with the weights: those of all taps
+    /// and of all bytes of the row. More than [`MAX_PRODUCTS`] may wrap.
+    ///
+    /// # Panics
+    /// If there are no taps or not an offset for each row and tap, if the depth is not a multiple of
+    /// [`QUAD`], if there are too few or too many weights, or if a row would be read past the end
+    /// of the source.
+    pub fn multiply(self, operands: &Operands<'_>, initial: &Sums, sums: &mut [Sums]) {
+        self.run(Product {
+            operands: *operands,
+            rows: sums.len(),
+            taps: operands.taps(sums.len()),
+            start: initial.as_ptr(),
+            start_step: 0,
+            sums: sums.as_mut_ptr().cast(),
+        });
+    }
+
+    /// Adds the products of each row to its sums, as [`multiply`](Self::multiply) sets them.
+    ///
+    /// # Panics
+    /// As `multiply` does.
+    pub fn multiply_add(self, operands: &Operands<'_>, sums: &mut [Sums]) {
+        let own: *mut i32 = sums.as_mut_ptr().cast();
+        self.run(Product {
+            operands: *operands,
+            rows: sums.len(),
+            taps: operands.taps(sums.len()),
+            start: own,
+            start_step: COLUMNS,
+            sums: own,
+        });
+    }
+
+    fn run(self, product: Product<'_>) {
+        if product.rows == 0 {
+            return;
+        }
+        // SAFETY: only `all` makes an `Int8Unit`, after checking the processor and the system;
+        // `Operands::taps` has checked the operands. There are as many sums as rows, and as many
+        // first sums as `start_step` needs.
+        unsafe {
+            match self.0 {
+                #[cfg(target_arch = "x86_64")]
+                Kind::Tiles => tiles::multiply(&product),
+                #[cfg(target_arch = "x86_64")]
+                Kind::Avx512Vnni => dots::avx512_vnni(&product),
+                #[cfg(target_arch = "x86_64")]
+                Kind::AvxVnni => dots::avx_vnni(&product),
+                #[cfg(target_arch = "x86_64")]
+                Kind::Avx2 => dots::avx2(&product),
+                Kind::Portable => portable::multiply(&product),
+            }
+        }
+    }
+}
+
+impl Operands<'_> {
+    /// Number of taps, once all conditions are checked on which unsafe code depends.
+    fn taps(&self, rows: usize) -> usize {
+        let Self {
+            source,
+            offsets,
+            depth,
+            weights,
+            ..
+        } = *self;
+        if rows == 0 {
+            return 0;
+        }
+        let taps = offsets.len() / rows;
+        assert!(
+            taps > 0 && taps * rows == offsets.len(),
+            "an offset for each of {rows} rows and each tap, not {}",
+            offsets.len()
+        );
+        assert!(depth.is_multiple_of(QUAD), "depth {depth} in quads");
+        let expected = depth.checked_mul(COLUMNS * taps);
+        assert_eq!(Some(weights.len()), expected, "weights for each tap");
+        let end = (largest(offsets) as usize).checked_add(depth);
+        assert!(
+            end.is_some_and(|end| end <= source.len()),
+            "rows lie in the source"
+        );
+        taps
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn largest(offsets: &[u32]) -> u32 {
+    offsets.iter().copied().max().unwrap_or(0)
+}
+
+/// Packs the weights of a tap for up to 32 columns: element `row` of column `column` is
+/// `weight(column, row)`.
+///
+/// The layout: for each quad of rows, two halves of sixteen columns, and in these the quad of each
+/// column.
+///
+/// # Panics
+/// If `packed` has not 32 weights for each of a number of rows that is a multiple of [`QUAD`].
+pub fn pack(packed: &mut [i8], mut weight: impl FnMut(usize, usize) -> i8) {
+    let (quads, rest) = packed.as_chunks_mut::<{ QUAD * COLUMNS }>();
+    assert!(rest.is_empty(), "weights of quads, not {} more", rest.len());
+    for (quad, packed) in quads.iter_mut().enumerate() {
+        for (at, packed) in packed.iter_mut().enumerate() {
+            *packed = weight(at / QUAD, quad * QUAD + at % QUAD);
+        }
+    }
+}
+
+/// The sum of the packed weights of each column, of all taps: what a zero point of the rows adds to
+/// a sum, divided by that zero point.
+///
+/// # Panics
+/// If `packed` has not 32 weights for each of a number of rows that is a multiple of [`QUAD`].
+#[must_use]
+pub fn column_sums(packed: &[i8]) -> Sums {
+    let (quads, rest) = packed.as_chunks::<{ QUAD * COLUMNS }>();
+    assert!(rest.is_empty(), "weights of quads, not {} more", rest.len());
+    let mut sums = [0_i32; COLUMNS];
+    for quad in quads {
+        for (sum, weights) in sums.iter_mut().zip(quad.as_chunks::<QUAD>().0) {
+            *sum += weights.iter().map(|&weight| i32::from(weight)).sum::<i32>();
+        }
+    }
+    sums
+}
+
+/// Splits `rows` into blocks of nearly equal size, none of more than `most` rows.
+#[cfg(target_arch = "x86_64")]
+fn blocks(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = rows.div_ceil(most);
+    (0..count).map(move |index| index * rows / count..(index + 1) * rows / count)
+}
