@@ -15,7 +15,7 @@ from corsac.fx._module_attributes import get_submodule
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._weights import install, shallow_copy
 from corsac.quantization._choices import NodeConfigurations, is_reuse_input
-from corsac.quantization._kinds import is_activation_post_process
+from corsac.quantization._kinds import is_a, is_activation_post_process
 from corsac.quantization._patterns import broken_bounds, describe, described_dtypes, entries
 from corsac.quantization._requests import (
     Demand,
@@ -139,9 +139,17 @@ def _configure(model: GraphModule, choices: NodeConfigurations) -> None:
             continue
         key = (id(module), number)
         if key not in copies:
-            copies[key] = shallow_copy(module)
-            copies[key].qconfig = choices.of_node(node.name)
+            copies[key] = _configured(module, choices.of_node(node.name))
         install(model, path, copies[key])
+
+
+def _configured(module: torch.nn.Module, qconfig: Any) -> torch.nn.Module:
+    copied = shallow_copy(module)
+    copied.qconfig = qconfig
+    if is_a(module, "_FusedModule"):
+        for name, layer in module._modules.items():
+            copied._modules[name] = _configured(layer, qconfig)
+    return copied
 
 
 def _swap_for_training(model: GraphModule, choices: NodeConfigurations, backend: Any) -> None:
