@@ -1,0 +1,1 @@
+"""Settings of graph mode, as in ``torch.ao.quantization.fx``."""
