@@ -149,14 +149,14 @@ class _Observers:
     def constants(self) -> dict[str, tuple[str, torch.Tensor]]:
         """Weights of functions that observers see: by path, a name and the value. Observers see them once more."""
         found: dict[str, tuple[str, torch.Tensor]] = {}
+        graph = self._model.graph
         written = {
             node
-            for (effects, *_) in _core.graph_effects(self._model.graph)
+            for call, (effects, *_) in zip(graph.nodes, _core.graph_effects(graph), strict=True)
+            if call.op != "call_module" or call.target not in self._by_path
             for node in effects[0]
         }
-        for path, nodes, attribute in _core.weights_of_functions(
-            self._model.graph, set(self._by_path)
-        ):
+        for path, nodes, attribute in _core.weights_of_functions(graph, set(self._by_path)):
             if written.isdisjoint(nodes):
                 value = _run(self._model, nodes)
                 if isinstance(value, torch.Tensor) and value.is_floating_point():

@@ -23,7 +23,9 @@ class QuantizationTracer(Tracer):
     """
 
     def __init__(
-        self, skipped_module_names: Iterable[str], skipped_module_classes: Iterable[type]
+        self,
+        skipped_module_names: Iterable[str] = (),
+        skipped_module_classes: Iterable[type] = (),
     ) -> None:
         super().__init__()
         self.skipped_module_names = [*skipped_module_names]
