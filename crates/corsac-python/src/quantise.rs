@@ -35,7 +35,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// A pattern of a backend: `corsac.quantization._backend.Described`.
+/// A pattern of a backend: `corsac.quantization._requests.DescribedPattern`.
 #[derive(FromPyObject)]
 pub(crate) struct RawPattern<'py> {
     pattern: Bound<'py, PyAny>,
@@ -116,14 +116,14 @@ fn pattern(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Op
 /// The nodes of a pattern, in the order of its calls, and its place in the list.
 type Matched = (usize, Vec<Option<Py<PyNode>>>);
 
-/// Fuses the layers of `graph` that match one of `patterns`: `make` gets the matches, makes the fused
+/// Fuses the layers of `graph` that match one of `patterns`: `make_modules` gets the matches, makes the fused
 /// modules and returns the reason where it cannot, for each. The first layer of a pattern stays.
 #[pyfunction]
-#[pyo3(signature = (graph, patterns, make, *, budget = None))]
+#[pyo3(signature = (graph, patterns, make_modules, *, budget = None))]
 pub(crate) fn fuse_layers(
     graph: &Bound<'_, PyGraph>,
     patterns: Vec<RawPattern<'_>>,
-    make: &Bound<'_, PyAny>,
+    make_modules: &Bound<'_, PyAny>,
     budget: Option<&Bound<'_, PyBudget>>,
 ) -> PyResult<Vec<RawSite>> {
     let mut fusible = Vec::new();
@@ -154,7 +154,7 @@ pub(crate) fn fuse_layers(
         let matched = matched.collect::<PyResult<Vec<Matched>>>()?;
         Ok((found, matched))
     })?;
-    let reasons: Vec<Option<String>> = make.call1((matched,))?.extract()?;
+    let reasons: Vec<Option<String>> = make_modules.call1((matched,))?.extract()?;
     let applied = found.iter_mut().filter(|fusion| fusion.site.is_applied());
     for (fusion, reason) in applied.zip(reasons) {
         fusion.site.refusal = reason.map(Into::into);
@@ -169,7 +169,7 @@ pub(crate) fn fuse_layers(
 /// A configuration of calls by number: module, type, number, choice.
 type RawOrdered<'py> = (String, Bound<'py, PyAny>, usize, Choice);
 
-/// The configurations by what nodes are: `corsac.quantization._choices.Choices`.
+/// The configurations by what nodes are: `corsac.quantization._requests.Choices`.
 #[derive(FromPyObject)]
 pub(crate) struct RawMapping<'py> {
     overall: Choice,
@@ -234,7 +234,7 @@ pub(crate) fn choose_qconfigs(
     Ok((nodes.collect(), unused))
 }
 
-/// An observer: `corsac.quantization._described.DescribedObserver`.
+/// An observer: `corsac.quantization._requests.DescribedObserver`.
 #[derive(FromPyObject)]
 pub(crate) struct RawObserver {
     dtype: String,
@@ -252,7 +252,7 @@ impl From<RawObserver> for Observer {
     }
 }
 
-/// A configuration: `corsac.quantization._described.DescribedQConfig`.
+/// A configuration: `corsac.quantization._requests.DescribedQConfig`.
 #[derive(FromPyObject)]
 pub(crate) struct RawQConfig {
     activation: Option<RawObserver>,
@@ -269,7 +269,7 @@ type RawDTypes = (
     bool,
 );
 
-/// The request of observers: `corsac.quantization._described.Demand`.
+/// The request of observers: `corsac.quantization._requests.Demand`.
 #[derive(FromPyObject)]
 pub(crate) struct RawDemand<'py> {
     patterns: Vec<RawPattern<'py>>,
@@ -406,7 +406,7 @@ pub(crate) fn observe_values(
     ))
 }
 
-/// What becomes of an observer: `corsac.quantization._described.Conversion`.
+/// What becomes of an observer: `corsac.quantization._requests.Conversion`.
 #[derive(FromPyObject)]
 pub(crate) struct RawConversion<'py> {
     kind: String,

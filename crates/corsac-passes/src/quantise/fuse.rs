@@ -101,12 +101,24 @@ pub fn find(
         fusion.site.refusal = refusal(graph, &modules, fusion);
     }
     refuse_roots_called_otherwise(graph, &modules, &mut found);
-    for fusion in &mut found {
-        if fusion.site.is_applied() {
-            fusion.site.refusal = budget.grant(()).err();
-        }
-    }
+    limit(graph, &modules, &mut found, budget);
     found
+}
+
+/// Refuses the fusions that the budget does not allow; those into one module are one change.
+fn limit(graph: &Graph, modules: &Modules, fusions: &mut [Fusion], budget: &mut Budget) {
+    let mut decided: FxHashMap<u64, Option<Refusal>> = FxHashMap::default();
+    for fusion in fusions.iter_mut().filter(|fusion| fusion.site.is_applied()) {
+        let path = graph.node(fusion.root).target_name();
+        let identity = modules.by_path.get(path).map(|info| info.identity);
+        fusion.site.refusal = match identity {
+            Some(identity) => {
+                let decision = decided.entry(identity);
+                decision.or_insert_with(|| budget.grant(()).err()).clone()
+            }
+            None => budget.grant(()).err(),
+        };
+    }
 }
 
 /// The layers of a fusion that are modules, with their paths.

@@ -27,6 +27,3 @@ pub mod qconfigs;
 
 mod dtypes;
 mod numbers;
-
-#[cfg(test)]
-mod tests;
