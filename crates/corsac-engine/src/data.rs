@@ -4,6 +4,15 @@ use multiversion::multiversion;
 
 use crate::program::{Element, Scalar};
 
+/// Types of integers of a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Byte {
+    /// -128 to 127.
+    Signed,
+    /// 0 to 255.
+    Unsigned,
+}
+
 /// Elements borrowed from elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Data<'a> {

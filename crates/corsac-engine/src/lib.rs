@@ -31,7 +31,7 @@ mod threads;
 
 pub use cache::{CacheContents, CacheError, CacheFolder, CacheKey, CacheRecord};
 pub use corsac_ir::DType;
-pub use data::{Data, DataMut, Elements, are_booleans};
+pub use data::{Byte, Data, DataMut, Elements, are_booleans};
 pub use error::RunError;
 pub use execute::{Context, Executable, Observe};
 pub use lower::{
@@ -43,7 +43,7 @@ pub use model::{
 };
 pub use optimise::optimise;
 pub use plan::Plan;
-pub use prepare::{Byte, WeightCache, Weights, borrow_weights};
+pub use prepare::{WeightCache, Weights, borrow_weights};
 pub use program::{
     Attention, BatchTiling, Binary, Conv, Element, Epilogue, Half, Layout, Op, Output, Pool,
     Precision, Program, Reduction, Source, Step, Unary, ValueId, ValueInfo, View, WeightTransform,

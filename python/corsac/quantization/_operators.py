@@ -132,11 +132,11 @@ def choose_qparams_per_token(input, quant_min, quant_max):
     rows = _numbers(input)
     low = torch.clamp(torch.amin(rows, dim=-1, keepdim=True), max=0.0)
     high = torch.clamp(torch.amax(rows, dim=-1, keepdim=True), min=0.0)
-    # Divided in parts: the range of large numbers has no representation.
-    scales = high / (quant_max - quant_min) - low / (quant_max - quant_min)
-    scales = torch.clamp(scales, min=torch.finfo(torch.float32).tiny)
-    zero_points = torch.clamp(quant_min - torch.round(low / scales), quant_min, quant_max)
-    return scales, zero_points.to(torch.int32)
+    scales = torch.clamp((high - low) / (quant_max - quant_min), min=torch.finfo(torch.float32).tiny)
+    # A range that is not finite has no levels: its numbers become NaN.
+    scales = torch.where(torch.isfinite(scales), scales, torch.nan)
+    zero_points = torch.clamp(torch.round(quant_min - low / scales), quant_min, quant_max)
+    return scales, torch.nan_to_num(zero_points, nan=quant_min).to(torch.int32)
 
 
 @_operator(

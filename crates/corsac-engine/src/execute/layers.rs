@@ -8,19 +8,20 @@ use smallvec::SmallVec;
 use super::memory::Memory;
 use super::step::StepRun;
 use super::{Observe, matrices};
+use crate::aligned_buffer::zeros;
 use crate::data::{Data, DataMut};
 use crate::error::RunError;
 use crate::kernels::ApplyEpilogue;
 use crate::kernels::blocked;
 use crate::kernels::blocked::attention::Operands;
-use crate::kernels::blocked::linear::LinearWeight;
+use crate::kernels::blocked::linear::{self, LinearWeight};
 use crate::kernels::conv::ConvKernel;
 use crate::kernels::elementwise;
 use crate::kernels::matmul::Product;
 use crate::kernels::recurrent;
 use crate::prepare::{Packed, Prepared, linear_kernel};
 use crate::program::fused::Fused;
-use crate::program::{Attention, Binary, Cell, Conv, ConvShape, Recurrent};
+use crate::program::{Attention, Binary, Cell, Conv, ConvShape, Recurrent, Rounding};
 
 impl<'a> StepRun<'a> {
     #[inline(never)]
@@ -71,6 +72,32 @@ impl<'a> StepRun<'a> {
         };
         let kernel = linear_kernel(self.program(), self.step, &weight, self.optional(2)?);
         kernel.run(rows, workspace, out, epilogue);
+        Ok(())
+    }
+
+    #[inline(never)]
+    pub(super) fn quantised_linear(
+        &self,
+        rounding: Rounding,
+        workspace: &mut [f32],
+        out: &mut [f32],
+        epilogue: ApplyEpilogue<'_>,
+    ) -> Result<(), RunError> {
+        let rows = self.get(0)?;
+        match &self.executable.prepared[self.at] {
+            Prepared::Packed(Packed::Int8Linear(kernel)) => {
+                kernel.run(rows, workspace, out, epilogue);
+            }
+            // Integers that bytes do not hold, as numbers.
+            Prepared::Packed(Packed::Linear(kernel)) => {
+                let width = self.shape(0).last().copied().unwrap_or(1);
+                let rounded = rounding.rounded(rows, width);
+                let (outputs, inputs) = (self.shape(1)[0], self.shape(1)[1]);
+                let len = linear::workspace_len(rows.len() / inputs.max(1), [outputs, inputs]);
+                kernel.run(&rounded, &mut zeros(len), out, epilogue);
+            }
+            _ => return Err(self.mismatch()),
+        }
         Ok(())
     }
 

@@ -66,6 +66,9 @@ impl<'a> StepRun<'a> {
             Op::Linear => {
                 self.with_epilogues(|epilogue| self.linear(workspace, self.result(out)?, epilogue))?
             }
+            Op::QuantisedLinear(rounding) => self.with_epilogues(|epilogue| {
+                self.quantised_linear(*rounding, workspace, self.result(out)?, epilogue)
+            })?,
             Op::MatMul { .. } => {
                 let out = self.result(out)?;
                 self.product()?.run(self.get(0)?, self.get(1)?, out);

@@ -33,7 +33,7 @@ fn of_step(program: &Program, step: &Step) -> usize {
             // With groups, an element that is read is used for few results.
             products * if conv.groups > 1 { 2 } else { 1 }
         }
-        Op::Linear => {
+        Op::Linear | Op::QuantisedLinear(_) => {
             // With few rows, a layer takes as long as its weights take to load.
             read = read.saturating_mul(3);
             shape(0).last().copied().unwrap_or(0)
@@ -186,6 +186,7 @@ fn of_unary(function: Unary) -> usize {
         | Unary::DivideBy(_)
         | Unary::Threshold(..)
         | Unary::RoundTo(_)
+        | Unary::NanTo(_)
         | Unary::Quantise(_)
         | Unary::Dequantise { .. } => SIMPLE,
         Unary::Sqrt | Unary::Rsqrt => 12,

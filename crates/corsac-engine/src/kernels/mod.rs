@@ -11,6 +11,7 @@ mod functions;
 pub mod fused;
 mod grouped;
 pub mod indexing;
+pub mod int8;
 pub mod layout;
 pub(crate) mod linear;
 pub(crate) mod margins;

@@ -90,9 +90,13 @@ impl Lowerer<'_, '_> {
         parameters: &[ValueId],
     ) -> Option<ValueId> {
         let root = self.program.root(integers);
-        let (weight, packed) = match self.integers.get(&root) {
-            Some(&Integers::Packed(packed)) => (packed, true),
-            _ => (root, false),
+        let (weight, packed, whole) = match self.integers.get(&root) {
+            Some(&Integers::Packed(packed)) => (packed, true, true),
+            _ => (
+                root,
+                false,
+                self.program.shape(root) == self.program.shape(integers),
+            ),
         };
         let of_weight = |value: ValueId| {
             matches!(
@@ -100,7 +104,6 @@ impl Lowerer<'_, '_> {
                 Source::Weight(_)
             )
         };
-        let whole = self.program.shape(root) == self.program.shape(integers);
         let byte = matches!(self.dtype(weight), DType::Int8 | DType::UInt8);
         if !whole || !byte || !of_weight(weight) || !parameters.iter().all(|&own| of_weight(own)) {
             return None;
@@ -260,19 +263,17 @@ impl Lowerer<'_, '_> {
         };
         let least = extreme(Reduction::Min, Unary::Clamp(f32::NEG_INFINITY, 0.0));
         let most = extreme(Reduction::Max, Unary::Clamp(0.0, f32::INFINITY));
-        let part = Unary::DivideBy(high - low);
-        let (above, below) = (self.single(part, most), self.single(part, least));
-        let scales = self.pairwise(Binary::Sub, above, below)?;
+        let range = self.pairwise(Binary::Sub, most, least)?;
+        let scales = self.single(Unary::DivideBy(high - low), range);
         let scales = self.single(Unary::Clamp(f32::MIN_POSITIVE, f32::INFINITY), scales);
+        // NaN for a range that is not finite.
+        let nothing = self.single(Unary::scale(0.0), scales);
+        let scales = self.pairwise(Binary::Add, scales, nothing)?;
         let under = self.pairwise(Binary::Div, least, scales)?;
-        let under = self.single(Unary::Round, under);
         let zero_points = self.single(Unary::Affine(-1.0, low), under);
-        let bounded = Levels {
-            inverse: 1.0,
-            zero: 0.0,
-            bounds: [low, high],
-        };
-        let zero_points = self.single(Unary::Quantise(bounded), zero_points);
+        let zero_points = self.single(Unary::Round, zero_points);
+        let zero_points = self.single(Unary::Clamp(low, high), zero_points);
+        let zero_points = self.single(Unary::NanTo(low), zero_points);
         let zero_points = self.as_integers(zero_points, DType::Int32);
         self.row_parameters
             .insert([scales, zero_points], (input, [low, high]));
@@ -314,6 +315,7 @@ impl Lowerer<'_, '_> {
             && let Some(&(_, bounds)) = self.row_parameters.get(&parameters)
         {
             let shape = self.shape(numbers);
+            let bounds = bounds.map(|bound| bound as i32);
             return Ok(self.emit(Op::RoundRows(bounds), [numbers], shape));
         }
         let [scales, zero_points] = own;

@@ -19,10 +19,11 @@ use super::limits::{Limits, within};
 use super::metadata::ModelMetadata;
 use super::source::Source;
 use super::tensor::{TensorSpec, dtype_of};
+use crate::data::Byte;
 use crate::execute::Executable;
 use crate::lower::{LowerError, lower, unsupported};
 use crate::optimise::optimise;
-use crate::prepare::{Byte, Weights};
+use crate::prepare::Weights;
 use crate::program::{Output, Precision, Program};
 
 /// A model file: the graph, its inputs and outputs, and the places of its weights. The whole file

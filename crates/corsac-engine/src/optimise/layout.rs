@@ -386,6 +386,7 @@ impl Unary {
             | Self::Hardshrink(_)
             | Self::Tanhshrink
             | Self::RoundTo(_)
+            | Self::NanTo(_)
             | Self::Quantise(_)
             | Self::Dequantise { .. } => true,
         }

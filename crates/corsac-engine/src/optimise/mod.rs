@@ -9,6 +9,7 @@ mod copies;
 mod flow;
 mod fusion;
 mod layout;
+mod quantised;
 mod transposition;
 mod weight_scaling;
 
@@ -22,6 +23,7 @@ use weight_scaling::Scaling;
 pub fn optimise(program: &mut Program) {
     copies::compose(program);
     remove_unused(program);
+    quantised::fuse(program);
     attention::fuse(program);
     // Copies that attention has not absorbed.
     transposition::read_in_place(program);
@@ -165,7 +167,10 @@ fn absorb(
 
 impl Step {
     fn sums_up(&self) -> bool {
-        matches!(self.op, Op::Conv(_) | Op::Linear | Op::MatMul { .. })
+        matches!(
+            self.op,
+            Op::Conv(_) | Op::Linear | Op::QuantisedLinear(_) | Op::MatMul { .. }
+        )
     }
 }
 

@@ -7,6 +7,7 @@ mod placement;
 use crate::aligned_buffer::LINE;
 use crate::kernels::bf16;
 use crate::kernels::blocked::{ConvAlgorithm, conv, linear};
+use crate::kernels::int8;
 use crate::program::{ConvShape, Element, Layout, Op, Program, Source, Step, ValueId};
 use concat_elision::ConcatElision;
 use placement::{LiveRange, Placement, ResultMemory};
@@ -384,6 +385,10 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
                 Some(_) => bf16::linear::workspace_len(rows, inputs),
                 None => linear::workspace_len(rows, [outputs, inputs]),
             }
+        }
+        Op::QuantisedLinear(_) => {
+            let inputs = program.shape(step.inputs[1])[1];
+            int8::linear::workspace_len(program.linear_rows(step, inputs), inputs)
         }
         Op::Recurrent(ref own) => own.workspace_len(),
         Op::BatchTiling(ref tiling) => Plan::of(&tiling.body).lens.f32,

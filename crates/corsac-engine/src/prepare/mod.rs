@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::data::Elements;
+use crate::data::{Byte, Elements};
 use crate::error::RunError;
 use crate::kernels::bf16::conv::Bf16Conv;
 use crate::kernels::bf16::linear::Bf16Linear;
@@ -21,18 +21,18 @@ use crate::kernels::blocked::conv::BlockedConv;
 use crate::kernels::blocked::depthwise::BlockedDepthwise;
 use crate::kernels::blocked::linear::{LinearKernel, LinearWeight};
 use crate::kernels::conv::ConvKernel;
+use crate::kernels::int8::linear::Int8Linear;
 use crate::kernels::linear::Linear;
 use crate::kernels::matmul;
 use crate::parallel::Parallel;
 use crate::program::{
-    ConvShape, Element, Half, Layout, Op, Program, Quantised, Source, Step, ValueId, ValueInfo,
-    WeightTransform,
+    ConvShape, Element, Half, Layout, Op, Program, Quantised, Rounding, Source, Step, ValueId,
+    ValueInfo, WeightTransform,
 };
 use crate::threads::{default_threads, on_threads};
 use weight_cache::{PackFormat, PackKey, WeightKey};
 
 pub use borrowed_weights::borrow_weights;
-pub use quantised::Byte;
 pub(crate) use weight_cache::Packed;
 pub use weight_cache::WeightCache;
 
@@ -302,6 +302,40 @@ impl<'a> Loader<'a> {
         }
     }
 
+    /// The integers of a linear layer, packed; as numbers, if bytes do not hold them.
+    fn packed_integers(
+        &mut self,
+        step: &Step,
+        sizes: [usize; 2],
+        rounding: Rounding,
+    ) -> Result<Packed, RunError> {
+        let (weight, bias) = (step.inputs[1], step.inputs.get(2).copied());
+        if let Some(bias) = bias {
+            self.load(bias)?;
+        }
+        let program = self.program;
+        if let Some((format, inputs)) = program.dequantised(weight) {
+            let integers = self.quantised(format, inputs)?;
+            let bias = bias.map(|bias| self.get(bias));
+            let kernel = self.on_threads(sizes[0] * sizes[1], || {
+                Int8Linear::new(rounding, &integers, sizes, bias)
+            });
+            if let Some(kernel) = kernel {
+                return Ok(Packed::Int8Linear(Arc::new(kernel)));
+            }
+        }
+        self.load(weight)?;
+        let weight = LinearWeight {
+            data: self.get(weight),
+            sizes,
+            by_input: false,
+        };
+        let bias = bias.map(|bias| self.get(bias));
+        let rows = program.linear_rows(step, sizes[1]);
+        let kernel = LinearKernel::new(&weight, bias, rows);
+        Ok(Packed::Linear(Arc::new(Linear::F32(kernel))))
+    }
+
     /// The packed weights of a step, from the cache if they are there.
     fn packed(&mut self, step: &Step, format: PackFormat) -> Result<Packed, RunError> {
         let program = self.program;
@@ -313,6 +347,15 @@ impl<'a> Loader<'a> {
         });
         if let Some(known) = key.as_ref().and_then(|key| self.cache.packed(key)) {
             return Ok(known);
+        }
+        if let (PackFormat::Int8Linear(sizes, _), Op::QuantisedLinear(rounding)) =
+            (&format, &step.op)
+        {
+            let packed = self.packed_integers(step, *sizes, *rounding)?;
+            if let Some(key) = key {
+                self.cache.keep_packed(key, &packed);
+            }
+            return Ok(packed);
         }
         let (weight, by_input) = match format {
             PackFormat::Linear(..) => program.untransposed(step.inputs[1]),
@@ -355,6 +398,8 @@ impl<'a> Loader<'a> {
                 };
                 Packed::Linear(Arc::new(linear_kernel(program, step, &weight, bias)))
             }
+            // Packed from integers.
+            PackFormat::Int8Linear(..) => unreachable!("packed before"),
             PackFormat::Conv(shape) => Packed::Conv(Arc::new(ConvKernel::new(shape, weight, bias))),
             PackFormat::Blocked(shape, algorithm) => {
                 match (algorithm, program.precision.bf16_unit()) {
@@ -397,6 +442,13 @@ fn pack_format(program: &Program, step: &Step) -> Option<PackFormat> {
                 None => Some(LinearKernel::width(rows)),
             };
             Some(PackFormat::Linear([weight[0], weight[1]], width))
+        }
+        Op::QuantisedLinear(rounding) => {
+            let weight = program.shape(step.inputs[1]);
+            Some(PackFormat::Int8Linear(
+                [weight[0], weight[1]],
+                rounding.bits(),
+            ))
         }
         Op::Conv(conv) | Op::ChannelScaledConv(conv) if is_known() => {
             let mut shape = ConvShape::of(program, step, conv);

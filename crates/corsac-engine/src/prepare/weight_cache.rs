@@ -14,6 +14,7 @@ use crate::kernels::blocked::ConvAlgorithm;
 use crate::kernels::blocked::conv::BlockedConv;
 use crate::kernels::blocked::depthwise::BlockedDepthwise;
 use crate::kernels::conv::ConvKernel;
+use crate::kernels::int8::linear::Int8Linear;
 use crate::kernels::linear::Linear;
 use crate::program::{ConvShape, Program, Quantised, Source, ValueId, WeightTransform};
 
@@ -71,6 +72,9 @@ pub(crate) enum PackFormat {
     /// For a linear layer with these numbers of outputs and inputs, and this number of blocks of
     /// outputs that are computed together; `None` for bfloat16.
     Linear([usize; 2], Option<usize>),
+    /// For a linear layer with these numbers of outputs and inputs, over rows rounded in a way with these
+    /// bits.
+    Int8Linear([usize; 2], [u32; 5]),
 }
 
 /// Key of packed weights: their format, and the weight and bias that were packed.
@@ -89,6 +93,7 @@ pub(crate) enum Packed {
     BlockedDepthwise(Arc<BlockedDepthwise>),
     Bf16Conv(Arc<Bf16Conv>),
     Linear(Arc<Linear>),
+    Int8Linear(Arc<Int8Linear>),
 }
 
 /// Packed weights, held weakly: they live as long as a program has them.
@@ -99,6 +104,7 @@ enum Held {
     BlockedDepthwise(Weak<BlockedDepthwise>),
     Bf16Conv(Weak<Bf16Conv>),
     Linear(Weak<Linear>),
+    Int8Linear(Weak<Int8Linear>),
 }
 
 impl Packed {
@@ -109,6 +115,7 @@ impl Packed {
             Self::BlockedDepthwise(kernel) => Held::BlockedDepthwise(Arc::downgrade(kernel)),
             Self::Bf16Conv(kernel) => Held::Bf16Conv(Arc::downgrade(kernel)),
             Self::Linear(kernel) => Held::Linear(Arc::downgrade(kernel)),
+            Self::Int8Linear(kernel) => Held::Int8Linear(Arc::downgrade(kernel)),
         }
     }
 }
@@ -121,6 +128,7 @@ impl Held {
             Self::BlockedDepthwise(kernel) => kernel.upgrade().map(Packed::BlockedDepthwise),
             Self::Bf16Conv(kernel) => kernel.upgrade().map(Packed::Bf16Conv),
             Self::Linear(kernel) => kernel.upgrade().map(Packed::Linear),
+            Self::Int8Linear(kernel) => kernel.upgrade().map(Packed::Int8Linear),
         }
     }
 }

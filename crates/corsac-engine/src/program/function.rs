@@ -1,6 +1,7 @@
 //! Functions of one, two and three numbers, comparisons and reductions.
 
 use corsac_ir::DType;
+use corsac_kernels::int8::Quantisation;
 use corsac_kernels::{bf16, f16};
 
 /// Functions of one number.
@@ -112,6 +113,8 @@ pub enum Unary {
     Celu(f32),
     /// The nearest number of a type of 16 bits.
     RoundTo(Half),
+    /// `x`; this for NaN.
+    NanTo(f32),
     /// The level of a number: `round(x * inverse) + zero`, ties to even, within bounds; 0 for NaN.
     Quantise(Levels),
     /// The number of a level: `(x - zero) * scale`
@@ -135,7 +138,70 @@ pub struct Levels {
     pub bounds: [f32; 2],
 }
 
+/// Numbers rounded to the levels of bytes before they are multiplied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rounding {
+    /// These, with this distance of the numbers of neighbours.
+    Levels(Levels, f32),
+    /// 256 that span the range of each row and 0: signed ones, or unsigned ones.
+    ByRow {
+        /// Whether they are those of signed bytes.
+        signed: bool,
+    },
+}
+
+impl Rounding {
+    /// The bounds of levels of rows.
+    pub(crate) fn bounds(signed: bool) -> [i32; 2] {
+        match signed {
+            true => [-128, 127],
+            false => [0, 255],
+        }
+    }
+
+    /// The bits that tell it from others.
+    pub(crate) fn bits(self) -> [u32; 5] {
+        match self {
+            Self::Levels(levels, scale) => {
+                let [low, high] = levels.bounds;
+                [levels.inverse, levels.zero, low, high, scale].map(f32::to_bits)
+            }
+            Self::ByRow { signed } => [u32::from(signed); 5],
+        }
+    }
+}
+
 impl Levels {
+    /// Whether they are those of signed bytes, and not of unsigned ones.
+    pub(crate) fn are_signed(self) -> bool {
+        self.bounds[0] < 0.0
+    }
+
+    /// Whether they are those of bytes: signed ones, or unsigned ones.
+    pub(crate) fn are_bytes(self) -> bool {
+        let [low, high] = self.bounds;
+        let range = match self.are_signed() {
+            true => -128.0..=127.0,
+            false => 0.0..=255.0,
+        };
+        let zero = range.contains(&self.zero) && self.zero.fract() == 0.0;
+        zero && range.contains(&low) && range.contains(&high) && low <= high
+    }
+
+    /// The level of 0 among unsigned bytes, to which those of signed ones are moved by 128.
+    pub(crate) fn byte_zero(self) -> i32 {
+        self.zero as i32 + if self.are_signed() { 128 } else { 0 }
+    }
+
+    /// The conversion of kernels.
+    pub(crate) fn quantisation(self) -> Quantisation {
+        Quantisation {
+            inverse_scale: self.inverse,
+            zero_point: self.zero as i32,
+            bounds: self.bounds.map(|bound| bound as i32),
+        }
+    }
+
     /// The level of a number.
     #[inline(always)]
     #[must_use]

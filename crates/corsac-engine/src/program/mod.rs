@@ -18,7 +18,7 @@ use corsac_ir::DType;
 pub use arithmetic::Arithmetic;
 pub use attention::{Attention, View};
 pub use conv::{Conv, ConvNd, ConvShape};
-pub use function::{Binary, Comparison, Half, Levels, Reduction, Ternary, Unary};
+pub use function::{Binary, Comparison, Half, Levels, Reduction, Rounding, Ternary, Unary};
 pub use indexing::{Combination, IndexPut};
 pub use op::{BatchTiling, Op, Order, Pool, Quantised, Sharing, Strides, Taps, WeightTransform};
 pub(crate) use recurrent::{Cell, Recurrent};
@@ -258,6 +258,18 @@ impl Program {
     /// Number of rows of a linear layer with this many inputs.
     pub(crate) fn linear_rows(&self, step: &Step, inputs: usize) -> usize {
         self.value(step.inputs[0]).len() / inputs.max(1)
+    }
+
+    /// The format and the inputs of the [transform](WeightTransform::Dequantise) that makes a weight of
+    /// integers.
+    pub(crate) fn dequantised(&self, value: ValueId) -> Option<(Quantised, &[ValueId])> {
+        match self.value(self.root(value)).source {
+            Source::Transformed(number) => {
+                let (transform, inputs) = &self.weight_transforms[number];
+                Some((transform.quantised()?, inputs))
+            }
+            _ => None,
+        }
     }
 
     /// The matrix that `value` is the transpose of, and true; otherwise `value` and false.

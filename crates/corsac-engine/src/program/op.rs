@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::fused::Fused;
 use super::{
     Arithmetic, Attention, Binary, Combination, Comparison, Conv, ConvNd, IndexPut, Program,
-    Recurrent, Reduction, Scalar, Ternary, Unary,
+    Recurrent, Reduction, Rounding, Scalar, Ternary, Unary,
 };
 
 /// Transform that computes a weight from other weights. A batch norm is given by mean, variance,
@@ -99,6 +99,8 @@ pub enum Op {
     ChannelScaledConv(Conv),
     /// `x @ weight.T`, with a bias if there are three inputs.
     Linear,
+    /// The same, with rows rounded to bytes and a [weight of integers](WeightTransform::Dequantise).
+    QuantisedLinear(Rounding),
     /// Products of the matrices in the last two dimensions.
     MatMul {
         /// Whether the first matrix is transposed.
@@ -291,7 +293,7 @@ pub enum Op {
     },
     /// Each row of the last dimension as its levels give it, which have these bounds and span its range and
     /// 0.
-    RoundRows([f32; 2]),
+    RoundRows([i32; 2]),
     /// Scores and labels by row: the sum of the amounts by which scores of other classes exceed those of
     /// labels less 1.
     LabelMargins,
@@ -304,6 +306,7 @@ impl Op {
             Self::Conv(_)
             | Self::ChannelScaledConv(_)
             | Self::Linear
+            | Self::QuantisedLinear(_)
             | Self::MatMul { .. }
             | Self::BatchNorm { .. }
             | Self::ChannelAffine
@@ -357,6 +360,7 @@ impl Op {
             Self::Conv(_)
                 | Self::ChannelScaledConv(_)
                 | Self::Linear
+                | Self::QuantisedLinear(_)
                 | Self::MatMul { .. }
                 | Self::Binary(_)
                 | Self::Unary(_)

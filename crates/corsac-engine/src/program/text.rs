@@ -88,6 +88,7 @@ impl Op {
             Self::Conv(_) | Self::ConvNd(_) => "conv",
             Self::ChannelScaledConv(_) => "channel_scaled_conv",
             Self::Linear => "linear",
+            Self::QuantisedLinear(_) => "quantised_linear",
             Self::MatMul { .. } => "matmul",
             Self::BatchNorm { .. } => "batch_norm",
             Self::ChannelAffine => "channel_affine",

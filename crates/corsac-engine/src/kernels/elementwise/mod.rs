@@ -303,6 +303,7 @@ fn brief(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
         Unary::LeakyRelu(slope) => map!(|x: f32| prelu(x, slope)),
         Unary::RoundTo(Half::Bf16) => map!(|x: f32| Half::Bf16.nearest(x)),
         Unary::RoundTo(Half::F16) => map!(|x: f32| Half::F16.nearest(x)),
+        Unary::NanTo(other) => map!(|x: f32| if x.is_nan() { other } else { x }),
         Unary::Quantise(levels) => map!(|x: f32| levels.of(x)),
         Unary::Dequantise { zero, scale } => map!(|x: f32| (x - zero) * scale),
         _ => return false,

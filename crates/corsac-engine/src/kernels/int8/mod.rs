@@ -1,0 +1,135 @@
+//! Convolutions and linear layers over bytes, with weights of integers.
+//!
+//! Numbers are rounded to bytes with a scale and a zero point; sums of products are 32-bit integers,
+//! which one multiplication makes numbers of again. Weights are centred: their zero points are
+//! subtracted when they are packed.
+
+pub mod linear;
+mod weight;
+
+use corsac_kernels::int8::quantise;
+use corsac_kernels::int8_unit::{self, COLUMNS, Int8Unit, MAX_PRODUCTS, QUAD, Sums, column_sums};
+use rayon::prelude::*;
+
+use crate::aligned_buffer::AlignedBuffer;
+use crate::parallel::Parallel;
+use crate::program::Levels;
+
+pub(crate) use weight::QuantisedWeight;
+
+/// Weights of outputs, packed for the unit, with what makes numbers of sums.
+#[derive(Debug)]
+struct Panels {
+    unit: Int8Unit,
+    /// For each 32 outputs, bytes.
+    weights: AlignedBuffer,
+    /// Bytes of the weights of a panel.
+    len: usize,
+    columns: Vec<Columns>,
+}
+
+/// What is known of the columns of a panel.
+#[derive(Debug)]
+struct Columns {
+    /// The scale of the products of a column.
+    scales: [f32; COLUMNS],
+    biases: [f32; COLUMNS],
+    /// The sums of the weights of each column.
+    sums: Sums,
+    /// What sums begin with: the zero point of the rows times the sums of the weights, negated.
+    initial: Sums,
+}
+
+/// A panel of 32 outputs.
+struct Panel<'a> {
+    weights: &'a [i8],
+    /// The weights of the next panel.
+    ahead: &'a [i8],
+    columns: &'a Columns,
+}
+
+impl Panels {
+    /// Packs a weight of `outputs` outputs, each with a row of taps of a number of inputs, as many as
+    /// `depth` rounded down; `at(tap, input)` is the place of one in its row. `scale` and
+    /// `zero_point` are those of the rows that are multiplied. `None` if the weight has integers that
+    /// bytes do not hold, or too many for sums.
+    fn new(
+        weight: &QuantisedWeight<'_>,
+        [outputs, taps, inputs]: [usize; 3],
+        at: impl Fn(usize, usize) -> usize + Sync,
+        (scale, zero_point): (f32, i32),
+        bias: Option<&[f32]>,
+    ) -> Option<Self> {
+        let row = taps * inputs;
+        if !weight.is_by_output() || row > MAX_PRODUCTS || row == 0 {
+            return None;
+        }
+        let integers = weight.centred(outputs)?;
+        let depth = inputs.next_multiple_of(QUAD);
+        let (len, panels) = (taps * depth * COLUMNS, outputs.div_ceil(COLUMNS));
+        let mut weights = AlignedBuffer::zeros(space(panels * len));
+        let bytes: &mut [i8] = bytemuck::cast_slice_mut(&mut weights);
+        bytes[..panels * len]
+            .par_chunks_exact_mut(depth * COLUMNS)
+            .enumerate()
+            .with_min_len(crate::kernels::GRAIN.div_ceil(depth * COLUMNS))
+            .run_parallel(|(number, packed)| {
+                let (panel, tap) = (number / taps, number % taps);
+                int8_unit::pack(packed, |column, input| {
+                    let output = panel * COLUMNS + column;
+                    match output < outputs && input < inputs {
+                        true => integers[output * row + at(tap, input)],
+                        false => 0,
+                    }
+                });
+            });
+        let bytes: &[i8] = bytemuck::cast_slice(&weights);
+        let columns = (0..panels).map(|panel| {
+            let of = |column: usize| Some(panel * COLUMNS + column).filter(|&own| own < outputs);
+            let number = |value: &dyn Fn(usize) -> f32| {
+                std::array::from_fn(|column| of(column).map_or(0.0, value))
+            };
+            let sums = column_sums(&bytes[panel * len..][..len]);
+            Columns {
+                scales: number(&|output| weight.scale_of(output) * scale),
+                biases: number(&|output| bias.map_or(0.0, |bias| bias[output])),
+                sums,
+                initial: sums.map(|sum| zero_point.wrapping_mul(sum).wrapping_neg()),
+            }
+        });
+        Some(Self {
+            unit: Int8Unit::detect(),
+            columns: columns.collect(),
+            weights,
+            len,
+        })
+    }
+
+    fn panel(&self, number: usize) -> Panel<'_> {
+        let all: &[i8] = bytemuck::cast_slice(&self.weights);
+        let (own, rest) = all[number * self.len..].split_at(self.len);
+        Panel {
+            weights: own,
+            ahead: &rest[..rest.len().min(self.len)],
+            columns: &self.columns[number],
+        }
+    }
+}
+
+/// Writes the levels of numbers as bytes.
+fn to_bytes(from: &[f32], levels: Levels, to: &mut [u8]) {
+    quantise(from, &levels.quantisation(), to);
+    if levels.are_signed() {
+        unsigned(to);
+    }
+}
+
+/// Moves signed bytes by 128, to unsigned ones.
+fn unsigned(bytes: &mut [u8]) {
+    bytes.iter_mut().for_each(|byte| *byte ^= 128);
+}
+
+/// Number of single-precision elements that take as much memory as `len` bytes.
+const fn space(len: usize) -> usize {
+    len.div_ceil(size_of::<f32>())
+}
