@@ -1489,7 +1489,7 @@ def check_threads_setting() -> Any:
 
 def choose_qconfigs(graph: Graph, mapping: Any, scopes: Any, observers: Any) -> Any:
     """Chooses the configuration of each node of `graph`: a number, or None for those that stay as they
-    are. `scopes` has the path and class of the module that made a node, by the name of the node;
+    are. `scopes` has the path and the name of the class of the module that made a node, by the name of the node;
     `observers` are paths of modules that have no configuration.
     """
     ...
@@ -1615,8 +1615,8 @@ def first_failing(changes: Any, fails: Any) -> Any:
     """
     ...
 
-def fuse_layers(graph: Graph, patterns: Any, make: Callable[[list[dict[str, Any]]], list[Any]], *, budget: Any = None) -> Any:
-    """Fuses the layers of `graph` that match one of `patterns`: `make` gets the matches, makes the fused
+def fuse_layers(graph: Graph, patterns: Any, make_modules: Any, *, budget: Any = None) -> Any:
+    """Fuses the layers of `graph` that match one of `patterns`: `make_modules` gets the matches, makes the fused
     modules and returns the reason where it cannot, for each. The first layer of a pattern stays.
     """
     ...

@@ -183,13 +183,13 @@ pub(crate) struct RawMapping<'py> {
 type Chosen = (Vec<(String, Choice)>, Vec<usize>);
 
 /// Chooses the configuration of each node of `graph`: a number, or None for those that stay as they
-/// are. `scopes` has the path and class of the module that made a node, by the name of the node;
+/// are. `scopes` has the path and the name of the class of the module that made a node, by the name of the node;
 /// `observers` are paths of modules that have no configuration.
 #[pyfunction]
 pub(crate) fn choose_qconfigs(
     graph: &Bound<'_, PyGraph>,
     mapping: RawMapping<'_>,
-    scopes: HashMap<String, (String, Bound<'_, PyAny>)>,
+    scopes: HashMap<String, (String, Option<String>)>,
     observers: HashSet<String>,
 ) -> PyResult<Chosen> {
     let mut own = Mapping {
@@ -218,11 +218,9 @@ pub(crate) fn choose_qconfigs(
             choice,
         });
     }
-    let scopes = scopes.into_iter().map(|(name, (path, class))| {
-        let class = class.cast::<PyType>().ok().map(class_name).transpose()?;
-        Ok((name, Scope { path, class }))
-    });
-    let scopes = scopes.collect::<PyResult<FxHashMap<_, _>>>()?;
+    let scopes = scopes.into_iter();
+    let scopes = scopes.map(|(name, (path, class))| (name, Scope { path, class }));
+    let scopes = scopes.collect::<FxHashMap<_, _>>();
     let facts = Facts::of_graph(graph)?;
     let borrowed = graph.try_borrow()?;
     let ir = borrowed.ir();
@@ -303,12 +301,12 @@ fn by_node<T>(graph: &Graph, mut names: HashMap<String, T>) -> FxHashMap<NodeId,
 type RawPlaced = (String, usize, bool, String, Option<String>);
 
 /// Observers, the names of nodes that are to be quantised, the nodes of custom modules, and the names
-/// of nodes whose configuration, by number, the backend does not support.
+/// of nodes whose configuration breaks the bounds of element types, both by number.
 type RawObserved = (
     Vec<RawPlaced>,
     Vec<String>,
     Vec<Py<PyNode>>,
-    Vec<(String, usize)>,
+    Vec<(String, usize, usize)>,
 );
 
 /// Puts observers on the values of `graph` that are to be quantised. The modules have to be made after
@@ -393,17 +391,11 @@ pub(crate) fn observe_values(
     });
     let raw = raw.collect();
     let nodes = observed.nodes.iter().map(|&node| name(node)).collect();
-    let unsupported = observed.unsupported.iter();
-    let unsupported = unsupported
-        .map(|&(node, qconfig)| (name(node), qconfig))
-        .collect();
+    let unbounded = observed.unbounded.iter();
+    let unbounded = unbounded.map(|&(node, qconfig, dtypes)| (name(node), qconfig, dtypes));
+    let unbounded = unbounded.collect();
     drop(borrowed);
-    Ok((
-        raw,
-        nodes,
-        PyNode::all(graph, &observed.custom)?,
-        unsupported,
-    ))
+    Ok((raw, nodes, PyNode::all(graph, &observed.custom)?, unbounded))
 }
 
 /// What becomes of an observer: `corsac.quantization._requests.Conversion`.

@@ -191,6 +191,9 @@ def _described(constructor: Any, kinds: Numbered) -> DescribedObserver | None:
     if constructor is None:
         return None
     observer = constructor()
+    if not hasattr(observer, "dtype"):
+        # The identity, for values that are not observed.
+        return None
     kind = kinds.number(type(observer))
     return DescribedObserver(
         dtype_name(observer.dtype) or "", bool(getattr(observer, "is_dynamic", False)), kind or 0
@@ -237,19 +240,21 @@ def _observe_values(
         quantised_inputs=[*custom_config.input_quantized_indexes],
         taken={name for name in dir(model) if name.startswith(_PREFIX)},
     )
-    placed, names, custom, unsupported = _core.observe_values(model.graph, demand)
-    _warn_of_unsupported(choices, unsupported, {number: why for (number, _, _), why in broken.items()})
+    placed, names, custom, unbounded = _core.observe_values(model.graph, demand)
+    _warn_of_bounds(
+        {
+            name: next(broken[number, place, part] for part in ("input", "output", "weight") if (number, place, part) in broken)
+            for name, number, place in unbounded
+        }
+    )
     return placed, names, custom
 
 
-def _warn_of_unsupported(
-    choices: NodeConfigurations, unsupported: list[tuple[str, int]], reasons: dict[int, str]
-) -> None:
-    """Warn of configurations that break bounds of the backend, so that nodes stay floats."""
+def _warn_of_bounds(reasons: dict[str, str]) -> None:
+    """Warn of nodes that stay floats, since their configurations break bounds of the backend."""
     by_reason: dict[str, list[str]] = {}
-    for name, number in unsupported:
-        if number in reasons:
-            by_reason.setdefault(reasons[number], []).append(name)
+    for name, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(name)
     for reason, names in by_reason.items():
         _warn(f"{', '.join(names)} stay floats: the backend does not take their configuration, {reason}")
 
@@ -277,10 +282,11 @@ def _add_observers(
 
 def quant_type(qconfig: Any) -> str:
     """The kind of quantisation of a configuration: "STATIC", "DYNAMIC" or "WEIGHT_ONLY"."""
-    activation, weight = qconfig.activation(), qconfig.weight()
+    activation = qconfig.activation()
     if getattr(activation, "is_dynamic", False):
         return "DYNAMIC"
-    return "WEIGHT_ONLY" if activation.dtype == torch.float32 and weight.dtype != torch.float32 else "STATIC"
+    quantised = getattr(activation, "dtype", torch.float32) != torch.float32
+    return "STATIC" if quantised else "WEIGHT_ONLY"
 
 
 def replacement(module: torch.nn.Module, mapping: dict[Any, dict[type, type]], qconfig: Any) -> type:

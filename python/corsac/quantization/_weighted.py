@@ -88,8 +88,8 @@ class QuantisedLayers:
             return module
         if not _is_supported(qconfig, self._dtypes.get(type(module), [])):
             return module
-        weight = qconfig.weight()
-        if weight.dtype not in UNDERLYING and weight.dtype != torch.float16:
+        dtype = getattr(qconfig.weight(), "dtype", None)
+        if dtype not in UNDERLYING and dtype != torch.float16:
             return module
         return self._converted(path, module, qconfig, observer)
 
@@ -139,20 +139,23 @@ class QuantisedLayers:
 
 def _is_supported(qconfig: Any, configs: list[Any]) -> bool:
     """Whether a backend computes a layer in the element types of a configuration."""
-    activation, weight = qconfig.activation(), qconfig.weight()
-    dynamic = bool(getattr(activation, "is_dynamic", False))
-    halves = activation.dtype == weight.dtype == torch.float16
+    observer = qconfig.activation()
+    dynamic = bool(getattr(observer, "is_dynamic", False))
+    activation, weight = (
+        getattr(one, "dtype", torch.float32) for one in (observer, qconfig.weight())
+    )
+    halves = activation == weight == torch.float16
     for config in configs:
         given = [
             getattr(config, name) or torch.float32
             for name in ("input_dtype", "output_dtype", "weight_dtype", "bias_dtype")
         ]
         if config.is_dynamic:
-            wanted = [activation.dtype, torch.float32, weight.dtype, given[3]]
+            wanted = [activation, torch.float32, weight, given[3]]
             matches = dynamic and given == wanted
         else:
             bias = torch.float16 if halves else torch.float32
-            matches = given == [activation.dtype, activation.dtype, weight.dtype, bias]
+            matches = given == [activation, activation, weight, bias]
         if matches:
             return True
     return False

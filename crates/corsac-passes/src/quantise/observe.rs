@@ -180,8 +180,9 @@ pub struct Observed {
     pub nodes: Vec<NodeId>,
     /// The nodes of custom modules that are to be replaced.
     pub custom: Vec<NodeId>,
-    /// The nodes whose configuration the backend does not support, with the configuration.
-    pub unsupported: Vec<(NodeId, usize)>,
+    /// The nodes whose configuration breaks the bounds of a backend: with the configuration, and the
+    /// place of the element types that it would else be computed in.
+    pub unbounded: Vec<(NodeId, usize, usize)>,
 }
 
 /// Puts observers into a graph. The host has to make the modules.
@@ -197,14 +198,14 @@ pub fn observe(
     let numbers = super::numbers::Numbers::of_graph(graph);
     let matches = matched::Matches::of_graph(graph, host, backend, demand, &numbers);
     let demands = demands::Demands::of_graph(graph, backend, demand, &matches, &numbers);
-    let unsupported = demands.unsupported.clone();
+    let unbounded = demands.unbounded.clone();
     let mut insert = insert::Insertion::new(backend, demand, &matches, demands);
     let nodes: Vec<NodeId> = graph.nodes().collect();
     for node in nodes {
         insert.visit(graph, node)?;
     }
     let mut observed = insert.finish();
-    observed.unsupported = unsupported;
+    observed.unbounded = unbounded;
     Ok(observed)
 }
 

@@ -4,7 +4,7 @@ use corsac_ir::{Arg, Graph, NodeId, Op};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::matched::{Match, Matched, Matches};
-use super::support::is_supported;
+use super::support::{is_supported, supporting};
 use super::{Backend, Demand, Observer, Part, QConfig};
 use crate::quantise::dtypes::{FLOAT, HALF, QUINT8};
 use crate::quantise::numbers::Numbers;
@@ -45,7 +45,7 @@ pub(crate) struct Wishes {
 /// The wishes of all nodes.
 pub(crate) struct Demands {
     by_node: FxHashMap<NodeId, Wishes>,
-    pub(crate) unsupported: Vec<(NodeId, usize)>,
+    pub(crate) unbounded: Vec<(NodeId, usize, usize)>,
 }
 
 /// The arguments of methods that are no tensors to observe, though they may be values.
@@ -71,7 +71,7 @@ impl Demands {
     ) -> Self {
         let mut demands = Self {
             by_node: FxHashMap::default(),
-            unsupported: Vec::new(),
+            unbounded: Vec::new(),
         };
         let mut done = FxHashSet::default();
         for &node in &matches.order {
@@ -101,8 +101,10 @@ impl Demands {
             }
             if let Some(qconfig) = choice
                 && node == found.last
+                && let Some(dtypes) =
+                    supporting(graph, backend, demand, &demands, found, choice, false)
             {
-                demands.unsupported.push((node, qconfig));
+                demands.unbounded.push((node, qconfig, dtypes));
             }
             for &member in &found.nodes {
                 if reset.insert(member) {
@@ -114,7 +116,7 @@ impl Demands {
                 }
             }
         }
-        demands.unsupported.reverse();
+        demands.unbounded.reverse();
         demands
     }
 

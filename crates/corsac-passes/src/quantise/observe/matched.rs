@@ -20,6 +20,16 @@ pub(crate) enum Matched {
     Standalone,
 }
 
+impl Matched {
+    /// The place of the pattern, if it is one of the backend.
+    pub(crate) fn pattern(self) -> Option<usize> {
+        match self {
+            Self::Pattern(at) => Some(at),
+            Self::Custom | Self::Standalone => None,
+        }
+    }
+}
+
 /// Nodes that are quantised together.
 #[derive(Clone, Debug)]
 pub(crate) struct Match {

@@ -3,7 +3,7 @@
 use corsac_ir::{Arg, Graph, NodeId};
 
 use super::demands::Demands;
-use super::matched::{Match, Matched};
+use super::matched::Match;
 use super::{Backend, Bounded, DTypeConfig, Demand};
 use crate::quantise::dtypes::FLOAT;
 use crate::quantise::qconfigs::Choice;
@@ -17,17 +17,31 @@ pub(crate) fn is_supported(
     found: &Match,
     choice: Choice,
 ) -> bool {
-    let Matched::Pattern(at) = found.matched else {
-        return true;
-    };
-    backend.patterns[at].dtypes.iter().any(|&dtypes| {
+    found.matched.pattern().is_none()
+        || supporting(graph, backend, demand, demands, found, choice, true).is_some()
+}
+
+/// The place of the first element types that the backend computes a pattern in; with the bounds that
+/// it has, or without.
+pub(crate) fn supporting(
+    graph: &Graph,
+    backend: &Backend,
+    demand: &Demand,
+    demands: &Demands,
+    found: &Match,
+    choice: Choice,
+    bounded: bool,
+) -> Option<usize> {
+    let pattern = &backend.patterns[found.matched.pattern()?];
+    pattern.dtypes.iter().copied().find(|&dtypes| {
         let check = Check {
             graph,
             demand,
             demands,
             dtypes: &backend.dtypes[dtypes],
-            breaks: &|bounded| {
-                choice.is_some_and(|qconfig| backend.broken.contains(&(qconfig, dtypes, bounded)))
+            breaks: &|value| {
+                let breaks = |qconfig| backend.broken.contains(&(qconfig, dtypes, value));
+                bounded && choice.is_some_and(breaks)
             },
         };
         let root = graph.node(found.root);
