@@ -1487,6 +1487,13 @@ def check_threads_setting() -> Any:
     """Raises `ValueError` where `CORSAC_NUM_THREADS` is no number of threads."""
     ...
 
+def choose_qconfigs(graph: Graph, mapping: Any, scopes: Any, observers: Any) -> Any:
+    """Chooses the configuration of each node of `graph`: a number, or None for those that stay as they
+    are. `scopes` has the path and the name of the class of the module that made a node, by the name of the node;
+    `observers` are paths of modules that have no configuration.
+    """
+    ...
+
 def compile_graph(graph: Graph, inputs: Any, *, strict: Any = False, precision: Any = "f32") -> Any:
     """Compiles `graph` for tensors like `inputs`, with the weights of its `owning_module`; numbers
     among the inputs are compiled in.
@@ -1513,6 +1520,12 @@ def convert_mkldnn(graph: Graph, supported: Any, with_operand: Any, unfit: Any, 
     subgraph if one of their operands does; `unfit` has the modules, by path, that do not, with the
     reason. Returns for each subgraph its nodes and its conversions, and the supported nodes that
     are in none, with the reason.
+    """
+    ...
+
+def convert_observers(graph: Graph, conversions: Any, left_alone: Any, quantised_inputs: Any, quantised_outputs: Any, operators: Any) -> Any:
+    """Replaces the observers of `graph`, by path, as `conversions` says; those between nodes called as in
+    `left_alone` are removed. `operators` are the functions of new nodes.
     """
     ...
 
@@ -1599,6 +1612,12 @@ def find_part_cycle(graph: Graph, parts: Any, *, writes: Any = True) -> Any:
 def first_failing(changes: Any, fails: Any) -> Any:
     """Smallest number of changes in 1..=changes for which `fails(number)` is true, given that it is
     true for `changes` and false for 0.
+    """
+    ...
+
+def fuse_layers(graph: Graph, patterns: Any, make_modules: Any, *, budget: Any = None) -> Any:
+    """Fuses the layers of `graph` that match one of `patterns`: `make_modules` gets the matches, makes the fused
+    modules and returns the reason where it cannot, for each. The first layer of a pattern stays.
     """
     ...
 
@@ -1744,6 +1763,12 @@ def note_pure_call(function: Any, arguments: Any, named: Any, is_new: Any, made:
 
 def observe_calls(start: Any) -> Any:
     """Starts or ends a profile, which sees each call in Python."""
+    ...
+
+def observe_values(graph: Graph, demand: Any) -> Any:
+    """Puts observers on the values of `graph` that are to be quantised. The modules have to be made after
+    that.
+    """
     ...
 
 def opcode_effect(minor: Any, name: str, arg: Any, jump: Any) -> int:
@@ -2004,6 +2029,12 @@ def user_frame() -> Any:
 
 def user_location() -> Any:
     """File, line and function of the current location in the user's program."""
+    ...
+
+def weights_of_functions(graph: Graph, observers: Any) -> Any:
+    """The weights of functions in `graph` that are observed by one of `observers`, by path, and do not
+    depend on the inputs of the program.
+    """
     ...
 
 def why_not_split(graph: Graph) -> str | None:

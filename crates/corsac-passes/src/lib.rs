@@ -25,6 +25,7 @@
 //! | [`min_cut`] | finds the cheapest cut of a network, for [`joint`] |
 //! | [`mkldnn`] | finds subgraphs for oneDNN's layout, and fuses layers with what follows |
 //! | [`placement`] | puts parts on devices, by memory and by cost |
+//! | [`quantise`] | fuses layers, observes values and quantises them |
 //! | [`no_ops`] | removes nodes that return their input |
 //! | [`reinplace`] | lets operators overwrite their input |
 //! | [`rules`] | applies rewrite rules that are data |
@@ -86,6 +87,7 @@ pub mod normal_form;
 mod pass;
 pub mod placement;
 pub mod products;
+pub mod quantise;
 mod registry;
 pub mod reinplace;
 mod report;

@@ -46,6 +46,7 @@ mod operators;
 mod packages;
 mod passes;
 mod placement;
+mod quantise;
 mod resolve;
 mod rewriting;
 mod rules;
@@ -79,6 +80,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     mkldnn::register(m)?;
     linears::register(m)?;
     placement::register(m)?;
+    quantise::register(m)?;
     joint::register(m)?;
     m.add_function(wrap_pyfunction!(inversion::invert, m)?)?;
     m.add_function(wrap_pyfunction!(passes::node_effects, m)?)?;

@@ -16,6 +16,7 @@
 
 mod conversion;
 mod layers;
+mod quantise;
 mod rewriting;
 
 use std::fmt::Write;

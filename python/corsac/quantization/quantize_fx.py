@@ -1,0 +1,334 @@
+"""Quantisation of graph modules: observers in, calibrate or train, quantised operators out.
+
+The names and signatures are those of ``torch.ao.quantization.quantize_fx``; objects of ``torch.ao`` (configurations,
+mappings, backends, observers) are taken as well as those of this package.
+
+Example::
+
+    prepared = prepare_fx(model.eval(), get_default_qconfig_mapping(), (x,))
+    for batch in batches:
+        prepared(batch)
+    quantised = convert_fx(prepared)
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import torch
+
+from corsac.fx._symbolic_trace import symbolic_trace
+from corsac.fx.graph_module import _USER_PRESERVED_ATTRIBUTES_KEY, GraphModule
+from corsac.quantization._conversion import convert
+from corsac.quantization._fusion import fuse
+from corsac.quantization._kinds import is_a
+from corsac.quantization._preparation import (
+    StandaloneChild,
+    custom_classes,
+    keep_state,
+    nearest,
+    observe,
+    scope_names,
+    state_of,
+)
+from corsac.quantization._tracer import QuantizationTracer
+from corsac.quantization.backend_config import BackendConfig, get_native_backend_config
+from corsac.quantization.fx.custom_config import (
+    ConvertCustomConfig,
+    FuseCustomConfig,
+    PrepareCustomConfig,
+)
+from corsac.quantization.qconfig_mapping import QConfigMapping, unmatched_names
+
+__all__ = [
+    "convert_fx",
+    "convert_to_reference_fx",
+    "fuse_fx",
+    "prepare_fx",
+    "prepare_qat_fx",
+]
+
+
+def _given(value: Any, kind: Any, name: str) -> Any:
+    """A configuration: ``value``, one made of it where it is a dictionary, an empty one for None."""
+    if value is None:
+        return kind()
+    if isinstance(value, dict):
+        warnings.warn(
+            f"{name} as a dictionary is deprecated, use a {kind.__name__}", FutureWarning, stacklevel=4
+        )
+        return kind.from_dict(value)
+    if not is_a(value, kind.__name__):
+        raise TypeError(f"{name}: expected a {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
+def _backend(value: Any) -> Any:
+    if value is None:
+        return get_native_backend_config()
+    return _given(value, BackendConfig, "backend_config")
+
+
+def _preserved(model: torch.nn.Module, names: list[str]) -> dict[str, Any]:
+    missing = [name for name in names if not hasattr(model, name)]
+    for name in missing:
+        _warn(f"the model has no attribute {name!r} to preserve{nearest(name, dir(model))}")
+    return {name: getattr(model, name) for name in names if hasattr(model, name)}
+
+
+def _preserve(model: GraphModule, attributes: dict[str, Any]) -> None:
+    model.meta[_USER_PRESERVED_ATTRIBUTES_KEY] = copy.copy(attributes)
+    for name, value in attributes.items():
+        setattr(model, name, value)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=4)
+
+
+def fuse_fx(
+    model: torch.nn.Module,
+    fuse_custom_config: Any = None,
+    backend_config: Any = None,
+) -> GraphModule:
+    """A graph module of ``model``, in evaluation mode, with the layers fused that a backend runs as one.
+
+    Convolution, batch norm and ReLU become one module, for example. ``model`` is not changed. What is left alone, and
+    why, is in a warning and in ``meta["fusion_report"]``.
+
+    Args:
+        model: the model, or a graph module.
+        fuse_custom_config: a ``FuseCustomConfig`` with the attributes to keep.
+        backend_config: a ``BackendConfig`` with the patterns to fuse; PyTorch's own kernels if not given.
+
+    https://docs.pytorch.org/docs/stable/generated/torch.ao.quantization.quantize_fx.fuse_fx.html
+    """
+    config = _given(fuse_custom_config, FuseCustomConfig, "fuse_custom_config")
+    preserved = _preserved(model, config.preserved_attributes)
+    fused = fuse(symbolic_trace(model), False, _backend(backend_config))
+    _preserve(fused, preserved)
+    return fused
+
+
+def prepare_fx(
+    model: torch.nn.Module,
+    qconfig_mapping: Any,
+    example_inputs: tuple[Any, ...],
+    prepare_custom_config: Any = None,
+    _equalization_config: Any = None,
+    backend_config: Any = None,
+) -> GraphModule:
+    """A graph module of ``model``, in evaluation mode, with fused layers and with observers for calibration.
+
+    ``model`` is not changed, its parameters are shared.
+
+    Args:
+        model: the model, or a graph module.
+        qconfig_mapping: a ``QConfigMapping``: the configuration of each operator.
+        example_inputs: inputs of the model, of standalone modules for example.
+        prepare_custom_config: a ``PrepareCustomConfig``: modules that are not traced, custom and standalone modules,
+            inputs and outputs that are quantised, attributes to keep.
+        backend_config: a ``BackendConfig`` with the patterns to quantise; PyTorch's own kernels if not given.
+
+    https://docs.pytorch.org/docs/stable/generated/torch.ao.quantization.quantize_fx.prepare_fx.html
+    """
+    return _prepare(
+        model,
+        qconfig_mapping,
+        False,
+        prepare_custom_config,
+        _equalization_config,
+        backend_config,
+    )
+
+
+def prepare_qat_fx(
+    model: torch.nn.Module,
+    qconfig_mapping: Any,
+    example_inputs: tuple[Any, ...],
+    prepare_custom_config: Any = None,
+    backend_config: Any = None,
+) -> GraphModule:
+    """:func:`prepare_fx` for training: layers quantise their weights, and batch norms are part of the layers.
+
+    https://docs.pytorch.org/docs/stable/generated/torch.ao.quantization.quantize_fx.prepare_qat_fx.html
+    """
+    return _prepare(model, qconfig_mapping, True, prepare_custom_config, None, backend_config)
+
+
+def _prepare(
+    model: torch.nn.Module,
+    qconfig_mapping: Any,
+    is_qat: bool,
+    prepare_custom_config: Any,
+    equalization_config: Any,
+    backend_config: Any,
+    is_standalone: bool = False,
+) -> GraphModule:
+    config = _given(prepare_custom_config, PrepareCustomConfig, "prepare_custom_config")
+    mapping = copy.deepcopy(_given(qconfig_mapping, QConfigMapping, "qconfig_mapping"))
+    backend = _backend(backend_config)
+    _refuse_equalization(_given(equalization_config, QConfigMapping, "_equalization_config"))
+    _warn_of_unmatched(model, mapping, config)
+    preserved = _preserved(model, config.preserved_attributes)
+    tracer = _tracer(config, is_standalone)
+    traced = GraphModule(model, tracer.trace(model))
+    fused = fuse(traced, is_qat, backend)
+    scopes = scope_names(tracer.node_name_to_scope)
+    children = _standalone_children(fused, mapping, is_qat, config, backend)
+    prepared = observe(fused, mapping, is_qat, scopes, config, backend, children)
+    _preserve(prepared, preserved)
+    if is_standalone:
+        state = state_of(prepared)
+        assert state is not None
+        state.is_observed_standalone_module = True
+        state.standalone_module_input_quantized_idxs = [*config.input_quantized_indexes]
+        state.standalone_module_output_quantized_idxs = [*config.output_quantized_indexes]
+        keep_state(prepared, state)
+    return prepared
+
+
+def _refuse_equalization(mapping: Any) -> None:
+    tables = (
+        mapping.object_type_qconfigs,
+        mapping.module_name_qconfigs,
+        mapping.module_name_regex_qconfigs,
+        mapping.module_name_object_type_order_qconfigs,
+    )
+    if mapping.global_qconfig is not None or any(tables):
+        raise NotImplementedError(
+            "_equalization_config: equalisation of inputs and weights is not a part of prepare_fx here"
+        )
+
+
+def _tracer(config: Any, is_standalone: bool) -> QuantizationTracer:
+    names = [*config.non_traceable_module_names]
+    classes = [
+        *config.non_traceable_module_classes,
+        *custom_classes(config.float_to_observed_mapping),
+    ]
+    if not is_standalone:
+        names += config.standalone_module_names
+        classes += config.standalone_module_classes
+    return QuantizationTracer(names, classes)
+
+
+def _warn_of_unmatched(model: torch.nn.Module, mapping: Any, config: Any) -> None:
+    for sentence in unmatched_names(mapping, model):
+        _warn_higher(sentence)
+    known = [name for name, _ in model.named_modules()]
+    for name in (*config.non_traceable_module_names, *config.standalone_module_names):
+        if name not in known:
+            _warn_higher(f"the model has no module {name!r}{nearest(name, known)}")
+
+
+def _warn_higher(message: str) -> None:
+    warnings.warn(message, stacklevel=5)
+
+
+def _standalone_children(
+    fused: GraphModule, mapping: Any, is_qat: bool, config: Any, backend: Any
+) -> dict[str, StandaloneChild]:
+    """The standalone modules that a graph module calls, each prepared by itself."""
+    children: dict[str, StandaloneChild] = {}
+    for node in fused.graph.find_nodes(op="call_module"):
+        path = node.target
+        module = fused.get_submodule(path)
+        entry = config.standalone_module_names.get(path) or config.standalone_module_classes.get(
+            type(module)
+        )
+        if entry is None or path in children:
+            continue
+        own = entry.prepare_custom_config or PrepareCustomConfig()
+        wanted = entry.qconfig_mapping or mapping
+        prepared = _prepare(
+            module, wanted, is_qat, own, None, entry.backend_config or backend, is_standalone=True
+        )
+        children[path] = StandaloneChild(prepared, [*own.input_quantized_indexes])
+    return children
+
+
+def convert_fx(
+    graph_module: GraphModule,
+    convert_custom_config: Any = None,
+    _remove_qconfig: bool = True,
+    qconfig_mapping: Any = None,
+    backend_config: Any = None,
+    keep_original_weights: bool = False,
+) -> GraphModule:
+    """A quantised graph module of a calibrated or trained one: quantise and dequantise nodes for its observers.
+
+    ``graph_module`` is not changed. Layers hold their weights as integers, with ``weight_scale`` and
+    ``weight_zero_point``.
+
+    Args:
+        graph_module: the result of :func:`prepare_fx` or :func:`prepare_qat_fx`.
+        convert_custom_config: a ``ConvertCustomConfig``: custom modules, attributes to keep.
+        _remove_qconfig: whether modules lose their ``qconfig``.
+        qconfig_mapping: the configurations that were prepared for, or None for operators that are to stay floats.
+        backend_config: a ``BackendConfig``; PyTorch's own kernels if not given.
+        keep_original_weights: whether float weights are kept too, in ``original_weights_lookup``, by the path of the
+            layer.
+
+    Raises:
+        CalibrationError: observers have seen no values.
+
+    https://docs.pytorch.org/docs/stable/generated/torch.ao.quantization.quantize_fx.convert_fx.html
+    """
+    return _convert(
+        graph_module,
+        convert_custom_config,
+        _remove_qconfig,
+        qconfig_mapping,
+        backend_config,
+        keep_original_weights,
+    )
+
+
+def convert_to_reference_fx(
+    graph_module: GraphModule,
+    convert_custom_config: Any = None,
+    _remove_qconfig: bool = True,
+    qconfig_mapping: Any = None,
+    backend_config: Any = None,
+) -> GraphModule:
+    """:func:`convert_fx`: the quantised form of this package is PyTorch's reference form with plain integers.
+
+    https://docs.pytorch.org/docs/stable/generated/torch.ao.quantization.quantize_fx.convert_fx.html
+    """
+    return _convert(
+        graph_module, convert_custom_config, _remove_qconfig, qconfig_mapping, backend_config, False
+    )
+
+
+def _convert(
+    graph_module: GraphModule,
+    convert_custom_config: Any,
+    remove_qconfig: bool,
+    qconfig_mapping: Any,
+    backend_config: Any,
+    keep_original_weights: bool,
+) -> GraphModule:
+    config = _given(convert_custom_config, ConvertCustomConfig, "convert_custom_config")
+    mapping = None
+    if qconfig_mapping:
+        mapping = copy.deepcopy(_given(qconfig_mapping, QConfigMapping, "qconfig_mapping"))
+    if not isinstance(graph_module, torch.nn.Module) or state_of(graph_module) is None:
+        raise ValueError(
+            f"expected a graph module that prepare_fx or prepare_qat_fx has made, got {type(graph_module).__name__}"
+        )
+    names = config.preserved_attributes
+    kept = graph_module.meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, {})
+    preserved = {**kept, **_preserved(graph_module, names)}
+    converted = convert(
+        graph_module,
+        config,
+        remove_qconfig=remove_qconfig,
+        mapping=mapping,
+        backend=_backend(backend_config),
+        keeps_weights=keep_original_weights,
+    )
+    _preserve(converted, preserved)
+    return converted

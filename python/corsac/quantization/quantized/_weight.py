@@ -1,0 +1,80 @@
+"""Layers whose weights are integers."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from corsac.quantization.quantized._steps import WeightSteps
+
+
+class QuantisedWeight:
+    """A layer whose parameter ``weight`` is a buffer of integers, with buffers ``weight_scale`` and
+    ``weight_zero_point`` for each channel; it computes as the float layer does with :meth:`dequantised`. Or the buffer
+    is of half precision, and has no steps.
+
+    Attributes:
+        axis: the dimension of the channels.
+        quant_min: the smallest integer.
+        quant_max: the largest integer.
+    """
+
+    #: The float class, which makes the arguments of the layer.
+    _float: ClassVar[type[nn.Module]]
+
+    weight: Tensor
+    weight_scale: Tensor | None
+    weight_zero_point: Tensor | None
+    axis: int
+    quant_min: int
+    quant_max: int
+
+    @classmethod
+    def from_float(cls, layer: nn.Module, steps: WeightSteps | None) -> Any:
+        """The layer with its weight in these steps, or in half precision; other parameters are shared."""
+        made: Any = cls.__new__(cls)
+        nn.Module.__init__(made)
+        for name, value in vars(layer).items():
+            if name not in vars(made) and name != "qconfig":
+                setattr(made, name, value)
+        made.training = layer.training
+        for name, parameter in layer._parameters.items():
+            if name != "weight":
+                made.register_parameter(name, parameter)
+        weight: Any = layer.weight
+        made.set_weight(steps, weight)
+        return made
+
+    def set_weight(self, steps: WeightSteps | None, weight: Tensor) -> None:
+        """Quantise ``weight``, floats, in these steps, or round it to half precision."""
+        owner: Any = self
+        if steps is None:
+            owner.register_buffer("weight", weight.detach().to(torch.float16))
+            owner.register_buffer("weight_scale", None)
+            owner.register_buffer("weight_zero_point", None)
+            return
+        steps = steps.expanded(weight.shape[steps.axis])
+        self.axis, self.quant_min, self.quant_max = steps.axis, steps.quant_min, steps.quant_max
+        owner.register_buffer("weight", steps.quantise(weight))
+        owner.register_buffer("weight_scale", steps.scales.clone())
+        owner.register_buffer("weight_zero_point", steps.zero_points.clone())
+
+    def dequantised(self) -> Tensor:
+        """The weight as floats."""
+        if self.weight_scale is None:
+            return self.weight.to(torch.float32)
+        return torch.ops.corsac.dequantize_per_channel(
+            self.weight,
+            self.weight_scale,
+            self.weight_zero_point,
+            self.axis,
+            self.quant_min,
+            self.quant_max,
+            self.weight.dtype,
+        )
+
+    def extra_repr(self) -> str:
+        described: Any = self._float.extra_repr
+        return f"{described(self)}, weight={str(self.weight.dtype).removeprefix('torch.')}"

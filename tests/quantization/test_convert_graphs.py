@@ -1,0 +1,465 @@
+"""Quantised graph modules, against torch.ao.quantization's reference form."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from kit.quantised_models import NAMES, batches, model_and_inputs
+from torch import nn
+from torch.ao.quantization import qconfig as their_qconfigs
+from torch.ao.quantization import qconfig_mapping as their_mappings
+from torch.ao.quantization import quantize_fx as theirs
+from torch.ao.quantization.fx.custom_config import ConvertCustomConfig as TheirConvertCustomConfig
+from torch.ao.quantization.fx.custom_config import PrepareCustomConfig as TheirPrepareCustomConfig
+from torch.testing import assert_close
+
+from corsac.quantization import qconfig as our_qconfigs
+from corsac.quantization import qconfig_mapping as our_mappings
+from corsac.quantization import quantize_fx as ours
+from corsac.quantization import quantized
+from corsac.quantization._conversion import CalibrationError
+from corsac.quantization.fx.custom_config import PrepareCustomConfig
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::FutureWarning", "ignore::DeprecationWarning", "ignore:.*reduce_range"
+)
+CORSAC = torch.ops.corsac
+THEIRS = torch.ops.quantized_decomposed
+
+
+def run(model, calls):
+    with torch.no_grad():
+        for call in calls:
+            torch.manual_seed(2)
+            model(*call)
+    return model.eval()
+
+
+def steps(gm, function):
+    """Scale, zero point, range and type of the calls of a function, in order."""
+    return [
+        (*node.args[1:5], node.args[5])
+        for node in gm.graph.nodes
+        if node.op == "call_function" and node.target is function
+    ]
+
+
+def weights(gm):
+    """Integers, scales and zero points by layer, of one of the two packages."""
+    found = {}
+    for name, module in gm.named_modules():
+        if hasattr(module, "get_quantized_weight"):
+            weight = module.get_quantized_weight()
+            if weight.is_quantized:
+                weight = weight.int_repr()
+            found[name] = weight, module.weight_scale, module.weight_zero_point
+        elif isinstance(getattr(module, "weight_scale", None), torch.Tensor):
+            found[name] = module.weight, module.weight_scale, module.weight_zero_point
+    return found
+
+
+def check(model, inputs, mapping, their_mapping, qat=False):
+    prepare = "prepare_qat_fx" if qat else "prepare_fx"
+    expected = getattr(theirs, prepare)(copy.deepcopy(model), their_mapping, inputs)
+    prepared = getattr(ours, prepare)(model, mapping, inputs)
+    run(expected, batches(inputs))
+    run(prepared, batches(inputs))
+    observed = prepared.code
+    converted = ours.convert_fx(prepared)
+    assert prepared.code == observed
+    reference = theirs._convert_to_reference_decomposed_fx(copy.deepcopy(expected))
+    assert steps(converted, CORSAC.quantize_per_tensor.default) == steps(
+        reference, THEIRS.quantize_per_tensor.default
+    )
+    found, wanted = weights(converted), weights(reference)
+    assert found.keys() == wanted.keys()
+    for name, (weight, scales, zero_points) in found.items():
+        their_weight, their_scales, their_zero_points = wanted[name]
+        assert torch.equal(weight.int(), their_weight.int())
+        assert torch.equal(scales, their_scales.expand_as(scales).to(scales.dtype))
+        assert torch.equal(zero_points, their_zero_points.expand_as(zero_points).to(zero_points.dtype))
+    with torch.no_grad():
+        results, their_results = converted(*inputs), reference(*inputs)
+        within_a_step(results, theirs.convert_to_reference_fx(expected)(*inputs), converted)
+    return converted, results, their_results
+
+
+def within_a_step(results, others, converted):
+    """Quantised types of PyTorch round some halves to other integers, and have no bounds but those of the type."""
+    largest = max((scale for scale, *_ in steps(converted, CORSAC.quantize_per_tensor.default)), default=0)
+    assert_close(results, others, rtol=0, atol=2 * largest + 1e-6)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["their objects", "our objects"])
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters_and_results_are_those_of_torch(name, own):
+    model, inputs = model_and_inputs(name)
+    their_mapping = their_mappings.get_default_qconfig_mapping("fbgemm")
+    mapping = our_mappings.get_default_qconfig_mapping("fbgemm") if own else their_mapping
+    _, results, expected = check(model.eval(), inputs, mapping, their_mapping)
+    assert_close(results, expected, rtol=0, atol=1e-6)
+
+
+# An observer that is shared with the result of `add(x, 5)` has seen other values than its bounds allow.
+TRAINED = [name for name in NAMES if name not in ("Classifier", "ConvReluAddModel", "LinearReluAddModel")]
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["their objects", "our objects"])
+@pytest.mark.parametrize("name", TRAINED)
+def test_trained_models(name, own):
+    model, inputs = model_and_inputs(name)
+    their_mapping = their_mappings.get_default_qat_qconfig_mapping("fbgemm")
+    mapping = our_mappings.get_default_qat_qconfig_mapping("fbgemm") if own else their_mapping
+    converted, results, expected = check(model.train(), inputs, mapping, their_mapping, qat=True)
+    largest = max(scale for scale, *_ in steps(converted, CORSAC.quantize_per_tensor.default))
+    assert_close(results, expected, rtol=0, atol=largest + 1e-6)
+
+
+@pytest.mark.parametrize("name", ["LinearReluModel", "LinearModelWithSubmodule", "SkipQuantModel", "FunctionalLinear"])
+def test_dynamic_quantisation_is_by_row(name):
+    model, _ = model_and_inputs(name)
+    # A row of small values and one of large ones.
+    x = torch.randn(4, 5) * torch.tensor([[1e-3], [1.0], [1e3], [1.0]])
+    mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.default_dynamic_qconfig)
+    converted = ours.convert_fx(ours.prepare_fx(model.eval(), mapping, (x,)))
+    assert "quantize_per_token" in converted.code and "quantize_per_tensor(" not in converted.code
+    theirs_mapping = their_mappings.QConfigMapping().set_global(their_qconfigs.default_dynamic_qconfig)
+    prepared = theirs.prepare_fx(copy.deepcopy(model), theirs_mapping, (x,))
+    reference = theirs.convert_to_reference_fx(prepared)
+    with torch.no_grad():
+        exact = model(x)
+        ours_off, theirs_off = ((gm(x) - exact).abs()[[1, 3]].max() for gm in (converted, reference))
+    assert ours_off < 0.1
+    assert ours_off < theirs_off
+
+
+def test_half_precision_is_of_weights():
+    model, inputs = model_and_inputs("LinearReluModel")
+    mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.float16_dynamic_qconfig)
+    converted = ours.convert_fx(ours.prepare_fx(model.eval(), mapping, inputs))
+    assert converted.fc[0].weight.dtype == torch.float16
+    assert_close(converted(torch.randn(2, 5)).dtype, torch.float32)
+    x = torch.randn(2, 5)
+    assert_close(converted(x), model(x), rtol=1e-2, atol=1e-2)
+
+
+class Tables(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.fc = nn.Embedding(10, 12), nn.Linear(12, 3)
+        self.bag = nn.EmbeddingBag(10, 12, mode="sum", include_last_offset=True)
+
+    def forward(self, i, bag, offsets):
+        return self.fc(self.table(i)), self.bag(bag, offsets)
+
+
+@pytest.mark.parametrize(
+    "qconfig", ["float_qparams_weight_only_qconfig", "float_qparams_weight_only_qconfig_4bit"]
+)
+def test_tables_of_embeddings(qconfig):
+    model = Tables().eval()
+    inputs = torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 2, 3, 4]), torch.tensor([0, 2, 4])
+
+    def mapping(package, qconfigs):
+        made, chosen = package.QConfigMapping(), getattr(qconfigs, qconfig)
+        return made.set_object_type(nn.Embedding, chosen).set_object_type(nn.EmbeddingBag, chosen)
+
+    converted = ours.convert_fx(
+        ours.prepare_fx(model, mapping(our_mappings, our_qconfigs), inputs)
+    )
+    prepared = theirs.prepare_fx(copy.deepcopy(model), mapping(their_mappings, their_qconfigs), inputs)
+    reference = theirs.convert_to_reference_fx(prepared)
+    assert isinstance(converted.table, quantized.Embedding)
+    assert type(converted.fc) is nn.Linear
+    with torch.no_grad():
+        assert_close(converted(*inputs), reference(*inputs), rtol=0, atol=1e-6)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.gru = nn.LSTM(5, 6, 2, bidirectional=True), nn.GRU(12, 4)
+        self.lstm_cell, self.gru_cell, self.rnn_cell = nn.LSTMCell(4, 4), nn.GRUCell(4, 4), nn.RNNCell(4, 4)
+
+    def forward(self, x):
+        x = self.gru(self.lstm(x)[0])[0][0]
+        return self.rnn_cell(self.gru_cell(self.lstm_cell(x)[0]))
+
+
+@pytest.mark.parametrize("qconfig", ["default_dynamic_qconfig", "float16_dynamic_qconfig"])
+def test_recurrent_layers(qconfig):
+    torch.manual_seed(0)
+    model, x = Recurrent().eval(), torch.randn(3, 2, 5)
+    mapping = our_mappings.QConfigMapping().set_global(getattr(our_qconfigs, qconfig))
+    converted = ours.convert_fx(ours.prepare_fx(model, mapping, (x,)))
+    for name, kind in (("lstm", "LSTM"), ("gru", "GRU"), ("gru_cell", "GRUCell")):
+        assert isinstance(getattr(converted, name), getattr(quantized, kind))
+    names = {name for name, _ in converted.lstm.named_parameters()}
+    assert all(name.startswith("bias") for name in names)
+    with torch.no_grad():
+        assert_close(converted(x), model(x), rtol=0, atol=5e-3)
+        again = pickle.loads(pickle.dumps(converted))
+        assert_close(again(x), converted(x), rtol=0, atol=0)
+
+
+def prepared_classifier():
+    model, inputs = model_and_inputs("Classifier")
+    mapping = our_mappings.get_default_qconfig_mapping("fbgemm")
+    prepared = ours.prepare_fx(model.eval(), mapping, inputs)
+    return model, inputs, run(prepared, batches(inputs))
+
+
+def test_calibration_is_required():
+    model, inputs = model_and_inputs("Classifier")
+    mapping = our_mappings.get_default_qconfig_mapping("fbgemm")
+    prepared = ours.prepare_fx(model.eval(), mapping, inputs)
+    with pytest.raises(CalibrationError, match=r"15 of 18 observers .*: activation_post_process_0, .* and 7 more"):
+        ours.convert_fx(prepared)
+
+
+def test_weights_have_to_be_finite():
+    model, inputs = model_and_inputs("LinearReluModel")
+    mapping = our_mappings.QConfigMapping().set_global(their_qconfigs.default_dynamic_qconfig)
+    with torch.no_grad():
+        model.fc.weight[0, 0] = torch.nan
+    with pytest.raises(ValueError, match=r"fc\.0\.weight has NaN or infinity"):
+        ours.convert_fx(ours.prepare_fx(model.eval(), mapping, inputs))
+
+
+def test_results_are_near_those_of_the_float_model():
+    model, inputs, prepared = prepared_classifier()
+    converted = ours.convert_fx(prepared)
+    with torch.no_grad():
+        for result, exact in zip(converted(*inputs), model(*inputs), strict=True):
+            noise = (result - exact).pow(2).sum() / exact.pow(2).sum()
+            assert -10 * torch.log10(noise) > 20
+
+
+def test_state_dicts_copies_and_pickles():
+    _, inputs, prepared = prepared_classifier()
+    converted = ours.convert_fx(prepared)
+    result = converted(*inputs)
+    for again in (copy.deepcopy(converted), pickle.loads(pickle.dumps(converted))):
+        assert_close(again(*inputs), result, rtol=0, atol=0)
+    file = io.BytesIO()
+    torch.save(converted.state_dict(), file)
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    assert {key: value.dtype for key, value in state.items() if key.startswith(("fc", "weight"))} == {
+        "fc.bias": torch.float32,
+        "fc.weight": torch.int8,
+        "fc.weight_scale": torch.float32,
+        "fc.weight_zero_point": torch.int32,
+        "weight_quantized": torch.int8,
+        "weight_scale": torch.float32,
+        "weight_zero_point": torch.int32,
+    }
+    other = ours.convert_fx(prepared)
+    for tensor in other.state_dict().values():
+        tensor.zero_()
+    other.load_state_dict(state)
+    assert_close(other(*inputs), result, rtol=0, atol=0)
+
+
+def test_the_reference_form_is_the_same():
+    _, inputs, prepared = prepared_classifier()
+    assert ours.convert_to_reference_fx(prepared).code == ours.convert_fx(prepared).code
+
+
+def test_configurations_of_modules():
+    _, _, prepared = prepared_classifier()
+    assert prepared.conv.qconfig is not None
+    assert not any(hasattr(module, "qconfig") for module in ours.convert_fx(prepared).modules())
+    kept = ours.convert_fx(prepared, _remove_qconfig=False)
+    assert kept.fc.qconfig is prepared.fc.qconfig
+    assert ours.convert_fx(prepared).fc.qconfig if hasattr(ours.convert_fx(prepared).fc, "qconfig") else True
+
+
+def test_float_weights_can_be_kept():
+    model, _, prepared = prepared_classifier()
+    converted = ours.convert_fx(prepared, keep_original_weights=True)
+    kept = converted.original_weights_lookup
+    assert kept.keys() == {"conv.0.weight", "fc.weight", "weight"}
+    assert kept["fc.weight"] is model.fc.weight
+    assert not hasattr(ours.convert_fx(prepared), "original_weights_lookup")
+
+
+def test_operators_that_are_left_floats_at_conversion():
+    model, inputs = model_and_inputs("LinearModelWithSubmodule")
+    qconfig = our_qconfigs.default_qconfig
+    mapping = our_mappings.QConfigMapping().set_global(qconfig).set_module_name("fc", qconfig)
+    prepared = run(ours.prepare_fx(model.eval(), mapping, inputs), batches(inputs))
+    left = copy.deepcopy(mapping).set_module_name("fc", None)
+    converted = ours.convert_fx(prepared, qconfig_mapping=left)
+    assert type(converted.fc) is nn.Linear
+    assert isinstance(converted.subm.fc1 if hasattr(converted.subm, "fc1") else converted.subm.fc, nn.Module)
+    assert len(steps(converted, CORSAC.quantize_per_tensor.default)) < len(
+        steps(ours.convert_fx(prepared), CORSAC.quantize_per_tensor.default)
+    )
+    with pytest.raises(ValueError, match="expected an entry for fc"):
+        ours.convert_fx(prepared, qconfig_mapping=our_mappings.QConfigMapping().set_global(qconfig))
+    other = our_mappings.QConfigMapping().set_global(our_qconfigs.default_per_channel_qconfig)
+    with pytest.raises(ValueError, match="expected the global configuration"):
+        ours.convert_fx(prepared, qconfig_mapping=other)
+
+
+def test_pairs_with_equal_parameters_are_removed():
+    class Model(nn.Module):
+        def forward(self, x, y):
+            return (x + y).reshape(-1)
+
+    qconfig = their_qconfigs.default_qconfig
+    mapping = our_mappings.QConfigMapping().set_global(qconfig)
+    inputs = torch.randn(2, 3), torch.randn(2, 3)
+    prepared = ours.prepare_fx(Model(), mapping, inputs)
+    # A second observer of the same value.
+    observer = next(node for node in prepared.graph.nodes if node.name == "activation_post_process_2")
+    with prepared.graph.inserting_after(observer):
+        again = prepared.graph.call_module(observer.target, (observer,))
+    observer.replace_all_uses_with(again, lambda user: user is not again)
+    prepared.recompile()
+    converted = ours.convert_fx(run(prepared, batches(inputs)))
+    assert len(steps(converted, CORSAC.quantize_per_tensor.default)) == 4
+
+
+@pytest.mark.parametrize("outputs", [[0], [1], [0, 1]])
+def test_results_that_stay_quantised(outputs):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.a(x), self.b(x)
+
+    config = PrepareCustomConfig().set_output_quantized_indexes(outputs)
+    mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.default_qconfig)
+    inputs = (torch.randn(2, 3),)
+    prepared = run(ours.prepare_fx(Model().eval(), mapping, inputs, config), batches(inputs))
+    results = ours.convert_fx(prepared)(*inputs)
+    assert [result.dtype == torch.uint8 for result in results] == [at in outputs for at in (0, 1)]
+
+
+def test_inputs_that_are_quantised():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    config = TheirPrepareCustomConfig().set_input_quantized_indexes([0])
+    mapping = their_mappings.QConfigMapping().set_global(their_qconfigs.default_qconfig)
+    inputs = (torch.randn(2, 3),)
+    prepared = run(ours.prepare_fx(model.eval(), mapping, inputs, config), batches(inputs))
+    expected = run(
+        theirs.prepare_fx(copy.deepcopy(model), mapping, inputs, config), batches(inputs)
+    )
+    x = torch.quantize_per_tensor(inputs[0], 0.05, 60, torch.quint8)
+    reference = theirs.convert_to_reference_fx(expected)
+    with torch.no_grad():
+        assert_close(ours.convert_fx(prepared)(x), reference(x), rtol=0, atol=0.05)
+
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return F.relu(self.fc(x))
+
+
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.inner, self.last = nn.Linear(4, 4), Inner(), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.last(self.inner(self.first(x)))
+
+
+@pytest.mark.parametrize("inputs", [[], [0]])
+@pytest.mark.parametrize("outputs", [[], [0]])
+def test_standalone_modules(inputs, outputs):
+    x = (torch.randn(5, 4),)
+    inner = TheirPrepareCustomConfig().set_input_quantized_indexes(inputs)
+    inner.set_output_quantized_indexes(outputs)
+    config = TheirPrepareCustomConfig().set_standalone_module_name("inner", None, x, inner, None)
+    mapping = their_mappings.QConfigMapping().set_global(their_qconfigs.default_qconfig)
+    torch.manual_seed(0)
+    model = Outer().eval()
+    prepared = run(ours.prepare_fx(model, mapping, x, config), batches(x))
+    expected = run(theirs.prepare_fx(copy.deepcopy(model), mapping, x, config), batches(x))
+    converted, reference = ours.convert_fx(prepared), theirs.convert_to_reference_fx(expected)
+    assert isinstance(converted.inner.get_submodule("fc"), nn.Module)
+    with torch.no_grad():
+        assert_close(converted(*x), reference(*x), rtol=0, atol=0.02)
+
+
+class Scale(nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+class ObservedScale(nn.Module):
+    @classmethod
+    def from_float(cls, module):
+        return cls()
+
+    def forward(self, x):
+        return x * 2
+
+
+class QuantisedScale(nn.Module):
+    @classmethod
+    def from_observed(cls, module):
+        made = cls()
+        made.scale, made.zero_point = module.activation_post_process.calculate_qparams()
+        return made
+
+    def forward(self, x):
+        return x * 2
+
+
+def test_custom_modules_take_and_return_floats():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.scale, self.last = nn.Linear(4, 4), Scale(), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.last(self.scale(self.fc(x)))
+
+    x = (torch.randn(5, 4),)
+    mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.default_qconfig)
+    config = TheirPrepareCustomConfig().set_float_to_observed_mapping(Scale, ObservedScale)
+    prepared = run(ours.prepare_fx(Model().eval(), mapping, x, config), batches(x))
+    custom = TheirConvertCustomConfig().set_observed_to_quantized_mapping(ObservedScale, QuantisedScale)
+    converted = ours.convert_fx(prepared, custom)
+    plain = ours.convert_fx(prepared)
+    assert type(converted.scale) is QuantisedScale
+    assert float(converted.scale.scale) in [
+        scale for scale, *_ in steps(converted, CORSAC.quantize_per_tensor.default)
+    ]
+    assert torch.equal(converted(*x), plain(*x))
+
+
+def test_weights_that_are_written_stay_floats():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("weight", torch.randn(4, 4))
+
+        def forward(self, x):
+            self.weight.mul_(0.5)
+            return F.linear(x, self.weight)
+
+    x = (torch.randn(5, 4),)
+    mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.default_qconfig)
+    prepared = run(ours.prepare_fx(Model().eval(), mapping, x), batches(x))
+    converted = ours.convert_fx(prepared)
+    assert "weight_quantized" not in converted.code
+    assert not torch.equal(converted(*x), converted(*x))
+
+
+def test_only_prepared_models_are_converted():
+    with pytest.raises(ValueError, match="prepare_fx or prepare_qat_fx has made, got ReLU"):
+        ours.convert_fx(nn.ReLU())
