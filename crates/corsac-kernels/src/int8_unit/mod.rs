@@ -195,10 +195,11 @@ impl Int8Unit {
         /// Whole blocks of the dot products with the longest vectors, of 14 rows.
         const DOTS: usize = 56;
         // A block in tiles is as expensive if it lacks some of the rows of a tile.
-        #[cfg(target_arch = "x86_64")]
-        let whole = (self.0 == Kind::Tiles).then_some(BLOCK);
-        #[cfg(not(target_arch = "x86_64"))]
-        let whole = None;
+        let whole = match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Tiles => Some(BLOCK),
+            _ => None,
+        };
         let count = rows.div_ceil(whole.unwrap_or(DOTS));
         let place = move |index: usize| match whole {
             Some(whole) => rows.min(index * whole),
