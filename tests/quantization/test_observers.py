@@ -163,6 +163,15 @@ def test_axes_of_channels(axis, memory_format):
     assert_same_state(their, our)
 
 
+def test_channels_of_a_vector():
+    """PyTorch takes tensors of at least two dimensions."""
+    our = ours.PerChannelMinMaxObserver()
+    our(torch.tensor([1.0, -2.0]))
+    our(torch.tensor([0.5, -1.0]))
+    assert our.min_val.tolist() == [0.5, -2.0]
+    assert our.max_val.tolist() == [1.0, -1.0]
+
+
 def test_random_histograms():
     """Batches of many scales and shifts, so that histograms are widened on either side."""
     generator = torch.Generator().manual_seed(3)

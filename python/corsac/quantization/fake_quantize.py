@@ -269,7 +269,7 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
         # Values are looked at on the host only: other devices would have to wait. calculate_qparams looks once more.
         low = inner.min_val
         looked_at = hasattr(inner, "_require_finite") and plain(low) and low.device.type == "cpu"
-        observing = looked_at and bool(self.observer_enabled[0] == 1)
+        observing = looked_at and self.observer_enabled.item() == 1
         before = [value.clone() for value in state] if observing else []
         try:
             result = torch.fused_moving_avg_obs_fake_quant(
