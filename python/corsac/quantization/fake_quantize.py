@@ -20,6 +20,7 @@ from corsac.quantization.observer import (
     HistogramObserver,
     MovingAverageMinMaxObserver,
     MovingAveragePerChannelMinMaxObserver,
+    ObserverBase,
     _PartialWrapper,
     _with_args,
     default_fixed_qparams_range_0to1_observer,
@@ -97,6 +98,9 @@ class FakeQuantizeBase(ABC, nn.Module):
     def __subclasshook__(cls, other: type) -> Any:
         """Fake quantisers of ``torch.ao`` are fake quantisers."""
         return (cls is FakeQuantizeBase and is_a(other, "FakeQuantizeBase")) or NotImplemented
+
+
+ObserverOrFakeQuantize = ObserverBase | FakeQuantizeBase
 
 
 class FakeQuantize(FakeQuantizeBase):
