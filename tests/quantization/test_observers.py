@@ -490,6 +490,12 @@ def test_observers_of_torch_are_observers():
     assert not isinstance(nn.Linear(1, 1), ours.ObserverBase)
 
 
+def test_kinds_of_modules():
+    for kind in (ours, theirs):
+        assert ours._is_activation_post_process(kind.MinMaxObserver())
+    assert not ours._is_activation_post_process(nn.Linear(1, 1))
+
+
 def test_constructors_with_arguments():
     for kind in (ours, theirs):
         partly = kind.MinMaxObserver.with_args(dtype=torch.qint8).with_args(quant_min=-10)
