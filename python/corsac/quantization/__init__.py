@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from corsac._lazy import lazy_names
 
+# The function has the name of its module, which would take its place if that were imported later.
+from corsac.quantization.fuse_modules import fuse_modules as fuse_modules
+
 #: Names by the modules that define them.
 _HOMES = {
+    "fuse_modules": ("fuse_modules", "fuse_modules_qat"),
     "observer": (
         "AffineQuantizedObserverBase",
         "FixedQParamsObserver",
@@ -56,6 +60,7 @@ _HOMES = {
         "weight_observer_range_neg_127_to_127",
     ),
     "fake_quantize": (
+        "ObserverOrFakeQuantize",
         "FakeQuantize",
         "FakeQuantizeBase",
         "FixedQParamsFakeQuantize",

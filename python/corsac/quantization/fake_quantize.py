@@ -20,11 +20,13 @@ from corsac.quantization.observer import (
     HistogramObserver,
     MovingAverageMinMaxObserver,
     MovingAveragePerChannelMinMaxObserver,
+    ObserverBase,
     _PartialWrapper,
     _with_args,
     default_fixed_qparams_range_0to1_observer,
     default_fixed_qparams_range_neg1to1_observer,
 )
+from corsac.quantization.observer._base import plain
 
 __all__ = [
     "FakeQuantize",
@@ -96,6 +98,9 @@ class FakeQuantizeBase(ABC, nn.Module):
     def __subclasshook__(cls, other: type) -> Any:
         """Fake quantisers of ``torch.ao`` are fake quantisers."""
         return (cls is FakeQuantizeBase and is_a(other, "FakeQuantizeBase")) or NotImplemented
+
+
+ObserverOrFakeQuantize = ObserverBase | FakeQuantizeBase
 
 
 class FakeQuantize(FakeQuantizeBase):
@@ -264,33 +269,41 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
 
     def forward(self, X: Tensor) -> Tensor:
         inner = self.activation_post_process
-        require_finite = getattr(inner, "_require_finite", None)
-        before = inner.min_val.clone(), inner.max_val.clone()
-        result = torch.fused_moving_avg_obs_fake_quant(
-            X,
-            self.observer_enabled,
-            self.fake_quant_enabled,
-            inner.min_val,
-            inner.max_val,
-            self.scale,
-            self.zero_point,
-            inner.averaging_constant,
-            inner.quant_min,
-            inner.quant_max,
-            self.ch_axis,
-            self.is_per_channel,
-            self.is_symmetric_quant,
-        )
-        if require_finite is not None and self.observer_enabled[0] == 1:
-            inner._count_batch()
-            try:
-                require_finite(inner.min_val, inner.max_val)
-            except ValueError:
-                for buffer, value in zip((inner.min_val, inner.max_val), before, strict=True):
-                    buffer.resize_(value.shape)
-                    buffer.copy_(value)
-                raise
+        state = (inner.min_val, inner.max_val, self.scale, self.zero_point)
+        # Values are looked at on the host only: other devices would have to wait. calculate_qparams looks once more.
+        low = inner.min_val
+        looked_at = hasattr(inner, "_require_finite") and plain(low) and low.device.type == "cpu"
+        observing = looked_at and self.observer_enabled.item() == 1
+        before = [value.clone() for value in state] if observing else []
+        try:
+            result = torch.fused_moving_avg_obs_fake_quant(
+                X,
+                self.observer_enabled,
+                self.fake_quant_enabled,
+                *state,
+                inner.averaging_constant,
+                inner.quant_min,
+                inner.quant_max,
+                self.ch_axis,
+                self.is_per_channel,
+                self.is_symmetric_quant,
+            )
+        finally:
+            if observing:
+                self._keep_finite(state, before)
         return result
+
+    def _keep_finite(self, state: tuple[Tensor, ...], before: list[Tensor]) -> None:
+        """Count a batch; go back to the state before it where it has NaN or infinity, and raise ``ValueError``."""
+        inner = self.activation_post_process
+        inner._count_batch()
+        try:
+            inner._require_finite(inner.min_val, inner.max_val)
+        except ValueError:
+            for buffer, value in zip(state, before, strict=True):
+                buffer.resize_(value.shape)
+                buffer.copy_(value)
+            raise
 
     def extra_repr(self) -> str:
         return self._shown(

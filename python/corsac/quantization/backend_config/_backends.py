@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from corsac.quantization._dtypes import qint8, quint4x2, quint8
-from corsac.quantization.backend_config import _rows
+from corsac.quantization.backend_config import _layers, _rows
 from corsac.quantization.backend_config.backend_config import (
     BackendConfig,
     DTypeConfig,
@@ -60,9 +60,9 @@ def _common(
     linear = weighted + dynamic if linear is None else linear
     binary = plain if binary is None else binary
     table: Table = {
-        _rows.convolutions: weighted,
-        _rows.linear: linear,
-        _rows.fused_linear: linear,
+        _layers.convolutions: weighted,
+        _layers.linear: linear,
+        _layers.fused_linear: linear,
         _rows.binary: binary,
         _rows.matmul: binary,
         _rows.cat: plain,
@@ -72,11 +72,11 @@ def _common(
     }
     if facts:
         table[_rows.tensor_facts] = plain
-    table[_rows.batch_norm] = plain
+    table[_layers.batch_norm] = plain
     if norm:
         table[_rows.layer_norm] = [REAL_WEIGHT]
-    table[_rows.recurrent] = dynamic
-    table[_rows.embeddings] = [EMBEDDING, EMBEDDING_4_BIT] if embedding is None else embedding
+    table[_layers.recurrent] = dynamic
+    table[_layers.embeddings] = [EMBEDDING, EMBEDDING_4_BIT] if embedding is None else embedding
     return table
 
 
@@ -105,8 +105,8 @@ BACKENDS: dict[str, Table] = {
     "native": _NATIVE,
     "_native_and_fp16": _NATIVE
     | {
-        _rows.linear: [WEIGHTED, DYNAMIC, DYNAMIC_FLOAT16, FLOAT16],
-        _rows.fused_linear: [WEIGHTED, DYNAMIC, DYNAMIC_FLOAT16, FLOAT16],
+        _layers.linear: [WEIGHTED, DYNAMIC, DYNAMIC_FLOAT16, FLOAT16],
+        _layers.fused_linear: [WEIGHTED, DYNAMIC, DYNAMIC_FLOAT16, FLOAT16],
         _rows.binary: _WITH_FLOAT16,
         _rows.matmul: _WITH_FLOAT16,
         _rows.fixed: _WITH_FLOAT16,
@@ -116,29 +116,29 @@ BACKENDS: dict[str, Table] = {
     "fbgemm": _common([PLAIN], [WEIGHTED]),
     "qnnpack": _common(_XNNPACK, _EXECUTORCH_WEIGHTED, facts=False),
     "onednn": _between(
-        _between(_ONEDNN, _rows.convolutions, {_rows.convolution_sums: [WEIGHTED]}),
-        _rows.fused_linear,
-        {_rows.linear_activations: [WEIGHTED, DYNAMIC]},
+        _between(_ONEDNN, _layers.convolutions, {_layers.convolution_sums: [WEIGHTED]}),
+        _layers.fused_linear,
+        {_layers.linear_activations: [WEIGHTED, DYNAMIC]},
     ),
     "tensorrt": {
-        _rows.convolutions: [SIGNED_WEIGHTED],
+        _layers.convolutions: [SIGNED_WEIGHTED],
         _rows.addmm: [SIGNED_WEIGHTED],
         _rows.cat: [SIGNED_PLAIN],
-        _rows.linear: [SIGNED_WEIGHTED],
-        _rows.fused_linear: [SIGNED_WEIGHTED],
+        _layers.linear: [SIGNED_WEIGHTED],
+        _layers.fused_linear: [SIGNED_WEIGHTED],
         _rows.binary: [SIGNED_WEIGHTED],
         _rows.matmul: [SIGNED_WEIGHTED],
         _rows.sharing: [SIGNED_PLAIN],
         _rows.tensor_facts: [SIGNED_PLAIN],
     },
     "executorch": {
-        _rows.linear: [*_EXECUTORCH_WEIGHTED, DYNAMIC, XNNPACK_DYNAMIC, DYNAMIC_FLOAT16],
-        _rows.convolution_2d: _EXECUTORCH_WEIGHTED,
+        _layers.linear: [*_EXECUTORCH_WEIGHTED, DYNAMIC, XNNPACK_DYNAMIC, DYNAMIC_FLOAT16],
+        _layers.convolution_2d: _EXECUTORCH_WEIGHTED,
         _rows.executorch_binary: [XNNPACK_PLAIN, WEIGHTED],
         _rows.executorch_sharing: _XNNPACK,
-        _rows.batch_norm_2d: _XNNPACK,
+        _layers.batch_norm_2d: _XNNPACK,
         _rows.executorch_cat: _XNNPACK,
-        _rows.executorch_embeddings: [EMBEDDING],
+        _layers.executorch_embeddings: [EMBEDDING],
     },
 }
 

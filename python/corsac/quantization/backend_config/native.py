@@ -1,23 +1,6 @@
 """The description of PyTorch's own operators, as in ``torch.ao.quantization.backend_config.native``."""
 
-from corsac.quantization.backend_config._backends import (
-    DYNAMIC as default_dynamic_int8_dtype_config,
-)
-from corsac.quantization.backend_config._backends import (
-    DYNAMIC_FLOAT16 as default_dynamic_float16_dtype_config,
-)
-from corsac.quantization.backend_config._backends import (
-    EMBEDDING as weight_only_quint8_dtype_config,
-)
-from corsac.quantization.backend_config._backends import (
-    EMBEDDING_4_BIT as weight_only_quint4x2_dtype_config,
-)
-from corsac.quantization.backend_config._backends import FLOAT16 as default_op_fp16_dtype_config
-from corsac.quantization.backend_config._backends import PLAIN as default_op_quint8_dtype_config
-from corsac.quantization.backend_config._backends import (
-    REAL_WEIGHT as input_output_only_quint8_dtype_config,
-)
-from corsac.quantization.backend_config._backends import WEIGHTED as weighted_op_quint8_dtype_config
+from corsac.quantization.backend_config import _backends
 from corsac.quantization.backend_config._backends import (
     get_native_backend_config,
     get_native_backend_config_dict,
@@ -39,3 +22,12 @@ __all__ = [
     "weight_only_quint8_dtype_config",
     "weighted_op_quint8_dtype_config",
 ]
+
+weighted_op_quint8_dtype_config = _backends.WEIGHTED
+default_op_quint8_dtype_config = _backends.PLAIN
+default_op_fp16_dtype_config = _backends.FLOAT16
+default_dynamic_int8_dtype_config = _backends.DYNAMIC
+default_dynamic_float16_dtype_config = _backends.DYNAMIC_FLOAT16
+input_output_only_quint8_dtype_config = _backends.REAL_WEIGHT
+weight_only_quint8_dtype_config = _backends.EMBEDDING
+weight_only_quint4x2_dtype_config = _backends.EMBEDDING_4_BIT

@@ -17,21 +17,15 @@ from corsac.quantization.observer._affine import (
     ZeroPointDomain,
     get_block_size,
 )
-from corsac.quantization.observer._base import (
+from corsac.quantization.observer._base import (  # noqa: F401
     ObserverBase,
     UniformQuantizationObserverBase,
+    _ObserverBase,
 )
-from corsac.quantization.observer._base import (
-    _ObserverBase as _ObserverBase,
-)
-from corsac.quantization.observer._constructors import (
-    _PartialWrapper as _PartialWrapper,
-)
-from corsac.quantization.observer._constructors import (
-    _with_args as _with_args,
-)
-from corsac.quantization.observer._constructors import (
-    _with_callable_args as _with_callable_args,
+from corsac.quantization.observer._constructors import (  # noqa: F401
+    _PartialWrapper,
+    _with_args,
+    _with_callable_args,
 )
 from corsac.quantization.observer._defaults import (
     default_affine_fixed_qparams_observer,
@@ -51,15 +45,13 @@ from corsac.quantization.observer._defaults import (
     per_channel_weight_observer_range_neg_127_to_127,
     weight_observer_range_neg_127_to_127,
 )
-from corsac.quantization.observer._fixed import (
+from corsac.quantization.observer._fixed import (  # noqa: F401
     FixedQParamsObserver,
     NoopObserver,
     PlaceholderObserver,
     RecordingObserver,
     ReuseInputObserver,
-)
-from corsac.quantization.observer._fixed import (
-    _DerivedObserverOrFakeQuantize as _DerivedObserverOrFakeQuantize,
+    _DerivedObserverOrFakeQuantize,
 )
 from corsac.quantization.observer._histogram import (
     HistogramObserver,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import warnings
 from bisect import bisect_left, bisect_right
 from typing import Any
@@ -184,6 +185,8 @@ class HistogramObserver(UniformQuantizationObserverBase):
         As ``NormMinimization::NonlinearQuantizationParamsSearch`` of Caffe2 does.
         """
         width = (self.max_val - self.min_val) / self.bins
+        if bool(width == 0):
+            return self.min_val + 0, self.min_val + 0
         total = torch.sum(self.histogram).item()
         below: list[float] = torch.cumsum(self.histogram, dim=0).tolist()
         # Shares are compared in the type of the histogram.
@@ -219,10 +222,9 @@ class HistogramObserver(UniformQuantizationObserverBase):
         Values are taken as evenly spread within a bin. A bin ends in other quantised values than it begins: the error
         is that of its first one, of those between, and of its last one.
         """
-        width = (self.max_val.item() - self.min_val.item()) / self.bins
+        # Errors are compared with each other only: in units of a power of two they neither overflow nor underflow.
+        width, _ = math.frexp((self.max_val.item() - self.min_val.item()) / self.bins)
         step = width * (next_end_bin - next_start_bin + 1) / self.dst_nbins
-        if step == 0.0:
-            return 0.0
         device = self.histogram.device
         begin = (torch.arange(self.bins, device=device) - next_start_bin) * width
         end = begin + width
