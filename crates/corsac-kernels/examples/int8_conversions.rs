@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use corsac_kernels::int8::{Epilogue, Quantisation, Residual, RowScales, rows};
 use corsac_kernels::int8::{dequantise, quantise};
-use corsac_kernels::int8_unit::{COLUMNS, Int8Unit, Operands, Sums};
+use corsac_kernels::int8_depthwise::Depthwise;
+use corsac_kernels::int8_unit::{COLUMNS, Dense, Int8Unit, Operands, Sums};
 
 const ROWS: usize = 128;
 
@@ -99,39 +100,61 @@ fn main() {
         }
     }
     let unit = Int8Unit::detect();
-    for depth in [16, 32, 64, 256] {
+    for depth in [16, 32, 64, 128, 256] {
         let rows = 784;
         let source = vec![3_u8; rows * depth];
         let weights = vec![5_i8; depth * COLUMNS];
         let offsets: Vec<u32> = (0..rows).map(|row| (row * depth) as u32).collect();
+        let operands = Operands {
+            source: &source,
+            offsets: &offsets,
+            depth,
+            weights: &weights,
+            ahead: &[],
+        };
+        let (mut sums, zero) = (vec![[0; COLUMNS]; rows], [0; COLUMNS]);
         let mut to = vec![0_u8; rows * COLUMNS];
-        for block in [14, 28, 56, 112, 784] {
-            let mut sums = vec![[0; COLUMNS]; block];
-            let mut run = |with: bool| {
-                for first in (0..rows).step_by(block) {
-                    let operands = Operands {
-                        source: &source,
-                        offsets: &offsets[first..][..block],
-                        depth,
-                        weights: &weights,
-                        ahead: &[],
-                    };
-                    unit.multiply(&operands, &[0; COLUMNS], &mut sums);
-                    if with {
-                        let to = &mut to[first * COLUMNS..];
-                        plain.to_bytes(&sums, COLUMNS, &quantisation, to, COLUMNS);
-                    }
-                }
+        let alone = best(|| unit.multiply(&operands, &zero, &mut sums));
+        let apart = best(|| {
+            unit.multiply(&operands, &zero, &mut sums);
+            plain.to_bytes(&sums, COLUMNS, &quantisation, &mut to, COLUMNS);
+        });
+        let with = best(|| {
+            let product = Dense {
+                unit,
+                operands,
+                rows,
             };
-            let (alone, with) = (best(|| run(false)), best(|| run(true)));
-            let per_row = |seconds: f64| seconds * 1e9 / rows as f64;
-            println!(
-                "depth {depth:4}, blocks of {block:4} rows: {:5.2} ns a row, {:5.2} with epilogue, {:.2} times",
-                per_row(alone),
-                per_row(with),
-                with / alone
-            );
-        }
+            let to = &mut to;
+            plain.multiply_to_bytes(&product, &zero, COLUMNS, &quantisation, to, COLUMNS);
+        });
+        let [alone, apart, with] = [alone, apart, with].map(|time| time * 1e9 / rows as f64);
+        println!(
+            "depth {depth:4}: {alone:5.2} ns a row, {apart:5.2} then to bytes, {with:5.2} in blocks"
+        );
+    }
+    for taps in [9_usize, 25] {
+        let rows = 784;
+        let source = vec![3_u8; 40_000];
+        let weights = vec![5; taps * COLUMNS];
+        let offsets: Vec<u32> = (0..taps * rows)
+            .map(|at| (at % rows + at / rows) as u32 * 32)
+            .collect();
+        let product = Depthwise {
+            source: &source,
+            offsets: &offsets,
+            rows,
+            weights: &weights,
+        };
+        let (mut sums, zero) = (vec![[0; COLUMNS]; rows], [0; COLUMNS]);
+        let mut to = vec![0_u8; rows * COLUMNS];
+        let alone = best(|| product.multiply(&zero, &mut sums));
+        let with = best(|| {
+            let to = &mut to;
+            plain.multiply_to_bytes(&product, &zero, COLUMNS, &quantisation, to, COLUMNS);
+        });
+        let [alone, with] = [alone, with].map(|time| time * 1e9 / rows as f64);
+        println!("depthwise, {taps:2} taps: {alone:5.2} ns a row, {with:5.2} to bytes in blocks");
     }
 }
 

@@ -1,7 +1,8 @@
 //! Times products of bytes: `cargo run --release -p corsac-kernels --example int8_products`.
 //!
 //! Prints billions of multiply-adds per second, the best and the median of rounds, and the best per
-//! cycle (the processor's clock is measured with a chain of additions).
+//! cycle (the processor's clock is measured with a chain of additions); then, of few rows and weights
+//! that are not in a cache, gigabytes of weights per second.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -19,12 +20,47 @@ fn main() {
         if unit == Int8Unit::portable() && unit != Int8Unit::detect() {
             break;
         }
+        for rows in [1, 2, 4, 8, 12, 28, 56] {
+            report_cold(unit, rows);
+        }
         for depth in [64, 256, 576, 2048] {
             for rows in [1, 2, 4, 7, 12, 14, 49, 64, 256] {
                 report(unit, rows, depth, clock);
             }
         }
     }
+}
+
+/// Times few rows, a panel after the other, of several matrices.
+fn report_cold(unit: Int8Unit, rows: usize) {
+    const DEPTH: usize = 4096;
+    const PANELS: usize = 1024;
+    let source = vec![3_u8; rows * DEPTH];
+    let weights = vec![5_i8; DEPTH * COLUMNS * PANELS];
+    let offsets: Vec<u32> = (0..rows).map(|row| (row * DEPTH) as u32).collect();
+    let mut sums = vec![[0; COLUMNS]; rows];
+    let mut best = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        let mut panels = weights.chunks(DEPTH * COLUMNS).peekable();
+        while let Some(weights) = panels.next() {
+            let operands = Operands {
+                source: &source,
+                offsets: &offsets,
+                depth: DEPTH,
+                weights,
+                ahead: panels.peek().copied().unwrap_or(&[]),
+            };
+            unit.multiply(black_box(&operands), &[0; COLUMNS], black_box(&mut sums));
+        }
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    println!(
+        "{:12} cold, depth {DEPTH} rows {rows:4}: {:5.1} GB/s, {:4.0} GMAC/s",
+        unit.name(),
+        weights.len() as f64 / best / 1e9,
+        (rows * weights.len()) as f64 / best / 1e9
+    );
 }
 
 fn report(unit: Int8Unit, rows: usize, depth: usize, clock: f64) {

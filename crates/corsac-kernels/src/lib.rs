@@ -2,13 +2,13 @@
 //!
 //! [`bf16`] and [`f16`] round numbers to types of 16 bits; [`bf16_unit`] multiplies matrices of
 //! bfloat16 numbers with tiles or dot products (Intel, Architecture Instruction Set Extensions,
-//! chapters "Intel AMX" and "AVX512_BF16"), [`int8_unit`] those of bytes; [`int8`] converts numbers
-//! to bytes and back. The functions are safe to call: they check bounds, and whether the processor
-//! and the system support the instructions.
-//! [`transpose`] transposes single-precision matrices, [`gather`] reads numbers by index,
-//! [`scatter`] combines them with others by index, and [`cast`] converts them to integers. Unsafe
-//! code is confined to the modules `x86_64`, `tiles`, `dots`, `lanes` and `portable` of these, to
-//! `amx`, and to one line of [`scatter`].
+//! chapters "Intel AMX" and "AVX512_BF16"), [`int8_unit`] and [`int8_depthwise`] those of bytes;
+//! [`int8`] converts numbers to bytes and back; [`weight_only`] multiplies single-precision rows with
+//! weights of 4 or 8 bits. The functions are safe to call: they check bounds, and whether the
+//! processor and the system support the instructions. [`transpose`] transposes single-precision
+//! matrices, [`gather`] reads numbers by index, [`scatter`] combines them with others by index, and
+//! [`cast`] converts them to integers. Unsafe code is confined to the modules `x86_64`, `tiles`, `dots`, `lanes`, `vectors` and
+//! `portable` of these, to `amx`, and to one line of [`scatter`].
 //!
 //! This crate knows nothing of graphs, programs or threads.
 
@@ -20,6 +20,8 @@ pub mod cast;
 pub mod f16;
 pub mod gather;
 pub mod int8;
+pub mod int8_depthwise;
 pub mod int8_unit;
 pub mod scatter;
 pub mod transpose;
+pub mod weight_only;

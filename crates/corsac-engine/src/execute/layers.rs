@@ -17,11 +17,14 @@ use crate::kernels::blocked::attention::Operands;
 use crate::kernels::blocked::linear::{self, LinearWeight};
 use crate::kernels::conv::ConvKernel;
 use crate::kernels::elementwise;
+use crate::kernels::int8::{self, Finish};
 use crate::kernels::matmul::Product;
 use crate::kernels::recurrent;
 use crate::prepare::{Packed, Prepared, linear_kernel};
 use crate::program::fused::Fused;
-use crate::program::{Attention, Binary, Cell, Conv, ConvShape, Recurrent, Rounding};
+use crate::program::{
+    Attention, Binary, Cell, Conv, ConvShape, Epilogue, Op, Order, Recurrent, Rounding, Unary,
+};
 
 impl<'a> StepRun<'a> {
     #[inline(never)]
@@ -75,27 +78,101 @@ impl<'a> StepRun<'a> {
         Ok(())
     }
 
+    /// A layer over quantised numbers.
     #[inline(never)]
-    pub(super) fn quantised_linear(
+    pub(super) fn quantised(
+        &self,
+        workspace: &mut [f32],
+        out: DataMut<'_>,
+    ) -> Result<(), RunError> {
+        let (Op::QuantisedLinear(layer) | Op::QuantisedConv(_, layer)) = &self.step.op else {
+            return Err(self.mismatch());
+        };
+        let prepared = &self.executable.prepared[self.at];
+        let Some(levels) = layer.output else {
+            let out = self.result(out)?;
+            return self.with_epilogues(|epilogue| {
+                match prepared {
+                    Prepared::Packed(Packed::Int8Linear(kernel)) => {
+                        kernel.run(self.data(0)?, workspace, out, epilogue);
+                    }
+                    Prepared::Packed(Packed::Int8Conv(kernel)) => {
+                        kernel.to_blocks(self.get(0)?, workspace, out, epilogue);
+                    }
+                    _ => self.unpacked(layer.input, out, epilogue)?,
+                }
+                Ok(())
+            });
+        };
+        let functions = self.step.epilogues.iter().map(|epilogue| match epilogue {
+            Epilogue::Unary(function) => Ok(*function),
+            Epilogue::Add(_) => Err(self.mismatch()),
+        });
+        let functions: SmallVec<[Unary; 2]> = functions.collect::<Result<_, _>>()?;
+        let finish = Finish {
+            functions: &functions,
+            levels,
+        };
+        match prepared {
+            Prepared::Packed(Packed::Int8Linear(kernel)) => {
+                kernel.to_bytes(self.data(0)?, workspace, &finish, self.result(out)?);
+            }
+            Prepared::Packed(Packed::Int8Conv(kernel)) => {
+                kernel.to_bytes(self.get(0)?, workspace, &finish, self.result(out)?);
+            }
+            _ => {
+                let mut numbers = zeros(self.program().value(self.step.output).len());
+                self.with_epilogues(|epilogue| self.unpacked(layer.input, &mut numbers, epilogue))?;
+                let to = self.result(out)?;
+                match self.pixels(self.step.output) {
+                    Some(image) => int8::levels::to_pixels(&numbers, false, image, levels, to),
+                    None => int8::levels::to_bytes(&numbers, levels, to),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A layer with integers that bytes do not hold, as numbers.
+    fn unpacked(
         &self,
         rounding: Rounding,
-        workspace: &mut [f32],
         out: &mut [f32],
         epilogue: ApplyEpilogue<'_>,
     ) -> Result<(), RunError> {
-        let rows = self.get(0)?;
-        match &self.executable.prepared[self.at] {
-            Prepared::Packed(Packed::Int8Linear(kernel)) => {
-                kernel.run(rows, workspace, out, epilogue);
+        let levels = match rounding {
+            Rounding::Levels(levels, scale) => (levels.byte_zero(), scale),
+            Rounding::ByRow { .. } => (0, 1.0),
+        };
+        let input = self.step.inputs[0];
+        let mut numbers = zeros(self.program().value(input).len());
+        match (self.data(0)?, self.pixels(input)) {
+            (Data::Bool(bytes), Some(image)) => {
+                int8::levels::from_pixels(bytes, false, image, levels, &mut numbers);
             }
-            // Integers that bytes do not hold, as numbers.
-            Prepared::Packed(Packed::Linear(kernel)) => {
+            (Data::Bool(bytes), None) => int8::levels::from_bytes(bytes, levels, &mut numbers),
+            (Data::F32(rows), _) => {
                 let width = self.shape(0).last().copied().unwrap_or(1);
-                let rounded = rounding.rounded(rows, width);
-                let (outputs, inputs) = (self.shape(1)[0], self.shape(1)[1]);
-                let len = linear::workspace_len(rows.len() / inputs.max(1), [outputs, inputs]);
-                kernel.run(&rounded, &mut zeros(len), out, epilogue);
+                numbers = rounding.rounded(rows, width);
             }
+            (Data::I64(_), _) => return Err(self.mismatch()),
+        }
+        match &self.executable.prepared[self.at] {
+            Prepared::Packed(Packed::Linear(kernel)) => {
+                let (outputs, inputs) = (self.shape(1)[0], self.shape(1)[1]);
+                let rows = numbers.len() / inputs.max(1);
+                let mut workspace = zeros(linear::workspace_len(rows, [outputs, inputs]));
+                kernel.run(&numbers, &mut workspace, out, epilogue);
+            }
+            Prepared::Packed(Packed::Conv(kernel)) if self.is_in_blocks() => {
+                let shape = self.program().shape(self.step.output);
+                let mut planes = zeros(shape.iter().product());
+                kernel.run(&numbers, &mut planes, &|_, _| {});
+                let [channels, pixels] = [shape[1], shape[2] * shape[3]];
+                blocked::reorder::to_blocks(&planes, Order::Planes, channels, pixels, out);
+                epilogue(0, out);
+            }
+            Prepared::Packed(Packed::Conv(kernel)) => kernel.run(&numbers, out, epilogue),
             _ => return Err(self.mismatch()),
         }
         Ok(())

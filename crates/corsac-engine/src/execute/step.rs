@@ -13,10 +13,11 @@ use crate::kernels::reduce::{self, Reduced};
 use crate::kernels::resample::resample;
 use crate::kernels::result_tiles::ResultTiles;
 use crate::kernels::{
-    ApplyEpilogue, attention, indexing, layout, margins, normalise, pool, round_rows, softmax, sort,
+    ApplyEpilogue, attention, indexing, int8, layout, margins, normalise, pool, round_rows,
+    softmax, sort,
 };
 use crate::program::arithmetic::{of_32_bits, wrapped};
-use crate::program::{Binary, Epilogue, Layout, Op, Program, Reduction, Step, Unary};
+use crate::program::{Binary, Epilogue, Layout, Op, Program, Reduction, Step, Unary, ValueId};
 
 /// A step of a run, with the values that it reads.
 pub(super) struct StepRun<'a> {
@@ -66,9 +67,33 @@ impl<'a> StepRun<'a> {
             Op::Linear => {
                 self.with_epilogues(|epilogue| self.linear(workspace, self.result(out)?, epilogue))?
             }
-            Op::QuantisedLinear(rounding) => self.with_epilogues(|epilogue| {
-                self.quantised_linear(*rounding, workspace, self.result(out)?, epilogue)
-            })?,
+            Op::QuantisedLinear(_) | Op::QuantisedConv(..) => self.quantised(workspace, out)?,
+            Op::ToLevels(levels) => {
+                let (from, to) = (self.get(0)?, self.result(out)?);
+                match (
+                    self.pixels(self.step.output),
+                    self.layout(self.step.inputs[0]),
+                ) {
+                    (Some(image), layout @ (Layout::Rows | Layout::Blocks)) => {
+                        let in_blocks = layout == Layout::Blocks;
+                        int8::levels::to_pixels(from, in_blocks, image, *levels, to);
+                    }
+                    _ => int8::levels::to_bytes(from, *levels, to),
+                }
+            }
+            Op::FromLevels(zero, scale) => {
+                let (from, to, levels) = (self.get(0)?, self.result(out)?, (*zero, *scale));
+                match (
+                    self.pixels(self.step.inputs[0]),
+                    self.layout(self.step.output),
+                ) {
+                    (Some(image), layout @ (Layout::Rows | Layout::Blocks)) => {
+                        let in_blocks = layout == Layout::Blocks;
+                        int8::levels::from_pixels(from, in_blocks, image, levels, to);
+                    }
+                    _ => int8::levels::from_bytes(from, levels, to),
+                }
+            }
             Op::MatMul { .. } => {
                 let out = self.result(out)?;
                 self.product()?.run(self.get(0)?, self.get(1)?, out);
@@ -136,6 +161,12 @@ impl<'a> StepRun<'a> {
             Op::Ternary(function) => {
                 let operands = [self.operand(0)?, self.operand(1)?, self.operand(2)?];
                 elementwise::ternary(*function, operands, shape, self.result(out)?);
+            }
+            Op::MaxPool(pool) if let Some(image) = self.pixels(self.step.output) => {
+                let from = self
+                    .pixels(self.step.inputs[0])
+                    .ok_or_else(|| self.mismatch())?;
+                int8::levels::max_pool(self.get(0)?, pool, from, image, self.result(out)?);
             }
             Op::MaxPool(pool) => {
                 let max_pool = match self.is_in_blocks() {
@@ -366,11 +397,24 @@ impl<'a> StepRun<'a> {
         self.executable.plan.is_in_place(self.at)
     }
 
+    fn layout(&self, value: ValueId) -> Layout {
+        let program = self.program();
+        program.value(program.root(value)).layout
+    }
+
+    /// Channels, rows and columns of an image of bytes.
+    pub(super) fn pixels(&self, value: ValueId) -> Option<[usize; 3]> {
+        match (self.layout(value), self.program().shape(value)) {
+            (Layout::Pixels, &[_, channels, rows, columns]) => Some([channels, rows, columns]),
+            _ => None,
+        }
+    }
+
     pub(super) fn is_in_blocks(&self) -> bool {
         self.program().value(self.step.output).layout == Layout::Blocks
     }
 
-    fn data(&self, index: usize) -> Result<Data<'a>, RunError> {
+    pub(super) fn data(&self, index: usize) -> Result<Data<'a>, RunError> {
         let value = self.step.inputs.get(index);
         self.values.data(*value.ok_or_else(|| self.mismatch())?)
     }
@@ -397,7 +441,7 @@ impl<'a> StepRun<'a> {
     }
 
     /// The result, as elements of a type.
-    fn result<'o, T: Stored>(&self, out: DataMut<'o>) -> Result<&'o mut [T], RunError> {
+    pub(super) fn result<'o, T: Stored>(&self, out: DataMut<'o>) -> Result<&'o mut [T], RunError> {
         T::of_mut(out).ok_or_else(|| self.mismatch())
     }
 
@@ -433,7 +477,7 @@ impl<'a> StepRun<'a> {
     }
 
     /// Calls `run` with a function that applies the epilogues.
-    fn with_epilogues(
+    pub(super) fn with_epilogues(
         &self,
         run: impl FnOnce(ApplyEpilogue<'_>) -> Result<(), RunError>,
     ) -> Result<(), RunError> {

@@ -28,7 +28,7 @@ fn of_step(program: &Program, step: &Step) -> usize {
         each
     };
     let each: usize = match &step.op {
-        Op::Conv(conv) | Op::ChannelScaledConv(conv) => {
+        Op::Conv(conv) | Op::ChannelScaledConv(conv) | Op::QuantisedConv(conv, _) => {
             let products: usize = shape(1)[1..].iter().product();
             // With groups, an element that is read is used for few results.
             products * if conv.groups > 1 { 2 } else { 1 }
@@ -90,6 +90,7 @@ fn of_step(program: &Program, step: &Step) -> usize {
             simply(SIMPLE * taps.first().map_or(1, |taps| taps.len().max(1)))
         }
         // There are few labels among many classes.
+        Op::ToLevels(_) | Op::FromLevels(..) => simply(SIMPLE),
         Op::RoundRows(_) => simply(3 * SIMPLE),
         Op::LabelMargins => simply(4 * SIMPLE * shape(0).last().copied().unwrap_or(1)),
         Op::Arrange { .. } => simply(SIMPLE),

@@ -1,25 +1,25 @@
 //! Pieces of work: parts of a matrix, written by one thread each.
 
 /// Some columns of some rows of a result.
-pub(super) struct Piece<'a> {
+pub(super) struct Piece<'a, T = f32> {
     /// The first row.
     pub(super) row: usize,
     /// The first column.
     pub(super) column: usize,
     /// The columns of each row.
-    pub(super) rows: Vec<&'a mut [f32]>,
+    pub(super) rows: Vec<&'a mut [T]>,
 }
 
 /// Divides a result with rows of `columns` elements into pieces of `height` rows and `width`
 /// columns; the last ones may have fewer.
-pub(super) fn pieces(
-    out: &mut [f32],
+pub(super) fn pieces<T>(
+    out: &mut [T],
     columns: usize,
     [height, width]: [usize; 2],
-) -> Vec<Piece<'_>> {
+) -> Vec<Piece<'_, T>> {
     let across = columns.div_ceil(width);
     let rows = out.len() / columns;
-    let mut pieces: Vec<Piece<'_>> = Vec::with_capacity(across * rows.div_ceil(height));
+    let mut pieces: Vec<Piece<'_, T>> = Vec::with_capacity(across * rows.div_ceil(height));
     for (row, line) in out.chunks_exact_mut(columns).enumerate() {
         for (at, chunk) in line.chunks_mut(width).enumerate() {
             let index = row / height * across + at;

@@ -20,6 +20,7 @@ pub fn round_rows(from: &[f32], width: usize, bounds: [i32; 2], to: &mut [f32]) 
                 inverse: 1.0 / scale,
                 zero: zero_point as f32,
                 bounds: bounds.map(|bound| bound as f32),
+                of_nan: 0.0,
             };
             for (to, &x) in to.iter_mut().zip(row) {
                 *to = (levels.of(x) - levels.zero) * scale;

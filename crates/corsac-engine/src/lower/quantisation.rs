@@ -121,6 +121,7 @@ impl Lowerer<'_, '_> {
             inverse: (1.0 / scale) as f32,
             zero: Self::zero(call)?,
             bounds: Self::bounds(call)?,
+            of_nan: 0.0,
         };
         let levels = self.single(Unary::Quantise(levels), call.tensor("input")?);
         let dtype = tensor_of(self.types.value(self.node))?.dtype;
@@ -170,6 +171,7 @@ impl Lowerer<'_, '_> {
             inverse: 1.0,
             zero: 0.0,
             bounds,
+            of_nan: 0.0,
         };
         Ok(self.single(Unary::Quantise(bounded), levels))
     }

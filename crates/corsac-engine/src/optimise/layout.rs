@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::kernels::blocked::{BLOCK, ConvAlgorithm};
 use crate::program::Order;
 use crate::program::{
-    Binary, ConvShape, Element, Epilogue, Op, Program, Reduction, Step, Unary, ValueId,
+    Binary, ConvShape, Element, Epilogue, Layout, Op, Program, Reduction, Step, Unary, ValueId,
 };
 
 /// Puts images in blocks where the convolutions of `program` profit.
@@ -107,6 +107,9 @@ impl Blocking<'_> {
     }
 
     fn step(&mut self, step: Step) {
+        if self.quantised(&step) {
+            return;
+        }
         let blocked = match self.program.shape(step.output).len() {
             4 => self.fits(&step),
             _ => false,
@@ -120,6 +123,38 @@ impl Blocking<'_> {
             }
             self.steps.push(step);
         }
+    }
+
+    /// Adds a step that reads or writes images of bytes. Returns false for others.
+    fn quantised(&mut self, step: &Step) -> bool {
+        let by_pixel = |value: ValueId| self.program.value(value).layout == Layout::Pixels;
+        let output = step.output;
+        let mut step = step.clone();
+        match &step.op {
+            // From blocks, if the image is there.
+            Op::ToLevels(_) if by_pixel(output) && !by_pixel(step.inputs[0]) => {
+                let image = step.inputs[0];
+                match self.in_blocks.get(&self.key(image)) {
+                    Some(&blocks) => step.inputs[0] = blocks,
+                    None => self.rows(image),
+                }
+                self.steps.push(step);
+            }
+            _ if by_pixel(output) => self.steps.push(step),
+            Op::FromLevels(..) | Op::QuantisedConv(..) if by_pixel(step.inputs[0]) => {
+                for at in 0..step.epilogues.len() {
+                    if let Epilogue::Add(value) = step.epilogues[at] {
+                        step.epilogues[at] = Epilogue::Add(self.blocks(value, &step));
+                    }
+                }
+                let shape = self.program.shape(output).to_vec();
+                step.output = self.program.add_blocks(shape);
+                self.reorder_later(step.output, output, &step);
+                self.steps.push(step);
+            }
+            _ => return false,
+        }
+        true
     }
 
     /// Whether `step` can be computed in blocks.

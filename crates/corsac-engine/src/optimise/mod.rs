@@ -78,7 +78,8 @@ fn absorb(
     kept: &mut [Step],
     step: &Step,
 ) -> Option<usize> {
-    if program.element(step.output) != Element::F32 {
+    let is_of_numbers = program.element(step.output) == Element::F32;
+    if !is_of_numbers && !matches!(step.op, Op::ToLevels(_)) {
         return None;
     }
     // No aliases: their shape may differ from that of the value that the step computes.
@@ -134,6 +135,23 @@ fn absorb(
                 at
             })
         }
+        Op::ToLevels(levels) => {
+            let at = made_by(program, step.inputs[0])?;
+            let whole = program.shape(step.inputs[0]) == program.shape(step.output);
+            let before = &mut kept[at];
+            let functions = before.epilogues.iter();
+            let mut functions = functions.map(|own| matches!(own, Epilogue::Unary(_)));
+            let alone = functions.all(|is_function| is_function);
+            match &mut before.op {
+                Op::QuantisedLinear(layer) | Op::QuantisedConv(_, layer)
+                    if whole && alone && layer.output.is_none() =>
+                {
+                    layer.output = Some(*levels);
+                    Some(at)
+                }
+                _ => None,
+            }
+        }
         Op::Binary(Binary::Mul) => {
             let scaling = Scaling::of(program, kept, step, |value| made_by(program, value))?;
             scaling.apply(program, kept);
@@ -169,7 +187,11 @@ impl Step {
     fn sums_up(&self) -> bool {
         matches!(
             self.op,
-            Op::Conv(_) | Op::Linear | Op::QuantisedLinear(_) | Op::MatMul { .. }
+            Op::Conv(_)
+                | Op::Linear
+                | Op::QuantisedLinear(_)
+                | Op::QuantisedConv(..)
+                | Op::MatMul { .. }
         )
     }
 }

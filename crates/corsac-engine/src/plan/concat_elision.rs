@@ -218,7 +218,7 @@ fn operands(program: &Program, step: &Step, result: &[Option<usize>]) -> Option<
         let len = inner
             * match joined.layout {
                 Layout::Blocks => shape[dim].next_multiple_of(BLOCK),
-                Layout::Rows => shape[dim],
+                Layout::Rows | Layout::Pixels => shape[dim],
             };
         if len == 0 {
             return None;

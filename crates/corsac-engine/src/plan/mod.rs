@@ -386,6 +386,9 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
                 None => linear::workspace_len(rows, [outputs, inputs]),
             }
         }
+        Op::QuantisedConv(ref conv, _) => {
+            int8::conv::workspace_len(&ConvShape::of(program, step, conv))
+        }
         Op::QuantisedLinear(_) => {
             let inputs = program.shape(step.inputs[1])[1];
             int8::linear::workspace_len(program.linear_rows(step, inputs), inputs)

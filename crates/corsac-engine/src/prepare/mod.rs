@@ -21,6 +21,7 @@ use crate::kernels::blocked::conv::BlockedConv;
 use crate::kernels::blocked::depthwise::BlockedDepthwise;
 use crate::kernels::blocked::linear::{LinearKernel, LinearWeight};
 use crate::kernels::conv::ConvKernel;
+use crate::kernels::int8::conv::Int8Conv;
 use crate::kernels::int8::linear::Int8Linear;
 use crate::kernels::linear::Linear;
 use crate::kernels::matmul;
@@ -302,38 +303,55 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// The integers of a linear layer, packed; as numbers, if bytes do not hold them.
-    fn packed_integers(
-        &mut self,
-        step: &Step,
-        sizes: [usize; 2],
-        rounding: Rounding,
-    ) -> Result<Packed, RunError> {
+    /// The integers of a layer, packed; as numbers, if bytes do not hold them.
+    fn packed_integers(&mut self, step: &Step, format: PackFormat) -> Result<Packed, RunError> {
         let (weight, bias) = (step.inputs[1], step.inputs.get(2).copied());
         if let Some(bias) = bias {
             self.load(bias)?;
         }
         let program = self.program;
-        if let Some((format, inputs)) = program.dequantised(weight) {
-            let integers = self.quantised(format, inputs)?;
+        let len = program.value(weight).len();
+        if let Some((own, inputs)) = program.dequantised(weight) {
+            let integers = self.quantised(own, inputs)?;
             let bias = bias.map(|bias| self.get(bias));
-            let kernel = self.on_threads(sizes[0] * sizes[1], || {
-                Int8Linear::new(rounding, &integers, sizes, bias)
-            });
-            if let Some(kernel) = kernel {
-                return Ok(Packed::Int8Linear(Arc::new(kernel)));
+            let pack = || match (&step.op, &format) {
+                (Op::QuantisedLinear(layer), PackFormat::Int8Linear(sizes, _)) => {
+                    let kernel = Int8Linear::new(layer.input, &integers, *sizes, bias)?;
+                    Some(Packed::Int8Linear(Arc::new(kernel)))
+                }
+                (Op::QuantisedConv(_, layer), PackFormat::Int8Conv(shape, _)) => {
+                    let Rounding::Levels(levels, scale) = layer.input else {
+                        return None;
+                    };
+                    let levels = (levels, scale);
+                    let kernel = Int8Conv::new(shape.clone(), levels, &integers, bias)?;
+                    Some(Packed::Int8Conv(Arc::new(kernel)))
+                }
+                _ => None,
+            };
+            if let Some(packed) = self.on_threads(len, pack) {
+                return Ok(packed);
             }
         }
         self.load(weight)?;
-        let weight = LinearWeight {
-            data: self.get(weight),
-            sizes,
-            by_input: false,
-        };
-        let bias = bias.map(|bias| self.get(bias));
-        let rows = program.linear_rows(step, sizes[1]);
-        let kernel = LinearKernel::new(&weight, bias, rows);
-        Ok(Packed::Linear(Arc::new(Linear::F32(kernel))))
+        let (data, bias) = (self.get(weight), bias.map(|bias| self.get(bias)));
+        Ok(match format {
+            PackFormat::Int8Conv(shape, _) => {
+                Packed::Conv(Arc::new(ConvKernel::new(shape, data, bias)))
+            }
+            _ => {
+                let sizes = [program.shape(weight)[0], program.shape(weight)[1]];
+                let rows = program.linear_rows(step, sizes[1]);
+                let weight = LinearWeight {
+                    data,
+                    sizes,
+                    by_input: false,
+                };
+                Packed::Linear(Arc::new(Linear::F32(LinearKernel::new(
+                    &weight, bias, rows,
+                ))))
+            }
+        })
     }
 
     /// The packed weights of a step, from the cache if they are there.
@@ -348,10 +366,8 @@ impl<'a> Loader<'a> {
         if let Some(known) = key.as_ref().and_then(|key| self.cache.packed(key)) {
             return Ok(known);
         }
-        if let (PackFormat::Int8Linear(sizes, _), Op::QuantisedLinear(rounding)) =
-            (&format, &step.op)
-        {
-            let packed = self.packed_integers(step, *sizes, *rounding)?;
+        if let PackFormat::Int8Linear(..) | PackFormat::Int8Conv(..) = format {
+            let packed = self.packed_integers(step, format)?;
             if let Some(key) = key {
                 self.cache.keep_packed(key, &packed);
             }
@@ -398,8 +414,9 @@ impl<'a> Loader<'a> {
                 };
                 Packed::Linear(Arc::new(linear_kernel(program, step, &weight, bias)))
             }
-            // Packed from integers.
-            PackFormat::Int8Linear(..) => unreachable!("packed before"),
+            PackFormat::Int8Linear(..) | PackFormat::Int8Conv(..) => {
+                unreachable!("integers are packed before")
+            }
             PackFormat::Conv(shape) => Packed::Conv(Arc::new(ConvKernel::new(shape, weight, bias))),
             PackFormat::Blocked(shape, algorithm) => {
                 match (algorithm, program.precision.bf16_unit()) {
@@ -443,12 +460,17 @@ fn pack_format(program: &Program, step: &Step) -> Option<PackFormat> {
             };
             Some(PackFormat::Linear([weight[0], weight[1]], width))
         }
-        Op::QuantisedLinear(rounding) => {
+        Op::QuantisedLinear(layer) => {
             let weight = program.shape(step.inputs[1]);
             Some(PackFormat::Int8Linear(
                 [weight[0], weight[1]],
-                rounding.bits(),
+                layer.input.bits(),
             ))
+        }
+        Op::QuantisedConv(conv, layer) => {
+            let mut shape = ConvShape::of(program, step, conv);
+            shape.batch = 1;
+            Some(PackFormat::Int8Conv(shape, layer.input.bits()))
         }
         Op::Conv(conv) | Op::ChannelScaledConv(conv) if is_known() => {
             let mut shape = ConvShape::of(program, step, conv);

@@ -14,6 +14,7 @@ use crate::kernels::blocked::ConvAlgorithm;
 use crate::kernels::blocked::conv::BlockedConv;
 use crate::kernels::blocked::depthwise::BlockedDepthwise;
 use crate::kernels::conv::ConvKernel;
+use crate::kernels::int8::conv::Int8Conv;
 use crate::kernels::int8::linear::Int8Linear;
 use crate::kernels::linear::Linear;
 use crate::program::{ConvShape, Program, Quantised, Source, ValueId, WeightTransform};
@@ -75,6 +76,8 @@ pub(crate) enum PackFormat {
     /// For a linear layer with these numbers of outputs and inputs, over rows rounded in a way with these
     /// bits.
     Int8Linear([usize; 2], [u32; 5]),
+    /// For a convolution of these shapes over images of levels with these bits.
+    Int8Conv(ConvShape, [u32; 5]),
 }
 
 /// Key of packed weights: their format, and the weight and bias that were packed.
@@ -94,6 +97,7 @@ pub(crate) enum Packed {
     Bf16Conv(Arc<Bf16Conv>),
     Linear(Arc<Linear>),
     Int8Linear(Arc<Int8Linear>),
+    Int8Conv(Arc<Int8Conv>),
 }
 
 /// Packed weights, held weakly: they live as long as a program has them.
@@ -105,6 +109,7 @@ enum Held {
     Bf16Conv(Weak<Bf16Conv>),
     Linear(Weak<Linear>),
     Int8Linear(Weak<Int8Linear>),
+    Int8Conv(Weak<Int8Conv>),
 }
 
 impl Packed {
@@ -116,6 +121,7 @@ impl Packed {
             Self::Bf16Conv(kernel) => Held::Bf16Conv(Arc::downgrade(kernel)),
             Self::Linear(kernel) => Held::Linear(Arc::downgrade(kernel)),
             Self::Int8Linear(kernel) => Held::Int8Linear(Arc::downgrade(kernel)),
+            Self::Int8Conv(kernel) => Held::Int8Conv(Arc::downgrade(kernel)),
         }
     }
 }
@@ -129,6 +135,7 @@ impl Held {
             Self::Bf16Conv(kernel) => kernel.upgrade().map(Packed::Bf16Conv),
             Self::Linear(kernel) => kernel.upgrade().map(Packed::Linear),
             Self::Int8Linear(kernel) => kernel.upgrade().map(Packed::Int8Linear),
+            Self::Int8Conv(kernel) => kernel.upgrade().map(Packed::Int8Conv),
         }
     }
 }

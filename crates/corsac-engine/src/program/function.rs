@@ -136,6 +136,8 @@ pub struct Levels {
     pub zero: f32,
     /// The lowest and the highest level.
     pub bounds: [f32; 2],
+    /// The level of NaN: the integer 0.
+    pub of_nan: f32,
 }
 
 /// Numbers rounded to the levels of bytes before they are multiplied.
@@ -193,6 +195,17 @@ impl Levels {
         self.zero as i32 + if self.are_signed() { 128 } else { 0 }
     }
 
+    /// The same levels as unsigned bytes.
+    pub(crate) fn as_bytes(self) -> Self {
+        let moved = if self.are_signed() { 128.0 } else { 0.0 };
+        Self {
+            zero: self.zero + moved,
+            bounds: self.bounds.map(|bound| bound + moved),
+            of_nan: self.of_nan + moved,
+            ..self
+        }
+    }
+
     /// The conversion of kernels.
     pub(crate) fn quantisation(self) -> Quantisation {
         Quantisation {
@@ -211,7 +224,7 @@ impl Levels {
         // Comparisons with NaN are false, and NaN becomes 0 as an integer.
         let level = if level < low { low } else { level };
         let level = if level > high { high } else { level };
-        if level.is_nan() { 0.0 } else { level }
+        if level.is_nan() { self.of_nan } else { level }
     }
 }
 

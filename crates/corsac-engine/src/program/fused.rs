@@ -32,6 +32,8 @@ pub struct Fused {
     pub instructions: Vec<Instruction>,
     /// Number of registers that the instructions use.
     pub registers: usize,
+    /// The inputs whose bytes are levels, not truth values.
+    pub levels: SmallVec<[usize; 4]>,
 }
 
 /// Number of values that an instruction computes.
@@ -127,6 +129,12 @@ impl Fused {
         self.instructions
             .last()
             .map_or(Width::Tile, |last| last.width)
+    }
+
+    /// Whether a result of bytes is levels, not truth values.
+    pub(crate) fn gives_levels(&self) -> bool {
+        let last = self.instructions.last().map(|last| last.function);
+        matches!(last, Some(Function::Unary(Unary::Quantise(_))))
     }
 
     /// Whether the result can overwrite the first input.

@@ -20,7 +20,10 @@ pub use attention::{Attention, View};
 pub use conv::{Conv, ConvNd, ConvShape};
 pub use function::{Binary, Comparison, Half, Levels, Reduction, Rounding, Ternary, Unary};
 pub use indexing::{Combination, IndexPut};
-pub use op::{BatchTiling, Op, Order, Pool, Quantised, Sharing, Strides, Taps, WeightTransform};
+pub use op::{
+    BatchTiling, Op, Order, Pool, Quantised, QuantisedLayer, Sharing, Strides, Taps,
+    WeightTransform,
+};
 pub(crate) use recurrent::{Cell, Recurrent};
 pub use scalar::Scalar;
 pub use step::{Epilogue, Step};
@@ -121,10 +124,15 @@ pub enum Layout {
     Rows,
     /// An image in [blocks of channels](crate::kernels::blocked).
     Blocks,
+    /// An image of bytes, pixel by pixel, [filled up](crate::kernels::int8::levels) to whole quads.
+    Pixels,
 }
 
 /// Number of channels of a block.
 pub const BLOCK: usize = 16;
+
+/// Bytes that are multiplied at a time.
+pub(crate) const QUAD: usize = corsac_kernels::int8_unit::QUAD;
 
 /// Number of elements of the blocks of an image `[batch, channels, rows, columns]`.
 #[must_use]
@@ -163,6 +171,12 @@ impl ValueInfo {
         match self.layout {
             Layout::Rows => self.len(),
             Layout::Blocks => stored_len(&self.shape),
+            Layout::Pixels => match self.shape[..] {
+                [batch, channels, rows, columns] => {
+                    batch * rows * columns * channels.next_multiple_of(QUAD)
+                }
+                _ => self.len(),
+            },
         }
     }
 

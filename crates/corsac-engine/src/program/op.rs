@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 
 use super::fused::Fused;
 use super::{
-    Arithmetic, Attention, Binary, Combination, Comparison, Conv, ConvNd, IndexPut, Program,
-    Recurrent, Reduction, Rounding, Scalar, Ternary, Unary,
+    Arithmetic, Attention, Binary, Combination, Comparison, Conv, ConvNd, IndexPut, Levels,
+    Program, Recurrent, Reduction, Rounding, Scalar, Ternary, Unary,
 };
 
 /// Transform that computes a weight from other weights. A batch norm is given by mean, variance,
@@ -79,6 +79,15 @@ pub enum Order {
     Pixels,
 }
 
+/// A layer over quantised numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QuantisedLayer {
+    /// Rounding of its input.
+    pub input: Rounding,
+    /// The levels of its result, if that is bytes.
+    pub output: Option<Levels>,
+}
+
 /// Steps over a batch, computed one micro-batch at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchTiling {
@@ -100,7 +109,14 @@ pub enum Op {
     /// `x @ weight.T`, with a bias if there are three inputs.
     Linear,
     /// The same, with rows rounded to bytes and a [weight of integers](WeightTransform::Dequantise).
-    QuantisedLinear(Rounding),
+    /// Rows are bytes already if they have one scale.
+    QuantisedLinear(QuantisedLayer),
+    /// An image of bytes, a weight of integers, and bias if there are three.
+    QuantisedConv(Conv, QuantisedLayer),
+    /// The levels of numbers, as unsigned bytes; those of images by [pixel](super::Layout::Pixels).
+    ToLevels(Levels),
+    /// The numbers of levels that are unsigned bytes: of this zero point and this scale.
+    FromLevels(i32, f32),
     /// Products of the matrices in the last two dimensions.
     MatMul {
         /// Whether the first matrix is transposed.
@@ -306,7 +322,6 @@ impl Op {
             Self::Conv(_)
             | Self::ChannelScaledConv(_)
             | Self::Linear
-            | Self::QuantisedLinear(_)
             | Self::MatMul { .. }
             | Self::BatchNorm { .. }
             | Self::ChannelAffine
@@ -329,6 +344,10 @@ impl Op {
             | Self::RoundRows(_)
             | Self::Resample { .. } => true,
             Self::Fused(_)
+            | Self::QuantisedLinear(_)
+            | Self::QuantisedConv(..)
+            | Self::ToLevels(_)
+            | Self::FromLevels(..)
             | Self::Reduce { .. }
             | Self::Copy { .. }
             | Self::Recurrent(_)
@@ -361,6 +380,7 @@ impl Op {
                 | Self::ChannelScaledConv(_)
                 | Self::Linear
                 | Self::QuantisedLinear(_)
+                | Self::QuantisedConv(..)
                 | Self::MatMul { .. }
                 | Self::Binary(_)
                 | Self::Unary(_)

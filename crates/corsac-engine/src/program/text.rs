@@ -48,6 +48,7 @@ impl Program {
             match self.value(step.output).layout {
                 Layout::Rows => "",
                 Layout::Blocks => " in blocks",
+                Layout::Pixels => " by pixel",
             },
             step.op.name(),
             inputs.join(", ")
@@ -89,6 +90,9 @@ impl Op {
             Self::ChannelScaledConv(_) => "channel_scaled_conv",
             Self::Linear => "linear",
             Self::QuantisedLinear(_) => "quantised_linear",
+            Self::QuantisedConv(..) => "quantised_conv",
+            Self::ToLevels(_) => "quantise",
+            Self::FromLevels(..) => "dequantise",
             Self::MatMul { .. } => "matmul",
             Self::BatchNorm { .. } => "batch_norm",
             Self::ChannelAffine => "channel_affine",

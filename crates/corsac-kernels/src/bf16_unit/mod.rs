@@ -37,7 +37,6 @@ pub struct Sums(pub [f32; ROWS * COLUMNS]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Tiles, which the system lets this process use.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "of x86-64"))]
     Tiles,
     /// Dot products of pairs.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "of x86-64"))]

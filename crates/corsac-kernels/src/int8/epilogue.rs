@@ -5,7 +5,7 @@ use multiversion::multiversion;
 #[cfg(target_arch = "x86_64")]
 use super::x86_64;
 use super::{Quantisation, ToBytes, clamp, number};
-use crate::int8_unit::{COLUMNS, Sums};
+use crate::int8_unit::{COLUMNS, RowSums, Sums};
 
 /// The numbers that sums stand for: `sum * scale + bias`, plus a residual, clamped.
 ///
@@ -57,13 +57,8 @@ impl Epilogue<'_> {
     /// If there are more than 32 columns, if a row is not within `to` or within the residual, or if
     /// rows lack scales or zero points.
     pub fn to_floats(&self, sums: &[Sums], columns: usize, to: &mut [f32], stride: usize) {
-        self.check(sums.len(), columns, to.len(), stride);
-        #[cfg(target_arch = "x86_64")]
-        if x86_64::has() {
-            // SAFETY: the processor has the instructions, and `check` has passed.
-            return unsafe { x86_64::floats(self, sums, columns, to, stride) };
-        }
-        floats(self, sums, columns, to, stride);
+        let mut write = self.floats(sums.len(), columns, to, stride);
+        write(0, sums);
     }
 
     /// Writes the bytes that stand for the first `columns` numbers of each row of sums, as
@@ -79,30 +74,99 @@ impl Epilogue<'_> {
         to: &mut [u8],
         stride: usize,
     ) {
-        self.check(sums.len(), columns, to.len(), stride);
-        let conversion = quantisation.to_bytes();
-        let all = [f32::NEG_INFINITY, f32::INFINITY];
-        let clamped = conversion.of_clamped(self.bounds);
-        let (epilogue, conversion) = match clamped {
-            Some(conversion) => (
-                &Epilogue {
-                    bounds: all,
-                    ..*self
-                },
-                conversion,
-            ),
-            None => (self, conversion),
-        };
+        let mut write = self.bytes(sums.len(), columns, quantisation, to, stride);
+        write(0, sums);
+    }
+
+    /// Multiplies and writes numbers, as [`to_floats`](Self::to_floats) does, a few rows at a time, so
+    /// that sums stay in the nearest cache. Sums begin with `initial`.
+    ///
+    /// # Panics
+    /// As the product and `to_floats` do.
+    pub fn multiply_to_floats(
+        &self,
+        product: &impl RowSums,
+        initial: &Sums,
+        columns: usize,
+        to: &mut [f32],
+        stride: usize,
+    ) {
+        let write = self.floats(product.rows(), columns, to, stride);
+        product.by_blocks(initial, write);
+    }
+
+    /// Multiplies and writes bytes, as [`to_bytes`](Self::to_bytes) does, a few rows at a time, so
+    /// that sums stay in the nearest cache. Sums begin with `initial`.
+    ///
+    /// # Panics
+    /// As the product and `to_bytes` do.
+    pub fn multiply_to_bytes(
+        &self,
+        product: &impl RowSums,
+        initial: &Sums,
+        columns: usize,
+        quantisation: &Quantisation,
+        to: &mut [u8],
+        stride: usize,
+    ) {
+        let write = self.bytes(product.rows(), columns, quantisation, to, stride);
+        product.by_blocks(initial, write);
+    }
+
+    /// A function that writes numbers of some of `rows` rows, given the first and their sums.
+    fn floats(
+        &self,
+        rows: usize,
+        columns: usize,
+        to: &mut [f32],
+        stride: usize,
+    ) -> impl FnMut(usize, &[Sums]) {
+        self.check(rows, columns, to.len(), stride);
         #[cfg(target_arch = "x86_64")]
-        if x86_64::has() {
-            let write = match clamped {
-                Some(_) => x86_64::bytes::<false>,
-                None => x86_64::bytes::<true>,
-            };
-            // SAFETY: the processor has the instructions, and `check` has passed.
-            return unsafe { write(epilogue, sums, columns, conversion, to, stride) };
+        let has_vectors = x86_64::has();
+        move |first, sums| {
+            assert!(first <= rows && sums.len() <= rows - first, "sums of rows");
+            #[cfg(target_arch = "x86_64")]
+            if has_vectors {
+                // SAFETY: the processor has the instructions, and `check` has passed for these rows.
+                return unsafe { x86_64::floats(self, first, sums, columns, to, stride) };
+            }
+            floats(self, first, sums, columns, to, stride);
         }
-        bytes(epilogue, sums, columns, conversion, to, stride);
+    }
+
+    /// The same for bytes.
+    fn bytes(
+        &self,
+        rows: usize,
+        columns: usize,
+        quantisation: &Quantisation,
+        to: &mut [u8],
+        stride: usize,
+    ) -> impl FnMut(usize, &[Sums]) {
+        self.check(rows, columns, to.len(), stride);
+        let conversion = quantisation.to_bytes();
+        let clamped = conversion.of_clamped(self.bounds);
+        let (bounds, conversion) = match clamped {
+            Some(conversion) => ([f32::NEG_INFINITY, f32::INFINITY], conversion),
+            None => (self.bounds, conversion),
+        };
+        let own = Epilogue { bounds, ..*self };
+        #[cfg(target_arch = "x86_64")]
+        let has_vectors = x86_64::has();
+        move |first, sums| {
+            assert!(first <= rows && sums.len() <= rows - first, "sums of rows");
+            #[cfg(target_arch = "x86_64")]
+            if has_vectors {
+                let write = match clamped {
+                    Some(_) => x86_64::bytes::<false>,
+                    None => x86_64::bytes::<true>,
+                };
+                // SAFETY: the processor has the instructions, and `check` has passed for these rows.
+                return unsafe { write(&own, first, sums, columns, conversion, to, stride) };
+            }
+            bytes(&own, first, sums, columns, conversion, to, stride);
+        }
     }
 
     fn check(&self, rows: usize, columns: usize, len: usize, stride: usize) {
@@ -159,12 +223,13 @@ impl Epilogue<'_> {
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 pub(super) fn floats(
     epilogue: &Epilogue<'_>,
+    first: usize,
     sums: &[Sums],
     columns: usize,
     to: &mut [f32],
     stride: usize,
 ) {
-    for (row, sums) in sums.iter().enumerate() {
+    for (row, sums) in (first..).zip(sums) {
         epilogue.numbers(row, sums, &mut to[row * stride..][..columns]);
     }
 }
@@ -172,6 +237,7 @@ pub(super) fn floats(
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 pub(super) fn bytes(
     epilogue: &Epilogue<'_>,
+    first: usize,
     sums: &[Sums],
     columns: usize,
     conversion: ToBytes,
@@ -180,7 +246,7 @@ pub(super) fn bytes(
 ) {
     let mut numbers = [0.0; COLUMNS];
     let numbers = &mut numbers[..columns];
-    for (row, sums) in sums.iter().enumerate() {
+    for (row, sums) in (first..).zip(sums) {
         epilogue.numbers(row, sums, numbers);
         let to = &mut to[row * stride..][..columns];
         for (byte, &x) in to.iter_mut().zip(&*numbers) {

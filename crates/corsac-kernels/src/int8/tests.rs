@@ -3,7 +3,7 @@
 use super::epilogue::{bytes, floats};
 use super::rows::{RowScale, choose, quantise_row, range};
 use super::{Epilogue, Quantisation, Residual, RowScales, dequantise, dequantise_signed, quantise};
-use crate::int8_unit::{COLUMNS, Sums};
+use crate::int8_unit::{COLUMNS, Dense, Int8Unit, Operands, RowSums, Sums};
 
 /// Pseudorandom bits.
 struct Bits(u32);
@@ -242,12 +242,13 @@ fn epilogues_are_those_of_the_definition_whatever_computes_them() {
                 let len = (rows - 1) * STRIDE + columns;
                 let mut to = [vec![5.0; len], vec![5.0; len]];
                 epilogue.to_floats(&case.sums, columns, &mut to[0], STRIDE);
-                floats(&epilogue, &case.sums, columns, &mut to[1], STRIDE);
+                floats(&epilogue, 0, &case.sums, columns, &mut to[1], STRIDE);
                 let mut own = [vec![5; len], vec![5; len]];
                 epilogue.to_bytes(&case.sums, columns, &quantisation, &mut own[0], STRIDE);
                 let conversion = quantisation.to_bytes();
                 bytes(
                     &epilogue,
+                    0,
                     &case.sums,
                     columns,
                     conversion,
@@ -269,6 +270,47 @@ fn epilogues_are_those_of_the_definition_whatever_computes_them() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn products_are_converted_a_few_rows_at_a_time() {
+    let (rows, depth, columns) = (131, 8, 27);
+    let mut bits = Bits(7);
+    let mut case = Case::new(&mut bits, rows);
+    let source: Vec<u8> = (0..300).map(|_| bits.next() as u8).collect();
+    let offsets: Vec<u32> = (0..2 * rows).map(|_| bits.next() % 292).collect();
+    let weights: Vec<i8> = (0..2 * depth * COLUMNS)
+        .map(|_| bits.next() as i8)
+        .collect();
+    let operands = Operands {
+        source: &source,
+        offsets: &offsets,
+        depth,
+        weights: &weights,
+        ahead: &weights,
+    };
+    let initial = case.sums[0];
+    let unit = Int8Unit::detect();
+    let mut sums = vec![[0; COLUMNS]; rows];
+    unit.multiply(&operands, &initial, &mut sums);
+    case.sums.clone_from(&sums);
+    let len = (rows - 1) * STRIDE + columns;
+    for epilogue in case.epilogues() {
+        let product = &Dense {
+            unit,
+            operands,
+            rows,
+        };
+        let (mut to, mut expected) = (vec![0.0; len], vec![0.0; len]);
+        epilogue.to_floats(&sums, columns, &mut expected, STRIDE);
+        epilogue.multiply_to_floats(product, &initial, columns, &mut to, STRIDE);
+        assert!(to == expected);
+        let (mut to, mut expected) = (vec![0; len], vec![0; len]);
+        let own = &QUANTISATIONS[1];
+        epilogue.to_bytes(&sums, columns, own, &mut expected, STRIDE);
+        epilogue.multiply_to_bytes(product, &initial, columns, own, &mut to, STRIDE);
+        assert!(to == expected && to.iter().any(|&byte| byte != to[0]));
     }
 }
 
@@ -297,4 +339,21 @@ fn no_residual_is_read_past_its_end() {
 fn nothing_is_written_past_the_end() {
     let case = Case::new(&mut Bits(6), 3);
     case.epilogues()[0].to_floats(&case.sums, 32, &mut [0.0; 95], 32);
+}
+
+#[test]
+#[should_panic(expected = "sums of rows")]
+fn products_have_as_many_sums_as_rows() {
+    struct Wrong;
+    impl RowSums for Wrong {
+        fn rows(&self) -> usize {
+            1
+        }
+
+        fn by_blocks(&self, initial: &Sums, mut pass: impl FnMut(usize, &[Sums])) {
+            pass(0, &[*initial; 2]);
+        }
+    }
+    let case = Case::new(&mut Bits(8), 1);
+    case.epilogues()[0].multiply_to_floats(&Wrong, &[0; COLUMNS], 32, &mut [0.0; 32], 32);
 }

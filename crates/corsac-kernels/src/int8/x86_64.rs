@@ -30,13 +30,14 @@ fn masks(columns: usize) -> [__mmask16; VECTORS] {
     [all as u16, (all >> LANES) as u16]
 }
 
-/// Writes numbers.
+/// Writes numbers of some rows, of which `first` is the first.
 ///
 /// # Safety
-/// The processor has the instructions; `Epilogue::check` has passed.
+/// The processor has the instructions; `Epilogue::check` has passed for these rows.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub(super) unsafe fn floats(
     epilogue: &Epilogue<'_>,
+    first: usize,
     sums: &[Sums],
     columns: usize,
     to: &mut [f32],
@@ -45,7 +46,7 @@ pub(super) unsafe fn floats(
     let masks = masks(columns);
     for (v, &mask) in masks.iter().enumerate().filter(|(_, mask)| **mask > 0) {
         let columns = Columns::new(epilogue, v);
-        for (row, sums) in sums.iter().enumerate() {
+        for (row, sums) in (first..).zip(sums) {
             // SAFETY: this row of the result has the columns of the mask, and the residual, too.
             unsafe {
                 let x = columns.numbers(epilogue, row, sums, mask);
@@ -56,13 +57,14 @@ pub(super) unsafe fn floats(
     }
 }
 
-/// Writes bytes; `B` is whether the bounds of the epilogue change numbers.
+/// Writes bytes of some rows; `B` is whether the bounds of the epilogue change numbers.
 ///
 /// # Safety
 /// As for [`floats`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub(super) unsafe fn bytes<const B: bool>(
     epilogue: &Epilogue<'_>,
+    first: usize,
     sums: &[Sums],
     columns: usize,
     conversion: ToBytes,
@@ -72,7 +74,7 @@ pub(super) unsafe fn bytes<const B: bool>(
     let masks = masks(columns);
     for (v, &mask) in masks.iter().enumerate().filter(|(_, mask)| **mask > 0) {
         let columns = Columns::new(epilogue, v);
-        for (row, sums) in sums.iter().enumerate() {
+        for (row, sums) in (first..).zip(sums) {
             // SAFETY: this row of the result has the columns of the mask, and the residual, too.
             unsafe {
                 let x = columns.numbers(epilogue, row, sums, mask);

@@ -1,13 +1,12 @@
 //! Products as dot products of quads, a block of rows at a time.
 
-use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+use std::ops::Range;
 
 use super::lanes::{Avx2, Avx512Vnni, AvxVnni, Lanes};
 use super::{COLUMNS, Product, QUAD, blocks};
 
-/// With this many rows or fewer, a product takes as long as its weights are read from memory.
-const FEW: usize = 4;
-/// Distance from weights of a few rows to those that are prefetched meanwhile, in bytes.
+/// Distance from weights to those that are prefetched meanwhile, in bytes.
 const DISTANCE: usize = 8192;
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -23,9 +22,8 @@ const QUAD_BYTES: usize = QUAD * COLUMNS;
 pub(super) unsafe fn avx512_vnni(product: &Product<'_>) {
     /// Rows of a block: with 28 sums, there are vectors left for weights and a row.
     const MOST: usize = 14;
-    let count = product.rows.div_ceil(MOST);
-    for (index, rows) in blocks(product.rows, MOST).enumerate() {
-        prefetch(product.ahead(index, count));
+    for rows in blocks(product.rows, MOST) {
+        prefetch_ahead(product, &rows);
         let row = rows.start;
         // SAFETY: by the contract of this function, and as all rows of the block are there.
         unsafe {
@@ -57,9 +55,8 @@ pub(super) unsafe fn avx512_vnni(product: &Product<'_>) {
 pub(super) unsafe fn avx_vnni(product: &Product<'_>) {
     /// Rows of a block: with 12 sums, there are vectors left for weights and a row.
     const MOST: usize = 6;
-    let count = product.rows.div_ceil(MOST);
-    for (index, rows) in blocks(product.rows, MOST).enumerate() {
-        prefetch(product.ahead(index, count));
+    for rows in blocks(product.rows, MOST) {
+        prefetch_ahead(product, &rows);
         let row = rows.start;
         // SAFETY: by the contract of this function, and as all rows of the block are there.
         unsafe {
@@ -89,9 +86,8 @@ pub(super) unsafe fn avx_vnni(product: &Product<'_>) {
 pub(super) unsafe fn avx2(product: &Product<'_>) {
     /// Rows of a block: with eight sums, there are vectors left for weights and a row, two of each.
     const MOST: usize = 4;
-    let count = product.rows.div_ceil(MOST);
-    for (index, rows) in blocks(product.rows, MOST).enumerate() {
-        prefetch(product.ahead(index, count));
+    for rows in blocks(product.rows, MOST) {
+        prefetch_ahead(product, &rows);
         let row = rows.start;
         // SAFETY: by the contract of this function, and as all rows of the block are there.
         unsafe {
@@ -110,10 +106,16 @@ pub(super) unsafe fn avx2(product: &Product<'_>) {
     }
 }
 
-fn prefetch(bytes: &[i8]) {
-    for line in bytes.chunks(LINE) {
-        // SAFETY: prefetching has no effect that a program can observe.
-        unsafe { _mm_prefetch(line.as_ptr().cast(), _MM_HINT_T1) };
+/// With the last rows, prefetches the first of the weights that are needed next, unless they follow
+/// these, past whose end [`quad`] prefetches anyway.
+fn prefetch_ahead(product: &Product<'_>, rows: &Range<usize>) {
+    let (weights, ahead) = (product.operands.weights, product.operands.ahead);
+    let is_last = product.first_row + rows.end == product.all_rows;
+    if is_last && weights.as_ptr_range().end != ahead.as_ptr() {
+        for line in ahead[..ahead.len().min(DISTANCE)].chunks(LINE) {
+            // SAFETY: prefetching has no effect that a program can observe.
+            unsafe { _mm_prefetch(line.as_ptr().cast(), _MM_HINT_T0) };
+        }
     }
 }
 
@@ -142,13 +144,13 @@ unsafe fn block<L: Lanes, const P: usize, const V: usize, const S: usize>(
             }
         }
         let mut weights = operands.weights.as_ptr().add(column * QUAD);
-        let mut offsets = operands.offsets.as_ptr().add(row);
+        let mut offsets = operands.offsets.as_ptr().add(product.first_row + row);
         for _ in 0..product.taps {
             let mut rows = [source; P];
             for (p, row) in rows.iter_mut().enumerate() {
                 *row = source.add(offsets.add(p).read() as usize);
             }
-            offsets = offsets.wrapping_add(product.rows);
+            offsets = offsets.wrapping_add(product.all_rows);
             let mut at = 0;
             while at + S * QUAD <= operands.depth {
                 for (s, part) in parts.iter_mut().enumerate() {
@@ -189,12 +191,10 @@ unsafe fn quad<L: Lanes, const P: usize, const V: usize>(
 ) {
     // SAFETY: by the contract.
     unsafe {
-        if P <= FEW {
-            for line in 0..V * L::LANES * QUAD / LINE {
-                // Past the end, too: prefetching has no effect that a program can observe.
-                let far = weights.wrapping_add(DISTANCE + line * LINE);
-                _mm_prefetch(far.cast(), _MM_HINT_T0);
-            }
+        for line in 0..V * L::LANES * QUAD / LINE {
+            // Past the end, too: prefetching has no effect that a program can observe.
+            let far = weights.wrapping_add(DISTANCE + line * LINE);
+            _mm_prefetch(far.cast(), _MM_HINT_T0);
         }
         let mut columns = [L::weights(weights); V];
         for (v, columns) in columns.iter_mut().enumerate().skip(1) {

@@ -16,7 +16,6 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
-#[cfg(target_arch = "x86_64")]
 use std::ops::Range;
 
 use multiversion::multiversion;
@@ -48,6 +47,13 @@ enum Kind {
     Portable,
 }
 
+/// Rows whose sums stay in the nearest cache.
+pub(crate) const BLOCK: usize = 56;
+
+/// Their sums.
+#[repr(C, align(64))]
+pub(crate) struct Block(pub(crate) [Sums; BLOCK]);
+
 /// The right to use instructions that multiply bytes: the processor has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Int8Unit(Kind);
@@ -63,7 +69,7 @@ pub struct Operands<'a> {
     pub depth: usize,
     /// [Packed](pack) weights of a panel, `depth * COLUMNS` for each tap.
     pub weights: &'a [i8],
-    /// Weights that are needed next, to prefetch meanwhile.
+    /// Weights that are needed next, to prefetch meanwhile; fastest if they follow `weights`.
     pub ahead: &'a [i8],
 }
 
@@ -71,7 +77,12 @@ pub struct Operands<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Product<'a> {
     operands: Operands<'a>,
+    /// Rows to multiply, of [`all_rows`](Self::all_rows).
     rows: usize,
+    /// The first of them.
+    first_row: usize,
+    /// Rows that have offsets.
+    all_rows: usize,
     taps: usize,
     /// The first sums of the first row.
     start: *const i32,
@@ -81,15 +92,12 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Part `index` of `count` equal parts of the weights to prefetch.
+    /// The weights to prefetch while some of the rows to multiply are: their part of all rows.
     #[cfg(target_arch = "x86_64")]
-    fn ahead(&self, index: usize, count: usize) -> &[i8] {
-        /// Bytes of a cache line.
-        const LINE: usize = 64;
+    fn ahead(&self, rows: &Range<usize>) -> &[i8] {
         let ahead = self.operands.ahead;
-        let share = ahead.len().div_ceil(count.max(1)).next_multiple_of(LINE);
-        let first = (index * share).min(ahead.len());
-        &ahead[first..][..share.min(ahead.len() - first)]
+        let place = |row: usize| (self.first_row + row) * ahead.len() / self.all_rows;
+        &ahead[place(rows.start)..place(rows.end)]
     }
 }
 
@@ -155,6 +163,8 @@ impl Int8Unit {
         self.run(Product {
             operands: *operands,
             rows: sums.len(),
+            first_row: 0,
+            all_rows: sums.len(),
             taps: operands.taps(sums.len()),
             start: initial.as_ptr(),
             start_step: 0,
@@ -171,6 +181,8 @@ impl Int8Unit {
         self.run(Product {
             operands: *operands,
             rows: sums.len(),
+            first_row: 0,
+            all_rows: sums.len(),
             taps: operands.taps(sums.len()),
             start: own,
             start_step: COLUMNS,
@@ -197,6 +209,54 @@ impl Int8Unit {
                 Kind::Avx2 => dots::avx2(&product),
                 Kind::Portable => portable::multiply(&product),
             }
+        }
+    }
+}
+
+/// Sums of products that are computed for a few rows at a time.
+pub trait RowSums {
+    /// Number of rows.
+    fn rows(&self) -> usize;
+
+    /// Sets the sums of some rows at a time to `initial` plus their products, and passes the first of
+    /// the rows and their sums on; rows are in order.
+    fn by_blocks(&self, initial: &Sums, pass: impl FnMut(usize, &[Sums]));
+}
+
+/// A product of some rows and a panel.
+#[derive(Clone, Copy, Debug)]
+pub struct Dense<'a> {
+    /// The instructions to use.
+    pub unit: Int8Unit,
+    /// The operands.
+    pub operands: Operands<'a>,
+    /// Number of rows.
+    pub rows: usize,
+}
+
+impl RowSums for Dense<'_> {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// # Panics
+    /// As [`Int8Unit::multiply`] does.
+    fn by_blocks(&self, initial: &Sums, mut pass: impl FnMut(usize, &[Sums])) {
+        let taps = self.operands.taps(self.rows);
+        let mut sums = Block([[0; COLUMNS]; BLOCK]);
+        for own in blocks(self.rows, BLOCK) {
+            let sums = &mut sums.0[..own.len()];
+            self.unit.run(Product {
+                operands: self.operands,
+                rows: own.len(),
+                first_row: own.start,
+                all_rows: self.rows,
+                taps,
+                start: initial.as_ptr(),
+                start_step: 0,
+                sums: sums.as_mut_ptr().cast(),
+            });
+            pass(own.start, sums);
         }
     }
 }
@@ -233,7 +293,7 @@ impl Operands<'_> {
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn largest(offsets: &[u32]) -> u32 {
+pub(crate) fn largest(offsets: &[u32]) -> u32 {
     offsets.iter().copied().max().unwrap_or(0)
 }
 
@@ -274,8 +334,7 @@ pub fn column_sums(packed: &[i8]) -> Sums {
 }
 
 /// Splits `rows` into blocks of nearly equal size, none of more than `most` rows.
-#[cfg(target_arch = "x86_64")]
-fn blocks(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn blocks(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     let count = rows.div_ceil(most);
     (0..count).map(move |index| index * rows / count..(index + 1) * rows / count)
 }

@@ -20,7 +20,7 @@ pub(super) unsafe fn multiply(product: &Product<'_>) {
         };
         let mut quads = panels.iter();
         for tap in 0..product.taps {
-            let first = operands.offsets[tap * product.rows + row] as usize;
+            let first = operands.offsets[tap * product.all_rows + product.first_row + row] as usize;
             let bytes = &operands.source[first..][..operands.depth];
             for (bytes, weights) in bytes.as_chunks::<QUAD>().0.iter().zip(&mut quads) {
                 for (sum, weights) in sums.iter_mut().zip(weights.as_chunks::<QUAD>().0) {

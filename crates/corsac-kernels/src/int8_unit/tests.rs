@@ -1,6 +1,8 @@
 //! Products of all instructions, compared bit by bit with plain sums.
 
-use super::{COLUMNS, Int8Unit, MAX_PRODUCTS, Operands, QUAD, Sums, column_sums, pack};
+use super::{
+    COLUMNS, Dense, Int8Unit, MAX_PRODUCTS, Operands, QUAD, RowSums, Sums, column_sums, pack,
+};
 
 /// Pseudorandom numbers.
 pub(super) struct Numbers(u32);
@@ -96,13 +98,25 @@ impl Case {
             sums == expected,
             "{name}: {rows} rows, depth {depth}, added"
         );
+        let dense = Dense {
+            unit,
+            operands: self.operands(),
+            rows,
+        };
+        let mut next = 0;
+        dense.by_blocks(&self.initial, |first, sums| {
+            let same = first == next && sums == &expected[first..][..sums.len()];
+            assert!(same, "{name}: in blocks");
+            next += sums.len();
+        });
+        assert_eq!(next, rows);
     }
 }
 
 #[test]
 fn all_instructions_give_the_same_sums() {
     let mut numbers = Numbers(1);
-    for rows in 1..=40 {
+    for rows in (1..=40).chain([57, 113, 130]) {
         for round in 0..6 {
             let taps = 1 + numbers.next(4);
             let depth = QUAD * [1, 2, 3, 16, 17, 1 + numbers.next(50)][round];
@@ -278,6 +292,8 @@ mod model {
                 let product = Product {
                     operands,
                     rows,
+                    first_row: 0,
+                    all_rows: rows,
                     taps: operands.taps(rows),
                     start: case.initial.as_ptr(),
                     start_step: 0,

@@ -128,11 +128,11 @@ pub(super) unsafe fn multiply_in(tiles: &mut impl Tiles, product: &Product<'_>) 
     unsafe {
         tiles.configure(&configuration);
         for index in 0..count {
-            for line in product.ahead(index, count).chunks(TILE_BYTES) {
-                _mm_prefetch(line.as_ptr().cast(), _MM_HINT_T1);
-            }
             let first = index * ROWS;
             let rows = (product.rows - first).min(ROWS);
+            for line in product.ahead(&(first..first + rows)).chunks(TILE_BYTES) {
+                _mm_prefetch(line.as_ptr().cast(), _MM_HINT_T1);
+            }
             let mut block = Block([[0; COLUMNS]; ROWS]);
             for (row, sums) in block.0.iter_mut().enumerate() {
                 let row = first + row.min(rows - 1);
@@ -150,7 +150,8 @@ pub(super) unsafe fn multiply_in(tiles: &mut impl Tiles, product: &Product<'_>) 
             }
             let mut weights: *const u8 = product.operands.weights.as_ptr().cast();
             for tap in 0..product.taps {
-                let offsets = &product.operands.offsets[tap * product.rows + first..][..rows];
+                let offsets = tap * product.all_rows + product.first_row + first;
+                let offsets = &product.operands.offsets[offsets..][..rows];
                 let (upper, lower) = offsets.split_at(rows.min(TILE_ROWS));
                 let mut halves = [Half::new(product, upper), Half::new(product, lower)];
                 for at in (0..depth - rest).step_by(TILE_BYTES) {

@@ -71,8 +71,9 @@ impl Fused {
                 let mut numbers = std::mem::take(&mut registers[self.registers]);
                 let own = &mut numbers[..out.len()];
                 self.instructions(inputs, false, place, registers, own);
-                for (out, &x) in out.iter_mut().zip(&*own) {
-                    *out = u8::from(x != 0.0);
+                match self.gives_levels() {
+                    true => convert(own, out, |x| x as u8),
+                    false => convert(own, out, |x| u8::from(x != 0.0)),
                 }
                 registers[self.registers] = numbers;
             }),
@@ -207,6 +208,9 @@ impl Fused {
         match data {
             Data::F32(data) => self.inputs[input].read(data, start, to, |x| x),
             Data::I64(data) => self.inputs[input].read(data, start, to, |x| x as f32),
+            Data::Bool(data) if self.levels.contains(&input) => {
+                self.inputs[input].read(data, start, to, f32::from);
+            }
             Data::Bool(data) => {
                 let as_number = |x: u8| if x != 0 { 1.0 } else { 0.0 };
                 self.inputs[input].read(data, start, to, as_number);
@@ -246,6 +250,13 @@ impl Access {
             Self::Number => to.fill(as_number(data[0])),
             Self::Broadcast(broadcast) => broadcast.read(data, start, to, as_number),
         }
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw", "x86_64+avx2"))]
+fn convert(from: &[f32], to: &mut [u8], as_byte: impl Fn(f32) -> u8) {
+    for (to, &x) in to.iter_mut().zip(from) {
+        *to = as_byte(x);
     }
 }
 

@@ -100,6 +100,7 @@ fn centred(rows: usize, row: usize) -> Fused {
                 Target::Result,
             ),
         ],
+        levels: Default::default(),
         registers: 2,
     }
 }
@@ -154,6 +155,7 @@ fn truth_values_are_bytes() {
                 Target::Result,
             ),
         ],
+        levels: Default::default(),
         registers: 1,
     };
     let x: Vec<f32> = (0..9000).map(|i| (i * 7 % 100) as f32).collect();

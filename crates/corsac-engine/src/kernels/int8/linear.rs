@@ -4,7 +4,8 @@ use corsac_kernels::int8::{Epilogue, RowScales, rows};
 use corsac_kernels::int8_unit::{COLUMNS, Operands, QUAD, Sums};
 use rayon::prelude::*;
 
-use super::{Panels, QuantisedWeight, space, to_bytes, unsigned};
+use super::{Finish, Panels, QuantisedWeight, space, unsigned};
+use crate::data::Data;
 use crate::kernels::ApplyEpilogue;
 use crate::kernels::piece::{Piece, pieces};
 use crate::parallel::{Parallel, thread_count};
@@ -13,18 +14,26 @@ use crate::program::Rounding;
 /// Rows that are multiplied with a panel at a time: their sums, 16 KB, stay in the first-level cache.
 const ROWS: usize = 128;
 
-/// `x @ weight.T + bias`, with rows rounded to bytes.
+/// `x @ weight.T + bias` over rows of bytes.
 #[derive(Debug)]
 pub struct Int8Linear {
     panels: Panels,
-    rounding: Rounding,
     outputs: usize,
     inputs: usize,
     /// Bytes of a row, with those that fill its last quad.
     depth: usize,
+    /// Whether rows that are numbers become signed bytes, before they are moved.
+    signed: bool,
 }
 
-/// Number of single-precision elements of the workspace of [`Int8Linear::run`].
+/// Rows of bytes, and the scale and zero point of each if they have their own.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    bytes: &'a [u8],
+    own: Option<(&'a [f32], &'a [i32])>,
+}
+
+/// Number of single-precision elements of the workspace of a run.
 #[must_use]
 pub fn workspace_len(rows: usize, inputs: usize) -> usize {
     space(rows * inputs.next_multiple_of(QUAD)) + 2 * rows
@@ -39,88 +48,123 @@ impl Int8Linear {
         [outputs, inputs]: [usize; 2],
         bias: Option<&[f32]>,
     ) -> Option<Self> {
-        let depth = inputs.next_multiple_of(QUAD);
-        let scale = match rounding {
-            Rounding::Levels(levels, scale) => (scale, levels.byte_zero()),
-            Rounding::ByRow { .. } => (1.0, 0),
+        let (scale, signed) = match rounding {
+            Rounding::Levels(levels, scale) => ((scale, levels.byte_zero()), false),
+            Rounding::ByRow { signed } => ((1.0, 0), signed),
         };
-        let panels = Panels::new(weight, [outputs, 1, inputs], |_, input| input, scale, bias)?;
+        let place = |_, input| (input < inputs).then_some(input);
+        let panels = Panels::new(weight, [outputs, 1, inputs], place, scale, bias)?;
         Some(Self {
             panels,
-            rounding,
             outputs,
             inputs,
-            depth,
+            depth: inputs.next_multiple_of(QUAD),
+            signed,
         })
     }
 
-    /// Writes a row of outputs for each row of `input`. Calls `epilogue(at, chunk)` with each piece
-    /// of the result, which begins at element `at`.
+    /// Writes a row of outputs for each row of `input`, which are numbers that are rounded by their own
+    /// range, or bytes. Calls `epilogue(at, chunk)` with each piece of the result, which begins at
+    /// element `at`.
     pub fn run(
         &self,
-        input: &[f32],
+        input: Data<'_>,
         workspace: &mut [f32],
         out: &mut [f32],
         epilogue: ApplyEpilogue<'_>,
     ) {
-        if out.is_empty() {
-            return;
-        }
-        let count = out.len() / self.outputs;
+        let rows = self.rows(input, workspace, out.len());
+        self.pieces(out).into_par_iter().run_parallel(|mut piece| {
+            self.piece(rows, &mut piece, |own, sums, to: &mut [f32]| {
+                own.to_floats(sums, to.len(), to, to.len());
+            });
+            for (at, chunk) in piece.rows.iter_mut().enumerate() {
+                epilogue((piece.row + at) * self.outputs + piece.column, chunk);
+            }
+        });
+    }
+
+    /// As [`run`](Self::run), for results that are bytes.
+    pub fn to_bytes(
+        &self,
+        input: Data<'_>,
+        workspace: &mut [f32],
+        finish: &Finish<'_>,
+        out: &mut [u8],
+    ) {
+        let rows = self.rows(input, workspace, out.len());
+        self.pieces(out).into_par_iter().run_parallel(|mut piece| {
+            self.piece(rows, &mut piece, |own, sums, to: &mut [u8]| {
+                finish.bytes(own, sums, to.len(), to, to.len());
+            });
+        });
+    }
+
+    /// The bytes of rows, filled up to whole quads, for a result of this many elements.
+    fn rows<'a>(&self, input: Data<'a>, workspace: &'a mut [f32], result: usize) -> Rows<'a> {
+        let count = result / self.outputs;
+        let (inputs, depth) = (self.inputs, self.depth);
         let (scales, rest) = workspace.split_at_mut(count);
         let (zero_points, rest) = rest.split_at_mut(count);
         let zero_points: &mut [i32] = bytemuck::cast_slice_mut(zero_points);
-        let copy = &mut bytemuck::cast_slice_mut(rest)[..count * self.depth];
-        self.fill(input, copy, scales, zero_points);
-        let (copy, scales, zero_points) = (&*copy, &*scales, &*zero_points);
-        let rows = matches!(self.rounding, Rounding::ByRow { .. }).then_some((scales, zero_points));
-        self.pieces(count, out)
-            .into_par_iter()
-            .run_parallel(|mut piece| {
-                self.piece(copy, rows, &mut piece);
-                for (at, chunk) in piece.rows.iter_mut().enumerate() {
-                    epilogue((piece.row + at) * self.outputs + piece.column, chunk);
-                }
-            });
-    }
-
-    /// Rounds rows to bytes.
-    fn fill(&self, input: &[f32], to: &mut [u8], scales: &mut [f32], zero_points: &mut [i32]) {
-        let (inputs, depth) = (self.inputs, self.depth);
-        let rows = to.par_chunks_exact_mut(depth.max(1));
-        let rows = rows.zip(input.par_chunks_exact(inputs.max(1)));
-        let parameters = scales.par_iter_mut().zip(zero_points);
-        rows.zip(parameters)
-            .with_min_len(crate::kernels::GRAIN.div_ceil(depth.max(1)))
-            .run_parallel(|((to, row), (scale, zero_point))| {
-                let (to, rest) = to.split_at_mut(inputs);
-                rest.fill(0);
-                match &self.rounding {
-                    Rounding::Levels(levels, _) => to_bytes(row, *levels, to),
-                    Rounding::ByRow { signed } => {
-                        let own = rows::quantise_row(row, Rounding::bounds(*signed), 0.0, to);
-                        if *signed {
-                            unsigned(to);
-                        }
-                        let moved = if *signed { 128 } else { 0 };
-                        (*scale, *zero_point) = (own.scale, own.zero_point + moved);
+        let copy: &mut [u8] = &mut bytemuck::cast_slice_mut(rest)[..count * depth];
+        let least = crate::kernels::GRAIN.div_ceil(depth);
+        let copied = copy.par_chunks_exact_mut(depth);
+        match input {
+            Data::Bool(bytes) if inputs == depth => return Rows { bytes, own: None },
+            Data::Bool(bytes) => {
+                let rows = copied.zip(bytes.par_chunks_exact(inputs));
+                rows.with_min_len(least).run_parallel(|(to, row)| {
+                    to[..inputs].copy_from_slice(row);
+                    to[inputs..].fill(0);
+                });
+                return Rows {
+                    bytes: copy,
+                    own: None,
+                };
+            }
+            Data::F32(numbers) => {
+                let bounds = Rounding::bounds(self.signed);
+                let moved = if self.signed { 128 } else { 0 };
+                let parameters = scales.par_iter_mut().zip(&mut *zero_points);
+                let rows = copied.zip(numbers.par_chunks_exact(inputs)).zip(parameters);
+                let rows = rows.with_min_len(least);
+                rows.run_parallel(|((to, row), (scale, zero_point))| {
+                    let (to, rest) = to.split_at_mut(inputs);
+                    rest.fill(0);
+                    let own = rows::quantise_row(row, bounds, 0.0, to);
+                    if self.signed {
+                        unsigned(to);
                     }
-                }
-            });
+                    (*scale, *zero_point) = (own.scale, own.zero_point + moved);
+                });
+            }
+            Data::I64(_) => {}
+        }
+        Rows {
+            bytes: copy,
+            own: Some((scales, zero_points)),
+        }
     }
 
     /// Divides a result into pieces of work: as high as allowed, and wide enough for each thread to
     /// have some.
-    fn pieces<'a>(&self, rows: usize, out: &'a mut [f32]) -> Vec<Piece<'a>> {
+    fn pieces<'a, T>(&self, out: &'a mut [T]) -> Vec<Piece<'a, T>> {
+        let rows = out.len() / self.outputs;
         let threads = thread_count();
         let wanted = if threads == 1 { 1 } else { 4 * threads };
         let panels = self.outputs.div_ceil(COLUMNS);
-        let lines = rows.div_ceil(ROWS);
-        let across = wanted.div_ceil(lines).min(panels);
+        let across = wanted.div_ceil(rows.div_ceil(ROWS).max(1)).min(panels);
         pieces(out, self.outputs, [ROWS, panels.div_ceil(across) * COLUMNS])
     }
 
-    fn piece(&self, copy: &[u8], rows: Option<(&[f32], &[i32])>, piece: &mut Piece<'_>) {
+    /// Computes a piece of a result; `write` makes elements of the sums of a row.
+    fn piece<T>(
+        &self,
+        rows: Rows<'_>,
+        piece: &mut Piece<'_, T>,
+        write: impl Fn(Epilogue<'_>, &[Sums], &mut [T]),
+    ) {
         let width = piece.rows.first().map_or(0, |row| row.len());
         let (first, count) = (piece.row, piece.rows.len());
         let mut offsets = [0; ROWS];
@@ -129,9 +173,10 @@ impl Int8Linear {
         }
         let mut sums: [Sums; ROWS] = [[0; COLUMNS]; ROWS];
         for start in (0..width).step_by(COLUMNS) {
-            let panel = self.panels.panel((piece.column + start) / COLUMNS);
+            let number = (piece.column + start) / COLUMNS;
+            let panel = self.panels.panel(number);
             let operands = Operands {
-                source: copy,
+                source: rows.bytes,
                 offsets: &offsets[..count],
                 depth: self.depth,
                 weights: panel.weights,
@@ -143,20 +188,16 @@ impl Int8Linear {
                 .multiply(&operands, &panel.columns.initial, sums);
             let end = width.min(start + COLUMNS);
             for (at, (row, sums)) in piece.rows.iter_mut().zip(sums).enumerate() {
-                let scale = rows.map(|(scales, zero_points)| RowScales {
+                let own = rows.own.map(|(scales, zero_points)| RowScales {
                     scales: &scales[first + at..][..1],
                     zero_points: &zero_points[first + at..][..1],
                     column_sums: &panel.columns.sums,
                 });
                 let epilogue = Epilogue {
-                    scales: &panel.columns.scales,
-                    biases: &panel.columns.biases,
-                    rows: scale,
-                    residual: None,
-                    bounds: [f32::NEG_INFINITY, f32::INFINITY],
+                    rows: own,
+                    ..self.panels.epilogue(number)
                 };
-                let to = &mut row[start..end];
-                epilogue.to_floats(std::slice::from_ref(sums), end - start, to, end - start);
+                write(epilogue, std::slice::from_ref(sums), &mut row[start..end]);
             }
         }
     }

@@ -4,16 +4,19 @@
 //! which one multiplication makes numbers of again. Weights are centred: their zero points are
 //! subtracted when they are packed.
 
+pub mod conv;
+pub mod levels;
 pub mod linear;
 mod weight;
 
-use corsac_kernels::int8::quantise;
+use corsac_kernels::int8::{Epilogue, quantise};
 use corsac_kernels::int8_unit::{self, COLUMNS, Int8Unit, MAX_PRODUCTS, QUAD, Sums, column_sums};
 use rayon::prelude::*;
 
 use crate::aligned_buffer::AlignedBuffer;
+use crate::kernels::elementwise;
 use crate::parallel::Parallel;
-use crate::program::Levels;
+use crate::program::{Levels, Unary};
 
 pub(crate) use weight::QuantisedWeight;
 
@@ -49,23 +52,24 @@ struct Panel<'a> {
 }
 
 impl Panels {
-    /// Packs a weight of `outputs` outputs, each with a row of taps of a number of inputs, as many as
-    /// `depth` rounded down; `at(tap, input)` is the place of one in its row. `scale` and
-    /// `zero_point` are those of the rows that are multiplied. `None` if the weight has integers that
-    /// bytes do not hold, or too many for sums.
+    /// Packs a weight of `outputs` outputs, each with a row of taps of a number of inputs;
+    /// `at(tap, input)` is the place of one in its row, if it is there. `scale` and `zero_point` are those
+    /// of the rows that are multiplied. `None` if the weight has integers that bytes do not hold, or too
+    /// many for sums.
     fn new(
         weight: &QuantisedWeight<'_>,
         [outputs, taps, inputs]: [usize; 3],
-        at: impl Fn(usize, usize) -> usize + Sync,
+        at: impl Fn(usize, usize) -> Option<usize> + Sync,
         (scale, zero_point): (f32, i32),
         bias: Option<&[f32]>,
     ) -> Option<Self> {
-        let row = taps * inputs;
-        if !weight.is_by_output() || row > MAX_PRODUCTS || row == 0 {
+        let depth = inputs.next_multiple_of(QUAD);
+        let products = taps * depth;
+        if !weight.is_by_output() || products > MAX_PRODUCTS || products == 0 || outputs == 0 {
             return None;
         }
         let integers = weight.centred(outputs)?;
-        let depth = inputs.next_multiple_of(QUAD);
+        let row = integers.len() / outputs;
         let (len, panels) = (taps * depth * COLUMNS, outputs.div_ceil(COLUMNS));
         let mut weights = AlignedBuffer::zeros(space(panels * len));
         let bytes: &mut [i8] = bytemuck::cast_slice_mut(&mut weights);
@@ -77,10 +81,8 @@ impl Panels {
                 let (panel, tap) = (number / taps, number % taps);
                 int8_unit::pack(packed, |column, input| {
                     let output = panel * COLUMNS + column;
-                    match output < outputs && input < inputs {
-                        true => integers[output * row + at(tap, input)],
-                        false => 0,
-                    }
+                    let place = at(tap, input).filter(|_| output < outputs && input < inputs);
+                    place.map_or(0, |place| integers[output * row + place])
                 });
             });
         let bytes: &[i8] = bytemuck::cast_slice(&weights);
@@ -105,6 +107,18 @@ impl Panels {
         })
     }
 
+    /// What makes numbers of the sums of a panel.
+    fn epilogue(&self, panel: usize) -> Epilogue<'_> {
+        let Columns { scales, biases, .. } = &self.columns[panel];
+        Epilogue {
+            scales,
+            biases,
+            rows: None,
+            residual: None,
+            bounds: ALL,
+        }
+    }
+
     fn panel(&self, number: usize) -> Panel<'_> {
         let all: &[i8] = bytemuck::cast_slice(&self.weights);
         let (own, rest) = all[number * self.len..].split_at(self.len);
@@ -116,17 +130,57 @@ impl Panels {
     }
 }
 
-/// Writes the levels of numbers as bytes.
-fn to_bytes(from: &[f32], levels: Levels, to: &mut [u8]) {
-    quantise(from, &levels.quantisation(), to);
-    if levels.are_signed() {
-        unsigned(to);
-    }
-}
-
 /// Moves signed bytes by 128, to unsigned ones.
 fn unsigned(bytes: &mut [u8]) {
     bytes.iter_mut().for_each(|byte| *byte ^= 128);
+}
+
+/// All numbers.
+const ALL: [f32; 2] = [f32::NEG_INFINITY, f32::INFINITY];
+/// Most rows of sums that are made bytes at a time.
+const TOGETHER: usize = 128;
+
+/// What is made of numbers before they are bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Finish<'a> {
+    /// Functions of each number.
+    pub functions: &'a [Unary],
+    /// The levels of results.
+    pub levels: Levels,
+}
+
+impl Finish<'_> {
+    /// Writes the bytes of the first `columns` columns of rows of sums; rows of `to` begin `stride`
+    /// bytes apart.
+    fn bytes(
+        &self,
+        epilogue: Epilogue<'_>,
+        sums: &[Sums],
+        columns: usize,
+        to: &mut [u8],
+        stride: usize,
+    ) {
+        let bounds = match *self.functions {
+            [] => Some(ALL),
+            [Unary::Relu] => Some([0.0, f32::INFINITY]),
+            [Unary::Clamp(low, high)] => Some([low, high]),
+            _ => None,
+        };
+        let quantisation = self.levels.as_bytes().quantisation();
+        if let Some(bounds) = bounds {
+            let epilogue = Epilogue { bounds, ..epilogue };
+            return epilogue.to_bytes(sums, columns, &quantisation, to, stride);
+        }
+        let mut numbers = [0.0; TOGETHER * COLUMNS];
+        let numbers = &mut numbers[..sums.len() * columns];
+        epilogue.to_floats(sums, columns, numbers, columns);
+        for &function in self.functions {
+            elementwise::unary_chunk(function, numbers);
+        }
+        for (row, to) in numbers.chunks_exact(columns).zip(to.chunks_mut(stride)) {
+            quantise(row, &quantisation, &mut to[..columns]);
+        }
+    }
 }
 
 /// Number of single-precision elements that take as much memory as `len` bytes.

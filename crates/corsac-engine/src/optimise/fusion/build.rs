@@ -40,7 +40,15 @@ pub(super) fn step(program: &Program, flow: &Flow, group: &Group) -> Option<Step
     }
     remove_unread(&mut builder.instructions);
     let (inputs, accesses): (Vec<ValueId>, Vec<Access>) = builder.inputs.into_iter().unzip();
+    let from_levels = |&value: &ValueId| {
+        let mut readers = flow.readers(program.root(value)).iter();
+        readers.any(|&(at, _)| matches!(program.steps[at].op, Op::FromLevels(..)))
+    };
+    let levels = inputs.iter().enumerate();
+    let levels = levels.filter(|(_, value)| from_levels(value));
+    let levels = levels.map(|(number, _)| number).collect();
     let mut fused = Fused {
+        levels,
         len: group.len,
         row: group.row,
         inputs: accesses,

@@ -81,11 +81,17 @@ impl Kind {
     /// Kind of `step`; `None` if it cannot be fused.
     fn of(program: &Program, step: &Step) -> Option<Self> {
         let info = program.value(step.output);
+        // Images of bytes are as good as rows where all are of one shape.
+        let by_pixel = |value: ValueId| {
+            let own = program.value(value);
+            own.layout == Layout::Pixels && own.stored_len() == own.len()
+        };
         let in_rows = |value: ValueId| {
             program.value(value).layout == Layout::Rows
                 && program.value(program.root(value)).layout == Layout::Rows
         };
-        let simple = step.reads().all(in_rows) && in_rows(step.output) && !info.is_empty();
+        let all = || step.reads().chain([step.output]);
+        let simple = (all().all(in_rows) || all().all(by_pixel)) && !info.is_empty();
         let plain = program.root(step.output) == step.output;
         let epilogues = step
             .epilogues
@@ -105,6 +111,11 @@ impl Kind {
         }
         let function = match step.op {
             Op::Unary(function) => Function::Unary(function),
+            Op::ToLevels(levels) => Function::Unary(Unary::Quantise(levels.as_bytes())),
+            Op::FromLevels(zero, scale) => Function::Unary(Unary::Dequantise {
+                zero: zero as f32,
+                scale,
+            }),
             Op::Binary(function) => Function::Binary(function),
             Op::Reduce {
                 reduction,

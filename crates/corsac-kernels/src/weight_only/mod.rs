@@ -1,0 +1,335 @@
+//! Products of single-precision rows with weights of 4 or 8 bits.
+//!
+//! Of few rows, as when a language model decodes a token, a product takes as long as its weights are
+//! read from memory, which fewer bits make shorter. A weight is `(bits - zero_point) * scale`, with a
+//! scale for each group of consecutive weights of a column. Weights lie in panels of 32 columns, so
+//! that a vector holds the same place of sixteen columns, and no sum goes across a vector; where a
+//! vector has 512 bits, the four bits of each lane choose a number from a table of sixteen. Sums are in
+//! single precision, in an order that depends on the processor; many rows [unpack](Weights::unpack)
+//! weights once.
+
+#[cfg(target_arch = "x86_64")]
+mod lanes;
+mod portable;
+#[cfg(test)]
+mod tests;
+mod unpack;
+#[cfg(target_arch = "x86_64")]
+mod vectors;
+
+use std::ops::Range;
+
+/// Columns of a panel.
+pub const PANEL: usize = 32;
+/// Places of a column that are multiplied at a time; columns are padded with zeros to whole chunks.
+pub const CHUNK: usize = 8;
+/// Rows that are multiplied with a panel at a time: whole blocks of eight.
+const ROWS: usize = 16;
+
+/// Size of a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bits {
+    /// From -8 to 7.
+    Four,
+    /// From -128 to 127.
+    Eight,
+}
+
+impl Bits {
+    /// Bytes of a packed panel whose columns have `depth` weights.
+    #[must_use]
+    pub fn panel_len(self, depth: usize) -> usize {
+        depth.div_ceil(CHUNK) * self.chunk_len()
+    }
+
+    fn chunk_len(self) -> usize {
+        match self {
+            Self::Four => CHUNK * PANEL / 2,
+            Self::Eight => CHUNK * PANEL,
+        }
+    }
+}
+
+/// Scales of groups: for each panel and group, that of each column.
+#[derive(Clone, Copy, Debug)]
+pub enum Scales<'a> {
+    /// In single precision.
+    Single(&'a [f32]),
+    /// In half precision, as bits.
+    Half(&'a [u16]),
+}
+
+/// Packed weights of some panels.
+#[derive(Clone, Copy, Debug)]
+pub struct Weights<'a> {
+    /// Size of a weight.
+    pub bits: Bits,
+    /// [Packed](pack) panels, one after the other.
+    pub packed: &'a [u8],
+    /// Weights of a column.
+    pub depth: usize,
+    /// Weights of a group, a multiple of [`CHUNK`]; or the depth, for a scale per column. The last
+    /// group may be shorter.
+    pub group: usize,
+    /// The scales: [`PANEL`] for each panel and group.
+    pub scales: Scales<'a>,
+    /// The weights that stand for zero, laid out as scales are; none if all are zero.
+    pub zero_points: Option<&'a [i8]>,
+}
+
+/// Instructions that multiply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    Portable,
+}
+
+impl Kind {
+    /// All that this processor has, the fastest first.
+    fn all() -> impl Iterator<Item = Self> {
+        let kinds = [
+            #[cfg(target_arch = "x86_64")]
+            (Self::Avx512, lanes::has_avx512()),
+            #[cfg(target_arch = "x86_64")]
+            (Self::Avx2, lanes::has_avx2()),
+            (Self::Portable, true),
+        ];
+        kinds
+            .into_iter()
+            .filter_map(|(kind, has)| has.then_some(kind))
+    }
+}
+
+/// A panel, and what it is multiplied with.
+struct Product<'a> {
+    bits: Bits,
+    packed: &'a [u8],
+    /// Chunks of a whole group.
+    group: usize,
+    scales: Scales<'a>,
+    zero_points: Option<&'a [i8]>,
+    /// Rows of whole chunks, one after the other.
+    rows: &'a [f32],
+    /// The sums of each row's numbers in each group, if there are zero points.
+    sums: &'a [f32],
+}
+
+impl<'a> Weights<'a> {
+    /// Number of panels.
+    #[must_use]
+    pub fn panels(&self) -> usize {
+        match self.bits.panel_len(self.depth) {
+            0 => 0,
+            len => self.packed.len() / len,
+        }
+    }
+
+    /// Some of the panels.
+    ///
+    /// # Panics
+    /// If they are not there.
+    #[must_use]
+    pub fn range(&self, panels: Range<usize>) -> Self {
+        let part = |len: usize| panels.start * len..panels.end * len;
+        let scales = self.groups() * PANEL;
+        Self {
+            packed: &self.packed[part(self.bits.panel_len(self.depth))],
+            scales: match self.scales {
+                Scales::Single(all) => Scales::Single(&all[part(scales)]),
+                Scales::Half(all) => Scales::Half(&all[part(scales)]),
+            },
+            zero_points: self.zero_points.map(|all| &all[part(scales)]),
+            ..*self
+        }
+    }
+
+    /// Number of groups of a column.
+    #[must_use]
+    pub fn groups(&self) -> usize {
+        self.depth.div_ceil(self.group)
+    }
+
+    /// Multiplies rows of `depth` numbers: `to[row * stride + column]` is the sum of the products of
+    /// a row's numbers and a column's weights, for the first `columns` columns.
+    ///
+    /// # Panics
+    /// If `rows` are not whole rows, if there are not as many panels as `columns` need, if a group
+    /// is not a multiple of [`CHUNK`], if there are too few or too many weights, scales or zero
+    /// points, or if a row is not within `to`.
+    pub fn multiply(&self, rows: &[f32], columns: usize, to: &mut [f32], stride: usize) {
+        let kind = Kind::all().next().unwrap_or(Kind::Portable);
+        self.multiply_with(kind, rows, columns, to, stride);
+    }
+
+    fn multiply_with(
+        &self,
+        kind: Kind,
+        rows: &[f32],
+        columns: usize,
+        to: &mut [f32],
+        stride: usize,
+    ) {
+        self.check(columns);
+        let count = rows.len() / self.depth;
+        assert_eq!(count * self.depth, rows.len(), "rows of {}", self.depth);
+        let last = count.saturating_sub(1).checked_mul(stride);
+        let end = last.and_then(|last| last.checked_add(columns));
+        assert!(
+            count == 0 || end.is_some_and(|end| end <= to.len()),
+            "rows lie in the result"
+        );
+        let padded = self.depth.next_multiple_of(CHUNK);
+        let mut copied = Vec::new();
+        let rows = match padded == self.depth {
+            true => rows,
+            false => {
+                copied.resize(count * padded, 0.0);
+                let own = rows.chunks(self.depth).zip(copied.chunks_mut(padded));
+                own.for_each(|(from, to)| to[..self.depth].copy_from_slice(from));
+                &copied
+            }
+        };
+        let group = self.group.next_multiple_of(CHUNK);
+        let sums: Vec<f32> = match self.zero_points {
+            None => Vec::new(),
+            Some(_) => {
+                let rows = rows.chunks(padded);
+                let groups = rows.flat_map(|row| row.chunks(group));
+                groups.map(|group| group.iter().sum()).collect()
+            }
+        };
+        for (panel, first) in (0..columns).step_by(PANEL).enumerate() {
+            let own = self.range(panel..panel + 1);
+            let width = PANEL.min(columns - first);
+            for (block, rows) in rows.chunks(ROWS * padded).enumerate() {
+                let at = block * ROWS;
+                let product = Product {
+                    bits: self.bits,
+                    packed: own.packed,
+                    group: group / CHUNK,
+                    scales: own.scales,
+                    zero_points: own.zero_points,
+                    rows,
+                    sums: sums.get(at * self.groups()..).unwrap_or(&[]),
+                };
+                let mut results = [[0.0; PANEL]; ROWS];
+                let results = &mut results[..rows.len() / padded];
+                product.run(kind, results);
+                for (row, result) in results.iter().enumerate() {
+                    let to = &mut to[(at + row) * stride + first..][..width];
+                    to.copy_from_slice(&result[..width]);
+                }
+            }
+        }
+    }
+
+    /// Writes weights in single precision: `to[column * stride + row]`, for the first `columns`
+    /// columns.
+    ///
+    /// # Panics
+    /// If there are not as many panels as `columns` need, if there are too few or too many weights,
+    /// scales or zero points, if a column is not within `to`, or if columns overlap.
+    pub fn unpack(&self, columns: usize, to: &mut [f32], stride: usize) {
+        self.check(columns);
+        let last = columns.saturating_sub(1).checked_mul(stride);
+        let end = last.and_then(|last| last.checked_add(self.depth));
+        assert!(
+            columns == 0 || end.is_some_and(|end| end <= to.len()) && self.depth <= stride,
+            "columns lie in the result"
+        );
+        for (panel, to) in to.chunks_mut(PANEL * stride).enumerate() {
+            let first = panel * PANEL;
+            if first < columns {
+                let width = PANEL.min(columns - first);
+                unpack::panel(&self.range(panel..panel + 1), width, to, stride);
+            }
+        }
+    }
+
+    fn check(&self, columns: usize) {
+        let Self { depth, group, .. } = *self;
+        assert!(
+            depth > 0 && group > 0 && (group.is_multiple_of(CHUNK) || group >= depth),
+            "groups of {group} of {depth} weights"
+        );
+        let panels = columns.div_ceil(PANEL);
+        let len = panels * self.bits.panel_len(depth);
+        assert_eq!(self.packed.len(), len, "weights of {columns} columns");
+        let expected = panels * self.groups() * PANEL;
+        let scales = match self.scales {
+            Scales::Single(all) => all.len(),
+            Scales::Half(all) => all.len(),
+        };
+        assert_eq!(scales, expected, "a scale for each group and column");
+        if let Some(all) = self.zero_points {
+            assert_eq!(all.len(), expected, "a zero point for each scale");
+        }
+    }
+}
+
+impl Scales<'_> {
+    #[inline(always)]
+    fn get(&self, at: usize) -> f32 {
+        match self {
+            Self::Single(all) => all[at],
+            Self::Half(all) => half::f16::from_bits(all[at]).to_f32(),
+        }
+    }
+}
+
+impl Product<'_> {
+    /// Sets the sums of each row, at most [`ROWS`].
+    fn run(&self, kind: Kind, results: &mut [[f32; PANEL]]) {
+        match kind {
+            // SAFETY: only `all` makes this kind, after checking the processor; `Weights` has checked
+            // all lengths.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => unsafe { vectors::avx512(self, results) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => unsafe { vectors::avx2(self, results) },
+            Kind::Portable => portable::multiply(self, results),
+        }
+    }
+}
+
+/// Packs a panel of up to 32 columns: element `row` of column `column` is `weight(column, row)`.
+///
+/// The layout: chunks of eight rows. With eight bits, each row of a chunk has a byte of each column;
+/// with four, each column has 32 bits, the first row's lowest, of the weight plus 8.
+///
+/// # Panics
+/// If `packed` is not as long as a panel, or a weight does not fit.
+pub fn pack(
+    bits: Bits,
+    packed: &mut [u8],
+    depth: usize,
+    mut weight: impl FnMut(usize, usize) -> i8,
+) {
+    assert_eq!(packed.len(), bits.panel_len(depth), "bytes of a panel");
+    let mut weight = |column, row| if row < depth { weight(column, row) } else { 0 };
+    for (chunk, packed) in packed.chunks_exact_mut(bits.chunk_len()).enumerate() {
+        let first = chunk * CHUNK;
+        match bits {
+            Bits::Eight => {
+                for (at, byte) in packed.iter_mut().enumerate() {
+                    *byte = weight(at % PANEL, first + at / PANEL).cast_unsigned();
+                }
+            }
+            Bits::Four => {
+                for (at, byte) in packed.iter_mut().enumerate() {
+                    let (column, row) = (at / (CHUNK / 2), first + at % (CHUNK / 2) * 2);
+                    let [low, high] = [row, row + 1].map(|row| {
+                        let own = weight(column, row);
+                        assert!((-8..8).contains(&own), "weight {own} of four bits");
+                        (own + 8).cast_unsigned()
+                    });
+                    *byte = low | high << 4;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Products in plain Rust.
+
+use multiversion::multiversion;
+
+use super::{Bits, CHUNK, PANEL, Product};
+
+/// Sets the sums of each row.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+pub(super) fn multiply(product: &Product<'_>, results: &mut [[f32; PANEL]]) {
+    let len = product.bits.chunk_len();
+    let chunks = product.packed.len() / len;
+    let groups = chunks.div_ceil(product.group);
+    for (row, result) in results.iter_mut().enumerate() {
+        let numbers = product.rows[row * chunks * CHUNK..].as_chunks::<CHUNK>().0;
+        *result = [0.0; PANEL];
+        for group in 0..groups {
+            let first = group * product.group;
+            let last = chunks.min(first + product.group);
+            let packed = product.packed[first * len..last * len].chunks_exact(len);
+            let mut sums = [0.0; PANEL];
+            for (packed, numbers) in packed.zip(&numbers[first..last]) {
+                chunk(product.bits, packed, numbers, &mut sums);
+            }
+            let own = group * PANEL..(group + 1) * PANEL;
+            if let Some(zero_points) = product.zero_points {
+                let all = product.sums[row * groups + group];
+                for (sum, &zero_point) in sums.iter_mut().zip(&zero_points[own.clone()]) {
+                    *sum -= all * f32::from(zero_point);
+                }
+            }
+            for (lane, at) in own.enumerate() {
+                result[lane] += sums[lane] * product.scales.get(at);
+            }
+        }
+    }
+}
+
+/// Adds the products of a chunk.
+#[inline(always)]
+fn chunk(bits: Bits, packed: &[u8], numbers: &[f32; CHUNK], sums: &mut [f32; PANEL]) {
+    match bits {
+        Bits::Eight => {
+            for (packed, &x) in packed.as_chunks::<PANEL>().0.iter().zip(numbers) {
+                for lane in 0..PANEL {
+                    sums[lane] += x * f32::from(packed[lane].cast_signed());
+                }
+            }
+        }
+        Bits::Four => {
+            let mut lanes = [0; PANEL];
+            for (lane, bytes) in lanes.iter_mut().zip(packed.as_chunks().0) {
+                *lane = u32::from_le_bytes(*bytes);
+            }
+            for (at, &x) in numbers.iter().enumerate() {
+                for lane in 0..PANEL {
+                    let weight = ((lanes[lane] >> (4 * at)) & 15).cast_signed() - 8;
+                    sums[lane] += x * weight as f32;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Products of all instructions, compared with double precision.
+
+use half::f16;
+
+use super::{Bits, Kind, PANEL, Scales, Weights, pack};
+
+/// Pseudorandom numbers.
+struct Numbers(u32);
+
+impl Numbers {
+    fn bits(&mut self) -> u32 {
+        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        self.0 >> 8
+    }
+
+    fn next(&mut self) -> f32 {
+        self.bits() as f32 / (1 << 23) as f32 - 1.0
+    }
+}
+
+/// Weights with what they were packed from.
+struct Case {
+    bits: Bits,
+    depth: usize,
+    group: usize,
+    columns: usize,
+    /// Weights of each column.
+    plain: Vec<i8>,
+    packed: Vec<u8>,
+    scales: Vec<f32>,
+    halves: Option<Vec<u16>>,
+    zero_points: Option<Vec<i8>>,
+}
+
+impl Case {
+    fn new(numbers: &mut Numbers, bits: Bits, [depth, group, columns]: [usize; 3]) -> Self {
+        let shift = if bits == Bits::Four { 20 } else { 16 };
+        let mut weight = || ((numbers.bits() << 8).cast_signed() >> (shift + 8)) as i8;
+        let plain: Vec<i8> = (0..depth * columns)
+            .map(|_| match bits {
+                Bits::Four => weight() >> 4,
+                Bits::Eight => weight(),
+            })
+            .collect();
+        let len = bits.panel_len(depth);
+        let mut packed = vec![0; columns.div_ceil(PANEL) * len];
+        for (panel, packed) in packed.chunks_mut(len).enumerate() {
+            pack(bits, packed, depth, |column, row| {
+                let column = panel * PANEL + column;
+                if column < columns {
+                    plain[column * depth + row]
+                } else {
+                    0
+                }
+            });
+        }
+        let count = columns.div_ceil(PANEL) * depth.div_ceil(group) * PANEL;
+        let scales = (0..count).map(|_| f16::from_f32(numbers.next()).to_f32());
+        Self {
+            bits,
+            depth,
+            group,
+            columns,
+            plain,
+            packed,
+            scales: scales.collect(),
+            halves: None,
+            zero_points: None,
+        }
+    }
+
+    fn with_halves(mut self) -> Self {
+        let halves = self.scales.iter().map(|&x| f16::from_f32(x).to_bits());
+        self.halves = Some(halves.collect());
+        self
+    }
+
+    fn with_zero_points(mut self, numbers: &mut Numbers) -> Self {
+        let own = (0..self.scales.len()).map(|_| (numbers.bits() % 16) as i8 - 8);
+        self.zero_points = Some(own.collect());
+        self
+    }
+
+    fn weights(&self) -> Weights<'_> {
+        Weights {
+            bits: self.bits,
+            packed: &self.packed,
+            depth: self.depth,
+            group: self.group,
+            scales: match &self.halves {
+                Some(halves) => Scales::Half(halves),
+                None => Scales::Single(&self.scales),
+            },
+            zero_points: self.zero_points.as_deref(),
+        }
+    }
+
+    /// A weight, from the definition.
+    fn weight(&self, column: usize, row: usize) -> f64 {
+        let groups = self.depth.div_ceil(self.group);
+        let at = (column / PANEL * groups + row / self.group) * PANEL + column % PANEL;
+        let zero_point = self.zero_points.as_ref().map_or(0, |all| all[at]);
+        let steps = i32::from(self.plain[column * self.depth + row]) - i32::from(zero_point);
+        f64::from(steps) * f64::from(self.scales[at])
+    }
+
+    fn check(&self, numbers: &mut Numbers, rows: usize) {
+        let (depth, columns) = (self.depth, self.columns);
+        let x: Vec<f32> = (0..rows * depth).map(|_| numbers.next()).collect();
+        let stride = columns + 3;
+        for kind in Kind::all() {
+            let mut to = vec![9.0; rows * stride - 3];
+            self.weights()
+                .multiply_with(kind, &x, columns, &mut to, stride);
+            for (row, to) in to.chunks(stride).enumerate() {
+                let x = &x[row * depth..][..depth];
+                for (column, &got) in to[..columns].iter().enumerate() {
+                    let products = x.iter().enumerate();
+                    let products = products.map(|(at, &x)| f64::from(x) * self.weight(column, at));
+                    let [sum, size] =
+                        products.fold([0.0, 0.0], |[sum, size], x| [sum + x, size + x.abs()]);
+                    // Zero points are subtracted after summing.
+                    let error = (f64::from(got) - sum).abs();
+                    assert!(
+                        error <= 1e-5 * size.max(1.0),
+                        "{kind:?}: {got} is not {sum}, row {row}, column {column}"
+                    );
+                }
+                assert!(to[columns..].iter().all(|&x| x == 9.0));
+            }
+        }
+    }
+}
+
+const SHAPES: [[usize; 3]; 7] = [
+    [64, 32, 32],
+    [64, 64, 33],
+    [256, 128, 70],
+    [96, 64, 31],
+    [77, 32, 40],
+    [20, 20, 64],
+    [5, 5, 1],
+];
+
+#[test]
+fn products_are_those_of_the_definition() {
+    let mut numbers = Numbers(1);
+    for shape in SHAPES {
+        for bits in [Bits::Four, Bits::Eight] {
+            for rows in [1, 2, 3, 4, 5, 7, 8, 9, 17] {
+                Case::new(&mut numbers, bits, shape).check(&mut numbers, rows);
+            }
+        }
+    }
+}
+
+#[test]
+fn scales_in_half_precision_and_zero_points_are_used() {
+    let mut numbers = Numbers(2);
+    for shape in SHAPES {
+        for bits in [Bits::Four, Bits::Eight] {
+            for rows in [1, 3, 11] {
+                let case = Case::new(&mut numbers, bits, shape).with_halves();
+                case.check(&mut numbers, rows);
+                let case = case.with_zero_points(&mut numbers);
+                case.check(&mut numbers, rows);
+            }
+        }
+    }
+}
+
+#[test]
+fn unpacked_weights_are_those_that_were_packed() {
+    let mut numbers = Numbers(3);
+    for shape @ [depth, _, columns] in SHAPES {
+        for bits in [Bits::Four, Bits::Eight] {
+            let case = Case::new(&mut numbers, bits, shape).with_zero_points(&mut numbers);
+            let stride = depth + 2;
+            let mut to = vec![7.0; columns * stride - 2];
+            case.weights().unpack(columns, &mut to, stride);
+            for (at, got) in to.into_iter().enumerate() {
+                let (column, row) = (at / stride, at % stride);
+                let expected = match row < depth {
+                    true => case.weight(column, row) as f32,
+                    false => 7.0,
+                };
+                assert_eq!(got, expected, "column {column}, row {row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn panels_may_be_multiplied_one_by_one() {
+    let mut numbers = Numbers(4);
+    let case = Case::new(&mut numbers, Bits::Four, [64, 32, 96]).with_zero_points(&mut numbers);
+    let x: Vec<f32> = (0..128).map(|_| numbers.next()).collect();
+    let (mut whole, mut parts) = (vec![0.0; 192], vec![0.0; 192]);
+    case.weights().multiply(&x, 96, &mut whole, 96);
+    assert_eq!(case.weights().panels(), 3);
+    for panel in 0..3 {
+        let own = case.weights().range(panel..panel + 1);
+        own.multiply(&x, 32, &mut parts[panel * 32..], 96);
+    }
+    assert_eq!(whole, parts);
+}
+
+#[test]
+#[should_panic(expected = "weight 8 of four bits")]
+fn weights_fit_into_their_bits() {
+    pack(Bits::Four, &mut [0; 128], 8, |_, _| 8);
+}
+
+#[test]
+#[should_panic(expected = "a scale for each group and column")]
+fn scales_are_needed_for_all_groups() {
+    let mut case = Case::new(&mut Numbers(5), Bits::Eight, [64, 32, 32]);
+    case.scales.pop();
+    case.weights().multiply(&[0.0; 64], 32, &mut [0.0; 32], 32);
+}
+
+#[test]
+#[should_panic(expected = "rows lie in the result")]
+fn nothing_is_written_past_the_end() {
+    let case = Case::new(&mut Numbers(6), Bits::Eight, [64, 32, 32]);
+    case.weights().multiply(&[0.0; 128], 32, &mut [0.0; 63], 32);
+}
