@@ -7,7 +7,7 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
-from kit.quantised_models import NAMES, batches, model_and_inputs
+import torchvision
 from torch import nn
 from torch.ao.quantization import qconfig as their_qconfigs
 from torch.ao.quantization import qconfig_mapping as their_mappings
@@ -21,7 +21,9 @@ from corsac.quantization import qconfig_mapping as our_mappings
 from corsac.quantization import quantize_fx as ours
 from corsac.quantization import quantized
 from corsac.quantization._conversion import CalibrationError
+from corsac.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig
 from corsac.quantization.fx.custom_config import PrepareCustomConfig
+from kit.quantised_models import NAMES, batches, model_and_inputs
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::FutureWarning", "ignore::DeprecationWarning", "ignore:.*reduce_range"
@@ -83,8 +85,12 @@ def check(model, inputs, mapping, their_mapping, reference_of, qat=False):
         off = (weight.int() - their_weight.int()).abs()
         # Batch norms are folded in another order while training: a few weights are on the other side of a half.
         assert off.max() <= int(qat) and off.float().mean() < 0.02
-        assert_close(scales, their_scales.expand_as(scales).to(scales.dtype), rtol=1e-5 * qat, atol=0)
-        assert torch.equal(zero_points, their_zero_points.expand_as(zero_points).to(zero_points.dtype))
+        assert_close(
+            scales, their_scales.expand_as(scales).to(scales.dtype), rtol=1e-5 * qat, atol=0
+        )
+        assert torch.equal(
+            zero_points, their_zero_points.expand_as(zero_points).to(zero_points.dtype)
+        )
     with torch.no_grad():
         return converted, converted(*inputs), reference(*inputs)
 
@@ -115,6 +121,21 @@ def largest_step(converted):
     return max(scale for scale, *_ in steps(converted, CORSAC.quantize_per_tensor.default))
 
 
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
+def test_models_of_torchvision(name):
+    torch.manual_seed(0)
+    model = getattr(torchvision.models, name)()
+    inputs = (torch.randn(1, 3, 32, 32),)
+    converted, results, expected = check(
+        model.eval(),
+        inputs,
+        *mappings("fbgemm", True),
+        theirs._convert_to_reference_decomposed_fx,
+    )
+    assert_close(results, expected, rtol=0, atol=1e-6)
+    assert not any(type(module) in (nn.Linear, nn.Conv2d) for module in converted.modules())
+
+
 @OWN
 @pytest.mark.parametrize("name", NAMES)
 def test_results_are_within_a_step_of_quantised_types(name, own):
@@ -141,7 +162,9 @@ def test_trained_models(name, own):
     assert_close(results, expected, rtol=0, atol=2 * largest_step(converted) + 1e-6)
 
 
-@pytest.mark.parametrize("name", ["LinearReluModel", "LinearModelWithSubmodule", "SkipQuantModel", "FunctionalLinear"])
+@pytest.mark.parametrize(
+    "name", ["LinearReluModel", "LinearModelWithSubmodule", "SkipQuantModel", "FunctionalLinear"]
+)
 def test_dynamic_quantisation_is_by_row(name):
     model, _ = model_and_inputs(name)
     # A row of small values and one of large ones.
@@ -149,12 +172,16 @@ def test_dynamic_quantisation_is_by_row(name):
     mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.default_dynamic_qconfig)
     converted = ours.convert_fx(ours.prepare_fx(model.eval(), mapping, (x,)))
     assert "quantize_per_token" in converted.code and "quantize_per_tensor(" not in converted.code
-    theirs_mapping = their_mappings.QConfigMapping().set_global(their_qconfigs.default_dynamic_qconfig)
+    theirs_mapping = their_mappings.QConfigMapping().set_global(
+        their_qconfigs.default_dynamic_qconfig
+    )
     prepared = theirs.prepare_fx(copy.deepcopy(model), theirs_mapping, (x,))
     reference = theirs.convert_to_reference_fx(prepared)
     with torch.no_grad():
         exact = model(x)
-        ours_off, theirs_off = ((gm(x) - exact).abs()[[1, 3]].max() for gm in (converted, reference))
+        ours_off, theirs_off = (
+            (gm(x) - exact).abs()[[1, 3]].max() for gm in (converted, reference)
+        )
     assert ours_off < 0.1
     assert ours_off < theirs_off
 
@@ -189,10 +216,10 @@ def test_tables_of_embeddings(qconfig):
         made, chosen = package.QConfigMapping(), getattr(qconfigs, qconfig)
         return made.set_object_type(nn.Embedding, chosen).set_object_type(nn.EmbeddingBag, chosen)
 
-    converted = ours.convert_fx(
-        ours.prepare_fx(model, mapping(our_mappings, our_qconfigs), inputs)
+    converted = ours.convert_fx(ours.prepare_fx(model, mapping(our_mappings, our_qconfigs), inputs))
+    prepared = theirs.prepare_fx(
+        copy.deepcopy(model), mapping(their_mappings, their_qconfigs), inputs
     )
-    prepared = theirs.prepare_fx(copy.deepcopy(model), mapping(their_mappings, their_qconfigs), inputs)
     reference = theirs.convert_to_reference_fx(prepared)
     assert isinstance(converted.table, quantized.Embedding)
     assert type(converted.fc) is nn.Linear
@@ -204,7 +231,11 @@ class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()
         self.lstm, self.gru = nn.LSTM(5, 6, 2, bidirectional=True), nn.GRU(12, 4)
-        self.lstm_cell, self.gru_cell, self.rnn_cell = nn.LSTMCell(4, 4), nn.GRUCell(4, 4), nn.RNNCell(4, 4)
+        self.lstm_cell, self.gru_cell, self.rnn_cell = (
+            nn.LSTMCell(4, 4),
+            nn.GRUCell(4, 4),
+            nn.RNNCell(4, 4),
+        )
 
     def forward(self, x):
         x = self.gru(self.lstm(x)[0])[0][0]
@@ -227,6 +258,31 @@ def test_recurrent_layers(qconfig):
         assert_close(again(x), converted(x), rtol=0, atol=0)
 
 
+class OwnLinear(nn.Linear):
+    """The quantised class of a backend of the user's."""
+
+    @classmethod
+    def from_float(cls, layer, weight_qparams):
+        made = cls(layer.in_features, layer.out_features)
+        made.load_state_dict(layer.state_dict())
+        made.weight_qparams = weight_qparams
+        return made
+
+
+def test_quantised_classes_of_a_backend():
+    model, inputs = model_and_inputs("SingleLayerLinearModel")
+    linear = BackendPatternConfig(nn.Linear).set_root_module(nn.Linear)
+    linear.set_reference_quantized_module(OwnLinear)
+    linear.add_dtype_config(DTypeConfig(torch.quint8, torch.quint8, torch.qint8, torch.float))
+    backend = BackendConfig("own").set_backend_pattern_config(linear)
+    mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.default_per_channel_qconfig)
+    prepared = ours.prepare_fx(model.eval(), mapping, inputs, backend_config=backend)
+    converted = ours.convert_fx(run(prepared, [inputs]), backend_config=backend)
+    assert type(converted.fc1) is OwnLinear
+    assert converted.fc1.weight_qparams["scale"].shape == (5,)
+    assert converted.fc1.weight_qparams["axis"] == 0
+
+
 def prepared_classifier():
     model, inputs = model_and_inputs("Classifier")
     mapping = our_mappings.get_default_qconfig_mapping("fbgemm")
@@ -238,7 +294,9 @@ def test_calibration_is_required():
     model, inputs = model_and_inputs("Classifier")
     mapping = our_mappings.get_default_qconfig_mapping("fbgemm")
     prepared = ours.prepare_fx(model.eval(), mapping, inputs)
-    with pytest.raises(CalibrationError, match=r"15 of 18 observers .*: activation_post_process_0, .* and 7 more"):
+    with pytest.raises(
+        CalibrationError, match=r"15 of 18 observers .*: activation_post_process_0, .* and 7 more"
+    ):
         ours.convert_fx(prepared)
 
 
@@ -270,7 +328,9 @@ def test_state_dicts_copies_and_pickles():
     torch.save(converted.state_dict(), file)
     file.seek(0)
     state = torch.load(file, weights_only=True)
-    assert {key: value.dtype for key, value in state.items() if key.startswith(("fc", "weight"))} == {
+    assert {
+        key: value.dtype for key, value in state.items() if key.startswith(("fc", "weight"))
+    } == {
         "fc.bias": torch.float32,
         "fc.weight": torch.int8,
         "fc.weight_scale": torch.float32,
@@ -287,7 +347,7 @@ def test_state_dicts_copies_and_pickles():
 
 
 def test_the_reference_form_is_the_same():
-    _, inputs, prepared = prepared_classifier()
+    _, _, prepared = prepared_classifier()
     assert ours.convert_to_reference_fx(prepared).code == ours.convert_fx(prepared).code
 
 
@@ -336,7 +396,9 @@ def test_pairs_with_equal_parameters_are_removed():
     inputs = torch.randn(2, 3), torch.randn(2, 3)
     prepared = ours.prepare_fx(Model(), mapping, inputs)
     # A second observer of the same value.
-    observer = next(node for node in prepared.graph.nodes if node.name == "activation_post_process_2")
+    observer = next(
+        node for node in prepared.graph.nodes if node.name == "activation_post_process_2"
+    )
     with prepared.graph.inserting_after(observer):
         again = prepared.graph.call_module(observer.target, (observer,))
     observer.replace_all_uses_with(again, lambda user: user is not again)
@@ -452,7 +514,9 @@ def test_custom_modules_take_and_return_floats():
     mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.default_qconfig)
     config = TheirPrepareCustomConfig().set_float_to_observed_mapping(Scale, ObservedScale)
     prepared = run(ours.prepare_fx(Model().eval(), mapping, x, config), batches(x))
-    custom = TheirConvertCustomConfig().set_observed_to_quantized_mapping(ObservedScale, QuantisedScale)
+    custom = TheirConvertCustomConfig().set_observed_to_quantized_mapping(
+        ObservedScale, QuantisedScale
+    )
     converted = ours.convert_fx(prepared, custom)
     plain = ours.convert_fx(prepared)
     assert type(converted.scale) is QuantisedScale

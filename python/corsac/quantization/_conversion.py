@@ -120,9 +120,7 @@ def _require_same(prepared: Any, given: Any) -> None:
                 raise ValueError(
                     f"{table}: expected an entry for {key}, which the model was prepared for"
                 )
-            if now[key] is not None and (
-                qconfig is None or not qconfig_equals(qconfig, now[key])
-            ):
+            if now[key] is not None and (qconfig is None or not qconfig_equals(qconfig, now[key])):
                 raise ValueError(
                     f"{table}: {key} was prepared for {qconfig}, expected the same or None, got {now[key]}"
                 )
@@ -144,7 +142,9 @@ class _Observers:
     def after(self, node: Any) -> torch.nn.Module | None:
         """The observer of a node's value."""
         calls = (user for user in node.users if user.op == "call_module")
-        return next((self._by_path[user.target] for user in calls if user.target in self._by_path), None)
+        return next(
+            (self._by_path[user.target] for user in calls if user.target in self._by_path), None
+        )
 
     def constants(self) -> dict[str, tuple[str, torch.Tensor]]:
         """Weights of functions that observers see: by path, a name and the value. Observers see them once more."""
