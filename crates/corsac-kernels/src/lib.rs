@@ -1,6 +1,6 @@
 //! Kernels that need processor features beyond safe Rust.
 //!
-//! [`bf16`] and [`f16`] round numbers to types of 16 bits; [`bf16_unit`] multiplies matrices of
+//! [`bf16`] and [`mod@f16`] round numbers to types of 16 bits; [`bf16_unit`] multiplies matrices of
 //! bfloat16 numbers with tiles or dot products (Intel, Architecture Instruction Set Extensions,
 //! chapters "Intel AMX" and "AVX512_BF16"), [`int8_unit`] and [`int8_depthwise`] those of bytes;
 //! [`int8`] converts numbers to bytes and back; [`weight_only`] multiplies single-precision rows with

@@ -3,6 +3,41 @@
 //! The same bits come from all instructions: everything is plain Rust, compiled for several, without
 //! fused multiply-adds. [`Epilogue`] turns sums of products into numbers or bytes, [`rows`] chooses
 //! scales for rows as they come.
+//!
+//! A row of four bytes with the scale 0.5 and the zero point 10, times a column of weights with the
+//! scale 0.25; sums begin with what the zero point adds to them, taken away:
+//!
+//! ```
+//! use corsac_kernels::int8::Epilogue;
+//! use corsac_kernels::int8_unit::{COLUMNS, Dense, Int8Unit, Operands, column_sums, pack};
+//!
+//! let (row, column) = ([12_u8, 10, 8, 14], [1_i8, 2, 3, 4]);
+//! let mut weights = [0; 4 * COLUMNS];
+//! pack(&mut weights, |at, row| if at == 0 { column[row] } else { 0 });
+//! let product = Dense {
+//!     unit: Int8Unit::detect(),
+//!     operands: Operands {
+//!         source: &row,
+//!         offsets: &[0],
+//!         depth: 4,
+//!         weights: &weights,
+//!         ahead: &[],
+//!     },
+//!     rows: 1,
+//! };
+//! let epilogue = Epilogue {
+//!     scales: &[0.5 * 0.25; COLUMNS],
+//!     biases: &[1.0; COLUMNS],
+//!     rows: None,
+//!     residual: None,
+//!     bounds: [0.0, f32::INFINITY],
+//! };
+//! let initial = column_sums(&weights).map(|sum| -10 * sum);
+//! let mut to = [0.0];
+//! epilogue.multiply_to_floats(&product, &initial, 1, &mut to, 1);
+//! // (1 · 1 + 0 · 2 - 1 · 3 + 2 · 4) · 0.25 + 1
+//! assert_eq!(to, [2.5]);
+//! ```
 
 mod epilogue;
 pub mod rows;

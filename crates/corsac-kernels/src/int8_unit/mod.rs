@@ -47,8 +47,8 @@ enum Kind {
     Portable,
 }
 
-/// Rows whose sums stay in the nearest cache.
-pub(crate) const BLOCK: usize = 56;
+/// Rows whose sums stay in the nearest cache, for which tiles are configured once.
+pub(crate) const BLOCK: usize = 64;
 
 /// Their sums.
 #[repr(C, align(64))]
@@ -190,6 +190,24 @@ impl Int8Unit {
         });
     }
 
+    /// Divides rows into blocks of at most [`BLOCK`].
+    fn blocks(self, rows: usize) -> impl Iterator<Item = Range<usize>> {
+        /// Whole blocks of the dot products with the longest vectors, of 14 rows.
+        const DOTS: usize = 56;
+        // A block in tiles is as expensive if it lacks some of the rows of a tile.
+        let whole = match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Tiles => Some(BLOCK),
+            _ => None,
+        };
+        let count = rows.div_ceil(whole.unwrap_or(DOTS));
+        let place = move |index: usize| match whole {
+            Some(whole) => rows.min(index * whole),
+            None => index * rows / count,
+        };
+        (0..count).map(move |index| place(index)..place(index + 1))
+    }
+
     fn run(self, product: Product<'_>) {
         if product.rows == 0 {
             return;
@@ -244,7 +262,7 @@ impl RowSums for Dense<'_> {
     fn by_blocks(&self, initial: &Sums, mut pass: impl FnMut(usize, &[Sums])) {
         let taps = self.operands.taps(self.rows);
         let mut sums = Block([[0; COLUMNS]; BLOCK]);
-        for own in blocks(self.rows, BLOCK) {
+        for own in self.unit.blocks(self.rows) {
             let sums = &mut sums.0[..own.len()];
             self.unit.run(Product {
                 operands: self.operands,

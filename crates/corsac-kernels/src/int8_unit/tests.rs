@@ -156,6 +156,25 @@ fn column_sums_times_a_zero_point_are_what_it_adds() {
 }
 
 #[test]
+fn blocks_are_all_rows_in_order() {
+    let kinds = [
+        Int8Unit::portable(),
+        #[cfg(target_arch = "x86_64")]
+        Int8Unit(super::Kind::Tiles),
+    ];
+    for unit in kinds {
+        for rows in 0..300 {
+            let mut next = 0;
+            for block in unit.blocks(rows) {
+                assert!(block.start == next && (1..=super::BLOCK).contains(&block.len()));
+                next = block.end;
+            }
+            assert_eq!(next, rows);
+        }
+    }
+}
+
+#[test]
 fn the_portable_unit_is_the_last_of_all() {
     assert_eq!(Int8Unit::all().last(), Some(Int8Unit::portable()));
     assert_eq!(Int8Unit::all().next(), Some(Int8Unit::detect()));

@@ -240,7 +240,7 @@ impl<'a> Weights<'a> {
             columns == 0 || end.is_some_and(|end| end <= to.len()) && self.depth <= stride,
             "columns lie in the result"
         );
-        for (panel, to) in to.chunks_mut(PANEL * stride).enumerate() {
+        for (panel, to) in to.chunks_mut(PANEL * stride.max(1)).enumerate() {
             let first = panel * PANEL;
             if first < columns {
                 let width = PANEL.min(columns - first);
