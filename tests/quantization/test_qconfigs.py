@@ -16,9 +16,9 @@ from torch.ao.quantization.fx import custom_config as their_settings
 
 import corsac.quantization
 import corsac.quantization.qconfig as ours
+from corsac.quantization import fake_quantize, quant_type, stubs, utils
 from corsac.quantization import observer as observers
 from corsac.quantization import qconfig_mapping as our_mappings
-from corsac.quantization import quant_type, stubs, utils
 from corsac.quantization.fx import custom_config as our_settings
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -240,6 +240,8 @@ def test_observers_on_the_device_of_a_module():
     fixed = ours.QConfig(observers.default_fixed_qparams_range_0to1_observer, nn.Identity)
     assert ours._add_module_to_qconfig_obs_ctr(fixed, module) == fixed
     assert ours._add_module_to_qconfig_obs_ctr(None, module) is None
+    classes = ours.QConfig(fake_quantize.FakeQuantize, None)
+    assert ours._add_module_to_qconfig_obs_ctr(classes, module) == classes
 
 
 # Settings of graph mode ------------------------------------------------------------------------------
