@@ -98,5 +98,3 @@ def is_reuse_input(qconfig: Any) -> bool:
     return is_a(qconfig.activation(), "ReuseInputObserver") and is_a(
         qconfig.weight(), "NoopObserver"
     )
-
-

@@ -113,5 +113,3 @@ class _Layers:
                 f"{norms[0]} is in training mode, expected evaluation to fold it into the layer before: call "
                 "model.eval(), or prepare_qat_fx to quantise while training"
             )
-
-

@@ -92,7 +92,9 @@ def describe(pattern: Any, config: Any, dtypes: Numbered) -> DescribedPattern:
         extra=extra,
         observation=config.observation_type.value,
         by_tensors={count: kind.value for count, kind in by_tensors.items()},
-        dtypes=[number for one in config.dtype_configs if (number := dtypes.number(one)) is not None],
+        dtypes=[
+            number for one in config.dtype_configs if (number := dtypes.number(one)) is not None
+        ],
         weight=places.get("weight"),
         bias=places.get("bias"),
         config=config,
@@ -151,7 +153,9 @@ def _broken(observer: Any, bounds: Any) -> str | None:
     scale, zero_point = bounds.scale_exact_match, bounds.zero_point_exact_match
     if scale is not None and zero_point is not None:
         if not is_a(observer, "FixedQParamsObserver", "FixedQParamsFakeQuantize"):
-            return "the operator has a fixed scale and zero point, and it is no FixedQParamsObserver"
+            return (
+                "the operator has a fixed scale and zero point, and it is no FixedQParamsObserver"
+            )
         if inner.scale != scale or inner.zero_point != zero_point:
             return (
                 f"its scale is {float(inner.scale)} and its zero point {int(inner.zero_point)}, the backend's "

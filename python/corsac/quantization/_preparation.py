@@ -243,7 +243,11 @@ def _observe_values(
     placed, names, custom, unbounded = _core.observe_values(model.graph, demand)
     _warn_of_bounds(
         {
-            name: next(broken[number, place, part] for part in ("input", "output", "weight") if (number, place, part) in broken)
+            name: next(
+                broken[number, place, part]
+                for part in ("input", "output", "weight")
+                if (number, place, part) in broken
+            )
             for name, number, place in unbounded
         }
     )
@@ -256,7 +260,9 @@ def _warn_of_bounds(reasons: dict[str, str]) -> None:
     for name, reason in reasons.items():
         by_reason.setdefault(reason, []).append(name)
     for reason, names in by_reason.items():
-        _warn(f"{', '.join(names)} stay floats: the backend does not take their configuration, {reason}")
+        _warn(
+            f"{', '.join(names)} stay floats: the backend does not take their configuration, {reason}"
+        )
 
 
 def _add_observers(
@@ -289,7 +295,9 @@ def quant_type(qconfig: Any) -> str:
     return "STATIC" if quantised else "WEIGHT_ONLY"
 
 
-def replacement(module: torch.nn.Module, mapping: dict[Any, dict[type, type]], qconfig: Any) -> type:
+def replacement(
+    module: torch.nn.Module, mapping: dict[Any, dict[type, type]], qconfig: Any
+) -> type:
     """The class that a custom configuration has for a module."""
     kind = quant_type(qconfig)
     classes = next((one for key, one in mapping.items() if key.name == kind), {})

@@ -57,7 +57,9 @@ def _given(value: Any, kind: Any, name: str) -> Any:
         return kind()
     if isinstance(value, dict):
         warnings.warn(
-            f"{name} as a dictionary is deprecated, use a {kind.__name__}", FutureWarning, stacklevel=4
+            f"{name} as a dictionary is deprecated, use a {kind.__name__}",
+            FutureWarning,
+            stacklevel=4,
         )
         return kind.from_dict(value)
     if not is_a(value, kind.__name__):

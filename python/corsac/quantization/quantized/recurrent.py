@@ -48,7 +48,10 @@ class _Recurrent:
         """A weight or bias as floats."""
         value: Any = getattr(self, name)
         if name in self.ranges:
-            scales, zero_points = getattr(self, f"{name}_scale"), getattr(self, f"{name}_zero_point")
+            scales, zero_points = (
+                getattr(self, f"{name}_scale"),
+                getattr(self, f"{name}_zero_point"),
+            )
             bounds = self.ranges[name]
             return torch.ops.corsac.dequantize_per_channel(
                 value, scales, zero_points, 0, *bounds, value.dtype
