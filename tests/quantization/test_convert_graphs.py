@@ -7,7 +7,7 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
-from kit.quantised_models import NAMES, batches, model_and_inputs
+import torchvision
 from torch import nn
 from torch.ao.quantization import qconfig as their_qconfigs
 from torch.ao.quantization import qconfig_mapping as their_mappings
@@ -21,7 +21,9 @@ from corsac.quantization import qconfig_mapping as our_mappings
 from corsac.quantization import quantize_fx as ours
 from corsac.quantization import quantized
 from corsac.quantization._conversion import CalibrationError
+from corsac.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig
 from corsac.quantization.fx.custom_config import PrepareCustomConfig
+from kit.quantised_models import NAMES, batches, model_and_inputs
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::FutureWarning", "ignore::DeprecationWarning", "ignore:.*reduce_range"
@@ -39,11 +41,11 @@ def run(model, calls):
 
 
 def steps(gm, function):
-    """Scale, zero point, range and type of the calls of a function, in order."""
+    """Scale, zero point, range and type of the calls of a function on values, in order."""
     return [
         (*node.args[1:5], node.args[5])
         for node in gm.graph.nodes
-        if node.op == "call_function" and node.target is function
+        if node.op == "call_function" and node.target is function and node.args[5] == torch.uint8
     ]
 
 
@@ -56,69 +58,113 @@ def weights(gm):
             if weight.is_quantized:
                 weight = weight.int_repr()
             found[name] = weight, module.weight_scale, module.weight_zero_point
-        elif isinstance(getattr(module, "weight_scale", None), torch.Tensor):
+        elif name and isinstance(getattr(module, "weight_scale", None), torch.Tensor):
             found[name] = module.weight, module.weight_scale, module.weight_zero_point
     return found
 
 
-def check(model, inputs, mapping, their_mapping, qat=False):
+def check(model, inputs, mapping, their_mapping, reference_of, qat=False):
+    """Parameters, weights and results against a reference form of PyTorch."""
     prepare = "prepare_qat_fx" if qat else "prepare_fx"
     expected = getattr(theirs, prepare)(copy.deepcopy(model), their_mapping, inputs)
     prepared = getattr(ours, prepare)(model, mapping, inputs)
-    run(expected, batches(inputs))
-    run(prepared, batches(inputs))
+    run(expected, [inputs, *batches(inputs)])
+    run(prepared, [inputs, *batches(inputs)])
     observed = prepared.code
     converted = ours.convert_fx(prepared)
     assert prepared.code == observed
-    reference = theirs._convert_to_reference_decomposed_fx(copy.deepcopy(expected))
+    decomposed = theirs._convert_to_reference_decomposed_fx(copy.deepcopy(expected))
     assert steps(converted, CORSAC.quantize_per_tensor.default) == steps(
-        reference, THEIRS.quantize_per_tensor.default
+        decomposed, THEIRS.quantize_per_tensor.default
     )
+    reference = reference_of(expected)
     found, wanted = weights(converted), weights(reference)
     assert found.keys() == wanted.keys()
     for name, (weight, scales, zero_points) in found.items():
         their_weight, their_scales, their_zero_points = wanted[name]
-        assert torch.equal(weight.int(), their_weight.int())
-        assert torch.equal(scales, their_scales.expand_as(scales).to(scales.dtype))
-        assert torch.equal(zero_points, their_zero_points.expand_as(zero_points).to(zero_points.dtype))
+        off = (weight.int() - their_weight.int()).abs()
+        # Batch norms are folded in another order while training: a few weights are on the other side of a half.
+        assert off.max() <= int(qat) and off.float().mean() < 0.02
+        assert_close(
+            scales, their_scales.expand_as(scales).to(scales.dtype), rtol=1e-5 * qat, atol=0
+        )
+        assert torch.equal(
+            zero_points, their_zero_points.expand_as(zero_points).to(zero_points.dtype)
+        )
     with torch.no_grad():
-        results, their_results = converted(*inputs), reference(*inputs)
-        within_a_step(results, theirs.convert_to_reference_fx(expected)(*inputs), converted)
-    return converted, results, their_results
+        return converted, converted(*inputs), reference(*inputs)
 
 
-def within_a_step(results, others, converted):
-    """Quantised types of PyTorch round some halves to other integers, and have no bounds but those of the type."""
-    largest = max((scale for scale, *_ in steps(converted, CORSAC.quantize_per_tensor.default)), default=0)
-    assert_close(results, others, rtol=0, atol=2 * largest + 1e-6)
+def mappings(backend, own, qat=False):
+    name = "get_default_qat_qconfig_mapping" if qat else "get_default_qconfig_mapping"
+    their_mapping = getattr(their_mappings, name)(backend)
+    return getattr(our_mappings, name)(backend) if own else their_mapping, their_mapping
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["their objects", "our objects"])
+OWN = pytest.mark.parametrize("own", [False, True], ids=["their objects", "our objects"])
+
+
+@OWN
 @pytest.mark.parametrize("name", NAMES)
 def test_parameters_and_results_are_those_of_torch(name, own):
     model, inputs = model_and_inputs(name)
-    their_mapping = their_mappings.get_default_qconfig_mapping("fbgemm")
-    mapping = our_mappings.get_default_qconfig_mapping("fbgemm") if own else their_mapping
-    _, results, expected = check(model.eval(), inputs, mapping, their_mapping)
+    _, results, expected = check(
+        model.eval(),
+        inputs,
+        *mappings("fbgemm", own),
+        theirs._convert_to_reference_decomposed_fx,
+    )
     assert_close(results, expected, rtol=0, atol=1e-6)
 
 
-# An observer that is shared with the result of `add(x, 5)` has seen other values than its bounds allow.
-TRAINED = [name for name in NAMES if name not in ("Classifier", "ConvReluAddModel", "LinearReluAddModel")]
+def largest_step(converted):
+    return max(scale for scale, *_ in steps(converted, CORSAC.quantize_per_tensor.default))
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["their objects", "our objects"])
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
+def test_models_of_torchvision(name):
+    torch.manual_seed(0)
+    model = getattr(torchvision.models, name)()
+    inputs = (torch.randn(1, 3, 32, 32),)
+    converted, results, expected = check(
+        model.eval(),
+        inputs,
+        *mappings("fbgemm", True),
+        theirs._convert_to_reference_decomposed_fx,
+    )
+    assert_close(results, expected, rtol=0, atol=1e-6)
+    assert not any(type(module) in (nn.Linear, nn.Conv2d) for module in converted.modules())
+
+
+@OWN
+@pytest.mark.parametrize("name", NAMES)
+def test_results_are_within_a_step_of_quantised_types(name, own):
+    # PyTorch's quantised types round some halves to another integer; their range is that of the type, which the
+    # configurations of "qnnpack" use in full.
+    model, inputs = model_and_inputs(name)
+    converted, results, expected = check(
+        model.eval(), inputs, *mappings("qnnpack", own), theirs.convert_to_reference_fx
+    )
+    assert_close(results, expected, rtol=0, atol=largest_step(converted) + 1e-6)
+
+
+@OWN
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "Classifier"])
 def test_trained_models(name, own):
     model, inputs = model_and_inputs(name)
-    their_mapping = their_mappings.get_default_qat_qconfig_mapping("fbgemm")
-    mapping = our_mappings.get_default_qat_qconfig_mapping("fbgemm") if own else their_mapping
-    converted, results, expected = check(model.train(), inputs, mapping, their_mapping, qat=True)
-    largest = max(scale for scale, *_ in steps(converted, CORSAC.quantize_per_tensor.default))
-    assert_close(results, expected, rtol=0, atol=largest + 1e-6)
+    converted, results, expected = check(
+        model.train(),
+        inputs,
+        *mappings("qnnpack", own, qat=True),
+        theirs.convert_to_reference_fx,
+        qat=True,
+    )
+    assert_close(results, expected, rtol=0, atol=2 * largest_step(converted) + 1e-6)
 
 
-@pytest.mark.parametrize("name", ["LinearReluModel", "LinearModelWithSubmodule", "SkipQuantModel", "FunctionalLinear"])
+@pytest.mark.parametrize(
+    "name", ["LinearReluModel", "LinearModelWithSubmodule", "SkipQuantModel", "FunctionalLinear"]
+)
 def test_dynamic_quantisation_is_by_row(name):
     model, _ = model_and_inputs(name)
     # A row of small values and one of large ones.
@@ -126,12 +172,16 @@ def test_dynamic_quantisation_is_by_row(name):
     mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.default_dynamic_qconfig)
     converted = ours.convert_fx(ours.prepare_fx(model.eval(), mapping, (x,)))
     assert "quantize_per_token" in converted.code and "quantize_per_tensor(" not in converted.code
-    theirs_mapping = their_mappings.QConfigMapping().set_global(their_qconfigs.default_dynamic_qconfig)
+    theirs_mapping = their_mappings.QConfigMapping().set_global(
+        their_qconfigs.default_dynamic_qconfig
+    )
     prepared = theirs.prepare_fx(copy.deepcopy(model), theirs_mapping, (x,))
     reference = theirs.convert_to_reference_fx(prepared)
     with torch.no_grad():
         exact = model(x)
-        ours_off, theirs_off = ((gm(x) - exact).abs()[[1, 3]].max() for gm in (converted, reference))
+        ours_off, theirs_off = (
+            (gm(x) - exact).abs()[[1, 3]].max() for gm in (converted, reference)
+        )
     assert ours_off < 0.1
     assert ours_off < theirs_off
 
@@ -141,7 +191,6 @@ def test_half_precision_is_of_weights():
     mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.float16_dynamic_qconfig)
     converted = ours.convert_fx(ours.prepare_fx(model.eval(), mapping, inputs))
     assert converted.fc[0].weight.dtype == torch.float16
-    assert_close(converted(torch.randn(2, 5)).dtype, torch.float32)
     x = torch.randn(2, 5)
     assert_close(converted(x), model(x), rtol=1e-2, atol=1e-2)
 
@@ -167,10 +216,10 @@ def test_tables_of_embeddings(qconfig):
         made, chosen = package.QConfigMapping(), getattr(qconfigs, qconfig)
         return made.set_object_type(nn.Embedding, chosen).set_object_type(nn.EmbeddingBag, chosen)
 
-    converted = ours.convert_fx(
-        ours.prepare_fx(model, mapping(our_mappings, our_qconfigs), inputs)
+    converted = ours.convert_fx(ours.prepare_fx(model, mapping(our_mappings, our_qconfigs), inputs))
+    prepared = theirs.prepare_fx(
+        copy.deepcopy(model), mapping(their_mappings, their_qconfigs), inputs
     )
-    prepared = theirs.prepare_fx(copy.deepcopy(model), mapping(their_mappings, their_qconfigs), inputs)
     reference = theirs.convert_to_reference_fx(prepared)
     assert isinstance(converted.table, quantized.Embedding)
     assert type(converted.fc) is nn.Linear
@@ -182,7 +231,11 @@ class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()
         self.lstm, self.gru = nn.LSTM(5, 6, 2, bidirectional=True), nn.GRU(12, 4)
-        self.lstm_cell, self.gru_cell, self.rnn_cell = nn.LSTMCell(4, 4), nn.GRUCell(4, 4), nn.RNNCell(4, 4)
+        self.lstm_cell, self.gru_cell, self.rnn_cell = (
+            nn.LSTMCell(4, 4),
+            nn.GRUCell(4, 4),
+            nn.RNNCell(4, 4),
+        )
 
     def forward(self, x):
         x = self.gru(self.lstm(x)[0])[0][0]
@@ -205,6 +258,31 @@ def test_recurrent_layers(qconfig):
         assert_close(again(x), converted(x), rtol=0, atol=0)
 
 
+class OwnLinear(nn.Linear):
+    """The quantised class of a backend of the user's."""
+
+    @classmethod
+    def from_float(cls, layer, weight_qparams):
+        made = cls(layer.in_features, layer.out_features)
+        made.load_state_dict(layer.state_dict())
+        made.weight_qparams = weight_qparams
+        return made
+
+
+def test_quantised_classes_of_a_backend():
+    model, inputs = model_and_inputs("SingleLayerLinearModel")
+    linear = BackendPatternConfig(nn.Linear).set_root_module(nn.Linear)
+    linear.set_reference_quantized_module(OwnLinear)
+    linear.add_dtype_config(DTypeConfig(torch.quint8, torch.quint8, torch.qint8, torch.float))
+    backend = BackendConfig("own").set_backend_pattern_config(linear)
+    mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.default_per_channel_qconfig)
+    prepared = ours.prepare_fx(model.eval(), mapping, inputs, backend_config=backend)
+    converted = ours.convert_fx(run(prepared, [inputs]), backend_config=backend)
+    assert type(converted.fc1) is OwnLinear
+    assert converted.fc1.weight_qparams["scale"].shape == (5,)
+    assert converted.fc1.weight_qparams["axis"] == 0
+
+
 def prepared_classifier():
     model, inputs = model_and_inputs("Classifier")
     mapping = our_mappings.get_default_qconfig_mapping("fbgemm")
@@ -216,7 +294,9 @@ def test_calibration_is_required():
     model, inputs = model_and_inputs("Classifier")
     mapping = our_mappings.get_default_qconfig_mapping("fbgemm")
     prepared = ours.prepare_fx(model.eval(), mapping, inputs)
-    with pytest.raises(CalibrationError, match=r"15 of 18 observers .*: activation_post_process_0, .* and 7 more"):
+    with pytest.raises(
+        CalibrationError, match=r"15 of 18 observers .*: activation_post_process_0, .* and 7 more"
+    ):
         ours.convert_fx(prepared)
 
 
@@ -248,7 +328,9 @@ def test_state_dicts_copies_and_pickles():
     torch.save(converted.state_dict(), file)
     file.seek(0)
     state = torch.load(file, weights_only=True)
-    assert {key: value.dtype for key, value in state.items() if key.startswith(("fc", "weight"))} == {
+    assert {
+        key: value.dtype for key, value in state.items() if key.startswith(("fc", "weight"))
+    } == {
         "fc.bias": torch.float32,
         "fc.weight": torch.int8,
         "fc.weight_scale": torch.float32,
@@ -265,7 +347,7 @@ def test_state_dicts_copies_and_pickles():
 
 
 def test_the_reference_form_is_the_same():
-    _, inputs, prepared = prepared_classifier()
+    _, _, prepared = prepared_classifier()
     assert ours.convert_to_reference_fx(prepared).code == ours.convert_fx(prepared).code
 
 
@@ -275,7 +357,6 @@ def test_configurations_of_modules():
     assert not any(hasattr(module, "qconfig") for module in ours.convert_fx(prepared).modules())
     kept = ours.convert_fx(prepared, _remove_qconfig=False)
     assert kept.fc.qconfig is prepared.fc.qconfig
-    assert ours.convert_fx(prepared).fc.qconfig if hasattr(ours.convert_fx(prepared).fc, "qconfig") else True
 
 
 def test_float_weights_can_be_kept():
@@ -295,7 +376,6 @@ def test_operators_that_are_left_floats_at_conversion():
     left = copy.deepcopy(mapping).set_module_name("fc", None)
     converted = ours.convert_fx(prepared, qconfig_mapping=left)
     assert type(converted.fc) is nn.Linear
-    assert isinstance(converted.subm.fc1 if hasattr(converted.subm, "fc1") else converted.subm.fc, nn.Module)
     assert len(steps(converted, CORSAC.quantize_per_tensor.default)) < len(
         steps(ours.convert_fx(prepared), CORSAC.quantize_per_tensor.default)
     )
@@ -316,7 +396,9 @@ def test_pairs_with_equal_parameters_are_removed():
     inputs = torch.randn(2, 3), torch.randn(2, 3)
     prepared = ours.prepare_fx(Model(), mapping, inputs)
     # A second observer of the same value.
-    observer = next(node for node in prepared.graph.nodes if node.name == "activation_post_process_2")
+    observer = next(
+        node for node in prepared.graph.nodes if node.name == "activation_post_process_2"
+    )
     with prepared.graph.inserting_after(observer):
         again = prepared.graph.call_module(observer.target, (observer,))
     observer.replace_all_uses_with(again, lambda user: user is not again)
@@ -346,7 +428,7 @@ def test_results_that_stay_quantised(outputs):
 def test_inputs_that_are_quantised():
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     config = TheirPrepareCustomConfig().set_input_quantized_indexes([0])
-    mapping = their_mappings.QConfigMapping().set_global(their_qconfigs.default_qconfig)
+    mapping = their_mappings.get_default_qconfig_mapping("qnnpack")
     inputs = (torch.randn(2, 3),)
     prepared = run(ours.prepare_fx(model.eval(), mapping, inputs, config), batches(inputs))
     expected = run(
@@ -383,7 +465,7 @@ def test_standalone_modules(inputs, outputs):
     inner = TheirPrepareCustomConfig().set_input_quantized_indexes(inputs)
     inner.set_output_quantized_indexes(outputs)
     config = TheirPrepareCustomConfig().set_standalone_module_name("inner", None, x, inner, None)
-    mapping = their_mappings.QConfigMapping().set_global(their_qconfigs.default_qconfig)
+    mapping = their_mappings.get_default_qconfig_mapping("qnnpack")
     torch.manual_seed(0)
     model = Outer().eval()
     prepared = run(ours.prepare_fx(model, mapping, x, config), batches(x))
@@ -432,7 +514,9 @@ def test_custom_modules_take_and_return_floats():
     mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.default_qconfig)
     config = TheirPrepareCustomConfig().set_float_to_observed_mapping(Scale, ObservedScale)
     prepared = run(ours.prepare_fx(Model().eval(), mapping, x, config), batches(x))
-    custom = TheirConvertCustomConfig().set_observed_to_quantized_mapping(ObservedScale, QuantisedScale)
+    custom = TheirConvertCustomConfig().set_observed_to_quantized_mapping(
+        ObservedScale, QuantisedScale
+    )
     converted = ours.convert_fx(prepared, custom)
     plain = ours.convert_fx(prepared)
     assert type(converted.scale) is QuantisedScale
@@ -449,8 +533,9 @@ def test_weights_that_are_written_stay_floats():
             self.register_buffer("weight", torch.randn(4, 4))
 
         def forward(self, x):
-            self.weight.mul_(0.5)
-            return F.linear(x, self.weight)
+            y = F.linear(x, self.weight)
+            self.weight.add_(x.mean())
+            return y
 
     x = (torch.randn(5, 4),)
     mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.default_qconfig)

@@ -5,7 +5,6 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from kit.quantised_models import NAMES, model_and_inputs
 from torch import nn
 from torch.ao.quantization import quantize_fx as theirs
 from torch.ao.quantization.fx.custom_config import FuseCustomConfig as TheirFuseCustomConfig
@@ -16,6 +15,7 @@ from corsac.quantization import quantize_fx as ours
 from corsac.quantization.backend_config import BackendConfig, BackendPatternConfig
 from corsac.quantization.fx.custom_config import FuseCustomConfig
 from corsac.quantization.intrinsic import ConvReLU2d
+from kit.quantised_models import NAMES, model_and_inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 

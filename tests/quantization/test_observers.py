@@ -163,6 +163,69 @@ def test_axes_of_channels(axis, memory_format):
     assert_same_state(their, our)
 
 
+def random_tensor(generator):
+    """A tensor of a random shape, type, memory order, scale and shift; it may be empty, constant or one-sided."""
+
+    def chosen(values):
+        return values[int(torch.randint(len(values), (), generator=generator))]
+
+    rank = chosen([1, 2, 3, 4])
+    shape = [chosen([1, 2, 3, 7]) for _ in range(rank)]
+    x = torch.randn(shape, generator=generator) * 10.0 ** chosen(range(-12, 13))
+    x = chosen(
+        [
+            lambda: x,
+            lambda: x.abs(),
+            lambda: -x.abs(),
+            lambda: x + x.abs().max(),
+            lambda: torch.full_like(x, float(x.max())),
+            lambda: x[:0],
+        ]
+    )()
+    x = chosen([lambda: x, lambda: x.double(), lambda: x.bfloat16()])()
+    order = torch.randperm(rank, generator=generator).tolist()
+    return chosen([x, x.permute(order), x[..., ::2], x.repeat_interleave(2, -1)[..., ::2]])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "MinMaxObserver",
+        "MovingAverageMinMaxObserver",
+        "PerChannelMinMaxObserver",
+        "MovingAveragePerChannelMinMaxObserver",
+    ],
+)
+def test_random_tensors(name):
+    generator = torch.Generator().manual_seed(len(name))
+    seen = 0
+    for _ in range(300):
+        x = random_tensor(generator)
+        if "Channel" in name and x.dim() == 1:
+            continue
+        kinds = PER_CHANNEL if "Channel" in name else PER_TENSOR
+        kwargs = kinds[int(torch.randint(len(kinds), (), generator=generator))]
+        if kwargs.get("ch_axis", 0) >= x.dim():
+            continue
+        their, our = pair(name, kwargs)
+        for batch in (x, x * 2, x - 1):
+            their(batch)
+            our(batch)
+        assert_same(their.calculate_qparams(), our.calculate_qparams())
+        assert_same_state(their, our)
+        seen += 1
+    assert seen > 150
+
+
+def test_channels_of_a_vector():
+    """PyTorch takes tensors of at least two dimensions."""
+    our = ours.PerChannelMinMaxObserver()
+    our(torch.tensor([1.0, -2.0]))
+    our(torch.tensor([0.5, -1.0]))
+    assert our.min_val.tolist() == [0.5, -2.0]
+    assert our.max_val.tolist() == [1.0, -1.0]
+
+
 def test_random_histograms():
     """Batches of many scales and shifts, so that histograms are widened on either side."""
     generator = torch.Generator().manual_seed(3)
@@ -479,6 +542,12 @@ def test_observers_of_torch_are_observers():
     assert issubclass(theirs.HistogramObserver, ours.ObserverBase)
     assert not isinstance(theirs.MinMaxObserver(), ours.MinMaxObserver)
     assert not isinstance(nn.Linear(1, 1), ours.ObserverBase)
+
+
+def test_kinds_of_modules():
+    for kind in (ours, theirs):
+        assert ours._is_activation_post_process(kind.MinMaxObserver())
+    assert not ours._is_activation_post_process(nn.Linear(1, 1))
 
 
 def test_constructors_with_arguments():

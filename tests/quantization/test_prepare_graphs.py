@@ -7,7 +7,6 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
-from kit.quantised_models import NAMES, Classifier, model_and_inputs
 from torch import nn
 from torch.ao.quantization import backend_config as their_backends
 from torch.ao.quantization import qconfig as their_qconfigs
@@ -22,6 +21,7 @@ from corsac.quantization import qconfig as our_qconfigs
 from corsac.quantization import qconfig_mapping as our_mappings
 from corsac.quantization import quantize_fx as ours
 from corsac.quantization.fx.custom_config import PrepareCustomConfig
+from kit.quantised_models import NAMES, Classifier, model_and_inputs
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::FutureWarning", "ignore::DeprecationWarning", "ignore:.*reduce_range"
@@ -45,7 +45,9 @@ def observers_of(gm):
     ]
 
 
-def check(model, inputs, mapping, their_mapping, *, qat=False, config=None, their_config=None, **more):
+def check(
+    model, inputs, mapping, their_mapping, *, qat=False, config=None, their_config=None, **more
+):
     prepare = "prepare_qat_fx" if qat else "prepare_fx"
     expected = getattr(theirs, prepare)(
         copy.deepcopy(model), their_mapping, inputs, their_config, **more
@@ -153,15 +155,21 @@ PRIORITIES = {
     "parent": lambda m: m.set_module_name("first", None),
     "child over parent": lambda m: m.set_module_name("first", None).set_module_name("first.fc", A),
     "expression": lambda m: m.set_module_name_regex("second.*", None),
-    "first expression": lambda m: m.set_module_name_regex("f.*", None).set_module_name_regex("fi", A),
-    "name over expression": lambda m: m.set_module_name_regex("f.*", None).set_module_name("first", A),
-    "expression over type": lambda m: m.set_object_type(nn.Linear, None).set_module_name_regex("la", A),
+    "first expression": lambda m: m.set_module_name_regex("f.*", None).set_module_name_regex(
+        "fi", A
+    ),
+    "name over expression": lambda m: m.set_module_name_regex("f.*", None).set_module_name(
+        "first", A
+    ),
+    "expression over type": lambda m: m.set_object_type(nn.Linear, None).set_module_name_regex(
+        "la", A
+    ),
     "type over all": lambda m: m.set_global(None).set_object_type(nn.Linear, A),
     "number": lambda m: m.set_module_name_object_type_order("first", F.linear, 1, None),
     "number of a module": lambda m: m.set_module_name_object_type_order("", nn.Linear, 0, None),
-    "number over name": lambda m: m.set_module_name("first", None).set_module_name_object_type_order(
-        "first", F.linear, 0, A
-    ),
+    "number over name": lambda m: m.set_module_name(
+        "first", None
+    ).set_module_name_object_type_order("first", F.linear, 0, A),
     "several": lambda m: m.set_object_type(nn.Linear, B).set_module_name("second", None),
 }
 
@@ -198,7 +206,9 @@ def test_names_that_match_nothing():
     with pytest.warns(UserWarning, match=r"no module of the model matches 'third\.\*'"):
         ours.prepare_fx(model, new().set_module_name_regex("third.*", A), inputs)
     mapping = new().set_module_name_object_type_order("first", F.linear, 2, A)
-    with pytest.warns(UserWarning, match="'first' makes no call number 2 of <built-in function linear>"):
+    with pytest.warns(
+        UserWarning, match="'first' makes no call number 2 of <built-in function linear>"
+    ):
         ours.prepare_fx(model, mapping, inputs)
     config = PrepareCustomConfig().set_non_traceable_module_names(["secnd"])
     with pytest.warns(UserWarning, match="no module 'secnd'; near are 'second'"):
@@ -327,7 +337,10 @@ def test_graph_modules(trace):
     mapping = their_mappings.QConfigMapping().set_global(A)
     x = torch.randn(2, 4)
     prepared = ours.prepare_fx(trace(Blocks().eval()), mapping, (x,))
-    assert prepared.code == theirs.prepare_fx(torch.fx.symbolic_trace(Blocks().eval()), mapping, (x,)).code
+    assert (
+        prepared.code
+        == theirs.prepare_fx(torch.fx.symbolic_trace(Blocks().eval()), mapping, (x,)).code
+    )
 
 
 def test_operators_as_modules():

@@ -181,6 +181,19 @@ def test_embeddings(name, qconfig):
     trained(their, our, [torch.randint(10, (3, 5)) for _ in range(4)])
 
 
+def test_fused_modules_of_torch_are_taken():
+    conv, bn = nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3)
+    fused = with_qconfig(
+        their_fused.ConvBnReLU2d(conv, bn, nn.ReLU()), torch_ao.default_qat_qconfig
+    )
+    our = our_fused_qat.ConvBnReLU2d.from_float(fused)
+    their = their_fused_qat.ConvBnReLU2d.from_float(copy.deepcopy(fused))
+    x = torch.randn(2, 2, 4, 4)
+    assert torch.equal(our(x), their(x))
+    with pytest.raises(AssertionError, match=r"expected a ConvBnReLU2d, got ConvBn2d"):
+        our_fused_qat.ConvBnReLU2d.from_float(their_fused.ConvBn2d(conv, bn))
+
+
 def test_made_directly():
     """The constructors use random numbers as those of torch.ao do."""
     for their_package, our_package, name, arguments in (

@@ -16,9 +16,9 @@ from torch.ao.quantization.fx import custom_config as their_settings
 
 import corsac.quantization
 import corsac.quantization.qconfig as ours
+from corsac.quantization import fake_quantize, quant_type, stubs, utils
 from corsac.quantization import observer as observers
 from corsac.quantization import qconfig_mapping as our_mappings
-from corsac.quantization import quant_type, stubs, utils
 from corsac.quantization.fx import custom_config as our_settings
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -95,8 +95,11 @@ def test_configurations_are_tuples():
     activation, weight = ours.default_qconfig
     assert activation is ours.default_qconfig.activation
     assert ours.default_qconfig._replace(weight=None).weight is None
-    again = pickle.loads(pickle.dumps(ours.default_quint8_weight_qconfig))
-    assert again == ours.default_quint8_weight_qconfig
+    for name in QCONFIGS:
+        qconfig = getattr(ours, name)
+        for again in (pickle.loads(pickle.dumps(qconfig)), copy.deepcopy(qconfig)):
+            assert type(again) is ours.QConfig
+            assert ours.qconfig_equals(again, qconfig)
     assert weight().dtype == torch.qint8
 
 
@@ -237,6 +240,8 @@ def test_observers_on_the_device_of_a_module():
     fixed = ours.QConfig(observers.default_fixed_qparams_range_0to1_observer, nn.Identity)
     assert ours._add_module_to_qconfig_obs_ctr(fixed, module) == fixed
     assert ours._add_module_to_qconfig_obs_ctr(None, module) is None
+    classes = ours.QConfig(fake_quantize.FakeQuantize, None)
+    assert ours._add_module_to_qconfig_obs_ctr(classes, module) == classes
 
 
 # Settings of graph mode ------------------------------------------------------------------------------
@@ -357,12 +362,9 @@ def test_names_of_the_package():
     missing = {name for name in torch_ao.__all__ if not hasattr(corsac.quantization, name)}
     # Eager mode and TorchScript, and modules of PyTorch's quantised types.
     assert {name for name in missing if "jit" not in name and "script" not in name} <= {
-        "ObserverOrFakeQuantize",
         "add_quant_dequant",
         "convert",
         "default_eval_fn",
-        "fuse_modules",
-        "fuse_modules_qat",
         "get_default_compare_output_module_list",
         "get_default_custom_config_dict",
         "get_default_dynamic_quant_module_mappings",

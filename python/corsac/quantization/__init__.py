@@ -60,6 +60,7 @@ _HOMES = {
         "weight_observer_range_neg_127_to_127",
     ),
     "fake_quantize": (
+        "ObserverOrFakeQuantize",
         "FakeQuantize",
         "FakeQuantizeBase",
         "FixedQParamsFakeQuantize",

@@ -16,7 +16,7 @@ from corsac.passes._weights import install, shallow_copy
 from corsac.quantization import _operators  # noqa: F401  registers torch.ops.corsac
 from corsac.quantization._choices import NodeConfigurations
 from corsac.quantization._dtypes import UNDERLYING
-from corsac.quantization._kinds import is_activation_post_process, is_fake_quantize
+from corsac.quantization._kinds import is_a, is_activation_post_process, is_fake_quantize
 from corsac.quantization._preparation import (
     STATE,
     ObservedState,
@@ -150,19 +150,32 @@ class _Observers:
         """Weights of functions that observers see: by path, a name and the value. Observers see them once more."""
         found: dict[str, tuple[str, torch.Tensor]] = {}
         graph = self._model.graph
-        written = {
-            node
-            for call, (effects, *_) in zip(graph.nodes, _core.graph_effects(graph), strict=True)
-            if call.op != "call_module" or call.target not in self._by_path
-            for node in effects[0]
-        }
+        written = self._written()
         for path, nodes, attribute in _core.weights_of_functions(graph, set(self._by_path)):
-            if written.isdisjoint(nodes):
+            if written.isdisjoint(node.target for node in nodes):
                 value = _run(self._model, nodes)
                 if isinstance(value, torch.Tensor) and value.is_floating_point():
                     self._by_path[path](value)
                     found[path] = (attribute or nodes[-1].name, value)
         return found
+
+    def _written(self) -> set[str]:
+        """The attributes that the program may write to, directly or through values that share their memory."""
+        graph = self._model.graph
+        effects = dict(zip(graph.nodes, _core.graph_effects(graph), strict=True))
+        written, seen = set(), set()
+        for call, (own, *_) in effects.items():
+            if call.op == "call_module" and call.target in self._by_path:
+                continue
+            waiting = [*own[0]]
+            while waiting:
+                node = waiting.pop()
+                if node.op == "get_attr":
+                    written.add(node.target)
+                elif node not in seen:
+                    seen.add(node)
+                    waiting += effects[node][0][1]
+        return written
 
     def require_calibration(self) -> None:
         """Raise an error if observers have seen nothing."""
@@ -319,7 +332,15 @@ def _remove_configurations(model: GraphModule) -> None:
     """Delete the configurations of modules; the modules are copies."""
     for path in {node.target for node in model.graph.find_nodes(op="call_module")}:
         module = get_submodule(model, path)
-        if "qconfig" in vars(module):
-            copied = shallow_copy(module)
-            del copied.qconfig
-            install(model, path, copied)
+        install(model, path, _without_configuration(module))
+
+
+def _without_configuration(module: torch.nn.Module) -> torch.nn.Module:
+    if "qconfig" not in vars(module):
+        return module
+    copied = shallow_copy(module)
+    del copied.qconfig
+    if is_a(module, "_FusedModule"):
+        for name, layer in module._modules.items():
+            copied._modules[name] = _without_configuration(layer)
+    return copied

@@ -30,6 +30,8 @@ _LAYERS: dict[type[nn.Module], Any] = {
     nn.Embedding: quantized.Embedding,
     nn.EmbeddingBag: quantized.EmbeddingBag,
 }
+#: Packages whose reference modules are replaced by quantised layers.
+_REFERENCES = ("torch.ao.nn", "corsac.quantization")
 _RECURRENT: dict[type[nn.Module], Any] = {
     nn.LSTM: quantized.LSTM,
     nn.GRU: quantized.GRU,
@@ -51,11 +53,15 @@ class QuantisedLayers:
     ) -> None:
         self._model, self._state, self._qconfigs = model, state, qconfigs
         self._dtypes: dict[Any, Any] = {}
+        #: The quantised classes of a backend's own, by the float class.
+        self._own: dict[Any, Any] = {}
         self._roots: set[Any] = set()
         for pattern, config in entries(backend):
             self._dtypes[pattern] = config.dtype_configs
             if config.root_module is not None and config.reference_quantized_module is not None:
                 self._roots.add(config.root_module)
+                if not config.reference_quantized_module.__module__.startswith(_REFERENCES):
+                    self._own[config.root_module] = config.reference_quantized_module
         self._made: dict[int, nn.Module] = {}
         self.float_weights: dict[str, torch.Tensor] = {}
 
@@ -100,7 +106,10 @@ class QuantisedLayers:
         if kind not in self._roots or is_parametrized(layer) or getattr(layer, "max_norm", None):
             return module
         name = f"{path}.0" if fused else path
-        if kind in _RECURRENT:
+        if kind in self._own:
+            steps = self._steps(f"{name}.weight", layer.weight, qconfig, observer)
+            made = self._own[kind].from_float(layer, _parameters(qconfig.weight(), steps))
+        elif kind in _RECURRENT:
             made = self._recurrent(_RECURRENT[kind], name, layer, qconfig)
         elif kind in _LAYERS:
             self.float_weights[f"{name}.weight"] = layer.weight
@@ -135,6 +144,21 @@ class QuantisedLayers:
                 self.float_weights[f"{path}.{name}"] = parameter
                 steps[name] = self._steps(f"{path}.{name}", parameter, qconfig, None)
         return kind.from_float(layer, steps)
+
+
+def _parameters(observer: Any, steps: WeightSteps | None) -> dict[str, Any]:
+    """The parameters of a weight, as quantised classes of other backends take them."""
+    if steps is None:
+        return {"qscheme": None, "dtype": observer.dtype}
+    parameters = {
+        "qscheme": observer.qscheme,
+        "dtype": observer.dtype,
+        "scale": steps.scales,
+        "zero_point": steps.zero_points,
+        "quant_min": steps.quant_min,
+        "quant_max": steps.quant_max,
+    }
+    return parameters if steps.per_tensor else {**parameters, "axis": steps.axis}
 
 
 def _is_supported(qconfig: Any, configs: list[Any]) -> bool:

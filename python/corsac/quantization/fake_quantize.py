@@ -20,6 +20,7 @@ from corsac.quantization.observer import (
     HistogramObserver,
     MovingAverageMinMaxObserver,
     MovingAveragePerChannelMinMaxObserver,
+    ObserverBase,
     _PartialWrapper,
     _with_args,
     default_fixed_qparams_range_0to1_observer,
@@ -97,6 +98,9 @@ class FakeQuantizeBase(ABC, nn.Module):
     def __subclasshook__(cls, other: type) -> Any:
         """Fake quantisers of ``torch.ao`` are fake quantisers."""
         return (cls is FakeQuantizeBase and is_a(other, "FakeQuantizeBase")) or NotImplemented
+
+
+ObserverOrFakeQuantize = ObserverBase | FakeQuantizeBase
 
 
 class FakeQuantize(FakeQuantizeBase):
@@ -269,7 +273,7 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
         # Values are looked at on the host only: other devices would have to wait. calculate_qparams looks once more.
         low = inner.min_val
         looked_at = hasattr(inner, "_require_finite") and plain(low) and low.device.type == "cpu"
-        observing = looked_at and bool(self.observer_enabled[0] == 1)
+        observing = looked_at and self.observer_enabled.item() == 1
         before = [value.clone() for value in state] if observing else []
         try:
             result = torch.fused_moving_avg_obs_fake_quant(

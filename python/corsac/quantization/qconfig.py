@@ -323,9 +323,9 @@ def _add_module_to_qconfig_obs_ctr(qconfig: Any, module: nn.Module | None) -> An
     def on_device(constructor: Any) -> Any:
         try:
             constructor.with_args(factory_kwargs=None)()
+            return constructor.with_callable_args(factory_kwargs=factory_kwargs)
         except (AttributeError, TypeError):  # not an observer, or without that argument
             return constructor
-        return constructor.with_callable_args(factory_kwargs=factory_kwargs)
 
     return QConfig(on_device(qconfig.activation), on_device(qconfig.weight))
 

@@ -3,6 +3,9 @@
 The names are those of ``torch.ao.quantization.observer``.
 """
 
+from corsac.quantization._kinds import (
+    is_activation_post_process as _is_activation_post_process,  # noqa: F401
+)
 from corsac.quantization.observer._affine import (
     AffineQuantizedObserverBase,
     Granularity,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from typing import Any
@@ -27,6 +28,16 @@ EPS = torch.finfo(torch.float32).eps
 def plain(tensor: Tensor) -> bool:
     """Whether a tensor has values that may be looked at: not a fake tensor, nothing that is being compiled."""
     return type(tensor) is Tensor and not tensor.is_meta and not torch.compiler.is_compiling()
+
+
+def all_finite(low: Tensor, high: Tensor) -> bool:
+    """Whether ranges, [] or [channels], have neither NaN nor infinity."""
+    if low.dim() == 0:
+        return math.isfinite(low.item()) and math.isfinite(high.item())
+    # One sum finds almost all; a sum of large numbers may overflow.
+    return math.isfinite((high - low).sum().item()) or bool(
+        (torch.isfinite(low) & torch.isfinite(high)).all()
+    )
 
 
 class ObserverBase(ABC, nn.Module):
@@ -74,16 +85,15 @@ class ObserverBase(ABC, nn.Module):
 
     def _require_finite(self, low: Tensor, high: Tensor, what: str | None = None) -> None:
         """Raise ``ValueError`` where the range of a batch, or of ``what``, has NaN or infinity."""
-        if not plain(low):
+        if not plain(low) or all_finite(low, high):
             return
-        finite = torch.isfinite(low) & torch.isfinite(high)
-        if not bool(finite.all()):
-            channels = finite.logical_not().nonzero().flatten().tolist() if finite.dim() else []
-            where = f" in channels {channels[:8]}" if channels else ""
-            raise ValueError(
-                f"{self._label()}: {what or f'batch {self.batches_seen}'} has NaN or infinity{where}: values are from "
-                f"{low.min().item()} to {high.max().item()}, expected finite ones"
-            )
+        infinite = torch.logical_not(torch.isfinite(low) & torch.isfinite(high))
+        channels = infinite.nonzero().flatten().tolist() if low.dim() else []
+        where = f" in channels {channels[:8]}" if channels else ""
+        raise ValueError(
+            f"{self._label()}: {what or f'batch {self.batches_seen}'} has NaN or infinity{where}: values are from "
+            f"{low.min().item()} to {high.max().item()}, expected finite ones"
+        )
 
 
 class UniformQuantizationObserverBase(ObserverBase):

@@ -148,8 +148,10 @@ class PerChannelMinMaxObserver(_RangeObserver):
         self._register_range([], [], factory_kwargs)
 
     def _range_of(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        channels = x.transpose(0, self.ch_axis)
-        return torch.aminmax(channels.reshape(channels.size(0), -1), dim=1)
+        # Two reductions are several times faster than aminmax along a dimension.
+        others = list(range(x.dim()))
+        del others[self.ch_axis]
+        return (x.amin(others), x.amax(others)) if others else (x, x)
 
     def _seen(self) -> bool:
         return self.min_val.numel() != 0 and self.max_val.numel() != 0
