@@ -118,7 +118,7 @@ def sqnr(expected: Any, got: Any) -> float:
     signal = noise = 0.0
     for one, other in zip(tensors_of(expected), tensors_of(got), strict=True):
         if one.is_floating_point():
-            one, other = one.to(torch.float64), other.to(torch.float64)
+            one, other = one.detach().to(torch.float64), other.detach().to(torch.float64)
             # Masked scores, which are infinite or nearly, are no signal.
             usual = torch.isfinite(one) & torch.isfinite(other) & (one.abs() < 1e30)
             signal += float((one[usual] ** 2).sum())

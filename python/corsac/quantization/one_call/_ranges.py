@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -17,7 +18,8 @@ BINS = 4096
 #: Levels of quantised inputs.
 LEVELS = 256
 #: Bounds that the search tries, as parts of the whole range.
-FRACTIONS = torch.linspace(0.05, 1.0, 96)
+_FRACTIONS = [at / 100 for at in range(5, 101)]
+_Candidate = TypeVar("_Candidate")
 
 
 @dataclass
@@ -99,11 +101,20 @@ class Histogram:
         if method == "percentile":
             return self._percentile(percentile, low, high)
         loss = self._squared_error if method == "mse" else self._divergence
-        candidates = [(float(part) * low, float(part) * high) for part in FRACTIONS]
-        losses = [loss(*candidate) for candidate in candidates]
-        # Of equal losses the widest range.
-        best = min(range(len(losses)), key=lambda at: (losses[at], -at))
-        return candidates[best]
+        low_part, high_part = self._best(
+            [(part, part) for part in _FRACTIONS], lambda own: loss(own[0] * low, own[1] * high)
+        )
+        if low < 0.0 < high:
+            # Outliers are often on one side only.
+            low_part = self._best(_FRACTIONS, lambda own: loss(own * low, high_part * high))
+            high_part = self._best(_FRACTIONS, lambda own: loss(low_part * low, own * high))
+        return low_part * low, high_part * high
+
+    @staticmethod
+    def _best(candidates: Sequence[_Candidate], loss: Callable[[_Candidate], float]) -> _Candidate:
+        """The candidate with the least loss; of equal ones the last, with the widest range."""
+        losses = [loss(candidate) for candidate in candidates]
+        return candidates[min(range(len(losses)), key=lambda at: (losses[at], -at))]
 
     def _percentile(self, percentile: float, low: float, high: float) -> tuple[float, float]:
         total = self.counts.sum()
