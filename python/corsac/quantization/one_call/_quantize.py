@@ -29,12 +29,17 @@ from corsac.quantization.one_call._layers import (
     replace,
     tied,
 )
+from corsac.quantization.one_call._links import find_links
 from corsac.quantization.one_call._page import NOISY
 from corsac.quantization.one_call._ranges import METHODS, Method, steps
 from corsac.quantization.one_call._report import Report, Row
 from corsac.quantization.one_call._selection import Metric, Option, select, sensitivities
+from corsac.quantization.one_call._smoothing import equalise, smooth
 from corsac.quantization.one_call._timing import Stopwatch, Times
 from corsac.quantization.one_call._weights import WeightForm
+
+#: Signal-to-noise ratio, in decibels, of results that differ by rounding only.
+_SAME = 80.0
 
 _Model = TypeVar("_Model", bound=nn.Module)
 
@@ -52,6 +57,8 @@ def quantize(
     method: Method = "mse",
     percentile: float = 99.99,
     bias_correction: bool = True,
+    smooth_quant: float | None = None,
+    equalize: bool = False,
     measure: bool = True,
     keep_float: bool = True,
 ) -> _Model:
@@ -79,6 +86,10 @@ def quantize(
         method: how ranges are chosen: ``"minmax"``, ``"percentile"``, ``"entropy"`` or ``"mse"``.
         percentile: for the method of this name: the share of the numbers inside, in percent.
         bias_correction: add the mean errors of layers on the calibration data to their biases.
+        smooth_quant: move the spread of linear layers' inputs into their weights, by this exponent from 0 to 1 (0.5 is
+            usual), where a norm or a layer is known to be the only source; the report has the reasons where it is not.
+        equalize: make the weights of two layers in a row as large, channel by channel, where the first goes to the second
+            only.
         measure: time layers in both forms, and leave those float that are not faster (unless ``weights`` is given).
         keep_float: keep the float model for ``dequantize()``.
 
@@ -92,6 +103,7 @@ def quantize(
             a batch, or has no layer to quantise.
     """
     request = _Request(dtype, dynamic, weights, method, percentile, max_drop, metric)
+    request.smooth_quant, request.equalize = smooth_quant, equalize
     request.check(model, calibration_data)
     data = [] if calibration_data is None else batches(calibration_data)
     job = _Job(model, data, request)
@@ -116,6 +128,9 @@ def quantize(
 
 class _Request:
     """The checked arguments."""
+
+    smooth_quant: float | None = None
+    equalize: bool = False
 
     def __init__(
         self,
@@ -159,6 +174,11 @@ class _Request:
                 "calibration_data is missing: static quantisation measures ranges on it; dynamic=True or weights='int8' "
                 "need none"
             )
+        if self.smooth_quant is not None and not 0.0 <= self.smooth_quant <= 1.0:
+            raise ValueError(f"smooth_quant: expected 0 to 1, got {self.smooth_quant}")
+        if calibration_data is None and (self.smooth_quant is not None or self.equalize):
+            option = "equalize" if self.equalize else "smooth_quant"
+            raise ValueError(f"{option} is given without calibration_data")
 
     def forms(self, layer: Layer) -> tuple[list[Form], str]:
         """Forms for a layer, the wanted one first; and why that is another than was asked for, or none."""
@@ -200,8 +220,40 @@ class _Job:
             self.expected = [
                 run(self.model, batch, number) for number, batch in enumerate(self.data[:MEASURED])
             ]
+        if self.request.smooth_quant is not None or self.request.equalize:
+            self._move_factors()
         if self.data:
             self.seen = observe(self.model, self.active(), self.data)
+
+    def _move_factors(self) -> None:
+        """Move factors between layers of the copy, which computes the same then."""
+        before = {
+            own: own.detach().clone() for own in self.model.parameters() if own.is_floating_point()
+        }
+        links, problems = find_links(self.model, self.active(), self.data)
+        ties, alpha = tied(self.model), self.request.smooth_quant
+        notes: dict[str, str] = {}
+        if self.request.equalize:
+            notes, others = equalise(links, ties)
+            problems |= others
+        if alpha is not None:
+            if notes:
+                # The largest inputs have changed.
+                links, _ = find_links(self.model, self.active(), self.data)
+            done, others = smooth(links, alpha, ties)
+            notes, problems = notes | done, problems | others
+        with torch.no_grad():
+            got = run(self.model, self.data[0], 0)
+            if sqnr(self.expected[0], got) < _SAME:
+                for own, numbers in before.items():
+                    own.copy_(numbers)
+                problems |= dict.fromkeys(notes, "the result would change")
+                notes = {}
+        for layer in self.active():
+            if not layer.is_table and (alpha is None or self.request.equalize or layer.is_matrix):
+                word = "equalised" if alpha is None else "smoothed"
+                why = problems.get(layer.name, "its source is not seen")
+                layer.notes.append(notes.get(layer.name) or f"not {word}: {why}")
 
     def make(self, bias_correction: bool) -> None:
         """Quantise the layers, in all forms that may be chosen."""
