@@ -12,7 +12,7 @@ from torch import nn
 
 import corsac
 from corsac.quantization import quantized
-from corsac.quantization.one_call import Point, _selection, _timing
+from corsac.quantization.one_call import Point, _quantize, _selection, _timing
 from corsac.quantization.one_call._data import batches, noise_ratio, sqnr
 from corsac.quantization.one_call._ranges import Histogram, steps
 from corsac.quantization.one_call._weights import WeightForm, groups_of, steps_of
@@ -323,6 +323,7 @@ def test_layers_that_are_not_faster_stay_float(monkeypatch):
         return _timing.Times(1e-3, ratio * 1e-3)
 
     monkeypatch.setattr(_timing, "_measured", measured)
+    monkeypatch.setattr(_quantize, "time_models", lambda *given: (2.0, 1.0))
     made = corsac.quantize(mlp(), data(4, 64))
     assert forms(made) == {"0": "int8 static", "2": "float", "4": "int8 static"}
     row = made.quantization_report["2"]
@@ -341,9 +342,43 @@ def test_layers_are_measured_once_for_each_kind_and_size(monkeypatch):
         return _timing.Times(2.0, 1.0)
 
     monkeypatch.setattr(_timing, "_measured", measured)
+    monkeypatch.setattr(_quantize, "time_models", lambda *given: (2.0, 1.0))
     model = nn.Sequential(*(nn.Linear(32, 32) for _ in range(5)), nn.Linear(32, 4)).eval()
     corsac.quantize(model, data(4, 32))
     assert calls == [(4, 32), (4, 32)]
+
+
+def test_the_float_model_is_copied_only_as_far_as_it_stays_float():
+    model = nn.Sequential(mlp(), nn.LayerNorm(8)).eval()
+    made = corsac.quantize(model, data(4, 64), measure=False, exclude="0.4")
+    theirs = {own.data_ptr() for own in model.parameters()}
+    assert not any(own.data_ptr() in theirs for own in made.parameters())
+    state = copy.deepcopy(model.state_dict())
+    with torch.no_grad():
+        for own in made.parameters():
+            own.zero_()
+    assert all(torch.equal(state[name], own) for name, own in model.state_dict().items())
+
+
+def test_quantised_layers_stay_as_they_are():
+    first = corsac.quantize(mlp(), data(4, 64), measure=False, exclude="4")
+    second = corsac.quantize(first, weights="int8")
+    assert forms(second) == {"0": "float", "2": "float", "4": "int8"}
+    assert second.quantization_report["0"].reason == "it is quantised already"
+    assert type(second[0]) is IntegerLinear
+
+
+def test_models_are_timed(monkeypatch):
+    fast, slow = (2e-3, 1e-3), (1e-3, 2e-3)
+    monkeypatch.setattr(_timing, "_measured", lambda *given: _timing.Times(2.0, 1.0))
+    monkeypatch.setattr(_quantize, "time_models", lambda *given: fast)
+    made = corsac.quantize(mlp(), data(4, 64))
+    assert "a call on one thread: 2.00 ms -> 1.00 ms, 2.00 times as fast" in str(
+        made.quantization_report
+    )
+    monkeypatch.setattr(_quantize, "time_models", lambda *given: slow)
+    with pytest.warns(UserWarning, match="slower than the float one: 2.00 ms, 1.00 ms"):
+        corsac.quantize(mlp(), data(4, 64))
 
 
 def test_measured_times_are_of_native_layers():
@@ -403,6 +438,10 @@ def test_wrong_requests():
         corsac.quantize(nn.ReLU().eval(), torch.randn(3))
     with pytest.raises(TypeError, match=r"expected a torch\.nn\.Module, got function"):
         corsac.quantize(lambda x: x, torch.randn(3))
+    with pytest.raises(TypeError, match="CompiledModule is compiled: quantise the model"):
+        corsac.quantize(corsac.compile(model), weights="int8")
+    with pytest.raises(TypeError, match="OptimizedModule is compiled"):
+        corsac.quantize(torch.compile(model), weights="int8")
     with pytest.raises(TypeError, match="exclude: expected names"):
         corsac.quantize(model, weights="int8", exclude=[3])
 

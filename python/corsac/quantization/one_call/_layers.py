@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import fnmatch
 import sys
@@ -12,6 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
+
+from corsac.quantization.quantized._weight import QuantisedWeight
+from corsac.quantization.quantized.integer_layers import GroupedLinear
 
 #: Classes that are quantised; subclasses may compute something else.
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
@@ -85,6 +89,8 @@ def find_layers(model: nn.Module) -> list[Layer]:
 def _reason(module: nn.Module) -> str:
     """Why a layer stays float, as far as it tells itself."""
     kind = type(module)
+    if isinstance(module, (QuantisedWeight, GroupedLinear)):
+        return "it is quantised already"
     if torch.nn.utils.parametrize.is_parametrized(module):
         return "its weight is parametrised"
     if kind not in LAYERS and not is_transposed(module):
@@ -157,6 +163,24 @@ def _within(path: str, modules: set[str]) -> bool:
     """Whether a path is one of ``modules``, or inside one."""
     parts = path.split(".")
     return any(".".join(parts[:end]) in modules for end in range(len(parts) + 1)) or path in modules
+
+
+def copy_around(model: nn.Module) -> nn.Module:
+    """A copy of a model that has the same parameters, so that the memory is not needed twice."""
+    return copy.deepcopy(model, {id(own): own for own in model.parameters()})
+
+
+def own_parameters(made: nn.Module, original: nn.Module) -> None:
+    """Give a copy its own parameters, tied as those of the original are, in place of the original's."""
+    known: dict[int, nn.Parameter | None] = {id(own): None for own in original.parameters()}
+    for module in made.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is None or id(parameter) not in known:
+                continue
+            own = known[id(parameter)]
+            if own is None:
+                own = known[id(parameter)] = copy.deepcopy(parameter)
+            module._parameters[name] = own
 
 
 def tied(model: nn.Module) -> dict[int, list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
@@ -10,6 +9,8 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from corsac._engine.module import EngineModule
+from corsac._messages.report_text import duration
 from corsac.quantization.one_call._calibration import (
     MEASURED,
     Seen,
@@ -24,8 +25,10 @@ from corsac.quantization.one_call._forms import Form, Tables, add_to_bias, bytes
 from corsac.quantization.one_call._layers import (
     Layer,
     check_weights,
+    copy_around,
     exclude_layers,
     find_layers,
+    own_parameters,
     replace,
     tied,
 )
@@ -35,9 +38,11 @@ from corsac.quantization.one_call._ranges import METHODS, Method, steps
 from corsac.quantization.one_call._report import Report, Row
 from corsac.quantization.one_call._selection import Metric, Option, select, sensitivities
 from corsac.quantization.one_call._smoothing import equalise, smooth
-from corsac.quantization.one_call._timing import Stopwatch, Times
+from corsac.quantization.one_call._timing import GAIN, Stopwatch, Times, time_models
 from corsac.quantization.one_call._weights import WeightForm
 
+#: Classes of compiled models, whose layers cannot be replaced.
+_COMPILED = (EngineModule, torch.jit.ScriptModule)
 #: Signal-to-noise ratio, in decibels, of results that differ by rounding only.
 _SAME = 80.0
 
@@ -118,7 +123,7 @@ def quantize(
     if measure:
         job.measure()
     job.choose()
-    made: Any = job.finish()
+    made: Any = job.finish(measure)
     made.quantization_report = job.report
     made.dequantize = Dequantizer(made, model if keep_float else None)
     for text in job.report.warnings:
@@ -165,6 +170,10 @@ class _Request:
     def check(self, model: Any, calibration_data: Any) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
+        if isinstance(model, _COMPILED) or type(model).__module__.startswith("torch._dynamo"):
+            raise TypeError(
+                f"{type(model).__name__} is compiled: quantise the model that it was made of, and compile the result"
+            )
         if model.training:
             raise ValueError(
                 "the model is in training mode: call model.eval() before it is quantised"
@@ -197,7 +206,7 @@ class _Job:
     """One quantisation: a copy of the model and what is known of its layers."""
 
     def __init__(self, model: nn.Module, data: Sequence[Batch], request: _Request) -> None:
-        self.model = copy.deepcopy(model)
+        self.model, self.original = copy_around(model), model
         self.data, self.request = data, request
         self.layers = find_layers(self.model)
         self.float_bytes = bytes_of(self.model)
@@ -227,6 +236,7 @@ class _Job:
 
     def _move_factors(self) -> None:
         """Move factors between layers of the copy, which computes the same then."""
+        own_parameters(self.model, self.original)
         before = {
             own: own.detach().clone() for own in self.model.parameters() if own.is_floating_point()
         }
@@ -364,8 +374,9 @@ class _Job:
             row.notes += self.corrected.get(layer.name, [])
             self.model = replace(self.model, layer, option.module)
 
-    def finish(self) -> nn.Module:
+    def finish(self, measure: bool) -> nn.Module:
         """The quantised model; the report has all its figures."""
+        own_parameters(self.model, self.original)
         report = self.report
         report.rows = [self.rows[layer.name] for layer in self.layers]
         report.bytes = bytes_of(self.model)
@@ -381,8 +392,20 @@ class _Job:
                     for number, batch in enumerate(self.data[:MEASURED])
                 ]
             report.sqnr = min(map(sqnr, self.expected, got))
+        if measure and self.data and any(row.is_quantised for row in report.rows):
+            self._time_models()
         report.warnings = self.warnings
         return self.model
+
+    def _time_models(self) -> None:
+        """Time the float and the quantised model on the first batch."""
+        report, batch = self.report, self.data[0]
+        times = time_models(self.original, self.model, batch.args, batch.kwargs)
+        report.float_seconds, report.seconds = times
+        if not self.request.saves_bytes and report.seconds > report.float_seconds * (1.0 + GAIN):
+            self.warnings.append(
+                f"the quantised model is slower than the float one: {duration(report.seconds)}, {duration(report.float_seconds)}"
+            )
 
 
 def _paths(layer: Layer) -> set[str]:

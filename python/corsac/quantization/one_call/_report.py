@@ -75,6 +75,8 @@ class Report:
         float_bytes: size of the parameters and buffers of the float model.
         bytes: their size in the quantised model.
         sqnr: the signal-to-noise ratio of the model's output on the calibration data, in decibels.
+        float_seconds: time of a call of the compiled float model on the first batch, on one thread.
+        seconds: time of the compiled quantised model.
         float_metric: the metric of the float model.
         metric: the metric of the quantised model.
         pareto: choices of layers of which none is better than another in bytes and metric, from the largest.
@@ -85,6 +87,8 @@ class Report:
     float_bytes: int
     bytes: int
     sqnr: float | None = None
+    float_seconds: float | None = None
+    seconds: float | None = None
     float_metric: float | None = None
     metric: float | None = None
     pareto: list[Point] = field(default_factory=list)
@@ -111,6 +115,12 @@ class Report:
         ]
         if self.sqnr is not None:
             lines.append(f"output: SQNR {_decibels(self.sqnr)} dB")
+        if self.float_seconds is not None and self.seconds is not None:
+            ratio = self.float_seconds / self.seconds
+            lines.append(
+                f"a call on one thread: {duration(self.float_seconds)} -> {duration(self.seconds)}, "
+                f"{ratio:.2f} times as fast"
+            )
         if self.float_metric is not None and self.metric is not None:
             lines.append(f"metric: {self.float_metric:.6g} -> {self.metric:.6g}")
         lines += [

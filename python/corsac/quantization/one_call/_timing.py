@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -76,33 +76,41 @@ def _measured(layer: nn.Module, made: nn.Module, input: Tensor) -> Times:
         warnings.simplefilter("ignore")
         before = compile(layer, options={"inference": "native"})
         after = compile(made, options={"inference": "native"}, fullgraph=True)
+        error = ""
         try:
-            for _ in range(3):
-                after(input)
-        except CompileError as error:
-            return Times(_best(before, input), float("inf"), str(error).partition("\n")[0])
+            after(input)
+            after(input)
+        except CompileError as refused:
+            after, error = before, str(refused).partition("\n")[0]
+        first, second = _interleaved(lambda: before(input), lambda: after(input))
+        return Times(first, float("inf") if error else second, error)
+
+
+def time_models(
+    model: nn.Module, made: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[float, float]:
+    """Seconds of a call of both models, compiled, on one thread."""
+    with one_thread(), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before, after = compile(model), compile(made)
+        return _interleaved(lambda: before(*args, **kwargs), lambda: after(*args, **kwargs))
+
+
+def _interleaved(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[float, float]:
+    """The least seconds of a call of both, which take turns."""
+    for call in (first, second):
         for _ in range(3):
-            before(input)
-        best = [float("inf"), float("inf")]
-        start = time.perf_counter()
-        for done in range(_ROUNDS):
-            if done >= _LEAST_ROUNDS and time.perf_counter() - start > _PATIENCE_SECONDS:
-                break
-            for at, call in enumerate((before, after)):
-                best[at] = min(best[at], _timed(call, input))
-        return Times(best[0], best[1])
-
-
-def _best(call: Any, input: Tensor) -> float:
-    for _ in range(3):
-        call(input)
-    return min(_timed(call, input) for _ in range(_LEAST_ROUNDS))
-
-
-def _timed(call: Any, input: Tensor) -> float:
+            call()
+    best = [float("inf"), float("inf")]
     start = time.perf_counter()
-    call(input)
-    return time.perf_counter() - start
+    for done in range(_ROUNDS):
+        if done >= _LEAST_ROUNDS and time.perf_counter() - start > _PATIENCE_SECONDS:
+            break
+        for at, call in enumerate((first, second)):
+            began = time.perf_counter()
+            call()
+            best[at] = min(best[at], time.perf_counter() - began)
+    return best[0], best[1]
 
 
 @contextmanager
