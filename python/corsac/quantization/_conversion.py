@@ -179,12 +179,7 @@ class _Observers:
 
     def require_calibration(self) -> None:
         """Raise an error if observers have seen nothing."""
-        blind = [path for path, observer in self._by_path.items() if _saw_nothing(observer)]
-        if blind:
-            raise CalibrationError(
-                f"{len(blind)} of {len(self._by_path)} observers have seen no values: {', '.join(_listed(blind))}; run "
-                "the prepared model on example inputs before it is converted"
-            )
+        require_seen(self._by_path)
 
     def conversions(self, weights: dict[str, tuple[str, torch.Tensor]]) -> dict[str, Conversion]:
         """What becomes of each observer; makes the attributes that this needs."""
@@ -271,6 +266,16 @@ def _is_per_channel(observer: Any) -> bool:
         torch.per_channel_symmetric,
         torch.per_channel_affine_float_qparams,
     )
+
+
+def require_seen(observers: dict[str, Any]) -> None:
+    """Raise an error if some of ``observers``, by path, have seen nothing."""
+    blind = [path for path, observer in observers.items() if _saw_nothing(observer)]
+    if blind:
+        raise CalibrationError(
+            f"{len(blind)} of {len(observers)} observers have seen no values: {', '.join(_listed(blind))}; run "
+            "the prepared model on example inputs before it is converted"
+        )
 
 
 def _listed(names: list[str]) -> Iterator[str]:
