@@ -270,7 +270,7 @@ def _is_per_channel(observer: Any) -> bool:
 
 def require_seen(observers: dict[str, Any]) -> None:
     """Raise an error if some of ``observers``, by path, have seen nothing."""
-    blind = [path for path, observer in observers.items() if _saw_nothing(observer)]
+    blind = [path for path, observer in observers.items() if saw_nothing(observer)]
     if blind:
         raise CalibrationError(
             f"{len(blind)} of {len(observers)} observers have seen no values: {', '.join(_listed(blind))}; run "
@@ -284,7 +284,7 @@ def _listed(names: list[str]) -> Iterator[str]:
         yield f"and {len(names) - 8} more"
 
 
-def _saw_nothing(observer: Any) -> bool:
+def saw_nothing(observer: Any) -> bool:
     """Whether an observer that records a range has none."""
     inner = observer
     if is_fake_quantize(observer):

@@ -178,7 +178,9 @@ def prepare_qat(
     https://docs.pytorch.org/docs/stable/generated/torch.ao.quantization.prepare_qat.html
     """
     if not model.training:
-        raise AssertionError("expected a model in training mode, got one in evaluation mode: call model.train()")
+        raise AssertionError(
+            "expected a model in training mode, got one in evaluation mode: call model.train()"
+        )
     mapping = get_default_qat_module_mappings() if mapping is None else mapping
     model = model if inplace else copy.deepcopy(model)
     propagate_qconfig_(model)
@@ -281,12 +283,14 @@ def _warn_of_unmatched(model: nn.Module, spec: dict[Any, Any]) -> None:
 
 
 def _keep_from_fast_paths(model: nn.Module) -> None:
-    """Keep layers of transformers from PyTorch's fused operators, which take float weights."""
+    """Keep transformers from PyTorch's fused operators and nested tensors, which take float weights."""
     for module in model.modules():
-        if isinstance(module, nn.TransformerEncoderLayer) and any(
-            is_a(layer, "QuantisedWeight") for layer in module.modules()
-        ):
+        if not any(is_a(layer, "QuantisedWeight") for layer in module.modules()):
+            continue
+        if isinstance(module, nn.TransformerEncoderLayer):
             module.activation_relu_or_gelu = 0
+        elif isinstance(module, nn.TransformerEncoder):
+            module.enable_nested_tensor = module.use_nested_tensor = False
 
 
 def convert(
@@ -336,17 +340,23 @@ def convert(
 
 
 def _require_calibration(model: nn.Module, mapping: dict[Any, Any]) -> None:
-    from corsac.quantization._conversion import require_seen
+    from corsac.quantization._conversion import require_seen, saw_nothing
 
-    require_seen(
-        {
-            path: module.activation_post_process
-            for path, module in model.named_modules()
-            if getattr(module, "qconfig", None) is not None
-            and is_activation_post_process(getattr(module, "activation_post_process", None))
-            and counterpart(type_before_parametrizations(module), mapping) is not None
-        }
-    )
+    observed = {
+        path: module
+        for path, module in model.named_modules()
+        if getattr(module, "qconfig", None) is not None
+        and is_activation_post_process(getattr(module, "activation_post_process", None))
+        and counterpart(type_before_parametrizations(module), mapping) is not None
+    }
+    observers = {path: module.activation_post_process for path, module in observed.items()}
+    blind = {path for path, observer in observers.items() if saw_nothing(observer)}
+    if len(blind) < len(observers):
+        # Operations with a number are not observed: nothing is rounded.
+        for path in [path for path in blind if is_a(observed[path], "FloatFunctional")]:
+            observed[path].activation_post_process = nn.Identity()
+            del observers[path]
+    require_seen(observers)
 
 
 def _convert(

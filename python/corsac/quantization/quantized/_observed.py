@@ -44,7 +44,9 @@ def weight_observer(mod: nn.Module, layer: nn.Module) -> Any:
         return mod.weight_fake_quant
     qconfig = getattr(mod, "qconfig", None) or getattr(layer, "qconfig", None)
     if qconfig is None:
-        raise ValueError(f"{type(mod).__name__}: expected a qconfig, or weight_fake_quant, got none")
+        raise ValueError(
+            f"{type(mod).__name__}: expected a qconfig, or weight_fake_quant, got none"
+        )
     observer: Any = qconfig.weight()
     if observer is None or not hasattr(observer, "dtype"):
         raise ValueError(

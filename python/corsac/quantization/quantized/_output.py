@@ -49,12 +49,18 @@ class RoundedOutput:
             )
         dtype = UNDERLYING.get(observer.dtype)
         if dtype is None or dtype.is_floating_point:
-            raise ValueError(f"{name}: expected results of a type of integers, got {observer.dtype}")
+            raise ValueError(
+                f"{name}: expected results of a type of integers, got {observer.dtype}"
+            )
         scales, zero_points = observer.calculate_qparams()
         if scales.numel() != 1:
             raise ValueError(f"{name}: expected one scale of results, got {scales.numel()}")
         self.scale, self.zero_point = float(scales), int(zero_points)
         self.output_min, self.output_max = int(observer.quant_min), int(observer.quant_max)
+        inner = getattr(observer, "activation_post_process", observer)
+        if getattr(inner, "reduce_range", False):
+            # The range was halved for the sake of the scale. Values beyond it are kept, as PyTorch's kernels do.
+            self.output_min, self.output_max = 2 * self.output_min, 2 * self.output_max + 1
         self.output_dtype = dtype
 
     def rounded(self, value: Tensor) -> Tensor:

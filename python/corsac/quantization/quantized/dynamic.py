@@ -77,9 +77,7 @@ class Linear(layers.Linear):
             bounds = self.input_min, self.input_max, self.input_dtype
             scales, zero_points = corsac.choose_qparams_per_token(input, *bounds[:2])
             levels = corsac.quantize_per_token(input, scales, zero_points, *bounds)
-            input = corsac.dequantize_per_token(
-                levels, scales, zero_points, *bounds, input.dtype
-            )
+            input = corsac.dequantize_per_token(levels, scales, zero_points, *bounds, input.dtype)
         return F.linear(input, self.dequantised(), self.bias)
 
 

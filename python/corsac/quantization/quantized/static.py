@@ -17,6 +17,7 @@ from corsac.quantization.quantized._observed import float_layer, weight_steps
 from corsac.quantization.quantized._output import RoundedOutput, same_parts
 
 __all__ = [
+    "ELU",
     "BatchNorm2d",
     "BatchNorm3d",
     "Conv1d",
@@ -27,7 +28,6 @@ __all__ = [
     "ConvTranspose3d",
     "DeQuantize",
     "Dropout",
-    "ELU",
     "Embedding",
     "EmbeddingBag",
     "GroupNorm",
