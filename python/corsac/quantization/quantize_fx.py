@@ -21,7 +21,9 @@ import torch
 
 from corsac.fx._symbolic_trace import symbolic_trace
 from corsac.fx.graph_module import _USER_PRESERVED_ATTRIBUTES_KEY, GraphModule
+from corsac.quantization._conversion import CalibrationError as CalibrationError
 from corsac.quantization._conversion import convert
+from corsac.quantization._fusion import TrainingModeError as TrainingModeError
 from corsac.quantization._fusion import fuse
 from corsac.quantization._kinds import is_a
 from corsac.quantization._preparation import (
@@ -104,6 +106,9 @@ def fuse_fx(
         model: the model, or a graph module.
         fuse_custom_config: a ``FuseCustomConfig`` with the attributes to keep.
         backend_config: a ``BackendConfig`` with the patterns to fuse; PyTorch's own kernels if not given.
+
+    Raises:
+        TrainingModeError: a batch norm to fold is in training mode.
 
     https://docs.pytorch.org/docs/stable/generated/torch.ao.quantization.quantize_fx.fuse_fx.html
     """
