@@ -67,6 +67,10 @@ impl<'a> StepRun<'a> {
             kernel.run(rows, workspace, out, epilogue);
             return Ok(());
         }
+        if let Prepared::Packed(Packed::WeightOnly(kernel)) = &self.executable.prepared[self.at] {
+            kernel.run(rows, workspace, out, epilogue);
+            return Ok(());
+        }
         // Weights that are computed while the program runs.
         let weight = LinearWeight {
             data: self.get(1)?,

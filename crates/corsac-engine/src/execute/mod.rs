@@ -16,7 +16,7 @@ use crate::error::RunError;
 use crate::kernels::matmul::Product;
 use crate::plan::Plan;
 use crate::prepare::{Loader, Packed, Prepared, WeightCache, Weights};
-use crate::program::{ConvShape, Element, Op, Program, Source, Step, ValueId};
+use crate::program::{ConvShape, Element, Layout, Op, Program, Source, Step, ValueId};
 use crate::threads::on_threads;
 
 pub use memory::Context;
@@ -395,6 +395,11 @@ fn check_operators(program: &Program) -> Result<(), RunError> {
             Op::Fused(fused) => {
                 let is_read = |input: usize| step.inputs.get(input).copied().is_some_and(is_f32);
                 program.element(step.output) != Element::I64 && fused.reads().all(is_read)
+            }
+            // Of levels.
+            Op::MaxPool(_) if program.value(step.output).layout == Layout::Pixels => {
+                let mut all = step.reads().chain([step.output]);
+                all.all(|value| program.element(value) == Element::Bool)
             }
             op => !op.is_of_floats() || step.reads().chain([step.output]).all(is_f32),
         };

@@ -30,6 +30,7 @@ pub(super) fn fuse(program: &mut Program) {
     while let Some(at) = fusion.queue.pop() {
         fusion.before(at);
     }
+    fusion.dequantise();
     let Fusion {
         mut inserted,
         program,
@@ -115,6 +116,45 @@ impl Fusion<'_> {
         }
         self.bytes.insert((levels.value, layout), output);
         output
+    }
+
+    /// Whether levels are read by nothing but steps that dequantise them.
+    fn is_only_dequantised(&self, levels: ValueId) -> bool {
+        let shape = self.program.shape(levels);
+        let dequantises = |&(at, value): &(usize, ValueId)| {
+            let step = &self.program.steps[at];
+            let whole = self.program.shape(value) == shape;
+            whole && matches!(step.op, Op::Unary(Unary::Dequantise { .. }))
+        };
+        let mut readers = self.flow.readers(levels).iter();
+        !self.flow.is_returned(levels) && readers.all(dequantises)
+    }
+
+    /// Dequantises levels from their bytes, where there are such.
+    fn dequantise(&mut self) {
+        for (&(levels, layout), &bytes) in &self.bytes {
+            if layout != Layout::Pixels {
+                continue;
+            }
+            let shape = self.program.shape(levels).to_vec();
+            let moved = match self.flow.maker(self.program, levels) {
+                Some(at) => match self.program.steps[at].op {
+                    Op::Unary(Unary::Quantise(own)) => own.byte_zero() - own.zero as i32,
+                    _ => continue,
+                },
+                None => continue,
+            };
+            for &(at, value) in self.flow.readers(levels) {
+                let whole = self.program.shape(value) == shape;
+                let step = &mut self.program.steps[at];
+                if let Op::Unary(Unary::Dequantise { zero, scale }) = step.op
+                    && whole
+                {
+                    step.op = Op::FromLevels(zero as i32 + moved, scale);
+                    step.inputs[0] = bytes;
+                }
+            }
+        }
     }
 
     /// Makes step `at` multiply bytes, if it is a layer over quantised numbers.
@@ -264,6 +304,10 @@ impl Fusion<'_> {
         };
         let mut members = Vec::new();
         let mut leaves = Vec::new();
+        // Otherwise their levels are computed as numbers, too.
+        if !self.is_only_dequantised(self.program.root(self.program.steps[at].output)) {
+            return;
+        }
         if !channels.is_multiple_of(QUAD) || !self.closed(numbers, &mut members, &mut leaves) {
             return;
         }

@@ -381,9 +381,13 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
             let weight = program.shape(step.inputs[1]);
             let (outputs, inputs) = (weight[0], weight[1]);
             let rows = program.linear_rows(step, inputs);
-            match program.precision.bf16_unit() {
+            let numbers = match program.precision.bf16_unit() {
                 Some(_) => bf16::linear::workspace_len(rows, inputs),
                 None => linear::workspace_len(rows, [outputs, inputs]),
+            };
+            match program.has_integers(step) {
+                true => numbers.max(int8::weight_only::workspace_len(rows, outputs)),
+                false => numbers,
             }
         }
         Op::QuantisedConv(ref conv, _) => {

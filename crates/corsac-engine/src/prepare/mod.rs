@@ -23,6 +23,7 @@ use crate::kernels::blocked::linear::{LinearKernel, LinearWeight};
 use crate::kernels::conv::ConvKernel;
 use crate::kernels::int8::conv::Int8Conv;
 use crate::kernels::int8::linear::Int8Linear;
+use crate::kernels::int8::weight_only::WeightOnlyLinear;
 use crate::kernels::linear::Linear;
 use crate::kernels::matmul;
 use crate::parallel::Parallel;
@@ -327,6 +328,10 @@ impl<'a> Loader<'a> {
                     let kernel = Int8Conv::new(shape.clone(), levels, &integers, bias)?;
                     Some(Packed::Int8Conv(Arc::new(kernel)))
                 }
+                (Op::Linear, PackFormat::WeightOnly(sizes)) => {
+                    let kernel = WeightOnlyLinear::new(&integers, *sizes, bias)?;
+                    Some(Packed::WeightOnly(Arc::new(kernel)))
+                }
                 _ => None,
             };
             if let Some(packed) = self.on_threads(len, pack) {
@@ -366,7 +371,7 @@ impl<'a> Loader<'a> {
         if let Some(known) = key.as_ref().and_then(|key| self.cache.packed(key)) {
             return Ok(known);
         }
-        if let PackFormat::Int8Linear(..) | PackFormat::Int8Conv(..) = format {
+        if format.is_of_integers() {
             let packed = self.packed_integers(step, format)?;
             if let Some(key) = key {
                 self.cache.keep_packed(key, &packed);
@@ -414,7 +419,7 @@ impl<'a> Loader<'a> {
                 };
                 Packed::Linear(Arc::new(linear_kernel(program, step, &weight, bias)))
             }
-            PackFormat::Int8Linear(..) | PackFormat::Int8Conv(..) => {
+            PackFormat::Int8Linear(..) | PackFormat::Int8Conv(..) | PackFormat::WeightOnly(_) => {
                 unreachable!("integers are packed before")
             }
             PackFormat::Conv(shape) => Packed::Conv(Arc::new(ConvKernel::new(shape, weight, bias))),
@@ -450,6 +455,10 @@ fn pack_format(program: &Program, step: &Step) -> Option<PackFormat> {
         Op::Recurrent(own) if is_known() => {
             let width = LinearKernel::width(own.batch);
             Some(PackFormat::Linear([own.gates(), own.width], Some(width)))
+        }
+        Op::Linear if is_known() && program.has_integers(step) => {
+            let weight = program.shape(step.inputs[1]);
+            Some(PackFormat::WeightOnly([weight[0], weight[1]]))
         }
         Op::Linear if is_known() => {
             let weight = program.shape(step.inputs[1]);

@@ -16,6 +16,7 @@ use crate::kernels::blocked::depthwise::BlockedDepthwise;
 use crate::kernels::conv::ConvKernel;
 use crate::kernels::int8::conv::Int8Conv;
 use crate::kernels::int8::linear::Int8Linear;
+use crate::kernels::int8::weight_only::WeightOnlyLinear;
 use crate::kernels::linear::Linear;
 use crate::program::{ConvShape, Program, Quantised, Source, ValueId, WeightTransform};
 
@@ -76,8 +77,20 @@ pub(crate) enum PackFormat {
     /// For a linear layer with these numbers of outputs and inputs, over rows rounded in a way with these
     /// bits.
     Int8Linear([usize; 2], [u32; 5]),
+    /// For a linear layer with these numbers of outputs and inputs, over rows of numbers.
+    WeightOnly([usize; 2]),
     /// For a convolution of these shapes over images of levels with these bits.
     Int8Conv(ConvShape, [u32; 5]),
+}
+
+impl PackFormat {
+    /// Whether weights are packed as integers.
+    pub(crate) fn is_of_integers(&self) -> bool {
+        match self {
+            Self::Int8Linear(..) | Self::Int8Conv(..) | Self::WeightOnly(_) => true,
+            Self::Conv(_) | Self::Blocked(..) | Self::Linear(..) => false,
+        }
+    }
 }
 
 /// Key of packed weights: their format, and the weight and bias that were packed.
@@ -98,6 +111,7 @@ pub(crate) enum Packed {
     Linear(Arc<Linear>),
     Int8Linear(Arc<Int8Linear>),
     Int8Conv(Arc<Int8Conv>),
+    WeightOnly(Arc<WeightOnlyLinear>),
 }
 
 /// Packed weights, held weakly: they live as long as a program has them.
@@ -110,6 +124,7 @@ enum Held {
     Linear(Weak<Linear>),
     Int8Linear(Weak<Int8Linear>),
     Int8Conv(Weak<Int8Conv>),
+    WeightOnly(Weak<WeightOnlyLinear>),
 }
 
 impl Packed {
@@ -122,6 +137,7 @@ impl Packed {
             Self::Linear(kernel) => Held::Linear(Arc::downgrade(kernel)),
             Self::Int8Linear(kernel) => Held::Int8Linear(Arc::downgrade(kernel)),
             Self::Int8Conv(kernel) => Held::Int8Conv(Arc::downgrade(kernel)),
+            Self::WeightOnly(kernel) => Held::WeightOnly(Arc::downgrade(kernel)),
         }
     }
 }
@@ -136,6 +152,7 @@ impl Held {
             Self::Linear(kernel) => kernel.upgrade().map(Packed::Linear),
             Self::Int8Linear(kernel) => kernel.upgrade().map(Packed::Int8Linear),
             Self::Int8Conv(kernel) => kernel.upgrade().map(Packed::Int8Conv),
+            Self::WeightOnly(kernel) => kernel.upgrade().map(Packed::WeightOnly),
         }
     }
 }

@@ -274,6 +274,13 @@ impl Program {
         self.value(step.inputs[0]).len() / inputs.max(1)
     }
 
+    /// Whether the weight of a linear layer is made from integers, and is as it is made.
+    pub(crate) fn has_integers(&self, step: &Step) -> bool {
+        let weight = step.inputs[1];
+        let whole = self.shape(self.root(weight)) == self.shape(weight);
+        whole && self.dequantised(weight).is_some()
+    }
+
     /// The format and the inputs of the [transform](WeightTransform::Dequantise) that makes a weight of
     /// integers.
     pub(crate) fn dequantised(&self, value: ValueId) -> Option<(Quantised, &[ValueId])> {

@@ -3,8 +3,8 @@
 //! A row of the kernel is multiplied at once where its pixels follow each other in the image; the image
 //! is copied with a margin of zero points where the convolution pads.
 
-use corsac_kernels::int8::Epilogue;
-use corsac_kernels::int8_unit::{COLUMNS, Operands, Sums};
+use corsac_kernels::int8_depthwise::Depthwise;
+use corsac_kernels::int8_unit::{COLUMNS, Dense, Operands, RowSums, Sums};
 use rayon::prelude::*;
 
 use super::levels::pixel_len;
@@ -27,6 +27,28 @@ pub struct Int8Conv {
     zero: u8,
 }
 
+/// Products of a panel with some pixels.
+enum Products<'a> {
+    Dense(Dense<'a>),
+    Depthwise(Depthwise<'a>),
+}
+
+impl RowSums for Products<'_> {
+    fn rows(&self) -> usize {
+        match self {
+            Self::Dense(product) => product.rows(),
+            Self::Depthwise(product) => product.rows(),
+        }
+    }
+
+    fn by_blocks(&self, initial: &Sums, pass: impl FnMut(usize, &[Sums])) {
+        match self {
+            Self::Dense(product) => product.by_blocks(initial, pass),
+            Self::Depthwise(product) => product.by_blocks(initial, pass),
+        }
+    }
+}
+
 /// The pixels that a convolution reads.
 #[derive(Clone, Debug)]
 struct Source {
@@ -38,6 +60,8 @@ struct Source {
     taps: Vec<usize>,
     /// Pixels of a tap.
     together: usize,
+    /// Whether each channel is convolved alone.
+    depthwise: bool,
 }
 
 impl Source {
@@ -46,8 +70,9 @@ impl Source {
         let [channels, rows, columns] = shape.input;
         let [[above, left], [below, right]] = conv.padding;
         let sizes = [rows + above + below, columns + left + right];
+        let depthwise = conv.groups > 1;
         let together = match conv.dilation[1] {
-            1 => shape.kernel[1],
+            1 if !depthwise => shape.kernel[1],
             _ => 1,
         };
         let across = shape.kernel[1] / together;
@@ -60,17 +85,17 @@ impl Source {
             sizes,
             taps: taps.collect(),
             together,
+            depthwise,
         }
     }
 
-    fn has_margin(&self, shape: &ConvShape) -> bool {
-        self.sizes != shape.input[1..]
-    }
-
-    /// Bytes of a copy of an image; none if it has no margin.
+    /// Bytes of a copy of an image; none if the image itself can be read.
     fn copy_len(&self, shape: &ConvShape) -> usize {
-        match self.has_margin(shape) {
-            true => self.sizes[0] * self.sizes[1] * self.pixel,
+        let len = self.sizes[0] * self.sizes[1] * self.pixel;
+        match self.depthwise {
+            // Whole panels are read, also where there are fewer channels.
+            true => len + COLUMNS,
+            false if self.sizes != shape.input[1..] => len,
             false => 0,
         }
     }
@@ -80,6 +105,8 @@ impl Source {
         let [above, left] = shape.conv.padding[0];
         let line = self.sizes[1] * self.pixel;
         let own = shape.input[2] * self.pixel;
+        let (to, rest) = to.split_at_mut(self.sizes[0] * line);
+        rest.fill(zero);
         to.par_chunks_exact_mut(line)
             .enumerate()
             .with_min_len(crate::kernels::GRAIN.div_ceil(line))
@@ -111,7 +138,9 @@ impl Source {
 pub fn is_supported(shape: &ConvShape) -> bool {
     let source = Source::of(shape);
     let bytes = source.sizes[0] * source.sizes[1] * source.pixel;
-    shape.conv.groups == 1 && u32::try_from(bytes).is_ok() && !shape.output.contains(&0)
+    let groups = shape.conv.groups;
+    let depthwise = groups == shape.input[0] && groups == shape.output[0];
+    (groups == 1 || depthwise) && u32::try_from(bytes).is_ok() && !shape.output.contains(&0)
 }
 
 /// Number of single-precision elements of the workspace of a run.
@@ -141,8 +170,14 @@ impl Int8Conv {
             (channel < channels).then_some((channel * rows + row) * columns + column)
         };
         let zero = levels.byte_zero();
-        let sizes = [shape.output[0], source.taps.len(), source.together * pixel];
-        let panels = Panels::new(weight, sizes, place, (scale, zero), bias)?;
+        let (outputs, taps) = (shape.output[0], source.taps.len());
+        let panels = match source.depthwise {
+            true => Panels::depthwise(weight, [outputs, taps], (scale, zero), bias)?,
+            false => {
+                let sizes = [outputs, taps, source.together * pixel];
+                Panels::new(weight, sizes, place, (scale, zero), bias)?
+            }
+        };
         Some(Self {
             shape,
             panels,
@@ -186,27 +221,37 @@ impl Int8Conv {
         }
     }
 
-    /// Computes the sums of a panel for a block of pixels.
-    fn multiply(
-        &self,
-        source: &[u8],
-        offsets: &[u32],
+    /// The products of a panel with a block of pixels, and what their sums begin with.
+    fn product<'a>(
+        &'a self,
+        source: &'a [u8],
+        offsets: &'a [u32],
         panel: usize,
-        block: usize,
-        sums: &mut [Sums],
-    ) {
+        (block, rows): (usize, usize),
+    ) -> (Products<'a>, &'a Sums) {
         let taps = self.source.taps.len();
         let own = self.panels.panel(panel);
-        let operands = Operands {
-            source,
-            offsets: &offsets[block * PIXELS * taps..][..taps * sums.len()],
-            depth: self.source.together * self.source.pixel,
-            weights: own.weights,
-            ahead: &[],
+        let offsets = &offsets[block * PIXELS * taps..][..taps * rows];
+        let product = match self.source.depthwise {
+            true => Products::Depthwise(Depthwise {
+                source: &source[panel * COLUMNS..],
+                offsets,
+                rows,
+                weights: own.weights,
+            }),
+            false => Products::Dense(Dense {
+                unit: self.panels.unit,
+                operands: Operands {
+                    source,
+                    offsets,
+                    depth: self.source.together * self.source.pixel,
+                    weights: own.weights,
+                    ahead: &[],
+                },
+                rows,
+            }),
         };
-        self.panels
-            .unit
-            .multiply(&operands, &own.columns.initial, sums);
+        (product, &own.columns.initial)
     }
 
     /// Writes the convolution of `input` as bytes.
@@ -234,15 +279,15 @@ impl Int8Conv {
             out.par_chunks_mut(together * PIXELS * pixel)
                 .enumerate()
                 .run_parallel(|(at, out)| {
-                    let mut sums = [[0; COLUMNS]; PIXELS];
                     for panel in 0..panels {
                         let first = panel * COLUMNS;
                         let width = COLUMNS.min(pixel - first);
                         for (block, out) in out.chunks_mut(PIXELS * pixel).enumerate() {
-                            let sums = &mut sums[..out.len() / pixel];
-                            self.multiply(source, offsets, panel, at * together + block, sums);
+                            let block = (at * together + block, out.len() / pixel);
+                            let (product, initial) = self.product(source, offsets, panel, block);
                             let epilogue = self.panels.epilogue(panel);
-                            finish.bytes(epilogue, sums, width, &mut out[first..], pixel);
+                            let out = &mut out[first..];
+                            finish.bytes(epilogue, (&product, initial), width, out, pixel);
                         }
                     }
                 });
@@ -267,14 +312,14 @@ impl Int8Conv {
             out.par_chunks_mut(plane * (COLUMNS / BLOCK))
                 .enumerate()
                 .run_parallel(|(panel, out)| {
-                    let mut sums = [[0; COLUMNS]; PIXELS];
                     let mut numbers = [0.0; PIXELS * COLUMNS];
                     for block in 0..pixels.div_ceil(PIXELS) {
                         let count = PIXELS.min(pixels - block * PIXELS);
-                        let sums = &mut sums[..count];
-                        self.multiply(source, offsets, panel, block, sums);
-                        let own: Epilogue<'_> = self.panels.epilogue(panel);
-                        own.to_floats(sums, COLUMNS, &mut numbers, COLUMNS);
+                        let (product, initial) =
+                            self.product(source, offsets, panel, (block, count));
+                        let own = self.panels.epilogue(panel);
+                        let numbers = &mut numbers[..count * COLUMNS];
+                        own.multiply_to_floats(&product, initial, COLUMNS, numbers, COLUMNS);
                         for (at, out) in out.chunks_exact_mut(plane).enumerate() {
                             let to = &mut out[block * PIXELS * BLOCK..][..count * BLOCK];
                             let rows = numbers.chunks_exact(COLUMNS);

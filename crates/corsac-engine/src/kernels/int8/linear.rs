@@ -4,7 +4,7 @@ use corsac_kernels::int8::{Epilogue, RowScales, rows};
 use corsac_kernels::int8_unit::{COLUMNS, Operands, QUAD, Sums};
 use rayon::prelude::*;
 
-use super::{Finish, Panels, QuantisedWeight, space, unsigned};
+use super::{Finish, Panels, QuantisedWeight, Ready, space, unsigned};
 use crate::data::Data;
 use crate::kernels::ApplyEpilogue;
 use crate::kernels::piece::{Piece, pieces};
@@ -95,7 +95,8 @@ impl Int8Linear {
         let rows = self.rows(input, workspace, out.len());
         self.pieces(out).into_par_iter().run_parallel(|mut piece| {
             self.piece(rows, &mut piece, |own, sums, to: &mut [u8]| {
-                finish.bytes(own, sums, to.len(), to, to.len());
+                let product = (&Ready(sums), &[0; COLUMNS]);
+                finish.bytes(own, product, to.len(), to, to.len());
             });
         });
     }

@@ -8,9 +8,12 @@ pub mod conv;
 pub mod levels;
 pub mod linear;
 mod weight;
+pub mod weight_only;
 
 use corsac_kernels::int8::{Epilogue, quantise};
-use corsac_kernels::int8_unit::{self, COLUMNS, Int8Unit, MAX_PRODUCTS, QUAD, Sums, column_sums};
+use corsac_kernels::int8_unit::{
+    self, COLUMNS, Int8Unit, MAX_PRODUCTS, QUAD, RowSums, Sums, column_sums,
+};
 use rayon::prelude::*;
 
 use crate::aligned_buffer::AlignedBuffer;
@@ -85,13 +88,75 @@ impl Panels {
                     place.map_or(0, |place| integers[output * row + place])
                 });
             });
+        let sums = |panel: &[i8]| column_sums(panel);
+        Some(Self::of(
+            weights,
+            [outputs, len],
+            weight,
+            (scale, zero_point),
+            bias,
+            sums,
+        ))
+    }
+
+    /// Packs a weight with one input for each output, and a number of taps.
+    fn depthwise(
+        weight: &QuantisedWeight<'_>,
+        [outputs, taps]: [usize; 2],
+        (scale, zero_point): (f32, i32),
+        bias: Option<&[f32]>,
+    ) -> Option<Self> {
+        if !weight.is_by_output() || taps > MAX_PRODUCTS || taps == 0 || outputs == 0 {
+            return None;
+        }
+        let integers = weight.centred(outputs)?;
+        let (len, panels) = (taps * COLUMNS, outputs.div_ceil(COLUMNS));
+        let mut weights = AlignedBuffer::zeros(space(panels * len));
+        let bytes: &mut [i8] = bytemuck::cast_slice_mut(&mut weights);
+        for (panel, packed) in bytes.chunks_exact_mut(len).enumerate() {
+            for (at, byte) in packed.iter_mut().enumerate() {
+                let output = panel * COLUMNS + at % COLUMNS;
+                if output < outputs {
+                    *byte = integers[output * taps + at / COLUMNS];
+                }
+            }
+        }
+        let sums = |panel: &[i8]| {
+            let mut sums = [0; COLUMNS];
+            for row in panel.chunks_exact(COLUMNS) {
+                sums.iter_mut()
+                    .zip(row)
+                    .for_each(|(sum, &own)| *sum += i32::from(own));
+            }
+            sums
+        };
+        Some(Self::of(
+            weights,
+            [outputs, len],
+            weight,
+            (scale, zero_point),
+            bias,
+            sums,
+        ))
+    }
+
+    /// Panels of `len` bytes, for rows of this scale and zero point; `sums` adds up the weights of each
+    /// column.
+    fn of(
+        weights: AlignedBuffer,
+        [outputs, len]: [usize; 2],
+        weight: &QuantisedWeight<'_>,
+        (scale, zero_point): (f32, i32),
+        bias: Option<&[f32]>,
+        sums: impl Fn(&[i8]) -> Sums,
+    ) -> Self {
         let bytes: &[i8] = bytemuck::cast_slice(&weights);
-        let columns = (0..panels).map(|panel| {
+        let columns = (0..outputs.div_ceil(COLUMNS)).map(|panel| {
             let of = |column: usize| Some(panel * COLUMNS + column).filter(|&own| own < outputs);
             let number = |value: &dyn Fn(usize) -> f32| {
                 std::array::from_fn(|column| of(column).map_or(0.0, value))
             };
-            let sums = column_sums(&bytes[panel * len..][..len]);
+            let sums = sums(&bytes[panel * len..][..len]);
             Columns {
                 scales: number(&|output| weight.scale_of(output) * scale),
                 biases: number(&|output| bias.map_or(0.0, |bias| bias[output])),
@@ -99,12 +164,12 @@ impl Panels {
                 initial: sums.map(|sum| zero_point.wrapping_mul(sum).wrapping_neg()),
             }
         });
-        Some(Self {
+        Self {
             unit: Int8Unit::detect(),
             columns: columns.collect(),
             weights,
             len,
-        })
+        }
     }
 
     /// What makes numbers of the sums of a panel.
@@ -150,12 +215,12 @@ pub struct Finish<'a> {
 }
 
 impl Finish<'_> {
-    /// Writes the bytes of the first `columns` columns of rows of sums; rows of `to` begin `stride`
-    /// bytes apart.
+    /// Writes the bytes of the first `columns` columns of a product, whose sums begin with `initial`;
+    /// rows of `to` begin `stride` bytes apart.
     fn bytes(
         &self,
         epilogue: Epilogue<'_>,
-        sums: &[Sums],
+        (product, initial): (&impl RowSums, &Sums),
         columns: usize,
         to: &mut [u8],
         stride: usize,
@@ -169,17 +234,31 @@ impl Finish<'_> {
         let quantisation = self.levels.as_bytes().quantisation();
         if let Some(bounds) = bounds {
             let epilogue = Epilogue { bounds, ..epilogue };
-            return epilogue.to_bytes(sums, columns, &quantisation, to, stride);
+            let (from, to) = ((product, initial), (to, stride));
+            return epilogue.multiply_to_bytes(from.0, from.1, columns, &quantisation, to.0, to.1);
         }
         let mut numbers = [0.0; TOGETHER * COLUMNS];
-        let numbers = &mut numbers[..sums.len() * columns];
-        epilogue.to_floats(sums, columns, numbers, columns);
+        let numbers = &mut numbers[..product.rows() * columns];
+        epilogue.multiply_to_floats(product, initial, columns, numbers, columns);
         for &function in self.functions {
             elementwise::unary_chunk(function, numbers);
         }
         for (row, to) in numbers.chunks_exact(columns).zip(to.chunks_mut(stride)) {
             quantise(row, &quantisation, &mut to[..columns]);
         }
+    }
+}
+
+/// Sums that are there.
+struct Ready<'a>(&'a [Sums]);
+
+impl RowSums for Ready<'_> {
+    fn rows(&self) -> usize {
+        self.0.len()
+    }
+
+    fn by_blocks(&self, _initial: &Sums, mut pass: impl FnMut(usize, &[Sums])) {
+        pass(0, self.0);
     }
 }
 

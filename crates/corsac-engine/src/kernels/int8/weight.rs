@@ -39,6 +39,17 @@ impl QuantisedWeight<'_> {
         }
     }
 
+    /// The integers as signed bytes, row by row, and what was subtracted from each for that.
+    pub(crate) fn signed(&self) -> (Vec<i8>, u8) {
+        let moved = match (self.format.packed, self.byte) {
+            (false, Byte::Unsigned) => 128,
+            _ => 0,
+        };
+        let integers = self.integers().into_iter();
+        let moved_by = i16::from(moved);
+        (integers.map(|own| (own - moved_by) as i8).collect(), moved)
+    }
+
     /// Whether all integers with the same index along dimension 0 share a scale.
     #[must_use]
     pub(crate) fn is_by_output(&self) -> bool {
