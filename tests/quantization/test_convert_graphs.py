@@ -22,6 +22,7 @@ from corsac.quantization import quantize_fx as ours
 from corsac.quantization import quantized
 from corsac.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig
 from corsac.quantization.fx.custom_config import PrepareCustomConfig
+from corsac.quantization.observer import PerChannelMinMaxObserver
 from kit.quantised_models import NAMES, batches, model_and_inputs
 
 pytestmark = pytest.mark.filterwarnings(
@@ -189,6 +190,34 @@ def test_dynamic_quantisation_is_by_row(name):
     assert ours_off < theirs_off
 
 
+def test_values_with_a_scale_for_each_channel():
+    model, inputs = model_and_inputs("ConvModel")
+    observer = PerChannelMinMaxObserver.with_args(dtype=torch.quint8, ch_axis=1)
+    qconfig = our_qconfigs.QConfig(observer, our_qconfigs.default_per_channel_qconfig.weight)
+    mapping = our_mappings.QConfigMapping().set_global(qconfig)
+    prepared = run(ours.prepare_fx(model.eval(), mapping, inputs), [inputs])
+    converted = ours.convert_fx(prepared)
+    calls = converted.graph.find_nodes(
+        op="call_function", target=CORSAC.quantize_per_channel.default
+    )
+    assert [call.args[3:] for call in calls] == [(1, 0, 255, torch.uint8)] * 2
+    assert converted.activation_post_process_0_scale.shape == (3,)
+    with torch.no_grad():
+        assert_close(converted(*inputs), model(*inputs), rtol=0, atol=0.1)
+
+
+def test_conversion_leaves_the_prepared_model_alone():
+    mapping = our_mappings.get_default_qat_qconfig_mapping("fbgemm")
+    for name in ("FunctionalConvReluModel", "ConvBnReLUModel"):
+        model, inputs = model_and_inputs(name)
+        prepared = run(ours.prepare_qat_fx(model.train(), mapping, inputs), batches(inputs))
+        state = {key: value.clone() for key, value in prepared.state_dict().items()}
+        first, second = ours.convert_fx(prepared), ours.convert_fx(prepared)
+        assert all(torch.equal(state[key], value) for key, value in prepared.state_dict().items())
+        assert first.code == second.code
+        assert torch.equal(first(*inputs), second(*inputs))
+
+
 def test_half_precision_is_of_weights():
     model, inputs = model_and_inputs("LinearReluModel")
     mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.float16_dynamic_qconfig)
@@ -325,7 +354,8 @@ def test_calibration_is_required():
     mapping = our_mappings.get_default_qconfig_mapping("fbgemm")
     prepared = ours.prepare_fx(model.eval(), mapping, inputs)
     with pytest.raises(
-        ours.CalibrationError, match=r"15 of 18 observers .*: activation_post_process_0, .* and 7 more"
+        ours.CalibrationError,
+        match=r"15 of 18 observers .*: activation_post_process_0, .* and 7 more",
     ):
         ours.convert_fx(prepared)
 

@@ -388,6 +388,32 @@ def test_bounds_of_a_backend_are_reported():
     assert "activation_post_process" not in prepared.code
 
 
+def test_calls_that_stay_floats_have_reasons():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.act = nn.Linear(4, 4), nn.Linear(4, 4), nn.Sigmoid()
+
+        def forward(self, x):
+            return torch.fft.fft(self.act(self.b(self.a(x))))
+
+    mapping = our_mappings.QConfigMapping().set_global(A).set_module_name("b", None)
+    with pytest.warns(UserWarning, match="act stay floats"):
+        prepared = ours.prepare_fx(Model().eval(), mapping, (torch.randn(2, 4),))
+    report = prepared.meta["observer_report"]
+    assert {site.node: site.reason for site in report.sites} == {
+        "a": None,
+        "b": "it has no configuration",
+        "act": "its configuration breaks the bounds of the backend",
+        "fft_fft": "the backend does not quantise it",
+    }
+    mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.default_dynamic_qconfig)
+    prepared = ours.prepare_fx(nn.Sequential(nn.ReLU()), mapping, (torch.randn(2, 4),))
+    assert [site.reason for site in prepared.meta["observer_report"].kept] == [
+        "the backend does not compute it in the types of its configuration"
+    ]
+
+
 def test_equalisation_is_an_error():
     mapping = our_mappings.get_default_qconfig_mapping()
     with pytest.raises(NotImplementedError, match="equalisation"):

@@ -301,12 +301,13 @@ fn by_node<T>(graph: &Graph, mut names: HashMap<String, T>) -> FxHashMap<NodeId,
 type RawPlaced = (String, usize, bool, String, Option<String>);
 
 /// Observers, the names of nodes that are to be quantised, the nodes of custom modules, and the names
-/// of nodes whose configuration breaks the bounds of element types, both by number.
+/// of nodes whose configuration breaks the bounds of element types, both by number; and the sites.
 type RawObserved = (
     Vec<RawPlaced>,
     Vec<String>,
     Vec<Py<PyNode>>,
     Vec<(String, usize, usize)>,
+    Vec<RawSite>,
 );
 
 /// Puts observers on the values of `graph` that are to be quantised. The modules have to be made after
@@ -395,7 +396,8 @@ pub(crate) fn observe_values(
     let unbounded = unbounded.map(|&(node, qconfig, dtypes)| (name(node), qconfig, dtypes));
     let unbounded = unbounded.collect();
     drop(borrowed);
-    Ok((raw, nodes, PyNode::all(graph, &observed.custom)?, unbounded))
+    let custom = PyNode::all(graph, &observed.custom)?;
+    Ok((raw, nodes, custom, unbounded, raw_sites(observed.sites)))
 }
 
 /// What becomes of an observer: `corsac.quantization._requests.Conversion`.

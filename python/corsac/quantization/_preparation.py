@@ -13,6 +13,7 @@ import torch
 from corsac import _core
 from corsac.fx._module_attributes import get_submodule
 from corsac.fx.graph_module import GraphModule
+from corsac.passes import Report, Site
 from corsac.passes._weights import install, shallow_copy
 from corsac.quantization._choices import NodeConfigurations, is_reuse_input
 from corsac.quantization._kinds import is_a, is_activation_post_process
@@ -27,6 +28,8 @@ from corsac.quantization._requests import (
 
 #: The key of ``GraphModule.meta`` with the :class:`ObservedState`, and the name of an attribute with it.
 STATE = "_observed_graph_module_attrs"
+#: The key of ``GraphModule.meta`` with the report.
+REPORT = "observer_report"
 _PREFIX = "activation_post_process_"
 
 
@@ -240,7 +243,11 @@ def _observe_values(
         quantised_inputs=[*custom_config.input_quantized_indexes],
         taken={name for name in dir(model) if name.startswith(_PREFIX)},
     )
-    placed, names, custom, unbounded = _core.observe_values(model.graph, demand)
+    before = len(model.graph.nodes)
+    placed, names, custom, unbounded, sites = _core.observe_values(model.graph, demand)
+    model.meta[REPORT] = Report(
+        "observers", tuple(Site(*site) for site in sites), before, len(model.graph.nodes)
+    )
     _warn_of_bounds(
         {
             name: next(

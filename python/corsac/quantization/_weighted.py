@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -131,6 +132,9 @@ class QuantisedLayers:
         if observer is None:
             observer = qconfig.weight()
             observer.to(weight.device)
+        else:
+            # The prepared model stays as it is.
+            observer = copy.deepcopy(observer)
         if observer.dtype == torch.float16:
             return None
         # A fake quantiser may not have run since the weight was trained.

@@ -129,7 +129,8 @@ def prepare_fx(
 ) -> GraphModule:
     """A graph module of ``model``, in evaluation mode, with fused layers and with observers for calibration.
 
-    ``model`` is not changed, its parameters are shared.
+    ``model`` is not changed, its parameters are shared. ``meta["observer_report"]`` of the result is a
+    :class:`corsac.passes.Report` with the reason for each call that stays as it is.
 
     Args:
         model: the model, or a graph module.

@@ -23,13 +23,20 @@ mod insert;
 mod matched;
 mod support;
 
-use corsac_ir::{Graph, NodeId};
+use corsac_ir::{Graph, NodeId, Op};
 use corsac_ops::Host;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::pattern::{Call, Pattern};
 use super::qconfigs::Choice;
 use crate::error::PassError;
+use crate::report::{Refusal, Site};
+
+const NO_PATTERN: Refusal = Refusal::because("the backend does not quantise it");
+const NO_CONFIGURATION: Refusal = Refusal::because("it has no configuration");
+const BOUNDS: Refusal = Refusal::because("its configuration breaks the bounds of the backend");
+const ELEMENT_TYPES: Refusal =
+    Refusal::because("the backend does not compute it in the types of its configuration");
 
 /// The facts about an observer that a configuration makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -180,6 +187,8 @@ pub struct Observed {
     pub nodes: Vec<NodeId>,
     /// The nodes of custom modules that are to be replaced.
     pub custom: Vec<NodeId>,
+    /// Every call, with the reason why it is not quantised.
+    pub sites: Vec<Site>,
     /// The nodes whose configuration breaks the bounds of a backend: with the configuration, and the
     /// place of the element types that it would else be computed in.
     pub unbounded: Vec<(NodeId, usize, usize)>,
@@ -199,6 +208,7 @@ pub fn observe(
     let matches = matched::Matches::of_graph(graph, host, backend, demand, &numbers);
     let demands = demands::Demands::of_graph(graph, backend, demand, &matches, &numbers);
     let unbounded = demands.unbounded.clone();
+    let sites = sites(graph, backend, demand, &matches, &demands);
     let mut insert = insert::Insertion::new(backend, demand, &matches, demands);
     let nodes: Vec<NodeId> = graph.nodes().collect();
     for node in nodes {
@@ -206,7 +216,40 @@ pub fn observe(
     }
     let mut observed = insert.finish();
     observed.unbounded = unbounded;
+    observed.sites = sites;
     Ok(observed)
+}
+
+/// The calls of a graph, with the reasons for those that stay as they are.
+fn sites(
+    graph: &Graph,
+    backend: &Backend,
+    demand: &Demand,
+    matches: &matched::Matches,
+    demands: &demands::Demands,
+) -> Vec<Site> {
+    let is_call = |op| matches!(op, Op::CallModule | Op::CallFunction | Op::CallMethod);
+    let calls = graph.nodes().filter(|&node| is_call(graph.node(node).op()));
+    let refusal = |node| {
+        let choice = demand.choices.get(&node).copied().flatten();
+        let Some(found) = matches.of(node) else {
+            return Some(NO_PATTERN);
+        };
+        if choice.is_none() {
+            return Some(NO_CONFIGURATION);
+        }
+        let supported = support::is_supported(graph, backend, demand, demands, found, choice);
+        let bounded = || {
+            demands
+                .unbounded
+                .iter()
+                .any(|&(last, ..)| last == found.last)
+        };
+        (!supported).then(|| if bounded() { BOUNDS } else { ELEMENT_TYPES })
+    };
+    calls
+        .map(|node| Site::new(graph, node, refusal(node)))
+        .collect()
 }
 
 impl Backend {

@@ -145,6 +145,9 @@ fn observe(graph: &mut Graph, host: &dyn Host) -> Result<String, PassError> {
         };
         text.push_str(&line);
     }
+    for site in observed.sites.iter().filter(|site| !site.is_applied()) {
+        outcome(&mut text, &site.name, "", site.refusal.as_ref());
+    }
     Ok(text)
 }
 
