@@ -19,7 +19,7 @@ from corsac.quantization._choices import NodeConfigurations, is_reuse_input
 from corsac.quantization._kinds import is_a, is_activation_post_process
 from corsac.quantization._patterns import broken_bounds, describe, described_dtypes, entries
 from corsac.quantization._requests import (
-    Demand,
+    ObserverRequest,
     DescribedObserver,
     DescribedQConfig,
     Numbered,
@@ -225,7 +225,7 @@ def _observe_values(
     }
     classes = custom_classes(custom_config.float_to_observed_mapping)
     modules = dict(model.named_modules(remove_duplicate=False))
-    demand = Demand(
+    request = ObserverRequest(
         patterns=patterns,
         dtypes=[described_dtypes(config) for config in dtypes.objects],
         broken=[*broken],
@@ -244,7 +244,7 @@ def _observe_values(
         taken={name for name in dir(model) if name.startswith(_PREFIX)},
     )
     before = len(model.graph.nodes)
-    placed, names, custom, unbounded, sites = _core.observe_values(model.graph, demand)
+    placed, names, custom, unbounded, sites = _core.observe_values(model.graph, request)
     model.meta[REPORT] = Report(
         "observers", tuple(Site(*site) for site in sites), before, len(model.graph.nodes)
     )

@@ -1,4 +1,4 @@
-//! Places of observers: on the values that a backend wants quantised.
+//! Places of observers: on the values that a backend quantises.
 //!
 //! A backend has patterns of calls with the element types that it computes them in. Where the
 //! configuration of a pattern asks for one of them, its inputs are observed, weights of functions too,
@@ -18,9 +18,9 @@
 //!
 //! Reference: `torch.ao.quantization.quantize_fx.prepare_fx`.
 
-mod demands;
 mod insert;
 mod matched;
+mod requirements;
 mod support;
 
 use corsac_ir::{Graph, NodeId, Op};
@@ -141,7 +141,7 @@ pub struct Wholes {
 
 /// The request of observers for a graph.
 #[derive(Clone, Debug, Default)]
-pub struct Demand {
+pub struct Request {
     /// The configurations, which nodes have by their place in the list.
     pub qconfigs: Vec<QConfig>,
     /// The choice of each node.
@@ -197,19 +197,20 @@ pub struct Observed {
 /// Puts observers into a graph. The host has to make the modules.
 ///
 /// # Errors
-/// If the graph refuses a change: a node uses one that comes after it.
+/// If the graph refuses a change: a node uses one that input_type after it.
 pub fn observe(
     graph: &mut Graph,
     host: &dyn Host,
     backend: &Backend,
-    demand: &Demand,
+    request: &Request,
 ) -> Result<Observed, PassError> {
     let numbers = super::numbers::Numbers::of_graph(graph);
-    let matches = matched::Matches::of_graph(graph, host, backend, demand, &numbers);
-    let demands = demands::Demands::of_graph(graph, backend, demand, &matches, &numbers);
-    let unbounded = demands.unbounded.clone();
-    let sites = sites(graph, backend, demand, &matches, &demands);
-    let mut insert = insert::Insertion::new(backend, demand, &matches, demands);
+    let matches = matched::Matches::of_graph(graph, host, backend, request, &numbers);
+    let requirements =
+        requirements::Requirements::of_graph(graph, backend, request, &matches, &numbers);
+    let unbounded = requirements.unbounded.clone();
+    let sites = sites(graph, backend, request, &matches, &requirements);
+    let mut insert = insert::Insertion::new(backend, request, &matches, requirements);
     let nodes: Vec<NodeId> = graph.nodes().collect();
     for node in nodes {
         insert.visit(graph, node)?;
@@ -224,23 +225,23 @@ pub fn observe(
 fn sites(
     graph: &Graph,
     backend: &Backend,
-    demand: &Demand,
+    request: &Request,
     matches: &matched::Matches,
-    demands: &demands::Demands,
+    requirements: &requirements::Requirements,
 ) -> Vec<Site> {
     let is_call = |op| matches!(op, Op::CallModule | Op::CallFunction | Op::CallMethod);
     let calls = graph.nodes().filter(|&node| is_call(graph.node(node).op()));
     let refusal = |node| {
-        let choice = demand.choices.get(&node).copied().flatten();
+        let choice = request.choices.get(&node).copied().flatten();
         let Some(found) = matches.of(node) else {
             return Some(NO_PATTERN);
         };
         if choice.is_none() {
             return Some(NO_CONFIGURATION);
         }
-        let supported = support::is_supported(graph, backend, demand, demands, found, choice);
+        let supported = support::is_supported(graph, backend, request, requirements, found, choice);
         let bounded = || {
-            demands
+            requirements
                 .unbounded
                 .iter()
                 .any(|&(last, ..)| last == found.last)
