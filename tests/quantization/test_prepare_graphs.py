@@ -264,6 +264,12 @@ def test_standalone_modules(inputs, outputs):
         Blocks().eval(), x, mapping, mapping, config=named, their_config=named
     )
     assert prepared.first.code == expected.first.code
+    # The configuration of the call is that of the whole module.
+    float_linear = their_mappings.QConfigMapping().set_global(A).set_object_type(nn.Linear, None)
+    prepared_by_call, expected_by_call = check(
+        Blocks().eval(), x, float_linear, float_linear, config=named, their_config=named
+    )
+    assert prepared_by_call.first.code == expected_by_call.first.code
     # PyTorch forgets the inputs that are quantised where modules are given by class.
     by_class = TheirPrepareCustomConfig().set_standalone_module_class(Block, None, x, inner, None)
     assert ours.prepare_fx(Blocks().eval(), mapping, x, by_class).code == prepared.code

@@ -25,7 +25,7 @@ class TrainingModeError(AssertionError):
 
 
 class _AnyNode:
-    """What a fused module is told about a further input: it is any node."""
+    """Stands for a further input of a fused module, which is any node."""
 
 
 def fuse(model: GraphModule, is_qat: bool, backend: Any) -> GraphModule:
