@@ -446,6 +446,25 @@ def test_operators_that_are_left_floats_at_conversion():
         ours.convert_fx(prepared, qconfig_mapping=other)
 
 
+def test_a_layer_of_which_one_call_is_quantised():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.fc(self.fc(x))
+
+    qconfig = our_qconfigs.default_qconfig
+    mapping = our_mappings.QConfigMapping().set_global(qconfig)
+    mapping.set_module_name_object_type_order("", nn.Linear, 0, None)
+    inputs = (torch.randn(2, 3),)
+    prepared = run(ours.prepare_fx(Model().eval(), mapping, inputs), [inputs])
+    converted = ours.convert_fx(prepared)
+    assert isinstance(converted.fc, quantized.Linear)
+    assert len(steps(converted, CORSAC.quantize_per_tensor.default)) == 2
+
+
 def test_pairs_with_equal_parameters_are_removed():
     class Model(nn.Module):
         def forward(self, x, y):
