@@ -19,6 +19,9 @@ use crate::kernels::{
 use crate::program::arithmetic::{of_32_bits, wrapped};
 use crate::program::{Binary, Epilogue, Layout, Op, Program, Reduction, Step, Unary, ValueId};
 
+/// Numbers that epilogues are applied to at a time, 8 KB.
+const EPILOGUE: usize = 2048;
+
 /// A step of a run, with the values that it reads.
 pub(super) struct StepRun<'a> {
     pub(super) executable: &'a Executable,
@@ -488,7 +491,13 @@ impl<'a> StepRun<'a> {
         let epilogues = self.step.epilogues.iter();
         let epilogues = epilogues.map(|epilogue| BoundEpilogue::of(epilogue, self.values));
         let epilogues: SmallVec<[BoundEpilogue<'_>; 2]> = epilogues.collect::<Result<_, _>>()?;
-        run(&|start, piece| epilogues.iter().for_each(|own| own.apply(start, piece)))
+        // All of them on a part that stays in the first-level cache, then the next.
+        run(&|start, piece| {
+            for (at, part) in piece.chunks_mut(EPILOGUE).enumerate() {
+                let start = start + at * EPILOGUE;
+                epilogues.iter().for_each(|own| own.apply(start, part));
+            }
+        })
     }
 
     /// Calls `run` with the source of the result, which is the first input, and the epilogues.

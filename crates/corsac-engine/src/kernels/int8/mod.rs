@@ -7,6 +7,8 @@
 pub mod conv;
 pub mod levels;
 pub mod linear;
+#[cfg(test)]
+mod tests;
 mod weight;
 pub mod weight_only;
 
