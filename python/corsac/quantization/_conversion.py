@@ -183,12 +183,7 @@ class _Observers:
 
     def require_calibration(self) -> None:
         """Raise an error if observers have seen nothing."""
-        blind = [path for path, observer in self._by_path.items() if _saw_nothing(observer)]
-        if blind:
-            raise CalibrationError(
-                f"{len(blind)} of {len(self._by_path)} observers have seen no values: {', '.join(_listed(blind))}; run "
-                "the prepared model on example inputs before it is converted"
-            )
+        require_seen(self._by_path)
 
     def conversions(self, weights: dict[str, tuple[str, torch.Tensor]]) -> dict[str, Conversion]:
         """What becomes of each observer; makes the attributes that this needs."""
@@ -275,13 +270,23 @@ def _is_per_channel(observer: Any) -> bool:
     )
 
 
+def require_seen(observers: dict[str, Any]) -> None:
+    """Raise an error if some of ``observers``, by path, have seen nothing."""
+    blind = [path for path, observer in observers.items() if saw_nothing(observer)]
+    if blind:
+        raise CalibrationError(
+            f"{len(blind)} of {len(observers)} observers have seen no values: {', '.join(_listed(blind))}; run "
+            "the prepared model on example inputs before it is converted"
+        )
+
+
 def _listed(names: list[str]) -> Iterator[str]:
     yield from names[:8]
     if len(names) > 8:
         yield f"and {len(names) - 8} more"
 
 
-def _saw_nothing(observer: Any) -> bool:
+def saw_nothing(observer: Any) -> bool:
     """Whether an observer that records a range has none."""
     inner = observer
     if is_fake_quantize(observer):

@@ -70,6 +70,10 @@ class _Layer(_Recurrent):
     def _flat_weights(self) -> list[Tensor]:
         return [self.dequantised(name) for name in self._flat_weights_names]
 
+    @_flat_weights.setter
+    def _flat_weights(self, value: list[Tensor]) -> None:
+        """Nothing: the weights are buffers, which ``to`` moves."""
+
     def _weights_have_changed(self) -> bool:
         return False
 
