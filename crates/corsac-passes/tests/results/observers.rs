@@ -80,6 +80,7 @@ proptest! {
             left_alone: rustc_hash::FxHashSet::default(),
             quantised_inputs: Vec::new(),
             quantised_outputs: Vec::new(),
+        floats: None,
         };
         let none = graph.function("none");
         let operators = Operators {
