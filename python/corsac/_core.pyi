@@ -1523,9 +1523,10 @@ def convert_mkldnn(graph: Graph, supported: Any, with_operand: Any, unfit: Any, 
     """
     ...
 
-def convert_observers(graph: Graph, conversions: Any, left_alone: Any, quantised_inputs: Any, quantised_outputs: Any, operators: Any) -> Any:
+def convert_observers(graph: Graph, conversions: Any, left_alone: Any, quantised_inputs: Any, quantised_outputs: Any, operators: Any, floats: Any = None) -> Any:
     """Replaces the observers of `graph`, by path, as `conversions` says; those between nodes called as in
-    `left_alone` are removed. `operators` are the functions of new nodes.
+    `left_alone` are removed. `operators` are the functions of new nodes; `floats` is the element type of
+    dequantised values, if it is not float32.
     """
     ...
 

@@ -206,6 +206,31 @@ def test_values_with_a_scale_for_each_channel():
         assert_close(converted(*inputs), model(*inputs), rtol=0, atol=0.1)
 
 
+class Mixed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.Conv1d(4, 4, 1), nn.LayerNorm(6), nn.Linear(6, 6)
+        self.lstm, self.weight = nn.LSTM(6, 6), nn.Parameter(torch.randn(6, 6))
+
+    def forward(self, x):
+        y = F.linear(F.relu(self.fc(self.norm(self.conv(x)))), self.weight)
+        return self.lstm(y)[0] + 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("qconfig", ["default_qconfig", "default_dynamic_qconfig"])
+def test_models_of_sixteen_bits(dtype, qconfig):
+    torch.manual_seed(0)
+    model, x = Mixed().eval().to(dtype), torch.randn(2, 4, 6).to(dtype)
+    mapping = our_mappings.QConfigMapping().set_global(getattr(our_qconfigs, qconfig))
+    prepared = run(ours.prepare_fx(model, mapping, (x,)), [(x,)])
+    converted = ours.convert_fx(prepared)
+    with torch.no_grad():
+        result = converted(x)
+        assert result.dtype == dtype
+        assert_close(result, model(x), rtol=0, atol=0.1)
+
+
 def test_conversion_leaves_the_prepared_model_alone():
     mapping = our_mappings.get_default_qat_qconfig_mapping("fbgemm")
     for name in ("FunctionalConvReluModel", "ConvBnReLUModel"):

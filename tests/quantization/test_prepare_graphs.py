@@ -86,6 +86,32 @@ def test_training(name, own):
     assert_close(result, expected(*inputs))
 
 
+def test_modes():
+    model, inputs = model_and_inputs("ConvBnReLUModel")
+    mapping = their_mappings.get_default_qconfig_mapping("fbgemm")
+    with pytest.raises(AssertionError):
+        theirs.prepare_fx(copy.deepcopy(model).train(), mapping, inputs)
+    with pytest.raises(ours.TrainingModeError, match=r"bn is in training mode.*prepare_qat_fx"):
+        ours.prepare_fx(model.train(), mapping, inputs)
+    training = their_mappings.get_default_qat_qconfig_mapping("fbgemm")
+    check(model.eval(), inputs, training, training, qat=True)
+    model.conv.train()
+    with pytest.raises(AssertionError):
+        theirs.prepare_qat_fx(copy.deepcopy(model), training, inputs)
+    with pytest.raises(ours.TrainingModeError, match="conv in training"):
+        ours.prepare_qat_fx(model, training, inputs)
+
+
+def test_dictionaries():
+    model, inputs = model_and_inputs("LinearModelWithSubmodule")
+    mapping = {"": A, "object_type": [(nn.Linear, B)], "module_name": [("fc", None)]}
+    custom = {"preserved_attributes": ["training"]}
+    with pytest.warns(FutureWarning, match="qconfig_mapping as a dictionary is deprecated"):
+        prepared = ours.prepare_fx(model.eval(), mapping, inputs, custom)
+    expected = theirs.prepare_fx(copy.deepcopy(model), mapping, inputs, custom)
+    assert prepared.code == expected.code
+
+
 CONFIGURATIONS = (
     "default_dynamic_qconfig",
     "per_channel_dynamic_qconfig",

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use corsac_ir::{FunctionId, Graph, NodeId};
+use corsac_ir::{DType, FunctionId, Graph, NodeId};
 use corsac_passes::quantise::convert::{self, Channels, Conversion, Operators, Range, Steps};
 use corsac_passes::quantise::fuse::{self, Fusible};
 use corsac_passes::quantise::observe::{
@@ -415,17 +415,21 @@ pub(crate) struct RawConversion<'py> {
     dtype: Bound<'py, PyAny>,
 }
 
+/// The element type that an object is, if it is one.
+fn element_type(object: &Bound<'_, PyAny>) -> PyResult<Option<DType>> {
+    Ok(match TorchValues::get(object.py())?.of(object) {
+        Some(TorchValue::DType(dtype)) => Some(dtype),
+        Some(_) | None => None,
+    })
+}
+
 impl RawConversion<'_> {
     fn read(self) -> PyResult<Conversion> {
-        let dtype = TorchValues::get(self.dtype.py())?.of(&self.dtype);
-        let range = match dtype {
-            Some(TorchValue::DType(dtype)) => Some(Range {
-                min: self.quant_min,
-                max: self.quant_max,
-                dtype,
-            }),
-            Some(_) | None => None,
-        };
+        let range = element_type(&self.dtype)?.map(|dtype| Range {
+            min: self.quant_min,
+            max: self.quant_max,
+            dtype,
+        });
         let steps = match (
             self.scale,
             self.zero_point,
@@ -461,8 +465,12 @@ impl RawConversion<'_> {
 }
 
 /// Replaces the observers of `graph`, by path, as `conversions` says; those between nodes called as in
-/// `left_alone` are removed. `operators` are the functions of new nodes.
+/// `left_alone` are removed. `operators` are the functions of new nodes; `floats` is the element type of
+/// dequantised values, if it is not float32.
 #[pyfunction]
+#[pyo3(signature = (
+    graph, conversions, left_alone, quantised_inputs, quantised_outputs, operators, floats = None
+))]
 pub(crate) fn convert_observers(
     graph: &Bound<'_, PyGraph>,
     conversions: HashMap<String, RawConversion<'_>>,
@@ -470,6 +478,7 @@ pub(crate) fn convert_observers(
     quantised_inputs: Vec<usize>,
     quantised_outputs: Vec<usize>,
     operators: [Bound<'_, PyAny>; 8],
+    floats: Option<Bound<'_, PyAny>>,
 ) -> PyResult<()> {
     let functions = operators.iter().map(|one| PyGraph::function(graph, one));
     let functions = functions.collect::<PyResult<Vec<FunctionId>>>()?;
@@ -511,6 +520,10 @@ pub(crate) fn convert_observers(
         left_alone,
         quantised_inputs,
         quantised_outputs,
+        floats: match floats {
+            Some(floats) => element_type(&floats)?,
+            None => None,
+        },
     };
     let edits = PyGraph::edit(graph, |ir| {
         convert::convert(ir, &request, &operators).map_err(pass_error)

@@ -85,6 +85,7 @@ def convert(
         [*inputs],
         [*outputs],
         _operators_of_graphs(),
+        _float_type(observed),
     )
     model.graph.eliminate_dead_code()
     converted = GraphModule(model, model.graph)
@@ -94,6 +95,12 @@ def convert(
         _remove_configurations(converted)
     converted.meta = {key: value for key, value in observed.meta.items() if key != STATE}
     return converted
+
+
+def _float_type(model: GraphModule) -> torch.dtype | None:
+    """The type of a model's parameters, if all are of half precision or bfloat16."""
+    types = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
+    return types.pop() if types in ({torch.bfloat16}, {torch.float16}) else None
 
 
 def _chosen_again(model: GraphModule, state: ObservedState, mapping: Any) -> dict[str, Any]:

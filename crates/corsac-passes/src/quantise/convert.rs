@@ -108,6 +108,8 @@ pub struct Request {
     pub quantised_inputs: Vec<usize>,
     /// The numbers of results that stay quantised.
     pub quantised_outputs: Vec<usize>,
+    /// The element type of dequantised values; float32 if there is none.
+    pub floats: Option<DType>,
 }
 
 /// Replaces the observers of a graph.
@@ -121,6 +123,7 @@ pub fn convert(
 ) -> Result<Edits, PassError> {
     let mut convert = Convert {
         operators,
+        floats: request.floats,
         edits: Edits::default(),
     };
     let inputs = graph.find_nodes(Op::Placeholder, None);
@@ -155,6 +158,7 @@ pub fn convert(
 
 struct Convert<'a> {
     operators: &'a Operators,
+    floats: Option<DType>,
     edits: Edits,
 }
 
@@ -180,14 +184,17 @@ impl Convert<'_> {
                     graph,
                     observer,
                     "to",
-                    [half.into(), Arg::DType(DType::Float32)],
+                    [
+                        half.into(),
+                        Arg::DType(self.floats.unwrap_or(DType::Float32)),
+                    ],
                 )
             }
             Conversion::Dynamic(range) => self.rows(graph, observer, value, *range),
             Conversion::Constant(attribute, steps, range) => {
                 let value = self.attribute(graph, observer, attribute)?;
                 let rest = self.parameters(graph, observer, steps, *range)?;
-                self.call(graph, observer, self.dequantise(steps), value, rest)
+                self.dequantised(graph, observer, steps, value, rest)
             }
             Conversion::Static(steps, range) => {
                 let rest = self.parameters(graph, observer, steps, *range)?;
@@ -200,16 +207,30 @@ impl Convert<'_> {
                     Steps::Channels(_) => self.operators.quantise_channels,
                 };
                 let quantised = self.call(graph, observer, quantise, value, rest.clone())?;
-                self.call(graph, observer, self.dequantise(steps), quantised, rest)
+                self.dequantised(graph, observer, steps, quantised, rest)
             }
         }
     }
 
-    fn dequantise(&self, steps: &Steps) -> FunctionId {
-        match steps {
+    fn dequantised(
+        &mut self,
+        graph: &mut Graph,
+        observer: NodeId,
+        steps: &Steps,
+        quantised: NodeId,
+        rest: ThinVec<Arg>,
+    ) -> Result<NodeId, PassError> {
+        let function = match steps {
             Steps::Tensor { .. } => self.operators.dequantise,
             Steps::Channels(_) => self.operators.dequantise_channels,
+        };
+        let node = self.call(graph, observer, function, quantised, rest)?;
+        if let Some(floats) = self.floats {
+            let args = graph.node(node).args().into();
+            let out_dtype = graph.intern("out_dtype");
+            graph.set_arguments(node, args, [(out_dtype, Arg::DType(floats))].into())?;
         }
+        Ok(node)
     }
 
     /// Whether a value was dequantised with the same parameters.
@@ -217,7 +238,7 @@ impl Convert<'_> {
         let view = graph.node(value);
         view.op() == Op::CallFunction
             && view.target() == Target::Function(self.operators.dequantise)
-            && view.kwargs().is_empty()
+            && view.kwarg("out_dtype") == self.floats.map(Arg::DType).as_ref()
             && view.args().get(1..) == Some(rest)
     }
 
@@ -274,7 +295,7 @@ impl Convert<'_> {
         rest.push(Arg::DType(range.dtype));
         let quantise = self.operators.quantise_rows;
         let quantised = self.call(graph, observer, quantise, value, rest.clone())?;
-        rest.push(Arg::DType(DType::Float32));
+        rest.push(Arg::DType(self.floats.unwrap_or(DType::Float32)));
         self.call(
             graph,
             observer,

@@ -195,6 +195,7 @@ fn convert(graph: &mut Graph, host: &dyn Host) -> Result<String, PassError> {
         left_alone: left_alone.collect(),
         quantised_inputs: Vec::new(),
         quantised_outputs: Vec::new(),
+        floats: None,
     };
     let mut function = |name: &str| graph.function(&format!("torch.ops.corsac.{name}.default"));
     let operators = Operators {

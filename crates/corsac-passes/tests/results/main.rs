@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod interpreter;
+mod observers;
 mod saturation;
 
 use std::collections::HashMap;

@@ -10,6 +10,11 @@ from torch import Tensor, nn
 from corsac.quantization.quantized._steps import WeightSteps
 
 
+def out_dtype(dtype: torch.dtype) -> dict[str, torch.dtype]:
+    """The argument of dequantisation for a type of floats; float32 needs none."""
+    return {} if dtype == torch.float32 else {"out_dtype": dtype}
+
+
 class QuantisedWeight:
     """A layer whose parameter ``weight`` is a buffer of integers, with buffers ``weight_scale`` and
     ``weight_zero_point`` for each channel; it computes as the float layer does with :meth:`dequantised`. Or the buffer
@@ -19,6 +24,7 @@ class QuantisedWeight:
         axis: the dimension of the channels.
         quant_min: the smallest integer.
         quant_max: the largest integer.
+        float_dtype: the type of the weight as floats.
     """
 
     #: The float class, which makes the arguments of the layer.
@@ -32,6 +38,7 @@ class QuantisedWeight:
     axis: int
     quant_min: int
     quant_max: int
+    float_dtype: torch.dtype
 
     @classmethod
     def from_float(cls, layer: nn.Module, steps: WeightSteps | None) -> Any:
@@ -52,6 +59,7 @@ class QuantisedWeight:
     def set_weight(self, steps: WeightSteps | None, weight: Tensor) -> None:
         """Quantise ``weight``, floats, in these steps, or round it to half precision."""
         owner: Any = self
+        self.float_dtype = weight.dtype
         if steps is None:
             owner.register_buffer("weight", weight.detach().to(torch.float16))
             owner.register_buffer("weight_scale", None)
@@ -66,7 +74,7 @@ class QuantisedWeight:
     def dequantised(self) -> Tensor:
         """The weight as floats."""
         if self.weight_scale is None:
-            return self.weight.to(torch.float32)
+            return self.weight.to(self.float_dtype)
         return torch.ops.corsac.dequantize_per_channel(
             self.weight,
             self.weight_scale,
@@ -75,6 +83,7 @@ class QuantisedWeight:
             self.quant_min,
             self.quant_max,
             self.weight.dtype,
+            **out_dtype(self.float_dtype),
         )
 
     def extra_repr(self) -> str:

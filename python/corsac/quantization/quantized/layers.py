@@ -112,7 +112,7 @@ class Embedding(QuantisedWeight, nn.Embedding):
         # Indexing: the engine looks up embeddings in tables of floats only.
         rows = self.weight[input]
         if self.weight_scale is None or self.weight_zero_point is None:
-            return rows.to(torch.float32)
+            return rows.to(self.float_dtype)
         return torch.ops.corsac.dequantize_per_token(
             rows,
             self.weight_scale[input].unsqueeze(-1),
@@ -120,7 +120,7 @@ class Embedding(QuantisedWeight, nn.Embedding):
             self.quant_min,
             self.quant_max,
             self.weight.dtype,
-            torch.float32,
+            self.float_dtype,
         )
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from corsac.quantization.quantized._steps import WeightSteps
+from corsac.quantization.quantized._weight import out_dtype
 
 
 class _Recurrent:
@@ -18,6 +19,8 @@ class _Recurrent:
     _float: ClassVar[type[nn.Module]]
     #: The smallest and largest integer of each quantised weight.
     ranges: dict[str, tuple[int, int]]
+    #: The type of the weights as floats.
+    float_dtype: torch.dtype
 
     @classmethod
     def from_float(cls, layer: nn.Module, steps: dict[str, WeightSteps | None]) -> Any:
@@ -29,6 +32,7 @@ class _Recurrent:
                 object.__setattr__(made, name, value)
         made.training = layer.training
         made.ranges = {}
+        made.float_dtype = next(iter(layer.parameters())).dtype
         for name, parameter in layer._parameters.items():
             if name not in steps or parameter is None:
                 made.register_parameter(name, parameter)
@@ -54,9 +58,9 @@ class _Recurrent:
             )
             bounds = self.ranges[name]
             return torch.ops.corsac.dequantize_per_channel(
-                value, scales, zero_points, 0, *bounds, value.dtype
+                value, scales, zero_points, 0, *bounds, value.dtype, **out_dtype(self.float_dtype)
             )
-        return value.to(torch.float32) if value.dtype == torch.float16 else value
+        return value.to(self.float_dtype)
 
     def extra_repr(self) -> str:
         described: Any = self._float.extra_repr
