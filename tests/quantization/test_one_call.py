@@ -24,6 +24,7 @@ from corsac.quantization.one_call import (
 from corsac.quantization.one_call._data import batches, noise_ratio, sqnr
 from corsac.quantization.one_call._ranges import Histogram, steps
 from corsac.quantization.one_call._weights import WeightForm, groups_of, steps_of
+from corsac.quantization.quantized.attention import SplitAttention
 from corsac.quantization.quantized.inputs import DynamicInput, StaticInput
 from corsac.quantization.quantized.integer_layers import (
     GroupedLinear,
@@ -239,11 +240,71 @@ def test_encoder_layers_of_torch_call_their_quantised_layers():
     made = corsac.quantize(model, batch, measure=False)
     report = made.quantization_report
     assert forms(made)["layers.0.linear1"] == "int8 static"
-    assert "MultiheadAttention reads" in report["layers.0.self_attn.out_proj"].reason
+    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        assert report[f"layers.0.self_attn.{name}"].form == "int8 static"
     with torch.no_grad():
         assert sqnr(model(batch), made(batch)) > 30.0
     # The model itself stays as it is.
     assert model.layers[0].activation_relu_or_gelu == 1
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_split_attentions_compute_the_same(batch_first, bias):
+    attention = nn.MultiheadAttention(16, 4, bias=bias, batch_first=batch_first).eval()
+    if bias:
+        nn.init.normal_(attention.in_proj_bias)
+    split = SplitAttention(attention)
+    shape = (3, 5, 16) if batch_first else (5, 3, 16)
+    keys = (3, 7, 16) if batch_first else (7, 3, 16)
+    padding = torch.zeros(3, 7, dtype=torch.bool)
+    padding[1, 4:] = True
+    query, key = torch.randn(shape), torch.randn(keys)
+    for options in (
+        {},
+        {"need_weights": False},
+        {"average_attn_weights": False},
+        {"key_padding_mask": padding},
+        {"key_padding_mask": padding, "need_weights": False},
+        {"attn_mask": torch.randn(5, 7)},
+        {"attn_mask": torch.randn(12, 5, 7), "key_padding_mask": padding.float() * -2.0},
+        {"attn_mask": torch.ones(5, 7).triu(1).bool(), "is_causal": True, "need_weights": False},
+    ):
+        expected, got = attention(query, key, key, **options), split(query, key, key, **options)
+        torch.testing.assert_close(got[0], expected[0], rtol=1e-4, atol=1e-5)
+        assert (got[1] is None) == (expected[1] is None)
+        if got[1] is not None:
+            torch.testing.assert_close(got[1], expected[1], rtol=1e-4, atol=1e-5)
+    one, other = torch.randn(5, 16), torch.randn(7, 16)
+    for expected, got in zip(attention(one, other, other), split(one, other, other), strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+    assert split.merged().state_dict().keys() == attention.state_dict().keys()
+    for name, own in split.merged().state_dict().items():
+        assert torch.equal(own, attention.state_dict()[name])
+
+
+def test_attentions_that_stay_float_stay_whole():
+    class Attending(nn.Module):
+        def __init__(self, **options):
+            super().__init__()
+            self.attention = nn.MultiheadAttention(16, 2, batch_first=True, **options)
+            self.head = nn.Linear(16, 4)
+
+        def forward(self, x):
+            return self.head(self.attention(x, x, x)[0])
+
+    batch = torch.randn(2, 5, 16)
+    model = Attending().eval()
+    made = corsac.quantize(model, batch, measure=False, exclude="attention")
+    assert type(made.attention) is nn.MultiheadAttention
+    assert torch.equal(made.attention.in_proj_weight, model.attention.in_proj_weight)
+    made = corsac.quantize(model, batch, measure=False, keep_float=False)
+    assert type(made.attention) is SplitAttention and sqnr(model(batch), made(batch)) > 25.0
+    assert sqnr(made(batch), compiled_result(made, batch)) > 40.0
+    assert made.dequantize().state_dict().keys() == model.state_dict().keys()
+    odd = corsac.quantize(Attending(kdim=16, add_zero_attn=True).eval(), batch, measure=False)
+    row = odd.quantization_report["attention.out_proj"]
+    assert row.reason == "attention: it adds keys and values"
 
 
 # -- what is left alone, and why -----------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from corsac.quantization.one_call._layers import merge_attentions
 from corsac.quantization.quantized._weight import QuantisedWeight
 from corsac.quantization.quantized.integer_layers import GroupedLinear
 from corsac.quantization.quantized.layers import Embedding
@@ -39,7 +40,7 @@ class Dequantizer:
                 return layer
             parent, _, own = name.rpartition(".")
             made.get_submodule(parent)._modules[own] = layer
-        return made
+        return merge_attentions(made)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Dequantizer:
         made = Dequantizer.__new__(Dequantizer)

@@ -28,8 +28,10 @@ from corsac.quantization.one_call._layers import (
     copy_around,
     exclude_layers,
     find_layers,
+    merge_attentions,
     own_parameters,
     replace,
+    split_attentions,
     tied,
 )
 from corsac.quantization.one_call._links import find_links
@@ -208,7 +210,7 @@ class _Job:
     """One quantisation: a copy of the model and what is known of its layers."""
 
     def __init__(self, model: nn.Module, data: Sequence[Batch], request: _Request) -> None:
-        self.model, self.original = copy_around(model), model
+        self.model, self.original = split_attentions(copy_around(model)), model
         self.data, self.request = data, request
         self.layers = find_layers(self.model)
         self.float_bytes = bytes_of(self.model)
@@ -398,6 +400,7 @@ class _Job:
 
     def finish(self, measure: bool) -> nn.Module:
         """The quantised model; the report has all its figures."""
+        self.model = merge_attentions(self.model)
         own_parameters(self.model, self.original)
         report = self.report
         report.rows = [self.rows[layer.name] for layer in self.layers]
