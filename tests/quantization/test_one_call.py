@@ -542,6 +542,8 @@ def test_wrong_requests():
             corsac.quantize(model, **options)
     with pytest.raises(ValueError, match=r"in training mode: call model\.eval"):
         corsac.quantize(mlp().train(), data(2, 64))
+    with pytest.raises(ValueError, match="parameters without a shape: call it once"):
+        corsac.quantize(nn.Sequential(nn.LazyLinear(8)).eval(), dynamic=True)
     with pytest.raises(ValueError, match="ReLU has nothing to quantise"):
         corsac.quantize(nn.ReLU().eval(), torch.randn(3))
     with pytest.raises(TypeError, match=r"expected a torch\.nn\.Module, got function"):

@@ -93,11 +93,12 @@ def quantised(
     """
     module: Any = as_linear(layer.module)
     kind = type(module)
-    quantiser = {
-        "static": lambda: StaticInput(*steps) if steps else None,
-        "dynamic": DynamicInput,
-        "float": lambda: None,
-    }[form.inputs]()
+    quantiser: nn.Module | None = None
+    if form.inputs == "dynamic":
+        quantiser = DynamicInput()
+    elif form.inputs == "static":
+        assert steps is not None
+        quantiser = StaticInput(*steps)
     made: Any
     if form.weights.bits == 4:
         made = GroupedLinear(module, *groups_of(module.weight, form.weights.group), quantiser)

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
 
 from corsac.quantization.quantized._weight import QuantisedWeight
 from corsac.quantization.quantized.attention import SplitAttention
@@ -123,8 +122,6 @@ def _reason(module: nn.Module) -> str:
     weight = own._parameters.get("weight")
     if weight is None:
         return "its weight is no parameter: something computes it"
-    if isinstance(weight, UninitializedParameter):
-        return "its weight has no shape yet: call the model once"
     if module._forward_hooks or module._forward_pre_hooks:
         return "it has hooks, which may change what it computes"
     if "forward" in vars(module):

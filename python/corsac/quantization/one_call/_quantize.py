@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
 from corsac._engine.module import EngineModule
 from corsac._messages.report_text import duration
@@ -182,6 +183,8 @@ class _Request:
             raise ValueError(
                 "the model is in training mode: call model.eval() before it is quantised"
             )
+        if any(isinstance(own, UninitializedParameter) for own in model.parameters()):
+            raise ValueError("the model has parameters without a shape: call it once before")
         if calibration_data is None and self.form.inputs == "static":
             raise ValueError(
                 "calibration_data is missing: static quantisation measures ranges on it; dynamic=True or weights='int8' "

@@ -20,6 +20,10 @@ class SplitAttention(nn.MultiheadAttention):
         attention: the original, for which :meth:`reason` is empty.
     """
 
+    q_proj: nn.Module
+    k_proj: nn.Module
+    v_proj: nn.Module
+
     def __init__(self, attention: nn.MultiheadAttention) -> None:
         nn.Module.__init__(self)
         for name, value in vars(attention).items():
