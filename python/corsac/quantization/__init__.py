@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from corsac._lazy import lazy_names
 
-# The function has the name of its module, which would take its place if that were imported later.
+# Functions that have the names of their modules, which would take their places if they were imported later.
 from corsac.quantization.fuse_modules import fuse_modules as fuse_modules
+from corsac.quantization.quantize import quantize as quantize
 
 #: Names by the modules that define them.
 _HOMES = {
@@ -138,9 +139,30 @@ _HOMES = {
         "get_fuser_method_new",
     ),
     "quantization_mappings": (
+        "get_default_compare_output_module_list",
+        "get_default_dynamic_quant_module_mappings",
         "get_default_qat_module_mappings",
+        "get_default_qconfig_propagation_list",
+        "get_default_static_quant_module_mappings",
         "get_default_static_quant_reference_module_mappings",
+        "get_dynamic_quant_module_class",
         "get_embedding_qat_module_mappings",
+        "get_embedding_static_quant_module_mappings",
+        "get_static_quant_module_class",
+        "no_observer_set",
+    ),
+    "quantize": (
+        "add_quant_dequant",
+        "convert",
+        "default_eval_fn",
+        "get_default_custom_config_dict",
+        "prepare",
+        "prepare_qat",
+        "propagate_qconfig_",
+        "quantize",
+        "quantize_dynamic",
+        "quantize_qat",
+        "swap_module",
     ),
     "utils": (
         "MatchAllNode",
@@ -160,6 +182,7 @@ _MODULES = (
     "qconfig_mapping",
     "quant_type",
     "quantization_mappings",
+    "quantized",
     "reference",
     "stubs",
     "utils",

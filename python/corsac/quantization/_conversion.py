@@ -12,6 +12,7 @@ import torch
 from corsac import _core
 from corsac.fx._module_attributes import get_submodule
 from corsac.fx.graph_module import GraphModule
+from corsac.fx.interpreter import Interpreter
 from corsac.passes._weights import install, shallow_copy
 from corsac.quantization import _operators  # noqa: F401  registers torch.ops.corsac
 from corsac.quantization._choices import NodeConfigurations
@@ -26,6 +27,7 @@ from corsac.quantization._preparation import (
 )
 from corsac.quantization._requests import Conversion
 from corsac.quantization._weighted import QuantisedLayers
+from corsac.quantization.fx.custom_config import ConvertCustomConfig
 from corsac.quantization.qconfig import qconfig_equals
 from corsac.quantization.quantized._steps import WeightSteps
 
@@ -155,7 +157,9 @@ class _Observers:
             if written.isdisjoint(node.target for node in nodes):
                 value = _run(self._model, nodes)
                 if isinstance(value, torch.Tensor) and value.is_floating_point():
-                    self._by_path[path](value)
+                    # A copy: the prepared model stays as it is.
+                    observer = self._by_path[path] = copy.deepcopy(self._by_path[path])
+                    observer(value)
                     found[path] = (attribute or nodes[-1].name, value)
         return found
 
@@ -179,12 +183,7 @@ class _Observers:
 
     def require_calibration(self) -> None:
         """Raise an error if observers have seen nothing."""
-        blind = [path for path, observer in self._by_path.items() if _saw_nothing(observer)]
-        if blind:
-            raise CalibrationError(
-                f"{len(blind)} of {len(self._by_path)} observers have seen no values: {', '.join(_listed(blind))}; run "
-                "the prepared model on example inputs before it is converted"
-            )
+        require_seen(self._by_path)
 
     def conversions(self, weights: dict[str, tuple[str, torch.Tensor]]) -> dict[str, Conversion]:
         """What becomes of each observer; makes the attributes that this needs."""
@@ -257,8 +256,6 @@ class _Observers:
 
 def _run(model: GraphModule, nodes: list[Any]) -> Any:
     """The value of the last of ``nodes``, which need no others."""
-    from corsac.fx.interpreter import Interpreter
-
     interpreter = Interpreter(model, garbage_collect_values=False)
     for node in nodes:
         interpreter.env[node] = interpreter.run_node(node)
@@ -273,13 +270,23 @@ def _is_per_channel(observer: Any) -> bool:
     )
 
 
+def require_seen(observers: dict[str, Any]) -> None:
+    """Raise an error if some of ``observers``, by path, have seen nothing."""
+    blind = [path for path, observer in observers.items() if saw_nothing(observer)]
+    if blind:
+        raise CalibrationError(
+            f"{len(blind)} of {len(observers)} observers have seen no values: {', '.join(_listed(blind))}; run "
+            "the prepared model on example inputs before it is converted"
+        )
+
+
 def _listed(names: list[str]) -> Iterator[str]:
     yield from names[:8]
     if len(names) > 8:
         yield f"and {len(names) - 8} more"
 
 
-def _saw_nothing(observer: Any) -> bool:
+def saw_nothing(observer: Any) -> bool:
     """Whether an observer that records a range has none."""
     inner = observer
     if is_fake_quantize(observer):
@@ -311,8 +318,6 @@ def _swap_custom_modules(
 
 
 def _convert_standalone(model: GraphModule, backend: Any, remove_qconfig: bool) -> None:
-    from corsac.quantization.fx.custom_config import ConvertCustomConfig
-
     for node in model.graph.find_nodes(op="call_module"):
         child = get_submodule(model, node.target)
         state = state_of(child)

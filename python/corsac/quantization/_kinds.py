@@ -35,6 +35,19 @@ def same_class(left: Any, right: Any) -> bool:
     )
 
 
+def _place(kind: type) -> str:
+    """The package of a class in ``torch.ao.nn``, ``torch.ao.quantization`` or here: "qat", "intrinsic.qat"."""
+    name = kind.__module__
+    for package in _PACKAGES:
+        name = name.removeprefix(f"{package}.")
+    return name.partition(".modules")[0].partition(".functional_modules")[0]
+
+
+def same_place(left: Any, right: Any) -> bool:
+    """Whether two classes are of the same name and of the same package, here and in ``torch.ao``."""
+    return same_class(left, right) and (left is right or _place(left) == _place(right))
+
+
 def is_fake_quantize(module: Any) -> bool:
     """Whether ``module`` rounds values to those of a quantised type: it can switch that and its observer off."""
     return isinstance(module, nn.Module) and all(

@@ -54,6 +54,7 @@ class Conv3d(_Convolution, nn.Conv3d):
 
 
 class _ConvolutionTranspose(QuantisedWeight):
+    _output_axis = 1
     #: Number of spatial dimensions.
     _spatial = 0
 

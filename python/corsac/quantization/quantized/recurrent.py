@@ -37,7 +37,7 @@ class _Recurrent:
             if own is None:
                 made.register_buffer(name, parameter.detach().to(torch.float16))
                 continue
-            own = own.expanded(parameter.shape[0])
+            own = own.expanded(parameter, 0)
             made.ranges[name] = own.quant_min, own.quant_max
             made.register_buffer(name, own.quantise(parameter))
             made.register_buffer(f"{name}_scale", own.scales.clone())
@@ -69,6 +69,10 @@ class _Layer(_Recurrent):
     @property
     def _flat_weights(self) -> list[Tensor]:
         return [self.dequantised(name) for name in self._flat_weights_names]
+
+    @_flat_weights.setter
+    def _flat_weights(self, value: list[Tensor]) -> None:
+        """Nothing: the weights are buffers, which ``to`` moves."""
 
     def _weights_have_changed(self) -> bool:
         return False
