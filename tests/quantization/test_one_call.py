@@ -106,7 +106,8 @@ def test_static_layers_round_inputs_and_weights():
     weight = torch.round(model[0].weight / weight_scale) * weight_scale
     expected = nn.functional.linear(rounded, weight, model[0].bias)
     torch.testing.assert_close(made(batch), expected, rtol=1e-5, atol=1e-5)
-    assert layer.weight.dtype == torch.int8 and layer.weight.abs().max() == 127
+    assert layer.integers.dtype == torch.int8 and layer.integers.abs().max() == 127
+    torch.testing.assert_close(layer.weight, weight)
 
 
 def test_dynamic_layers_round_each_row():
@@ -176,6 +177,24 @@ def test_convolutions_are_quantised_in_models_of_any_kind():
     assert set(forms(made).values()) == {"int8 static"}
     assert made.quantization_report.sqnr > 28.0
     assert sqnr(made(batch[0]), compiled_result(made, batch[0])) > 45.0
+
+
+def test_models_that_look_at_weights_see_floats():
+    class Looking(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.image, self.linear = nn.Conv2d(3, 4, 3), nn.Linear(4, 4)
+
+        def forward(self, x):
+            x = self.image(x.to(self.image.weight.dtype)).mean((2, 3))
+            return self.linear(x) + nn.functional.linear(x, self.linear.weight)
+
+    model, batch = Looking().eval(), torch.randn(2, 3, 8, 8)
+    for options in ({}, {"weights": "int8"}):
+        made = corsac.quantize(model, batch, measure=False, **options)
+        assert set(forms(made).values()) == {"int8" if options else "int8 static"}
+        assert sqnr(model(batch), made(batch)) > 30.0
+        assert sqnr(made(batch), compiled_result(made, batch)) > 40.0
 
 
 def test_image_models():
@@ -332,11 +351,11 @@ def test_tied_weights_stay_tied():
     model = Language().eval()
     words = torch.randint(0, 64, (2, 5))
     made = corsac.quantize(model, weights="int8")
-    assert made.head.weight.data_ptr() == made.table.weight.data_ptr()
+    assert made.head.integers.data_ptr() == made.table.integers.data_ptr()
     assert "tied with table.weight" in made.quantization_report["head"].remark
     assert sqnr(model(words), made(words)) > 30.0
     copied = copy.deepcopy(made)
-    assert copied.head.weight.data_ptr() == copied.table.weight.data_ptr()
+    assert copied.head.integers.data_ptr() == copied.table.integers.data_ptr()
     excluded = corsac.quantize(model, weights="int8", exclude=("table", "head"))
     assert excluded.head.weight is excluded.table.weight
 

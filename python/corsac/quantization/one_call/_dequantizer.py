@@ -10,7 +10,9 @@ from torch import nn
 from corsac.quantization.one_call._layers import merge_attentions
 from corsac.quantization.quantized._weight import QuantisedWeight
 from corsac.quantization.quantized.integer_layers import GroupedLinear
-from corsac.quantization.quantized.layers import Embedding
+
+#: Attributes that float layers do not have.
+_OWN = ("axis", "quant_min", "quant_max", "group", "input_quantiser")
 
 
 class Dequantizer:
@@ -59,11 +61,11 @@ def _float(module: Any) -> nn.Module:
     made: Any = kind.__new__(kind)
     nn.Module.__init__(made)
     for name, value in vars(module).items():
-        if name not in vars(made) and name not in ("axis", "quant_min", "quant_max", "group"):
+        if name not in vars(made) and name not in _OWN:
             setattr(made, name, value)
     made.training = module.training
     weight = module.dequantised().detach()
     made.weight = nn.Parameter(weight, requires_grad=False)
-    if not isinstance(module, Embedding):
+    if kind is not nn.Embedding:
         made.register_parameter("bias", module.bias)
     return made
