@@ -76,8 +76,8 @@ def run(options: argparse.Namespace) -> bool:
         )
     else:
         print(report)
-        before, after = map(duration, calls.medians)
-        print(f"a call: {before} -> {after}, {calls.said}")
+        before, after = calls.medians
+        print(f"a call: {duration(before)} -> {duration(after)}, {calls.said}")
         agrees = "exactly" if agreement == float("inf") else f"to {agreement:.0f} dB"
         print(f"{options.out}: {size:,} bytes, agrees with the model {agrees}")
     if agreement < AGREEMENT:

@@ -7,9 +7,12 @@ from typing import Any
 
 from torch import nn
 
+from corsac.quantization.one_call._layers import merge_attentions
 from corsac.quantization.quantized._weight import QuantisedWeight
 from corsac.quantization.quantized.integer_layers import GroupedLinear
-from corsac.quantization.quantized.layers import Embedding
+
+#: Attributes that float layers do not have.
+_OWN = ("axis", "quant_min", "quant_max", "group", "input_quantiser")
 
 
 class Dequantizer:
@@ -39,7 +42,7 @@ class Dequantizer:
                 return layer
             parent, _, own = name.rpartition(".")
             made.get_submodule(parent)._modules[own] = layer
-        return made
+        return merge_attentions(made)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Dequantizer:
         made = Dequantizer.__new__(Dequantizer)
@@ -58,11 +61,11 @@ def _float(module: Any) -> nn.Module:
     made: Any = kind.__new__(kind)
     nn.Module.__init__(made)
     for name, value in vars(module).items():
-        if name not in vars(made) and name not in ("axis", "quant_min", "quant_max", "group"):
+        if name not in vars(made) and name not in _OWN:
             setattr(made, name, value)
     made.training = module.training
     weight = module.dequantised().detach()
     made.weight = nn.Parameter(weight, requires_grad=False)
-    if not isinstance(module, Embedding):
+    if kind is not nn.Embedding:
         made.register_parameter("bias", module.bias)
     return made

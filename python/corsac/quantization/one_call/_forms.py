@@ -8,7 +8,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from corsac.quantization import quantized
 from corsac.quantization.one_call._layers import Layer, is_transposed
 from corsac.quantization.one_call._weights import WeightForm, groups_of, steps_of
 from corsac.quantization.quantized.inputs import DynamicInput, StaticInput
@@ -17,24 +16,19 @@ from corsac.quantization.quantized.integer_layers import (
     IntegerConv1d,
     IntegerConv2d,
     IntegerConv3d,
+    IntegerEmbedding,
     IntegerLinear,
 )
 
 #: How a layer's input is quantised: in one fixed range, each row in its own, not at all.
 Inputs = Literal["static", "dynamic", "float"]
 
-_OF_FLOATS: dict[type[nn.Module], Any] = {
-    nn.Linear: quantized.Linear,
-    nn.Conv1d: quantized.Conv1d,
-    nn.Conv2d: quantized.Conv2d,
-    nn.Conv3d: quantized.Conv3d,
-    nn.Embedding: quantized.Embedding,
-}
-_OF_INTEGERS: dict[type[nn.Module], Any] = {
+_CLASSES: dict[type[nn.Module], Any] = {
     nn.Linear: IntegerLinear,
     nn.Conv1d: IntegerConv1d,
     nn.Conv2d: IntegerConv2d,
     nn.Conv3d: IntegerConv3d,
+    nn.Embedding: IntegerEmbedding,
 }
 
 
@@ -92,20 +86,18 @@ def quantised(
         tables: integers of weights that other layers have, too.
     """
     module: Any = as_linear(layer.module)
-    kind = type(module)
-    quantiser = {
-        "static": lambda: StaticInput(*steps) if steps else None,
-        "dynamic": DynamicInput,
-        "float": lambda: None,
-    }[form.inputs]()
+    quantiser: nn.Module | None = None
+    if form.inputs == "dynamic":
+        quantiser = DynamicInput()
+    elif form.inputs == "static":
+        assert steps is not None
+        quantiser = StaticInput(*steps)
     made: Any
     if form.weights.bits == 4:
         made = GroupedLinear(module, *groups_of(module.weight, form.weights.group), quantiser)
     else:
-        owner = _OF_FLOATS if quantiser is None else _OF_INTEGERS
-        made = owner[kind].from_float(module, steps_of(module.weight))
-        if quantiser is not None:
-            made.input_quantiser = quantiser
+        made = _CLASSES[type(module)].from_float(module, steps_of(module.weight))
+        made.input_quantiser = quantiser
         if tables is not None:
             tables.share(layer.module, made)
     if is_transposed(layer.module):
@@ -125,9 +117,9 @@ class Tables:
         own: Any = layer
         if is_transposed(layer):
             return
-        new = own.weight, made.weight, made.weight_scale, made.weight_zero_point
+        new = own.weight, made.integers, made.weight_scale, made.weight_zero_point
         known = self._known.setdefault(id(own.weight), new)
-        made.weight, made.weight_scale, made.weight_zero_point = known[1:]
+        made.integers, made.weight_scale, made.weight_zero_point = known[1:]
 
 
 def bytes_of(module: nn.Module) -> int:

@@ -12,15 +12,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
 
 from corsac.quantization.quantized._weight import QuantisedWeight
+from corsac.quantization.quantized.attention import SplitAttention
 from corsac.quantization.quantized.integer_layers import GroupedLinear
 
 #: Classes that are quantised; subclasses may compute something else.
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
-#: Modules that read weights of layers inside without calling these.
-_READERS = (nn.MultiheadAttention,)
 #: Number of near names in an error.
 _NEAR = 3
 
@@ -67,14 +65,39 @@ def is_transposed(module: nn.Module) -> bool:
     return home is not None and type(module) is home.Conv1D
 
 
+def split_attentions(model: nn.Module) -> nn.Module:
+    """Replace attentions that read the weights of their layers by those that call them; return the model."""
+    made: dict[int, nn.Module] = {}
+    for name, module in [*model.named_modules(remove_duplicate=False)]:
+        is_whole = isinstance(module, nn.MultiheadAttention) and not isinstance(
+            module, SplitAttention
+        )
+        if is_whole and not SplitAttention.reason(module):
+            own = made.setdefault(id(module), SplitAttention(module))
+            model = replace(model, Layer([name], module), own)
+    return model
+
+
+def merge_attentions(model: nn.Module) -> nn.Module:
+    """Undo :func:`split_attentions` for those without quantised layers; return the model."""
+    made: dict[int, nn.Module] = {}
+    for name, module in [*model.named_modules(remove_duplicate=False)]:
+        if not isinstance(module, SplitAttention):
+            continue
+        if all(type(own) is nn.Linear for own in module.children()):
+            own = made.setdefault(id(module), module.merged())
+            model = replace(model, Layer([name], module), own)
+    return model
+
+
 def find_layers(model: nn.Module) -> list[Layer]:
     """The layers of a model in the order of their paths, and subclasses of these, each once."""
     modules: dict[int, Layer] = {}
     readers: dict[int, str] = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        if isinstance(module, _READERS):
+        if isinstance(module, nn.MultiheadAttention) and not isinstance(module, SplitAttention):
             for own in module.modules():
-                readers[id(own)] = f"nn.{type(module).__name__} reads its weight without calling it"
+                readers[id(own)] = f"{name}: {SplitAttention.reason(module)}"
         if not isinstance(module, LAYERS) and not is_transposed(module):
             continue
         if id(module) in modules:
@@ -99,8 +122,6 @@ def _reason(module: nn.Module) -> str:
     weight = own._parameters.get("weight")
     if weight is None:
         return "its weight is no parameter: something computes it"
-    if isinstance(weight, UninitializedParameter):
-        return "its weight has no shape yet: call the model once"
     if module._forward_hooks or module._forward_pre_hooks:
         return "it has hooks, which may change what it computes"
     if "forward" in vars(module):

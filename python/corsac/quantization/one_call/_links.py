@@ -110,9 +110,8 @@ class _Watcher(TorchFunctionMode):
         self._inside: list[nn.Module] = []
 
     def watch(self, model: nn.Module, data: Sequence[Batch]) -> None:
-        modules = {
-            id(own.module): own.module for own in (*self.producers.values(), *self.layers.values())
-        }
+        modules: dict[int, nn.Module] = {key: own.module for key, own in self.producers.items()}
+        modules |= {key: own.module for key, own in self.layers.items()}
         with ExitStack() as stack, torch.no_grad():
             for module in modules.values():
                 before = module.register_forward_pre_hook(self._enter, with_kwargs=True)

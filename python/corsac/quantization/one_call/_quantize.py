@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
 from corsac._engine.module import EngineModule
 from corsac._messages.report_text import duration
@@ -28,17 +29,20 @@ from corsac.quantization.one_call._layers import (
     copy_around,
     exclude_layers,
     find_layers,
+    merge_attentions,
     own_parameters,
     replace,
+    split_attentions,
     tied,
 )
 from corsac.quantization.one_call._links import find_links
 from corsac.quantization.one_call._page import NOISY
+from corsac.quantization.one_call._race import fastest
 from corsac.quantization.one_call._ranges import METHODS, Method, steps
 from corsac.quantization.one_call._report import Report, Row
 from corsac.quantization.one_call._selection import Metric, Option, select, sensitivities
 from corsac.quantization.one_call._smoothing import equalise, smooth
-from corsac.quantization.one_call._timing import GAIN, Stopwatch, Times, time_models
+from corsac.quantization.one_call._timing import GAIN, Stopwatch, Times, kind_of, time_models
 from corsac.quantization.one_call._weights import WeightForm
 
 #: Classes of compiled models, whose layers cannot be replaced.
@@ -95,7 +99,8 @@ def quantize(
             usual), where a norm or a layer is known to be the only source; the report has the reasons where it is not.
         equalize: make the weights of two layers in a row as large, channel by channel, where the first goes to the second
             only.
-        measure: time layers in both forms, and leave those float that are not faster (unless ``weights`` is given).
+        measure: time layers in both forms, and leave those float that are not faster, alone or in the model (unless
+            ``weights`` is given); it takes up to half a minute, and needs data.
         keep_float: keep the float model for ``dequantize()``.
 
     Returns:
@@ -178,6 +183,8 @@ class _Request:
             raise ValueError(
                 "the model is in training mode: call model.eval() before it is quantised"
             )
+        if any(isinstance(own, UninitializedParameter) for own in model.parameters()):
+            raise ValueError("the model has parameters without a shape: call it once before")
         if calibration_data is None and self.form.inputs == "static":
             raise ValueError(
                 "calibration_data is missing: static quantisation measures ranges on it; dynamic=True or weights='int8' "
@@ -206,7 +213,7 @@ class _Job:
     """One quantisation: a copy of the model and what is known of its layers."""
 
     def __init__(self, model: nn.Module, data: Sequence[Batch], request: _Request) -> None:
-        self.model, self.original = copy_around(model), model
+        self.model, self.original = split_attentions(copy_around(model)), model
         self.data, self.request = data, request
         self.layers = find_layers(self.model)
         self.float_bytes = bytes_of(self.model)
@@ -324,23 +331,43 @@ class _Job:
                         self.corrected[name] = ["bias corrected"]
 
     def measure(self) -> None:
-        """Time the layers, and drop forms that are not faster."""
+        """Time the layers, and drop forms that are not faster, alone or in the model."""
         stopwatch = Stopwatch()
+        found: dict[str, tuple[Layer, Times, Hashable]] = {}
         for layer in self.layers:
             sample = self.seen[layer.name].sample if layer.name in self.seen else None
             if sample is None or not self.options[layer.name]:
                 continue
+            option = self.options[layer.name][0]
+            times = stopwatch.times(layer, option.form, option.module, sample)
             row = self.rows[layer.name]
-            kept: list[Option] = []
-            for option in self.options[layer.name]:
-                times = stopwatch.times(layer, option.form, option.module, sample)
-                if row.seconds is None:
-                    row.float_seconds, row.seconds = times.float_seconds, times.seconds
-                if self.request.saves_bytes or times.is_faster:
-                    kept.append(option)
-                else:
-                    row.reason = _slower(option.form, times)
-            self.options[layer.name] = kept
+            row.float_seconds, row.seconds = times.float_seconds, times.seconds
+            found[layer.name] = layer, times, kind_of(layer, option.form, sample)
+        if self.request.saves_bytes or not found:
+            return
+        faster = self._faster(found)
+        for name, (_, times, _) in found.items():
+            if name not in faster:
+                self.rows[name].reason = _slower(self.options[name][0].form, times)
+                self.options[name] = []
+
+    def _faster(self, found: dict[str, tuple[Layer, Times, Hashable]]) -> frozenset[str]:
+        """The layers to quantise for speed."""
+        sure = frozenset(name for name, (_, times, _) in found.items() if times.is_faster)
+        kinds: dict[Hashable, set[str]] = {}
+        losses: dict[Hashable, float] = {}
+        for name, (_, times, kind) in found.items():
+            if name not in sure and not times.error:
+                kinds.setdefault(kind, set()).add(name)
+                losses[kind] = losses.get(kind, 0.0) + times.seconds - times.float_seconds
+        if not kinds:
+            return sure
+        # Those that cost most are tried first.
+        order = sorted(kinds, key=lambda kind: -losses[kind])
+        groups = {kind: frozenset(kinds[kind]) for kind in order}
+        layers = [layer for layer, _, _ in found.values()]
+        made = {name: self.options[name][0].module for name in found}
+        return fastest(self.model, layers, made, sure, groups, self.data[0])
 
     def choose(self) -> None:
         """Take a form for each layer."""
@@ -376,6 +403,7 @@ class _Job:
 
     def finish(self, measure: bool) -> nn.Module:
         """The quantised model; the report has all its figures."""
+        self.model = merge_attentions(self.model)
         own_parameters(self.model, self.original)
         report = self.report
         report.rows = [self.rows[layer.name] for layer in self.layers]
@@ -431,4 +459,5 @@ def _slower(form: Form, times: Times) -> str:
     """Why a form is not taken."""
     if times.error:
         return f"{form} is not native: {times.error}"
-    return f"{form} is not faster: {times.seconds / times.float_seconds:.2f} of the time"
+    ratio = times.seconds / times.float_seconds
+    return f"{form} is not faster: {ratio:.2f} of the time alone, and no gain in the model"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from corsac.quantization.one_call._layers import Layer, is_transposed
@@ -87,20 +87,17 @@ def _problem(link: Link, tied: set[int]) -> str:
     by = torch.linspace(0.5, 2.0, producer.channels)
     with torch.no_grad():
         expected = own(producer.sample)
+        is_image = hasattr(link.layers[0].module, "kernel_size") and expected.dim() > 2
+        axis = 1 if is_image else -1
+        if expected.shape[axis] != producer.channels:
+            return "its channels are not those of the layer"
         got = functional_call(own, _scaled(producer, by), (producer.sample,))
-        axis = 1 if expected.dim() > 2 and _has_channels_first(own) else -1
         shape = [1] * expected.dim()
         shape[axis] = -1
         # Of norms that are not PyTorch's it is not known how they use their weight.
         if not torch.allclose(got * by.reshape(shape), expected, rtol=1e-3, atol=1e-4):
             return "its output is not proportional to its weight"
     return ""
-
-
-def _has_channels_first(module: Any) -> bool:
-    return hasattr(module, "kernel_size") or isinstance(
-        module, (nn.modules.batchnorm._BatchNorm, nn.GroupNorm)
-    )
 
 
 def _scaled(producer: Producer, by: Tensor) -> dict[str, Tensor]:

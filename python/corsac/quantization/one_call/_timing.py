@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from corsac.quantization.one_call._forms import Form, as_linear
 from corsac.quantization.one_call._layers import Layer
 
 #: Timed calls of each form, at most and at least, and the time after which the least number is enough.
-_ROUNDS, _LEAST_ROUNDS, _PATIENCE_SECONDS = 25, 5, 0.25
+_ROUNDS, _LEAST_ROUNDS, _PATIENCE_SECONDS = 25, 3, 0.25
 #: A quantised form has to save this part of the time: less is noise.
 GAIN = 0.03
 
@@ -56,19 +56,24 @@ class Sample:
         return (self.low + (self.high - self.low) * numbers).to(self.dtype)
 
 
+def kind_of(layer: Layer, form: Form, sample: Sample) -> Hashable:
+    """What is the same for layers of the same kind, form and sizes."""
+    described = as_linear(layer.module).extra_repr()
+    return type(layer.module), described, form, sample.shape, sample.dtype
+
+
 class Stopwatch:
     """Measures layers, those of the same kind and sizes once."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, Times] = {}
+        self._known: dict[Hashable, Times] = {}
 
     def times(self, layer: Layer, form: Form, made: nn.Module, sample: Sample) -> Times:
         """The times of a layer and of its quantised form, one thread each, on an input like ``sample``."""
-        key = as_linear(layer.module).extra_repr(), form, sample.shape, sample.dtype
-        kind = type(layer.module)
-        if (kind, key) not in self._known:
-            self._known[kind, key] = _measured(layer.module, made, sample.random())
-        return self._known[kind, key]
+        key = kind_of(layer, form, sample)
+        if key not in self._known:
+            self._known[key] = _measured(layer.module, made, sample.random())
+        return self._known[key]
 
 
 def _measured(layer: nn.Module, made: nn.Module, input: Tensor) -> Times:
@@ -82,7 +87,7 @@ def _measured(layer: nn.Module, made: nn.Module, input: Tensor) -> Times:
             after(input)
         except CompileError as refused:
             after, error = before, str(refused).partition("\n")[0]
-        first, second = _interleaved(lambda: before(input), lambda: after(input))
+        first, second = interleaved(lambda: before(input), lambda: after(input))
         return Times(first, float("inf") if error else second, error)
 
 
@@ -93,18 +98,22 @@ def time_models(
     with one_thread(), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         before, after = compile(model), compile(made)
-        return _interleaved(lambda: before(*args, **kwargs), lambda: after(*args, **kwargs))
+        return interleaved(lambda: before(*args, **kwargs), lambda: after(*args, **kwargs))
 
 
-def _interleaved(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[float, float]:
-    """The least seconds of a call of both, which take turns."""
+def interleaved(
+    first: Callable[[], Any],
+    second: Callable[[], Any],
+    patience_seconds: float = _PATIENCE_SECONDS,
+) -> tuple[float, float]:
+    """The least seconds of a call of both, which take turns; after the patience few rounds are enough."""
     for call in (first, second):
         for _ in range(3):
             call()
     best = [float("inf"), float("inf")]
     start = time.perf_counter()
     for done in range(_ROUNDS):
-        if done >= _LEAST_ROUNDS and time.perf_counter() - start > _PATIENCE_SECONDS:
+        if done >= _LEAST_ROUNDS and time.perf_counter() - start > patience_seconds:
             break
         for at, call in enumerate((first, second)):
             began = time.perf_counter()

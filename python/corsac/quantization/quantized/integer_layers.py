@@ -1,4 +1,4 @@
-"""Layers whose inputs are quantised, too, and linear layers with weights of 4 bits."""
+"""Layers of :func:`corsac.quantize`: weights of 8 or 4 bits, and inputs that are quantised, too."""
 
 from __future__ import annotations
 
@@ -9,33 +9,105 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from corsac.quantization import _operators
-from corsac.quantization.quantized.layers import Conv1d, Conv2d, Conv3d, Linear
+from corsac.quantization.quantized._steps import WeightSteps
+from corsac.quantization.quantized._weight import QuantisedWeight
 
 
-class _QuantisedInput:
-    """A layer that rounds its input by ``input_quantiser``."""
+class IntegerLayer(QuantisedWeight):
+    """A layer whose weight is integers, and which rounds its input by ``input_quantiser``, if that is given.
 
-    input_quantiser: nn.Module
+    The integers are the buffer ``integers``; ``weight`` is floats, for programs that look at it, or at its type.
+    """
+
+    integers: Tensor
+    input_quantiser: nn.Module | None
+
+    def set_weight(self, steps: WeightSteps | None, weight: Tensor) -> None:
+        """Quantise ``weight``, floats, in these steps."""
+        assert steps is not None
+        owner: Any = self
+        self.input_quantiser = None
+        steps = steps.expanded(weight, self._output_axis)
+        self.axis, self.quant_min, self.quant_max = steps.axis, steps.quant_min, steps.quant_max
+        owner.register_buffer("integers", steps.quantise(weight))
+        owner.register_buffer("weight_scale", steps.scales.clone())
+        owner.register_buffer("weight_zero_point", steps.zero_points.clone())
+
+    def dequantised(self) -> Tensor:
+        """The weight as floats."""
+        return torch.ops.corsac.dequantize_per_channel(
+            self.integers,
+            self.weight_scale,
+            self.weight_zero_point,
+            self.axis,
+            self.quant_min,
+            self.quant_max,
+            self.integers.dtype,
+        )
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        """The weight as floats."""
+        return self.dequantised()
+
+    def rounded(self, input: Tensor) -> Tensor:
+        """The input as it is multiplied."""
+        return input if self.input_quantiser is None else self.input_quantiser(input)
+
+    def extra_repr(self) -> str:
+        described: Any = self._float.extra_repr
+        return f"{described(self)}, weight={str(self.integers.dtype).removeprefix('torch.')}"
+
+
+class IntegerLinear(IntegerLayer, nn.Linear):
+    """``nn.Linear`` of integers."""
+
+    _float = nn.Linear
 
     def forward(self, input: Tensor) -> Tensor:
-        layer: Any = super()
-        return layer.forward(self.input_quantiser(input))
+        return F.linear(self.rounded(input), self.dequantised(), self.bias)
 
 
-class IntegerLinear(_QuantisedInput, Linear):
-    """``nn.Linear`` of quantised numbers."""
+class _Convolution(IntegerLayer):
+    def forward(self, input: Tensor) -> Tensor:
+        own: Any = self
+        return own._conv_forward(self.rounded(input), self.dequantised(), own.bias)
 
 
-class IntegerConv1d(_QuantisedInput, Conv1d):
-    """``nn.Conv1d`` of quantised numbers."""
+class IntegerConv1d(_Convolution, nn.Conv1d):
+    """``nn.Conv1d`` of integers."""
+
+    _float = nn.Conv1d
 
 
-class IntegerConv2d(_QuantisedInput, Conv2d):
-    """``nn.Conv2d`` of quantised numbers."""
+class IntegerConv2d(_Convolution, nn.Conv2d):
+    """``nn.Conv2d`` of integers."""
+
+    _float = nn.Conv2d
 
 
-class IntegerConv3d(_QuantisedInput, Conv3d):
-    """``nn.Conv3d`` of quantised numbers."""
+class IntegerConv3d(_Convolution, nn.Conv3d):
+    """``nn.Conv3d`` of integers."""
+
+    _float = nn.Conv3d
+
+
+class IntegerEmbedding(IntegerLayer, nn.Embedding):
+    """``nn.Embedding`` of integers: only the rows that are looked up are dequantised."""
+
+    _float = nn.Embedding
+
+    def forward(self, input: Tensor) -> Tensor:
+        assert self.weight_scale is not None and self.weight_zero_point is not None
+        return torch.ops.corsac.dequantize_per_token(
+            self.integers[input],
+            self.weight_scale[input].unsqueeze(-1),
+            self.weight_zero_point[input].unsqueeze(-1),
+            self.quant_min,
+            self.quant_max,
+            self.integers.dtype,
+            torch.float32,
+        )
 
 
 class GroupedLinear(nn.Linear):
