@@ -19,7 +19,30 @@ _FUSED = re.compile(r"(Conv|Linear|BN)(Bn)?(Add)?(ReLU|LeakyReLU|Tanh)?(\dd)?")
 _NAMESPACES = ("corsac", "quantized_decomposed")
 #: Methods that move values, or read facts of tensors.
 _MOVES = frozenset(
-    ["to", "dequantize", "reshape", "view", "unsqueeze_", "unsqueeze", "transpose", "squeeze_", "squeeze", "size", "shape", "resize_", "repeat_interleave", "repeat", "permute", "numel", "mean", "detach_", "detach", "contiguous", "clamp", "chunk"]
+    [
+        "to",
+        "dequantize",
+        "reshape",
+        "view",
+        "unsqueeze_",
+        "unsqueeze",
+        "transpose",
+        "squeeze_",
+        "squeeze",
+        "size",
+        "shape",
+        "resize_",
+        "repeat_interleave",
+        "repeat",
+        "permute",
+        "numel",
+        "mean",
+        "detach_",
+        "detach",
+        "contiguous",
+        "clamp",
+        "chunk",
+    ]
 )
 
 
