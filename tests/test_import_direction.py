@@ -30,6 +30,7 @@ _files _training
 backends
 minifier
 _compile
+quantization.one_call
 _dynamo
 corsac
 cli

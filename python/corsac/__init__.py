@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from corsac.config import build, describe
     from corsac.lowering import lower
     from corsac.minifier import minify
+    from corsac.quantization.one_call import quantize
 
 __all__ = [
     "CompileError",
@@ -77,6 +78,7 @@ __all__ = [
     "passes",
     "profile",
     "quantization",
+    "quantize",
     "save",
     "summary",
 ]
@@ -103,6 +105,7 @@ __getattr__, __dir__ = lazy_names(
         "config": ("build", "describe"),
         "lowering": ("lower",),
         "minifier": ("minify",),
+        "quantization.one_call": ("quantize",),
     },
     modules=(
         "analysis",

@@ -1765,7 +1765,7 @@ def observe_calls(start: Any) -> Any:
     """Starts or ends a profile, which sees each call in Python."""
     ...
 
-def observe_values(graph: Graph, demand: Any) -> Any:
+def observe_values(graph: Graph, request: Any) -> Any:
     """Puts observers on the values of `graph` that are to be quantised. The modules have to be made after
     that.
     """

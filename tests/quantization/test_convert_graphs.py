@@ -20,9 +20,9 @@ from corsac.quantization import qconfig as our_qconfigs
 from corsac.quantization import qconfig_mapping as our_mappings
 from corsac.quantization import quantize_fx as ours
 from corsac.quantization import quantized
-from corsac.quantization._conversion import CalibrationError
 from corsac.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig
 from corsac.quantization.fx.custom_config import PrepareCustomConfig
+from corsac.quantization.observer import PerChannelMinMaxObserver
 from kit.quantised_models import NAMES, batches, model_and_inputs
 
 pytestmark = pytest.mark.filterwarnings(
@@ -126,6 +126,10 @@ def test_models_of_torchvision(name):
     torch.manual_seed(0)
     model = getattr(torchvision.models, name)()
     inputs = (torch.randn(1, 3, 32, 32),)
+    # Statistics of batch norms, without which values vanish.
+    with torch.no_grad():
+        for _ in range(10):
+            model(torch.randn(16, 3, 32, 32))
     converted, results, expected = check(
         model.eval(),
         inputs,
@@ -186,6 +190,34 @@ def test_dynamic_quantisation_is_by_row(name):
     assert ours_off < theirs_off
 
 
+def test_values_with_a_scale_for_each_channel():
+    model, inputs = model_and_inputs("ConvModel")
+    observer = PerChannelMinMaxObserver.with_args(dtype=torch.quint8, ch_axis=1)
+    qconfig = our_qconfigs.QConfig(observer, our_qconfigs.default_per_channel_qconfig.weight)
+    mapping = our_mappings.QConfigMapping().set_global(qconfig)
+    prepared = run(ours.prepare_fx(model.eval(), mapping, inputs), [inputs])
+    converted = ours.convert_fx(prepared)
+    calls = converted.graph.find_nodes(
+        op="call_function", target=CORSAC.quantize_per_channel.default
+    )
+    assert [call.args[3:] for call in calls] == [(1, 0, 255, torch.uint8)] * 2
+    assert converted.activation_post_process_0_scale.shape == (3,)
+    with torch.no_grad():
+        assert_close(converted(*inputs), model(*inputs), rtol=0, atol=0.1)
+
+
+def test_conversion_leaves_the_prepared_model_alone():
+    mapping = our_mappings.get_default_qat_qconfig_mapping("fbgemm")
+    for name in ("FunctionalConvReluModel", "ConvBnReLUModel"):
+        model, inputs = model_and_inputs(name)
+        prepared = run(ours.prepare_qat_fx(model.train(), mapping, inputs), batches(inputs))
+        state = {key: value.clone() for key, value in prepared.state_dict().items()}
+        first, second = ours.convert_fx(prepared), ours.convert_fx(prepared)
+        assert all(torch.equal(state[key], value) for key, value in prepared.state_dict().items())
+        assert first.code == second.code
+        assert torch.equal(first(*inputs), second(*inputs))
+
+
 def test_half_precision_is_of_weights():
     model, inputs = model_and_inputs("LinearReluModel")
     mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.float16_dynamic_qconfig)
@@ -193,6 +225,33 @@ def test_half_precision_is_of_weights():
     assert converted.fc[0].weight.dtype == torch.float16
     x = torch.randn(2, 5)
     assert_close(converted(x), model(x), rtol=1e-2, atol=1e-2)
+
+
+def test_training_lowers_the_loss_of_the_quantised_model():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2))
+    x = torch.randn(64, 8)
+    y = (x[:, :1] > 0).long().flatten()
+    mapping = our_mappings.get_default_qat_qconfig_mapping("qnnpack")
+    prepared = ours.prepare_qat_fx(model.train(), mapping, (x,))
+    optimiser = torch.optim.SGD(prepared.parameters(), lr=0.2)
+    for _ in range(60):
+        optimiser.zero_grad()
+        F.cross_entropy(prepared(x), y).backward()
+        optimiser.step()
+    prepared.eval()
+    converted = ours.convert_fx(prepared)
+    with torch.no_grad():
+        assert_close(converted(x), prepared(x), rtol=0, atol=0.1)
+        assert (converted(x).argmax(1) == y).float().mean() > 0.95
+
+
+def test_transposed_convolutions_have_scales_of_output_channels():
+    model, inputs = model_and_inputs("ConvTransposeModel")
+    mapping = our_mappings.get_default_qconfig_mapping("fbgemm")
+    prepared = run(ours.prepare_fx(model.eval(), mapping, inputs), [inputs])
+    layer = ours.convert_fx(prepared).conv
+    assert (layer.axis, layer.weight_scale.shape) == (1, (layer.out_channels,))
 
 
 class Tables(nn.Module):
@@ -295,7 +354,8 @@ def test_calibration_is_required():
     mapping = our_mappings.get_default_qconfig_mapping("fbgemm")
     prepared = ours.prepare_fx(model.eval(), mapping, inputs)
     with pytest.raises(
-        CalibrationError, match=r"15 of 18 observers .*: activation_post_process_0, .* and 7 more"
+        ours.CalibrationError,
+        match=r"15 of 18 observers .*: activation_post_process_0, .* and 7 more",
     ):
         ours.convert_fx(prepared)
 
@@ -384,6 +444,25 @@ def test_operators_that_are_left_floats_at_conversion():
     other = our_mappings.QConfigMapping().set_global(our_qconfigs.default_per_channel_qconfig)
     with pytest.raises(ValueError, match="expected the global configuration"):
         ours.convert_fx(prepared, qconfig_mapping=other)
+
+
+def test_a_layer_of_which_one_call_is_quantised():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.fc(self.fc(x))
+
+    qconfig = our_qconfigs.default_qconfig
+    mapping = our_mappings.QConfigMapping().set_global(qconfig)
+    mapping.set_module_name_object_type_order("", nn.Linear, 0, None)
+    inputs = (torch.randn(2, 3),)
+    prepared = run(ours.prepare_fx(Model().eval(), mapping, inputs), [inputs])
+    converted = ours.convert_fx(prepared)
+    assert isinstance(converted.fc, quantized.Linear)
+    assert len(steps(converted, CORSAC.quantize_per_tensor.default)) == 2
 
 
 def test_pairs_with_equal_parameters_are_removed():
@@ -534,7 +613,7 @@ def test_weights_that_are_written_stay_floats():
 
         def forward(self, x):
             y = F.linear(x, self.weight)
-            self.weight.add_(x.mean())
+            self.weight.add_(x.abs().mean())
             return y
 
     x = (torch.randn(5, 4),)

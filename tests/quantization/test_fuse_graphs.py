@@ -1,16 +1,19 @@
 """Fusion of layers in graph modules, against torch.ao.quantization."""
 
 import copy
+import operator
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.ao.quantization import backend_config as their_backends
 from torch.ao.quantization import quantize_fx as theirs
 from torch.ao.quantization.fx.custom_config import FuseCustomConfig as TheirFuseCustomConfig
 from torch.testing import assert_close
 
 import corsac.fx
+from corsac.quantization import backend_config as our_backends
 from corsac.quantization import quantize_fx as ours
 from corsac.quantization.backend_config import BackendConfig, BackendPatternConfig
 from corsac.quantization.fx.custom_config import FuseCustomConfig
@@ -218,6 +221,41 @@ def test_the_backend_decides():
     fused = ours.fuse_fx(model, backend_config=backend)
     assert calls == [(False, nn.Conv2d, nn.ReLU)]
     assert torch.equal(fused(x), model(x))
+
+
+class Added(nn.Module):
+    """A convolution whose result is added to another value, and a linear layer with an activation."""
+
+    def __init__(self, add, left, relu):
+        super().__init__()
+        self.conv, self.bn, self.last = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.Linear(8, 8)
+        self.relu, self.leaky = nn.ReLU() if relu else None, nn.LeakyReLU(0.2)
+        self.add, self.left = add, left
+
+    def forward(self, x):
+        conv, other = self.bn(self.conv(x)), torch.sin(x)
+        y = self.add(conv, other) if self.left else self.add(other, conv)
+        return self.leaky(self.last(y if self.relu is None else self.relu(y)))
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("add", [operator.add, torch.add])
+def test_layers_with_further_inputs(add, left, relu):
+    x = torch.randn(2, 3, 8, 8)
+    model = with_statistics(Added(add, left, relu), (x,))
+    expected = theirs.fuse_fx(
+        copy.deepcopy(model), backend_config=their_backends.get_onednn_backend_config()
+    )
+    for backend in (
+        their_backends.get_onednn_backend_config(),
+        our_backends.get_onednn_backend_config(),
+    ):
+        fused = ours.fuse_fx(model, backend_config=backend)
+        assert fused.code == expected.code
+        assert "Add" in type(fused.conv).__name__
+        assert_close(fused(x), expected(x), rtol=0, atol=0)
+        assert_close(fused(x), model(x), rtol=1e-4, atol=1e-4)
 
 
 def test_other_configurations_are_type_errors():

@@ -264,6 +264,12 @@ def test_standalone_modules(inputs, outputs):
         Blocks().eval(), x, mapping, mapping, config=named, their_config=named
     )
     assert prepared.first.code == expected.first.code
+    # The configuration of the call is that of the whole module.
+    float_linear = their_mappings.QConfigMapping().set_global(A).set_object_type(nn.Linear, None)
+    prepared_by_call, expected_by_call = check(
+        Blocks().eval(), x, float_linear, float_linear, config=named, their_config=named
+    )
+    assert prepared_by_call.first.code == expected_by_call.first.code
     # PyTorch forgets the inputs that are quantised where modules are given by class.
     by_class = TheirPrepareCustomConfig().set_standalone_module_class(Block, None, x, inner, None)
     assert ours.prepare_fx(Blocks().eval(), mapping, x, by_class).code == prepared.code
@@ -386,6 +392,32 @@ def test_bounds_of_a_backend_are_reported():
     with pytest.warns(UserWarning, match="_0 stay floats: .* a fixed scale and zero point"):
         prepared = ours.prepare_fx(nn.Sequential(nn.Sigmoid()), mapping, (torch.randn(3),))
     assert "activation_post_process" not in prepared.code
+
+
+def test_calls_that_stay_floats_have_reasons():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.act = nn.Linear(4, 4), nn.Linear(4, 4), nn.Sigmoid()
+
+        def forward(self, x):
+            return torch.fft.fft(self.act(self.b(self.a(x))))
+
+    mapping = our_mappings.QConfigMapping().set_global(A).set_module_name("b", None)
+    with pytest.warns(UserWarning, match="act stay floats"):
+        prepared = ours.prepare_fx(Model().eval(), mapping, (torch.randn(2, 4),))
+    report = prepared.meta["observer_report"]
+    assert {site.node: site.reason for site in report.sites} == {
+        "a": None,
+        "b": "it has no configuration",
+        "act": "its configuration breaks the bounds of the backend",
+        "fft_fft": "the backend does not quantise it",
+    }
+    mapping = our_mappings.QConfigMapping().set_global(our_qconfigs.default_dynamic_qconfig)
+    prepared = ours.prepare_fx(nn.Sequential(nn.ReLU()), mapping, (torch.randn(2, 4),))
+    assert [site.reason for site in prepared.meta["observer_report"].kept] == [
+        "the backend does not compute it in the types of its configuration"
+    ]
 
 
 def test_equalisation_is_an_error():

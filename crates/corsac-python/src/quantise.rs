@@ -7,8 +7,8 @@ use corsac_ir::{FunctionId, Graph, NodeId};
 use corsac_passes::quantise::convert::{self, Channels, Conversion, Operators, Range, Steps};
 use corsac_passes::quantise::fuse::{self, Fusible};
 use corsac_passes::quantise::observe::{
-    self, Backend, Bounded, DTypeConfig, Demand, Observation, Observer, Part, QConfig, Quantisable,
-    Wholes,
+    self, Backend, Bounded, DTypeConfig, Observation, Observer, Part, QConfig, Quantisable,
+    Request, Wholes,
 };
 use corsac_passes::quantise::pattern::{Call, Pattern};
 use corsac_passes::quantise::qconfigs::{self, Choice, Kind, Mapping, Ordered, Scope};
@@ -267,9 +267,9 @@ type RawDTypes = (
     bool,
 );
 
-/// The request of observers: `corsac.quantization._requests.Demand`.
+/// The request of observers: `corsac.quantization._requests.ObserverRequest`.
 #[derive(FromPyObject)]
-pub(crate) struct RawDemand<'py> {
+pub(crate) struct RawRequest<'py> {
     patterns: Vec<RawPattern<'py>>,
     dtypes: Vec<RawDTypes>,
     broken: Vec<(usize, usize, String)>,
@@ -301,12 +301,13 @@ fn by_node<T>(graph: &Graph, mut names: HashMap<String, T>) -> FxHashMap<NodeId,
 type RawPlaced = (String, usize, bool, String, Option<String>);
 
 /// Observers, the names of nodes that are to be quantised, the nodes of custom modules, and the names
-/// of nodes whose configuration breaks the bounds of element types, both by number.
+/// of nodes whose configuration breaks the bounds of element types, both by number; and the sites.
 type RawObserved = (
     Vec<RawPlaced>,
     Vec<String>,
     Vec<Py<PyNode>>,
     Vec<(String, usize, usize)>,
+    Vec<RawSite>,
 );
 
 /// Puts observers on the values of `graph` that are to be quantised. The modules have to be made after
@@ -314,10 +315,10 @@ type RawObserved = (
 #[pyfunction]
 pub(crate) fn observe_values(
     graph: &Bound<'_, PyGraph>,
-    demand: RawDemand<'_>,
+    request: RawRequest<'_>,
 ) -> PyResult<RawObserved> {
     let mut backend = Backend::default();
-    for raw in demand.patterns {
+    for raw in request.patterns {
         let Some(pattern) = pattern(graph, &raw.pattern)? else {
             continue;
         };
@@ -334,7 +335,7 @@ pub(crate) fn observe_values(
             bias: raw.bias,
         });
     }
-    let dtypes = demand.dtypes.into_iter();
+    let dtypes = request.dtypes.into_iter();
     backend.dtypes = dtypes
         .map(|(input, output, weight, bias, dynamic)| DTypeConfig {
             input,
@@ -344,7 +345,7 @@ pub(crate) fn observe_values(
             dynamic,
         })
         .collect();
-    for (qconfig, dtypes, bounded) in demand.broken {
+    for (qconfig, dtypes, bounded) in request.broken {
         let bounded = match bounded.as_str() {
             "input" => Bounded::Input,
             "output" => Bounded::Output,
@@ -357,20 +358,20 @@ pub(crate) fn observe_values(
         };
         backend.broken.insert((qconfig, dtypes, bounded));
     }
-    let qconfigs = demand.qconfigs.into_iter().map(|raw| QConfig {
+    let qconfigs = request.qconfigs.into_iter().map(|raw| QConfig {
         activation: raw.activation.map(Into::into),
         weight: raw.weight.map(Into::into),
         reuses_input: raw.reuses_input,
     });
-    let own = Demand {
+    let own = Request {
         qconfigs: qconfigs.collect(),
-        choices: by_node(graph.try_borrow()?.ir(), demand.choices),
+        choices: by_node(graph.try_borrow()?.ir(), request.choices),
         wholes: Wholes {
-            custom: demand.custom.into_iter().collect(),
-            standalone: demand.standalone.into_iter().collect(),
+            custom: request.custom.into_iter().collect(),
+            standalone: request.standalone.into_iter().collect(),
         },
-        quantised_inputs: demand.quantised_inputs,
-        taken: demand.taken.into_iter().collect(),
+        quantised_inputs: request.quantised_inputs,
+        taken: request.taken.into_iter().collect(),
     };
     let facts = Facts::of_graph(graph)?;
     let observed = PyGraph::edit(graph, |ir| {
@@ -395,7 +396,8 @@ pub(crate) fn observe_values(
     let unbounded = unbounded.map(|&(node, qconfig, dtypes)| (name(node), qconfig, dtypes));
     let unbounded = unbounded.collect();
     drop(borrowed);
-    Ok((raw, nodes, PyNode::all(graph, &observed.custom)?, unbounded))
+    let custom = PyNode::all(graph, &observed.custom)?;
+    Ok((raw, nodes, custom, unbounded, raw_sites(observed.sites)))
 }
 
 /// What becomes of an observer: `corsac.quantization._requests.Conversion`.

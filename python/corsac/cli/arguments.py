@@ -147,7 +147,7 @@ MODEL = (
 )
 
 
-def _model(parser: argparse.ArgumentParser, *names: str) -> None:
+def _model(parser: argparse.ArgumentParser, *names: str, weights_option: str = "--weights") -> None:
     for name in names or ("model",):
         parser.add_argument(name, metavar=name.upper(), help=MODEL)
     parser.add_argument(
@@ -164,12 +164,13 @@ def _model(parser: argparse.ArgumentParser, *names: str) -> None:
         metavar="N",
         help="seed for the model's weights and the inputs (0)",
     )
-    _weights(parser)
+    _weights(parser, weights_option)
 
 
-def _weights(parser: argparse.ArgumentParser) -> None:
+def _weights(parser: argparse.ArgumentParser, option: str = "--weights") -> None:
     parser.add_argument(
-        "--weights",
+        option,
+        dest="weights",
         metavar="FILE",
         help="weights for the model: *.safetensors, or a state dict that torch.save wrote",
     )
@@ -365,6 +366,61 @@ def _lower(parser: argparse.ArgumentParser) -> None:
 def _save(parser: argparse.ArgumentParser) -> None:
     _model(parser)
     _input(parser)
+    parser.add_argument("--out", metavar="FILE", required=True, help="the file: *.safetensors")
+    _json(parser)
+
+
+def _quantize(parser: argparse.ArgumentParser) -> None:
+    _model(parser, weights_option="--state")
+    parser.set_defaults(weights_option="--state")
+    _input(parser)
+    parser.add_argument(
+        "--calibration",
+        metavar="FILE",
+        help="samples of the inputs: *.npz, *.npy or *.safetensors with an array for each input; batches have the size of "
+        "the first --input",
+    )
+    parser.add_argument(
+        "--dynamic", action="store_true", help="find the range of each row of inputs in each call"
+    )
+    parser.add_argument(
+        "--weights",
+        dest="form",
+        metavar="FORM",
+        help="only weights are integers, unless --dynamic is given: int8, int4:32, int4:64 or int4:128",
+    )
+    parser.add_argument(
+        "--max-drop",
+        type=tolerance,
+        metavar="X",
+        help="how far the metric may drop: layers are left float until it does not; without --metric it is "
+        "how often the largest output stays the same, in percent",
+    )
+    parser.add_argument(
+        "--metric",
+        metavar="FUNCTION",
+        help="file.py:function or module:function of a model, larger is better",
+    )
+    parser.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a module that stays float with all inside, or a pattern such as 'layer4.*' (may be repeated)",
+    )
+    parser.add_argument(
+        "--method",
+        choices=("minmax", "percentile", "entropy", "mse"),
+        default="mse",
+        help="how ranges of inputs are chosen (mse)",
+    )
+    parser.add_argument(
+        "--measure",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="time the layers, and leave those float that are not faster; the default without --weights",
+    )
+    parser.add_argument("--report", metavar="FILE", help="write the report: *.html or *.json")
     parser.add_argument("--out", metavar="FILE", required=True, help="the file: *.safetensors")
     _json(parser)
 
@@ -642,6 +698,24 @@ examples:
   corsac bench resnet50.safetensors
 """,
         _save,
+    ),
+    Command(
+        "quantize",
+        "quantise a model, and write it to a file that runs without Python",
+        """\
+Quantise the layers of a model that are faster with 8-bit integers, print what was done and why other
+layers stay float, and write the model to a file that `corsac run` runs. With --weights, weights are
+integers, to save bytes.
+""",
+        """\
+examples:
+  corsac quantize torchvision.models:resnet50 --input 1,3,224,224 --calibration data.npz --out q.safetensors
+  corsac quantize model.py:Net --input 8,16 --dynamic --report report.html --out q.safetensors
+  corsac quantize model.py:Net --input 1,16 --weights int4:32 --out q.safetensors
+
+exit codes: 0 done; 1 the file does not compute what the model does; 2 the request cannot be met
+""",
+        _quantize,
     ),
     Command(
         "bytecode",

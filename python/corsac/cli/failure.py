@@ -13,13 +13,13 @@ class Failure(Exception):
     """
 
 
-def check_file(path: str, suffixes: Sequence[str]) -> None:
-    """Check that the file ``--out`` has one of the suffixes, and that its folder exists."""
+def check_file(path: str, suffixes: Sequence[str], option: str = "--out") -> None:
+    """Check that the file of an option has one of the suffixes, and that its folder exists."""
     if Path(path).suffix.lower() not in suffixes:
         known = " or ".join(f"*{suffix}" for suffix in suffixes)
-        raise Failure(f"--out {path}: expected a file {known}")
+        raise Failure(f"{option} {path}: expected a file {known}")
     if not Path(path).parent.is_dir():
-        raise Failure(f"--out {path}: there is no folder {Path(path).parent}")
+        raise Failure(f"{option} {path}: there is no folder {Path(path).parent}")
 
 
 def kind(value: object) -> str:

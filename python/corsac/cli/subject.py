@@ -18,7 +18,7 @@ from corsac.cli.inputs import accepted, random_inputs
 from corsac.cli.model import FILES, keywords, load
 from corsac.cli.progress import working
 from corsac.cli.result import GRAPH
-from corsac.cli.weights import weights_of
+from corsac.cli.weights import weights_of, weights_option
 
 #: Number of missing modules named in an error.
 NAMED = 4
@@ -90,7 +90,8 @@ def captured(reference: str, options: argparse.Namespace, *, one_way: bool = Fal
     :func:`graph_module`."""
     path = Path(reference)
     if options.weights is not None and (path.is_dir() or _is_whole(path)):
-        raise Failure(f"--weights {options.weights}: {reference} takes none; name the model itself")
+        given = f"{weights_option(options)} {options.weights}"
+        raise Failure(f"{given}: {reference} takes none; name the model itself")
     if options.kwargs and (path.is_dir() or path.suffix in FILES):
         raise Failure(f"{reference} is no callable, so --kwargs has nothing to go to")
     if path.is_dir():

@@ -27,6 +27,7 @@ def weights_of(options: argparse.Namespace, reference: str) -> Iterator[list[tor
     """Context in which a model is made and added to the list: loads the weights of ``--weights`` into it, or
     prints a note if its weights are random."""
     made: list[torch.nn.Module] = []
+    option = weights_option(options)
     loads = 0
     load_state_dict = torch.nn.Module.load_state_dict
 
@@ -43,20 +44,25 @@ def weights_of(options: argparse.Namespace, reference: str) -> Iterator[list[tor
         torch.nn.Module.load_state_dict = load_state_dict
     if options.weights is not None:
         for model in made:
-            load_weights(model, options.weights)
+            load_weights(model, options.weights, option)
         return
     has_weights = any(True for model in made for _ in model.parameters())
     if has_weights and not loads and not torch.equal(before, torch.get_rng_state()):
         print(
             f"corsac: note: the weights of {reference} are random (--seed {options.seed}); "
-            "--weights FILE reads others",
+            f"{option} FILE reads others",
             file=sys.stderr,
         )
 
 
-def load_weights(model: torch.nn.Module, path: str) -> None:
-    """Load the weights in the file at ``path`` into ``model``; the names must be the same."""
-    state = read_weights(path)
+def weights_option(options: argparse.Namespace) -> str:
+    """The name of the option for a file with weights."""
+    return getattr(options, "weights_option", "--weights")
+
+
+def load_weights(model: torch.nn.Module, path: str, option: str = "--weights") -> None:
+    """Load the weights in the file at ``path``, which ``option`` names, into ``model``; the names must be the same."""
+    state = read_weights(path, option)
     own = model.state_dict()
     if not set(state) & set(own) and all(name.startswith("module.") for name in state):
         # Names as torch.nn.DataParallel writes them.
@@ -74,11 +80,11 @@ def load_weights(model: torch.nn.Module, path: str) -> None:
         ),
     ]
     if faults:
-        raise Failure(f"--weights {path}: the file {'; it '.join(faults)}")
+        raise Failure(f"{option} {path}: the file {'; it '.join(faults)}")
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
-        raise Failure(f"--weights {path}: {first_line(error)}") from error
+        raise Failure(f"{option} {path}: {first_line(error)}") from error
 
 
 def _listed(what: str, names: list[str]) -> list[str]:
@@ -88,33 +94,33 @@ def _listed(what: str, names: list[str]) -> list[str]:
     return [f"{what} {', '.join(names[:NAMED])}{others}"]
 
 
-def read_weights(path: str) -> dict[str, torch.Tensor]:
+def read_weights(path: str, option: str = "--weights") -> dict[str, torch.Tensor]:
     """The tensors of a safetensors file, or of a state dict written by torch.save. No code in the file is
     run."""
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         known = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
-        raise Failure(f"--weights {path}: expected a file {known}")
+        raise Failure(f"{option} {path}: expected a file {known}")
     try:
         if suffix == ".safetensors":
             return read_safetensors(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
-        raise Failure(f"--weights {path}: {file_error(error)}") from error
+        raise Failure(f"{option} {path}: {file_error(error)}") from error
     except Exception as error:
         if suffix == ".safetensors":
-            raise Failure(f"--weights {path}: {error}") from error
+            raise Failure(f"{option} {path}: {error}") from error
         # For a damaged file torch.load may raise any exception.
         raise Failure(
-            f"--weights {path}: the file holds more than tensors, or is damaged, and nothing of it is "
+            f"{option} {path}: the file holds more than tensors, or is damaged, and nothing of it is "
             "run: write it with torch.save(model.state_dict(), FILE)"
         ) from error
     nested = [state[name] for name in NESTED if isinstance(state, dict) and name in state]
     if nested and isinstance(nested[0], dict):
         state = nested[0]
     if not isinstance(state, dict) or not state:
-        raise Failure(f"--weights {path}: expected a state dict, got {kind(state)}")
+        raise Failure(f"{option} {path}: expected a state dict, got {kind(state)}")
     for name, value in state.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
-            raise Failure(f"--weights {path}: expected a state dict, and {name!r} is {kind(value)}")
+            raise Failure(f"{option} {path}: expected a state dict, and {name!r} is {kind(value)}")
     return state

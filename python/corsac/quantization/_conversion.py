@@ -12,6 +12,7 @@ import torch
 from corsac import _core
 from corsac.fx._module_attributes import get_submodule
 from corsac.fx.graph_module import GraphModule
+from corsac.fx.interpreter import Interpreter
 from corsac.passes._weights import install, shallow_copy
 from corsac.quantization import _operators  # noqa: F401  registers torch.ops.corsac
 from corsac.quantization._choices import NodeConfigurations
@@ -26,6 +27,7 @@ from corsac.quantization._preparation import (
 )
 from corsac.quantization._requests import Conversion
 from corsac.quantization._weighted import QuantisedLayers
+from corsac.quantization.fx.custom_config import ConvertCustomConfig
 from corsac.quantization.qconfig import qconfig_equals
 from corsac.quantization.quantized._steps import WeightSteps
 
@@ -155,7 +157,9 @@ class _Observers:
             if written.isdisjoint(node.target for node in nodes):
                 value = _run(self._model, nodes)
                 if isinstance(value, torch.Tensor) and value.is_floating_point():
-                    self._by_path[path](value)
+                    # A copy: the prepared model stays as it is.
+                    observer = self._by_path[path] = copy.deepcopy(self._by_path[path])
+                    observer(value)
                     found[path] = (attribute or nodes[-1].name, value)
         return found
 
@@ -252,8 +256,6 @@ class _Observers:
 
 def _run(model: GraphModule, nodes: list[Any]) -> Any:
     """The value of the last of ``nodes``, which need no others."""
-    from corsac.fx.interpreter import Interpreter
-
     interpreter = Interpreter(model, garbage_collect_values=False)
     for node in nodes:
         interpreter.env[node] = interpreter.run_node(node)
@@ -316,8 +318,6 @@ def _swap_custom_modules(
 
 
 def _convert_standalone(model: GraphModule, backend: Any, remove_qconfig: bool) -> None:
-    from corsac.quantization.fx.custom_config import ConvertCustomConfig
-
     for node in model.graph.find_nodes(op="call_module"):
         child = get_submodule(model, node.target)
         state = state_of(child)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from corsac import _core
 from corsac.fx.graph_module import GraphModule
 from corsac.passes import Report, Site
+from corsac.passes._budget import current_budget
 from corsac.passes._weights import install
 from corsac.quantization._patterns import describe, entries, nested
 from corsac.quantization._requests import DescribedPattern, Numbered
@@ -24,7 +25,7 @@ class TrainingModeError(AssertionError):
 
 
 class _AnyNode:
-    """What a fused module is told about a further input: it is any node."""
+    """Stands for a further input of a fused module, which is any node."""
 
 
 def fuse(model: GraphModule, is_qat: bool, backend: Any) -> GraphModule:
@@ -42,7 +43,7 @@ def fuse(model: GraphModule, is_qat: bool, backend: Any) -> GraphModule:
     fused = GraphModule(model, model.graph)
     before = len(fused.graph.nodes)
     layers = _Layers(fused, is_qat, patterns)
-    sites = _core.fuse_layers(fused.graph, patterns, layers.make)
+    sites = _core.fuse_layers(fused.graph, patterns, layers.make, budget=current_budget(None))
     report = Report(
         "layer fusion", tuple(Site(*site) for site in sites), before, len(fused.graph.nodes)
     )

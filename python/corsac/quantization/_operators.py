@@ -132,7 +132,9 @@ def choose_qparams_per_token(input, quant_min, quant_max):
     rows = _numbers(input)
     low = torch.clamp(torch.amin(rows, dim=-1, keepdim=True), max=0.0)
     high = torch.clamp(torch.amax(rows, dim=-1, keepdim=True), min=0.0)
-    scales = torch.clamp((high - low) / (quant_max - quant_min), min=torch.finfo(torch.float32).tiny)
+    scales = torch.clamp(
+        (high - low) / (quant_max - quant_min), min=torch.finfo(torch.float32).tiny
+    )
     # A range that is not finite has no levels: its numbers become NaN.
     scales = torch.where(torch.isfinite(scales), scales, torch.nan)
     zero_points = torch.clamp(torch.round(quant_min - low / scales), quant_min, quant_max)

@@ -69,7 +69,7 @@ def _picked(
         return [next(at for at, leaf in enumerate(leaves) if leaf is one) for one in picked]
     except Exception as error:
         raise ValueError(
-            f"{purpose} of the backend's pattern {config.pattern} cannot be told from the pattern alone: {error!r}"
+            f"{purpose} of the backend's pattern {config.pattern} does not follow from the pattern alone: {error!r}"
         ) from error
 
 

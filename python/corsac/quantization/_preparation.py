@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,20 +13,23 @@ import torch
 from corsac import _core
 from corsac.fx._module_attributes import get_submodule
 from corsac.fx.graph_module import GraphModule
+from corsac.passes import Report, Site
 from corsac.passes._weights import install, shallow_copy
 from corsac.quantization._choices import NodeConfigurations, is_reuse_input
 from corsac.quantization._kinds import is_a, is_activation_post_process
 from corsac.quantization._patterns import broken_bounds, describe, described_dtypes, entries
 from corsac.quantization._requests import (
-    Demand,
     DescribedObserver,
     DescribedQConfig,
     Numbered,
+    ObserverRequest,
     dtype_name,
 )
 
 #: The key of ``GraphModule.meta`` with the :class:`ObservedState`, and the name of an attribute with it.
 STATE = "_observed_graph_module_attrs"
+#: The key of ``GraphModule.meta`` with the report.
+REPORT = "observer_report"
 _PREFIX = "activation_post_process_"
 
 
@@ -75,12 +78,13 @@ def observe(
     scopes: dict[str, tuple[str, str | None]],
     custom_config: Any,
     backend: Any,
-    standalone: dict[str, StandaloneChild],
+    prepare_child: PrepareChild,
 ) -> GraphModule:
     """A graph module with observers on what ``backend`` quantises; see :func:`quantize_fx.prepare_fx`."""
     choices = NodeConfigurations(fused, qconfig_mapping, scopes)
     for path, kind, number in choices.unused:
         _warn(f"module {path!r} makes no call number {number} of {kind}")
+    standalone = _standalone_children(fused, choices, prepare_child)
     _configure(fused, choices)
     if is_qat:
         _swap_for_training(fused, choices, backend)
@@ -113,6 +117,23 @@ class StandaloneChild:
 
     module: torch.nn.Module
     quantised_inputs: list[int]
+
+
+#: Prepares a module that is quantised by itself, with its path and configuration; None for other modules.
+PrepareChild = Callable[[str, torch.nn.Module, Any], StandaloneChild | None]
+
+
+def _standalone_children(
+    model: GraphModule, choices: NodeConfigurations, prepare_child: PrepareChild
+) -> dict[str, StandaloneChild]:
+    children: dict[str, StandaloneChild] = {}
+    for node in model.graph.find_nodes(op="call_module"):
+        path, qconfig = node.target, choices.of_node(node.name)
+        if path not in children:
+            child = prepare_child(path, get_submodule(model, path), qconfig)
+            if child is not None:
+                children[path] = child
+    return children
 
 
 def _warn(message: str) -> None:
@@ -222,7 +243,7 @@ def _observe_values(
     }
     classes = custom_classes(custom_config.float_to_observed_mapping)
     modules = dict(model.named_modules(remove_duplicate=False))
-    demand = Demand(
+    request = ObserverRequest(
         patterns=patterns,
         dtypes=[described_dtypes(config) for config in dtypes.objects],
         broken=[*broken],
@@ -240,7 +261,11 @@ def _observe_values(
         quantised_inputs=[*custom_config.input_quantized_indexes],
         taken={name for name in dir(model) if name.startswith(_PREFIX)},
     )
-    placed, names, custom, unbounded = _core.observe_values(model.graph, demand)
+    before = len(model.graph.nodes)
+    placed, names, custom, unbounded, sites = _core.observe_values(model.graph, request)
+    model.meta[REPORT] = Report(
+        "observers", tuple(Site(*site) for site in sites), before, len(model.graph.nodes)
+    )
     _warn_of_bounds(
         {
             name: next(

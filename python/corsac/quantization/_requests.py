@@ -78,7 +78,7 @@ class DescribedQConfig:
 
 
 @dataclass
-class Demand:
+class ObserverRequest:
     """The request of observers for a graph; see ``corsac_passes::quantise::observe``."""
 
     patterns: list[DescribedPattern]

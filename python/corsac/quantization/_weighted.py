@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -68,18 +69,21 @@ class QuantisedLayers:
     def swap(self) -> None:
         """Put quantised layers in the places of those that were prepared for it, and float ones in the places of
         other layers for training."""
-        done: set[str] = set()
+        calls: dict[str, list[str]] = {}
         for node in self._model.graph.find_nodes(op="call_module"):
-            path = node.target
-            if path in done:
-                continue
-            done.add(path)
+            calls.setdefault(node.target, []).append(node.name)
+        for path, names in calls.items():
             module = get_submodule(self._model, path)
             made = self._made.get(id(module))
             if made is None:
-                made = self._made[id(module)] = self._quantised(node.name, path, module)
+                name = next(filter(self._is_quantised, names), names[0])
+                made = self._made[id(module)] = self._quantised(name, path, module)
             if made is not module:
                 install(self._model, path, made)
+
+    def _is_quantised(self, name: str) -> bool:
+        """Whether a call was prepared, and has a configuration still."""
+        return name in self._state.observed_node_names and self._qconfigs.get(name) is not None
 
     def _quantised(self, name: str, path: str, module: nn.Module) -> nn.Module:
         """The layer to put in the place of a module: itself if it stays."""
@@ -90,7 +94,7 @@ class QuantisedLayers:
             module = module.to_float()
             module.qconfig = qconfig
         qconfig = self._qconfigs.get(name)
-        if qconfig is None or name not in self._state.observed_node_names:
+        if not self._is_quantised(name):
             return module
         if not _is_supported(qconfig, self._dtypes.get(type(module), [])):
             return module
@@ -131,6 +135,9 @@ class QuantisedLayers:
         if observer is None:
             observer = qconfig.weight()
             observer.to(weight.device)
+        else:
+            # The prepared model stays as it is.
+            observer = copy.deepcopy(observer)
         if observer.dtype == torch.float16:
             return None
         # A fake quantiser may not have run since the weight was trained.

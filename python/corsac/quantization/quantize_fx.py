@@ -21,7 +21,9 @@ import torch
 
 from corsac.fx._symbolic_trace import symbolic_trace
 from corsac.fx.graph_module import _USER_PRESERVED_ATTRIBUTES_KEY, GraphModule
+from corsac.quantization._conversion import CalibrationError as CalibrationError
 from corsac.quantization._conversion import convert
+from corsac.quantization._fusion import TrainingModeError as TrainingModeError
 from corsac.quantization._fusion import fuse
 from corsac.quantization._kinds import is_a
 from corsac.quantization._preparation import (
@@ -105,6 +107,9 @@ def fuse_fx(
         fuse_custom_config: a ``FuseCustomConfig`` with the attributes to keep.
         backend_config: a ``BackendConfig`` with the patterns to fuse; PyTorch's own kernels if not given.
 
+    Raises:
+        TrainingModeError: a batch norm to fold is in training mode.
+
     https://docs.pytorch.org/docs/stable/generated/torch.ao.quantization.quantize_fx.fuse_fx.html
     """
     config = _given(fuse_custom_config, FuseCustomConfig, "fuse_custom_config")
@@ -124,7 +129,8 @@ def prepare_fx(
 ) -> GraphModule:
     """A graph module of ``model``, in evaluation mode, with fused layers and with observers for calibration.
 
-    ``model`` is not changed, its parameters are shared.
+    ``model`` is not changed, its parameters are shared. ``meta["observer_report"]`` of the result is a
+    :class:`corsac.passes.Report` with the reason for each call that stays as it is.
 
     Args:
         model: the model, or a graph module.
@@ -179,8 +185,11 @@ def _prepare(
     traced = GraphModule(model, tracer.trace(model))
     fused = fuse(traced, is_qat, backend)
     scopes = scope_names(tracer.node_name_to_scope)
-    children = _standalone_children(fused, mapping, is_qat, config, backend)
-    prepared = observe(fused, mapping, is_qat, scopes, config, backend, children)
+
+    def prepare_child(path: str, module: torch.nn.Module, qconfig: Any) -> StandaloneChild | None:
+        return _standalone_child(path, module, qconfig, is_qat, config, backend)
+
+    prepared = observe(fused, mapping, is_qat, scopes, config, backend, prepare_child)
     _preserve(prepared, preserved)
     if is_standalone:
         state = state_of(prepared)
@@ -230,26 +239,21 @@ def _warn_higher(message: str) -> None:
     warnings.warn(message, stacklevel=5)
 
 
-def _standalone_children(
-    fused: GraphModule, mapping: Any, is_qat: bool, config: Any, backend: Any
-) -> dict[str, StandaloneChild]:
-    """The standalone modules that a graph module calls, each prepared by itself."""
-    children: dict[str, StandaloneChild] = {}
-    for node in fused.graph.find_nodes(op="call_module"):
-        path = node.target
-        module = fused.get_submodule(path)
-        entry = config.standalone_module_names.get(path) or config.standalone_module_classes.get(
-            type(module)
-        )
-        if entry is None or path in children:
-            continue
-        own = entry.prepare_custom_config or PrepareCustomConfig()
-        wanted = entry.qconfig_mapping or mapping
-        prepared = _prepare(
-            module, wanted, is_qat, own, None, entry.backend_config or backend, is_standalone=True
-        )
-        children[path] = StandaloneChild(prepared, [*own.input_quantized_indexes])
-    return children
+def _standalone_child(
+    path: str, module: torch.nn.Module, qconfig: Any, is_qat: bool, config: Any, backend: Any
+) -> StandaloneChild | None:
+    """A standalone module, prepared by itself with the configuration of its call if it has none of its own."""
+    entry = config.standalone_module_names.get(path) or config.standalone_module_classes.get(
+        type(module)
+    )
+    if entry is None:
+        return None
+    own = entry.prepare_custom_config or PrepareCustomConfig()
+    mapping = entry.qconfig_mapping or QConfigMapping().set_global(qconfig)
+    prepared = _prepare(
+        module, mapping, is_qat, own, None, entry.backend_config or backend, is_standalone=True
+    )
+    return StandaloneChild(prepared, [*own.input_quantized_indexes])
 
 
 def convert_fx(

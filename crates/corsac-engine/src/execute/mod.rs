@@ -403,7 +403,23 @@ fn check_operators(program: &Program) -> Result<(), RunError> {
             }
             op => !op.is_of_floats() || step.reads().chain([step.output]).all(is_f32),
         };
-        types && (step.epilogues.is_empty() || step.op.takes_epilogues())
+        // Other kernels take the bytes of images, and numbers by pixel, for something else.
+        let by_pixel = |value: ValueId| program.value(program.root(value)).layout == Layout::Pixels;
+        let layouts = match &step.op {
+            Op::QuantisedConv(..)
+            | Op::ToLevels(_)
+            | Op::FromLevels(..)
+            | Op::MapLevels(_)
+            | Op::AddLevels(_)
+            | Op::MaxPool(_) => true,
+            Op::Unary(_) | Op::Binary(_) | Op::Fused(_) => {
+                let count = step.reads().filter(|&value| by_pixel(value)).count();
+                let all = count == step.reads().count();
+                (count == 0 || all) && by_pixel(step.output) == (count > 0)
+            }
+            _ => !step.reads().chain([step.output]).any(by_pixel),
+        };
+        types && layouts && (step.epilogues.is_empty() || step.op.takes_epilogues())
     };
     match program.steps.iter().find(|step| !fits(step)) {
         None => Ok(()),

@@ -81,6 +81,10 @@ impl<'a> StepRun<'a> {
                     _ => int8::levels::to_bytes(from, *levels, to),
                 }
             }
+            Op::MapLevels(table) => int8::levels::map(table, self.get(0)?, self.result(out)?),
+            Op::AddLevels(add) => {
+                int8::levels::add(add, [self.get(0)?, self.get(1)?], self.result(out)?);
+            }
             Op::FromLevels(zero, scale) => {
                 let (from, to, levels) = (self.get(0)?, self.result(out)?, (*zero, *scale));
                 match (

@@ -90,7 +90,9 @@ fn of_step(program: &Program, step: &Step) -> usize {
             simply(SIMPLE * taps.first().map_or(1, |taps| taps.len().max(1)))
         }
         // There are few labels among many classes.
-        Op::ToLevels(_) | Op::FromLevels(..) => simply(SIMPLE),
+        Op::ToLevels(_) | Op::FromLevels(..) | Op::MapLevels(_) | Op::AddLevels(_) => {
+            simply(SIMPLE)
+        }
         Op::RoundRows(_) => simply(3 * SIMPLE),
         Op::LabelMargins => simply(4 * SIMPLE * shape(0).last().copied().unwrap_or(1)),
         Op::Arrange { .. } => simply(SIMPLE),

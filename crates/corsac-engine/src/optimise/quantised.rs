@@ -8,10 +8,10 @@ use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
 use super::flow::Flow;
-use crate::kernels::int8;
+use crate::kernels::{elementwise, int8};
 use crate::program::{
-    ConvShape, Element, Layout, Levels, Op, Program, QUAD, QuantisedLayer, Rounding, Sharing,
-    Source, Step, Unary, ValueId,
+    AddLevels, Binary, ConvShape, Element, Layout, Levels, Op, Program, QUAD, QuantisedLayer,
+    Rounding, Sharing, Source, Step, Unary, ValueId,
 };
 
 /// Makes layers over quantised numbers multiply bytes.
@@ -27,21 +27,22 @@ pub(super) fn fuse(program: &mut Program) {
     for at in 0..fusion.program.steps.len() {
         fusion.layer(at);
     }
-    while let Some(at) = fusion.queue.pop() {
-        fusion.before(at);
+    while let Some((at, layout)) = fusion.queue.pop() {
+        fusion.before(at, layout);
     }
+    fusion.dequantise();
     let Fusion {
         mut inserted,
         program,
         ..
     } = fusion;
     // In the order of the steps that they follow.
-    inserted.sort_by_key(|&(at, _)| at);
+    inserted.sort_by_key(|&(place, _)| place);
     let mut inserted = inserted.into_iter().peekable();
     let steps = std::mem::take(&mut program.steps);
     for (at, step) in steps.into_iter().enumerate() {
         program.steps.push(step);
-        while let Some((_, step)) = inserted.next_if(|&(after, _)| after == at) {
+        while let Some((_, step)) = inserted.next_if(|&((after, _), _)| after == at) {
             program.steps.push(step);
         }
     }
@@ -52,10 +53,19 @@ struct Fusion<'p> {
     flow: Flow,
     /// The bytes of levels: images by pixel, or in rows.
     bytes: FxHashMap<(ValueId, Layout), ValueId>,
-    /// Steps that compute levels whose bytes are read, by pixel.
-    queue: Vec<usize>,
+    /// Steps that compute levels whose bytes are read, and the layout of these.
+    queue: Vec<(usize, Layout)>,
     /// New steps, and those that they follow.
-    inserted: Vec<(usize, Step)>,
+    inserted: Vec<((usize, Order), Step)>,
+}
+
+/// Order of steps that follow the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Order {
+    /// It computes what bytes are made of.
+    Before,
+    /// It makes bytes.
+    Bytes,
 }
 
 /// Levels, and the numbers that stand for them.
@@ -109,12 +119,46 @@ impl Fusion<'_> {
             output,
             node: made.node,
         };
-        self.inserted.push((levels.quantise, step));
-        if layout == Layout::Pixels {
-            self.queue.push(levels.quantise);
-        }
+        self.inserted.push(((levels.quantise, Order::Bytes), step));
+        self.queue.push((levels.quantise, layout));
         self.bytes.insert((levels.value, layout), output);
         output
+    }
+
+    /// Whether levels are read by nothing but steps that dequantise them.
+    fn is_only_dequantised(&self, levels: ValueId) -> bool {
+        let shape = self.program.shape(levels);
+        let dequantises = |&(at, value): &(usize, ValueId)| {
+            let step = &self.program.steps[at];
+            let whole = self.program.shape(value) == shape;
+            whole && matches!(step.op, Op::Unary(Unary::Dequantise { .. }))
+        };
+        let mut readers = self.flow.readers(levels).iter();
+        !self.flow.is_returned(levels) && readers.all(dequantises)
+    }
+
+    /// Dequantises levels from their bytes, where there are such.
+    fn dequantise(&mut self) {
+        for (&(levels, _), &bytes) in &self.bytes {
+            let shape = self.program.shape(levels).to_vec();
+            let moved = match self.flow.maker(self.program, levels) {
+                Some(at) => match self.program.steps[at].op {
+                    Op::Unary(Unary::Quantise(own)) => own.byte_zero() - own.zero as i32,
+                    _ => continue,
+                },
+                None => continue,
+            };
+            for &(at, value) in self.flow.readers(levels) {
+                let whole = self.program.shape(value) == shape;
+                let step = &mut self.program.steps[at];
+                if let Op::Unary(Unary::Dequantise { zero, scale }) = step.op
+                    && whole
+                {
+                    step.op = Op::FromLevels(zero as i32 + moved, scale);
+                    step.inputs[0] = bytes;
+                }
+            }
+        }
     }
 
     /// Makes step `at` multiply bytes, if it is a layer over quantised numbers.
@@ -215,10 +259,25 @@ impl Fusion<'_> {
     }
 
     /// Makes what computes the numbers of levels read bytes: the levels that step `at` computes are read
-    /// as images of bytes.
-    fn before(&mut self, at: usize) {
-        if !self.pool(at) {
-            self.elementwise(at);
+    /// as bytes in this layout.
+    fn before(&mut self, at: usize, layout: Layout) {
+        if layout == Layout::Pixels && self.pool(at) {
+            return;
+        }
+        self.elementwise(at, layout);
+    }
+
+    /// Replaces the step that makes bytes of the levels of step `at`.
+    fn make(&mut self, at: usize, layout: Layout, op: Op, inputs: SmallVec<[ValueId; 4]>) {
+        let levels = self.program.root(self.program.steps[at].output);
+        let output = self.bytes[&(levels, layout)];
+        if let Some((_, step)) = self
+            .inserted
+            .iter_mut()
+            .find(|(_, own)| own.output == output)
+        {
+            step.op = op;
+            step.inputs = inputs;
         }
     }
 
@@ -235,7 +294,7 @@ impl Fusion<'_> {
         let (op @ Op::MaxPool(_), image) = (pool.op.clone(), pool.inputs[0]) else {
             return false;
         };
-        let (levels, own) = (*levels, self.program.root(quantise.output));
+        let levels = *levels;
         let Some(before) = self.dequantised(image) else {
             return false;
         };
@@ -243,75 +302,159 @@ impl Fusion<'_> {
             return false;
         }
         let inputs = smallvec![self.bytes(&before, Layout::Pixels)];
-        let output = self.bytes[&(own, Layout::Pixels)];
-        if let Some((_, step)) = self
-            .inserted
-            .iter_mut()
-            .find(|(_, own)| own.output == output)
-        {
-            step.op = op;
-            step.inputs = inputs;
-        }
+        self.make(at, Layout::Pixels, op, inputs);
         true
     }
 
-    /// Elementwise functions of levels are computed by pixel, if nothing else reads their numbers.
-    fn elementwise(&mut self, at: usize) {
-        let numbers = self.program.steps[at].inputs[0];
-        let shape = self.program.shape(numbers).to_vec();
-        let [_, channels, ..] = shape[..] else {
-            return;
+    /// Elementwise functions of levels are computed of bytes, if nothing else reads their numbers.
+    fn elementwise(&mut self, at: usize, layout: Layout) {
+        let quantise = &self.program.steps[at];
+        let (numbers, levels) = match quantise.op {
+            Op::Unary(Unary::Quantise(levels)) => (quantise.inputs[0], levels),
+            _ => return,
         };
         let mut members = Vec::new();
         let mut leaves = Vec::new();
-        if !channels.is_multiple_of(QUAD) || !self.closed(numbers, &mut members, &mut leaves) {
+        // Otherwise their levels are computed as numbers, too.
+        if !self.is_only_dequantised(self.program.root(quantise.output))
+            || !self.closed((numbers, layout), &mut members, &mut leaves)
+            || members.is_empty()
+        {
             return;
         }
-        if members.is_empty() {
+        if let Some(table) = self.table(&members, &leaves, levels) {
+            let inputs = smallvec![self.bytes(&leaves[0].1, layout)];
+            return self.make(at, layout, Op::MapLevels(table), inputs);
+        }
+        if let Some((add, operands)) = self.sum(&members, &leaves, levels) {
+            let inputs = operands.map(|leaf| self.bytes(&leaves[leaf].1, layout));
+            return self.make(
+                at,
+                layout,
+                Op::AddLevels(Box::new(add)),
+                inputs.into_iter().collect(),
+            );
+        }
+        let shape = self.program.shape(numbers).to_vec();
+        // By pixel there are as many bytes as elements.
+        if layout == Layout::Pixels && !shape[1].is_multiple_of(QUAD) {
             return;
         }
-        // Levels are dequantised for these functions alone, by pixel.
-        let leaves: FxHashMap<ValueId, ValueId> = leaves
-            .into_iter()
-            .map(|(value, levels): (ValueId, Dequantised)| {
-                let bytes = self.bytes(&levels, Layout::Pixels);
-                let output = self.program.add_value(shape.clone(), Source::Step);
-                self.program.values[output.index()].layout = Layout::Pixels;
-                let node = self.program.steps[levels.quantise].node;
-                let step = Step {
-                    op: Op::FromLevels(levels.levels.byte_zero(), levels.scale),
-                    inputs: smallvec![bytes],
-                    epilogues: SmallVec::new(),
-                    output,
-                    node,
-                };
-                // Behind the bytes, which follow the levels.
-                self.inserted.push((levels.quantise, step));
-                (value, output)
-            })
-            .collect();
-        for at in members {
-            let step = &mut self.program.steps[at];
+        // The functions are computed once more, for the bytes alone.
+        let mut made: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+        let node = self.program.steps[at].node;
+        for (value, leaf) in leaves {
+            let bytes = self.bytes(&leaf, layout);
+            let op = Op::FromLevels(leaf.levels.byte_zero(), leaf.scale);
+            let output = self.program.add_value(shape.clone(), Source::Step);
+            let step = Step {
+                op,
+                inputs: smallvec![bytes],
+                epilogues: SmallVec::new(),
+                output,
+                node,
+            };
+            self.compute(at, layout, step);
+            made.insert(value, output);
+        }
+        let mut last = numbers;
+        for member in members.into_iter().rev() {
+            let output = self.program.add_value(shape.clone(), Source::Step);
+            let mut step = Step {
+                output,
+                ..self.program.steps[member].clone()
+            };
             for value in step.reads_mut() {
-                if let Some(&leaf) = leaves.get(value) {
-                    *value = leaf;
-                }
+                *value = made.get(value).copied().unwrap_or(*value);
             }
-            let output = step.output;
-            self.program.values[output.index()].layout = Layout::Pixels;
+            made.insert(self.program.steps[member].output, output);
+            self.compute(at, layout, step);
+            last = output;
         }
+        self.make(at, layout, Op::ToLevels(levels), smallvec![last]);
+    }
+
+    /// Adds a step that computes numbers in this layout before the bytes of the levels of step `at`.
+    fn compute(&mut self, at: usize, layout: Layout, step: Step) {
+        self.program.values[step.output.index()].layout = layout;
+        self.inserted.push(((at, Order::Before), step));
+    }
+
+    /// Functions of one value of levels, as a table of bytes.
+    fn table(
+        &self,
+        members: &[usize],
+        leaves: &[(ValueId, Dequantised)],
+        levels: Levels,
+    ) -> Option<Box<[u8; 256]>> {
+        let [(_, leaf)] = leaves else { return None };
+        let mut numbers: [f32; 256] = std::array::from_fn(|byte| byte as f32);
+        let dequantise = Unary::Dequantise {
+            zero: leaf.levels.byte_zero() as f32,
+            scale: leaf.scale,
+        };
+        elementwise::unary_chunk(dequantise, &mut numbers);
+        // The last function is the first member.
+        for &at in members.iter().rev() {
+            let Op::Unary(function) = self.program.steps[at].op else {
+                return None;
+            };
+            elementwise::unary_chunk(function, &mut numbers);
+        }
+        elementwise::unary_chunk(Unary::Quantise(levels.as_bytes()), &mut numbers);
+        Some(Box::new(numbers.map(|level| level as u8)))
+    }
+
+    /// A sum of two values of levels, clamped or not, and the leaves that these are.
+    fn sum(
+        &self,
+        members: &[usize],
+        leaves: &[(ValueId, Dequantised)],
+        levels: Levels,
+    ) -> Option<(AddLevels, [usize; 2])> {
+        let (add, bounds) = match *members {
+            [add] => (add, [f32::NEG_INFINITY, f32::INFINITY]),
+            [clamp, add] => match self.program.steps[clamp].op {
+                Op::Unary(Unary::Relu) => (add, [0.0, f32::INFINITY]),
+                Op::Unary(Unary::Clamp(low, high)) => (add, [low, high]),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let add = &self.program.steps[add];
+        if add.op != Op::Binary(Binary::Add) {
+            return None;
+        }
+        let leaf = |at: usize| {
+            leaves
+                .iter()
+                .position(|(value, _)| *value == add.inputs[at])
+        };
+        let operands = [leaf(0)?, leaf(1)?];
+        let add = AddLevels {
+            operands: operands.map(|leaf| {
+                let own = &leaves[leaf].1;
+                (own.levels.byte_zero(), own.scale)
+            }),
+            bounds,
+            levels,
+        };
+        Some((add, operands))
     }
 
     /// Whether `numbers` are computed from levels by elementwise functions whose values nothing else
     /// reads. Adds their steps, and the dequantised values that they read.
     fn closed(
         &self,
-        numbers: ValueId,
+        (numbers, layout): (ValueId, Layout),
         members: &mut Vec<usize>,
         leaves: &mut Vec<(ValueId, Dequantised)>,
     ) -> bool {
         if let Some(levels) = self.dequantised(numbers)
-            && self.is_image(&levels, numbers)
+            && match layout {
+                Layout::Pixels => self.is_image(&levels, numbers),
+                _ => self.program.shape(levels.value) == self.program.shape(numbers),
+            }
         {
             if leaves.iter().all(|(known, _)| *known != numbers) {
                 leaves.push((numbers, levels));
@@ -337,6 +480,6 @@ impl Fusion<'_> {
         let inputs = step.inputs.clone();
         inputs
             .iter()
-            .all(|&input| self.closed(input, members, leaves))
+            .all(|&input| self.closed((input, layout), members, leaves))
     }
 }

@@ -21,7 +21,7 @@ pub use conv::{Conv, ConvNd, ConvShape};
 pub use function::{Binary, Comparison, Half, Levels, Reduction, Rounding, Ternary, Unary};
 pub use indexing::{Combination, IndexPut};
 pub use op::{
-    BatchTiling, Op, Order, Pool, Quantised, QuantisedLayer, Sharing, Strides, Taps,
+    AddLevels, BatchTiling, Op, Order, Pool, Quantised, QuantisedLayer, Sharing, Strides, Taps,
     WeightTransform,
 };
 pub(crate) use recurrent::{Cell, Recurrent};

@@ -88,6 +88,17 @@ pub struct QuantisedLayer {
     pub output: Option<Levels>,
 }
 
+/// A sum of numbers that are levels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AddLevels {
+    /// The zero points and scales of the operands.
+    pub operands: [(i32, f32); 2],
+    /// The smallest and the largest sum.
+    pub bounds: [f32; 2],
+    /// The levels of the sums.
+    pub levels: Levels,
+}
+
 /// Steps over a batch, computed one micro-batch at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchTiling {
@@ -117,6 +128,10 @@ pub enum Op {
     ToLevels(Levels),
     /// The numbers of levels that are unsigned bytes: of this zero point and this scale.
     FromLevels(i32, f32),
+    /// A function of levels that are unsigned bytes, as a table.
+    MapLevels(Box<[u8; 256]>),
+    /// The sum of the numbers of two levels, of these zero points and scales, clamped and quantised.
+    AddLevels(Box<AddLevels>),
     /// Products of the matrices in the last two dimensions.
     MatMul {
         /// Whether the first matrix is transposed.
@@ -348,6 +363,8 @@ impl Op {
             | Self::QuantisedConv(..)
             | Self::ToLevels(_)
             | Self::FromLevels(..)
+            | Self::MapLevels(_)
+            | Self::AddLevels(_)
             | Self::Reduce { .. }
             | Self::Copy { .. }
             | Self::Recurrent(_)

@@ -93,6 +93,8 @@ impl Op {
             Self::QuantisedConv(..) => "quantised_conv",
             Self::ToLevels(_) => "quantise",
             Self::FromLevels(..) => "dequantise",
+            Self::MapLevels(_) => "map_levels",
+            Self::AddLevels(_) => "add_levels",
             Self::MatMul { .. } => "matmul",
             Self::BatchNorm { .. } => "batch_norm",
             Self::ChannelAffine => "channel_affine",

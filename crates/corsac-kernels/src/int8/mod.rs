@@ -41,6 +41,7 @@
 
 mod epilogue;
 pub mod rows;
+mod table;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
@@ -49,6 +50,7 @@ mod x86_64;
 use multiversion::multiversion;
 
 pub use self::epilogue::{Epilogue, Residual, RowScales};
+pub use self::table::map;
 
 /// The conversion of numbers to bytes: multiplied, rounded to the nearest (ties to even), moved by
 /// the zero point, and clamped.
@@ -142,6 +144,39 @@ pub fn quantise(from: &[f32], quantisation: &Quantisation, to: &mut [u8]) {
     let own = quantisation.to_bytes();
     for (to, &x) in to.iter_mut().zip(from) {
         *to = own.byte(x);
+    }
+}
+
+/// Bytes that stand for numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scaled {
+    /// The number between neighbouring bytes.
+    pub scale: f32,
+    /// The byte that stands for zero.
+    pub zero_point: i32,
+}
+
+/// Adds the numbers of bytes, clamps the sums, and converts them to bytes as [`quantise`] does.
+///
+/// # Panics
+/// If the lengths differ, or as [`quantise`] does.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+pub fn add(
+    operands: [(&[u8], Scaled); 2],
+    bounds: [f32; 2],
+    quantisation: &Quantisation,
+    to: &mut [u8],
+) {
+    let [(a, of_a), (b, of_b)] = operands;
+    assert!(
+        a.len() == to.len() && b.len() == to.len(),
+        "a byte for each"
+    );
+    let own = quantisation.to_bytes();
+    for ((to, &a), &b) in to.iter_mut().zip(a).zip(b) {
+        let a = number(a.into(), of_a.scale, of_a.zero_point);
+        let b = number(b.into(), of_b.scale, of_b.zero_point);
+        *to = own.byte(clamp(a + b, bounds));
     }
 }
 

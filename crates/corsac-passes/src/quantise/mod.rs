@@ -1,7 +1,7 @@
 //! Quantisation of float graphs: layers that are fused, observers, and their conversion.
 //!
 //! [`fuse`] finds the sequences of layers that a backend runs as one, [`qconfigs`] the configuration
-//! of each node, [`observe`] puts observers on the values that a backend wants quantised, and
+//! of each node, [`observe`] puts observers on the values that a backend quantises, and
 //! [`convert`] makes quantise and dequantise nodes of them. The modules themselves are made by the
 //! host.
 //!

@@ -1,4 +1,4 @@
-//! Places of observers: on the values that a backend wants quantised.
+//! Places of observers: on the values that a backend quantises.
 //!
 //! A backend has patterns of calls with the element types that it computes them in. Where the
 //! configuration of a pattern asks for one of them, its inputs are observed, weights of functions too,
@@ -18,18 +18,25 @@
 //!
 //! Reference: `torch.ao.quantization.quantize_fx.prepare_fx`.
 
-mod demands;
 mod insert;
 mod matched;
+mod requirements;
 mod support;
 
-use corsac_ir::{Graph, NodeId};
+use corsac_ir::{Graph, NodeId, Op};
 use corsac_ops::Host;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::pattern::{Call, Pattern};
 use super::qconfigs::Choice;
 use crate::error::PassError;
+use crate::report::{Refusal, Site};
+
+const NO_PATTERN: Refusal = Refusal::because("the backend does not quantise it");
+const NO_CONFIGURATION: Refusal = Refusal::because("it has no configuration");
+const BOUNDS: Refusal = Refusal::because("its configuration breaks the bounds of the backend");
+const ELEMENT_TYPES: Refusal =
+    Refusal::because("the backend does not compute it in the types of its configuration");
 
 /// The facts about an observer that a configuration makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -134,7 +141,7 @@ pub struct Wholes {
 
 /// The request of observers for a graph.
 #[derive(Clone, Debug, Default)]
-pub struct Demand {
+pub struct Request {
     /// The configurations, which nodes have by their place in the list.
     pub qconfigs: Vec<QConfig>,
     /// The choice of each node.
@@ -180,6 +187,8 @@ pub struct Observed {
     pub nodes: Vec<NodeId>,
     /// The nodes of custom modules that are to be replaced.
     pub custom: Vec<NodeId>,
+    /// Every call, with the reason why it is not quantised.
+    pub sites: Vec<Site>,
     /// The nodes whose configuration breaks the bounds of a backend: with the configuration, and the
     /// place of the element types that it would else be computed in.
     pub unbounded: Vec<(NodeId, usize, usize)>,
@@ -188,25 +197,60 @@ pub struct Observed {
 /// Puts observers into a graph. The host has to make the modules.
 ///
 /// # Errors
-/// If the graph refuses a change: a node uses one that comes after it.
+/// If the graph refuses a change: a node uses one that input_type after it.
 pub fn observe(
     graph: &mut Graph,
     host: &dyn Host,
     backend: &Backend,
-    demand: &Demand,
+    request: &Request,
 ) -> Result<Observed, PassError> {
     let numbers = super::numbers::Numbers::of_graph(graph);
-    let matches = matched::Matches::of_graph(graph, host, backend, demand, &numbers);
-    let demands = demands::Demands::of_graph(graph, backend, demand, &matches, &numbers);
-    let unbounded = demands.unbounded.clone();
-    let mut insert = insert::Insertion::new(backend, demand, &matches, demands);
+    let matches = matched::Matches::of_graph(graph, host, backend, request, &numbers);
+    let requirements =
+        requirements::Requirements::of_graph(graph, backend, request, &matches, &numbers);
+    let unbounded = requirements.unbounded.clone();
+    let sites = sites(graph, backend, request, &matches, &requirements);
+    let mut insert = insert::Insertion::new(backend, request, &matches, requirements);
     let nodes: Vec<NodeId> = graph.nodes().collect();
     for node in nodes {
         insert.visit(graph, node)?;
     }
     let mut observed = insert.finish();
     observed.unbounded = unbounded;
+    observed.sites = sites;
     Ok(observed)
+}
+
+/// The calls of a graph, with the reasons for those that stay as they are.
+fn sites(
+    graph: &Graph,
+    backend: &Backend,
+    request: &Request,
+    matches: &matched::Matches,
+    requirements: &requirements::Requirements,
+) -> Vec<Site> {
+    let is_call = |op| matches!(op, Op::CallModule | Op::CallFunction | Op::CallMethod);
+    let calls = graph.nodes().filter(|&node| is_call(graph.node(node).op()));
+    let refusal = |node| {
+        let choice = request.choices.get(&node).copied().flatten();
+        let Some(found) = matches.of(node) else {
+            return Some(NO_PATTERN);
+        };
+        if choice.is_none() {
+            return Some(NO_CONFIGURATION);
+        }
+        let supported = support::is_supported(graph, backend, request, requirements, found, choice);
+        let bounded = || {
+            requirements
+                .unbounded
+                .iter()
+                .any(|&(last, ..)| last == found.last)
+        };
+        (!supported).then(|| if bounded() { BOUNDS } else { ELEMENT_TYPES })
+    };
+    calls
+        .map(|node| Site::new(graph, node, refusal(node)))
+        .collect()
 }
 
 impl Backend {

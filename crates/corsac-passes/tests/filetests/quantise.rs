@@ -6,7 +6,7 @@ use corsac_ops::Host;
 use corsac_passes::quantise::convert::{self, Conversion, Operators, Range, Request, Steps};
 use corsac_passes::quantise::fuse::{self, Fusible};
 use corsac_passes::quantise::observe::{
-    self, Backend, DTypeConfig, Demand, Observation, Observed, Observer, QConfig, Quantisable,
+    self, Backend, DTypeConfig, Observation, Observed, Observer, QConfig, Quantisable,
 };
 use corsac_passes::quantise::pattern::{Call, Pattern};
 use corsac_passes::{Budget, PassError};
@@ -118,7 +118,7 @@ fn observed(graph: &mut Graph, host: &dyn Host) -> Result<Observed, PassError> {
         dtype: dtype.to_owned(),
         ..Observer::default()
     };
-    let demand = Demand {
+    let request = observe::Request {
         qconfigs: vec![QConfig {
             activation: Some(observer("quint8")),
             weight: Some(observer("qint8")),
@@ -128,9 +128,9 @@ fn observed(graph: &mut Graph, host: &dyn Host) -> Result<Observed, PassError> {
             .nodes()
             .map(|node| (node, (name(graph, node) != "float").then_some(0)))
             .collect(),
-        ..Demand::default()
+        ..observe::Request::default()
     };
-    observe::observe(graph, host, &backend, &demand)
+    observe::observe(graph, host, &backend, &request)
 }
 
 fn observe(graph: &mut Graph, host: &dyn Host) -> Result<String, PassError> {
@@ -144,6 +144,9 @@ fn observe(graph: &mut Graph, host: &dyn Host) -> Result<String, PassError> {
             (Some(_), false) => format!("{}: that of {shared}\n", placed.name),
         };
         text.push_str(&line);
+    }
+    for site in observed.sites.iter().filter(|site| !site.is_applied()) {
+        outcome(&mut text, &site.name, "", site.refusal.as_ref());
     }
     Ok(text)
 }

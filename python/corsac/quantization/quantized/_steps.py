@@ -72,14 +72,15 @@ class WeightSteps:
         """Whether there is one scale for the whole weight."""
         return self.scales.dim() == 0
 
-    def expanded(self, channels: int) -> WeightSteps:
-        """The same with a scale and a zero point for each channel."""
+    def expanded(self, weight: torch.Tensor, axis: int) -> WeightSteps:
+        """The same with a scale and a zero point for each channel, along ``axis`` if there was one for all."""
         if not self.per_tensor:
             return self
+        channels = weight.shape[axis]
         return WeightSteps(
             self.scales.expand(channels).clone(),
             self.zero_points.expand(channels).clone(),
-            self.axis,
+            axis,
             self.quant_min,
             self.quant_max,
             self.dtype,

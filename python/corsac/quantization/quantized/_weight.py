@@ -23,6 +23,8 @@ class QuantisedWeight:
 
     #: The float class, which makes the arguments of the layer.
     _float: ClassVar[type[nn.Module]]
+    #: The dimension of the output channels.
+    _output_axis: ClassVar[int] = 0
 
     weight: Tensor
     weight_scale: Tensor | None
@@ -55,7 +57,7 @@ class QuantisedWeight:
             owner.register_buffer("weight_scale", None)
             owner.register_buffer("weight_zero_point", None)
             return
-        steps = steps.expanded(weight.shape[steps.axis])
+        steps = steps.expanded(weight, self._output_axis)
         self.axis, self.quant_min, self.quant_max = steps.axis, steps.quant_min, steps.quant_max
         owner.register_buffer("weight", steps.quantise(weight))
         owner.register_buffer("weight_scale", steps.scales.clone())

@@ -54,6 +54,7 @@ class Conv3d(_Convolution, nn.Conv3d):
 
 
 class _ConvolutionTranspose(QuantisedWeight):
+    _output_axis = 1
     #: Number of spatial dimensions.
     _spatial = 0
 
@@ -108,7 +109,8 @@ class Embedding(QuantisedWeight, nn.Embedding):
     _float = nn.Embedding
 
     def forward(self, input: Tensor) -> Tensor:
-        rows = F.embedding(input, self.weight)
+        # Indexing: the engine looks up embeddings in tables of floats only.
+        rows = self.weight[input]
         if self.weight_scale is None or self.weight_zero_point is None:
             return rows.to(torch.float32)
         return torch.ops.corsac.dequantize_per_token(

@@ -37,7 +37,7 @@ class _Recurrent:
             if own is None:
                 made.register_buffer(name, parameter.detach().to(torch.float16))
                 continue
-            own = own.expanded(parameter.shape[0])
+            own = own.expanded(parameter, 0)
             made.ranges[name] = own.quant_min, own.quant_max
             made.register_buffer(name, own.quantise(parameter))
             made.register_buffer(f"{name}_scale", own.scales.clone())

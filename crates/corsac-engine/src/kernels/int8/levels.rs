@@ -1,14 +1,14 @@
 //! Levels of numbers as bytes, and images of them: the channels of a pixel follow each other, filled up
 //! to whole quads.
 
-use corsac_kernels::int8::{dequantise, quantise};
+use corsac_kernels::int8::{self, Scaled, dequantise, quantise};
 use rayon::prelude::*;
 
 use super::QUAD;
 use crate::kernels::GRAIN;
 use crate::kernels::blocked::BLOCK;
 use crate::parallel::Parallel;
-use crate::program::{Levels, Pool};
+use crate::program::{AddLevels, Levels, Pool};
 
 /// An image, without its batch: channels, rows, columns.
 pub type Image = [usize; 3];
@@ -36,6 +36,26 @@ pub fn to_bytes(from: &[f32], levels: Levels, to: &mut [u8]) {
 pub fn from_bytes(from: &[u8], (zero, scale): (i32, f32), to: &mut [f32]) {
     let pieces = to.par_chunks_mut(GRAIN).zip(from.par_chunks(GRAIN));
     pieces.run_parallel(|(to, from)| dequantise(from, scale, zero, to));
+}
+
+/// Writes what a table has for each byte.
+pub fn map(table: &[u8; 256], from: &[u8], to: &mut [u8]) {
+    let pieces = to.par_chunks_mut(4 * GRAIN).zip(from.par_chunks(4 * GRAIN));
+    pieces.run_parallel(|(to, from)| int8::map(table, from, to));
+}
+
+/// Writes the levels of sums.
+pub fn add(add: &AddLevels, [a, b]: [&[u8]; 2], to: &mut [u8]) {
+    let [of_a, of_b] = add
+        .operands
+        .map(|(zero_point, scale)| Scaled { scale, zero_point });
+    let quantisation = add.levels.as_bytes().quantisation();
+    let operands = a.par_chunks(GRAIN).zip(b.par_chunks(GRAIN));
+    to.par_chunks_mut(GRAIN)
+        .zip(operands)
+        .run_parallel(|(to, (a, b))| {
+            int8::add([(a, of_a), (b, of_b)], add.bounds, &quantisation, to);
+        });
 }
 
 /// Pixels that are converted at a time.
@@ -80,12 +100,26 @@ pub fn to_pixels(from: &[f32], in_blocks: bool, image: Image, levels: Levels, to
                 if pixel > channels {
                     to.fill(zero);
                 }
-                for (channel, wide, start) in runs(in_blocks, image) {
+                let own_bytes = |start: usize, bytes: &mut [u8]| {
                     let numbers = &from[start + part * PIXELS * together..][..count * together];
                     quantise(numbers, &levels.quantisation(), bytes);
                     if levels.are_signed() {
                         super::unsigned(bytes);
                     }
+                };
+                if !in_blocks && pixel == QUAD {
+                    // Few planes, as those of pictures.
+                    let mut planes = [[zero; PIXELS]; QUAD];
+                    for ((_, _, start), plane) in runs(false, image).zip(&mut planes) {
+                        own_bytes(start, &mut plane[..count]);
+                    }
+                    for (at, to) in to.as_chunks_mut::<QUAD>().0.iter_mut().enumerate() {
+                        *to = std::array::from_fn(|channel| planes[channel][at]);
+                    }
+                    return;
+                }
+                for (channel, wide, start) in runs(in_blocks, image) {
+                    own_bytes(start, bytes);
                     let pixels = to.chunks_exact_mut(pixel).zip(bytes.chunks_exact(together));
                     for (to, bytes) in pixels {
                         to[channel..channel + wide].copy_from_slice(&bytes[..wide]);

@@ -3,10 +3,10 @@
 use corsac_ir::{Arg, Graph, InsertPoint, NodeId, Op, ThinVec};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::demands::{Demands, Wanted, Wishes};
 use super::matched::{Match, Matched, Matches};
+use super::requirements::{Required, Requirements, ValueType};
 use super::support::is_supported;
-use super::{Backend, Demand, Observed, Part, Placed};
+use super::{Backend, Observed, Part, Placed, Request};
 use crate::error::PassError;
 use crate::quantise::dtypes::{FLOAT, QUINT8, is_observed};
 
@@ -15,9 +15,9 @@ const PREFIX: &str = "activation_post_process_";
 
 pub(crate) struct Insertion<'a> {
     backend: &'a Backend,
-    demand: &'a Demand,
+    request: &'a Request,
     matches: &'a Matches,
-    demands: Demands,
+    requirements: Requirements,
     observed: Observed,
     /// The places of observers in the list, by their nodes.
     by_node: FxHashMap<NodeId, usize>,
@@ -29,15 +29,15 @@ pub(crate) struct Insertion<'a> {
 impl<'a> Insertion<'a> {
     pub(crate) fn new(
         backend: &'a Backend,
-        demand: &'a Demand,
+        request: &'a Request,
         matches: &'a Matches,
-        demands: Demands,
+        requirements: Requirements,
     ) -> Self {
         Self {
             backend,
-            demand,
+            request,
             matches,
-            demands,
+            requirements,
             observed: Observed::default(),
             by_node: FxHashMap::default(),
             seen: FxHashSet::default(),
@@ -54,7 +54,7 @@ impl<'a> Insertion<'a> {
         let matches = self.matches;
         let (Some(found), Some(qconfig)) = (
             matches.of(node),
-            self.demand.choices.get(&node).copied().flatten(),
+            self.request.choices.get(&node).copied().flatten(),
         ) else {
             return Ok(());
         };
@@ -62,8 +62,8 @@ impl<'a> Insertion<'a> {
         if !is_supported(
             graph,
             self.backend,
-            self.demand,
-            &self.demands,
+            self.request,
+            &self.requirements,
             found,
             choice,
         ) {
@@ -143,12 +143,12 @@ impl<'a> Insertion<'a> {
     ) -> Result<NodeId, PassError> {
         let node = graph.node(at.node);
         let first = node.args().first().and_then(Arg::as_node) == Some(input);
-        let wishes = self.demands.of(at.node);
-        let comes = self.comes_as(input);
-        let (comes_dtype, _) = self.demand.dtype_of(comes);
-        let (wanted, needed) = if at.found.matched == Matched::Standalone {
+        let required = self.requirements.of(at.node);
+        let input_type = self.type_of(input);
+        let (input_dtype, _) = self.request.dtype_of(input_type);
+        let (value_type, needed) = if at.found.matched == Matched::Standalone {
             let path = node.target_name();
-            let takes = self.demand.wholes.standalone.get(path);
+            let takes = self.request.wholes.standalone.get(path);
             let place = node
                 .args()
                 .iter()
@@ -156,29 +156,32 @@ impl<'a> Insertion<'a> {
             let takes = takes
                 .zip(place)
                 .is_some_and(|(takes, place)| takes.contains(&place));
-            let wanted = Wanted::Made(at.qconfig, Part::Activation);
-            (wanted, takes && comes_dtype != Some(QUINT8))
+            let value_type = ValueType::Observed(at.qconfig, Part::Activation);
+            (value_type, takes && input_dtype != Some(QUINT8))
         } else {
-            let wanted = if wishes.is_weight(graph, at.node, input) {
-                wishes.weight
-            } else if wishes.is_bias(graph, at.node, input) {
-                wishes.bias
+            let value_type = if required.is_weight(graph, at.node, input) {
+                required.weight
+            } else if required.is_bias(graph, at.node, input) {
+                required.bias
             } else {
-                wishes.input
+                required.input
             };
-            (wanted, self.is_needed(comes_dtype, wanted, &wishes, first))
+            (
+                value_type,
+                self.is_needed(input_dtype, value_type, &required, first),
+            )
         };
-        let (true, Wanted::Made(qconfig, part)) = (needed, wanted) else {
+        let (true, ValueType::Observed(qconfig, part)) = (needed, value_type) else {
             return Ok(input);
         };
-        let Some(observer) = self.demand.observer(qconfig, part) else {
+        let Some(observer) = self.request.observer(qconfig, part) else {
             return Ok(input);
         };
         let same = |user: &NodeId| {
             let placed = self.by_node.get(user).map(|&at| &self.observed.placed[at]);
             placed.is_some_and(|placed| {
                 let module = &self.observed.placed[placed.module];
-                let own = self.demand.observer(module.qconfig, module.part);
+                let own = self.request.observer(module.qconfig, module.part);
                 own.is_some_and(|own| own.class == observer.class && own.dtype == observer.dtype)
             })
         };
@@ -188,49 +191,55 @@ impl<'a> Insertion<'a> {
         self.place(graph, input, qconfig, part)
     }
 
-    /// Whether an input that comes in an element type has to be observed.
-    fn is_needed(&self, comes: Option<&str>, wanted: Wanted, wishes: &Wishes, first: bool) -> bool {
-        match self.demand.dtype_of(wanted) {
+    /// Whether an input of an element type has to be observed.
+    fn is_needed(
+        &self,
+        input_type: Option<&str>,
+        value_type: ValueType,
+        required: &Required,
+        first: bool,
+    ) -> bool {
+        match self.request.dtype_of(value_type) {
             // Only the first argument is quantised at each call.
-            (_, true) => first && comes.is_some(),
-            _ if wishes.reuses_input => false,
+            (_, true) => first && input_type.is_some(),
+            _ if required.reuses_input => false,
             (Some(dtype), false) if is_observed(dtype) => {
-                comes.is_some_and(|comes| is_observed(comes) || comes == FLOAT)
-                    && comes != Some(dtype)
+                input_type.is_some_and(|input_type| is_observed(input_type) || input_type == FLOAT)
+                    && input_type != Some(dtype)
             }
             (_, false) => false,
         }
     }
 
-    /// The element type that a value comes in: that of the node that an observer observes.
-    fn comes_as(&self, node: NodeId) -> Wanted {
+    /// The type of a value; that of an observer is its own.
+    fn type_of(&self, node: NodeId) -> ValueType {
         match self.by_node.get(&node) {
             Some(&at) => {
                 let Placed { qconfig, part, .. } = self.observed.placed[at];
-                Wanted::Made(qconfig, part)
+                ValueType::Observed(qconfig, part)
             }
-            None => self.demands.of(node).output,
+            None => self.requirements.of(node).output,
         }
     }
 
     fn observe_result(&mut self, graph: &mut Graph, node: NodeId) -> Result<(), PassError> {
-        let wishes = self.demands.of(node);
-        let (dtype, dynamic) = self.demand.dtype_of(wishes.output);
-        let observed = dtype.is_some_and(is_observed) && !dynamic && !wishes.standalone;
-        let (true, Wanted::Made(qconfig, part)) = (observed, wishes.output) else {
+        let required = self.requirements.of(node);
+        let (dtype, dynamic) = self.request.dtype_of(required.output);
+        let observed = dtype.is_some_and(is_observed) && !dynamic && !required.standalone;
+        let (true, ValueType::Observed(qconfig, part)) = (observed, required.output) else {
             return Ok(());
         };
         let dtype = dtype.map(str::to_owned);
         let observer = self.place(graph, node, qconfig, part)?;
         graph.replace_uses_if(node, observer, |_, user| user != observer)?;
-        let comes_quantised = matches!(dtype.as_deref(), Some(QUINT8 | "uint8"))
+        let input_quantised = matches!(dtype.as_deref(), Some(QUINT8 | "uint8"))
             && graph
                 .node(node)
                 .args()
                 .first()
                 .and_then(Arg::as_node)
                 .is_some_and(|input| graph.node(input).op() == Op::Placeholder);
-        if ((wishes.shared && !comes_quantised) || wishes.reuses_input)
+        if ((required.shared && !input_quantised) || required.reuses_input)
             && !self.share(graph, node, observer)
         {
             graph.replace_all_uses(observer, node)?;
@@ -253,7 +262,7 @@ impl<'a> Insertion<'a> {
         let name = loop {
             let name = format!("{PREFIX}{}", self.next);
             self.next += 1;
-            if !self.demand.taken.contains(&name) {
+            if !self.request.taken.contains(&name) {
                 break name;
             }
         };

@@ -4,7 +4,7 @@ use corsac_ir::{Arg, Graph, NodeId, Op};
 use corsac_ops::Host;
 use rustc_hash::FxHashMap;
 
-use super::{Backend, Demand, Observation, Quantisable};
+use super::{Backend, Observation, Quantisable, Request};
 use crate::modules::Modules;
 use crate::quantise::numbers::Numbers;
 use crate::quantise::pattern::{Classes, longest_first};
@@ -57,7 +57,7 @@ impl Matches {
         graph: &Graph,
         host: &dyn Host,
         backend: &Backend,
-        demand: &Demand,
+        request: &Request,
         numbers: &Numbers,
     ) -> Self {
         let classes = Classes::of_modules(&Modules::of_graph(graph, host));
@@ -88,7 +88,7 @@ impl Matches {
                 });
             }
         }
-        let wholes = &demand.wholes;
+        let wholes = &request.wholes;
         for matched in [Matched::Custom, Matched::Standalone] {
             for node in graph.find_nodes(Op::CallModule, None) {
                 let path = graph.node(node).target_name();

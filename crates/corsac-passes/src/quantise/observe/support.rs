@@ -2,9 +2,9 @@
 
 use corsac_ir::{Arg, Graph, NodeId};
 
-use super::demands::Demands;
 use super::matched::Match;
-use super::{Backend, Bounded, DTypeConfig, Demand};
+use super::requirements::Requirements;
+use super::{Backend, Bounded, DTypeConfig, Request};
 use crate::quantise::dtypes::FLOAT;
 use crate::quantise::qconfigs::Choice;
 
@@ -12,13 +12,13 @@ use crate::quantise::qconfigs::Choice;
 pub(crate) fn is_supported(
     graph: &Graph,
     backend: &Backend,
-    demand: &Demand,
-    demands: &Demands,
+    request: &Request,
+    requirements: &Requirements,
     found: &Match,
     choice: Choice,
 ) -> bool {
     found.matched.pattern().is_none()
-        || supporting(graph, backend, demand, demands, found, choice, true).is_some()
+        || supporting(graph, backend, request, requirements, found, choice, true).is_some()
 }
 
 /// The place of the first element types that the backend computes a pattern in; with the bounds that
@@ -26,8 +26,8 @@ pub(crate) fn is_supported(
 pub(crate) fn supporting(
     graph: &Graph,
     backend: &Backend,
-    demand: &Demand,
-    demands: &Demands,
+    request: &Request,
+    requirements: &Requirements,
     found: &Match,
     choice: Choice,
     bounded: bool,
@@ -36,8 +36,8 @@ pub(crate) fn supporting(
     pattern.dtypes.iter().copied().find(|&dtypes| {
         let check = Check {
             graph,
-            demand,
-            demands,
+            request,
+            requirements,
             dtypes: &backend.dtypes[dtypes],
             breaks: &|value| {
                 let breaks = |qconfig| backend.broken.contains(&(qconfig, dtypes, value));
@@ -55,14 +55,14 @@ pub(crate) fn supporting(
 
 struct Check<'a> {
     graph: &'a Graph,
-    demand: &'a Demand,
-    demands: &'a Demands,
+    request: &'a Request,
+    requirements: &'a Requirements,
     dtypes: &'a DTypeConfig,
     breaks: &'a dyn Fn(Bounded) -> bool,
 }
 
 impl Check<'_> {
-    /// Whether an argument is wanted in the element type that the backend takes.
+    /// Whether an argument is required in the element type that the backend takes.
     fn takes(&self, node: NodeId, arg: &Arg) -> bool {
         if let Some(items) = arg.as_items() {
             return items.iter().all(|item| self.takes(node, item));
@@ -70,31 +70,31 @@ impl Check<'_> {
         let Some(arg) = arg.as_node() else {
             return true;
         };
-        let wishes = self.demands.of(node);
-        let has = |wanted, dtype: &Option<String>| match dtype {
+        let required = self.requirements.of(node);
+        let has = |value_type, dtype: &Option<String>| match dtype {
             None => true,
-            Some(dtype) => self.demand.dtype_of(wanted).0 == Some(dtype),
+            Some(dtype) => self.request.dtype_of(value_type).0 == Some(dtype),
         };
-        if wishes.is_weight(self.graph, node, arg) {
+        if required.is_weight(self.graph, node, arg) {
             let bounded = || !(self.breaks)(Bounded::Weight);
-            self.dtypes.weight.is_none() || (has(wishes.weight, &self.dtypes.weight) && bounded())
-        } else if wishes.is_bias(self.graph, node, arg) {
-            has(wishes.bias, &self.dtypes.bias)
+            self.dtypes.weight.is_none() || (has(required.weight, &self.dtypes.weight) && bounded())
+        } else if required.is_bias(self.graph, node, arg) {
+            has(required.bias, &self.dtypes.bias)
         } else {
-            let (_, dynamic) = self.demand.dtype_of(wishes.input);
+            let (_, dynamic) = self.request.dtype_of(required.input);
             self.dtypes.input.is_none()
-                || (has(wishes.input, &self.dtypes.input)
+                || (has(required.input, &self.dtypes.input)
                     && dynamic == self.dtypes.dynamic
                     && !(self.breaks)(Bounded::Input))
         }
     }
 
-    /// Whether the result is wanted in the element type that the backend returns.
+    /// Whether the result is required in the element type that the backend returns.
     fn returns(&self, node: NodeId) -> bool {
         let Some(expected) = &self.dtypes.output else {
             return true;
         };
-        let dtype = match self.demand.dtype_of(self.demands.of(node).output) {
+        let dtype = match self.request.dtype_of(self.requirements.of(node).output) {
             // A configuration has one observer for both; results of dynamic quantisation are floats.
             (_, true) => Some(FLOAT),
             (dtype, false) => dtype,

@@ -1,38 +1,38 @@
-//! The element types that nodes want their inputs and results in.
+//! The types that nodes require of their inputs and results.
 
 use corsac_ir::{Arg, Graph, NodeId, Op};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::matched::{Match, Matched, Matches};
 use super::support::{is_supported, supporting};
-use super::{Backend, Demand, Observer, Part, QConfig};
+use super::{Backend, Observer, Part, QConfig, Request};
 use crate::quantise::dtypes::{FLOAT, HALF, QUINT8};
 use crate::quantise::numbers::Numbers;
 use crate::quantise::pattern::Call;
 
-/// The observer that a value is wanted with.
+/// The type that a value is required in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    /// None: it is no tensor, or its configuration has no observer.
-    Nothing,
-    /// None: it stays a float.
+pub(crate) enum ValueType {
+    /// Any: it is no tensor, or its configuration has no observer.
+    NoTensor,
+    /// Floats.
     #[default]
     Float,
-    /// None: it is in half precision.
+    /// Half precision.
     Half,
-    /// None: it comes quantised.
+    /// Quantised outside of the program.
     Quantised,
-    /// That of a configuration.
-    Made(usize, Part),
+    /// That of an observer, which a part of a configuration makes.
+    Observed(usize, Part),
 }
 
-/// The wishes of a node.
+/// What a node requires of its inputs and its result.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wishes {
-    pub(crate) input: Wanted,
-    pub(crate) output: Wanted,
-    pub(crate) weight: Wanted,
-    pub(crate) bias: Wanted,
+pub(crate) struct Required {
+    pub(crate) input: ValueType,
+    pub(crate) output: ValueType,
+    pub(crate) weight: ValueType,
+    pub(crate) bias: ValueType,
     pub(crate) weight_at: Option<usize>,
     pub(crate) bias_at: Option<usize>,
     /// Whether its configuration gives results the observer of the input.
@@ -42,9 +42,9 @@ pub(crate) struct Wishes {
     pub(crate) standalone: bool,
 }
 
-/// The wishes of all nodes.
-pub(crate) struct Demands {
-    by_node: FxHashMap<NodeId, Wishes>,
+/// What the nodes of a graph require.
+pub(crate) struct Requirements {
+    by_node: FxHashMap<NodeId, Required>,
     pub(crate) unbounded: Vec<(NodeId, usize, usize)>,
 }
 
@@ -61,15 +61,15 @@ const NOT_OBSERVED: [(&str, std::ops::Range<usize>); 9] = [
     ("view", 1..usize::MAX),
 ];
 
-impl Demands {
+impl Requirements {
     pub(crate) fn of_graph(
         graph: &Graph,
         backend: &Backend,
-        demand: &Demand,
+        request: &Request,
         matches: &Matches,
         numbers: &Numbers,
     ) -> Self {
-        let mut demands = Self {
+        let mut requirements = Self {
             by_node: FxHashMap::default(),
             unbounded: Vec::new(),
         };
@@ -78,49 +78,50 @@ impl Demands {
             let Some(found) = matches.of(node) else {
                 continue;
             };
-            let choice = demand.choices.get(&node).copied().flatten();
+            let choice = request.choices.get(&node).copied().flatten();
             for &member in &found.nodes {
                 if !done.insert(member) {
                     continue;
                 }
                 if let Some(qconfig) = choice {
-                    let wishes = wishes(graph, backend, demand, numbers, found, member, qconfig);
-                    demands.by_node.insert(member, wishes);
+                    let required =
+                        required(graph, backend, request, numbers, found, member, qconfig);
+                    requirements.by_node.insert(member, required);
                 }
             }
         }
-        demands.add_known_types(graph, demand, numbers, matches);
+        requirements.add_known_types(graph, request, numbers, matches);
         let mut reset = FxHashSet::default();
         for &node in &matches.order {
             let Some(found) = matches.of(node) else {
                 continue;
             };
-            let choice = demand.choices.get(&node).copied().flatten();
-            if is_supported(graph, backend, demand, &demands, found, choice) {
+            let choice = request.choices.get(&node).copied().flatten();
+            if is_supported(graph, backend, request, &requirements, found, choice) {
                 continue;
             }
             if let Some(qconfig) = choice
                 && node == found.last
                 && let Some(dtypes) =
-                    supporting(graph, backend, demand, &demands, found, choice, false)
+                    supporting(graph, backend, request, &requirements, found, choice, false)
             {
-                demands.unbounded.push((node, qconfig, dtypes));
+                requirements.unbounded.push((node, qconfig, dtypes));
             }
             for &member in &found.nodes {
                 if reset.insert(member) {
-                    let wishes = match numbers.only(member) {
-                        true => Wishes::of_number(),
-                        false => Wishes::default(),
+                    let required = match numbers.only(member) {
+                        true => Required::of_number(),
+                        false => Required::default(),
                     };
-                    demands.by_node.insert(member, wishes);
+                    requirements.by_node.insert(member, required);
                 }
             }
         }
-        demands.unbounded.reverse();
-        demands
+        requirements.unbounded.reverse();
+        requirements
     }
 
-    pub(crate) fn of(&self, node: NodeId) -> Wishes {
+    pub(crate) fn of(&self, node: NodeId) -> Required {
         self.by_node.get(&node).copied().unwrap_or_default()
     }
 
@@ -128,19 +129,19 @@ impl Demands {
     fn add_known_types(
         &mut self,
         graph: &Graph,
-        demand: &Demand,
+        request: &Request,
         numbers: &Numbers,
         matches: &Matches,
     ) {
         let inputs = graph.find_nodes(Op::Placeholder, None);
         for (number, input) in inputs.into_iter().enumerate() {
-            if demand.quantised_inputs.contains(&number) {
-                let wishes = Wishes {
-                    input: Wanted::Quantised,
-                    output: Wanted::Quantised,
-                    ..Wishes::default()
+            if request.quantised_inputs.contains(&number) {
+                let required = Required {
+                    input: ValueType::Quantised,
+                    output: ValueType::Quantised,
+                    ..Required::default()
                 };
-                self.by_node.insert(input, wishes);
+                self.by_node.insert(input, required);
             }
         }
         for node in graph.nodes() {
@@ -148,7 +149,7 @@ impl Demands {
             if matches!(op, Op::CallModule | Op::CallMethod | Op::CallFunction)
                 && numbers.only(node)
             {
-                self.by_node.insert(node, Wishes::of_number());
+                self.by_node.insert(node, Required::of_number());
             }
         }
         for (method, places) in NOT_OBSERVED {
@@ -174,8 +175,8 @@ impl Demands {
     fn unobserve(&mut self, graph: &Graph, matches: &Matches, node: NodeId) {
         let mut next = Some(node);
         while let Some(node) = next {
-            let wishes = self.by_node.entry(node).or_default();
-            (wishes.input, wishes.output) = (Wanted::Nothing, Wanted::Nothing);
+            let required = self.by_node.entry(node).or_default();
+            (required.input, required.output) = (ValueType::NoTensor, ValueType::NoTensor);
             let keeps = matches.of(node).is_some_and(|found| found.shared);
             next = match graph.node(node).args().first() {
                 Some(Arg::Node(input)) if keeps => Some(*input),
@@ -185,11 +186,11 @@ impl Demands {
     }
 }
 
-impl Wishes {
+impl Required {
     fn of_number() -> Self {
         Self {
-            input: Wanted::Nothing,
-            output: Wanted::Nothing,
+            input: ValueType::NoTensor,
+            output: ValueType::NoTensor,
             ..Self::default()
         }
     }
@@ -214,20 +215,20 @@ fn is_at(graph: &Graph, node: NodeId, arg: NodeId, at: Option<usize>, name: &str
         .any(|found| found.as_node() == Some(arg))
 }
 
-/// The wishes of a node in a match, with this configuration.
-fn wishes(
+/// What a node in a match requires, with this configuration.
+fn required(
     graph: &Graph,
     backend: &Backend,
-    demand: &Demand,
+    request: &Request,
     numbers: &Numbers,
     found: &Match,
     node: NodeId,
     qconfig: usize,
-) -> Wishes {
+) -> Required {
     if numbers.only(node) {
-        return Wishes::of_number();
+        return Required::of_number();
     }
-    let config = &demand.qconfigs[qconfig];
+    let config = &request.qconfigs[qconfig];
     let view = graph.node(node);
     let single = match (view.op(), view.target()) {
         (Op::CallFunction, corsac_ir::Target::Function(function)) => {
@@ -236,8 +237,8 @@ fn wishes(
         _ => None,
     };
     let made = |observer: &Option<Observer>, part| match observer {
-        Some(_) => Wanted::Made(qconfig, part),
-        None => Wanted::Nothing,
+        Some(_) => ValueType::Observed(qconfig, part),
+        None => ValueType::NoTensor,
     };
     let activation = made(&config.activation, Part::Activation);
     // The kernels of normalisations have float weights.
@@ -246,16 +247,16 @@ fn wishes(
         "torch.nn.functional.group_norm",
         "torch.nn.functional.instance_norm",
     ];
-    Wishes {
+    Required {
         input: activation,
         output: activation,
         weight: match floats.iter().any(|name| view.calls(name)) {
-            true => Wanted::Nothing,
+            true => ValueType::NoTensor,
             false => made(&config.weight, Part::Weight),
         },
         bias: match is_static_half(config) {
-            true => Wanted::Half,
-            false => Wanted::Float,
+            true => ValueType::Half,
+            false => ValueType::Float,
         },
         weight_at: single.and_then(|single| single.weight),
         bias_at: single.and_then(|single| single.bias),
@@ -278,16 +279,16 @@ fn is_static_half(config: &QConfig) -> bool {
     is_half(&config.activation) && is_half(&config.weight) && !dynamic
 }
 
-impl Demand {
-    /// The element type of a wanted observer, by name, and whether it is dynamic; none for what is no
-    /// tensor.
-    pub(crate) fn dtype_of(&self, wanted: Wanted) -> (Option<&str>, bool) {
-        match wanted {
-            Wanted::Nothing => (None, false),
-            Wanted::Float => (Some(FLOAT), false),
-            Wanted::Half => (Some(HALF), false),
-            Wanted::Quantised => (Some(QUINT8), false),
-            Wanted::Made(qconfig, part) => match self.observer(qconfig, part) {
+impl Request {
+    /// The element type of a value, by name, and whether it is quantised at each call; none for what is
+    /// no tensor.
+    pub(crate) fn dtype_of(&self, value_type: ValueType) -> (Option<&str>, bool) {
+        match value_type {
+            ValueType::NoTensor => (None, false),
+            ValueType::Float => (Some(FLOAT), false),
+            ValueType::Half => (Some(HALF), false),
+            ValueType::Quantised => (Some(QUINT8), false),
+            ValueType::Observed(qconfig, part) => match self.observer(qconfig, part) {
                 Some(observer) => (Some(&observer.dtype), observer.dynamic),
                 None => (None, false),
             },

@@ -1,0 +1,837 @@
+"""``corsac.quantize``: models that compute with integers, faults of what is given, the report, and the way back."""
+
+import copy
+import io
+import json
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import corsac
+from corsac.quantization import quantized
+from corsac.quantization.one_call import Point, _quantize, _selection, _timing
+from corsac.quantization.one_call._data import batches, noise_ratio, sqnr
+from corsac.quantization.one_call._ranges import Histogram, steps
+from corsac.quantization.one_call._weights import WeightForm, groups_of, steps_of
+from corsac.quantization.quantized.inputs import DynamicInput, StaticInput
+from corsac.quantization.quantized.integer_layers import (
+    GroupedLinear,
+    IntegerConv2d,
+    IntegerLinear,
+)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def mlp(features=64):
+    layers = [nn.Linear(features, 128), nn.ReLU(), nn.Linear(128, 96), nn.ReLU(), nn.Linear(96, 8)]
+    return nn.Sequential(*layers).eval()
+
+
+class Convolutions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.norm = nn.BatchNorm2d(16)
+        self.second = nn.Conv2d(16, 32, 3, stride=2)
+        self.head = nn.Linear(32, 5)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.first(x)))
+        x = torch.relu(self.second(x))
+        return self.head(x.mean((2, 3)))
+
+
+class Language(nn.Module):
+    """An embedding whose table is also the weight of the last layer."""
+
+    def __init__(self, words=64, size=32):
+        super().__init__()
+        self.table = nn.Embedding(words, size)
+        self.inner = nn.Linear(size, size)
+        self.head = nn.Linear(size, words, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, words):
+        return self.head(torch.tanh(self.inner(self.table(words))))
+
+
+def data(*shape, count=4):
+    return [torch.randn(shape) for _ in range(count)]
+
+
+def forms(model):
+    return {row.layer: row.form for row in model.quantization_report.rows}
+
+
+def compiled_result(model, *args, **kwargs):
+    fast = corsac.compile(model, options={"inference": "native"})
+    with torch.no_grad():
+        for _ in range(3):
+            result = fast(*args, **kwargs)
+        assert fast.native_programs(), fast.explain()
+        return result
+
+
+# -- forms ---------------------------------------------------------------------------------------
+
+
+def test_static_layers_round_inputs_and_weights():
+    model = nn.Sequential(nn.Linear(16, 8)).eval()
+    batch = torch.randn(64, 16)
+    made = corsac.quantize(model, batch, measure=False, method="minmax", bias_correction=False)
+    layer = made[0]
+    assert type(layer) is IntegerLinear and type(layer.input_quantiser) is StaticInput
+    low, high = min(batch.min().item(), 0.0), max(batch.max().item(), 0.0)
+    scale = (high - low) / 255
+    zero_point = round(-low / scale)
+    levels = torch.clamp(torch.round(batch * (1.0 / torch.tensor(scale))) + zero_point, 0, 255)
+    rounded = (levels - zero_point) * scale
+    weight_scale = model[0].weight.abs().amax(1, keepdim=True) / 127
+    weight = torch.round(model[0].weight / weight_scale) * weight_scale
+    expected = nn.functional.linear(rounded, weight, model[0].bias)
+    torch.testing.assert_close(made(batch), expected, rtol=1e-5, atol=1e-5)
+    assert layer.weight.dtype == torch.int8 and layer.weight.abs().max() == 127
+
+
+def test_dynamic_layers_round_each_row():
+    model = nn.Sequential(nn.Linear(16, 8), nn.ReLU()).eval()
+    made = corsac.quantize(model, dynamic=True)
+    assert type(made[0].input_quantiser) is DynamicInput
+    rows = torch.randn(4, 16) * torch.tensor([[1e-3], [1.0], [100.0], [1e4]])
+    error = (made[0](rows) - model[0](rows)).norm(dim=1) / rows.norm(dim=1)
+    assert error.max() < 0.01
+
+
+@pytest.mark.parametrize("group", [32, 64, 128])
+def test_groups_have_half_precision_scales_of_least_error(group):
+    weight = torch.randn(16, 256)
+    weight[3, :group] = 0.0
+    levels, scales = groups_of(weight, group)
+    assert levels.dtype == torch.int8 and (levels.min(), levels.max()) == (-8, 7)
+    assert torch.equal(scales, scales.half().float()) and scales.shape == (16, 256 // group)
+    got = (levels.reshape(16, -1, group) * scales[..., None]).reshape(weight.shape)
+    largest = weight.reshape(16, -1, group).abs().amax(2)
+    naive = (largest / 7).clamp(min=1e-6)[..., None]
+    rounded = torch.clamp(torch.round(weight.reshape(16, -1, group) / naive), -8, 7) * naive
+    errors = ((got - weight) ** 2).reshape(16, -1, group).sum(2)
+    naive_errors = ((rounded.reshape(weight.shape) - weight) ** 2).reshape(16, -1, group).sum(2)
+    assert errors.sum() < 0.9 * naive_errors.sum()
+    assert torch.equal(got[3, :group], torch.zeros(group))
+
+
+@pytest.mark.parametrize(
+    ("options", "least", "largest_ratio"),
+    [
+        ({}, 30.0, 0.27),
+        ({"dynamic": True}, 30.0, 0.27),
+        ({"weights": "int8"}, 35.0, 0.27),
+        ({"weights": "int4:32"}, 15.0, 0.17),
+        ({"weights": "int4:128"}, 12.0, 0.15),
+        ({"dynamic": True, "weights": "int4:64"}, 12.0, 0.16),
+    ],
+)
+def test_compiled_models_give_the_results_of_eager_ones(options, least, largest_ratio, tmp_path):
+    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256)).eval()
+    batch = data(8, 256)
+    made = corsac.quantize(model, batch, measure=False, **options)
+    assert all(form != "float" for form in forms(made).values())
+    expected = made(batch[0])
+    # A number between two levels may be rounded to the other one.
+    assert sqnr(expected, compiled_result(made, batch[0])) > 45.0
+    assert made.quantization_report.sqnr > least
+    report = made.quantization_report
+    assert report.bytes / report.float_bytes < largest_ratio
+    sizes = {}
+    for name, own in (("float", model), ("quantised", made)):
+        path = tmp_path / f"{name}.safetensors"
+        corsac.save(own, path, batch[0])
+        sizes[name] = path.stat().st_size
+    assert sizes["quantised"] / sizes["float"] < largest_ratio + 0.01
+    loaded = corsac.load(tmp_path / "quantised.safetensors", framework="torch")
+    with torch.no_grad():
+        assert sqnr(expected, loaded(batch[0])) > 45.0
+
+
+def test_convolutions_are_quantised_in_models_of_any_kind():
+    model = Convolutions().eval()
+    batch = data(2, 3, 16, 16)
+    made = corsac.quantize(model, batch, measure=False)
+    assert type(made) is Convolutions and type(made.first) is IntegerConv2d
+    assert set(forms(made).values()) == {"int8 static"}
+    assert made.quantization_report.sqnr > 28.0
+    assert sqnr(made(batch[0]), compiled_result(made, batch[0])) > 45.0
+
+
+def test_image_models():
+    torchvision = pytest.importorskip("torchvision")
+    from corsac.cli.batch_norm import randomize
+
+    image = torch.randn(2, 3, 64, 64)
+    for name in ("resnet18", "mobilenet_v2"):
+        model = getattr(torchvision.models, name)().eval()
+        randomize(model, [image])
+        made = corsac.quantize(model, [image], measure=False)
+        report = made.quantization_report
+        assert all(row.form == "int8 static" and row.sqnr > 25.0 for row in report.rows), name
+        assert report.sqnr > 20.0 and report.bytes / report.float_bytes < 0.3
+        assert sqnr(made(image), compiled_result(made, image)) > 25.0
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])
+def test_language_models_that_cannot_be_traced(name):
+    transformers = pytest.importorskip("transformers")
+    made = {
+        "gpt2": lambda: transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(
+                n_layer=1, n_embd=64, n_head=2, vocab_size=128, bos_token_id=0, eos_token_id=0
+            )
+        ),
+        "llama": lambda: transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(
+                num_hidden_layers=1,
+                hidden_size=64,
+                intermediate_size=128,
+                num_attention_heads=2,
+                vocab_size=128,
+            )
+        ),
+        "bert": lambda: transformers.BertForMaskedLM(
+            transformers.BertConfig(
+                num_hidden_layers=1,
+                hidden_size=64,
+                intermediate_size=128,
+                num_attention_heads=2,
+                vocab_size=128,
+            )
+        ),
+    }
+    model = made[name]().eval()
+    words = {"input_ids": torch.randint(0, 128, (2, 12))}
+    for options, least in (({"dynamic": True}, 28.0), ({"weights": "int8"}, 28.0), ({}, 25.0)):
+        given = words if options == {} else None
+        own = corsac.quantize(model, given, measure=False, **options)
+        expected, got = model(**words).logits, own(**words).logits
+        assert type(own) is type(model) and sqnr(expected, got) > least, options
+        tables = [row for row in own.quantization_report.rows if row.kind == "Embedding"]
+        assert {row.form for row in tables} == ({"int8"} if "weights" in options else {"float"})
+        assert sqnr(got, compiled_result(own, **words).logits) > 40.0
+
+
+def test_encoder_layers_of_torch_call_their_quantised_layers():
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 2, 64, batch_first=True), 2)
+    model = encoder.eval()
+    batch = torch.randn(2, 5, 32)
+    made = corsac.quantize(model, batch, measure=False)
+    report = made.quantization_report
+    assert forms(made)["layers.0.linear1"] == "int8 static"
+    assert "MultiheadAttention reads" in report["layers.0.self_attn.out_proj"].reason
+    with torch.no_grad():
+        assert sqnr(model(batch), made(batch)) > 30.0
+    # The model itself stays as it is.
+    assert model.layers[0].activation_relu_or_gelu == 1
+
+
+# -- what is left alone, and why -----------------------------------------------------------------
+
+
+def test_groups_that_do_not_fit_and_convolutions_have_8_bits():
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Flatten(), nn.Linear(36, 32), nn.Linear(32, 4))
+    made = corsac.quantize(model.eval(), weights="int4:32")
+    assert forms(made) == {"0": "int8", "2": "int8", "3": "int4:32"}
+    assert made.quantization_report["0"].reason == "int4 is for linear layers"
+    assert "36 input features are not in groups of 32" in made.quantization_report["2"].reason
+    assert isinstance(made[3], GroupedLinear) and made[3].weight.shape == (4, 32)
+
+
+def test_shared_layers_are_replaced_at_all_places():
+    shared = nn.Linear(16, 16)
+    model = nn.Sequential(shared, nn.ReLU(), shared, nn.Linear(16, 4)).eval()
+    made = corsac.quantize(model, data(4, 16), measure=False)
+    assert made[0] is made[2] and type(made[0]) is IntegerLinear
+    assert [row.layer for row in made.quantization_report.rows] == ["0", "3"]
+    assert model[0] is model[2] is shared and type(shared) is nn.Linear
+
+
+def test_tied_weights_stay_tied():
+    model = Language().eval()
+    words = torch.randint(0, 64, (2, 5))
+    made = corsac.quantize(model, weights="int8")
+    assert made.head.weight.data_ptr() == made.table.weight.data_ptr()
+    assert "tied with table.weight" in made.quantization_report["head"].remark
+    assert sqnr(model(words), made(words)) > 30.0
+    copied = copy.deepcopy(made)
+    assert copied.head.weight.data_ptr() == copied.table.weight.data_ptr()
+    excluded = corsac.quantize(model, weights="int8", exclude=("table", "head"))
+    assert excluded.head.weight is excluded.table.weight
+
+
+def test_a_quantised_layer_leaves_the_table_it_is_tied_with_float():
+    model = Language().eval()
+    made = corsac.quantize(model, [torch.randint(0, 64, (2, 5))], measure=False)
+    assert forms(made) == {"table": "float", "inner": "int8 static", "head": "int8 static"}
+    assert type(made.table) is nn.Embedding
+    assert made.table.weight.dtype == torch.float32
+    assert "tied with table.weight" in made.quantization_report["head"].notes
+
+
+def test_hooks_parametrisations_and_subclasses_are_left_alone():
+    class Own(nn.Linear):
+        def forward(self, input):
+            return 2 * super().forward(input)
+
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(3)), Own(8, 8), nn.Linear(8, 8)).eval()
+    model[0].register_forward_hook(lambda module, args, output: output + 1)
+    nn.utils.parametrizations.weight_norm(model[1])
+    model[2].to(torch.bfloat16)
+    made = corsac.quantize(model, weights="int8")
+    reasons = [row.reason for row in made.quantization_report.rows]
+    assert "it has hooks" in reasons[0]
+    assert "parametrised" in reasons[1]
+    assert "bfloat16, expected float32" in reasons[2]
+    assert "Own is a subclass" in reasons[3]
+    assert [row.form for row in made.quantization_report.rows] == ["float"] * 4 + ["int8"]
+    assert len(made[0]._forward_hooks) == 1
+
+
+def test_layers_that_the_data_do_not_reach_stay_float():
+    class Branch(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.unused(x) if x.shape[0] == 77 else self.used(x)
+
+    made = corsac.quantize(Branch().eval(), torch.randn(2, 8), measure=False)
+    assert forms(made) == {"used": "int8 static", "unused": "float"}
+    assert made.quantization_report["unused"].reason == "the calibration data did not reach it"
+
+
+def test_layers_that_are_not_faster_stay_float(monkeypatch):
+    def measured(layer, made, input):
+        assert tuple(input.shape) == (
+            (4, 64) if layer.in_features == 64 else (4, layer.in_features)
+        )
+        ratio = 2.0 if layer.in_features == 128 else 0.5
+        return _timing.Times(1e-3, ratio * 1e-3)
+
+    monkeypatch.setattr(_timing, "_measured", measured)
+    monkeypatch.setattr(_quantize, "time_models", lambda *given: (2.0, 1.0))
+    made = corsac.quantize(mlp(), data(4, 64))
+    assert forms(made) == {"0": "int8 static", "2": "float", "4": "int8 static"}
+    row = made.quantization_report["2"]
+    assert row.reason == "int8 static is not faster: 2.00 of the time"
+    assert (row.float_seconds, row.seconds) == (1e-3, 2e-3)
+    assert type(made[2]) is nn.Linear
+    saved = corsac.quantize(mlp(), data(4, 64), weights="int8")
+    assert set(forms(saved).values()) == {"int8"}
+
+
+def test_layers_are_measured_once_for_each_kind_and_size(monkeypatch):
+    calls = []
+
+    def measured(layer, made, input):
+        calls.append(tuple(input.shape))
+        return _timing.Times(2.0, 1.0)
+
+    monkeypatch.setattr(_timing, "_measured", measured)
+    monkeypatch.setattr(_quantize, "time_models", lambda *given: (2.0, 1.0))
+    model = nn.Sequential(*(nn.Linear(32, 32) for _ in range(5)), nn.Linear(32, 4)).eval()
+    corsac.quantize(model, data(4, 32))
+    assert calls == [(4, 32), (4, 32)]
+
+
+def test_the_float_model_is_copied_only_as_far_as_it_stays_float():
+    model = nn.Sequential(mlp(), nn.LayerNorm(8)).eval()
+    made = corsac.quantize(model, data(4, 64), measure=False, exclude="0.4")
+    theirs = {own.data_ptr() for own in model.parameters()}
+    assert not any(own.data_ptr() in theirs for own in made.parameters())
+    state = copy.deepcopy(model.state_dict())
+    with torch.no_grad():
+        for own in made.parameters():
+            own.zero_()
+    assert all(torch.equal(state[name], own) for name, own in model.state_dict().items())
+
+
+def test_quantised_layers_stay_as_they_are():
+    first = corsac.quantize(mlp(), data(4, 64), measure=False, exclude="4")
+    second = corsac.quantize(first, weights="int8")
+    assert forms(second) == {"0": "float", "2": "float", "4": "int8"}
+    assert second.quantization_report["0"].reason == "it is quantised already"
+    assert type(second[0]) is IntegerLinear
+
+
+def test_models_are_timed(monkeypatch):
+    fast, slow = (2e-3, 1e-3), (1e-3, 2e-3)
+    monkeypatch.setattr(_timing, "_measured", lambda *given: _timing.Times(2.0, 1.0))
+    monkeypatch.setattr(_quantize, "time_models", lambda *given: fast)
+    made = corsac.quantize(mlp(), data(4, 64))
+    assert "a call on one thread: 2.00 ms -> 1.00 ms, 2.00 times as fast" in str(
+        made.quantization_report
+    )
+    monkeypatch.setattr(_quantize, "time_models", lambda *given: slow)
+    with pytest.warns(UserWarning, match="slower than the float one: 2.00 ms, 1.00 ms"):
+        corsac.quantize(mlp(), data(4, 64))
+
+
+def test_measured_times_are_of_native_layers():
+    made = corsac.quantize(nn.Sequential(nn.Linear(512, 512)).eval(), torch.randn(16, 512))
+    row = made.quantization_report["0"]
+    assert 0.0 < row.float_seconds < 1.0 and 0.0 < row.seconds < 1.0
+    assert row.is_quantised == (row.seconds < row.float_seconds * (1 - _timing.GAIN))
+
+
+def test_exclude_takes_names_patterns_and_classes():
+    model = nn.Sequential(mlp(), Convolutions()).eval()
+    for exclude in ("1", "1*", ["1"], ["1.first", "1.second", "1.head"]):
+        made = corsac.quantize(model, weights="int8", exclude=exclude)
+        assert {name for name, form in forms(made).items() if form == "float"} == {
+            "1.first", "1.second", "1.head",
+        }  # fmt: skip
+    made = corsac.quantize(model, weights="int8", exclude=nn.Conv2d)
+    assert made.quantization_report["1.first"].reason == "excluded by Conv2d"
+    assert forms(made)["1.head"] == "int8"
+
+
+# -- faults of what is given ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("exclude", "message"),
+    [
+        ("frist", r"no module 'frist': did you mean first\?"),
+        (["first", "nothing.*"], r"no module 'nothing\.\*'"),
+        (nn.Conv1d, r"the model has no Conv1d: did you mean Conv2d"),
+    ],
+)
+def test_exclude_that_fits_nothing(exclude, message):
+    with pytest.raises(ValueError, match=message):
+        corsac.quantize(Convolutions().eval(), weights="int8", exclude=exclude)
+
+
+def test_wrong_requests():
+    model = mlp()
+    for options, message in (
+        ({}, "calibration_data is missing"),
+        ({"dtype": "int3"}, "dtype: expected 'int8', got 'int3'"),
+        ({"weights": "int4:48"}, "weights: expected 'int8', 'int4:32'"),
+        ({"weights": "int8", "method": "best"}, "method: expected one of 'minmax'"),
+        ({"weights": "int8", "max_drop": 1.0}, "max_drop is given without metric"),
+        ({"dynamic": True, "metric": lambda own: float("nan")}, "metric: expected a finite"),
+        ({"dynamic": True, "metric": len, "max_drop": -1.0}, "max_drop: expected at least 0"),
+        ({"dynamic": True, "smooth_quant": 0.5}, "smooth_quant is given without calibration_data"),
+        ({"dynamic": True, "smooth_quant": 2.0}, "smooth_quant: expected 0 to 1, got 2"),
+        ({"weights": "int8", "percentile": 3.0}, "percentile: expected a number above 50"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            corsac.quantize(model, **options)
+    with pytest.raises(ValueError, match=r"in training mode: call model\.eval"):
+        corsac.quantize(mlp().train(), data(2, 64))
+    with pytest.raises(ValueError, match="ReLU has nothing to quantise"):
+        corsac.quantize(nn.ReLU().eval(), torch.randn(3))
+    with pytest.raises(TypeError, match=r"expected a torch\.nn\.Module, got function"):
+        corsac.quantize(lambda x: x, torch.randn(3))
+    with pytest.raises(TypeError, match="CompiledModule is compiled: quantise the model"):
+        corsac.quantize(corsac.compile(model), weights="int8")
+    with pytest.raises(TypeError, match="OptimizedModule is compiled"):
+        corsac.quantize(torch.compile(model), weights="int8")
+    with pytest.raises(TypeError, match="exclude: expected names"):
+        corsac.quantize(model, weights="int8", exclude=[3])
+
+
+def test_wrong_calibration_data():
+    model = mlp()
+    bad = data(2, 64)
+    bad[1][1, 5] = float("nan")
+    with pytest.raises(ValueError, match="batch 1: input 0 has NaN or infinity: 1 of 128 numbers"):
+        corsac.quantize(model, bad)
+    with pytest.raises(ValueError, match="batch 0: 'x' has NaN or infinity"):
+        corsac.quantize(model, {"x": torch.full((2, 64), float("inf"))})
+    shape = r"batch 1 \(input 0 float32\[2, 63\]\): the model does not accept it: RuntimeError: "
+    with pytest.raises(ValueError, match=shape):
+        corsac.quantize(model, [torch.randn(2, 64), torch.randn(2, 63)])
+    with pytest.raises(ValueError, match="calibration_data is empty"):
+        corsac.quantize(model, [])
+    with pytest.raises(TypeError, match="batch 0: expected tensors, got"):
+        corsac.quantize(model, ["text"])
+    with pytest.raises(TypeError, match="calibration_data: expected a tensor"):
+        corsac.quantize(model, 3)
+
+
+def test_weights_that_are_not_finite():
+    model = mlp()
+    with torch.no_grad():
+        model[2].weight[3, 4] = float("inf")
+    with pytest.raises(ValueError, match=r"2\.weight has NaN or infinity: 1 of 12288 numbers"):
+        corsac.quantize(model, data(2, 64))
+    # What stays float may be anything.
+    corsac.quantize(model, weights="int8", exclude="2")
+
+
+def test_calibration_data_of_all_kinds():
+    tensor = torch.zeros(2)
+    assert [own.args for own in batches(tensor)] == [(tensor,)]
+    assert len(batches([tensor, tensor])) == 2
+    assert len(batches((tensor, tensor))[0].args) == 2
+    assert batches({"x": tensor})[0].kwargs == {"x": tensor}
+    assert len(batches({"x": tensor} for _ in range(3))) == 3
+    assert [name for name, _ in batches(((tensor, [tensor]),))[0].tensors()] == [
+        "input 0 0", "input 0 1 0",
+    ]  # fmt: skip
+
+
+# -- warnings ------------------------------------------------------------------------------------
+
+
+def test_a_range_that_one_batch_decides():
+    batches = data(32, 64)
+    batches[2][0, 0] = 1e3
+    with pytest.warns(UserWarning, match="0: batch 2 alone decides the range of its input: 1000,"):
+        corsac.quantize(mlp(), batches, measure=False, method="minmax")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        corsac.quantize(mlp(), data(32, 64), measure=False)
+
+
+def test_constant_inputs_and_noisy_layers():
+    with pytest.warns(UserWarning, match="0: all numbers of its input are 1"):
+        corsac.quantize(mlp(), torch.ones(4, 64), measure=False)
+    with pytest.warns(UserWarning, match="all numbers of its input are 0"):
+        made = corsac.quantize(mlp(), torch.zeros(4, 64), measure=False)
+    assert made.quantization_report["0"].reason == "its input is always 0"
+    spread = torch.randn(64, 64)
+    spread[:, 0] = 1e5
+    model = nn.Sequential(nn.Linear(64, 8)).eval()
+    with torch.no_grad():
+        model[0].weight[:, 0] = 0.0
+    with pytest.warns(UserWarning, match=r"0: SQNR is -?\d+\.\d dB, less than 15"):
+        corsac.quantize(model, spread, measure=False, method="minmax", bias_correction=False)
+
+
+# -- ranges --------------------------------------------------------------------------------------
+
+
+def filled(*parts):
+    histogram = Histogram()
+    for part in parts:
+        histogram.add(part)
+    return histogram
+
+
+def test_histograms_count_exactly_when_bounds_grow():
+    parts = [torch.randn(1000), 7 * torch.randn(1000), 300 * torch.rand(1000)]
+    together, alone = filled(*parts), filled(torch.cat(parts))
+    assert torch.equal(together.counts, alone.counts) and together.bound == alone.bound == 512.0
+    assert together.numbers == 3000
+    assert filled(torch.zeros(3), torch.ones(2)).counts.sum() == 5
+
+
+def test_ranges_by_method():
+    numbers = torch.randn(100_000)
+    numbers[0] = 100.0
+    histogram = filled(numbers)
+    assert histogram.range("minmax") == (numbers.min().item(), 100.0)
+    low, high = histogram.range("percentile", 99.9)
+    assert -3.6 < low < -3.1 and 3.1 < high < 3.6
+    low, high = histogram.range("mse")
+    assert 80.0 < high < 100.0 and numbers.min().item() == pytest.approx(low, rel=0.2)
+    low, high = histogram.range("entropy")
+    assert 3.0 < high < 30.0 and -5.0 < low < -3.0
+    positive = filled(torch.relu(torch.randn(100_000)))
+    for method in ("minmax", "percentile", "mse", "entropy"):
+        low, high = positive.range(method)
+        assert low == 0.0 and 2.5 < high <= positive.high, method
+    assert steps(-1.0, 1.0) == (2 / 255, 128)
+    assert steps(0.0, 5.1) == (5.1 / 255, 0)
+
+
+def test_the_search_finds_less_error_than_all_numbers():
+    numbers = torch.randn(50_000)
+    numbers[:5] = 60.0
+    histogram = filled(numbers)
+
+    def error(low, high):
+        scale, zero = steps(low, high)
+        levels = torch.clamp(torch.round(numbers / scale) + zero, 0, 255)
+        return float((((levels - zero) * scale - numbers) ** 2).sum())
+
+    assert error(*histogram.range("mse")) < error(*histogram.range("minmax"))
+
+
+# -- corrections ---------------------------------------------------------------------------------
+
+
+def test_biases_are_corrected_by_mean_errors():
+    model = nn.Sequential(nn.Linear(64, 32, bias=False)).eval()
+    batches = [torch.rand(256, 64) + 1.0 for _ in range(4)]
+    made = corsac.quantize(model, batches, measure=False)
+    without = corsac.quantize(model, batches, measure=False, bias_correction=False)
+    assert without[0].bias is None and made[0].bias.shape == (32,)
+    everything = torch.cat(batches)
+
+    def mean_error(own):
+        return (own(everything) - model(everything)).mean(0).abs().max()
+
+    assert mean_error(made) < 0.2 * mean_error(without)
+    report, plain = made.quantization_report["0"], without.quantization_report["0"]
+    assert report.sqnr > plain.sqnr and report.notes == ["bias corrected"]
+    # Errors in the report are those that remain.
+    assert report.sqnr == pytest.approx(sqnr(model(everything), made(everything)), abs=0.1)
+
+
+def test_few_numbers_correct_nothing():
+    made = corsac.quantize(mlp(), torch.rand(3, 64), measure=False)
+    assert all(row.notes == [] for row in made.quantization_report.rows)
+
+
+class Block(nn.Module):
+    """Norms before layers, of which some channels are large."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.inner_norm = nn.LayerNorm(64), nn.LayerNorm(64)
+        self.left, self.right = nn.Linear(64, 64), nn.Linear(64, 64)
+        self.up, self.down = nn.Linear(64, 128), nn.Linear(128, 64)
+        with torch.no_grad():
+            for norm in (self.norm, self.inner_norm):
+                norm.weight[3], norm.weight[7] = 60.0, 40.0
+
+    def forward(self, x):
+        inner = self.norm(x)
+        x = x + self.left(inner) * torch.sigmoid(self.right(inner))
+        return x + self.down(torch.relu(self.up(self.inner_norm(x))))
+
+
+@pytest.mark.parametrize("option", [{"smooth_quant": 0.5}, {"equalize": True}])
+def test_factors_move_from_norms_to_layers(option):
+    model, batches = Block().eval(), data(8, 16, 64)
+    plain = corsac.quantize(model, batches, measure=False)
+    made = corsac.quantize(model, batches, measure=False, **option)
+    assert made.quantization_report.sqnr > plain.quantization_report.sqnr + 6.0
+    word = "smoothed" if "smooth_quant" in option else "equalised"
+    for name, source in (("left", "norm"), ("right", "norm"), ("up", "inner_norm"), ("down", "up")):
+        assert f"{word} with {source}" in made.quantization_report[name].remark
+    # The weights have other factors, and compute the same.
+    assert not torch.allclose(made.norm.weight, model.norm.weight, rtol=0.1)
+    assert made.dequantize() is model and model.norm.weight[3] == 60.0
+    left_float = corsac.quantize(model, batches, measure=False, exclude="down", **option)
+    assert left_float.quantization_report.sqnr > plain.quantization_report.sqnr
+
+
+def test_factors_do_not_move_where_something_else_reads_the_numbers():
+    class Read(Block):
+        def forward(self, x):
+            inner = self.norm(x)
+            x = inner + self.left(inner) * self.right(inner)
+            return self.down(nn.functional.gelu(self.up(self.inner_norm(x)))), x.shape
+
+    class Returned(Block):
+        def forward(self, x):
+            inner = self.norm(x)
+            return inner, self.left(inner), self.down(self.up(torch.cat([x, x])[:, :1])[:, 0])
+
+    class Twice(Block):
+        def forward(self, x):
+            return self.left(self.norm(x)) + self.left(self.inner_norm(x))
+
+    class Offset(nn.LayerNorm):
+        def forward(self, x):
+            return nn.functional.layer_norm(x, (64,), 1 + self.weight, self.bias)
+
+    class Other(Block):
+        def __init__(self):
+            super().__init__()
+            self.norm = Offset(64)
+
+        def forward(self, x):
+            return self.left(self.norm(x))
+
+    expected = {
+        Read: ("left", "norm: its output goes to add"),
+        Returned: ("left", "norm: the model returns its output"),
+        Twice: ("left", "its inputs come from several modules"),
+        Other: ("left", "norm: its output is not proportional to its weight"),
+    }
+    for kind, (layer, reason) in expected.items():
+        model = kind().eval()
+        made = corsac.quantize(model, data(8, 3, 64), measure=False, smooth_quant=0.5)
+        assert f"not smoothed: {reason}" in made.quantization_report[layer].notes, kind
+        assert torch.equal(made.norm.weight, model.norm.weight), kind
+    read = corsac.quantize(Read().eval(), data(8, 3, 64), measure=False, smooth_quant=0.5)
+    remarks = {row.layer: row.remark for row in read.quantization_report.rows}
+    assert "not smoothed: what computes its input has no factors" in remarks["down"]
+    assert "smoothed with inner_norm (alpha 0.5)" in remarks["up"]
+
+
+def test_tied_weights_keep_their_factors():
+    model = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32), nn.Linear(32, 32)).eval()
+    model[2].weight = model[1].weight
+    made = corsac.quantize(model, data(8, 32), measure=False, smooth_quant=0.5)
+    assert "not smoothed: 0: a weight is tied" in made.quantization_report["1"].notes
+
+
+def test_factors_move_through_convolutions_and_norms():
+    class Depthwise(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm = nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8)
+            self.middle = nn.Conv2d(8, 16, 3, groups=8)
+            self.last = nn.Conv2d(16, 4, 1)
+            with torch.no_grad():
+                self.norm.weight.copy_(torch.logspace(-1, 1, 8))
+                self.middle.weight[::3] *= 30
+
+        def forward(self, x):
+            x = torch.relu(self.norm(self.first(x)))
+            x = torch.nn.functional.max_pool2d(torch.relu(self.middle(x)), 2)
+            return self.last(x)
+
+    model, batches = Depthwise().eval(), data(4, 3, 12, 12)
+    plain = corsac.quantize(model, batches, measure=False)
+    made = corsac.quantize(model, batches, measure=False, equalize=True)
+    report = made.quantization_report
+    assert "equalised with norm" in report["middle"].remark
+    assert "equalised with middle" in report["last"].remark
+    assert report.sqnr > plain.quantization_report.sqnr + 1.0
+
+
+# -- metrics -------------------------------------------------------------------------------------
+
+
+def test_layers_are_taken_until_the_metric_drops():
+    model, batches = mlp(), data(16, 64)
+    costs = {"0": 1.0, "2": 0.1, "4": 0.2}
+
+    def metric(own):
+        return 10.0 - sum(costs[name] for name in costs if type(own[int(name)]) is not nn.Linear)
+
+    made = corsac.quantize(model, batches, measure=False, metric=metric, max_drop=0.5)
+    assert forms(made) == {"0": "float", "2": "int8 static", "4": "int8 static"}
+    report = made.quantization_report
+    assert report["0"].reason == "the metric would drop by more than 0.5"
+    assert (report.float_metric, report.metric) == (10.0, pytest.approx(9.7))
+    assert all(row.sensitivity > 20.0 for row in report.rows)
+    assert [point.metric for point in report.pareto] == sorted(
+        (point.metric for point in report.pareto), reverse=True
+    )
+    assert report.pareto[0] == Point(0, report.float_bytes, 10.0)
+    everything = corsac.quantize(model, batches, measure=False, metric=metric, max_drop=2.0)
+    assert set(forms(everything).values()) == {"int8 static"}
+    unbounded = corsac.quantize(model, batches, measure=False, metric=metric)
+    assert unbounded.quantization_report.metric == pytest.approx(8.7)
+
+
+def test_weights_fall_back_to_8_bits_before_floats():
+    def metric(own):
+        return -float(sum(isinstance(module, GroupedLinear) for module in own.modules()))
+
+    made = corsac.quantize(mlp(), weights="int4:32", metric=metric, max_drop=1.0)
+    assert sorted(forms(made).values()) == ["int4:32", "int8", "int8"]
+    reasons = {row.form: row.reason for row in made.quantization_report.rows}
+    assert reasons["int8"] == "int4:32: the metric would drop by more than 1"
+
+
+def test_pareto_points_are_those_that_none_beats():
+    points = [Point(0, 100, 5.0), Point(1, 80, 5.0), Point(2, 60, 3.0), Point(2, 70, 2.0)]
+    assert _selection.pareto(points) == [Point(1, 80, 5.0), Point(2, 60, 3.0)]
+
+
+# -- the report, and the way back ----------------------------------------------------------------
+
+
+def test_reports_are_tables_json_and_pages(tmp_path):
+    model = mlp()
+    made = corsac.quantize(model, data(16, 64), exclude="4", measure=False)
+    report = made.quantization_report
+    lines = str(report).splitlines()
+    assert lines[0].split()[:3] == ["layer", "form", "SQNR"] and "excluded by 4" in lines[3]
+    assert lines[5].startswith("2 of 3 layers quantised, ")
+    read = json.loads(report.to_json())
+    assert [row["form"] for row in read["rows"]] == ["int8 static", "int8 static", "float"]
+    row = report["0"]
+    assert row.bytes == 64 * 128 + 128 * 12 + 8 and row.float_bytes == 4 * (64 * 128 + 128)
+    assert 0.9 < row.use <= 1.0 and 0.0 <= row.clipped < 0.01
+    assert read["rows"][0]["sqnr"] == pytest.approx(row.sqnr)
+    with pytest.raises(KeyError):
+        report["5"]
+    page = report.save_html(tmp_path / "report.html", model).read_text()
+    assert "<td>excluded by 4</td>" in page and "<iframe" in page and "http://" not in page
+    assert "<iframe" not in report.save_html(tmp_path / "table.html").read_text()
+
+
+def test_dequantize_gives_the_float_model():
+    model, batch = mlp(), torch.randn(4, 64)
+    state = copy.deepcopy(model.state_dict())
+    made = corsac.quantize(model, batch, measure=False)
+    back = made.dequantize()
+    assert all(torch.equal(value, state[name]) for name, value in back.state_dict().items())
+    assert type(back[0]) is nn.Linear and torch.equal(back(batch), model(batch))
+    assert torch.equal(copy.deepcopy(made).dequantize()(batch), model(batch))
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4:32"])
+def test_dequantize_without_the_float_model(weights):
+    model = nn.Sequential(mlp(), nn.Conv2d(1, 2, 3, padding=1), nn.Embedding(4, 8)).eval()
+    made = corsac.quantize(model, weights=weights, keep_float=False)
+    back = made.dequantize()
+    assert [type(own) for own in back[0]] == [type(own) for own in model[0]]
+    assert set(back.state_dict()) == set(model.state_dict())
+    for name, value in model.state_dict().items():
+        assert value.equal(back.state_dict()[name]) or sqnr(value, back.state_dict()[name]) > 18.0
+    batch = torch.randn(3, 64)
+    assert torch.equal(back[0](batch), made[0](batch))
+    assert torch.equal(back[1](torch.ones(1, 1, 5, 5)), made[1](torch.ones(1, 1, 5, 5)))
+    assert not hasattr(back, "quantization_report")
+
+
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"weights": "int4:32"}])
+def test_copies_pickles_and_state_dicts(options):
+    model, batch = mlp(), torch.randn(16, 64)
+    made = corsac.quantize(model, batch, measure=False, **options)
+    expected = made(batch)
+    for copied in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert torch.equal(copied(batch), expected)
+        assert str(copied.quantization_report) == str(made.quantization_report)
+        assert sqnr(model(batch), copied.dequantize()(batch)) > 15.0
+    file = io.BytesIO()
+    torch.save(made.state_dict(), file)
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    other = corsac.quantize(mlp(), 3 * torch.randn(16, 64), measure=False, **options)
+    assert not torch.equal(other(batch), expected)
+    # Corrected biases are parameters as others.
+    other.load_state_dict(state)
+    assert torch.equal(other(batch), expected)
+
+
+def test_pickles_have_no_float_weights():
+    model = nn.Sequential(nn.Linear(512, 512)).eval()
+    made = corsac.quantize(model, weights="int8")
+    assert len(pickle.dumps(made)) < 0.3 * len(pickle.dumps(model))
+
+
+def test_a_layer_is_a_model():
+    model = nn.Linear(16, 4).eval()
+    batch = torch.randn(8, 16)
+    made = corsac.quantize(model, batch, measure=False)
+    assert type(made) is IntegerLinear and isinstance(made, nn.Linear)
+    assert sqnr(model(batch), made(batch)) > 30.0 and made.dequantize() is model
+
+
+def test_ratios_and_forms():
+    assert noise_ratio(100.0, 1.0) == 20.0
+    assert noise_ratio(1.0, 0.0) == float("inf") and noise_ratio(0.0, 1.0) == float("-inf")
+    assert str(WeightForm.parse("int4")) == "int4:32"
+    found = steps_of(torch.tensor([[127.0, -3.0], [0.0, 0.0]]))
+    assert found.scales[0] == 1.0 and found.quantise(torch.tensor([[127.0, -3.0], [0, 0]])).tolist() == [
+        [127, -3], [0, 0],
+    ]  # fmt: skip
+    table = quantized.Embedding.from_float(nn.Embedding(4, 8), steps_of(torch.ones(4, 8)))
+    assert table(torch.tensor([[0, 3]])).shape == (1, 2, 8)
