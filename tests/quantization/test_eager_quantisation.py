@@ -14,6 +14,7 @@ import torch.ao.nn.intrinsic as their_fused
 import torch.ao.nn.quantized as their_quantised
 import torch.ao.quantization as theirs
 import torch.ao.quantization.quantization_mappings as their_mappings
+import torchvision
 from torch import nn
 from torch.nn import functional as F
 from torch.testing._internal import common_quantization as models
@@ -23,6 +24,7 @@ import corsac.quantization as ours
 import corsac.quantization.intrinsic as our_fused
 import corsac.quantization.quantization_mappings as our_mappings
 from corsac.quantization._conversion import CalibrationError
+from corsac.quantization.ns import compute_sqnr
 from corsac.quantization.quantized import dynamic, functional_modules, fused, static
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -492,6 +494,41 @@ def test_models_that_torch_ao_prepared_are_converted():
     prepared(x)
     compare(theirs.convert(prepared), ours.convert(prepared), [(x,)], 0)
     assert not any(module._forward_hooks for module in ours.convert(prepared).modules())
+
+
+@pytest.mark.parametrize("case", TRAINED)
+def test_models_that_torch_ao_trained_are_converted(case):
+    make, inputs, allowed = TRAINED[case]
+    torch.manual_seed(0)
+    prepared = theirs.prepare_qat(make().train())
+    data = [inputs() for _ in range(2)]
+    for batch in data:
+        prepared(*batch)
+    prepared.eval()
+    compare(theirs.convert(prepared), ours.convert(prepared), data, allowed)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
+def test_models_of_torchvision(name):
+    """As exact as torch.ao's, and the same numbers natively."""
+    torch.manual_seed(0)
+    model = getattr(torchvision.models.quantization, name)(quantize=False).train()
+    with torch.no_grad():
+        for _ in range(3):
+            model(torch.randn(8, 3, 64, 64))
+        model.eval().fuse_model()
+        x = torch.randn(2, 3, 64, 64)
+        expected = model(x)
+        model.qconfig = theirs.get_default_qconfig("x86")
+        left, right = theirs.prepare(model), ours.prepare(model)
+        left(x), right(x)
+        left, right = theirs.convert(left), ours.convert(right)
+        assert steps_of(right).items() <= steps_of(left).items()
+        result = right(x)
+        exact = float(compute_sqnr(expected, result))
+        assert exact > 20 and exact > float(compute_sqnr(expected, left(x))) - 0.5
+        with torch.inference_mode():
+            torch.testing.assert_close(corsac.compile(right)(x), result, atol=1e-5, rtol=1e-5)
 
 
 def test_configurations_are_inherited():
