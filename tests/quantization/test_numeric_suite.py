@@ -293,6 +293,35 @@ def test_models_that_were_trained_or_are_dynamic():
     assert min(map(float, (output, hidden, cell))) > 30
 
 
+def test_models_without_graphs():
+    """Models that were quantised module by module."""
+    torch.manual_seed(0)
+    model, x = Modules().eval(), torch.randn(3, 2, 8, 8)
+    fused = quantization.fuse_modules(model, [["conv", "norm", "relu"], ["rest.0", "rest.1"]])
+    wrapped = quantization.QuantWrapper(fused).eval()
+    wrapped.qconfig = quantization.get_default_qconfig("x86")
+    prepared = quantization.prepare(wrapped)
+    prepared(x)
+    converted = quantization.convert(prepared)
+    dynamic = quantization.quantize_dynamic(model)
+    for other, names in (
+        (converted, ["module_conv", "module_rest_0", "module_rest_2"]),
+        (dynamic, ["conv", "rest_0", "rest_2"]),
+    ):
+        weights = ours.extract_weights("a", model, "b", other)
+        assert [*weights] == names
+        a, b = ours.add_loggers("a", model, "b", other, ours.OutputLogger)
+        a(x)
+        assert torch.equal(b(x), other(x))
+        result = ours.extract_logger_info(a, b, ours.OutputLogger, "a")
+        ours.extend_logger_results_with_comparison(result, "a", "b", ours.compute_sqnr, "sqnr")
+        assert [*result] == ["conv", "pool", "flatten", "rest_0", "rest_2"]
+        found = [float(kinds["node_output"]["b"][0]["sqnr"][0]) for kinds in result.values()]
+        assert min(found) > 25
+        shadowed = ours.add_shadow_loggers("a", model, "b", other, ours.OutputLogger)
+        assert torch.equal(shadowed(x), other(x))
+
+
 class Recurrent(nn.Module):
     def __init__(self, lstm):
         super().__init__()
