@@ -178,3 +178,12 @@ def test_a_branch_on_data_makes_three_graphs(capsys):
     branch = next(line for line in lines if "a branch depends on the values of a tensor" in line)
     source = example.toy_example.__code__
     assert f"{source.co_filename}:{source.co_firstlineno + 2}, in toy_example" in branch
+
+
+def test_training_with_rounded_weights_wins_accuracy_back():
+    torch.manual_seed(0)
+    found = load("quantize_digits").compare(epochs=6)
+    assert found["float"] > 90
+    assert abs(found["int8"] - found["float"]) < 2
+    assert found["int3 after training"] + 1 < found["int3 while training"]
+    assert found["float"] - found["int4 while training"] < 3

@@ -22,7 +22,7 @@ del torch.ao
 from torch import nn
 
 from corsac.quantization import *
-from corsac.quantization import backend_config, qconfig, quantization_mappings, utils
+from corsac.quantization import backend_config, ns, qconfig, quantization_mappings, utils
 from corsac.quantization.backend_config import native
 from corsac.quantization.fx import custom_config
 from corsac.quantization.qat import dynamic
@@ -42,6 +42,16 @@ qparams = utils.get_qparam_dict(weight)
 print(quantization_mappings.get_default_static_quant_reference_module_mappings()[nn.Linear].from_float(layer, qparams)._get_name())
 print([len(getattr(backend_config, f"get_{name}_backend_config")().configs) for name in ("native", "x86", "onednn", "executorch")])
 print(utils.get_quant_type(qconfig.default_dynamic_qconfig).name)
+model = nn.Sequential(QuantStub(), nn.Linear(4, 3), nn.ReLU(), DeQuantStub()).eval()
+model.qconfig = get_default_qconfig()
+prepared = prepare(model)
+x = torch.randn(5, 4)
+prepared(x)
+converted = convert(prepared)
+print(converted[1].weight.dtype, bool((converted(x) - model(x)).abs().max() < 0.05))
+print(quantize_dynamic(model)[1].weight.dtype)
+print(quantize_dynamic(model, dtype=torch.float16)[1].weight.dtype)
+print(list(ns.extract_weights("a", model, "b", model)))
 """
 
 EXPECTED = """\
@@ -51,6 +61,10 @@ torch.Size([5, 3])
 QuantizedLinear(Reference)
 [194, 192, 221, 84]
 DYNAMIC
+torch.int8 True
+torch.int8
+torch.float16
+['_1']
 """
 
 

@@ -176,6 +176,7 @@ _MODULES = (
     "fuser_method_mappings",
     "fx",
     "intrinsic",
+    "ns",
     "observer",
     "qat",
     "qconfig",

@@ -16,10 +16,35 @@ from corsac.quantization.ns.loggers import OutputLogger
 
 #: Names of fused modules: layer, batch norm, sum, activation, number of dimensions.
 _FUSED = re.compile(r"(Conv|Linear|BN)(Bn)?(Add)?(ReLU|LeakyReLU|Tanh)?(\dd)?")
+#: Modules that mark where values are rounded.
+_STUBS = ("QuantStub", "DeQuantStub", "Quantize", "DeQuantize")
 _NAMESPACES = ("corsac", "quantized_decomposed")
 #: Methods that move values, or read facts of tensors.
 _MOVES = frozenset(
-    ["to", "dequantize", "reshape", "view", "unsqueeze_", "unsqueeze", "transpose", "squeeze_", "squeeze", "size", "shape", "resize_", "repeat_interleave", "repeat", "permute", "numel", "mean", "detach_", "detach", "contiguous", "clamp", "chunk"]
+    [
+        "to",
+        "dequantize",
+        "reshape",
+        "view",
+        "unsqueeze_",
+        "unsqueeze",
+        "transpose",
+        "squeeze_",
+        "squeeze",
+        "size",
+        "shape",
+        "resize_",
+        "repeat_interleave",
+        "repeat",
+        "permute",
+        "numel",
+        "mean",
+        "detach_",
+        "detach",
+        "contiguous",
+        "clamp",
+        "chunk",
+    ]
 )
 
 
@@ -74,6 +99,8 @@ def operations(model: GraphModule, node: Node, unmatchable: dict[str, set[Any]])
         return []
     module = module_of(model, node)
     if type(module) in unmatchable["mods_unmatchable"] or is_watcher(model, node):
+        return []
+    if is_a(module, *_STUBS):
         return []
     if is_a(module, "_FusedModule") or ".fused" in type(module).__module__:
         found = _FUSED.fullmatch(type(module).__name__)

@@ -171,7 +171,9 @@ class Loggers:
             facts = result_of("node_input", self.model, node, value, (place, within))
             node.replace_input_with(value, self.log(value, match, facts))
 
-    def log(self, value: Node, match: str, facts: dict[str, Any], after: Node | None = None) -> Node:
+    def log(
+        self, value: Node, match: str, facts: dict[str, Any], after: Node | None = None
+    ) -> Node:
         """A node that logs a value; ``after`` is the node that it comes after, that of the value if not given."""
         name = _unused(self.model, f"{value.name}_ns_logger_0")
         logger = self._logger_cls(model_name=self._name, ref_name=match, qconfig_str="", **facts)

@@ -6,6 +6,11 @@ channel, and its ``bias`` as floats.
 
 from __future__ import annotations
 
+from corsac.quantization.quantized.functional_modules import (
+    FloatFunctional,
+    FXFloatFunctional,
+    QFunctional,
+)
 from corsac.quantization.quantized.layers import (
     Bilinear,
     Conv1d,
@@ -32,8 +37,11 @@ __all__ = [
     "ConvTranspose3d",
     "Embedding",
     "EmbeddingBag",
+    "FXFloatFunctional",
+    "FloatFunctional",
     "GRUCell",
     "LSTMCell",
     "Linear",
+    "QFunctional",
     "RNNCell",
 ]

@@ -27,6 +27,7 @@ class Linear(layers.Linear):
         input_min: the smallest integer of a row.
         input_max: the largest integer of a row.
         input_dtype: the type of the integers; None for an input that stays as it is.
+        real_dtype: the type of inputs and results, that of the float layer.
 
     https://docs.pytorch.org/docs/stable/generated/torch.ao.nn.quantized.dynamic.Linear.html
     """
@@ -34,6 +35,7 @@ class Linear(layers.Linear):
     input_min: int
     input_max: int
     input_dtype: torch.dtype | None
+    real_dtype: torch.dtype
 
     def _get_name(self) -> str:
         return f"DynamicQuantized{type(self).__name__}"
@@ -49,6 +51,7 @@ class Linear(layers.Linear):
         steps = weight_steps(mod, layer, use_precomputed_fake_quant)
         made = layers.QuantisedWeight.from_float.__func__(cls, layer, steps)  # type: ignore[attr-defined]
         made.training = mod.training
+        made.real_dtype = layer.weight.dtype
         made._set_input(getattr(mod, "qconfig", None) or getattr(layer, "qconfig", None), steps)
         return made
 
@@ -77,8 +80,13 @@ class Linear(layers.Linear):
             bounds = self.input_min, self.input_max, self.input_dtype
             scales, zero_points = corsac.choose_qparams_per_token(input, *bounds[:2])
             levels = corsac.quantize_per_token(input, scales, zero_points, *bounds)
-            input = corsac.dequantize_per_token(levels, scales, zero_points, *bounds, input.dtype)
-        return F.linear(input, self.dequantised(), self.bias)
+            input = corsac.dequantize_per_token(
+                levels, scales, zero_points, *bounds, self.real_dtype
+            )
+        weight = self.dequantised()
+        if self.real_dtype != torch.float32:
+            weight = weight.to(self.real_dtype)
+        return F.linear(input, weight, self.bias)
 
 
 class LinearReLU(Linear):
