@@ -15,8 +15,8 @@ from corsac.quantization import quantized
 from corsac.quantization.one_call import (
     Point,
     _forms,
+    _job,
     _layers,
-    _quantize,
     _race,
     _selection,
     _timing,
@@ -444,7 +444,7 @@ def test_layers_that_are_not_faster_stay_float(monkeypatch):
         return _timing.Times(1e-3, ratio * 1e-3)
 
     monkeypatch.setattr(_timing, "_measured", measured)
-    monkeypatch.setattr(_quantize, "time_models", lambda *given: (2.0, 1.0))
+    monkeypatch.setattr(_job, "time_models", lambda *given: (2.0, 1.0))
     times = {frozenset("04"): 2.0, frozenset("024"): 3.0}
     raced(monkeypatch, times)
     made = corsac.quantize(mlp(), data(4, 64))
@@ -467,7 +467,7 @@ def test_layers_are_measured_once_for_each_kind_and_size(monkeypatch):
         return _timing.Times(2.0, 1.0)
 
     monkeypatch.setattr(_timing, "_measured", measured)
-    monkeypatch.setattr(_quantize, "time_models", lambda *given: (2.0, 1.0))
+    monkeypatch.setattr(_job, "time_models", lambda *given: (2.0, 1.0))
     model = nn.Sequential(*(nn.Linear(32, 32) for _ in range(5)), nn.Linear(32, 4)).eval()
     corsac.quantize(model, data(4, 32))
     assert calls == [(4, 32), (4, 32)]
@@ -496,12 +496,12 @@ def test_quantised_layers_stay_as_they_are():
 def test_models_are_timed(monkeypatch):
     fast, slow = (2e-3, 1e-3), (1e-3, 2e-3)
     monkeypatch.setattr(_timing, "_measured", lambda *given: _timing.Times(2.0, 1.0))
-    monkeypatch.setattr(_quantize, "time_models", lambda *given: fast)
+    monkeypatch.setattr(_job, "time_models", lambda *given: fast)
     made = corsac.quantize(mlp(), data(4, 64))
     assert "a call on one thread: 2.00 ms -> 1.00 ms, 2.00 times as fast" in str(
         made.quantization_report
     )
-    monkeypatch.setattr(_quantize, "time_models", lambda *given: slow)
+    monkeypatch.setattr(_job, "time_models", lambda *given: slow)
     with pytest.warns(UserWarning, match="slower than the float one: 2.00 ms, 1.00 ms"):
         corsac.quantize(mlp(), data(4, 64))
 

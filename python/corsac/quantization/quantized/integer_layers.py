@@ -59,7 +59,7 @@ class IntegerLayer(QuantisedWeight):
         return f"{described(self)}, weight={str(self.integers.dtype).removeprefix('torch.')}"
 
 
-class IntegerLinear(IntegerLayer, nn.Linear):
+class IntegerLinear(IntegerLayer, nn.Linear):  # type: ignore[override]
     """``nn.Linear`` of integers."""
 
     _float = nn.Linear
@@ -74,25 +74,25 @@ class _Convolution(IntegerLayer):
         return own._conv_forward(self.rounded(input), self.dequantised(), own.bias)
 
 
-class IntegerConv1d(_Convolution, nn.Conv1d):
+class IntegerConv1d(_Convolution, nn.Conv1d):  # type: ignore[override]
     """``nn.Conv1d`` of integers."""
 
     _float = nn.Conv1d
 
 
-class IntegerConv2d(_Convolution, nn.Conv2d):
+class IntegerConv2d(_Convolution, nn.Conv2d):  # type: ignore[override]
     """``nn.Conv2d`` of integers."""
 
     _float = nn.Conv2d
 
 
-class IntegerConv3d(_Convolution, nn.Conv3d):
+class IntegerConv3d(_Convolution, nn.Conv3d):  # type: ignore[override]
     """``nn.Conv3d`` of integers."""
 
     _float = nn.Conv3d
 
 
-class IntegerEmbedding(IntegerLayer, nn.Embedding):
+class IntegerEmbedding(IntegerLayer, nn.Embedding):  # type: ignore[override]
     """``nn.Embedding`` of integers: only the rows that are looked up are dequantised."""
 
     _float = nn.Embedding
