@@ -230,6 +230,14 @@ def test_sums_of_levels(kind, activation, channels):
     check(model, torch.randn(2, channels, 7, 9), scale=0.07)
 
 
+def test_an_image_of_levels_that_a_linear_layer_reads():
+    torch.manual_seed(8)
+    layers = [Rounds(), Layer(nn.Conv2d(3, 5, 3)), Rounds(), nn.Flatten(), Layer(nn.Linear(5 * 36, 7))]
+    check(nn.Sequential(*layers), torch.randn(2, 3, 8, 8), scale=0.05)
+    layers = [Rounds(), Layer(nn.Conv2d(3, 8, 8)), Rounds(), nn.Flatten(), Layer(nn.Linear(8, 7))]
+    check(nn.Sequential(*layers), torch.randn(2, 3, 8, 8), scale=0.05)
+
+
 def test_levels_that_several_read():
     """Levels as results, in other operators, and in layers, with rows and images from one value."""
 

@@ -15,7 +15,9 @@ mod weight_scaling;
 
 use rustc_hash::FxHashMap;
 
-use crate::program::{Binary, Element, Epilogue, Op, Program, Step, ValueId, WeightTransform};
+use crate::program::{
+    Binary, Element, Epilogue, Layout, Op, Program, Step, ValueId, WeightTransform,
+};
 use flow::Flow;
 use weight_scaling::Scaling;
 
@@ -138,19 +140,21 @@ fn absorb(
         Op::ToLevels(levels) => {
             let at = made_by(program, step.inputs[0])?;
             let whole = program.shape(step.inputs[0]) == program.shape(step.output);
+            let layout = program.value(step.output).layout;
             let before = &mut kept[at];
             let functions = before.epilogues.iter();
             let mut functions = functions.map(|own| matches!(own, Epilogue::Unary(_)));
             let alone = functions.all(|is_function| is_function);
-            match &mut before.op {
-                Op::QuantisedLinear(layer) | Op::QuantisedConv(_, layer)
-                    if whole && alone && layer.output.is_none() =>
-                {
-                    layer.output = Some(*levels);
-                    Some(at)
-                }
-                _ => None,
-            }
+            let (layer, own) = match &mut before.op {
+                Op::QuantisedLinear(layer) => (layer, Layout::Rows),
+                Op::QuantisedConv(_, layer) => (layer, Layout::Pixels),
+                _ => return None,
+            };
+            let fits = whole && alone && layer.output.is_none() && layout == own;
+            fits.then(|| {
+                layer.output = Some(*levels);
+                at
+            })
         }
         Op::Binary(Binary::Mul) => {
             let scaling = Scaling::of(program, kept, step, |value| made_by(program, value))?;

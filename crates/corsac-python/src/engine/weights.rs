@@ -19,9 +19,17 @@ pub(super) struct Loaded<'a> {
     borrowed: Vec<Option<&'a [f32]>>,
     /// The bits of those whose numbers have 16 bits.
     halves: Vec<Option<(&'a [u16], Half)>>,
-    /// The types of those of int8 and uint8, and their bytes if they can be borrowed.
-    bytes: Vec<Option<(Byte, Option<&'a [u8]>)>>,
+    /// Those of int8 and uint8.
+    bytes: Vec<Option<Bytes<'a>>>,
     error: Mutex<Option<PyErr>>,
+}
+
+/// A weight of int8 or uint8.
+#[derive(Clone, Copy)]
+struct Bytes<'a> {
+    byte: Byte,
+    /// Its bytes, if they can be borrowed.
+    borrowed: Option<&'a [u8]>,
 }
 
 impl<'a> Loaded<'a> {
@@ -56,8 +64,8 @@ impl<'a> Loaded<'a> {
                     Some(DType::UInt8) => Some(Byte::Unsigned),
                     _ => None,
                 };
-                let bytes = described.content(&value.shape).map(|(_, bytes)| bytes);
-                weights.bytes[number] = byte.map(|byte| (byte, bytes));
+                let borrowed = described.content(&value.shape).map(|(_, bytes)| bytes);
+                weights.bytes[number] = byte.map(|byte| Bytes { byte, borrowed });
             }
         }
         Ok(weights)
@@ -113,7 +121,7 @@ impl Weights for Loaded<'_> {
     }
 
     fn byte_weight(&self, number: usize) -> Option<(Cow<'_, [u8]>, Byte)> {
-        let (byte, borrowed) = (*self.bytes.get(number)?)?;
+        let Bytes { byte, borrowed } = (*self.bytes.get(number)?)?;
         let bytes = match borrowed {
             Some(bytes) => Cow::Borrowed(bytes),
             None => Cow::Owned(self.read(number, bytes)?),

@@ -79,7 +79,7 @@ fn convolution(
     let (own, pixel) = (channels / conv.groups, pixel_len(channels));
     let mut result = Vec::new();
     for image in image.chunks_exact(rows * columns * pixel) {
-        for output in 0..outputs {
+        for (output, bias) in bias.iter().enumerate() {
             let group = output / (outputs / conv.groups);
             for (y, x) in (0..out_rows).flat_map(|y| (0..out_columns).map(move |x| (y, x))) {
                 let mut sum = 0;
@@ -103,7 +103,7 @@ fn convolution(
                         sum += (i64::from(byte) - zero) * integer(weight, at);
                     }
                 }
-                result.push(number(sum, weight.scales[output] * scale, bias[output]));
+                result.push(number(sum, weight.scales[output] * scale, *bias));
             }
         }
     }
