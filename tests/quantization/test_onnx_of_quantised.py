@@ -173,6 +173,18 @@ def test_batches_of_any_size():
         assert steps_apart(run(proto, more)[0], model, more).max() <= 1.001
 
 
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_lowered_models_are_one_part(backend):
+    pytest.importorskip(backend)
+    torch.manual_seed(0)
+    x = image(2, 8, 8, 8)
+    model = quantised(as_if_trained(Residual()), x, STATIC)
+    lowered = corsac.lower(model, backend, x, strict=True)
+    assert len(lowered.meta["lowering"].parts) == 1
+    with torch.no_grad():
+        assert steps_apart(lowered(x), model, x).max() <= 1.001
+
+
 @pytest.mark.parametrize("shape", [(5, 32), (2, 3, 32)])
 def test_dynamic_quantisation(shape):
     torch.manual_seed(0)
