@@ -235,9 +235,15 @@ fn files_that_were_edited_are_errors() {
     let cases: &[(&str, &str, ModelErrorKind, &str)] = &[
         (
             "\"corsac.format\":\"1\"",
-            "\"corsac.format\":\"2\"",
+            "\"corsac.format\":\"3\"",
             Version,
-            "version 2 of the format",
+            "version 3 of the format, and this program reads versions 1 to 2",
+        ),
+        (
+            "\"corsac.format\":\"1\"",
+            "\"corsac.format\":\"0\"",
+            Version,
+            "version 0 of the format",
         ),
         (
             "\"corsac.format\":\"1\"",

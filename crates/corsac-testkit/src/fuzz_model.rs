@@ -75,3 +75,71 @@ pub fn small_model() -> Vec<u8> {
     ];
     model_bytes(&graph, &[spec("x", &[1, 2, 4, 4])], &weights).expect("weights of these sizes")
 }
+
+/// A small model file with weights of 8 and 4 bits, for fuzzers to change.
+///
+/// # Panics
+/// Never: the model is valid.
+#[must_use]
+pub fn quantised_model() -> Vec<u8> {
+    let graph = Graph::parse(
+        "graph v1:
+        %x = placeholder[target=x]
+        %q = call_function[target=torch.ops.corsac.quantize_per_tensor.default](args = (%x, 0.5, 3, 0, 255, torch.uint8), kwargs = {})
+        %d = call_function[target=torch.ops.corsac.dequantize_per_tensor.default](args = (%q, 0.5, 3, 0, 255, torch.uint8), kwargs = {})
+        %w = get_attr[target=conv.weight]
+        %s = get_attr[target=conv.weight_scale]
+        %z = get_attr[target=conv.weight_zero_point]
+        %f = call_function[target=torch.ops.corsac.dequantize_per_channel.default](args = (%w, %s, %z, 0, -128, 127, torch.int8), kwargs = {})
+        %y = call_function[target=torch.conv2d](args = (%d, %f, None), kwargs = {padding: (1, 1)})
+        %r = call_function[target=torch.nn.functional.relu](args = (%y,), kwargs = {})
+        %m = call_method[target=mean](args = (%r, [3]), kwargs = {})
+        %c = call_function[target=torch.ops.corsac.choose_qparams_per_token.default](args = (%m, -128, 127), kwargs = {})
+        %c0 = call_function[target=operator.getitem](args = (%c, 0), kwargs = {})
+        %c1 = call_function[target=operator.getitem](args = (%c, 1), kwargs = {})
+        %e = call_function[target=torch.ops.corsac.quantize_per_token.default](args = (%m, %c0, %c1, -128, 127, torch.int8), kwargs = {})
+        %h = call_function[target=torch.ops.corsac.dequantize_per_token.default](args = (%e, %c0, %c1, -128, 127, torch.int8, torch.float32), kwargs = {})
+        %p = get_attr[target=fc.weight]
+        %t = get_attr[target=fc.scale]
+        %u = call_function[target=torch.ops.corsac.unpack_int4.default](args = (%p,), kwargs = {})
+        %g = call_function[target=torch.ops.corsac.dequantize_per_channel_group.default](args = (%u, %t, None, -8, 7, torch.int8, 2), kwargs = {})
+        %l = call_function[target=torch.nn.functional.linear](args = (%h, %g), kwargs = {})
+        %output = output[target=output](args = (%l,), kwargs = {})",
+    );
+    let graph = graph.expect("a graph");
+    let spec = |name: &str, dtype, shape: &[usize]| TensorSpec {
+        name: name.to_owned(),
+        dtype,
+        shape: shape.to_vec(),
+    };
+    let float = DType::Float32;
+    let weights = [
+        (
+            spec("conv.weight", DType::Int8, &[2, 2, 3, 3]),
+            [5_u8; 36].as_slice(),
+        ),
+        (spec("conv.weight_scale", float, &[2]), &[60; 8]),
+        (spec("conv.weight_zero_point", DType::Int32, &[2]), &[0; 8]),
+        (spec("fc.weight", DType::UInt8, &[3, 2]), &[0x7f; 6]),
+        (spec("fc.scale", float, &[3, 2]), &[60; 24]),
+    ];
+    let inputs = [spec("x", float, &[1, 2, 4, 4])];
+    model_bytes(&graph, &inputs, &weights).expect("weights of these sizes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_for_fuzzers_load_and_run() {
+        for bytes in [small_model(), quantised_model()] {
+            let file = ModelFile::from_bytes(bytes.clone(), &Limits::default());
+            let model = file.and_then(Model::from_file).expect("a model");
+            let inputs = model.inputs().iter().map(|own| own.zeros().expect("zeros"));
+            let inputs: Vec<Tensor> = inputs.collect();
+            assert!(model.run(&inputs).is_ok());
+            model_file(&bytes);
+        }
+    }
+}

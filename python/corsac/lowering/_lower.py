@@ -23,6 +23,7 @@ from corsac.lowering._normal_form import fix_sizes, own_attributes
 from corsac.lowering._part import InputCheck, LoweredPart
 from corsac.lowering._partition import Partition
 from corsac.lowering._preview import Part, Placement, Preview, shown, size_bytes, total
+from corsac.onnx._quantised_layers import without_quantised_layers
 from corsac.onnx._translate import UNKNOWN, types_of
 
 #: Prefix of the names of lowered submodules; a number follows.
@@ -231,7 +232,7 @@ def _captured(
     if isinstance(model, torch.fx.GraphModule):
         model = from_torch(model)
     if isinstance(model, GraphModule):
-        return own_copy(model)
+        return own_copy(without_quantised_layers(model))
     return own_copy(graph_of(model, lambda: example_inputs, kwargs))
 
 

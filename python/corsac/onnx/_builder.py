@@ -56,6 +56,26 @@ class Operation:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: dict[str, Any]
+    domain: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedWeight:
+    """The integers of a matrix that is dequantised in groups of a row's elements.
+
+    Attributes:
+        integers: from 0 to ``levels - 1``, uint8, [rows, columns].
+        scales: float32, [rows, groups].
+        zero_points: uint8, [rows, groups].
+        levels: 16 or 256.
+        group_size: number of columns in a group.
+    """
+
+    integers: torch.Tensor
+    scales: torch.Tensor
+    zero_points: torch.Tensor
+    levels: int
+    group_size: int
 
 
 @dataclass(slots=True)
@@ -67,6 +87,8 @@ class Builder:
         operations: the nodes, in order.
         weights: parameters and buffers by name.
         constants: other known tensors, by name.
+        grouped: the weights that are dequantised in groups, by the name of the float matrix.
+        unpacked: the bytes of weights of two integers each, by the name of the integers.
         out: type of the value of the node that is being translated, from analysis.
     """
 
@@ -75,6 +97,8 @@ class Builder:
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     dtypes: dict[str, torch.dtype] = field(default_factory=dict)
+    grouped: dict[str, GroupedWeight] = field(default_factory=dict)
+    unpacked: dict[str, torch.Tensor] = field(default_factory=dict)
     out: Any = None
     scope: str = "value"
     _names: set[str] = field(default_factory=set)
@@ -91,6 +115,7 @@ class Builder:
         *inputs: Tensor | None,
         dtype: torch.dtype | None = None,
         shape: Sequence[Size] | None = None,
+        domain: str = "",
         **attributes: Any,
     ) -> Tensor:
         """Append a node and return its first output.
@@ -98,7 +123,7 @@ class Builder:
         The default of ``dtype`` is that of the first input, of ``shape`` the broadcast shape of the inputs.
         Attributes that are None are omitted.
         """
-        (result,) = self.ops(kind, *inputs, outputs=[(dtype, shape)], **attributes)
+        (result,) = self.ops(kind, *inputs, outputs=[(dtype, shape)], domain=domain, **attributes)
         return result
 
     def ops(
@@ -106,6 +131,7 @@ class Builder:
         kind: str,
         *inputs: Tensor | None,
         outputs: Sequence[tuple[torch.dtype | None, Sequence[Size] | None]],
+        domain: str = "",
         **attributes: Any,
     ) -> list[Tensor]:
         """Append a node with several outputs and return them."""
@@ -121,7 +147,7 @@ class Builder:
         while names and not names[-1]:
             names.pop()
         outs = tuple(result.name for result in results)
-        self.operations.append(Operation(kind, tuple(names), outs, attributes))
+        self.operations.append(Operation(kind, tuple(names), outs, attributes, domain))
         return results
 
     def name(self, wanted: str) -> str:
@@ -165,6 +191,13 @@ class Builder:
             self.weights[found] = tensor.detach()
             self.dtypes[found] = tensor.dtype
         return Tensor(self._weight_names[memory], tensor.dtype, tuple(tensor.shape))
+
+    def elements(self, tensor: Tensor) -> torch.Tensor | None:
+        """The elements of a weight or constant; None for other values."""
+        if tensor.constant is not None:
+            return tensor.constant
+        found = self.weights.get(tensor.name)
+        return None if found is None or found.is_meta else found
 
     def known(self, tensor: torch.Tensor, name: str = "constant") -> Tensor:
         """Add a constant."""

@@ -12,9 +12,10 @@ import torch
 from corsac._core import __version__
 from corsac._models.example_inputs import ExampleInputs, as_tuple
 from corsac.analysis import Dim, TensorSpec
-from corsac.fx import Node, symbolic_trace
+from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule
 from corsac.onnx._builder import Builder, Missing, Operation, Tensor
+from corsac.onnx._quantised_layers import LeafTracer, without_quantised_layers
 from corsac.onnx._translate import Translator, Types, is_settled, types_of
 from corsac.onnx._types import ELEMENT_TYPES, Unsupported, element_type
 from corsac.passes._writes import Writes
@@ -75,10 +76,17 @@ def to_onnx(
     require_onnx()
     if opset not in OPSETS:
         raise ValueError(f"opset {opset} cannot be written: {OPSETS[0]} to {OPSETS[-1]} can")
-    module = model if isinstance(model, GraphModule) else symbolic_trace(model)
+    module = without_quantised_layers(_traced(model))
     inputs = with_symbols(module, as_tuple(example_inputs), dynamic or {})
     written = Written.of_module(module, inputs, opset, input_names=input_names)
     return written.proto(output_names)
+
+
+def _traced(model: torch.nn.Module) -> GraphModule:
+    if isinstance(model, GraphModule):
+        return model
+    graph = LeafTracer().trace(model)
+    return GraphModule(model, graph, type(model).__name__)
 
 
 def with_symbols(
@@ -183,16 +191,22 @@ class Written:
             g.operations.append(Operation("Identity", (tensor.name,), (name,), {}))
             results.append(_value_info(helper, name, tensor))
         nodes = [
-            helper.make_node(o.kind, list(o.inputs), list(o.outputs), **o.attributes)
+            helper.make_node(
+                o.kind, list(o.inputs), list(o.outputs), domain=o.domain, **o.attributes
+            )
             for o in _needed(g, [r.name for r in results])
         ]
         used = {name for node in nodes for name in node.input}
+        domains = sorted({node.domain for node in nodes} - {""})
         stored = {**g.constants, **g.weights}
         inputs = [_value_info(helper, x.name, x) for x in self.inputs if x is not None]
         graph = helper.make_graph(nodes, "corsac", inputs, results)
         model = helper.make_model(
             graph, ir_version=_IR_VERSION, producer_name="corsac", producer_version=__version__,
-            opset_imports=[helper.make_opsetid("", g.opset)],
+            opset_imports=[
+                helper.make_opsetid("", g.opset),
+                *(helper.make_opsetid(domain, 1) for domain in domains),
+            ],
         )  # fmt: skip
         # Stored directly in the model, since copies of weights are expensive.
         for name in (name for name in stored if name in used):

@@ -52,7 +52,23 @@ impl Lowerer<'_, '_> {
             Some(bound) if bound.abs() <= MOST => Ok(bound as f32),
             _ => Err(format!("a {param} that float32 does not hold exactly")),
         };
-        Ok([bound("quant_min")?, bound("quant_max")?])
+        match [bound("quant_min")?, bound("quant_max")?] {
+            [low, high] if low <= high => Ok([low, high]),
+            [low, high] => Err(format!("quant_min {low} above quant_max {high}")),
+        }
+    }
+
+    /// Checks that there are `count` scales and zero points, and that they are numbers.
+    fn check_parameters(&self, parameters: &[ValueId], count: usize) -> Result<(), Reason> {
+        for &own in parameters {
+            let (len, element) = (self.program.value(own).len(), self.program.element(own));
+            if len != count || element == Element::Bool {
+                return Err(format!(
+                    "{len} scales or zero points of {element:?} for {count} channels or groups"
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn zero(call: &Call) -> Result<f32, Reason> {
@@ -143,12 +159,13 @@ impl Lowerer<'_, '_> {
     /// `parameters` to broadcast along a dimension of `of`.
     fn along(&mut self, parameters: ValueId, call: &Call, of: ValueId) -> Result<ValueId, Reason> {
         let rank = self.shape(of).len();
+        if rank == 0 {
+            return Err("a number has no channels".to_owned());
+        }
         let axis = call.dim("axis", rank, 0)?;
         let mut shape = vec![1; rank];
         shape[axis] = self.shape(of)[axis];
-        if self.program.value(parameters).len() != shape[axis] {
-            return Err(format!("{} channels, but other parameters", shape[axis]));
-        }
+        self.check_parameters(&[parameters], shape[axis])?;
         let parameters = self.cast(parameters, Element::F32);
         Ok(self.alias(parameters, shape))
     }
@@ -204,9 +221,10 @@ impl Lowerer<'_, '_> {
     fn dequantised_along(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let input = call.tensor("input")?;
         let (scales, zero_points) = (call.tensor("scales")?, call.optional("zero_points")?);
-        let axis = call.dim("axis", self.shape(input).len(), 0)?;
         let along = self.along(scales, call, input)?;
+        let axis = call.dim("axis", self.shape(input).len(), 0)?;
         let parameters: Vec<ValueId> = [scales].into_iter().chain(zero_points).collect();
+        self.check_parameters(&parameters, self.shape(input)[axis])?;
         if let Some(weight) = self.dequantised_weight(input, Sharing::Along(axis), &parameters) {
             return Ok(weight);
         }
@@ -229,12 +247,12 @@ impl Lowerer<'_, '_> {
         let (scales, zero_points) = (call.tensor("scales")?, call.optional("zero_points")?);
         let count = rows * columns / group;
         let parameters: Vec<ValueId> = [scales].into_iter().chain(zero_points).collect();
-        let fit = |own: &ValueId| self.program.value(*own).len() == count;
-        if columns % group != 0 || !parameters.iter().all(fit) {
+        if columns % group != 0 {
             return Err(format!(
                 "groups of {group} that do not divide rows of {columns}"
             ));
         }
+        self.check_parameters(&parameters, count)?;
         if let Some(weight) = self.dequantised_weight(input, Sharing::Group(group), &parameters) {
             return Ok(weight);
         }

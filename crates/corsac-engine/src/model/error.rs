@@ -38,7 +38,7 @@ pub enum ModelError {
     },
     /// The file was written in another version of the format.
     #[error(
-        "the model is in version {found} of the format, and this program reads version {}",
+        "the model is in version {found} of the format, and this program reads versions 1 to {}",
         super::VERSION
     )]
     Version {

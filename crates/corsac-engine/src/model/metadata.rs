@@ -45,13 +45,20 @@ impl ModelMetadata {
             value.ok_or_else(|| wrong(key, "it is missing: the file holds weights, and no model"))
         };
         let found = take(FORMAT)?;
-        if found.parse() != Ok(super::VERSION) {
+        let Some(version) = found
+            .parse()
+            .ok()
+            .filter(|own| (1..=super::VERSION).contains(own))
+        else {
             let found = found.chars().take(20).collect();
             return Err(ModelError::Version { found });
-        }
+        };
         let (graph, inputs) = (take(GRAPH)?, take(INPUTS)?);
         if let Some(key) = metadata.keys().find(|key| key.starts_with("corsac.")) {
-            return Err(wrong(FORMAT, format!("version 1 has no key {key:?}")));
+            return Err(wrong(
+                FORMAT,
+                format!("version {version} has no key {key:?}"),
+            ));
         }
         Ok(Self {
             graph,

@@ -63,8 +63,10 @@ use crate::execute::Executable;
 use crate::threads::default_threads;
 use error::without_panic;
 
-/// The version of the format that is written and read.
-pub const VERSION: u32 = 1;
+/// The newest version of the format. All versions up to it are read, and the oldest that a model can
+/// have is written: 2 for weights of integers of fewer than 64 bits, which programs that read only
+/// version 1 do not run.
+pub const VERSION: u32 = 2;
 
 /// A model ready to run. Any number of threads may run it at once.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use corsac_ir::{Graph, GraphError, Target};
+use corsac_ir::{DType, Graph, GraphError, Target};
 use serde_json::{Map, Value as Json, json};
 
 use super::error::ModelError;
@@ -86,6 +86,18 @@ pub(crate) fn temporary(folder: &Path, mode: u32) -> io::Result<tempfile::NamedT
     builder.tempfile_in(folder)
 }
 
+/// The oldest version of the format that has weights of these types.
+fn version(weights: &[(TensorSpec, &[u8])]) -> u32 {
+    let is_narrow = |dtype| {
+        use DType::{Int8, Int16, Int32, UInt8, UInt16, UInt32};
+        matches!(dtype, Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32)
+    };
+    match weights.iter().any(|(spec, _)| is_narrow(spec.dtype)) {
+        true => 2,
+        false => 1,
+    }
+}
+
 fn header(
     graph: &Graph,
     inputs: &[TensorSpec],
@@ -94,7 +106,7 @@ fn header(
     let graph = plain(graph).map_err(|error| ModelError::graph("", error.to_string()))?;
     let mut entries = Map::new();
     let metadata = json!({
-        FORMAT: super::VERSION.to_string(),
+        FORMAT: version(weights).to_string(),
         GRAPH: graph.to_lossless(),
         INPUTS: write_inputs(inputs)?,
     });

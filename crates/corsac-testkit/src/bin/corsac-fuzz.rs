@@ -117,7 +117,10 @@ fn model(random: &mut Random) -> Vec<u8> {
         let len = random.below(400);
         return random.bytes(len);
     }
-    let mut file = fuzz::small_model();
+    let mut file = match random.below(2) {
+        0 => fuzz::small_model(),
+        _ => fuzz::quantised_model(),
+    };
     if random.below(4) == 0 {
         for _ in 0..=random.below(4) {
             random.change(&mut file);
@@ -159,7 +162,7 @@ fn with_other_word(random: &mut Random, text: &str) -> String {
 }
 
 /// Words to put into a graph: extreme numbers, literals and names of operators.
-const WORDS: [&str; 24] = [
+const WORDS: [&str; 32] = [
     "9223372036854775807",
     "-9223372036854775808",
     "18446744073709551615",
@@ -184,6 +187,14 @@ const WORDS: [&str; 24] = [
     "index_select",
     "torch.einsum",
     "torch.nn.functional.pad",
+    "torch.int8",
+    "torch.uint8",
+    "dequantize_per_tensor",
+    "quantize_per_channel",
+    "unpack_int4",
+    "I8",
+    "U8",
+    "I32",
 ];
 
 /// Pieces that the text forms are made of.

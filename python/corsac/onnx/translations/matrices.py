@@ -8,6 +8,7 @@ from typing import Any
 from corsac.onnx._builder import Builder, Tensor
 from corsac.onnx._table import translates
 from corsac.onnx._types import Unsupported, broadcast, is_float
+from corsac.onnx.translations.quantisation import grouped_product
 
 
 def product_shape(a: Tensor, b: Tensor) -> tuple[Any, ...]:
@@ -29,7 +30,10 @@ def matmul(g: Builder, input: Tensor, other: Tensor) -> Tensor:
 @translates("linear")
 def linear(g: Builder, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input @ weight.T + bias``."""
-    if weight.rank == 1:
+    product = grouped_product(g, input, weight)
+    if product is not None:
+        result = product
+    elif weight.rank == 1:
         result = matmul(g, input, weight)
     elif input.rank == 2 and is_float(input.dtype):
         shape = (input.shape[0], weight.shape[0])
