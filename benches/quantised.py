@@ -99,7 +99,9 @@ def _vision(name: str) -> Workload:
 
 def _sqnr(found: Any, expected: Any) -> float:
     """Signal-to-quantisation-noise ratio of all results, in dB."""
-    found, expected = (torch.cat([x.flatten().double() for x in tree_leaves(own)]) for own in (found, expected))
+    found, expected = (
+        torch.cat([x.flatten().double() for x in tree_leaves(own)]) for own in (found, expected)
+    )
     return (10 * torch.log10(expected.pow(2).sum() / (found - expected).pow(2).sum())).item()
 
 
@@ -128,12 +130,14 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")
     report: dict[str, Any] = {"machine": machine(), "threads": options.threads}
-    print(f"{report['machine']}, {options.threads} thread(s); ms: minimum, median; ratios of minima")
+    print(
+        f"{report['machine']}, {options.threads} thread(s); ms: minimum, median; ratios of minima"
+    )
     for name in options.work:
         result = report[name] = _measure(name, options.seconds)
         print(name, flush=True)
-        ratios = result["sqnr"]
-        print_peers(result, lambda peer: f"{ratios[peer]:.1f} dB", of="corsac float32")
+        said = {peer: f"{ratio:.1f} dB" for peer, ratio in result["sqnr"].items()}
+        print_peers(result, said.__getitem__, of="corsac float32")
     REPORT.parent.mkdir(parents=True, exist_ok=True)
     REPORT.write_text(json.dumps(report, indent=1))
     print(f"written to {REPORT}")

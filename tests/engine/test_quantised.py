@@ -232,7 +232,13 @@ def test_sums_of_levels(kind, activation, channels):
 
 def test_an_image_of_levels_that_a_linear_layer_reads():
     torch.manual_seed(8)
-    layers = [Rounds(), Layer(nn.Conv2d(3, 5, 3)), Rounds(), nn.Flatten(), Layer(nn.Linear(5 * 36, 7))]
+    layers = [
+        Rounds(),
+        Layer(nn.Conv2d(3, 5, 3)),
+        Rounds(),
+        nn.Flatten(),
+        Layer(nn.Linear(5 * 36, 7)),
+    ]
     check(nn.Sequential(*layers), torch.randn(2, 3, 8, 8), scale=0.05)
     layers = [Rounds(), Layer(nn.Conv2d(3, 8, 8)), Rounds(), nn.Flatten(), Layer(nn.Linear(8, 7))]
     check(nn.Sequential(*layers), torch.randn(2, 3, 8, 8), scale=0.05)

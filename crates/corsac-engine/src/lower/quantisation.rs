@@ -71,6 +71,14 @@ impl Lowerer<'_, '_> {
         Ok(())
     }
 
+    /// The scale of levels, in single precision a number that is not 0.
+    fn scale(call: &Call) -> Result<f64, Reason> {
+        match call.number("scale")? {
+            Some(scale) if (scale as f32).is_normal() => Ok(scale),
+            _ => Err("a scale that is no normal number of float32".to_owned()),
+        }
+    }
+
     fn zero(call: &Call) -> Result<f32, Reason> {
         match call.number("zero_point")? {
             Some(zero) if zero.abs() <= MOST => Ok(zero as f32),
@@ -132,7 +140,7 @@ impl Lowerer<'_, '_> {
     }
 
     fn quantised(&mut self, call: &Call) -> Result<ValueId, Reason> {
-        let scale = call.number("scale")?.ok_or("there is no scale")?;
+        let scale = Self::scale(call)?;
         let levels = Levels {
             inverse: (1.0 / scale) as f32,
             zero: Self::zero(call)?,
@@ -146,7 +154,7 @@ impl Lowerer<'_, '_> {
 
     fn dequantised(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let input = call.tensor("input")?;
-        let scale = call.number("scale")?.ok_or("there is no scale")? as f32;
+        let scale = Self::scale(call)? as f32;
         let zero = Self::zero(call)?;
         let sharing = Sharing::Tensor(scale.to_bits(), zero as i32);
         if let Some(weight) = self.dequantised_weight(input, sharing, &[]) {

@@ -168,6 +168,10 @@ impl Fusion<'_> {
             return;
         }
         let (op, x) = (step.op.clone(), step.inputs[0]);
+        // Places in rows of bytes are counted in 32 bits.
+        if self.program.value(x).len() >= 1 << 30 {
+            return;
+        }
         if op == Op::Linear
             && let Some((numbers, input)) = self.rounded_rows(x)
         {
