@@ -125,7 +125,7 @@ fn of_fused(fused: &Fused) -> usize {
     let row = fused.row.unwrap_or(1).max(1);
     let instructions = fused.instructions.iter().map(|own| {
         let each = match own.function {
-            Function::Load(_) | Function::Same | Function::Binary(_) => SIMPLE,
+            Function::Load { .. } | Function::Same | Function::Binary(_) => SIMPLE,
             Function::Compare(_)
             | Function::Where
             | Function::Ternary(_)

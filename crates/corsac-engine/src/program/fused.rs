@@ -32,8 +32,6 @@ pub struct Fused {
     pub instructions: Vec<Instruction>,
     /// Number of registers that the instructions use.
     pub registers: usize,
-    /// The inputs whose bytes are levels, not truth values.
-    pub levels: SmallVec<[usize; 4]>,
 }
 
 /// Number of values that an instruction computes.
@@ -82,7 +80,12 @@ pub enum Target {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Function {
     /// The elements of an input, as floating-point numbers.
-    Load(usize),
+    Load {
+        /// The input.
+        input: usize,
+        /// Whether its bytes are levels, not truth values.
+        levels: bool,
+    },
     /// Its operand, unchanged.
     Same,
     /// A function of each number.
@@ -176,12 +179,12 @@ impl fmt::Display for Fused {
         const SHOWN: usize = 8;
         let named = self.instructions.iter().map(|own| own.function);
         let named: Vec<Function> = named
-            .filter(|function| !matches!(function, Function::Load(_) | Function::Same))
+            .filter(|function| !matches!(function, Function::Load { .. } | Function::Same))
             .collect();
         for (at, function) in named.iter().take(SHOWN).enumerate() {
             let comma = if at > 0 { ", " } else { "" };
             match function {
-                Function::Load(_) | Function::Same => {}
+                Function::Load { .. } | Function::Same => {}
                 Function::Unary(unary) => write!(f, "{comma}{unary:?}")?,
                 Function::Binary(binary) => write!(f, "{comma}{binary:?}")?,
                 Function::Arithmetic(arithmetic) => write!(f, "{comma}{arithmetic:?}")?,

@@ -145,8 +145,8 @@ impl Fused {
                 Some(register) => &mut register[..count],
                 None => &mut out[..count],
             };
-            if let Function::Load(input) = instruction.function {
-                self.load(inputs[input], input, place, instruction.width, to);
+            if let Function::Load { input, levels } = instruction.function {
+                self.load((inputs[input], levels), input, place, instruction.width, to);
             } else {
                 let spares = instruction.function.spares();
                 let mut spare: [AlignedBuffer; 3] = Default::default();
@@ -200,7 +200,14 @@ impl Fused {
     }
 
     /// Loads elements of an input as floating-point numbers.
-    fn load(&self, data: Data<'_>, input: usize, place: Place, width: Width, to: &mut [f32]) {
+    fn load(
+        &self,
+        (data, levels): (Data<'_>, bool),
+        input: usize,
+        place: Place,
+        width: Width,
+        to: &mut [f32],
+    ) {
         let start = match width {
             Width::Tile => place.start,
             Width::Row => place.first,
@@ -208,7 +215,7 @@ impl Fused {
         match data {
             Data::F32(data) => self.inputs[input].read(data, start, to, |x| x),
             Data::I64(data) => self.inputs[input].read(data, start, to, |x| x as f32),
-            Data::Bool(data) if self.levels.contains(&input) => {
+            Data::Bool(data) if levels => {
                 self.inputs[input].read(data, start, to, f32::from);
             }
             Data::Bool(data) => {
@@ -223,7 +230,7 @@ impl Function {
     /// Number of operands that must have one number for each element.
     fn spares(self) -> usize {
         match self {
-            Self::Load(_) | Self::Same | Self::Unary(_) | Self::Binary(_) => 0,
+            Self::Load { .. } | Self::Same | Self::Unary(_) | Self::Binary(_) => 0,
             Self::Reduce(_) | Self::ReduceSquares(_) => 1,
             Self::Arithmetic(_) | Self::Compare(_) => 2,
             Self::Where | Self::Ternary(_) => 3,
@@ -281,7 +288,7 @@ fn compute(
     to: &mut [f32],
 ) {
     match function {
-        Function::Load(_) => {}
+        Function::Load { .. } => {}
         Function::Same => put(operands[0], row, to),
         Function::Unary(function) => match operands[0] {
             Operand::Each(data) => elementwise::unary_from(function, Some(data), to),

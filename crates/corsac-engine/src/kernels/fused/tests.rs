@@ -92,7 +92,15 @@ fn centred(rows: usize, row: usize) -> Fused {
                 tile,
                 Target::Register(1),
             ),
-            instruction(Function::Load(1), &[], tile, Target::Register(0)),
+            instruction(
+                Function::Load {
+                    input: 1,
+                    levels: false,
+                },
+                &[],
+                tile,
+                Target::Register(0),
+            ),
             instruction(
                 Function::Binary(Binary::Mul),
                 &[Arg::Register(1, tile), Arg::Register(0, tile)],
@@ -100,7 +108,6 @@ fn centred(rows: usize, row: usize) -> Fused {
                 Target::Result,
             ),
         ],
-        levels: Default::default(),
         registers: 2,
     }
 }
@@ -147,7 +154,15 @@ fn truth_values_are_bytes() {
         row: None,
         inputs: vec![Access::Whole, Access::Number],
         instructions: vec![
-            instruction(Function::Load(1), &[], Width::Tile, Target::Register(0)),
+            instruction(
+                Function::Load {
+                    input: 1,
+                    levels: false,
+                },
+                &[],
+                Width::Tile,
+                Target::Register(0),
+            ),
             instruction(
                 Function::Compare(Comparison::Lt),
                 &[Arg::Input(0), Arg::Register(0, Width::Tile)],
@@ -155,7 +170,6 @@ fn truth_values_are_bytes() {
                 Target::Result,
             ),
         ],
-        levels: Default::default(),
         registers: 1,
     };
     let x: Vec<f32> = (0..9000).map(|i| (i * 7 % 100) as f32).collect();

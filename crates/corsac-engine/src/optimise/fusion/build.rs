@@ -26,7 +26,7 @@ pub(super) fn step(program: &Program, flow: &Flow, group: &Group) -> Option<Step
     }
     let last = &program.steps[group.root];
     let computed = builder.instructions.iter();
-    let computed = computed.filter(|own| !matches!(own.function, Function::Load(_)));
+    let computed = computed.filter(|own| !matches!(own.function, Function::Load { .. }));
     if computed.count() < 2 {
         return None;
     }
@@ -40,15 +40,7 @@ pub(super) fn step(program: &Program, flow: &Flow, group: &Group) -> Option<Step
     }
     remove_unread(&mut builder.instructions);
     let (inputs, accesses): (Vec<ValueId>, Vec<Access>) = builder.inputs.into_iter().unzip();
-    let from_levels = |&value: &ValueId| {
-        let mut readers = flow.readers(program.root(value)).iter();
-        readers.any(|&(at, _)| matches!(program.steps[at].op, Op::FromLevels(..)))
-    };
-    let levels = inputs.iter().enumerate();
-    let levels = levels.filter(|(_, value)| from_levels(value));
-    let levels = levels.map(|(number, _)| number).collect();
     let mut fused = Fused {
-        levels,
         len: group.len,
         row: group.row,
         inputs: accesses,
@@ -214,7 +206,11 @@ impl Builder<'_> {
         if let Some(&known) = self.loaded.get(&(number, width)) {
             return known;
         }
-        let loaded = self.emit(Function::Load(number), SmallVec::new(), width);
+        let load = Function::Load {
+            input: number,
+            levels: matches!(program.steps[at].op, Op::FromLevels(..)),
+        };
+        let loaded = self.emit(load, SmallVec::new(), width);
         self.loaded.insert((number, width), loaded);
         loaded
     }
