@@ -14,12 +14,13 @@ use crate::error::RunError;
 use crate::kernels::ApplyEpilogue;
 use crate::kernels::blocked;
 use crate::kernels::blocked::attention::Operands;
-use crate::kernels::blocked::linear::{self, LinearWeight};
+use crate::kernels::blocked::linear::LinearWeight;
 use crate::kernels::conv::ConvKernel;
 use crate::kernels::elementwise;
 use crate::kernels::int8::{self, Finish};
 use crate::kernels::matmul::Product;
 use crate::kernels::recurrent;
+use crate::plan::linear_workspace_len;
 use crate::prepare::{Packed, Prepared, linear_kernel};
 use crate::program::fused::Fused;
 use crate::program::{
@@ -163,9 +164,7 @@ impl<'a> StepRun<'a> {
         }
         match &self.executable.prepared[self.at] {
             Prepared::Packed(Packed::Linear(kernel)) => {
-                let (outputs, inputs) = (self.shape(1)[0], self.shape(1)[1]);
-                let rows = numbers.len() / inputs.max(1);
-                let mut workspace = zeros(linear::workspace_len(rows, [outputs, inputs]));
+                let mut workspace = zeros(linear_workspace_len(self.program(), self.step));
                 kernel.run(&numbers, &mut workspace, out, epilogue);
             }
             Prepared::Packed(Packed::Conv(kernel)) if self.is_in_blocks() => {

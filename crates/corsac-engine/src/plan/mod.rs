@@ -378,15 +378,13 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
                 .map_or(0, |algorithm| conv::workspace_len(&shape, algorithm))
         }
         Op::Linear => {
-            let weight = program.shape(step.inputs[1]);
-            let (outputs, inputs) = (weight[0], weight[1]);
-            let rows = program.linear_rows(step, inputs);
-            let numbers = match program.precision.bf16_unit() {
-                Some(_) => bf16::linear::workspace_len(rows, inputs),
-                None => linear::workspace_len(rows, [outputs, inputs]),
-            };
+            let [outputs, inputs] = [0, 1].map(|dim| program.shape(step.inputs[1])[dim]);
+            let numbers = linear_workspace_len(program, step);
             match program.has_integers(step) {
-                true => numbers.max(int8::weight_only::workspace_len(rows, outputs)),
+                true => {
+                    let rows = program.linear_rows(step, inputs);
+                    numbers.max(int8::weight_only::workspace_len(rows, outputs))
+                }
                 false => numbers,
             }
         }
@@ -400,6 +398,16 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
         Op::Recurrent(ref own) => own.workspace_len(),
         Op::BatchTiling(ref tiling) => Plan::of(&tiling.body).lens.f32,
         _ => 0,
+    }
+}
+
+/// Number of elements that a linear layer over numbers needs besides.
+pub(crate) fn linear_workspace_len(program: &Program, step: &Step) -> usize {
+    let weight = program.shape(step.inputs[1]);
+    let rows = program.linear_rows(step, weight[1]);
+    match program.precision.bf16_unit() {
+        Some(_) => bf16::linear::workspace_len(rows, weight[1]),
+        None => linear::workspace_len(rows, [weight[0], weight[1]]),
     }
 }
 

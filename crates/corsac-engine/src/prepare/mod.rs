@@ -304,59 +304,41 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// The integers of a layer, packed; as numbers, if bytes do not hold them.
-    fn packed_integers(&mut self, step: &Step, format: PackFormat) -> Result<Packed, RunError> {
+    /// The integers of a layer, packed; `None` if bytes do not hold them.
+    fn packed_integers(
+        &mut self,
+        step: &Step,
+        format: &PackFormat,
+    ) -> Result<Option<Packed>, RunError> {
+        let program = self.program;
         let (weight, bias) = (step.inputs[1], step.inputs.get(2).copied());
+        let Some((own, inputs)) = program.dequantised(weight) else {
+            return Ok(None);
+        };
         if let Some(bias) = bias {
             self.load(bias)?;
         }
-        let program = self.program;
-        let len = program.value(weight).len();
-        if let Some((own, inputs)) = program.dequantised(weight) {
-            let integers = self.quantised(own, inputs)?;
-            let bias = bias.map(|bias| self.get(bias));
-            let pack = || match (&step.op, &format) {
-                (Op::QuantisedLinear(layer), PackFormat::Int8Linear(sizes, _)) => {
-                    let kernel = Int8Linear::new(layer.input, &integers, *sizes, bias)?;
-                    Some(Packed::Int8Linear(Arc::new(kernel)))
-                }
-                (Op::QuantisedConv(_, layer), PackFormat::Int8Conv(shape, _)) => {
-                    let Rounding::Levels(levels, scale) = layer.input else {
-                        return None;
-                    };
-                    let levels = (levels, scale);
-                    let kernel = Int8Conv::new(shape.clone(), levels, &integers, bias)?;
-                    Some(Packed::Int8Conv(Arc::new(kernel)))
-                }
-                (Op::Linear, PackFormat::WeightOnly(sizes)) => {
-                    let kernel = WeightOnlyLinear::new(&integers, *sizes, bias)?;
-                    Some(Packed::WeightOnly(Arc::new(kernel)))
-                }
-                _ => None,
-            };
-            if let Some(packed) = self.on_threads(len, pack) {
-                return Ok(packed);
+        let integers = self.quantised(own, inputs)?;
+        let bias = bias.map(|bias| self.get(bias));
+        let pack = || match (&step.op, format) {
+            (Op::QuantisedLinear(layer), PackFormat::Int8Linear(sizes, _)) => {
+                let kernel = Int8Linear::new(layer.input, &integers, *sizes, bias)?;
+                Some(Packed::Int8Linear(Arc::new(kernel)))
             }
-        }
-        self.load(weight)?;
-        let (data, bias) = (self.get(weight), bias.map(|bias| self.get(bias)));
-        Ok(match format {
-            PackFormat::Int8Conv(shape, _) => {
-                Packed::Conv(Arc::new(ConvKernel::new(shape, data, bias)))
-            }
-            _ => {
-                let sizes = [program.shape(weight)[0], program.shape(weight)[1]];
-                let rows = program.linear_rows(step, sizes[1]);
-                let weight = LinearWeight {
-                    data,
-                    sizes,
-                    by_input: false,
+            (Op::QuantisedConv(_, layer), PackFormat::Int8Conv(shape, _)) => {
+                let Rounding::Levels(levels, scale) = layer.input else {
+                    return None;
                 };
-                Packed::Linear(Arc::new(Linear::F32(LinearKernel::new(
-                    &weight, bias, rows,
-                ))))
+                let kernel = Int8Conv::new(shape.clone(), (levels, scale), &integers, bias)?;
+                Some(Packed::Int8Conv(Arc::new(kernel)))
             }
-        })
+            (Op::Linear, PackFormat::WeightOnly(sizes)) => {
+                let kernel = WeightOnlyLinear::new(&integers, *sizes, bias)?;
+                Some(Packed::WeightOnly(Arc::new(kernel)))
+            }
+            _ => None,
+        };
+        Ok(self.on_threads(program.value(weight).len(), pack))
     }
 
     /// The packed weights of a step, from the cache if they are there.
@@ -372,11 +354,18 @@ impl<'a> Loader<'a> {
             return Ok(known);
         }
         if format.is_of_integers() {
-            let packed = self.packed_integers(step, format)?;
-            if let Some(key) = key {
-                self.cache.keep_packed(key, &packed);
+            if let Some(packed) = self.packed_integers(step, &format)? {
+                if let Some(key) = key {
+                    self.cache.keep_packed(key, &packed);
+                }
+                return Ok(packed);
             }
-            return Ok(packed);
+            // Integers that bytes do not hold, as numbers.
+            let format = match format {
+                PackFormat::Int8Conv(shape, _) => PackFormat::Conv(shape),
+                _ => linear_format(program, step),
+            };
+            return self.packed(step, format);
         }
         let (weight, by_input) = match format {
             PackFormat::Linear(..) => program.untransposed(step.inputs[1]),
@@ -460,15 +449,7 @@ fn pack_format(program: &Program, step: &Step) -> Option<PackFormat> {
             let weight = program.shape(step.inputs[1]);
             Some(PackFormat::WeightOnly([weight[0], weight[1]]))
         }
-        Op::Linear if is_known() => {
-            let weight = program.shape(step.inputs[1]);
-            let rows = program.linear_rows(step, weight[1]);
-            let width = match program.precision.bf16_unit() {
-                Some(_) => None,
-                None => Some(LinearKernel::width(rows)),
-            };
-            Some(PackFormat::Linear([weight[0], weight[1]], width))
-        }
+        Op::Linear if is_known() => Some(linear_format(program, step)),
         Op::QuantisedLinear(layer) => {
             let weight = program.shape(step.inputs[1]);
             Some(PackFormat::Int8Linear(
@@ -494,6 +475,17 @@ fn pack_format(program: &Program, step: &Step) -> Option<PackFormat> {
         }
         _ => None,
     }
+}
+
+/// The format of the numbers of a linear layer.
+fn linear_format(program: &Program, step: &Step) -> PackFormat {
+    let weight = program.shape(step.inputs[1]);
+    let rows = program.linear_rows(step, weight[1]);
+    let width = match program.precision.bf16_unit() {
+        Some(_) => None,
+        None => Some(LinearKernel::width(rows)),
+    };
+    PackFormat::Linear([weight[0], weight[1]], width)
 }
 
 /// The range of the inputs of `step` that are packed before the program runs.

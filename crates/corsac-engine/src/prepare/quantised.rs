@@ -18,17 +18,12 @@ impl<'a> Loader<'a> {
         let (bytes, byte) = self.bytes(inputs[0])?;
         let (scales, zero_points) = match (format.sharing, &inputs[1..]) {
             (Sharing::Tensor(scale, zero), _) => (vec![f32::from_bits(scale)], vec![zero as f32]),
-            (_, []) => (Vec::new(), Vec::new()),
-            (_, [scales, zero_points @ ..]) => {
-                let scales = self.parameters(*scales)?;
-                let zero_points = zero_points.first().map(|&own| self.parameters(own));
-                (scales, zero_points.transpose()?.unwrap_or_default())
+            (_, parameters) => {
+                let mut parameters = parameters.iter().map(|&own| self.parameters(own));
+                let scales = parameters.next().transpose()?.unwrap_or_default();
+                (scales, parameters.next().transpose()?.unwrap_or_default())
             }
         };
-        let [same, repeat] = [self.program.value(inputs[0]).len(), scales.len()];
-        if same > 0 && repeat == 0 {
-            return Err(RunError::MissingWeight { number: 0 });
-        }
         Ok(QuantisedWeight {
             format,
             bytes,
