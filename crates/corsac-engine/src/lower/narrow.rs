@@ -251,7 +251,9 @@ impl Lowerer<'_, '_> {
         let root = self.program.root(value);
         let steps = self.program.steps.iter().rev();
         let mut steps = steps.take_while(|step| step.node == self.node);
-        let is_new = steps.any(|step| step.output == root) && !self.narrow.contains_key(&root);
+        let is_made = steps.any(|step| step.output == root)
+            || matches!(self.program.value(root).source, Source::Transformed(_));
+        let is_new = is_made && !self.narrow.contains_key(&root);
         match Half::of(dtype) {
             // The result of a call, which PyTorch would round.
             Some(_) if is_new => {

@@ -97,7 +97,7 @@ fn absorb(
             let takes_factors = match before.op {
                 Op::Conv(_) => true,
                 // Its outputs are channels where the batch norm has no dimensions after them.
-                Op::Linear => rows,
+                Op::Linear => rows && !program.has_integers(before),
                 _ => false,
             };
             let known = before.inputs[1..]

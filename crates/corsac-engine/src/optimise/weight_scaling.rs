@@ -43,6 +43,8 @@ impl Scaling {
             layer = made_by(before)?;
         }
         let channels = match kept[layer].op {
+            // Integers stay such in memory.
+            Op::Linear if program.has_integers(&kept[layer]) => return None,
             Op::Linear => program.shape(kept[layer].output).len() - 1,
             Op::Conv(_) => 1,
             _ => return None,
