@@ -322,6 +322,53 @@ def test_weights_in_groups(rows, group, packed, zeros):
     check(model, torch.randn(rows, 192))
 
 
+@pytest.mark.parametrize("rows", [(1, 40, 256, 3), (256, 1, 7), (5, 600, 1)])
+def test_integers_that_bytes_do_not_hold_for_any_number_of_rows(rows):
+    """One model called with few rows and many, whose packed weights are of different form."""
+    torch.manual_seed(5)
+    model = Grouped(192, 170, 12, False, True)
+    model.zeros = torch.randint(-90, 90, model.scales.shape, dtype=torch.int8)
+    fast = native(model)
+    for count in rows:
+        x = torch.randn(count, 192)
+        with torch.no_grad():
+            fast(x)
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-3)
+        assert "linear" in names(fast, x)
+
+
+def test_bfloat16_models_with_weights_of_integers():
+    """The integers stay such in memory, not numbers of 16 bits."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            weight = torch.randint(-127, 128, (2048, 2048), dtype=torch.int8)
+            self.register_buffer("weight", weight)
+            self.register_buffer("scales", torch.rand(2048) / 4096)
+
+        def forward(self, x):
+            weight = ops.dequantize_per_channel(
+                self.weight, self.scales, None, 0, *SIGNED, out_dtype=torch.bfloat16
+            )
+            return F.linear(x, weight)
+
+    torch.manual_seed(6)
+    model, x = Model(), torch.randn(3, 2048).bfloat16()
+    programs = []
+    for _ in range(3):
+        fast, before = native(model), _resident()
+        programs.append(fast)
+        with torch.no_grad():
+            fast(x)
+            found, expected = fast(x), model(x)
+        grown = _resident() - before
+    assert grown < 6 * 2**20
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+    assert "linear" in names(fast, x)
+
+
 @pytest.mark.parametrize(("bits", "most"), [(8, 20), (4, 11)])
 def test_weights_stay_integers_in_memory(bits, most):
     """16 million weights: one byte each, or half a byte and a scale of 2 bytes for 32 of them."""
@@ -400,6 +447,33 @@ def test_threads_do_not_change_a_bit():
 def test_lines_of_images_are_computed_as_numbers():
     check(nn.Sequential(Rounds(), Layer(nn.Conv1d(8, 16, 3, padding=1))), torch.randn(2, 8, 20))
     check(nn.Sequential(Rounds(), Layer(nn.Conv2d(8, 16, 3, padding=1))), torch.randn(8, 6, 6))
+
+
+def test_pools_of_levels_with_gaps():
+    pool = nn.MaxPool2d(3, 1, 1, dilation=2)
+    first, last = (Layer(nn.Conv2d(8, 16, 3, padding=1)), Layer(nn.Conv2d(16, 8, 3)))
+    check(nn.Sequential(Rounds(), first, Rounds(), pool, last), torch.randn(2, 8, 12, 12))
+
+
+def test_long_chains_of_functions_between_levels():
+    """The number of functions is bounded by memory, not by the stack."""
+    graph = corsac.fx.Graph()
+    x = graph.placeholder("x")
+    quantised = (0.05, 0, -128, 127, torch.int8)
+
+    def levels(node):
+        node = graph.call_function(ops.quantize_per_tensor.default, (node, *quantised))
+        return graph.call_function(ops.dequantize_per_tensor.default, (node, *quantised))
+
+    node = levels(x)
+    for _ in range(50_000):
+        node = graph.call_function(torch.neg, (node,))
+    graph.output(levels(node))
+    model = corsac.fx.GraphModule(nn.Module(), graph)
+    x = torch.randn(4, 8)
+    expected = rounded(x, 0.05, 0, SIGNED)
+    with torch.no_grad():
+        torch.testing.assert_close(native(model)(x), expected)
 
 
 def test_integers_of_two_halves():

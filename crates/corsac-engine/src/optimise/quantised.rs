@@ -4,7 +4,7 @@
 //! The levels of a value become bytes if a layer multiplies them. Pools of the largest and elementwise
 //! functions before such levels then read bytes as well, where their operands are levels, too.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
 use super::flow::Flow;
@@ -16,6 +16,11 @@ use crate::program::{
 
 /// Makes layers over quantised numbers multiply bytes.
 pub(super) fn fuse(program: &mut Program) {
+    let transforms = program.weight_transforms.iter();
+    let mut integers = transforms.filter_map(|(transform, _)| transform.quantised());
+    if integers.next().is_none() {
+        return;
+    }
     let flow = Flow::of(program);
     let mut fusion = Fusion {
         flow,
@@ -51,8 +56,8 @@ pub(super) fn fuse(program: &mut Program) {
 struct Fusion<'p> {
     program: &'p mut Program,
     flow: Flow,
-    /// The bytes of levels: images by pixel, or in rows.
-    bytes: FxHashMap<(ValueId, Layout), ValueId>,
+    /// The new steps that make bytes of levels: images by pixel, or in rows.
+    bytes: FxHashMap<(ValueId, Layout), usize>,
     /// Steps that compute levels whose bytes are read, and the layout of these.
     queue: Vec<(usize, Layout)>,
     /// New steps, and those that they follow.
@@ -106,7 +111,7 @@ impl Fusion<'_> {
     /// The bytes of levels; by pixel, their shape is that of images.
     fn bytes(&mut self, levels: &Dequantised, layout: Layout) -> ValueId {
         if let Some(&known) = self.bytes.get(&(levels.value, layout)) {
-            return known;
+            return self.inserted[known].1.output;
         }
         let shape = self.program.shape(levels.value).to_vec();
         let output = self.program.add_typed(Element::Bool, shape, Source::Step);
@@ -119,9 +124,10 @@ impl Fusion<'_> {
             output,
             node: made.node,
         };
+        let place = (levels.value, layout);
+        self.bytes.insert(place, self.inserted.len());
         self.inserted.push(((levels.quantise, Order::Bytes), step));
         self.queue.push((levels.quantise, layout));
-        self.bytes.insert((levels.value, layout), output);
         output
     }
 
@@ -139,7 +145,8 @@ impl Fusion<'_> {
 
     /// Dequantises levels from their bytes, where there are such.
     fn dequantise(&mut self) {
-        for (&(levels, _), &bytes) in &self.bytes {
+        for (&(levels, _), &made) in &self.bytes {
+            let bytes = self.inserted[made].1.output;
             let shape = self.program.shape(levels).to_vec();
             let moved = match self.flow.maker(self.program, levels) {
                 Some(at) => match self.program.steps[at].op {
@@ -274,12 +281,8 @@ impl Fusion<'_> {
     /// Replaces the step that makes bytes of the levels of step `at`.
     fn make(&mut self, at: usize, layout: Layout, op: Op, inputs: SmallVec<[ValueId; 4]>) {
         let levels = self.program.root(self.program.steps[at].output);
-        let output = self.bytes[&(levels, layout)];
-        if let Some((_, step)) = self
-            .inserted
-            .iter_mut()
-            .find(|(_, own)| own.output == output)
-        {
+        if let Some(&made) = self.bytes.get(&(levels, layout)) {
+            let (_, step) = &mut self.inserted[made];
             step.op = op;
             step.inputs = inputs;
         }
@@ -295,9 +298,13 @@ impl Fusion<'_> {
         let Some(pool) = self.maker(numbers) else {
             return false;
         };
-        let (op @ Op::MaxPool(_), image) = (pool.op.clone(), pool.inputs[0]) else {
+        let (Op::MaxPool(windows), image) = (pool.op.clone(), pool.inputs[0]) else {
             return false;
         };
+        // Windows with gaps may have no element of the image, whose largest is the lowest number.
+        if windows.dilation != [1, 1] {
+            return false;
+        }
         let levels = *levels;
         let Some(before) = self.dequantised(image) else {
             return false;
@@ -306,7 +313,7 @@ impl Fusion<'_> {
             return false;
         }
         let inputs = smallvec![self.bytes(&before, Layout::Pixels)];
-        self.make(at, Layout::Pixels, op, inputs);
+        self.make(at, Layout::Pixels, Op::MaxPool(windows), inputs);
         true
     }
 
@@ -447,43 +454,44 @@ impl Fusion<'_> {
     }
 
     /// Whether `numbers` are computed from levels by elementwise functions whose values nothing else
-    /// reads. Adds their steps, and the dequantised values that they read.
+    /// reads. Adds their steps, each before those that it reads, and the dequantised values.
     fn closed(
         &self,
         (numbers, layout): (ValueId, Layout),
         members: &mut Vec<usize>,
         leaves: &mut Vec<(ValueId, Dequantised)>,
     ) -> bool {
-        if let Some(levels) = self.dequantised(numbers)
-            && match layout {
-                Layout::Pixels => self.is_image(&levels, numbers),
-                _ => self.program.shape(levels.value) == self.program.shape(numbers),
+        let mut known: FxHashSet<ValueId> = FxHashSet::default();
+        let mut rest = vec![numbers];
+        while let Some(numbers) = rest.pop() {
+            if let Some(levels) = self.dequantised(numbers)
+                && match layout {
+                    Layout::Pixels => self.is_image(&levels, numbers),
+                    _ => self.program.shape(levels.value) == self.program.shape(numbers),
+                }
+            {
+                if known.insert(numbers) {
+                    leaves.push((numbers, levels));
+                }
+                continue;
             }
-        {
-            if leaves.iter().all(|(known, _)| *known != numbers) {
-                leaves.push((numbers, levels));
+            let Some(at) = self.flow.maker(self.program, numbers) else {
+                return false;
+            };
+            let step = &self.program.steps[at];
+            let own = self.program.shape(numbers);
+            let alone = self.flow.is_read_once(numbers) && self.program.root(numbers) == numbers;
+            let inputs = step.inputs.iter();
+            let same = inputs
+                .clone()
+                .all(|&input| self.program.shape(input) == own);
+            let elementwise = matches!(step.op, Op::Unary(_) | Op::Binary(_)) && same;
+            if !alone || !elementwise || !step.epilogues.is_empty() {
+                return false;
             }
-            return true;
+            members.push(at);
+            rest.extend(inputs);
         }
-        let Some(at) = self.flow.maker(self.program, numbers) else {
-            return false;
-        };
-        let step = &self.program.steps[at];
-        let own = self.program.shape(numbers);
-        // The levels, and their bytes.
-        let alone = self.flow.is_read_once(numbers) && self.program.root(numbers) == numbers;
-        let same = step
-            .inputs
-            .iter()
-            .all(|&input| self.program.shape(input) == own);
-        let elementwise = matches!(step.op, Op::Unary(_) | Op::Binary(_)) && same;
-        if !alone || !elementwise || !step.epilogues.is_empty() {
-            return false;
-        }
-        members.push(at);
-        let inputs = step.inputs.clone();
-        inputs
-            .iter()
-            .all(|&input| self.closed((input, layout), members, leaves))
+        true
     }
 }
