@@ -20,7 +20,7 @@ pub enum Data<'a> {
     F32(&'a [f32]),
     /// Integers.
     I64(&'a [i64]),
-    /// Booleans: bytes that are 0 or 1.
+    /// Bytes: truth values, 0 or 1, or within a program levels of quantised numbers.
     Bool(&'a [u8]),
 }
 

@@ -16,7 +16,7 @@ use crate::error::RunError;
 use crate::kernels::matmul::Product;
 use crate::plan::Plan;
 use crate::prepare::{Loader, Packed, Prepared, WeightCache, Weights};
-use crate::program::{ConvShape, Element, Layout, Op, Program, Source, Step, ValueId};
+use crate::program::{ConvShape, Element, Layout, Op, Program, Rounding, Source, Step, ValueId};
 use crate::threads::on_threads;
 
 pub use memory::Context;
@@ -390,6 +390,7 @@ impl Executable {
 /// only steps which apply epilogues have them.
 fn check_operators(program: &Program) -> Result<(), RunError> {
     let is_f32 = |value: ValueId| program.element(value) == Element::F32;
+    let is_no_integer = |value: ValueId| program.element(value) != Element::I64;
     let fits = |step: &Step| {
         let types = match &step.op {
             Op::Fused(fused) => {
@@ -400,6 +401,12 @@ fn check_operators(program: &Program) -> Result<(), RunError> {
             Op::MaxPool(_) if program.value(step.output).layout == Layout::Pixels => {
                 let mut all = step.reads().chain([step.output]);
                 all.all(|value| program.element(value) == Element::Bool)
+            }
+            Op::QuantisedLinear(layer) | Op::QuantisedConv(_, layer) => {
+                let by_row = matches!(layer.input, Rounding::ByRow { .. });
+                is_f32(step.inputs[0]) == by_row
+                    && is_f32(step.output) == layer.output.is_none()
+                    && [step.inputs[0], step.output].into_iter().all(is_no_integer)
             }
             op => !op.is_of_floats() || step.reads().chain([step.output]).all(is_f32),
         };

@@ -73,15 +73,11 @@ impl<'a> StepRun<'a> {
             Op::QuantisedLinear(_) | Op::QuantisedConv(..) => self.quantised(workspace, out)?,
             Op::ToLevels(levels) => {
                 let (from, to) = (self.get(0)?, self.result(out)?);
-                match (
-                    self.pixels(self.step.output),
-                    self.layout(self.step.inputs[0]),
-                ) {
-                    (Some(image), layout @ (Layout::Rows | Layout::Blocks)) => {
-                        let in_blocks = layout == Layout::Blocks;
+                match self.reordered(self.step.output, self.step.inputs[0]) {
+                    Some((image, in_blocks)) => {
                         int8::levels::to_pixels(from, in_blocks, image, *levels, to);
                     }
-                    _ => int8::levels::to_bytes(from, *levels, to),
+                    None => int8::levels::to_bytes(from, *levels, to),
                 }
             }
             Op::MapLevels(table) => int8::levels::map(table, self.get(0)?, self.result(out)?),
@@ -90,15 +86,11 @@ impl<'a> StepRun<'a> {
             }
             Op::FromLevels(zero, scale) => {
                 let (from, to, levels) = (self.get(0)?, self.result(out)?, (*zero, *scale));
-                match (
-                    self.pixels(self.step.inputs[0]),
-                    self.layout(self.step.output),
-                ) {
-                    (Some(image), layout @ (Layout::Rows | Layout::Blocks)) => {
-                        let in_blocks = layout == Layout::Blocks;
+                match self.reordered(self.step.inputs[0], self.step.output) {
+                    Some((image, in_blocks)) => {
                         int8::levels::from_pixels(from, in_blocks, image, levels, to);
                     }
-                    _ => int8::levels::from_bytes(from, levels, to),
+                    None => int8::levels::from_bytes(from, levels, to),
                 }
             }
             Op::MatMul { .. } => {
@@ -414,6 +406,15 @@ impl<'a> StepRun<'a> {
         match (self.layout(value), self.program().shape(value)) {
             (Layout::Pixels, &[_, channels, rows, columns]) => Some([channels, rows, columns]),
             _ => None,
+        }
+    }
+
+    /// The image whose bytes and numbers are in different order, and whether the numbers are in blocks.
+    fn reordered(&self, bytes: ValueId, numbers: ValueId) -> Option<([usize; 3], bool)> {
+        let image = self.pixels(bytes)?;
+        match self.layout(numbers) {
+            Layout::Pixels => None,
+            layout => Some((image, layout == Layout::Blocks)),
         }
     }
 

@@ -63,7 +63,7 @@ pub enum Source {
 /// Type of the elements of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Element {
-    /// Booleans: bytes that are 0 or 1.
+    /// Bytes: truth values, 0 or 1, or within a program levels of quantised numbers.
     Bool,
     /// Integers of 64 bits.
     I64,

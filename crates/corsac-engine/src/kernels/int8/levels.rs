@@ -1,10 +1,10 @@
 //! Levels of numbers as bytes, and images of them: the channels of a pixel follow each other, filled up
 //! to whole quads.
 
-use corsac_kernels::int8::{self, Scaled, dequantise, quantise};
+use corsac_kernels::int8::{self, Scaled, dequantise};
 use rayon::prelude::*;
 
-use super::QUAD;
+use super::{QUAD, level_bytes};
 use crate::kernels::GRAIN;
 use crate::kernels::blocked::BLOCK;
 use crate::parallel::Parallel;
@@ -21,15 +21,8 @@ pub fn pixel_len(channels: usize) -> usize {
 
 /// Writes the levels of numbers as unsigned bytes, to which signed ones are moved.
 pub fn to_bytes(from: &[f32], levels: Levels, to: &mut [u8]) {
-    let quantisation = levels.quantisation();
-    let signed = levels.are_signed();
     let pieces = to.par_chunks_mut(GRAIN).zip(from.par_chunks(GRAIN));
-    pieces.run_parallel(|(to, from)| {
-        quantise(from, &quantisation, to);
-        if signed {
-            super::unsigned(to);
-        }
-    });
+    pieces.run_parallel(|(to, from)| level_bytes(from, levels, to));
 }
 
 /// Writes the numbers of unsigned bytes.
@@ -102,10 +95,7 @@ pub fn to_pixels(from: &[f32], in_blocks: bool, image: Image, levels: Levels, to
                 }
                 let own_bytes = |start: usize, bytes: &mut [u8]| {
                     let numbers = &from[start + part * PIXELS * together..][..count * together];
-                    quantise(numbers, &levels.quantisation(), bytes);
-                    if levels.are_signed() {
-                        super::unsigned(bytes);
-                    }
+                    level_bytes(numbers, levels, bytes);
                 };
                 if !in_blocks && pixel == QUAD {
                     // Few planes, as those of pictures.

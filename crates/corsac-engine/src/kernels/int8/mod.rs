@@ -90,14 +90,14 @@ impl Panels {
                     place.map_or(0, |place| integers[output * row + place])
                 });
             });
-        let sums = |panel: &[i8]| column_sums(panel);
+        let rows = (scale, zero_point);
         Some(Self::of(
             weights,
             [outputs, len],
             weight,
-            (scale, zero_point),
+            rows,
             bias,
-            sums,
+            column_sums,
         ))
     }
 
@@ -197,6 +197,14 @@ impl Panels {
     }
 }
 
+/// Writes the levels of numbers as unsigned bytes, to which signed ones are moved.
+fn level_bytes(from: &[f32], levels: Levels, to: &mut [u8]) {
+    quantise(from, &levels.quantisation(), to);
+    if levels.are_signed() {
+        unsigned(to);
+    }
+}
+
 /// Moves signed bytes by 128, to unsigned ones.
 fn unsigned(bytes: &mut [u8]) {
     bytes.iter_mut().for_each(|byte| *byte ^= 128);
@@ -236,8 +244,8 @@ impl Finish<'_> {
         let quantisation = self.levels.as_bytes().quantisation();
         if let Some(bounds) = bounds {
             let epilogue = Epilogue { bounds, ..epilogue };
-            let (from, to) = ((product, initial), (to, stride));
-            return epilogue.multiply_to_bytes(from.0, from.1, columns, &quantisation, to.0, to.1);
+            epilogue.multiply_to_bytes(product, initial, columns, &quantisation, to, stride);
+            return;
         }
         let mut numbers = [0.0; TOGETHER * COLUMNS];
         let numbers = &mut numbers[..product.rows() * columns];
