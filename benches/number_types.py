@@ -1,6 +1,6 @@
-"""Models in float32, bfloat16 and float16: native and by PyTorch, in turn, in one process.
+"""Models in float32, bfloat16, float16 and autocast to bfloat16: native and by PyTorch, in turn, in one process.
 
-python benches/number_types.py [MODEL …] [--dtypes bfloat16,float16] [--seconds 3]
+python benches/number_types.py [MODEL …] [--dtypes bfloat16,float16,autocast] [--seconds 3]
 
 Results are compared with PyTorch's in the same type first. One thread. Writes target/bench/number_types.json.
 """
@@ -43,20 +43,31 @@ DEFAULT = [
     "tiny",
 ]
 #: What results may differ by, as a part of the largest element.
-TOLERANCES = {"float32": 1e-4, "bfloat16": 0.2, "float16": 0.02}
+TOLERANCES = {"float32": 1e-4, "bfloat16": 0.2, "float16": 0.02, "autocast": 0.2}
 
 
-def _calls(own: Workload, dtype: torch.dtype) -> tuple[Callable[[], Any], Callable[[], Any]]:
+def _calls(own: Workload, form: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """The native call and PyTorch's, on models of their own."""
+    if form == "autocast":
+        return tuple(map(_in_autocast, _calls(own, "float32")))
+    dtype = getattr(torch, form)
     inputs = [value.to(dtype) if value.is_floating_point() else value for value in own.inputs]
     eager = copy.deepcopy(own.model).to(dtype)
     native = corsac.compile(copy.deepcopy(eager), options={"inference": "native"})
     return (lambda: native(*inputs)), (lambda: eager(*inputs))
 
 
+def _in_autocast(call: Callable[[], Any]) -> Callable[[], Any]:
+    def cast() -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return call()
+
+    return cast
+
+
 def _measure(name: str, dtypes: Sequence[str], seconds: float) -> dict[str, Any]:
     own = workload(name)
-    calls = {dtype: _calls(own, getattr(torch, dtype)) for dtype in dtypes}
+    calls = {dtype: _calls(own, dtype) for dtype in dtypes}
     peers: dict[str, Callable[[], Any]] = {}
     with torch.inference_mode():
         for dtype, (native, eager) in calls.items():

@@ -1126,6 +1126,11 @@ class Recording:
         call, unless the program has made the function or one of its arguments.
         """
         ...
+    def ask_on_entry(self, code: Any, function: Any, *arguments: Any) -> Any:
+        """Guard a setting once the program calls this code of ``ours``, which may change it: as it is before the first
+        call.
+        """
+        ...
     def conditions(self) -> Any:
         """Comparisons of symbols and integers that have to give the same results again; or the name of
         an operation that cannot be followed. For a recording that is finished.
@@ -1253,7 +1258,7 @@ class RuleSet:
 @final
 class Runner:
     """Runs the programs of a model for ordinary calls."""
-    def __new__(cls, compiled: Any) -> Runner: ...
+    def __new__(cls, compiled: Any, *, autocast: Any = False) -> Runner: ...
     def add(self, key: Any, program: Any, arguments: Any, model_guards: Any, recorded: Any = None) -> Any:
         """Runs calls with arguments like these by a program from now on.
 
@@ -1853,6 +1858,13 @@ def plant_panic(place: Any) -> Any:
     """
     ...
 
+def precision_in_autocast(op: str, target: Any) -> Any:
+    """The precision in which autocast lets a call compute: `"lower"`, `"lower products"`, `"single"`, or `"widest"` of
+    its inputs;
+    `"unknown"` if it may call operators that are cast each in its own way; None if it is not cast.
+    """
+    ...
+
 def propagate_types(graph: Graph, inputs: Any, fallback: Any = None, *, fill: Any = True, cost: Any = False) -> Any:
     """Types of all values of `graph` for `inputs`, in the order of the placeholders.
 
@@ -2020,8 +2032,8 @@ def unconvert_mkldnn(graph: Graph, starts: Any, ends: Any) -> Any:
     """Removes conversions that `convert_mkldnn` put into `graph`."""
     ...
 
-def unusual_mode() -> Any:
-    """A mode of this thread that only PyTorch supports; None as a rule."""
+def unusual_mode(*, autocast: Any = False) -> Any:
+    """A mode of this thread that only PyTorch supports; None as a rule. `autocast` says whether autocast is to be on."""
     ...
 
 def user_frame() -> Any:

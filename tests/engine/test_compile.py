@@ -142,12 +142,17 @@ def test_other_inputs_are_not_run(x, reason):
         compiled(x)
 
 
-def test_autocast_is_run_by_pytorch(model):
+def test_autocast_is_a_program_of_its_own(model):
     compiled = corsac.compile(model)
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        with pytest.warns(corsac.HostWarning, match="autocast"):
-            found = compiled(IMAGE)
-        assert found.dtype is torch.bfloat16
+    with torch.no_grad():
+        plain = compiled(IMAGE)
+        with torch.autocast("cpu", torch.bfloat16):
+            for _ in range(2):
+                found = compiled(IMAGE)
+                assert found.dtype is torch.bfloat16
+                torch.testing.assert_close(found, model(IMAGE), rtol=0.05, atol=0.05)
+        torch.testing.assert_close(compiled(IMAGE), plain)
+    assert "in autocast to torch.bfloat16" in compiled.explain()
 
 
 def test_a_model_that_cannot_be_recorded_is_captured_by_dynamo():

@@ -79,7 +79,7 @@ mod tests {
             (
                 Op::CallFunction,
                 "torch.functional.einsum",
-                Some(Precision::Lower),
+                Some(Precision::LowerProducts),
             ),
             (
                 Op::CallFunction,

@@ -137,7 +137,7 @@ impl Autocast {
     /// The type that a precision means, in words.
     fn shown(&self, precision: Precision) -> String {
         match precision {
-            Precision::Lower => format!("torch.{}", self.dtype.name()),
+            Precision::Lower | Precision::LowerProducts => format!("torch.{}", self.dtype.name()),
             Precision::Single => format!("torch.{}", DType::Float32.name()),
             Precision::Widest => "widest".to_owned(),
         }
@@ -239,7 +239,9 @@ impl Inserter {
         let node = call.node;
         let given = inputs(graph, node);
         match call.precision {
-            Some(Precision::Lower) => self.cast_inputs(graph, node, &given, self.dtype)?,
+            Some(Precision::Lower | Precision::LowerProducts) => {
+                self.cast_inputs(graph, node, &given, self.dtype)?;
+            }
             Some(Precision::Single) => self.cast_inputs(graph, node, &given, DType::Float32)?,
             Some(Precision::Widest) => self.widen(graph, node)?,
             None => {}

@@ -1,7 +1,9 @@
 //! The operators that calls of Python compute, by their rows in the operator table.
 
-use corsac_ops::OperatorId;
+use corsac_ir::Op;
+use corsac_ops::autocast::{is_composed, precision};
 use corsac_ops::shape::named_arguments;
+use corsac_ops::{OperatorId, Precision};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
@@ -14,6 +16,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(operator_of, m)?)?;
     m.add_function(wrap_pyfunction!(operator_of_module, m)?)?;
     m.add_function(wrap_pyfunction!(named_arguments_of, m)?)?;
+    m.add_function(wrap_pyfunction!(precision_in_autocast, m)?)?;
     Ok(())
 }
 
@@ -38,18 +41,40 @@ fn operator_named(name: &str) -> PyResult<&'static str> {
 fn operator_of(op: &str, target: &Bound<'_, PyAny>) -> PyResult<(Option<&'static str>, bool)> {
     let (op, target) = (parse_op(op)?, name_of(target)?);
     let operator = OperatorId::of(op, &target);
-    let in_place = || OperatorId::of_in_place(op, &target);
-    let found = operator.or_else(in_place);
+    let found = operator_by_any_name(op, &target);
     Ok((
         found.map(OperatorId::name),
         operator.is_none() && found.is_some(),
     ))
 }
 
+/// The operator, which may be computed in place.
+fn operator_by_any_name(op: Op, target: &str) -> Option<OperatorId> {
+    OperatorId::of(op, target).or_else(|| OperatorId::of_in_place(op, target))
+}
+
 /// The operator that modules of a class of `torch.nn` call.
 #[pyfunction]
 fn operator_of_module(name: &str) -> Option<&'static str> {
     OperatorId::of_module(name).map(OperatorId::name)
+}
+
+/// The precision in which autocast lets a call compute: `"lower"`, `"lower products"`, `"single"`, or `"widest"` of
+/// its inputs;
+/// `"unknown"` if it may call operators that are cast each in its own way; None if it is not cast.
+#[pyfunction]
+fn precision_in_autocast(op: &str, target: &Bound<'_, PyAny>) -> PyResult<Option<&'static str>> {
+    let (op, target) = (parse_op(op)?, name_of(target)?);
+    let is_known = operator_by_any_name(op, &target).is_some();
+    if !is_known || is_composed(op, &target) {
+        return Ok(Some("unknown"));
+    }
+    Ok(precision(op, &target).map(|precision| match precision {
+        Precision::Lower => "lower",
+        Precision::LowerProducts => "lower products",
+        Precision::Single => "single",
+        Precision::Widest => "widest",
+    }))
 }
 
 /// The arguments of a call of a function or method by name, with the names of the operator's

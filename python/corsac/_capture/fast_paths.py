@@ -96,6 +96,10 @@ class FastPaths:
             Tensor.to_padded_tensor: self._padded,
         }
 
+    def is_one(self, function: Any) -> bool:
+        """Whether ``function`` is an operator of a fast path."""
+        return function in self._functions
+
     def found(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[], Any] | None:

@@ -78,6 +78,7 @@ class OperatorWatch(TorchDispatchMode):
         if not recorder.depth:
             recorder.refuse(f"{func} is called by code that is not seen", Kind.HOST)
             return self._run(func, args, kwargs)
+        recorder.refuse_inner_cast(func)
         reason, written, _ = what_it_does(func)
         if reason == IS_RANDOM and not _drops_nothing(func, args, kwargs):
             self._is_quiet = False
@@ -124,7 +125,9 @@ class OperatorWatch(TorchDispatchMode):
         self.is_new = None
         if self._recorder.trains or torch._C._len_torch_dispatch_stack() != 1:
             return func(*args, **kwargs)
-        is_new = _core.pure_call(func, args, kwargs)
+        # In autocast, its operators tell whether they are cast.
+        in_autocast = torch.is_autocast_enabled("cpu")
+        is_new = None if in_autocast else _core.pure_call(func, args, kwargs)
         self.is_known = is_new is not None
         if self.is_known:
             unwatched = torch._C._DisableTorchDispatch()

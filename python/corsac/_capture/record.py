@@ -199,6 +199,12 @@ _SETTINGS: tuple[Callable[[], Any], ...] = (
     torch._C._get_deterministic_algorithms,
     torch._C._get_deterministic_algorithms_warn_only,
 )
+#: Settings that a program which enters autocast may ask for, with their arguments.
+_OF_AUTOCAST: tuple[tuple[Any, ...], ...] = (
+    (torch.is_autocast_cache_enabled,),
+    *((torch.get_autocast_dtype, device) for device in ("cpu", "cuda")),
+    *((torch.is_autocast_enabled, device) for device in ("cpu", "cuda")),
+)
 
 
 def record(
@@ -370,6 +376,8 @@ def _prepared(
     )
     for setting in _SETTINGS:
         recording.ask(setting)
+    for setting in _OF_AUTOCAST:
+        recording.ask_on_entry(torch.autocast.__enter__.__code__, *setting)
     recording.count(list(options.counters))
     names = {id(own): name for name, own in named_weights(model)}
     recorder = Recorder(recording, names, options, deferred)

@@ -29,6 +29,7 @@ from torch.overrides import (
 from torch.utils._python_dispatch import _disable_current_modes
 
 from corsac import _core
+from corsac._capture.autocasts import Autocasts
 from corsac._capture.deferred import Deferred
 from corsac._capture.fast_paths import FastPaths
 from corsac._capture.markers import breaks, nothing
@@ -48,6 +49,7 @@ from corsac._pytorch.aten import (
     storage_of,
     tensors_in,
 )
+from corsac._pytorch.autocast import autocast_dtype
 from corsac._pytorch.functions import (
     CONSTANTS,
     METADATA,
@@ -192,6 +194,8 @@ class Recorder(TorchFunctionMode):
         self.watch = OperatorWatch(self)
         self._fast_paths = FastPaths()
         self._packed = PackedSequences(self)
+        #: The casts of autocast, if they become nodes.
+        self._autocasts = Autocasts(self) if options.casts else None
         self.refusal: Refusal | None = None
         #: Whether random numbers were used, existing tensors written to, or other changes made.
         self.saw_change = False
@@ -212,6 +216,7 @@ class Recorder(TorchFunctionMode):
         self.statistics: dict[int, torch.Tensor] = {}
         self.results = RecordedResults(self)
         self._global_state: tuple[Any, ...] = ()
+        self._autocast: torch.dtype | None = None
         #: Whether autograd records, according to the grad mode switches in the graph.
         self._is_recorded = torch.is_grad_enabled()
         self._records = torch.is_grad_enabled()
@@ -219,10 +224,11 @@ class Recorder(TorchFunctionMode):
     def begin(self) -> None:
         """Note the global state that PyTorch's functions depend on."""
         self._global_state = global_state(self.trains)
+        self._autocast = autocast_dtype()
 
     def end(self) -> None:
         """Refuse the program if that state has changed."""
-        if global_state(self.trains) != self._global_state:
+        if (global_state(self.trains), autocast_dtype()) != (self._global_state, self._autocast):
             self.refuse("it leaves PyTorch set differently", Kind.HOST)
 
     def refuse(self, reason: str, kind: Kind = Kind.DYNAMO) -> None:
@@ -233,6 +239,11 @@ class Recorder(TorchFunctionMode):
     def changed(self) -> None:
         """Note that an operator has written to an existing tensor."""
         self.saw_change = self.wrote = True
+
+    def refuse_inner_cast(self, func: Any) -> None:
+        """Refuse the program if an operator is a cast that autocast makes in the running function."""
+        if self._autocasts is not None:
+            self._autocasts.refuse_inner(func, getattr(self._running[0], "__name__", ""))
 
     def only_checks(self) -> bool:
         """Whether the function that runs reads values for errors alone, and nobody traces what it calls."""
@@ -376,7 +387,7 @@ class Recorder(TorchFunctionMode):
             self.saw_change = self.wrote = True
         if self.refusal is not None:
             args, kwargs = self._fast_paths.as_nested((args, kwargs))
-            return func(*args, **kwargs)
+            return self._refused(func, args, kwargs)
         self.depth += 1
         try:
             return self._called(func, args, kwargs)
@@ -386,6 +397,18 @@ class Recorder(TorchFunctionMode):
             raise
         finally:
             self.depth -= 1
+
+    def _refused(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function of a refused program."""
+        if autocast_dtype() is None:
+            return func(*args, **kwargs)
+        # Watched operators would not cast what they call themselves. What is not watched may change anything.
+        self.saw_change = self.wrote = True
+        unwatched = torch._C._DisableTorchDispatch()
+        try:
+            return func(*args, **kwargs)
+        finally:
+            del unwatched
 
     def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function, and record it."""
@@ -406,6 +429,9 @@ class Recorder(TorchFunctionMode):
             return self._type_asked(func, args, kwargs)
         if func in _FORM:
             return self._form_asked(func, args, kwargs)
+        if self._fast_paths.is_one(func) and autocast_dtype() is not None:
+            self.refuse(f"{name_of(func)} is called in autocast", Kind.HOST)
+            return self._refused(func, args, kwargs)
         opened = _opened().get(func)
         if opened is not None:
             self._fix(args, kwargs)
@@ -425,10 +451,12 @@ class Recorder(TorchFunctionMode):
             self.refuse(f"it asks for {name_of(func)}", Kind.HOST)
             return func(*args, **kwargs)
         try:
+            if self._autocasts is not None:
+                args, kwargs = self._autocasts.cast(func, name, args, kwargs)
             call = self._call(func, name, args, kwargs, is_read)
         except TraceError as error:
             self.refuse(str(error), who_runs(error))
-            return func(*args, **kwargs)
+            return self._refused(func, args, kwargs)
         self._begin_call()
         self._running = func, args, kwargs
         try:
@@ -531,7 +559,9 @@ class Recorder(TorchFunctionMode):
             TraceError: it cannot be a node.
         """
         if global_state(self.trains) != self._global_state:
-            raise TraceError("a part of it runs in autocast, out of it, or with other defaults")
+            raise TraceError("a part of it runs with other defaults")
+        if self._autocasts is None and autocast_dtype() != self._autocast:
+            raise TraceError("a part of it runs in autocast, or out of it")
         if self.trains and torch.is_grad_enabled() is not self._is_recorded:
             raise TraceError("a part of it runs without gradients, which no function says")
         if self.trains and kwargs.get("requires_grad"):

@@ -23,6 +23,8 @@ class RecordingOptions:
         rewritten: tensors whose values differ between calls, by id; None if the program may not write to existing
             tensors, except to buffers in training.
         integers: places of integer arguments that may vary, by their numbers in :attr:`Recorded.integers`.
+        casts: whether the casts of autocast become nodes, so that the graph is to run without autocast; otherwise it
+            is for the same autocast as the recorded call, in all its parts.
     """
 
     trains: bool = False
@@ -33,6 +35,7 @@ class RecordingOptions:
     counters: Sequence[tuple[Any, Any]] = ()
     rewritten: Collection[int] | None = None
     integers: Mapping[int, int | str] = field(default_factory=dict)
+    casts: bool = False
 
 
 __all__ = ["RecordingOptions"]

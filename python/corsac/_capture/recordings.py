@@ -480,6 +480,7 @@ class Recordings:
         decides: whether control flow may depend on values.
         writes: whether programs may write to existing tensors.
         dynamic: whether all sizes but 0 and 1 are symbolic from the first program on.
+        casts: as in :class:`RecordingOptions`.
     """
 
     #: Exceptions that mean that a program cannot be compiled.
@@ -499,8 +500,10 @@ class Recordings:
         decides: bool = False,
         writes: bool = False,
         dynamic: bool = False,
+        casts: bool = False,
     ) -> None:
         self._decides, self._writes, self._dynamic = decides, writes, dynamic
+        self._casts = casts
         self._model, self._program = model, program
         self._make, self._dropped = make, forget
         self._trains, self._replays, self._sizes = trains, replays, sizes
@@ -713,6 +716,7 @@ class Recordings:
             counters=counters,
             rewritten=self._rewritten(before) if self._writes else None,
             integers=self._dynamic_integers(call, found),
+            casts=self._casts,
         )
         result, recorded = record(self._model, self._program, args, kwargs, options)
         with self._making():

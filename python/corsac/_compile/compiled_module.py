@@ -32,6 +32,7 @@ from corsac._native.options import (
     checked_options,
 )
 from corsac._native.panic import EngineError
+from corsac._pytorch.autocast import autocast_dtype
 from corsac.backends._registry import ENGINE, get_default_backend
 from corsac.backends._watching import watch_settings
 
@@ -108,7 +109,7 @@ def compile(
     without a C++ compiler. Later calls are native as long as all Python state that the program has read, and all
     tensors besides its inputs, are unchanged (docs/capture.md). Operators that the engine does not support are run
     by PyTorch, between native parts; :meth:`CompiledModule.explain` lists them. Calls that cannot be native at all
-    are run by PyTorch as they are, with a :class:`HostWarning` that gives the reason: autocast, other devices, float64
+    are run by PyTorch as they are, with a :class:`HostWarning` that gives the reason: other devices, float64
     and complex numbers, unknown C functions.
 
     Where control flow depends on values, the programs of all paths that calls have taken share their common beginning.
@@ -210,10 +211,13 @@ class CompiledModule(EngineModule):
         self,
         model: Callable[..., Any],
         settings: Settings,
+        autocast: torch.dtype | None = None,
     ) -> None:
         super().__init__(model, precision=settings.precision, fullgraph=settings.fullgraph)
         state = self.__dict__
-        state["_settings"] = settings
+        state["_settings"], state["_autocast"] = settings, autocast
+        #: The model for calls in autocast, by the type that it casts to.
+        state["_in_autocast"] = {}
         #: The model for calls that autograd records.
         state["_trained"] = None
         #: The model as captured by Dynamo, and its graphs.
@@ -221,7 +225,7 @@ class CompiledModule(EngineModule):
         # Lazy parameters raise if their attributes are read.
         with torch._C.DisableTorchFunctionSubclass():
             state["_model_guards"] = _core.ModelGuards(self._model)
-        state["_runner"] = _core.Runner(self)
+        state["_runner"] = _core.Runner(self, autocast=autocast is not None)
         state["_recorded"] = RecordedPrograms(self._model, self._callable, settings, self._runner)
 
     def __reduce__(self) -> Any:
@@ -234,6 +238,9 @@ class CompiledModule(EngineModule):
         began = time.perf_counter()
         if is_captured_around():
             return self._callable(*args, **kwargs)
+        autocast = autocast_dtype()
+        if autocast is not None and self._autocast is None:
+            return self._for_autocast(autocast)._call_with(args, kwargs)
         if (
             self._trained is not None
             and torch.is_grad_enabled()
@@ -282,6 +289,14 @@ class CompiledModule(EngineModule):
         ):
             self._note_host(made.reason, args, kwargs)
         return result
+
+    def _for_autocast(self, dtype: torch.dtype) -> CompiledModule:
+        """The model for calls in autocast to this type, whose programs cast as autocast does."""
+        found = self._in_autocast.get(dtype)
+        if found is None:
+            made = CompiledModule(self._callable, self._settings, dtype)
+            found = self._in_autocast.setdefault(dtype, made)
+        return found
 
     def _find(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -357,6 +372,7 @@ class CompiledModule(EngineModule):
         """The native programs of whole graphs, including Dynamo's."""
         recorded = self._recorded.programs()
         found = [native for own in recorded for native in own.compiled.native_programs()]
+        found += [native for own in self._in_autocast.values() for native in own.native_programs()]
         for piece in [*self._pieces, *self._trained_graphs()]:
             found += piece.native_programs()
         return found
@@ -383,4 +399,7 @@ class CompiledModule(EngineModule):
         for number, piece in enumerate(self._pieces):
             lines.append(f"graph {number} of Dynamo:")
             lines += ["  " + line for line in piece.explain().splitlines()]
+        for dtype, own in self._in_autocast.items():
+            lines.append(f"in autocast to {dtype}:")
+            lines += ["  " + line for line in own.explain(guards=guards).splitlines()]
         return "\n".join([*lines, *self._hosted_calls()]) or "not called yet"

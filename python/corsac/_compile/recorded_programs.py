@@ -46,6 +46,7 @@ from corsac._native.options import INFERENCE, Settings
 from corsac._native.panic import EngineError, as_compile_error
 from corsac._native.race import Choice, Race
 from corsac._native.strides import Layout, laid_out
+from corsac._pytorch.autocast import WithoutAutocast, without_autocast
 from corsac.fx import GraphModule
 from corsac.fx.proxy import TraceError
 from corsac.lowering import LoweringError
@@ -211,6 +212,7 @@ class RecordedPrograms:
             decides=not settings.fullgraph,
             writes=True,
             dynamic=bool(settings.dynamic),
+            casts=True,
         )
         self._stages: Stages = Stages()
         self._recordings.failures = (
@@ -366,8 +368,8 @@ class RecordedPrograms:
                     run, preview = graph.compile(tuple(inputs), whole=False, apart=overwrites)
                 except (CompileError, _core.ShapeInferenceError) as error:
                     # PyTorch runs operators that fail, and raises its own errors.
-                    return HostedStage(module.forward, str(error))
-                return run if preview is None else HostedStage(run, preview)
+                    return HostedStage(WithoutAutocast(module.forward), str(error))
+                return run if preview is None else HostedStage(WithoutAutocast(run), preview)
 
         return compile
 
@@ -419,6 +421,7 @@ class RecordedPrograms:
             torch.no_grad(),
             # Types of calls without a rule are found by running them.
             random_numbers_kept(),
+            without_autocast(),
         ):
             yield
 
@@ -442,6 +445,8 @@ class RecordedPrograms:
 
             # It consists of views only.
             run, preview = graph.module.forward, Preview("corsac", (), ())
+        if preview is not None:
+            run = WithoutAutocast(run)
         host = [] if preview is None else [own for own in preview.host if _SHARES not in own.reason]
         if self._settings.fullgraph and host:
             raise CompileError(f"{host[0].node} ({host[0].target}): {host[0].reason}")

@@ -78,6 +78,8 @@ class EngineModule(ModelWrapper):
 
     #: Dtypes of inputs; None for any.
     _dtypes: ClassVar[tuple[torch.dtype, ...] | None] = DTYPES
+    #: The type that autocast casts to in the calls that it runs; None for calls without autocast.
+    _autocast: torch.dtype | None = None
 
     def __init__(self, model: Callable[..., Any], *, precision: str, fullgraph: bool) -> None:
         super().__init__(model)
@@ -213,11 +215,12 @@ class EngineModule(ModelWrapper):
             for number, tensor in tensors:
                 if (reason := why_not_native(f"input {number}", tensor, self._dtypes)) is not None:
                     return reason
+        unusual: str | None = _core.unusual_mode(autocast=self._autocast is not None)
         if torch.is_grad_enabled() and (
             any(tensor.requires_grad for _, tensor in tensors) or self._model_guards.requires_grad()
         ):
-            return _core.unusual_mode() or AUTOGRAD
-        return _core.unusual_mode()
+            return unusual or (AUTOGRAD if self._autocast is None else "autocast is on")
+        return unusual
 
 
 __all__ = [

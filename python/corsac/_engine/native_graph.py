@@ -12,6 +12,7 @@ from corsac import _core, cache
 from corsac._messages.report_text import duration, shortened
 from corsac._native.call import NativeCall
 from corsac._native.race import Choice
+from corsac._pytorch.autocast import WithoutAutocast
 from corsac.fx import GraphModule
 from corsac.passes._target import graph_of
 
@@ -65,7 +66,8 @@ class Compiled:
             # Not at the top: it takes longer to import than most graphs to compile.
             from corsac.lowering._engine import engine_parts
 
-            self.parts = engine_parts(self.run)
+            run = self.run.function if isinstance(self.run, WithoutAutocast) else self.run
+            self.parts = engine_parts(run)
             for part in self.parts:
                 part.choice.measure()
 

@@ -213,15 +213,14 @@ def drops_between_layers(name: str, args: tuple[Any, ...]) -> bool:
 
 
 def global_state(trains: bool) -> tuple[Any, ...]:
-    """Global state that PyTorch's functions depend on besides arguments; with ``trains`` also that of autograd."""
-    autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    """Global state that PyTorch's functions depend on besides arguments and autocast; with ``trains`` also that of
+    autograd."""
     of_autograd: tuple[Any, ...] = ()
     if trains:
         hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
         of_autograd = (torch.is_inference_mode_enabled(), hooks)
     return (
         *of_autograd,
-        autocast,
         torch.get_default_dtype(),
         torch._C._len_torch_dispatch_stack(),
         torch._C._functorch.maybe_current_level(),

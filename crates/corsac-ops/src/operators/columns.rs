@@ -43,6 +43,8 @@ pub enum BinaryInverse {
 pub enum Precision {
     /// The requested lower precision: bfloat16 or float16.
     Lower,
+    /// The same in the products of matrices that it consists of: sums and outer products are computed as they are.
+    LowerProducts,
     /// float32.
     Single,
     /// The widest type among its tensors.

@@ -1,6 +1,6 @@
 //! Products of matrices and linear algebra.
 
-use super::Precision::{Lower, Single};
+use super::Precision::{Lower, LowerProducts, Single};
 use super::{Operator, operator};
 
 #[rustfmt::skip]
@@ -18,9 +18,9 @@ pub(super) const ROWS: &[Operator] = &[
     operator("cholesky_inverse").autocast(Single),
     operator("cholesky_solve").autocast(Single),
     operator("dot"),
-    operator("einsum").autocast(Lower).relative_cost(50.0),
+    operator("einsum").autocast(LowerProducts).relative_cost(50.0),
     operator("ger"),
-    operator("inner").autocast(Lower),
+    operator("inner").autocast(LowerProducts),
     operator("inverse").autocast(Single),
     operator("linear").signature("input weight bias=None").modules("Linear NonDynamicallyQuantizableLinear")
         .module_call("torch._C._nn.linear", "weight bias").result_is_free().autocast(Lower).relative_cost(50.0),
@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("outer"),
     operator("pinverse").autocast(Single),
     operator("polar").autocast(Single),
-    operator("tensordot").autocast(Lower).relative_cost(50.0),
+    operator("tensordot").autocast(LowerProducts).relative_cost(50.0),
     operator("trace").autocast(Single),
     operator("vdot"),
 ];

@@ -156,6 +156,11 @@ impl PyRecording {
                     }
                     if state.skipped == 0 {
                         state.entered.insert(code);
+                        for (function, arguments) in
+                            state.on_entry.remove(&code).unwrap_or_default()
+                        {
+                            state.reads.call(function.bind(py), arguments.bind(py))?;
+                        }
                         if self
                             .printing
                             .iter()
@@ -714,6 +719,25 @@ impl PyRecording {
         }
     }
 
+    /// Guard a setting once the program calls this code of ``ours``, which may change it: as it is before the first
+    /// call.
+    #[pyo3(signature = (code, function, *arguments))]
+    fn ask_on_entry(
+        &self,
+        code: &Bound<'_, PyAny>,
+        function: Py<PyAny>,
+        arguments: Py<PyTuple>,
+    ) -> PyResult<()> {
+        match self.state.lock() {
+            Ok(mut state) => {
+                let all = state.on_entry.entry(address(code)).or_default();
+                all.push((function, arguments));
+                Ok(())
+            }
+            Err(_) => Err(PyRuntimeError::new_err("another thread panicked")),
+        }
+    }
+
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.unrecorded)?;
         visit.call(&self.host)?;
@@ -721,6 +745,10 @@ impl PyRecording {
         visit.call(&self.assume)?;
         if let Ok(state) = self.state.try_lock() {
             state.reads.traverse(&visit)?;
+            for (function, arguments) in state.on_entry.values().flatten() {
+                visit.call(function)?;
+                visit.call(arguments)?;
+            }
             for (object, _) in &state.writes {
                 match object {
                     Held::Strong(own) => visit.call(own)?,

@@ -181,6 +181,8 @@ pub(super) struct State {
     pub(super) prints: Option<Py<PyAny>>,
     /// Code of the recorder that was called.
     pub(super) entered: FxHashSet<usize>,
+    /// Settings that are read once code of the recorder is called, with the arguments that they are asked with.
+    pub(super) on_entry: FxHashMap<usize, Vec<(Py<PyAny>, Py<PyTuple>)>>,
     /// Methods of C that cannot be recorded.
     pub(super) refused: FxHashSet<usize>,
     /// Objects in the youngest generation before the program ran.

@@ -232,10 +232,18 @@ impl Modes {
             )?)
     }
 
-    /// A mode that only PyTorch supports, for a message; None if none is on.
-    pub(super) fn unusual(&self, py: Python<'_>) -> PyResult<Option<&'static str>> {
-        if self.autocasts(py)? {
-            return Ok(Some("autocast is on"));
+    /// A mode that only PyTorch supports, for a message; None if none is on. Operators on the CPU
+    /// `autocast` their inputs, or not.
+    pub(super) fn unusual(
+        &self,
+        py: Python<'_>,
+        autocast: bool,
+    ) -> PyResult<Option<&'static str>> {
+        if self.autocasts(py)? != autocast {
+            return Ok(Some(match autocast {
+                false => "autocast is on",
+                true => "autocast is off",
+            }));
         }
         let has_modes = match self.switches {
             Some(own) => own.dispatch_modes() > 0,
@@ -286,10 +294,11 @@ pub(crate) fn is_off(callable: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> 
     Ok(others.iter().any(|own| callable.is(own)) && result.is_none())
 }
 
-/// A mode of this thread that only PyTorch supports; None as a rule.
+/// A mode of this thread that only PyTorch supports; None as a rule. `autocast` says whether autocast is to be on.
 #[pyfunction]
-pub(super) fn unusual_mode(py: Python<'_>) -> PyResult<Option<&'static str>> {
-    Modes::get(py)?.unusual(py)
+#[pyo3(signature = (*, autocast = false))]
+pub(super) fn unusual_mode(py: Python<'_>, autocast: bool) -> PyResult<Option<&'static str>> {
+    Modes::get(py)?.unusual(py, autocast)
 }
 
 /// Whether modes are queried by C++ functions, for tests.

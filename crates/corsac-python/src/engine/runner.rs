@@ -83,6 +83,8 @@ pub(crate) struct PyRunner {
     /// The one that was used last comes last. No Python code runs while this is locked.
     entries: Mutex<Vec<Arc<Entry>>>,
     hosted: Mutex<Vec<Hosted>>,
+    /// Whether its calls are those in autocast.
+    autocast: bool,
 }
 
 /// A call that was recorded: `corsac._compile.recorded_programs.RecordedCall`.
@@ -201,9 +203,10 @@ impl PyRunner {
 
 #[pymethods]
 impl PyRunner {
-    /// `compiled` is the module that is called.
+    /// `compiled` is the module that is called, `autocast` whether its calls are those in autocast.
     #[new]
-    fn new(compiled: &Bound<'_, PyAny>) -> PyResult<Self> {
+    #[pyo3(signature = (compiled, *, autocast = false))]
+    fn new(compiled: &Bound<'_, PyAny>, autocast: bool) -> PyResult<Self> {
         let hooks = HOOKS.map(|name| Ok(compiled.getattr(name)?.cast_into::<PyDict>()?.unbind()));
         let attributes = compiled.getattr(intern!(compiled.py(), "__dict__"))?;
         Ok(Self {
@@ -211,6 +214,7 @@ impl PyRunner {
             hooks: hooks.into_iter().collect::<PyResult<_>>()?,
             entries: Mutex::default(),
             hosted: Mutex::default(),
+            autocast,
         })
     }
 
@@ -335,7 +339,7 @@ impl PyRunner {
         let (Some(exchange), modes) = (Exchange::get(py)?, Modes::get(py)?) else {
             return unknown();
         };
-        if self.is_hooked(py)? || modes.has_hooks(py) || modes.unusual(py)?.is_some() {
+        if self.is_hooked(py)? || modes.has_hooks(py) || modes.unusual(py, self.autocast)?.is_some() {
             return unknown();
         }
         let arguments = Arguments::of(arguments, keywords, exchange);
