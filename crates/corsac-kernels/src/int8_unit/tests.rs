@@ -239,10 +239,6 @@ mod model {
         }
     }
 
-    #[allow(
-        clippy::undocumented_unsafe_blocks,
-        reason = "by the contract of the trait"
-    )]
     impl Tiles for Model {
         unsafe fn configure(&mut self, configuration: &Configuration) {
             let Configuration { bytes, rows, .. } = configuration;
@@ -254,6 +250,7 @@ mod model {
             let [rows, bytes] = self.shape(TILE);
             self.tiles[TILE] = [[0; 64]; 16];
             for (at, row) in self.tiles[TILE][..rows].iter_mut().enumerate() {
+                // SAFETY: memory for all rows of a tile that is loaded is there.
                 let from = unsafe { std::slice::from_raw_parts(from.add(at * step), bytes) };
                 row[..bytes].copy_from_slice(from);
             }
@@ -262,6 +259,7 @@ mod model {
         unsafe fn store<const TILE: usize>(&mut self, to: *mut u8, step: usize) {
             let [rows, bytes] = self.shape(TILE);
             for (at, row) in self.tiles[TILE][..rows].iter().enumerate() {
+                // SAFETY: memory for all rows of a tile that is stored is there.
                 let to = unsafe { std::slice::from_raw_parts_mut(to.add(at * step), bytes) };
                 to.copy_from_slice(&row[..bytes]);
             }
