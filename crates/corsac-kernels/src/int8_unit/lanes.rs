@@ -9,7 +9,7 @@ use std::arch::x86_64::{
 };
 
 /// Whether the processor has dot products of bytes in vectors of 512 bits.
-pub(super) fn has_avx512_vnni() -> bool {
+pub(crate) fn has_avx512_vnni() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vnni")

@@ -21,6 +21,8 @@ use std::ops::Range;
 use multiversion::multiversion;
 
 #[cfg(target_arch = "x86_64")]
+pub(crate) use self::lanes::has_avx512_vnni;
+#[cfg(target_arch = "x86_64")]
 use crate::amx;
 
 /// Columns of a panel.
@@ -112,22 +114,20 @@ impl Int8Unit {
 
     /// All that this processor has, the fastest first.
     pub fn all() -> impl Iterator<Item = Self> {
+        #[cfg(target_arch = "x86_64")]
+        let has_tiles = has_avx512_vnni() && amx::has_tiles(amx::Products::Int8);
         let kinds = [
             #[cfg(target_arch = "x86_64")]
-            (
-                Kind::Tiles,
-                lanes::has_avx512_vnni() && amx::has_tiles(amx::Products::Int8),
-            ),
+            has_tiles.then_some(Kind::Tiles),
             #[cfg(target_arch = "x86_64")]
-            (Kind::Avx512Vnni, lanes::has_avx512_vnni()),
+            has_avx512_vnni().then_some(Kind::Avx512Vnni),
             #[cfg(target_arch = "x86_64")]
-            (Kind::AvxVnni, lanes::has_avx_vnni()),
+            lanes::has_avx_vnni().then_some(Kind::AvxVnni),
             #[cfg(target_arch = "x86_64")]
-            (Kind::Avx2, is_x86_feature_detected!("avx2")),
-            (Kind::Portable, true),
+            is_x86_feature_detected!("avx2").then_some(Kind::Avx2),
+            Some(Kind::Portable),
         ];
-        let has = |(kind, has): (Kind, bool)| has.then_some(Self(kind));
-        kinds.into_iter().filter_map(has)
+        kinds.into_iter().flatten().map(Self)
     }
 
     /// Plain Rust, which every processor runs.

@@ -92,14 +92,12 @@ impl Kind {
     fn all() -> impl Iterator<Item = Self> {
         let kinds = [
             #[cfg(target_arch = "x86_64")]
-            (Self::Avx512, lanes::has_avx512()),
+            lanes::has_avx512().then_some(Self::Avx512),
             #[cfg(target_arch = "x86_64")]
-            (Self::Avx2, lanes::has_avx2()),
-            (Self::Portable, true),
+            lanes::has_avx2().then_some(Self::Avx2),
+            Some(Self::Portable),
         ];
-        kinds
-            .into_iter()
-            .filter_map(|(kind, has)| has.then_some(kind))
+        kinds.into_iter().flatten()
     }
 }
 
