@@ -65,6 +65,8 @@ fn numbers_of_all_sizes_become_the_bytes_of_the_definition() {
     let halves = (-600..600).map(|at| at as f32 * 0.5);
     let special = [0.0, -0.0, f32::NAN, -f32::NAN, f32::MAX, f32::MIN, 1e-45];
     let infinite = [f32::INFINITY, f32::NEG_INFINITY];
+    let last_nan = [f32::from_bits(0x7fff_ffff), f32::from_bits(u32::MAX)];
+    let special = special.into_iter().chain(last_nan);
     let any = (0..20_000).map(|_| f32::from_bits(bits.next()));
     let from: Vec<f32> = halves.chain(special).chain(infinite).chain(any).collect();
     for quantisation in QUANTISATIONS {
