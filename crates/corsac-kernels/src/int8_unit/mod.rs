@@ -201,11 +201,10 @@ impl Int8Unit {
             _ => None,
         };
         let count = rows.div_ceil(whole.unwrap_or(DOTS));
-        let place = move |index: usize| match whole {
-            Some(whole) => rows.min(index * whole),
-            None => index * rows / count,
-        };
-        (0..count).map(move |index| place(index)..place(index + 1))
+        (0..count).map(move |index| match whole {
+            Some(whole) => index * whole..rows.min((index + 1) * whole),
+            None => block(rows, count, index),
+        })
     }
 
     fn run(self, product: Product<'_>) {
@@ -354,5 +353,12 @@ pub fn column_sums(packed: &[i8]) -> Sums {
 /// Splits `rows` into blocks of nearly equal size, none of more than `most` rows.
 pub(crate) fn blocks(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     let count = rows.div_ceil(most);
-    (0..count).map(move |index| index * rows / count..(index + 1) * rows / count)
+    (0..count).map(move |index| block(rows, count, index))
+}
+
+/// One of `count` blocks of nearly equal size: the first ones have a row more if they must.
+fn block(rows: usize, count: usize, index: usize) -> Range<usize> {
+    let (len, longer) = (rows / count, rows % count);
+    let place = |index: usize| index * len + index.min(longer);
+    place(index)..place(index + 1)
 }

@@ -175,6 +175,28 @@ fn blocks_are_all_rows_in_order() {
 }
 
 #[test]
+fn blocks_of_more_rows_than_half_of_all_numbers_do_not_overflow() {
+    let rows = usize::MAX / 2 + 3;
+    for most in [56, rows / 2 + 1, rows - 1] {
+        let count = rows.div_ceil(most);
+        let last = super::block(rows, count, count - 1);
+        assert!(
+            last.end == rows && (1..=most).contains(&last.len()),
+            "{last:?}"
+        );
+    }
+}
+
+#[test]
+fn rows_without_bytes_have_the_first_sums() {
+    let offsets = [3, 0, 2, 3, 1, 0];
+    let case = Case::new(vec![9; 3], offsets.to_vec(), 3, 0, Vec::new());
+    for unit in Int8Unit::all() {
+        case.check(unit, &[case.initial; 3]);
+    }
+}
+
+#[test]
 fn the_portable_unit_is_the_last_of_all() {
     assert_eq!(Int8Unit::all().last(), Some(Int8Unit::portable()));
     assert_eq!(Int8Unit::all().next(), Some(Int8Unit::detect()));
