@@ -148,7 +148,8 @@ unsafe fn vectors<L: Lanes, const P: usize, const V: usize, const S: usize>(
                 *sums = L::Sums::load(product.start.add(first));
             }
         }
-        let mut weights = operands.weights.as_ptr().add(column * QUAD);
+        // Both move past the end after the last tap, where nothing is read.
+        let mut weights = operands.weights.as_ptr().wrapping_add(column * QUAD);
         let mut offsets = operands.offsets.as_ptr().add(product.first_row + row);
         for _ in 0..product.taps {
             let mut rows = [source; P];
@@ -160,13 +161,13 @@ unsafe fn vectors<L: Lanes, const P: usize, const V: usize, const S: usize>(
             while at + S * QUAD <= operands.depth {
                 for (s, part) in parts.iter_mut().enumerate() {
                     quad::<L, P, V>(part, &rows, at + s * QUAD, weights);
-                    weights = weights.add(QUAD_BYTES);
+                    weights = weights.wrapping_add(QUAD_BYTES);
                 }
                 at += S * QUAD;
             }
             while S > 1 && at < operands.depth {
                 quad::<L, P, V>(&mut parts[0], &rows, at, weights);
-                weights = weights.add(QUAD_BYTES);
+                weights = weights.wrapping_add(QUAD_BYTES);
                 at += QUAD;
             }
         }
