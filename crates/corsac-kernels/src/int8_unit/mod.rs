@@ -16,7 +16,9 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::slice;
 
 use multiversion::multiversion;
 
@@ -260,9 +262,10 @@ impl RowSums for Dense<'_> {
     /// As [`Int8Unit::multiply`] does.
     fn by_blocks(&self, initial: &Sums, mut pass: impl FnMut(usize, &[Sums])) {
         let taps = self.operands.taps(self.rows);
-        let mut sums = Block([[0; COLUMNS]; BLOCK]);
+        let mut block = MaybeUninit::<Block>::uninit();
+        let sums: *mut Sums = block.as_mut_ptr().cast();
         for own in self.unit.blocks(self.rows) {
-            let sums = &mut sums.0[..own.len()];
+            assert!(own.len() <= BLOCK, "rows of a block");
             self.unit.run(Product {
                 operands: self.operands,
                 rows: own.len(),
