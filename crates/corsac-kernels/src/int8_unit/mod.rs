@@ -194,18 +194,16 @@ impl Int8Unit {
 
     /// Divides rows into blocks of at most [`BLOCK`].
     fn blocks(self, rows: usize) -> impl Iterator<Item = Range<usize>> {
-        /// Whole blocks of the dot products with the longest vectors, of 14 rows.
-        const DOTS: usize = 56;
         // A block in tiles is as expensive if it lacks some of the rows of a tile.
-        let whole = match self.0 {
+        let are_whole = match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Tiles => Some(BLOCK),
-            _ => None,
+            Kind::Tiles => true,
+            _ => false,
         };
-        let count = rows.div_ceil(whole.unwrap_or(DOTS));
-        (0..count).map(move |index| match whole {
-            Some(whole) => index * whole..rows.min((index + 1) * whole),
-            None => block(rows, count, index),
+        let count = rows.div_ceil(BLOCK);
+        (0..count).map(move |index| match are_whole {
+            true => index * BLOCK..rows.min((index + 1) * BLOCK),
+            false => block(rows, count, index),
         })
     }
 
@@ -274,9 +272,10 @@ impl RowSums for Dense<'_> {
                 taps,
                 start: initial.as_ptr(),
                 start_step: 0,
-                sums: sums.as_mut_ptr().cast(),
+                sums: sums.cast(),
             });
-            pass(own.start, sums);
+            // SAFETY: the sums of these rows have just been set, and nothing else points to them.
+            pass(own.start, unsafe { slice::from_raw_parts(sums, own.len()) });
         }
     }
 }
