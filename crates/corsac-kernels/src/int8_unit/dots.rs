@@ -142,11 +142,12 @@ unsafe fn vectors<L: Lanes, const P: usize, const V: usize, const S: usize>(
     // each offset on, the weights of all taps and the sums of the rows are there.
     unsafe {
         let mut parts = [[[L::Sums::zero(); V]; P]; S];
-        for (p, sums) in parts[0].iter_mut().enumerate() {
+        let mut start = product.start.add(row * product.start_step + column);
+        for sums in &mut parts[0] {
             for (v, sums) in sums.iter_mut().enumerate() {
-                let first = (row + p) * product.start_step + column + v * L::LANES;
-                *sums = L::Sums::load(product.start.add(first));
+                *sums = L::Sums::load(start.add(v * L::LANES));
             }
+            start = start.wrapping_add(product.start_step);
         }
         // Both move past the end after the last tap, where nothing is read.
         let mut weights = operands.weights.as_ptr().wrapping_add(column * QUAD);
