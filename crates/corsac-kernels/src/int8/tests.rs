@@ -317,6 +317,37 @@ fn products_are_converted_a_few_rows_at_a_time() {
 }
 
 #[test]
+fn scales_and_biases_that_are_not_finite_become_the_bytes_of_the_definition() {
+    let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1e30];
+    for (at, special) in special.into_iter().enumerate() {
+        for place in 0..3 {
+            let mut case = Case::new(&mut Bits(8), 3);
+            case.sums[1] = [0; COLUMNS];
+            match place {
+                0 => case.scales[at * 7] = special,
+                1 => case.biases[at * 7] = special,
+                _ => {}
+            }
+            let mut epilogues = case.epilogues();
+            if let Some(residual) = &mut epilogues[1].residual
+                && place == 2
+            {
+                residual.scale = special;
+            }
+            for epilogue in &epilogues[..2] {
+                let mut own = [9; 96];
+                let conversion = &QUANTISATIONS[1];
+                epilogue.to_bytes(&case.sums, 32, conversion, &mut own, 32);
+                for (at, got) in own.into_iter().enumerate() {
+                    let x = case.number(epilogue, at / 32, at % 32);
+                    assert_eq!(got, byte(x, conversion), "{x} of {special}, {place}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn results_that_are_no_numbers_become_the_byte_zero() {
     let mut case = Case::new(&mut Bits(4), 2);
     case.row_scales[1] = f32::NAN;
