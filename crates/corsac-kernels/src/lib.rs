@@ -7,8 +7,9 @@
 //! weights of 4 or 8 bits. The functions are safe to call: they check bounds, and whether the
 //! processor and the system support the instructions. [`transpose`] transposes single-precision
 //! matrices, [`gather`] reads numbers by index, [`scatter`] combines them with others by index, and
-//! [`cast`] converts them to integers. Unsafe code is confined to the modules `x86_64`, `tiles`, `dots`, `lanes`, `vectors` and
-//! `portable` of these, to `amx`, and to one line of [`scatter`].
+//! [`cast`] converts them to integers. Unsafe code is confined to the modules `x86_64`, `tiles`, `dots`,
+//! `lanes`, `vectors` and `portable` of these and to calls of them, to the sums of a block in
+//! [`int8_unit`], to `amx`, and to one line of [`scatter`].
 //!
 //! This crate knows nothing of graphs, programs or threads.
 

@@ -153,20 +153,33 @@ impl Epilogue<'_> {
         };
         let own = Epilogue { bounds, ..*self };
         #[cfg(target_arch = "x86_64")]
-        let has_vectors = x86_64::has();
+        let (has_vectors, is_plain) = (x86_64::has(), clamped.is_some() && self.is_finite());
         move |first, sums| {
             assert!(first <= rows && sums.len() <= rows - first, "sums of rows");
             #[cfg(target_arch = "x86_64")]
             if has_vectors {
-                let write = match clamped {
-                    Some(_) => x86_64::bytes::<false>,
-                    None => x86_64::bytes::<true>,
+                let write = match is_plain {
+                    true => x86_64::bytes::<false>,
+                    false => x86_64::bytes::<true>,
                 };
                 // SAFETY: the processor has the instructions, and `check` has passed for these rows.
                 return unsafe { write(&own, first, sums, columns, conversion, to, stride) };
             }
             bytes(&own, first, sums, columns, conversion, to, stride);
         }
+    }
+
+    /// Whether all numbers are finite, whatever the sums; false if that is not known.
+    #[cfg(target_arch = "x86_64")]
+    fn is_finite(&self) -> bool {
+        /// Times a sum or a byte, and added, such numbers are finite: 2^80.
+        const LARGEST: f32 = 1.208_925_8e24;
+        let are_small = |all: &[f32]| all.iter().fold(true, |are, x| are & (x.abs() <= LARGEST));
+        let added = self.residual.map_or(0.0, |residual| residual.scale);
+        self.rows.is_none()
+            && are_small(self.scales)
+            && are_small(self.biases)
+            && are_small(&[added])
     }
 
     fn check(&self, rows: usize, columns: usize, len: usize, stride: usize) {

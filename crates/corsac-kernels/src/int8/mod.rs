@@ -120,7 +120,9 @@ impl ToBytes {
         let x = x * self.inverse_scale;
         // The bounds are whole, so that clamping may come before rounding.
         let clamped = clamp(x, [self.lower, self.upper]);
-        let whole = (clamped + WHOLE).to_bits().cast_signed() + self.zero_point;
+        // Only the bits of NaN, which are not used, can overflow.
+        let whole = (clamped + WHOLE).to_bits().cast_signed();
+        let whole = whole.wrapping_add(self.zero_point);
         if x.is_nan() { 0 } else { whole as u8 }
     }
 }

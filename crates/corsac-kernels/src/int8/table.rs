@@ -35,7 +35,9 @@ mod x86_64 {
 
     /// Whether the processor has the instructions.
     pub(super) fn has() -> bool {
-        is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vbmi")
+        is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vbmi")
     }
 
     /// [`map`](super::map) of whole vectors.

@@ -65,6 +65,8 @@ fn numbers_of_all_sizes_become_the_bytes_of_the_definition() {
     let halves = (-600..600).map(|at| at as f32 * 0.5);
     let special = [0.0, -0.0, f32::NAN, -f32::NAN, f32::MAX, f32::MIN, 1e-45];
     let infinite = [f32::INFINITY, f32::NEG_INFINITY];
+    let last_nan = [f32::from_bits(0x7fff_ffff), f32::from_bits(u32::MAX)];
+    let special = special.into_iter().chain(last_nan);
     let any = (0..20_000).map(|_| f32::from_bits(bits.next()));
     let from: Vec<f32> = halves.chain(special).chain(infinite).chain(any).collect();
     for quantisation in QUANTISATIONS {
@@ -311,6 +313,37 @@ fn products_are_converted_a_few_rows_at_a_time() {
         epilogue.to_bytes(&sums, columns, own, &mut expected, STRIDE);
         epilogue.multiply_to_bytes(product, &initial, columns, own, &mut to, STRIDE);
         assert!(to == expected && to.iter().any(|&byte| byte != to[0]));
+    }
+}
+
+#[test]
+fn scales_and_biases_that_are_not_finite_become_the_bytes_of_the_definition() {
+    let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1e30];
+    for (at, special) in special.into_iter().enumerate() {
+        for place in 0..3 {
+            let mut case = Case::new(&mut Bits(8), 3);
+            case.sums[1] = [0; COLUMNS];
+            match place {
+                0 => case.scales[at * 7] = special,
+                1 => case.biases[at * 7] = special,
+                _ => {}
+            }
+            let mut epilogues = case.epilogues();
+            if let Some(residual) = &mut epilogues[1].residual
+                && place == 2
+            {
+                residual.scale = special;
+            }
+            for epilogue in &epilogues[..2] {
+                let mut own = [9; 96];
+                let conversion = &QUANTISATIONS[1];
+                epilogue.to_bytes(&case.sums, 32, conversion, &mut own, 32);
+                for (at, got) in own.into_iter().enumerate() {
+                    let x = case.number(epilogue, at / 32, at % 32);
+                    assert_eq!(got, byte(x, conversion), "{x} of {special}, {place}");
+                }
+            }
+        }
     }
 }
 

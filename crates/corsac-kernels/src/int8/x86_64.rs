@@ -1,10 +1,11 @@
 //! Epilogues with vectors of 512 bits: the same steps, each rounded as in plain Rust.
 
 use std::arch::x86_64::{
-    __m128i, __m512, __m512i, __mmask16, _CMP_ORD_Q, _mm_mask_storeu_epi8, _mm_maskz_loadu_epi8,
-    _mm512_add_epi32, _mm512_add_ps, _mm512_castps_si512, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi8,
-    _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_loadu_ps, _mm512_loadu_si512,
-    _mm512_mask_storeu_ps, _mm512_maskz_mov_epi32, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps,
+    __m256i, __m512, __m512i, __mmask16, _CMP_ORD_Q, _mm_maskz_loadu_epi8, _mm256_add_epi8,
+    _mm256_mask_storeu_epi8, _mm256_maskz_mov_epi8, _mm256_set_m128i, _mm256_set1_epi8,
+    _mm256_storeu_si256, _mm512_add_ps, _mm512_castps_si512, _mm512_cmp_ps_mask,
+    _mm512_cvtepi32_epi8, _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_loadu_ps,
+    _mm512_loadu_si512, _mm512_mask_storeu_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps,
     _mm512_mullo_epi32, _mm512_set1_epi32, _mm512_set1_ps, _mm512_sub_epi32,
 };
 
@@ -57,12 +58,13 @@ pub(super) unsafe fn floats(
     }
 }
 
-/// Writes bytes of some rows; `B` is whether the bounds of the epilogue change numbers.
+/// Writes bytes of some rows. Unless `ANY`, no number is NaN, and the bounds of the epilogue change
+/// none.
 ///
 /// # Safety
 /// As for [`floats`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-pub(super) unsafe fn bytes<const B: bool>(
+pub(super) unsafe fn bytes<const ANY: bool>(
     epilogue: &Epilogue<'_>,
     first: usize,
     sums: &[Sums],
@@ -72,30 +74,43 @@ pub(super) unsafe fn bytes<const B: bool>(
     stride: usize,
 ) {
     let masks = masks(columns);
-    for (v, &mask) in masks.iter().enumerate().filter(|(_, mask)| **mask > 0) {
-        let columns = Columns::new(epilogue, v);
-        for (row, sums) in (first..).zip(sums) {
-            // SAFETY: this row of the result has the columns of the mask, and the residual, too.
-            unsafe {
-                let x = columns.numbers(epilogue, row, sums, mask);
-                let x = if B { clamp(x, epilogue.bounds) } else { x };
-                let to = to.as_mut_ptr().add(row * stride + v * LANES);
-                _mm_mask_storeu_epi8(to.cast(), mask, converted(conversion, x));
+    let all = ((1_u64 << columns) - 1) as u32;
+    let panel = [Columns::new(epilogue, 0), Columns::new(epilogue, 1)];
+    for (row, sums) in (first..).zip(sums) {
+        // SAFETY: this row of the result has the columns of the masks, and the residual, too.
+        unsafe {
+            let x = [0, 1].map(|v| {
+                let x = panel[v].numbers(epilogue, row, sums, masks[v]);
+                if ANY { clamp(x, epilogue.bounds) } else { x }
+            });
+            let bytes = converted::<ANY>(conversion, x);
+            let to = to.as_mut_ptr().add(row * stride);
+            match columns {
+                COLUMNS => _mm256_storeu_si256(to.cast(), bytes),
+                _ => _mm256_mask_storeu_epi8(to.cast(), all, bytes),
             }
         }
     }
 }
 
-/// Converts numbers to bytes.
+/// Converts the numbers of a row to bytes; NaN to zero if `ANY` number may be NaN.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn converted(conversion: ToBytes, x: __m512) -> __m128i {
-    let x = _mm512_mul_ps(x, _mm512_set1_ps(conversion.inverse_scale));
-    let clamped = clamp(x, [conversion.lower, conversion.upper]);
-    let whole = _mm512_castps_si512(_mm512_add_ps(clamped, _mm512_set1_ps(WHOLE)));
-    let whole = _mm512_add_epi32(whole, _mm512_set1_epi32(conversion.zero_point));
-    let numbers = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(x, x);
-    _mm512_cvtepi32_epi8(_mm512_maskz_mov_epi32(numbers, whole))
+fn converted<const ANY: bool>(conversion: ToBytes, x: [__m512; VECTORS]) -> __m256i {
+    let x = x.map(|x| _mm512_mul_ps(x, _mm512_set1_ps(conversion.inverse_scale)));
+    let [low, high] = x.map(|x| {
+        let clamped = clamp(x, [conversion.lower, conversion.upper]);
+        let whole = _mm512_add_ps(clamped, _mm512_set1_ps(WHOLE));
+        _mm512_cvtepi32_epi8(_mm512_castps_si512(whole))
+    });
+    // The zero point is added to the lowest bits alone, which are all that is left.
+    let zero_point = _mm256_set1_epi8(conversion.zero_point as i8);
+    let bytes = _mm256_add_epi8(_mm256_set_m128i(high, low), zero_point);
+    if ANY {
+        let [first, second] = x.map(|x| u32::from(_mm512_cmp_ps_mask::<_CMP_ORD_Q>(x, x)));
+        return _mm256_maskz_mov_epi8(first | second << LANES, bytes);
+    }
+    bytes
 }
 
 /// Clamps numbers; as the second operand is the result where one is NaN, NaN stays.
@@ -156,12 +171,10 @@ impl Columns {
         let mut x = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), scales);
         x = _mm512_add_ps(x, self.biases);
         if let Some(residual) = &epilogue.residual {
-            // SAFETY: by the contract; bytes outside of the mask are not read.
-            let bytes = unsafe {
-                let from = residual.bytes.as_ptr();
-                let from = from.add(row * residual.stride + self.vector * LANES);
-                _mm_maskz_loadu_epi8(mask, from.cast())
-            };
+            let from = residual.bytes.as_ptr();
+            let from = from.wrapping_add(row * residual.stride + self.vector * LANES);
+            // SAFETY: by the contract; bytes outside of the mask, which may be none, are not read.
+            let bytes = unsafe { _mm_maskz_loadu_epi8(mask, from.cast()) };
             let zero_point = _mm512_set1_epi32(residual.zero_point);
             let steps = _mm512_sub_epi32(_mm512_cvtepu8_epi32(bytes), zero_point);
             let scale = _mm512_set1_ps(residual.scale);

@@ -8,6 +8,8 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
+#[cfg(target_arch = "x86_64")]
+use crate::int8_unit::has_avx512_vnni;
 use crate::int8_unit::{BLOCK, Block, COLUMNS, RowSums, Sums, blocks, largest};
 
 /// A product of 32 columns.
@@ -39,14 +41,12 @@ impl Kind {
     fn all() -> impl Iterator<Item = Self> {
         let kinds = [
             #[cfg(target_arch = "x86_64")]
-            (Self::Avx512Vnni, x86_64::has_avx512_vnni()),
+            has_avx512_vnni().then_some(Self::Avx512Vnni),
             #[cfg(target_arch = "x86_64")]
-            (Self::Avx2, is_x86_feature_detected!("avx2")),
-            (Self::Portable, true),
+            is_x86_feature_detected!("avx2").then_some(Self::Avx2),
+            Some(Self::Portable),
         ];
-        kinds
-            .into_iter()
-            .filter_map(|(kind, has)| has.then_some(kind))
+        kinds.into_iter().flatten()
     }
 }
 

@@ -12,13 +12,6 @@ use std::arch::x86_64::{
 use super::Depthwise;
 use crate::int8_unit::{COLUMNS, Sums};
 
-/// Whether the processor has AVX-512 VNNI.
-pub(super) fn has_avx512_vnni() -> bool {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512vnni")
-}
-
 /// Rows of a block: two vectors of two.
 const ROWS: usize = 4;
 /// Columns of a quad, which a dot product adds up: of four, three have the weight zero.
@@ -30,8 +23,8 @@ const QUAD: usize = 4;
 /// they multiply.
 ///
 /// # Safety
-/// The processor has AVX-512 VNNI; `Depthwise::taps` has checked the operands, of which these rows are
-/// some.
+/// `has_avx512_vnni` has returned true; `Depthwise::taps` has checked the operands, of which these
+/// rows are some.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 pub(super) unsafe fn avx512_vnni(
     product: &Depthwise<'_>,

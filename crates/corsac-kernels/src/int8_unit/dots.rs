@@ -3,7 +3,7 @@
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
-use super::lanes::{Avx2, Avx512Vnni, AvxVnni, Lanes};
+use super::lanes::{Avx2, Avx512Vnni, AvxVnni, Lanes, Vector};
 use super::{COLUMNS, Product, QUAD, blocks};
 
 /// Distance from weights to those that are prefetched meanwhile, in bytes.
@@ -28,20 +28,20 @@ pub(super) unsafe fn avx512_vnni(product: &Product<'_>) {
         // SAFETY: by the contract of this function, and as all rows of the block are there.
         unsafe {
             match rows.len() {
-                14 => block::<Avx512Vnni, 14, 2, 1>(product, row, 0),
-                13 => block::<Avx512Vnni, 13, 2, 1>(product, row, 0),
-                12 => block::<Avx512Vnni, 12, 2, 1>(product, row, 0),
-                11 => block::<Avx512Vnni, 11, 2, 1>(product, row, 0),
-                10 => block::<Avx512Vnni, 10, 2, 1>(product, row, 0),
-                9 => block::<Avx512Vnni, 9, 2, 1>(product, row, 0),
-                8 => block::<Avx512Vnni, 8, 2, 1>(product, row, 0),
-                7 => block::<Avx512Vnni, 7, 2, 1>(product, row, 0),
-                6 => block::<Avx512Vnni, 6, 2, 2>(product, row, 0),
-                5 => block::<Avx512Vnni, 5, 2, 2>(product, row, 0),
-                4 => block::<Avx512Vnni, 4, 2, 2>(product, row, 0),
-                3 => block::<Avx512Vnni, 3, 2, 2>(product, row, 0),
-                2 => block::<Avx512Vnni, 2, 2, 4>(product, row, 0),
-                _ => block::<Avx512Vnni, 1, 2, 4>(product, row, 0),
+                14 => block::<Avx512Vnni, 14, 2, 1>(product, row),
+                13 => block::<Avx512Vnni, 13, 2, 1>(product, row),
+                12 => block::<Avx512Vnni, 12, 2, 1>(product, row),
+                11 => block::<Avx512Vnni, 11, 2, 1>(product, row),
+                10 => block::<Avx512Vnni, 10, 2, 1>(product, row),
+                9 => block::<Avx512Vnni, 9, 2, 1>(product, row),
+                8 => block::<Avx512Vnni, 8, 2, 1>(product, row),
+                7 => block::<Avx512Vnni, 7, 2, 1>(product, row),
+                6 => block::<Avx512Vnni, 6, 2, 2>(product, row),
+                5 => block::<Avx512Vnni, 5, 2, 2>(product, row),
+                4 => block::<Avx512Vnni, 4, 2, 2>(product, row),
+                3 => block::<Avx512Vnni, 3, 2, 2>(product, row),
+                2 => block::<Avx512Vnni, 2, 2, 4>(product, row),
+                _ => block::<Avx512Vnni, 1, 2, 4>(product, row),
             }
         }
     }
@@ -60,19 +60,13 @@ pub(super) unsafe fn avx_vnni(product: &Product<'_>) {
         let row = rows.start;
         // SAFETY: by the contract of this function, and as all rows of the block are there.
         unsafe {
-            for column in [0, COLUMNS / 2] {
-                match rows.len() {
-                    6 => block::<AvxVnni, 6, 2, 1>(product, row, column),
-                    5 => block::<AvxVnni, 5, 2, 1>(product, row, column),
-                    4 => block::<AvxVnni, 4, 2, 1>(product, row, column),
-                    3 => block::<AvxVnni, 3, 2, 2>(product, row, column),
-                    _ => break,
-                }
-            }
             match rows.len() {
-                2 => block::<AvxVnni, 2, 4, 1>(product, row, 0),
-                1 => block::<AvxVnni, 1, 4, 2>(product, row, 0),
-                _ => {}
+                6 => block::<AvxVnni, 6, 2, 1>(product, row),
+                5 => block::<AvxVnni, 5, 2, 1>(product, row),
+                4 => block::<AvxVnni, 4, 2, 1>(product, row),
+                3 => block::<AvxVnni, 3, 2, 2>(product, row),
+                2 => block::<AvxVnni, 2, 4, 1>(product, row),
+                _ => block::<AvxVnni, 1, 4, 2>(product, row),
             }
         }
     }
@@ -91,16 +85,11 @@ pub(super) unsafe fn avx2(product: &Product<'_>) {
         let row = rows.start;
         // SAFETY: by the contract of this function, and as all rows of the block are there.
         unsafe {
-            for column in [0, COLUMNS / 2] {
-                match rows.len() {
-                    4 => block::<Avx2, 4, 2, 1>(product, row, column),
-                    3 => block::<Avx2, 3, 2, 1>(product, row, column),
-                    2 => block::<Avx2, 2, 2, 1>(product, row, column),
-                    _ => break,
-                }
-            }
-            if rows.len() == 1 {
-                block::<Avx2, 1, 4, 1>(product, row, 0);
+            match rows.len() {
+                4 => block::<Avx2, 4, 2, 1>(product, row),
+                3 => block::<Avx2, 3, 2, 1>(product, row),
+                2 => block::<Avx2, 2, 2, 1>(product, row),
+                _ => block::<Avx2, 1, 4, 1>(product, row),
             }
         }
     }
@@ -119,14 +108,30 @@ fn prefetch_ahead(product: &Product<'_>, rows: &Range<usize>) {
     }
 }
 
-/// Sets the sums of `P` rows from `row` on and `V` vectors of columns from `column` on. Each sum is
-/// computed in `S` parts, so that a product need not wait for the one before.
+/// Sets the sums of `P` rows from `row` on, `V` vectors of columns at a time. Each sum is computed in
+/// `S` parts, so that a product need not wait for the one before.
 ///
 /// # Safety
 /// The processor has the instructions of `L`, with which the caller is compiled; `row + P` is at
-/// most the number of rows, and the columns are within [`COLUMNS`]; else as [`avx512_vnni`].
+/// most the number of rows; else as [`avx512_vnni`].
 #[inline(always)]
 unsafe fn block<L: Lanes, const P: usize, const V: usize, const S: usize>(
+    product: &Product<'_>,
+    row: usize,
+) {
+    const { assert!(COLUMNS.is_multiple_of(V * L::LANES)) }
+    for column in (0..COLUMNS).step_by(V * L::LANES) {
+        // SAFETY: by the contract, and as these columns are within a panel.
+        unsafe { vectors::<L, P, V, S>(product, row, column) };
+    }
+}
+
+/// Sets the sums of `V` vectors of columns from `column` on.
+///
+/// # Safety
+/// The columns are within [`COLUMNS`]; else as for [`block`].
+#[inline(always)]
+unsafe fn vectors<L: Lanes, const P: usize, const V: usize, const S: usize>(
     product: &Product<'_>,
     row: usize,
     column: usize,
@@ -136,14 +141,16 @@ unsafe fn block<L: Lanes, const P: usize, const V: usize, const S: usize>(
     // SAFETY: by the contract, the first sums of the rows, the offsets of each tap, the bytes from
     // each offset on, the weights of all taps and the sums of the rows are there.
     unsafe {
-        let mut parts = [[[L::zero(); V]; P]; S];
-        for (p, sums) in parts[0].iter_mut().enumerate() {
+        let mut parts = [[[L::Sums::zero(); V]; P]; S];
+        let mut start = product.start.add(row * product.start_step + column);
+        for sums in &mut parts[0] {
             for (v, sums) in sums.iter_mut().enumerate() {
-                let first = (row + p) * product.start_step + column + v * L::LANES;
-                *sums = L::load(product.start.add(first));
+                *sums = L::Sums::load(start.add(v * L::LANES));
             }
+            start = start.wrapping_add(product.start_step);
         }
-        let mut weights = operands.weights.as_ptr().add(column * QUAD);
+        // Both move past the end after the last tap, where nothing is read.
+        let mut weights = operands.weights.as_ptr().wrapping_add(column * QUAD);
         let mut offsets = operands.offsets.as_ptr().add(product.first_row + row);
         for _ in 0..product.taps {
             let mut rows = [source; P];
@@ -155,13 +162,13 @@ unsafe fn block<L: Lanes, const P: usize, const V: usize, const S: usize>(
             while at + S * QUAD <= operands.depth {
                 for (s, part) in parts.iter_mut().enumerate() {
                     quad::<L, P, V>(part, &rows, at + s * QUAD, weights);
-                    weights = weights.add(QUAD_BYTES);
+                    weights = weights.wrapping_add(QUAD_BYTES);
                 }
                 at += S * QUAD;
             }
             while S > 1 && at < operands.depth {
                 quad::<L, P, V>(&mut parts[0], &rows, at, weights);
-                weights = weights.add(QUAD_BYTES);
+                weights = weights.wrapping_add(QUAD_BYTES);
                 at += QUAD;
             }
         }
@@ -169,10 +176,10 @@ unsafe fn block<L: Lanes, const P: usize, const V: usize, const S: usize>(
             for v in 0..V {
                 let mut sums = parts[0][p][v];
                 for part in &parts[1..] {
-                    sums = L::add(sums, part[p][v]);
+                    sums = sums.add(part[p][v]);
                 }
                 let to = (row + p) * COLUMNS + column + v * L::LANES;
-                L::store(product.sums.add(to), sums);
+                sums.store(product.sums.add(to));
             }
         }
     }
@@ -181,7 +188,7 @@ unsafe fn block<L: Lanes, const P: usize, const V: usize, const S: usize>(
 /// Adds the products of the quad at byte `at` of each row.
 ///
 /// # Safety
-/// As for [`block`]; the bytes are there, and the weights of the quad.
+/// As for [`vectors`]; the bytes are there, and the weights of the quad.
 #[inline(always)]
 unsafe fn quad<L: Lanes, const P: usize, const V: usize>(
     sums: &mut [[L::Sums; V]; P],

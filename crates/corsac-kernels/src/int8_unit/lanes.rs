@@ -9,7 +9,7 @@ use std::arch::x86_64::{
 };
 
 /// Whether the processor has dot products of bytes in vectors of 512 bits.
-pub(super) fn has_avx512_vnni() -> bool {
+pub(crate) fn has_avx512_vnni() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vnni")
@@ -20,25 +20,98 @@ pub(super) fn has_avx_vnni() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni")
 }
 
-/// Vectors of the sums of some columns.
+/// Vectors of 32-bit integers.
+///
+/// # Safety
+/// All functions are `unsafe`: the processor must have the instructions (AVX2 for 256 bits, AVX-512F
+/// for 512), and memory must be there for what is loaded or stored.
+pub(super) trait Vector: Copy {
+    /// Integers of a vector.
+    const LANES: usize;
+
+    unsafe fn zero() -> Self;
+    unsafe fn load(from: *const i32) -> Self;
+    unsafe fn store(self, to: *mut i32);
+    unsafe fn add(self, other: Self) -> Self;
+    /// A quad of bytes in all lanes.
+    unsafe fn quad(from: *const u8) -> Self;
+}
+
+impl Vector for __m512i {
+    const LANES: usize = 16;
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: the processor has AVX-512F.
+        unsafe { _mm512_setzero_si512() }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const i32) -> Self {
+        // SAFETY: the processor has AVX-512F, and sixteen integers can be read.
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut i32) {
+        // SAFETY: the processor has AVX-512F, and sixteen integers can be written.
+        unsafe { _mm512_storeu_si512(to.cast(), self) }
+    }
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        // SAFETY: the processor has AVX-512F.
+        unsafe { _mm512_add_epi32(self, other) }
+    }
+    #[inline(always)]
+    unsafe fn quad(from: *const u8) -> Self {
+        // SAFETY: the processor has AVX-512F, and four bytes can be read.
+        unsafe { _mm512_set1_epi32(from.cast::<i32>().read_unaligned()) }
+    }
+}
+
+impl Vector for __m256i {
+    const LANES: usize = 8;
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: the processor has AVX2.
+        unsafe { _mm256_setzero_si256() }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const i32) -> Self {
+        // SAFETY: the processor has AVX2, and eight integers can be read.
+        unsafe { _mm256_loadu_si256(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut i32) {
+        // SAFETY: the processor has AVX2, and eight integers can be written.
+        unsafe { _mm256_storeu_si256(to.cast(), self) }
+    }
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        // SAFETY: the processor has AVX2.
+        unsafe { _mm256_add_epi32(self, other) }
+    }
+    #[inline(always)]
+    unsafe fn quad(from: *const u8) -> Self {
+        // SAFETY: the processor has AVX2, and four bytes can be read.
+        unsafe { _mm256_set1_epi32(from.cast::<i32>().read_unaligned()) }
+    }
+}
+
+/// Products of quads, added to the sums of some columns.
 ///
 /// # Safety
 /// All functions are `unsafe`: the processor must have the instructions, and memory must be there
-/// for a vector of sums, the quads of as many weights, or a quad of a row.
+/// for the quads of as many weights as sums have lanes, or a quad of a row.
 pub(super) trait Lanes {
-    /// Sums of [`LANES`](Self::LANES) columns.
-    type Sums: Copy;
+    /// Sums of some columns.
+    type Sums: Vector;
     /// A quad of weights of each of the columns.
     type Weights: Copy;
     /// A quad of a row, for each of the columns.
     type Row: Copy;
     /// Columns of a vector.
-    const LANES: usize;
+    const LANES: usize = Self::Sums::LANES;
 
-    unsafe fn zero() -> Self::Sums;
-    unsafe fn load(from: *const i32) -> Self::Sums;
-    unsafe fn store(to: *mut i32, sums: Self::Sums);
-    unsafe fn add(a: Self::Sums, b: Self::Sums) -> Self::Sums;
     unsafe fn weights(from: *const i8) -> Self::Weights;
     unsafe fn row(from: *const u8) -> Self::Row;
     unsafe fn dot(sums: Self::Sums, row: Self::Row, weights: Self::Weights) -> Self::Sums;
@@ -54,117 +127,70 @@ pub(super) struct AvxVnni;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Avx2;
 
-// SAFETY of all blocks below: by the contract of the trait.
-#[allow(clippy::undocumented_unsafe_blocks, reason = "said above, once")]
 impl Lanes for Avx512Vnni {
     type Sums = __m512i;
     type Weights = __m512i;
     type Row = __m512i;
-    const LANES: usize = 16;
 
     #[inline(always)]
-    unsafe fn zero() -> __m512i {
-        unsafe { _mm512_setzero_si512() }
-    }
-    #[inline(always)]
-    unsafe fn load(from: *const i32) -> __m512i {
-        unsafe { _mm512_loadu_si512(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store(to: *mut i32, sums: __m512i) {
-        unsafe { _mm512_storeu_si512(to.cast(), sums) }
-    }
-    #[inline(always)]
-    unsafe fn add(a: __m512i, b: __m512i) -> __m512i {
-        unsafe { _mm512_add_epi32(a, b) }
-    }
-    #[inline(always)]
     unsafe fn weights(from: *const i8) -> __m512i {
-        unsafe { _mm512_loadu_si512(from.cast()) }
+        // SAFETY: the processor has AVX-512F, and sixteen quads can be read.
+        unsafe { Vector::load(from.cast()) }
     }
     #[inline(always)]
     unsafe fn row(from: *const u8) -> __m512i {
-        unsafe { _mm512_set1_epi32(from.cast::<i32>().read_unaligned()) }
+        // SAFETY: the processor has AVX-512F, and a quad can be read.
+        unsafe { Vector::quad(from) }
     }
     #[inline(always)]
     unsafe fn dot(sums: __m512i, row: __m512i, weights: __m512i) -> __m512i {
+        // SAFETY: the processor has AVX-512 VNNI.
         unsafe { _mm512_dpbusd_epi32(sums, row, weights) }
     }
 }
 
-#[allow(clippy::undocumented_unsafe_blocks, reason = "said above, once")]
 impl Lanes for AvxVnni {
     type Sums = __m256i;
     type Weights = __m256i;
     type Row = __m256i;
-    const LANES: usize = 8;
 
     #[inline(always)]
-    unsafe fn zero() -> __m256i {
-        unsafe { _mm256_setzero_si256() }
-    }
-    #[inline(always)]
-    unsafe fn load(from: *const i32) -> __m256i {
-        unsafe { _mm256_loadu_si256(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store(to: *mut i32, sums: __m256i) {
-        unsafe { _mm256_storeu_si256(to.cast(), sums) }
-    }
-    #[inline(always)]
-    unsafe fn add(a: __m256i, b: __m256i) -> __m256i {
-        unsafe { _mm256_add_epi32(a, b) }
-    }
-    #[inline(always)]
     unsafe fn weights(from: *const i8) -> __m256i {
-        unsafe { _mm256_loadu_si256(from.cast()) }
+        // SAFETY: the processor has AVX2, and eight quads can be read.
+        unsafe { Vector::load(from.cast()) }
     }
     #[inline(always)]
     unsafe fn row(from: *const u8) -> __m256i {
-        unsafe { _mm256_set1_epi32(from.cast::<i32>().read_unaligned()) }
+        // SAFETY: the processor has AVX2, and a quad can be read.
+        unsafe { Vector::quad(from) }
     }
     #[inline(always)]
     unsafe fn dot(sums: __m256i, row: __m256i, weights: __m256i) -> __m256i {
+        // SAFETY: the processor has AVX-VNNI.
         unsafe { _mm256_dpbusd_avx_epi32(sums, row, weights) }
     }
 }
 
-#[allow(clippy::undocumented_unsafe_blocks, reason = "said above, once")]
 impl Lanes for Avx2 {
     type Sums = __m256i;
     /// Bytes at even places, and at odd ones.
     type Weights = [__m256i; 2];
     type Row = [__m256i; 2];
-    const LANES: usize = 8;
 
     #[inline(always)]
-    unsafe fn zero() -> __m256i {
-        unsafe { _mm256_setzero_si256() }
-    }
-    #[inline(always)]
-    unsafe fn load(from: *const i32) -> __m256i {
-        unsafe { _mm256_loadu_si256(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store(to: *mut i32, sums: __m256i) {
-        unsafe { _mm256_storeu_si256(to.cast(), sums) }
-    }
-    #[inline(always)]
-    unsafe fn add(a: __m256i, b: __m256i) -> __m256i {
-        unsafe { _mm256_add_epi32(a, b) }
-    }
-    #[inline(always)]
     unsafe fn weights(from: *const i8) -> [__m256i; 2] {
+        // SAFETY: the processor has AVX2, and eight quads can be read.
         unsafe {
-            let bytes = _mm256_loadu_si256(from.cast());
+            let bytes: __m256i = Vector::load(from.cast());
             let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(bytes));
             [even, _mm256_srai_epi16::<8>(bytes)]
         }
     }
     #[inline(always)]
     unsafe fn row(from: *const u8) -> [__m256i; 2] {
+        // SAFETY: the processor has AVX2, and a quad can be read.
         unsafe {
-            let bytes = _mm256_set1_epi32(from.cast::<i32>().read_unaligned());
+            let bytes: __m256i = Vector::quad(from);
             let even = _mm256_and_si256(bytes, _mm256_set1_epi16(0xff));
             [even, _mm256_srli_epi16::<8>(bytes)]
         }
@@ -172,6 +198,7 @@ impl Lanes for Avx2 {
     #[inline(always)]
     unsafe fn dot(sums: __m256i, row: [__m256i; 2], weights: [__m256i; 2]) -> __m256i {
         // Two products of 255 and -128 fit into 17 bits, with the sign.
+        // SAFETY: the processor has AVX2.
         unsafe {
             let even = _mm256_madd_epi16(row[0], weights[0]);
             let odd = _mm256_madd_epi16(row[1], weights[1]);

@@ -16,10 +16,14 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::slice;
 
 use multiversion::multiversion;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use self::lanes::has_avx512_vnni;
 #[cfg(target_arch = "x86_64")]
 use crate::amx;
 
@@ -112,22 +116,20 @@ impl Int8Unit {
 
     /// All that this processor has, the fastest first.
     pub fn all() -> impl Iterator<Item = Self> {
+        #[cfg(target_arch = "x86_64")]
+        let has_tiles = has_avx512_vnni() && amx::has_tiles(amx::Products::Int8);
         let kinds = [
             #[cfg(target_arch = "x86_64")]
-            (
-                Kind::Tiles,
-                lanes::has_avx512_vnni() && amx::has_tiles(amx::Products::Int8),
-            ),
+            has_tiles.then_some(Kind::Tiles),
             #[cfg(target_arch = "x86_64")]
-            (Kind::Avx512Vnni, lanes::has_avx512_vnni()),
+            has_avx512_vnni().then_some(Kind::Avx512Vnni),
             #[cfg(target_arch = "x86_64")]
-            (Kind::AvxVnni, lanes::has_avx_vnni()),
+            lanes::has_avx_vnni().then_some(Kind::AvxVnni),
             #[cfg(target_arch = "x86_64")]
-            (Kind::Avx2, is_x86_feature_detected!("avx2")),
-            (Kind::Portable, true),
+            is_x86_feature_detected!("avx2").then_some(Kind::Avx2),
+            Some(Kind::Portable),
         ];
-        let has = |(kind, has): (Kind, bool)| has.then_some(Self(kind));
-        kinds.into_iter().filter_map(has)
+        kinds.into_iter().flatten().map(Self)
     }
 
     /// Plain Rust, which every processor runs.
@@ -192,20 +194,17 @@ impl Int8Unit {
 
     /// Divides rows into blocks of at most [`BLOCK`].
     fn blocks(self, rows: usize) -> impl Iterator<Item = Range<usize>> {
-        /// Whole blocks of the dot products with the longest vectors, of 14 rows.
-        const DOTS: usize = 56;
         // A block in tiles is as expensive if it lacks some of the rows of a tile.
-        let whole = match self.0 {
+        let are_whole = match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Tiles => Some(BLOCK),
-            _ => None,
+            Kind::Tiles => true,
+            _ => false,
         };
-        let count = rows.div_ceil(whole.unwrap_or(DOTS));
-        let place = move |index: usize| match whole {
-            Some(whole) => rows.min(index * whole),
-            None => index * rows / count,
-        };
-        (0..count).map(move |index| place(index)..place(index + 1))
+        let count = rows.div_ceil(BLOCK);
+        (0..count).map(move |index| match are_whole {
+            true => index * BLOCK..rows.min((index + 1) * BLOCK),
+            false => block(rows, count, index),
+        })
     }
 
     fn run(self, product: Product<'_>) {
@@ -261,9 +260,10 @@ impl RowSums for Dense<'_> {
     /// As [`Int8Unit::multiply`] does.
     fn by_blocks(&self, initial: &Sums, mut pass: impl FnMut(usize, &[Sums])) {
         let taps = self.operands.taps(self.rows);
-        let mut sums = Block([[0; COLUMNS]; BLOCK]);
+        let mut block = MaybeUninit::<Block>::uninit();
+        let sums: *mut Sums = block.as_mut_ptr().cast();
         for own in self.unit.blocks(self.rows) {
-            let sums = &mut sums.0[..own.len()];
+            assert!(own.len() <= BLOCK, "rows of a block");
             self.unit.run(Product {
                 operands: self.operands,
                 rows: own.len(),
@@ -272,9 +272,10 @@ impl RowSums for Dense<'_> {
                 taps,
                 start: initial.as_ptr(),
                 start_step: 0,
-                sums: sums.as_mut_ptr().cast(),
+                sums: sums.cast(),
             });
-            pass(own.start, sums);
+            // SAFETY: the sums of these rows have just been set, and nothing else points to them.
+            pass(own.start, unsafe { slice::from_raw_parts(sums, own.len()) });
         }
     }
 }
@@ -354,5 +355,12 @@ pub fn column_sums(packed: &[i8]) -> Sums {
 /// Splits `rows` into blocks of nearly equal size, none of more than `most` rows.
 pub(crate) fn blocks(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     let count = rows.div_ceil(most);
-    (0..count).map(move |index| index * rows / count..(index + 1) * rows / count)
+    (0..count).map(move |index| block(rows, count, index))
+}
+
+/// One of `count` blocks of nearly equal size: the first ones have a row more if they must.
+fn block(rows: usize, count: usize, index: usize) -> Range<usize> {
+    let (len, longer) = (rows / count, rows % count);
+    let place = |index: usize| index * len + index.min(longer);
+    place(index)..place(index + 1)
 }

@@ -175,6 +175,28 @@ fn blocks_are_all_rows_in_order() {
 }
 
 #[test]
+fn blocks_of_more_rows_than_half_of_all_numbers_do_not_overflow() {
+    let rows = usize::MAX / 2 + 3;
+    for most in [56, rows / 2 + 1, rows - 1] {
+        let count = rows.div_ceil(most);
+        let last = super::block(rows, count, count - 1);
+        assert!(
+            last.end == rows && (1..=most).contains(&last.len()),
+            "{last:?}"
+        );
+    }
+}
+
+#[test]
+fn rows_without_bytes_have_the_first_sums() {
+    let offsets = [3, 0, 2, 3, 1, 0];
+    let case = Case::new(vec![9; 3], offsets.to_vec(), 3, 0, Vec::new());
+    for unit in Int8Unit::all() {
+        case.check(unit, &[case.initial; 3]);
+    }
+}
+
+#[test]
 fn the_portable_unit_is_the_last_of_all() {
     assert_eq!(Int8Unit::all().last(), Some(Int8Unit::portable()));
     assert_eq!(Int8Unit::all().next(), Some(Int8Unit::detect()));
@@ -239,10 +261,6 @@ mod model {
         }
     }
 
-    #[allow(
-        clippy::undocumented_unsafe_blocks,
-        reason = "by the contract of the trait"
-    )]
     impl Tiles for Model {
         unsafe fn configure(&mut self, configuration: &Configuration) {
             let Configuration { bytes, rows, .. } = configuration;
@@ -254,6 +272,7 @@ mod model {
             let [rows, bytes] = self.shape(TILE);
             self.tiles[TILE] = [[0; 64]; 16];
             for (at, row) in self.tiles[TILE][..rows].iter_mut().enumerate() {
+                // SAFETY: memory for all rows of a tile that is loaded is there.
                 let from = unsafe { std::slice::from_raw_parts(from.add(at * step), bytes) };
                 row[..bytes].copy_from_slice(from);
             }
@@ -262,6 +281,7 @@ mod model {
         unsafe fn store<const TILE: usize>(&mut self, to: *mut u8, step: usize) {
             let [rows, bytes] = self.shape(TILE);
             for (at, row) in self.tiles[TILE][..rows].iter().enumerate() {
+                // SAFETY: memory for all rows of a tile that is stored is there.
                 let to = unsafe { std::slice::from_raw_parts_mut(to.add(at * step), bytes) };
                 to.copy_from_slice(&row[..bytes]);
             }

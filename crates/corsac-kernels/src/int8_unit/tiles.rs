@@ -20,8 +20,9 @@ const FEW: usize = 5;
 /// Tiles that are configured, loaded, multiplied and stored.
 ///
 /// # Safety
-/// All functions are `unsafe`: tiles must be configured first, tiles that are multiplied must have
-/// fitting shapes, and memory must be there for all rows of a tile that is loaded or stored.
+/// All functions are `unsafe`: the processor must have tiles if they are its own, they must be
+/// configured first, tiles that are multiplied must have fitting shapes, and memory must be there for
+/// all rows of a tile that is loaded or stored.
 pub(super) trait Tiles {
     unsafe fn configure(&mut self, configuration: &Configuration);
     unsafe fn load<const TILE: usize>(&mut self, from: *const u8, step: usize);
@@ -34,16 +35,15 @@ pub(super) trait Tiles {
 /// The tiles of the processor. No other code uses them in between.
 struct Amx;
 
-// SAFETY of all blocks below: the processor has tiles, by the contract of `multiply`; all else by
-// the contract of the trait.
-#[allow(clippy::undocumented_unsafe_blocks, reason = "said above, once")]
 impl Tiles for Amx {
     #[inline(always)]
     unsafe fn configure(&mut self, configuration: &Configuration) {
+        // SAFETY: the processor has tiles, and allows the configuration, which is aligned.
         unsafe { asm!("ldtilecfg [{}]", in(reg) configuration, options(nostack, readonly)) };
     }
     #[inline(always)]
     unsafe fn load<const TILE: usize>(&mut self, from: *const u8, step: usize) {
+        // SAFETY: tiles are configured, and memory for all rows of this one can be read.
         unsafe {
             asm!(
                 "tileloadd tmm{tile}, [{from} + {step}*1]",
@@ -56,6 +56,7 @@ impl Tiles for Amx {
     }
     #[inline(always)]
     unsafe fn store<const TILE: usize>(&mut self, to: *mut u8, step: usize) {
+        // SAFETY: tiles are configured, and memory for all rows of this one can be written.
         unsafe {
             asm!(
                 "tilestored [{to} + {step}*1], tmm{tile}",
@@ -68,6 +69,7 @@ impl Tiles for Amx {
     }
     #[inline(always)]
     unsafe fn multiply<const C: usize, const A: usize, const B: usize>(&mut self) {
+        // SAFETY: tiles are configured, and the shapes of these fit.
         unsafe {
             asm!(
                 "tdpbusd tmm{c}, tmm{a}, tmm{b}",
@@ -80,6 +82,7 @@ impl Tiles for Amx {
     }
     #[inline(always)]
     unsafe fn release(&mut self) {
+        // SAFETY: the processor has tiles.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
     }
 }

@@ -68,8 +68,8 @@ pub struct Weights<'a> {
     pub packed: &'a [u8],
     /// Weights of a column.
     pub depth: usize,
-    /// Weights of a group, a multiple of [`CHUNK`]; or the depth, for a scale per column. The last
-    /// group may be shorter.
+    /// Weights of a group, a multiple of [`CHUNK`]; or at least the depth, for a scale per column. The
+    /// last group may be shorter.
     pub group: usize,
     /// The scales: [`PANEL`] for each panel and group.
     pub scales: Scales<'a>,
@@ -92,14 +92,12 @@ impl Kind {
     fn all() -> impl Iterator<Item = Self> {
         let kinds = [
             #[cfg(target_arch = "x86_64")]
-            (Self::Avx512, lanes::has_avx512()),
+            lanes::has_avx512().then_some(Self::Avx512),
             #[cfg(target_arch = "x86_64")]
-            (Self::Avx2, lanes::has_avx2()),
-            (Self::Portable, true),
+            lanes::has_avx2().then_some(Self::Avx2),
+            Some(Self::Portable),
         ];
-        kinds
-            .into_iter()
-            .filter_map(|(kind, has)| has.then_some(kind))
+        kinds.into_iter().flatten()
     }
 }
 
@@ -192,7 +190,7 @@ impl<'a> Weights<'a> {
                 &copied
             }
         };
-        let group = self.group.next_multiple_of(CHUNK);
+        let group = self.group.min(padded).next_multiple_of(CHUNK);
         let sums: Vec<f32> = match self.zero_points {
             None => Vec::new(),
             Some(_) => {

@@ -191,6 +191,21 @@ fn unpacked_weights_are_those_that_were_packed() {
 }
 
 #[test]
+fn a_group_may_be_longer_than_a_column() {
+    let mut numbers = Numbers(7);
+    for bits in [Bits::Four, Bits::Eight] {
+        for group in [23, usize::MAX] {
+            let case =
+                Case::new(&mut numbers, bits, [20, group, 33]).with_zero_points(&mut numbers);
+            case.check(&mut numbers, 3);
+            let mut to = vec![7.0; 33 * 20];
+            case.weights().unpack(33, &mut to, 20);
+            assert_eq!(to[25], case.weight(1, 5) as f32);
+        }
+    }
+}
+
+#[test]
 fn panels_may_be_multiplied_one_by_one() {
     let mut numbers = Numbers(4);
     let case = Case::new(&mut numbers, Bits::Four, [64, 32, 96]).with_zero_points(&mut numbers);

@@ -124,12 +124,20 @@ impl Source {
             });
     }
 
-    /// The offset of the first byte of a pixel of the result.
-    fn offset(&self, shape: &ConvShape, pixel: usize) -> usize {
+    /// The offsets of the first bytes of pixels of the result, from pixel `first` on.
+    fn offsets(&self, shape: &ConvShape, first: usize) -> impl Iterator<Item = usize> {
         let columns = shape.output[2];
-        let (row, column) = (pixel / columns, pixel % columns);
         let [down, right] = shape.conv.stride;
-        (row * down * self.sizes[1] + column * right) * self.pixel
+        let (line, step) = (down * self.sizes[1] * self.pixel, right * self.pixel);
+        let (mut row, mut column) = (first / columns, first % columns);
+        std::iter::from_fn(move || {
+            let offset = row * line + column * step;
+            column += 1;
+            if column == columns {
+                (row, column) = (row + 1, 0);
+            }
+            Some(offset)
+        })
     }
 }
 
@@ -201,8 +209,9 @@ impl Int8Conv {
         for (block, offsets) in blocks.take(pixels.div_ceil(PIXELS)).enumerate() {
             let count = PIXELS.min(pixels - block * PIXELS);
             let first = &mut [0; PIXELS][..count];
-            for (at, first) in first.iter_mut().enumerate() {
-                *first = self.source.offset(&self.shape, block * PIXELS + at) as u32;
+            let own = self.source.offsets(&self.shape, block * PIXELS);
+            for (first, offset) in first.iter_mut().zip(own) {
+                *first = offset as u32;
             }
             for (offsets, &tap) in offsets.chunks_exact_mut(count).zip(taps) {
                 let tap = (tap * self.source.pixel) as u32;
