@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from corsac.quantization import _operators  # noqa: F401  registers torch.ops.corsac
-from corsac.quantization.pt2e._nodes import attribute, mapped, sources, writes_first
+from corsac.quantization.pt2e._nodes import attribute, base, mapped, writes_first
 
 #: Operators that quantise.
 QUANTISE = frozenset(
@@ -31,13 +31,8 @@ class Constants:
 
     def __init__(self, model: Any, passed: Collection[Any] = ()) -> None:
         self._model, self._passed = model, passed
-        self._written = {
-            source.target
-            for node in model.graph.nodes
-            if writes_first(node)
-            for source in sources(node.args[0])
-            if source.op == "get_attr"
-        }
+        written = {base(node.args[0]) for node in model.graph.nodes if writes_first(node)}
+        self._written = {node.target for node in written if node.op == "get_attr"}
         self._known: dict[Any, Tensor | None] = {}
 
     def value(self, node: Any) -> Tensor | None:

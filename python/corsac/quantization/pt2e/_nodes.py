@@ -105,6 +105,16 @@ def sources(node: Any) -> Iterator[Any]:
                 waiting.append(one)
 
 
+def base(node: Any) -> Any:
+    """The node whose memory a value is in: that of which it is a view, or itself."""
+    while node.op == "call_function" and node.args and is_node(node.args[0]):
+        returns = getattr(getattr(node.target, "_schema", None), "returns", ())
+        if not returns or returns[0].alias_info is None:
+            break
+        node = node.args[0]
+    return node
+
+
 def writes_first(node: Any) -> bool:
     """Whether a node calls an operator that writes to its first argument."""
     schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None

@@ -199,10 +199,13 @@ def fold(model: Any, quantise: Any, dequantise: Any) -> None:
         return
     graph.eliminate_dead_code()
     for target in _KINDS:
-        for norm in [*graph.nodes]:
-            if calls(norm, *BATCH_NORMS):
+        for has_bias in (True, False):
+            for norm in [*graph.nodes]:
+                if not calls(norm, *BATCH_NORMS):
+                    continue
                 chain = _Chain(norm, quantise, dequantise)
-                if chain.found and chain.conv.target is target:
+                fits = chain.found and chain.conv.target is target
+                if fits and (chain.bias is not None) == has_bias:
                     _fold(model, chain)
     for node in [*graph.nodes]:
         if calls(node, aten.add_.Tensor) and not node.users and _counts_batches(node.args[0]):
