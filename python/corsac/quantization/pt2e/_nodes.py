@@ -24,11 +24,11 @@ _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def described(node: Any) -> str:
-    """A node with its line of the program, for messages: ``conv2d (model.py:12)``."""
+    """A node with its line of the program outside PyTorch, for messages: ``conv2d (model.py:12)``."""
     lines = _LINE.findall(node.meta.get("stack_trace") or "")
     if not lines:
         return str(node.name)
-    path, number = lines[-1]
+    path, number = next((one for one in reversed(lines) if "/torch/" not in one[0]), lines[-1])
     return f"{node.name} ({path.rpartition('/')[2]}:{number})"
 
 

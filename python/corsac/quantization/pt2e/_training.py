@@ -242,4 +242,6 @@ def _fold(model: Any, chain: _Chain) -> None:
     made.meta = dict(conv.meta)
     chain.norm.args = (made, *chain.norm.args[1:])
     fold_into(model, chain.norm, made, chain.weight, chain.bias)
+    # The last user of its input: what is copied for each user is numbered in the order of users.
+    made.args = tuple(made.args)
     graph.eliminate_dead_code()
