@@ -471,6 +471,7 @@ def _made(
     is_of_sizes = any(own is not None and own.order is None for own in layouts or ())
     if recorder.sizes is not None and not (recorder.asks_form or is_of_sizes):
         sizes = recorder.sizes.finished(recorder.weights, given, reads)
+    recorder.drop_scales()
     stages = _stages(run, reads, held["counted"])
     module = GraphModule._with_code_put_off(recorder.weights, recorder.graph)
     module.training = False

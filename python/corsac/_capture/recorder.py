@@ -67,6 +67,7 @@ from corsac._pytorch.functions import (
     takes_statistics,
     target_of,
 )
+from corsac._pytorch.quantised import function_of
 from corsac.fx import Graph, Node
 from corsac.fx.proxy import TraceError
 
@@ -182,6 +183,8 @@ class Recorder(TorchFunctionMode):
         self.writing: set[Node] = set()
         self._writes_back = False
         self.graph = Graph()
+        #: Scales that operators of quantisation have computed.
+        self._scales: list[torch.Tensor] = []
         self.sizes = None
         if options.dynamic or options.integers:
             self.sizes = Sizes(recording, self.graph, options.dynamic)
@@ -437,6 +440,13 @@ class Recorder(TorchFunctionMode):
             self._fix(args, kwargs)
             with self:
                 return opened(*args, **kwargs)
+        quantises = function_of(func)
+        if quantises is not None:
+            with self:
+                result = quantises(*args, **kwargs)
+            if isinstance(result, tuple):
+                self._scales.append(result[0])
+            return result
         composed = self._fast_paths.found(func, args, kwargs)
         if composed is not None:
             with self:
@@ -874,6 +884,14 @@ class Recorder(TorchFunctionMode):
     def is_input(self, own: torch.Tensor) -> bool:
         """Whether a tensor is an input of the graph."""
         return id(own) in self._inputs
+
+    def drop_scales(self) -> None:
+        """Remove scales of double precision that nothing reads: their numbers are there in single precision."""
+        for own in self._scales:
+            node = self._known(own)
+            if node is not None and not node.users and self.refusal is None:
+                self.graph.erase_node(node)
+        self._scales.clear()
 
     def state(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Turn tensors found in containers and in state into inputs; return those that were not inputs before."""

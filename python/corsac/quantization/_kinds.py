@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-_PACKAGES = ("corsac.quantization", "torch.ao.quantization", "torch.ao.nn")
+_PACKAGES = ("corsac.quantization", "torch.ao.quantization", "torch.ao.nn", "torchao.quantization")
 
 
 def is_a(value: Any, *names: str) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import torch
 
+from corsac._pytorch import quantised
+
 LIBRARY = torch.library.Library("corsac", "DEF")
 
 # Bounds of what an integer type can hold.
@@ -25,8 +27,8 @@ def _operator(schema: str):
     """Defines an operator that is computed by the decorated function on all devices."""
 
     def define(function):
-        name = LIBRARY.define(schema)
-        LIBRARY.impl(name, function, "CompositeExplicitAutograd")
+        LIBRARY.define(schema)
+        LIBRARY.impl(schema.partition("(")[0], function, "CompositeExplicitAutograd")
         return function
 
     return define
@@ -122,6 +124,24 @@ def dequantize_per_channel(
     if zero_points is not None:
         levels = levels - _along(zero_points, axis, input)
     return (levels * _along(scales, axis, input)).to(out_dtype or torch.float32)
+
+
+def _define_with_tensors() -> None:
+    """The operators whose parameters are tensors, for a whole tensor at each call."""
+    choose = "(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype)"
+    schemas = {
+        "choose_qparams.tensor": f"{choose} -> (Tensor scale, Tensor zero_point)",
+        "choose_qparams_symmetric.tensor": f"{choose} -> (Tensor scale, Tensor zero_point)",
+        "quantize_per_tensor.tensor": "(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max,"
+        " ScalarType dtype) -> Tensor",
+        "dequantize_per_tensor.tensor": "(Tensor input, Tensor scale, Tensor zero_point, int quant_min,"
+        " int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor",
+    }
+    for name, schema in schemas.items():
+        _operator(name + schema)(quantised.FUNCTIONS[name])
+
+
+_define_with_tensors()
 
 
 @_operator(
