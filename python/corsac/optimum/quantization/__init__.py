@@ -17,5 +17,13 @@ Results are called as the models are, and return objects of the same classes.
 from corsac.optimum.quantization._config import QuantizationConfig
 from corsac.optimum.quantization._model import GraphModel
 from corsac.optimum.quantization._quantizer import Quantizer, quantize
+from corsac.optimum.quantization._saving import load_quantized, save_quantized
 
-__all__ = ["GraphModel", "QuantizationConfig", "Quantizer", "quantize"]
+__all__ = [
+    "GraphModel",
+    "QuantizationConfig",
+    "Quantizer",
+    "load_quantized",
+    "quantize",
+    "save_quantized",
+]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import inspect
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,9 +14,6 @@ from torch import Tensor, nn
 
 from corsac._models.example_inputs import CONSTANTS
 from corsac.quantization.one_call._data import Batch
-
-#: Values of examples by the names of inputs: ones, where zeros hide what is computed.
-_ONES = ("mask",)
 
 
 @dataclass(frozen=True)
@@ -71,6 +68,10 @@ class Inputs:
                 )
         return cls(tuple(tensors), constants, parameters_of(model))
 
+    def without(self, names: Collection[str]) -> Inputs:
+        """The inputs without those of some names."""
+        return replace(self, tensors=tuple(own for own in self.tensors if own.name not in names))
+
     def check(self, given: Mapping[str, Any], where: str) -> None:
         """Check that a call has the same inputs, of the same types and numbers of dimensions.
 
@@ -107,12 +108,6 @@ def parameters_of(model: nn.Module) -> tuple[str, ...]:
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     own = inspect.signature(model.forward).parameters.values()
     return tuple(parameter.name for parameter in own if parameter.kind in kinds)
-
-
-def takes_any(model: nn.Module) -> bool:
-    """Whether a model takes keyword arguments of all names."""
-    own = inspect.signature(model.forward).parameters.values()
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in own)
 
 
 def named(model: nn.Module, batch: Batch, where: str) -> dict[str, Any]:

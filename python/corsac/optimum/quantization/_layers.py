@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch.nn.functional as F
@@ -107,8 +106,3 @@ def dropouts_as_modules(graph_module: GraphModule) -> int:
     if count:
         graph_module.recompile()
     return count
-
-
-def copied(model: nn.Module) -> nn.Module:
-    """A copy of a model with weights of its own, which may be trained."""
-    return copy.deepcopy(model)

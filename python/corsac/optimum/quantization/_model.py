@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule
+from corsac.optimum.quantization._config import QuantizationConfig
 from corsac.optimum.quantization._inputs import Inputs
+from corsac.optimum.quantization._pickling import Frozen
 from corsac.optimum.quantization._program import Outputs, Program, require
 
 #: The result that needs inputs that may be left out, such as labels.
@@ -31,6 +36,8 @@ class GraphModel(nn.Module):
         graph_module: the graph.
         config: of the captured model, if it has one.
         name: the class of the captured model.
+        quantization_config: how it was quantised; None for prepared models.
+        ranges: scale and zero point of quantised inputs of layers, by the names of their observers.
     """
 
     graph_module: GraphModule
@@ -40,6 +47,8 @@ class GraphModel(nn.Module):
         self.graph_module = module
         self.config = getattr(model, "config", None)
         self.name = type(model).__name__
+        self.quantization_config: QuantizationConfig | None = None
+        self.ranges: dict[str, tuple[float, int]] = {}
         self._inputs, self._outputs = program.inputs, program.outputs
         self._names = tuple(own.name for own in program.inputs.tensors)
         self._constants = tuple(program.inputs.constants.items())
@@ -61,6 +70,14 @@ class GraphModel(nn.Module):
     def optional_inputs(self) -> tuple[str, ...]:
         """The inputs that may be left out: only the loss depends on them."""
         return self._optional
+
+    def check(self, given: Mapping[str, Any], where: str) -> None:
+        """Check that the arguments of a call are those of the example; see :meth:`Inputs.check`."""
+        without = [name for name in self._optional if given.get(name) is None]
+        if len(without) < len(self._optional) or not without:
+            self._inputs.check(given, where)
+        else:
+            self._inputs.without(without).check(given, where)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the model.
@@ -128,13 +145,25 @@ class GraphModel(nn.Module):
         return super().load_state_dict(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_alone": ()}
+        modules = {**self._modules, "graph_module": Frozen.of(self.graph_module)}
+        return {**self.__dict__, "_alone": (), "_modules": modules}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        modules = {**state["_modules"]}
+        modules["graph_module"] = modules["graph_module"].module()
+        super().__setstate__({**state, "_modules": modules})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModel:
         made = self.__class__.__new__(self.__class__)
         memo[id(self)] = made
-        made.__dict__.update(copy.deepcopy(self.__getstate__(), memo))
+        made.__dict__.update(copy.deepcopy({**self.__dict__, "_alone": ()}, memo))
         return made
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> Path:
+        """:func:`save_quantized`."""
+        from corsac.optimum.quantization._saving import save_quantized
+
+        return save_quantized(self, directory)
 
     def extra_repr(self) -> str:
         return f"{self.name}: {', '.join(map(str, self._inputs.tensors))}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
 from corsac.fx import Node
@@ -16,6 +18,17 @@ def observers_of(graph_module: GraphModule) -> dict[str, nn.Module]:
         module = graph_module.get_submodule(node.target)
         if is_activation_post_process(module):
             found[node.target] = module
+    return found
+
+
+def ranges_of(graph_module: GraphModule) -> dict[str, tuple[float, int]]:
+    """Scale and zero point of values that have fixed ranges, by the paths of their observers."""
+    found = {}
+    for path, observer in observers_of(graph_module).items():
+        own: Any = observer
+        if not getattr(own, "is_dynamic", False):
+            scale, zero_point = own.calculate_qparams()
+            found[path] = float(scale), int(zero_point)
     return found
 
 

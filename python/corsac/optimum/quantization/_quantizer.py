@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from corsac.fx.graph_module import GraphModule
+from corsac.fx.proxy import TraceError
 from corsac.optimum.quantization._class_names import model_of
 from corsac.optimum.quantization._config import QuantizationConfig
-from corsac.optimum.quantization._inputs import arguments, example_of
+from corsac.optimum.quantization._inputs import arguments, example_of, parameters_of
 from corsac.optimum.quantization._layers import dropouts_as_modules, with_linear_layers
 from corsac.optimum.quantization._model import GraphModel
-from corsac.optimum.quantization._observers import drop_outputs
+from corsac.optimum.quantization._observers import drop_outputs, ranges_of
 from corsac.optimum.quantization._program import Program, captured
 from corsac.passes import remove_dropout
 from corsac.quantization._conversion import CalibrationError
@@ -69,7 +69,6 @@ class Quantizer:
         self.input_names = None if input_names is None else tuple(input_names)
         self.prepared: GraphModel | None = None
         self._program: Program | None = None
-        self._batches = 0
         if example_inputs is not None:
             self.prepare(example_inputs)
 
@@ -136,36 +135,32 @@ class Quantizer:
         """
         if self.config.approach == "dynamic":
             raise ValueError("approach 'dynamic' measures no ranges: call convert() without data")
-        if self.config.approach == "qat" and self.prepared is not None:
-            was_training = self.prepared.training
-        else:
-            was_training = False
+        was_training = self.prepared is not None and self.prepared.training
         count = 0
         for where, given in arguments(self.model, data):
             prepared = self.prepared or self._prepare(given, where)
+            prepared.check(given, where)
             prepared.eval()
-            missing_allowed = {name: value for name, value in given.items() if value is not None}
-            _fill_optional(prepared, missing_allowed, where)
-            try:
-                with torch.no_grad():
-                    prepared(**missing_allowed)
-            except Exception as error:
-                said = str(error).strip().partition("\n")[0]
-                shown = ", ".join(
-                    f"{name} {list(own.shape)}"
-                    for name, own in given.items()
-                    if isinstance(own, torch.Tensor)
-                )
-                raise ValueError(
-                    f"{where} ({shown}): the model does not accept it: {type(error).__name__}: {said}"
-                ) from error
+            self._run(prepared, given, where)
             count += 1
         if not count:
             raise ValueError("the calibration data is empty: expected at least one batch")
-        self._batches += count
         if self.prepared is not None:
             self.prepared.train(was_training)
         return self
+
+    @staticmethod
+    def _run(prepared: GraphModel, given: Mapping[str, Any], where: str) -> None:
+        try:
+            with torch.no_grad():
+                prepared(**given)
+        except Exception as error:
+            said = str(error).strip().partition("\n")[0]
+            tensors = {name: own for name, own in given.items() if isinstance(own, torch.Tensor)}
+            shown = ", ".join(f"{name} {[*own.shape]}" for name, own in tensors.items())
+            raise ValueError(
+                f"{where} ({shown}): the model does not accept it: {type(error).__name__}: {said}"
+            ) from error
 
     def convert(self) -> GraphModel:
         """The quantised model, in evaluation mode.
@@ -187,7 +182,8 @@ class Quantizer:
         converted = convert_fx(observed, backend_config=self.config.backend())
         prepared.train(was_training)
         made = GraphModel(self._program, converted, self.model)
-        made.quantization_config = self.config  # type: ignore[assignment]
+        made.quantization_config = self.config
+        made.ranges = ranges_of(prepared.graph_module)
         return made.eval()
 
     def quantize(self, data: Any = None) -> GraphModel:
@@ -204,26 +200,12 @@ class Quantizer:
     def _prepare(self, given: Mapping[str, Any], where: str) -> GraphModel:
         own = self.model
         is_qat = self.config.approach == "qat"
-        was_training = own.training
         model = with_linear_layers(copy.deepcopy(own) if is_qat else own).eval()
-        try:
-            given = {name: value for name, value in given.items() if value is not None}
-            parameters = (
-                getattr(own.config, "use_cache", False) if hasattr(own, "config") else False
-            )
-            if parameters and "use_cache" not in given:
-                given = {**given, "use_cache": False}
-            try:
-                program = captured(model, given)
-            except (TypeError, IndexError, RuntimeError, ValueError) as error:
-                if type(error).__module__.startswith("corsac"):
-                    raise
-                said = str(error).strip().partition("\n")[0]
-                raise ValueError(
-                    f"{where}: the model does not accept it: {type(error).__name__}: {said}"
-                ) from error
-        finally:
-            own.train(was_training)
+        given = {name: value for name, value in given.items() if value is not None}
+        if getattr(self.model_config, "use_cache", False) and "use_cache" in parameters_of(own):
+            # A cache would be another result, which graphs do not take back.
+            given.setdefault("use_cache", False)
+        program = self._captured(model, given, where)
         if is_qat:
             dropouts_as_modules(program.module)
         else:
@@ -238,6 +220,23 @@ class Quantizer:
         self._program = program
         self.prepared = GraphModel(program, observed, own)
         return self.prepared.train(is_qat)
+
+    @property
+    def model_config(self) -> Any:
+        """The configuration of the model, if it has one."""
+        return getattr(self.model, "config", None)
+
+    @staticmethod
+    def _captured(model: nn.Module, given: Mapping[str, Any], where: str) -> Program:
+        try:
+            return captured(model, given)
+        except TraceError:
+            raise
+        except Exception as error:
+            said = str(error).strip().partition("\n")[0]
+            raise ValueError(
+                f"{where}: the model does not accept it: {type(error).__name__}: {said}"
+            ) from error
 
     def _mapping(self, program: Program, model: nn.Module) -> QConfigMapping:
         """The configurations of layers."""
@@ -280,16 +279,6 @@ class Quantizer:
         return found
 
 
-def _fill_optional(prepared: GraphModel, given: dict[str, Any], where: str) -> None:
-    """Check the inputs of a batch; those that only the loss depends on may be missing."""
-    tensors = {name: own for name, own in given.items() if isinstance(own, torch.Tensor)}
-    names = [own.name for own in prepared.inputs.tensors]
-    optional = {*prepared.optional_inputs}
-    if set(names) - optional == set(tensors):
-        return
-    prepared.inputs.check(given, where)
-
-
 def quantize(
     model: nn.Module | str,
     calibration_data: Any = None,
@@ -328,4 +317,4 @@ def quantize(
     return quantizer.quantize(calibration_data)
 
 
-__all__ = ["GraphModule", "Quantizer", "quantize"]
+__all__ = ["Quantizer", "quantize"]
