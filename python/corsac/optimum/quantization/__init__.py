@@ -18,8 +18,10 @@ from corsac.optimum.quantization._config import QuantizationConfig
 from corsac.optimum.quantization._model import GraphModel
 from corsac.optimum.quantization._quantizer import Quantizer, quantize
 from corsac.optimum.quantization._saving import load_quantized, save_quantized
+from corsac.quantization._conversion import CalibrationError
 
 __all__ = [
+    "CalibrationError",
     "GraphModel",
     "QuantizationConfig",
     "Quantizer",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import fnmatch
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,7 +15,13 @@ from corsac.optimum.quantization._config import QuantizationConfig
 from corsac.optimum.quantization._inputs import arguments, example_of, parameters_of
 from corsac.optimum.quantization._layers import dropouts_as_modules, with_linear_layers
 from corsac.optimum.quantization._model import GraphModel
-from corsac.optimum.quantization._observers import drop_outputs, ranges_of
+from corsac.optimum.quantization._observers import (
+    drop_observers,
+    float_values,
+    has_float,
+    is_input_of_layer,
+    ranges_of,
+)
 from corsac.optimum.quantization._program import Program, captured
 from corsac.passes import remove_dropout
 from corsac.quantization._conversion import CalibrationError
@@ -24,6 +29,8 @@ from corsac.quantization.one_call._layers import (
     Layer,
     check_weights,
     exclude_layers,
+    is_within,
+    modules_named,
 )
 from corsac.quantization.qconfig_mapping import QConfigMapping
 from corsac.quantization.quantize_fx import convert_fx, prepare_fx, prepare_qat_fx
@@ -42,6 +49,8 @@ class Quantizer:
     Args:
         model: the float model, which stays as it is.
         config: how to quantise it; static by default.
+        qconfig_mapping: a ``QConfigMapping``, or a dictionary of the same, in the place of what ``config`` says of layers;
+            operators between layers are quantised, too, as :func:`corsac.quantization.quantize_fx.prepare_fx` does it.
         example_inputs: arguments of a typical call, by name or in a tuple. By default the first batch of data, or small
             inputs of the model's own.
         input_names: the names of inputs of the model's own that are used if there are neither examples nor data.
@@ -59,12 +68,16 @@ class Quantizer:
         model: nn.Module,
         config: QuantizationConfig | None = None,
         *,
+        qconfig_mapping: Any = None,
         example_inputs: Any = None,
         input_names: Iterable[str] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
         self.config = config or QuantizationConfig()
+        if isinstance(qconfig_mapping, Mapping):
+            qconfig_mapping = QConfigMapping.from_dict(dict(qconfig_mapping))
+        self.qconfig_mapping = qconfig_mapping
         self.model = model
         self.input_names = None if input_names is None else tuple(input_names)
         self.prepared: GraphModel | None = None
@@ -179,7 +192,7 @@ class Quantizer:
         observed = copy.copy(prepared.graph_module)
         was_training = prepared.training
         prepared.eval()
-        converted = convert_fx(observed, backend_config=self.config.backend())
+        converted = convert_fx(observed, backend_config=self._backend())
         prepared.train(was_training)
         made = GraphModel(self._program, converted, self.model)
         made.quantization_config = self.config
@@ -210,16 +223,21 @@ class Quantizer:
             dropouts_as_modules(program.module)
         else:
             remove_dropout(program.module)
-        mapping = self._mapping(program, model)
+        mapping = self.qconfig_mapping or self._mapping(program, model)
         prepare = prepare_qat_fx if is_qat else prepare_fx
+        inputs = tuple(given[own.name] for own in program.inputs.tensors)
+        floats = float_values(program.module, inputs)
         program.module.train(is_qat)
-        inputs = tuple(given[name.name] for name in program.inputs.tensors)
-        observed = prepare(program.module, mapping, inputs, backend_config=self.config.backend())
+        observed = prepare(program.module, mapping, inputs, backend_config=self._backend())
+        keep = has_float(floats) if self.qconfig_mapping else is_input_of_layer
         if self.config.approach != "dynamic":
-            drop_outputs(observed)
+            drop_observers(observed, keep)
         self._program = program
         self.prepared = GraphModel(program, observed, own)
         return self.prepared.train(is_qat)
+
+    def _backend(self) -> Any:
+        return None if self.qconfig_mapping else self.config.backend()
 
     @property
     def model_config(self) -> Any:
@@ -251,7 +269,8 @@ class Quantizer:
             elif config.approach == "dynamic" and not layer.is_matrix:
                 layer.reason = "only inputs of linear layers are quantised row by row"
             elif own.dtype != torch.float32:
-                layer.reason = f"its weight is {own.dtype}"
+                dtype = str(own.dtype).removeprefix("torch.")
+                layer.reason = f"its weight is {dtype}, expected float32"
         exclude_layers(model, layers, config.exclude)
         overridden = self._overrides(layers, model)
         check_weights(layers)
@@ -268,13 +287,10 @@ class Quantizer:
     def _overrides(self, layers: list[Layer], model: nn.Module) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for pattern, changes in self.config.overrides.items():
-            # Names that match nothing are errors there.
-            exclude_layers(model, [], [pattern])
+            named = modules_named(model, pattern, "overrides")
             qconfig = self.config.overridden(changes).qconfig()
             for layer in layers:
-                parts = layer.name.split(".")
-                above = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
-                if any(fnmatch.fnmatchcase(path, pattern) for path in above):
+                if is_within(layer.name, named):
                     found[layer.name] = qconfig
         return found
 

@@ -157,30 +157,44 @@ def exclude_layers(model: nn.Module, layers: Iterable[Layer], exclude: Any) -> N
         TypeError: an item is neither.
     """
     items = [exclude] if isinstance(exclude, (str, type)) else [*exclude]
-    modules = dict(model.named_modules(remove_duplicate=False))
     for item in items:
-        if isinstance(item, str):
-            found = {name for name in modules if fnmatch.fnmatchcase(name, item)}
-            if not found:
-                near = difflib.get_close_matches(item, modules, n=_NEAR, cutoff=0.4)
-                hint = f": did you mean {' or '.join(near)}?" if near else ""
-                raise ValueError(f"exclude: the model has no module {item!r}{hint}")
-        elif isinstance(item, type):
-            found = {name for name, module in modules.items() if isinstance(module, item)}
-            if not found:
-                known = sorted({type(module).__name__ for module in modules.values()})
-                near = difflib.get_close_matches(item.__name__, known, n=_NEAR, cutoff=0.4)
-                hint = f": did you mean {' or '.join(near)}?" if near else ""
-                raise ValueError(f"exclude: the model has no {item.__name__}{hint}")
-        else:
-            raise TypeError(f"exclude: expected names, patterns or classes, got {item!r}")
+        found = modules_named(model, item, "exclude")
         for layer in layers:
-            if any(_within(path, found) for path in layer.names):
+            if any(is_within(path, found) for path in layer.names):
                 shown = item if isinstance(item, str) else item.__name__
                 layer.reason = f"excluded by {shown}"
 
 
-def _within(path: str, modules: set[str]) -> bool:
+def modules_named(model: nn.Module, item: Any, option: str) -> set[str]:
+    """The paths of the modules that a name, a pattern or a class stands for.
+
+    Args:
+        model: has the modules.
+        item: the name, pattern or class.
+        option: begins the texts of errors.
+
+    Raises:
+        ValueError: it fits no module of the model.
+        TypeError: it is something else.
+    """
+    modules = dict(model.named_modules(remove_duplicate=False))
+    if isinstance(item, str):
+        found = {name for name in modules if fnmatch.fnmatchcase(name, item)}
+        shown, known = f"module {item!r}", [*modules]
+    elif isinstance(item, type):
+        found = {name for name, module in modules.items() if isinstance(module, item)}
+        shown, known = item.__name__, sorted({type(own).__name__ for own in modules.values()})
+    else:
+        raise TypeError(f"{option}: expected names, patterns or classes, got {item!r}")
+    if not found:
+        text = item if isinstance(item, str) else item.__name__
+        near = difflib.get_close_matches(text, known, n=_NEAR, cutoff=0.4)
+        hint = f": did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f"{option}: the model has no {shown}{hint}")
+    return found
+
+
+def is_within(path: str, modules: set[str]) -> bool:
     """Whether a path is one of ``modules``, or inside one."""
     parts = path.split(".")
     return any(".".join(parts[:end]) in modules for end in range(len(parts) + 1)) or path in modules
