@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from corsac.quantization.one_call._subclasses import computes_as
 from corsac.quantization.quantized._weight import QuantisedWeight
 from corsac.quantization.quantized.attention import SplitAttention
 from corsac.quantization.quantized.integer_layers import GroupedLinear
 
-#: Classes that are quantised; subclasses may compute something else.
+#: Classes that are quantised, with subclasses that compute the same.
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
 #: Number of near names in an error.
 _NEAR = 3
@@ -57,6 +58,11 @@ class Layer:
         """The weight, output channels first."""
         weight: Any = self.module.weight
         return weight.t() if is_transposed(self.module) else weight
+
+
+def base_of(module: nn.Module) -> type[nn.Module]:
+    """The class of layers that a module is of, or derives from."""
+    return next(kind for kind in LAYERS if isinstance(module, kind))
 
 
 def is_transposed(module: nn.Module) -> bool:
@@ -116,7 +122,9 @@ def _reason(module: nn.Module) -> str:
         return "it is quantised already"
     if torch.nn.utils.parametrize.is_parametrized(module):
         return "its weight is parametrised"
-    if kind not in LAYERS and not is_transposed(module):
+    if "forward" in vars(module):
+        return "its forward was replaced"
+    if not is_transposed(module) and not computes_as(module, base_of(module)):
         return f"{kind.__name__} is a subclass, which may compute something else"
     own: Any = module
     weight = own._parameters.get("weight")
@@ -124,8 +132,6 @@ def _reason(module: nn.Module) -> str:
         return "its weight is no parameter: something computes it"
     if module._forward_hooks or module._forward_pre_hooks:
         return "it has hooks, which may change what it computes"
-    if "forward" in vars(module):
-        return "its forward was replaced"
     if weight.device.type != "cpu":
         return f"its weight is on {weight.device}"
     if weight.dtype != torch.float32:
