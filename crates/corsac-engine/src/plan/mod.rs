@@ -374,14 +374,14 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
     match step.op {
         Op::Conv(ref conv) | Op::ChannelScaledConv(ref conv) if in_blocks => {
             let shape = ConvShape::of(program, step, conv);
-            ConvAlgorithm::of(&shape, program.precision)
+            ConvAlgorithm::of(&shape, program.products(step))
                 .map_or(0, |algorithm| conv::workspace_len(&shape, algorithm))
         }
         Op::Linear => {
             let weight = program.shape(step.inputs[1]);
             let (outputs, inputs) = (weight[0], weight[1]);
             let rows = program.linear_rows(step, inputs);
-            let numbers = match program.precision.bf16_unit() {
+            let numbers = match program.products(step).bf16_unit() {
                 Some(_) => bf16::linear::workspace_len(rows, inputs),
                 None => linear::workspace_len(rows, [outputs, inputs]),
             };

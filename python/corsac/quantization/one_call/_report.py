@@ -103,7 +103,18 @@ class Report:
 
     def cells(self) -> list[list[str]]:
         """The table as texts, its head first."""
-        head = ["layer", "form", "SQNR dB", "clipped", "use", "float", "int", "bytes", "ratio", ""]
+        head = [
+            "layer",
+            "form",
+            "SQNR dB",
+            "clipped",
+            "use",
+            "float time",
+            "time",
+            "bytes",
+            "ratio",
+            "remarks",
+        ]
         return [head, *([*_cells(row)] for row in self.rows)]
 
     def totals(self) -> list[str]:
