@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
+
+from corsac._messages.near_names import did_you_mean
 
 
 def model_of(name: str, config: Any = None) -> nn.Module:
@@ -26,8 +27,7 @@ def model_of(name: str, config: Any = None) -> nn.Module:
     base = transformers.PreTrainedModel
     if not isinstance(found, type) or not issubclass(found, base):
         known = [own for own in dir(transformers) if own[:1].isupper()]
-        near = difflib.get_close_matches(name, known, n=3)
-        hint = f": did you mean {' or '.join(near)}?" if near else ""
+        hint = did_you_mean(name, known)
         raise ValueError(f"transformers has no model {name!r}{hint}")
     model: Any = found
     kind: Any = model.config_class
@@ -39,8 +39,7 @@ def model_of(name: str, config: Any = None) -> nn.Module:
         default = kind()
         for key in config:
             if not hasattr(default, key):
-                near = difflib.get_close_matches(key, [*vars(default)], n=3)
-                hint = f": did you mean {' or '.join(near)}?" if near else ""
+                hint = did_you_mean(key, vars(default))
                 raise ValueError(f"{kind.__name__} has no {key!r}{hint}")
         config = kind(**config)
     elif not isinstance(config, kind):

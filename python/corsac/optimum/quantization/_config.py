@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 
+from corsac._messages.near_names import did_you_mean
 from corsac.quantization._dtypes import qint8, quint8
 from corsac.quantization.backend_config import BackendConfig, DTypeConfig
 from corsac.quantization.backend_config._layers import Convolutions, fused_linear, linear
@@ -195,6 +195,5 @@ class QuantizationConfig:
 def _expect(name: str, value: Any, known: Any) -> None:
     if value in known:
         return
-    near = difflib.get_close_matches(str(value), known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(str(value), known, after="; ")
     raise ValueError(f"{name}: expected one of {', '.join(map(repr, known))}, got {value!r}{hint}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from corsac._messages.near_names import did_you_mean
 from corsac._models.example_inputs import CONSTANTS
 from corsac.quantization.one_call._data import Batch
 
@@ -124,10 +124,8 @@ def named(model: nn.Module, batch: Batch, where: str) -> dict[str, Any]:
     given = {**dict(zip(parameters, batch.args, strict=False)), **batch.kwargs}
     found = {name: value for name, value in given.items() if name in parameters}
     if not any(isinstance(value, Tensor) for value in found.values()):
-        near = [
-            match for name in given for match in difflib.get_close_matches(name, parameters, n=1)
-        ]
-        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        hints = (did_you_mean(name, parameters, after="; ") for name in given)
+        hint = next(filter(None, hints), "")
         raise ValueError(
             f"{where}: no tensor of it is an input of {type(model).__name__}: got {', '.join(given) or 'nothing'}{hint}"
         )
@@ -185,8 +183,7 @@ def example_of(model: nn.Module, names: Iterable[str] | None) -> dict[str, Tenso
     found: dict[str, Tensor] = {}
     for name in wanted:
         if name not in parameters:
-            near = difflib.get_close_matches(name, parameters, n=3)
-            hint = f": did you mean {' or '.join(near)}?" if near else ""
+            hint = did_you_mean(name, parameters)
             raise ValueError(f"{type(model).__name__} has no input {name!r}{hint}")
         if isinstance(known.get(name), Tensor):
             found[name] = known[name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import fnmatch
 import sys
 from collections.abc import Iterable
@@ -13,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from corsac._messages.near_names import did_you_mean
+from corsac.quantization._finite import infinite_numbers
 from corsac.quantization.one_call._subclasses import computes_as
 from corsac.quantization.quantized._weight import QuantisedWeight
 from corsac.quantization.quantized.attention import SplitAttention
@@ -20,8 +21,8 @@ from corsac.quantization.quantized.integer_layers import GroupedLinear
 
 #: Classes that are quantised, with subclasses that compute the same.
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
-#: Number of near names in an error.
-_NEAR = 3
+#: How alike names of modules are that errors list.
+_ALIKE = 0.4
 
 
 @dataclass
@@ -149,10 +150,10 @@ def check_weights(layers: Iterable[Layer]) -> None:
     """
     for layer in layers:
         for name, tensor in layer.module.named_parameters(recurse=False):
-            if not layer.reason and not bool(torch.isfinite(tensor).all()):
-                wrong = int((~torch.isfinite(tensor)).sum())
+            wrong = "" if layer.reason else infinite_numbers(tensor)
+            if wrong:
                 path = f"{layer.name}.{name}" if layer.name else name
-                raise ValueError(f"{path} has NaN or infinity: {wrong} of {tensor.numel()} numbers")
+                raise ValueError(f"{path} has NaN or infinity: {wrong} numbers")
 
 
 def exclude_layers(model: nn.Module, layers: Iterable[Layer], exclude: Any) -> None:
@@ -194,8 +195,7 @@ def modules_named(model: nn.Module, item: Any, option: str) -> set[str]:
         raise TypeError(f"{option}: expected names, patterns or classes, got {item!r}")
     if not found:
         text = item if isinstance(item, str) else item.__name__
-        near = difflib.get_close_matches(text, known, n=_NEAR, cutoff=0.4)
-        hint = f": did you mean {' or '.join(near)}?" if near else ""
+        hint = did_you_mean(text, known, cutoff=_ALIKE)
         raise ValueError(f"{option}: the model has no {shown}{hint}")
     return found
 
