@@ -319,6 +319,8 @@ def test_a_mapping_in_place_of_a_configuration():
     assert decibels(model(**given).logits, quantised(**given).logits) > 12.0
     assert isinstance(quantised.graph_module.classifier, nn.Linear)
     assert not isinstance(quantised.graph_module.classifier, IntegerLinear)
+    with pytest.raises(TypeError, match="not quantised by a QuantizationConfig"):
+        quantised.save_pretrained("never made")
     # Sums between layers are quantised, too, and sizes are not.
     graph = quantised.graph_module.graph
     rounded = {

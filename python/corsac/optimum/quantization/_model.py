@@ -36,7 +36,7 @@ class GraphModel(nn.Module):
         graph_module: the graph.
         config: of the captured model, if it has one.
         name: the class of the captured model.
-        quantization_config: how it was quantised; None for prepared models.
+        quantization_config: how it was quantised; None for prepared models, and for those of a ``QConfigMapping``.
         ranges: scale and zero point of quantised inputs of layers, by the names of their observers.
     """
 

@@ -195,7 +195,8 @@ class Quantizer:
         converted = convert_fx(observed, backend_config=self._backend())
         prepared.train(was_training)
         made = GraphModel(self._program, converted, self.model)
-        made.quantization_config = self.config
+        # A mapping has classes and functions, which files do not hold.
+        made.quantization_config = None if self.qconfig_mapping else self.config
         made.ranges = ranges_of(prepared.graph_module)
         return made.eval()
 

@@ -32,11 +32,16 @@ def save_quantized(model: GraphModel, directory: str | os.PathLike[str]) -> Path
         directory: the folder, which is made if it does not exist.
 
     Raises:
-        TypeError: ``model`` is none, or of a class that transformers has not.
+        TypeError: ``model`` is none, was quantised by a ``QConfigMapping``, or is of a class that transformers has not.
     """
-    if not isinstance(model, GraphModel) or model.quantization_config is None:
+    if not isinstance(model, GraphModel):
         raise TypeError(
             f"expected a quantised model of Quantizer.convert(), got {type(model).__name__}"
+        )
+    if model.quantization_config is None:
+        raise TypeError(
+            f"{model.name} is not quantised by a QuantizationConfig, which a folder needs to make it again: use "
+            "torch.save(model)"
         )
     home = sys.modules.get("transformers")
     if home is None or model.config is None or not hasattr(home, model.name):
