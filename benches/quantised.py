@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 import corsac
 import corsac.quantization
+from corsac.quantization.ns.metrics import compute_sqnr
 from corsac.quantization.quantize_fx import convert_fx, prepare_fx
 from engine_models import Workload, workload
 from in_turn import print_peers, samples_in_turn, summary
@@ -102,7 +103,7 @@ def _sqnr(found: Any, expected: Any) -> float:
     found, expected = (
         torch.cat([x.flatten().double() for x in tree_leaves(own)]) for own in (found, expected)
     )
-    return (10 * torch.log10(expected.pow(2).sum() / (found - expected).pow(2).sum())).item()
+    return compute_sqnr(expected, found).item()
 
 
 def _measure(name: str, seconds: float) -> dict[str, Any]:

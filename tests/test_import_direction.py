@@ -31,6 +31,7 @@ backends
 minifier
 _compile
 quantization.one_call
+optimum.quantization
 _dynamo
 corsac
 cli

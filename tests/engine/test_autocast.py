@@ -326,12 +326,23 @@ def test_samples_of_operators(dtype):
                     continue
             for number, found in enumerate(results):
                 why = _difference(found, expected, dtype, exact=number == 0)
-                if why is not None:
+                if why is not None and not (number and _is_nearer(call, found, expected)):
                     wrong.append(f"{full_name(op)} {sample.args} {sample.kwargs}: {number}: {why}")
                     break
             recorded += "captured" in compiled.explain()
     assert not wrong, "\n".join(wrong)
     assert recorded > 450
+
+
+def _is_nearer(call, found, expected):
+    """Whether results are nearer than PyTorch's to those in float64."""
+    with torch.no_grad():
+        exact = call(*(own.double() for own in call.tensors))
+    for one, other, truth in zip(*map(pytree.tree_leaves, (found, expected, exact)), strict=True):
+        errors = [(own.double() - truth).abs().max().item() for own in (one, other)]
+        if not errors[0] <= errors[1]:
+            return False
+    return True
 
 
 def _difference(found, expected, dtype, exact):

@@ -547,7 +547,7 @@ def test_wrong_requests():
     model = mlp()
     for options, message in (
         ({}, "calibration_data is missing"),
-        ({"dtype": "int3"}, "dtype: expected 'int8', got 'int3'"),
+        ({"dtype": "int3"}, "dtype: expected 'int8' or 'bfloat16', got 'int3'"),
         ({"weights": "int4:48"}, "weights: expected 'int8', 'int4:32'"),
         ({"weights": "int8", "method": "best"}, "method: expected one of 'minmax'"),
         ({"weights": "int8", "max_drop": 1.0}, "max_drop is given without metric"),

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map_only
 
 from corsac._capture.exported_program import converted, is_exported
 from corsac._capture.guard_text import guards_as_text
-from corsac._capture.record import named_arguments
+from corsac._capture.record import Recorded, named_arguments
 from corsac._capture.recordings import record_at_once
 from corsac._capture.refusal import Refusal
 from corsac._messages.lines import in_brackets
@@ -69,23 +69,10 @@ def capture(
     if is_exported(model):
         model = converted(model)
     check_callable(model)
-    args = gathered(args)
     program = _program_of(model)
-    with torch.no_grad():
-        # Separate copies, so that each is a placeholder of its own, and contiguous.
-        args, kwargs = tree_map_only(torch.Tensor, _copied, (args, kwargs))
-        recorded = record_at_once(
-            root_of(program),
-            program,
-            args,
-            kwargs,
-            dynamic=_dynamic(program, args, kwargs, dynamic_shapes or {}),
-            replays=True,
-            decides=not strict,
-        )
-    if isinstance(recorded, Refusal):
-        where = in_brackets(recorded.line)
-        raise TraceError(f"the model is no graph{where}: {recorded.reason}")
+    recorded = recorded_call(
+        program, gathered(args), kwargs, dynamic_shapes or {}, decides=not strict
+    )
     effects = [] if recorded.replay is None else recorded.replay.effects()
     if strict and effects:
         raise TraceError(f"the model is no graph: it changes state in Python: {effects[0]}")
@@ -99,6 +86,38 @@ def capture(
     module.meta["conditions"] = [] if recorded.sizes is None else recorded.sizes.as_text()
     module.meta["decisions"] = [str(own) for own in reads]
     return module
+
+
+def recorded_call(
+    program: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    dynamic_shapes: DynamicShapes,
+    *,
+    decides: bool = False,
+) -> Recorded:
+    """The record of a call of a module or a function, with copies of its arguments; see :func:`capture`.
+
+    Raises:
+        TraceError: the call cannot be expressed as a graph.
+        ValueError: ``dynamic_shapes`` names an input or a dimension that does not exist.
+    """
+    with torch.no_grad():
+        # Separate copies, so that each is a placeholder of its own, and contiguous.
+        args, kwargs = tree_map_only(torch.Tensor, _copied, (args, kwargs))
+        recorded = record_at_once(
+            root_of(program),
+            program,
+            args,
+            kwargs,
+            dynamic=_dynamic(program, args, kwargs, dynamic_shapes),
+            replays=True,
+            decides=decides,
+        )
+    if isinstance(recorded, Refusal):
+        where = in_brackets(recorded.line)
+        raise TraceError(f"the model is no graph{where}: {recorded.reason}")
+    return recorded
 
 
 def _program_of(model: Callable[..., Any]) -> Any:
@@ -238,4 +257,4 @@ def _parameters(bound: inspect.BoundArguments) -> Iterator[tuple[str, Any, tuple
             yield parameter.name, value, default
 
 
-__all__ = ["capture", "graph_for", "graph_of"]
+__all__ = ["capture", "graph_for", "graph_of", "recorded_call"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -262,6 +262,32 @@ class SizeConditions:
             f"{text(left)} {_SIGNS[name]} {text(right)} is {expected}"
             for name, left, right, expected in self._conditions
         ]
+
+    def as_nodes(self, graph: Graph, require: Callable[[Any, Any, str], None]) -> None:
+        """Add nodes that call ``require`` with what each condition is, must be, and says, to a graph of the same nodes."""
+        own, last = list(graph.nodes), graph.output_node()
+        made: dict[Expression, Any] = {}
+
+        def value(expression: Expression) -> Any:
+            if isinstance(expression, int):
+                return expression
+            if expression not in made:
+                name, first, second = expression
+                if name == "size":
+                    made[expression] = graph.call_method("size", (own[self._places[first]], second))
+                elif name == "count":
+                    made[expression] = graph.call_function(len, (own[self._places[first]],))
+                else:
+                    parts = value(first), value(second)
+                    made[expression] = graph.call_function(getattr(operator, name), parts)
+            return made[expression]
+
+        with graph.inserting_before(last):
+            for (name, left, right, expected), text in zip(
+                self._conditions, self.as_text(), strict=True
+            ):
+                found = value((name, left, right))
+                graph.call_function(require, (found, expected, text))
 
     def hold(self, inputs: Sequence[torch.Tensor]) -> bool:
         """Whether the program is valid for inputs of these sizes."""

@@ -384,6 +384,12 @@ def _quantize(parser: argparse.ArgumentParser) -> None:
         "--dynamic", action="store_true", help="find the range of each row of inputs in each call"
     )
     parser.add_argument(
+        "--dtype",
+        choices=("int8", "bfloat16"),
+        default="int8",
+        help="int8, with bfloat16 for layers that are faster in that alone, or bfloat16 for all (int8)",
+    )
+    parser.add_argument(
         "--weights",
         dest="form",
         metavar="FORM",

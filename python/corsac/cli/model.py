@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import importlib.util
 import json
@@ -17,6 +16,7 @@ import torch
 import torch.fx
 
 from corsac._capture.exported_program import converted, with_plain_inputs
+from corsac._messages.near_names import did_you_mean
 from corsac.cli.failure import Failure, first_line, kind
 from corsac.cli.weights import SUFFIXES as WEIGHTS
 
@@ -165,9 +165,8 @@ def _attribute(module: ModuleType, place: str, attribute: str) -> Any:
         try:
             found = getattr(found, part)
         except AttributeError as error:
-            near = difflib.get_close_matches(part, dir(found), n=3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            if not near and found is module and place.endswith(".py"):
+            hint = did_you_mean(part, dir(found), after="; ")
+            if not hint and found is module and place.endswith(".py"):
                 names = _classes(Path(place))
                 hint = f"; its classes are {', '.join(names)}" if names else ""
             raise Failure(f"{place} has no {attribute!r}{hint}") from error

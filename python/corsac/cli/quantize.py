@@ -103,6 +103,7 @@ def _quantised(
         return corsac.quantize(
             model,
             data or None,
+            dtype=options.dtype,
             dynamic=options.dynamic,
             weights=options.form,
             metric=metric,

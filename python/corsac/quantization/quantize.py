@@ -22,6 +22,7 @@ from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from corsac.quantization import _dtypes, qconfig
+from corsac.quantization._finite import infinite_numbers
 from corsac.quantization._kinds import is_a, is_activation_post_process
 from corsac.quantization._observation import add_observers, observer_hooks, remove_observers
 from corsac.quantization.quantization_mappings import (
@@ -377,11 +378,10 @@ def _convert(
 
 def _require_finite(module: nn.Module, path: str) -> None:
     for name, parameter in module.named_parameters():
-        infinite = ~torch.isfinite(parameter.detach())
-        if bool(infinite.any()):
+        wrong = infinite_numbers(parameter)
+        if wrong:
             raise ValueError(
-                f"{path}.{name} has NaN or infinity, expected finite numbers to quantise: {int(infinite.sum())} of "
-                f"{parameter.numel()}"
+                f"{path}.{name} has NaN or infinity, expected finite numbers to quantise: {wrong}"
             )
 
 

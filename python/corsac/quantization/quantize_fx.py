@@ -114,7 +114,8 @@ def fuse_fx(
     """
     config = _given(fuse_custom_config, FuseCustomConfig, "fuse_custom_config")
     preserved = _preserved(model, config.preserved_attributes)
-    fused = fuse(symbolic_trace(model), False, _backend(backend_config))
+    traced = _copy_of_captured(model) or symbolic_trace(model)
+    fused = fuse(traced, False, _backend(backend_config))
     _preserve(fused, preserved)
     return fused
 
@@ -181,10 +182,8 @@ def _prepare(
     _refuse_equalization(_given(equalization_config, QConfigMapping, "_equalization_config"))
     _warn_of_unmatched(model, mapping, config)
     preserved = _preserved(model, config.preserved_attributes)
-    tracer = _tracer(config, is_standalone)
-    traced = GraphModule(model, tracer.trace(model))
+    traced, scopes = _traced(model, config, is_standalone)
     fused = fuse(traced, is_qat, backend)
-    scopes = scope_names(tracer.node_name_to_scope)
 
     def prepare_child(path: str, module: torch.nn.Module, qconfig: Any) -> StandaloneChild | None:
         return _standalone_child(path, module, qconfig, is_qat, config, backend)
@@ -212,6 +211,30 @@ def _refuse_equalization(mapping: Any) -> None:
         raise NotImplementedError(
             "_equalization_config: equalisation of inputs and weights is not a part of prepare_fx here"
         )
+
+
+def _copy_of_captured(model: Any) -> GraphModule | None:
+    """A copy of a graph that :func:`corsac.capture` has made; None for other models. Its sizes may be symbols, which
+    cannot be traced again."""
+    if not isinstance(model, GraphModule) or "guards" not in model.meta:
+        return None
+    made = GraphModule(model, copy.deepcopy(model.graph))
+    made.training = model.training
+    return made
+
+
+def _traced(model: torch.nn.Module, config: Any, is_standalone: bool) -> tuple[GraphModule, Any]:
+    """The graph of a model, and the paths and classes of the modules in which its nodes were recorded."""
+    captured = _copy_of_captured(model)
+    if captured is None:
+        tracer = _tracer(config, is_standalone)
+        traced = GraphModule(model, tracer.trace(model))
+        return traced, scope_names(tracer.node_name_to_scope)
+    layers = captured.graph.find_nodes(op="call_module")
+    scopes = {
+        node.name: (node.target, type(captured.get_submodule(node.target))) for node in layers
+    }
+    return captured, scope_names(scopes)
 
 
 def _tracer(config: Any, is_standalone: bool) -> QuantizationTracer:

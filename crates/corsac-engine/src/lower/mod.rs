@@ -101,7 +101,7 @@ fn lower_by(mut lowerer: Lowerer<'_, '_>, graph: &Graph) -> Result<Program, Lowe
         lowerer.check_sizes(graph)?;
     }
     lowerer.note_written();
-    lowerer.program.precision = lowerer.precision();
+    lowerer.note_precision();
     Ok(lowerer.program)
 }
 

@@ -143,17 +143,19 @@ impl Lowerer<'_, '_> {
         })
     }
 
-    /// The precision of the products: that of bfloat16, if all layers have weights of this type, and
-    /// so inputs that PyTorch has rounded.
-    pub(super) fn precision(&self) -> Precision {
+    /// Notes the layers with weights of bfloat16, and so inputs that PyTorch has rounded; if all layers
+    /// are, it is the precision of the program.
+    pub(super) fn note_precision(&mut self) {
         let layers = self.program.steps.iter();
         let layers = layers.filter(|step| matches!(step.op, Op::Linear | Op::Conv(_)));
         let weights = layers.map(|step| self.program.untransposed(step.inputs[1]).0);
-        let mut dtypes = weights.map(|weight| self.dtype(weight)).peekable();
-        match dtypes.peek().is_some() && dtypes.all(|dtype| dtype == DType::BFloat16) {
-            true => Precision::Bf16,
-            false => Precision::F32,
+        let (rounded, others): (Vec<ValueId>, Vec<ValueId>) =
+            weights.partition(|&weight| self.dtype(weight) == DType::BFloat16);
+        if others.is_empty() && !rounded.is_empty() {
+            self.program.precision = Precision::Bf16;
         }
+        let roots = rounded.iter().map(|&weight| self.program.root(weight));
+        self.program.rounded = roots.collect();
     }
 
     /// Rounds the operands of a call whose result shows whether they are rounded.

@@ -382,8 +382,8 @@ fn narrow_borders(graph: &Graph, types: &Propagator<'_>) -> Vec<LowerError> {
         types.value(node).for_each_tensor(&mut |tensor| {
             let is_supported = match tensor.dtype {
                 DType::Float32 | DType::Int64 | DType::Bool => true,
-                // Integers of fewer bits are weights, not results.
-                DType::Int32 | DType::Int16 | DType::Int8 | DType::UInt8 => {
+                // Numbers of fewer bits are weights, not results.
+                DType::BFloat16 | DType::Int32 | DType::Int16 | DType::Int8 | DType::UInt8 => {
                     graph.node(node).op() == GraphOp::GetAttr
                 }
                 _ => false,
@@ -522,6 +522,11 @@ impl FileWeights<'_> {
 
 impl Weights for FileWeights<'_> {
     fn weight(&self, number: usize) -> Option<Cow<'_, [f32]>> {
+        if let Some(bytes) = self.bytes(number, DType::BFloat16) {
+            let bits = bytes.as_chunks().0.iter();
+            let bits = bits.map(|&own| u32::from(u16::from_le_bytes(own)) << 16);
+            return Some(bits.map(f32::from_bits).collect());
+        }
         let bytes = self.bytes(number, DType::Float32)?;
         let (numbers, _) = bytes.as_chunks();
         let numbers = numbers.iter().map(|&own| f32::from_le_bytes(own));

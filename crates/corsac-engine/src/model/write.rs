@@ -89,8 +89,11 @@ pub(crate) fn temporary(folder: &Path, mode: u32) -> io::Result<tempfile::NamedT
 /// The oldest version of the format that has weights of these types.
 fn version(weights: &[(TensorSpec, &[u8])]) -> u32 {
     let is_narrow = |dtype| {
-        use DType::{Int8, Int16, Int32, UInt8, UInt16, UInt32};
-        matches!(dtype, Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32)
+        use DType::{BFloat16, Int8, Int16, Int32, UInt8, UInt16, UInt32};
+        matches!(
+            dtype,
+            BFloat16 | Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32
+        )
     };
     match weights.iter().any(|(spec, _)| is_narrow(spec.dtype)) {
         true => 2,

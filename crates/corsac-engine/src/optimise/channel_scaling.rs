@@ -64,7 +64,7 @@ fn channel_scaled(program: &Program, step: &Step) -> Option<Op> {
     let [_, rows, columns] = shape.output;
     let pointwise = shape.is_pointwise() && conv.groups == 1;
     let blocks = program.value(step.output).layout == Layout::Blocks
-        && ConvAlgorithm::of(&shape, program.precision) == Some(ConvAlgorithm::Blocks);
+        && ConvAlgorithm::of(&shape, program.products(step)) == Some(ConvAlgorithm::Blocks);
     // With fewer pixels than a block has channels, scaling the weights is more work than scaling
     // the image.
     let pays = rows * columns >= BLOCK;

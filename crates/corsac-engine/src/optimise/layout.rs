@@ -182,7 +182,7 @@ impl Blocking<'_> {
                         .all(|&value| self.program.is_weight(value));
                     let known = ConvAlgorithm::of(
                         &ConvShape::of(self.program, step, conv),
-                        self.program.precision,
+                        self.program.products(step),
                     )
                     .is_some();
                     weights && known && self.shape(first).is_some()
@@ -233,7 +233,7 @@ impl Blocking<'_> {
         let images = match &step.op {
             Op::Conv(conv) => {
                 let shape = ConvShape::of(self.program, &step, conv);
-                match ConvAlgorithm::of(&shape, self.program.precision) {
+                match ConvAlgorithm::of(&shape, self.program.products(&step)) {
                     Some(ConvAlgorithm::Planes) => 0,
                     _ => 1,
                 }

@@ -374,7 +374,7 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
     match step.op {
         Op::Conv(ref conv) | Op::ChannelScaledConv(ref conv) if in_blocks => {
             let shape = ConvShape::of(program, step, conv);
-            ConvAlgorithm::of(&shape, program.precision)
+            ConvAlgorithm::of(&shape, program.products(step))
                 .map_or(0, |algorithm| conv::workspace_len(&shape, algorithm))
         }
         Op::Linear => {
@@ -405,7 +405,7 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
 pub(crate) fn linear_workspace_len(program: &Program, step: &Step) -> usize {
     let weight = program.shape(step.inputs[1]);
     let rows = program.linear_rows(step, weight[1]);
-    match program.precision.bf16_unit() {
+    match program.products(step).bf16_unit() {
         Some(_) => bf16::linear::workspace_len(rows, weight[1]),
         None => linear::workspace_len(rows, [weight[0], weight[1]]),
     }

@@ -395,7 +395,7 @@ impl<'a> Loader<'a> {
                     sizes,
                     by_input,
                 };
-                Packed::Linear(Arc::new(match program.precision.bf16_unit() {
+                Packed::Linear(Arc::new(match program.products(step).bf16_unit() {
                     Some(unit) => Linear::Bf16(Bf16Linear::of_bits(unit, &weight, bias)),
                     None => Linear::F32(LinearKernel::of_half((&weight, half), bias, rows)),
                 }))
@@ -413,7 +413,7 @@ impl<'a> Loader<'a> {
             }
             PackFormat::Conv(shape) => Packed::Conv(Arc::new(ConvKernel::new(shape, weight, bias))),
             PackFormat::Blocked(shape, algorithm) => {
-                match (algorithm, program.precision.bf16_unit()) {
+                match (algorithm, program.products(step).bf16_unit()) {
                     (ConvAlgorithm::Bf16, Some(unit)) => {
                         Packed::Bf16Conv(Arc::new(Bf16Conv::new(unit, shape, weight, bias)))
                     }
@@ -464,7 +464,7 @@ fn pack_format(program: &Program, step: &Step) -> Option<PackFormat> {
         }
         Op::Conv(conv) | Op::ChannelScaledConv(conv) if is_known() => {
             let mut shape = ConvShape::of(program, step, conv);
-            let algorithm = ConvAlgorithm::of(&shape, program.precision);
+            let algorithm = ConvAlgorithm::of(&shape, program.products(step));
             shape.batch = 1;
             match algorithm {
                 Some(algorithm) if program.value(step.output).layout == Layout::Blocks => {
@@ -481,7 +481,7 @@ fn pack_format(program: &Program, step: &Step) -> Option<PackFormat> {
 fn linear_format(program: &Program, step: &Step) -> PackFormat {
     let weight = program.shape(step.inputs[1]);
     let rows = program.linear_rows(step, weight[1]);
-    let width = match program.precision.bf16_unit() {
+    let width = match program.products(step).bf16_unit() {
         Some(_) => None,
         None => Some(LinearKernel::width(rows)),
     };
@@ -544,7 +544,7 @@ pub(crate) fn linear_kernel(
         // A rounding error of one time step would carry into all later ones.
         return Linear::F32(LinearKernel::new(weight, bias, own.batch));
     }
-    match program.precision.bf16_unit() {
+    match program.products(step).bf16_unit() {
         Some(unit) => Linear::Bf16(Bf16Linear::new(unit, weight, bias)),
         None => {
             let rows = program.linear_rows(step, weight.sizes[1]);

@@ -14,6 +14,7 @@ mod step;
 mod text;
 
 use corsac_ir::DType;
+use rustc_hash::FxHashSet;
 
 pub use arithmetic::Arithmetic;
 pub use attention::{Attention, View};
@@ -221,8 +222,10 @@ impl Output {
 /// Steps over values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
-    /// Precision of the products of convolutions and linear layers.
+    /// Precision of the products of all convolutions and linear layers; see [`products`](Self::products).
     pub precision: Precision,
+    /// Weights of bfloat16 in layers, whose inputs are rounded to it, too.
+    pub rounded: FxHashSet<ValueId>,
     /// All values.
     pub values: Vec<ValueInfo>,
     /// Transforms of weights that are computed from others, with their inputs.
@@ -291,6 +294,24 @@ impl Program {
             }
             _ => None,
         }
+    }
+
+    /// Precision of the products of `step`: that of its weight, or of the program.
+    #[must_use]
+    pub fn products(&self, step: &Step) -> Precision {
+        match (&step.op, step.inputs.get(1)) {
+            (Op::Linear | Op::Conv(_) | Op::ChannelScaledConv(_), Some(&weight))
+                if self.is_rounded(weight) =>
+            {
+                Precision::Bf16
+            }
+            _ => self.precision,
+        }
+    }
+
+    fn is_rounded(&self, weight: ValueId) -> bool {
+        self.rounded
+            .contains(&self.root(self.untransposed(weight).0))
     }
 
     /// The matrix that `value` is the transpose of, and true; otherwise `value` and false.

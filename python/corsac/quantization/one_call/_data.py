@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from corsac.quantization._finite import infinite_numbers
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -39,10 +41,10 @@ class Batch:
             ValueError: they are not: the message has the ``number`` of the batch.
         """
         for name, tensor in self.tensors():
-            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-                wrong = int((~torch.isfinite(tensor)).sum())
+            wrong = infinite_numbers(tensor) if tensor.is_floating_point() else ""
+            if wrong:
                 raise ValueError(
-                    f"calibration batch {number}: {name} has NaN or infinity: {wrong} of {tensor.numel()} numbers"
+                    f"calibration batch {number}: {name} has NaN or infinity: {wrong} numbers"
                 )
 
     def run(self, model: nn.Module) -> Any:

@@ -8,8 +8,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from corsac.quantization.one_call._layers import Layer, is_transposed
+from corsac.quantization.one_call._layers import Layer, base_of, is_transposed
 from corsac.quantization.one_call._weights import WeightForm, groups_of, steps_of
+from corsac.quantization.quantized.half_layers import (
+    HalfConv1d,
+    HalfConv2d,
+    HalfConv3d,
+    HalfEmbedding,
+    HalfLayer,
+    HalfLinear,
+)
 from corsac.quantization.quantized.inputs import DynamicInput, StaticInput
 from corsac.quantization.quantized.integer_layers import (
     GroupedLinear,
@@ -29,6 +37,13 @@ _CLASSES: dict[type[nn.Module], Any] = {
     nn.Conv2d: IntegerConv2d,
     nn.Conv3d: IntegerConv3d,
     nn.Embedding: IntegerEmbedding,
+}
+_HALVES: dict[type[nn.Module], Any] = {
+    nn.Linear: HalfLinear,
+    nn.Conv1d: HalfConv1d,
+    nn.Conv2d: HalfConv2d,
+    nn.Conv3d: HalfConv3d,
+    nn.Embedding: HalfEmbedding,
 }
 
 
@@ -58,6 +73,8 @@ class Form:
         return self, ""
 
 
+#: Weights, inputs and products of bfloat16.
+HALF = Form("float", WeightForm(16))
 _TABLE = "tables are quantised by weights= only"
 
 
@@ -95,8 +112,12 @@ def quantised(
     made: Any
     if form.weights.bits == 4:
         made = GroupedLinear(module, *groups_of(module.weight, form.weights.group), quantiser)
+    elif form == HALF:
+        made = _HALVES[base_of(module)].from_float(module, None)
+        if tables is not None:
+            tables.share(layer.module, made)
     else:
-        made = _CLASSES[type(module)].from_float(module, steps_of(module.weight))
+        made = _CLASSES[base_of(module)].from_float(module, steps_of(module.weight))
         made.input_quantiser = quantiser
         if tables is not None:
             tables.share(layer.module, made)
@@ -106,20 +127,26 @@ def quantised(
     return made.eval()
 
 
+#: The tensors of weights of layers, by their names.
+_INTEGERS, _ROUNDED = ("integers", "weight_scale", "weight_zero_point"), ("rounded_weight",)
+
+
 class Tables:
-    """Integers of weights that several layers share."""
+    """Weights that several quantised layers share."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[nn.Parameter, Tensor, Tensor, Tensor]] = {}
+        self._known: dict[tuple[int, tuple[str, ...]], tuple[nn.Parameter, list[Tensor]]] = {}
 
     def share(self, layer: nn.Module, made: Any) -> None:
-        """Give ``made`` the integers of an earlier layer with the same weight."""
+        """Give ``made`` the weight of an earlier layer of the same form with the same float weight."""
         own: Any = layer
         if is_transposed(layer):
             return
-        new = own.weight, made.integers, made.weight_scale, made.weight_zero_point
-        known = self._known.setdefault(id(own.weight), new)
-        made.integers, made.weight_scale, made.weight_zero_point = known[1:]
+        names = _ROUNDED if isinstance(made, HalfLayer) else _INTEGERS
+        new = own.weight, [getattr(made, name) for name in names]
+        _, tensors = self._known.setdefault((id(own.weight), names), new)
+        for name, tensor in zip(names, tensors, strict=True):
+            setattr(made, name, tensor)
 
 
 def bytes_of(module: nn.Module) -> int:

@@ -18,7 +18,14 @@ from corsac.quantization.one_call._calibration import (
     run,
 )
 from corsac.quantization.one_call._data import Batch, noise_ratio, sqnr
-from corsac.quantization.one_call._forms import Form, Tables, add_to_bias, bytes_of, quantised
+from corsac.quantization.one_call._forms import (
+    HALF,
+    Form,
+    Tables,
+    add_to_bias,
+    bytes_of,
+    quantised,
+)
 from corsac.quantization.one_call._layers import (
     Layer,
     copy_around,
@@ -57,6 +64,7 @@ class Job:
         self.corrected: dict[str, list[str]] = {}
         self.warnings: list[str] = []
         self.expected: list[Any] = []
+        self.is_measured = False
         self.report = Report([], self.float_bytes, self.float_bytes)
 
     def active(self) -> list[Layer]:
@@ -158,14 +166,15 @@ class Job:
                 correction = own.correction() if bias_correction else None
                 if correction is not None and not isinstance(made[name], nn.Embedding):
                     add_to_bias(made[name], correction)
+                self.options[name][at].sqnr = own.sqnr
                 if at == 0:
-                    row = self.rows[name]
-                    row.sqnr = own.sqnr
+                    self.rows[name].sqnr = own.sqnr
                     if correction is not None:
                         self.corrected[name] = ["bias corrected"]
 
     def measure(self) -> None:
         """Time the layers, and drop forms that are not faster, alone or in the model."""
+        self.is_measured = True
         stopwatch = Stopwatch()
         found: dict[str, tuple[Layer, Times, Hashable]] = {}
         for layer in self.layers:
@@ -177,13 +186,60 @@ class Job:
             row = self.rows[layer.name]
             row.float_seconds, row.seconds = times.float_seconds, times.seconds
             found[layer.name] = layer, times, kind_of(layer, option.form, sample)
-        if self.request.saves_bytes or not found:
+        if self.request.saves_bytes:
             return
-        faster = self._faster(found)
+        faster = self._faster(found) if found else frozenset()
         for name, (_, times, _) in found.items():
             if name not in faster:
                 self.rows[name].reason = _slower(self.options[name][0].form, times)
                 self.options[name] = []
+        if self.data and not self.request.is_half:
+            self._add_faster_halves(stopwatch)
+
+    def _add_faster_halves(self, stopwatch: Stopwatch) -> None:
+        """Add bfloat16 for layers that are faster in it and have no other form, or, if a metric decides, may lose it."""
+        decides = self.request.max_drop is not None
+        found: dict[str, tuple[Layer, Option]] = {}
+        kinds: dict[Hashable, set[str]] = {}
+        for layer in self.active():
+            sample = self.seen[layer.name].sample
+            if layer.is_table or sample is None or (self.options[layer.name] and not decides):
+                continue
+            option = Option(HALF, quantised(layer, HALF))
+            times = stopwatch.times(layer, HALF, option.module, sample)
+            if times.is_faster:
+                option.seconds = times.seconds
+                row = self.rows[layer.name]
+                row.float_seconds = row.float_seconds or times.float_seconds
+                found[layer.name] = layer, option
+                kinds.setdefault(kind_of(layer, HALF, sample), set()).add(layer.name)
+        if not found:
+            return
+        layers, made = [own for own, _ in found.values()], {}
+        for name, (_, option) in found.items():
+            made[name] = option.module
+        for name, own in measure_errors(self.model, made, layers, self.data).items():
+            found[name][1].sqnr = own.sqnr
+        names = frozenset(found)
+        if not decides:
+            others = [layer for layer in self.layers if self.options[layer.name]]
+            whole = self.model
+            for layer in others:
+                whole = replace(whole, layer, self.options[layer.name][0].module)
+            groups = {kind: frozenset(own) for kind, own in kinds.items()}
+            names = fastest(whole, layers, made, frozenset(), groups, self.data[0])
+            for layer in others:
+                whole = replace(whole, layer, layer.module)
+        for name in names:
+            self.options[name].append(found[name][1])
+
+    def _add_all_halves(self) -> None:
+        """Add bfloat16 for layers whose other forms may cost too much of the metric."""
+        tables = Tables()
+        for layer in self.active():
+            if self.options[layer.name] and self.options[layer.name][-1].form != HALF:
+                made = quantised(layer, HALF, tables=tables)
+                self.options[layer.name].append(Option(HALF, made))
 
     def _faster(self, found: dict[str, tuple[Layer, Times, Hashable]]) -> frozenset[str]:
         """The layers to quantise for speed."""
@@ -205,8 +261,10 @@ class Job:
 
     def choose(self) -> None:
         """Take a form for each layer."""
-        ready = [layer for layer in self.layers if self.options[layer.name]]
         request = self.request
+        if request.max_drop is not None and (request.saves_bytes or not self.is_measured):
+            self._add_all_halves()
+        ready = [layer for layer in self.layers if self.options[layer.name]]
         if request.metric is None:
             chosen = {layer.name: self.options[layer.name][0] for layer in ready}
         else:
@@ -229,6 +287,8 @@ class Job:
                 row.reason = f"the metric would drop by more than {request.max_drop:g}"
                 continue
             row.form, row.bytes = str(option.form), bytes_of(option.module)
+            row.sqnr = row.sqnr if option.sqnr is None else option.sqnr
+            row.seconds = option.seconds or row.seconds
             if option is not self.options[layer.name][0]:
                 first = self.options[layer.name][0].form
                 row.reason = f"{first}: the metric would drop by more than {request.max_drop:g}"

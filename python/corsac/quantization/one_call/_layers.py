@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import fnmatch
 import sys
 from collections.abc import Iterable
@@ -13,14 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from corsac._messages.near_names import did_you_mean
+from corsac.quantization._finite import infinite_numbers
+from corsac.quantization.one_call._subclasses import computes_as
 from corsac.quantization.quantized._weight import QuantisedWeight
 from corsac.quantization.quantized.attention import SplitAttention
 from corsac.quantization.quantized.integer_layers import GroupedLinear
 
-#: Classes that are quantised; subclasses may compute something else.
+#: Classes that are quantised, with subclasses that compute the same.
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
-#: Number of near names in an error.
-_NEAR = 3
+#: How alike names of modules are that errors list.
+_ALIKE = 0.4
 
 
 @dataclass
@@ -57,6 +59,11 @@ class Layer:
         """The weight, output channels first."""
         weight: Any = self.module.weight
         return weight.t() if is_transposed(self.module) else weight
+
+
+def base_of(module: nn.Module) -> type[nn.Module]:
+    """The class of layers that a module is of, or derives from."""
+    return next(kind for kind in LAYERS if isinstance(module, kind))
 
 
 def is_transposed(module: nn.Module) -> bool:
@@ -116,7 +123,9 @@ def _reason(module: nn.Module) -> str:
         return "it is quantised already"
     if torch.nn.utils.parametrize.is_parametrized(module):
         return "its weight is parametrised"
-    if kind not in LAYERS and not is_transposed(module):
+    if "forward" in vars(module):
+        return "its forward was replaced"
+    if not is_transposed(module) and not computes_as(module, base_of(module)):
         return f"{kind.__name__} is a subclass, which may compute something else"
     own: Any = module
     weight = own._parameters.get("weight")
@@ -124,8 +133,6 @@ def _reason(module: nn.Module) -> str:
         return "its weight is no parameter: something computes it"
     if module._forward_hooks or module._forward_pre_hooks:
         return "it has hooks, which may change what it computes"
-    if "forward" in vars(module):
-        return "its forward was replaced"
     if weight.device.type != "cpu":
         return f"its weight is on {weight.device}"
     if weight.dtype != torch.float32:
@@ -143,10 +150,10 @@ def check_weights(layers: Iterable[Layer]) -> None:
     """
     for layer in layers:
         for name, tensor in layer.module.named_parameters(recurse=False):
-            if not layer.reason and not bool(torch.isfinite(tensor).all()):
-                wrong = int((~torch.isfinite(tensor)).sum())
+            wrong = "" if layer.reason else infinite_numbers(tensor)
+            if wrong:
                 path = f"{layer.name}.{name}" if layer.name else name
-                raise ValueError(f"{path} has NaN or infinity: {wrong} of {tensor.numel()} numbers")
+                raise ValueError(f"{path} has NaN or infinity: {wrong} numbers")
 
 
 def exclude_layers(model: nn.Module, layers: Iterable[Layer], exclude: Any) -> None:
@@ -157,30 +164,43 @@ def exclude_layers(model: nn.Module, layers: Iterable[Layer], exclude: Any) -> N
         TypeError: an item is neither.
     """
     items = [exclude] if isinstance(exclude, (str, type)) else [*exclude]
-    modules = dict(model.named_modules(remove_duplicate=False))
     for item in items:
-        if isinstance(item, str):
-            found = {name for name in modules if fnmatch.fnmatchcase(name, item)}
-            if not found:
-                near = difflib.get_close_matches(item, modules, n=_NEAR, cutoff=0.4)
-                hint = f": did you mean {' or '.join(near)}?" if near else ""
-                raise ValueError(f"exclude: the model has no module {item!r}{hint}")
-        elif isinstance(item, type):
-            found = {name for name, module in modules.items() if isinstance(module, item)}
-            if not found:
-                known = sorted({type(module).__name__ for module in modules.values()})
-                near = difflib.get_close_matches(item.__name__, known, n=_NEAR, cutoff=0.4)
-                hint = f": did you mean {' or '.join(near)}?" if near else ""
-                raise ValueError(f"exclude: the model has no {item.__name__}{hint}")
-        else:
-            raise TypeError(f"exclude: expected names, patterns or classes, got {item!r}")
+        found = modules_named(model, item, "exclude")
         for layer in layers:
-            if any(_within(path, found) for path in layer.names):
+            if any(is_within(path, found) for path in layer.names):
                 shown = item if isinstance(item, str) else item.__name__
                 layer.reason = f"excluded by {shown}"
 
 
-def _within(path: str, modules: set[str]) -> bool:
+def modules_named(model: nn.Module, item: Any, option: str) -> set[str]:
+    """The paths of the modules that a name, a pattern or a class stands for.
+
+    Args:
+        model: has the modules.
+        item: the name, pattern or class.
+        option: begins the texts of errors.
+
+    Raises:
+        ValueError: it fits no module of the model.
+        TypeError: it is something else.
+    """
+    modules = dict(model.named_modules(remove_duplicate=False))
+    if isinstance(item, str):
+        found = {name for name in modules if fnmatch.fnmatchcase(name, item)}
+        shown, known = f"module {item!r}", [*modules]
+    elif isinstance(item, type):
+        found = {name for name, module in modules.items() if isinstance(module, item)}
+        shown, known = item.__name__, sorted({type(own).__name__ for own in modules.values()})
+    else:
+        raise TypeError(f"{option}: expected names, patterns or classes, got {item!r}")
+    if not found:
+        text = item if isinstance(item, str) else item.__name__
+        hint = did_you_mean(text, known, cutoff=_ALIKE)
+        raise ValueError(f"{option}: the model has no {shown}{hint}")
+    return found
+
+
+def is_within(path: str, modules: set[str]) -> bool:
     """Whether a path is one of ``modules``, or inside one."""
     parts = path.split(".")
     return any(".".join(parts[:end]) in modules for end in range(len(parts) + 1)) or path in modules

@@ -54,12 +54,13 @@ def quantize(
         model: a module in evaluation mode; it stays as it is.
         calibration_data: typical inputs: a tensor, tuple or dict of arguments, or an iterable of these. With ``dynamic``
             or ``weights``, it is optional, and used to measure and to correct.
-        dtype: ``"int8"``.
+        dtype: ``"int8"``; layers that are not faster in it get bfloat16 if that is. ``"bfloat16"``: that alone.
         dynamic: find ranges of inputs in each call.
         weights: ``"int8"`` (a scale for each output channel), or ``"int4:32"``, ``"int4:64"`` or ``"int4:128"`` (one for
             each group of so many numbers). Layers are quantised even where that is not faster.
         metric: a function of a model, such as its accuracy; larger is better.
-        max_drop: how far ``metric`` may drop. The layers to which the output is least sensitive are quantised first.
+        max_drop: how far ``metric`` may drop. The layers to which the output is least sensitive are quantised first; those
+            whose integers cost too much get more bits, or bfloat16, or stay float.
         exclude: names or patterns (``"layer4.*"``) of modules that stay float with all inside, or classes.
         method: how ranges are chosen: ``"minmax"``, ``"percentile"``, ``"entropy"`` or ``"mse"``.
         percentile: for the method of this name: the share of the numbers inside, in percent.

@@ -20,7 +20,7 @@ class Row:
     Attributes:
         layer: its path; of a layer at several places, the first one.
         kind: the class of the float layer.
-        form: ``"float"``, ``"int8"``, ``"int8 static"``, ``"int8 dynamic"``, ``"int4:32"``, ….
+        form: ``"float"``, ``"bfloat16"``, ``"int8"``, ``"int8 static"``, ``"int8 dynamic"``, ``"int4:32"``, ….
         float_bytes: size of its parameters.
         bytes: size of its parameters now.
         reason: why it is float, or another form than was asked for.
@@ -103,14 +103,27 @@ class Report:
 
     def cells(self) -> list[list[str]]:
         """The table as texts, its head first."""
-        head = ["layer", "form", "SQNR dB", "clipped", "use", "float", "int", "bytes", "ratio", ""]
+        head = [
+            "layer",
+            "form",
+            "SQNR dB",
+            "clipped",
+            "use",
+            "float time",
+            "time",
+            "bytes",
+            "ratio",
+            "remarks",
+        ]
         return [head, *([*_cells(row)] for row in self.rows)]
 
     def totals(self) -> list[str]:
         """Lines about the whole model."""
         layers = sum(row.is_quantised for row in self.rows)
+        halves = sum(row.form == "bfloat16" for row in self.rows)
+        some = f" ({halves} in bfloat16)" if halves else ""
         lines = [
-            f"{layers} of {len(self.rows)} layers quantised, {self.float_bytes:,} bytes -> {self.bytes:,} "
+            f"{layers} of {len(self.rows)} layers quantised{some}, {self.float_bytes:,} bytes -> {self.bytes:,} "
             f"({self.bytes / max(self.float_bytes, 1):.3f})"
         ]
         if self.sqnr is not None:

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from corsac._engine.module import EngineModule
-from corsac.quantization.one_call._forms import Form
+from corsac.quantization.one_call._forms import HALF, Form
 from corsac.quantization.one_call._layers import (
     Layer,
 )
@@ -19,6 +19,9 @@ from corsac.quantization.one_call._weights import WeightForm
 
 #: Classes of compiled models, whose layers cannot be replaced.
 _COMPILED = (EngineModule, torch.jit.ScriptModule)
+
+
+_NO_PRODUCT = "tables have no products"
 
 
 class Request:
@@ -37,10 +40,13 @@ class Request:
         max_drop: float | None,
         metric: Metric | None,
     ) -> None:
-        if dtype != "int8":
+        if dtype not in ("int8", "bfloat16"):
             raise ValueError(
-                f"dtype: expected 'int8', got {dtype!r} (weights='int4:32' has 4 bits)"
+                f"dtype: expected 'int8' or 'bfloat16', got {dtype!r} (weights='int4:32' has 4 bits)"
             )
+        if dtype == "bfloat16" and (dynamic or weights is not None):
+            raise ValueError("dtype: 'bfloat16' has no ranges: expected no dynamic and no weights")
+        self.is_half = dtype == "bfloat16"
         if method not in METHODS:
             raise ValueError(
                 f"method: expected one of {', '.join(map(repr, METHODS))}, got {method!r}"
@@ -54,6 +60,8 @@ class Request:
         self.saves_bytes = weights is not None
         form = WeightForm.parse(weights) if weights is not None else WeightForm()
         self.form = Form("dynamic" if dynamic else "float" if self.saves_bytes else "static", form)
+        if self.is_half:
+            self.form = HALF
         self.method, self.percentile = method, percentile
         self.metric, self.max_drop = metric, max_drop
 
@@ -84,6 +92,9 @@ class Request:
     def forms(self, layer: Layer) -> tuple[list[Form], str]:
         """Forms for a layer, the wanted one first; and why that is another than was asked for, or none."""
         form = self.form
+        if self.is_half:
+            # Tables are looked up, not multiplied.
+            return ([], _NO_PRODUCT) if layer.is_table else ([HALF], "")
         if layer.is_table and self.saves_bytes:
             form = Form("float", WeightForm())
         first, why = form.fitting(layer)

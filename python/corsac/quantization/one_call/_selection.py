@@ -24,10 +24,19 @@ Metric = Callable[[nn.Module], float]
 
 @dataclass
 class Option:
-    """A quantised form of a layer."""
+    """A quantised form of a layer.
+
+    Attributes:
+        form: the form.
+        module: the layer in this form.
+        sqnr: the signal-to-noise ratio of its output in decibels, if it is known.
+        seconds: the time of a call, if it was measured.
+    """
 
     form: Form
     module: nn.Module
+    sqnr: float | None = None
+    seconds: float | None = None
 
 
 @dataclass

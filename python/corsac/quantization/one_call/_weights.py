@@ -1,4 +1,4 @@
-"""Integers for weights: 8 bits for each channel, or 4 bits for each group."""
+"""Forms of weights: integers of 8 bits for each channel, or of 4 bits for each group; bfloat16."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class WeightForm:
     """The form of weights.
 
     Attributes:
-        bits: 8 or 4.
+        bits: 8 or 4; 16 for bfloat16.
         group: how many numbers of a row have one scale; 0 if they all have.
     """
 
@@ -45,7 +45,7 @@ class WeightForm:
         return cls(4, group)
 
     def __str__(self) -> str:
-        return "int8" if self.bits == 8 else f"int4:{self.group}"
+        return {8: "int8", 16: "bfloat16"}.get(self.bits, f"int4:{self.group}")
 
 
 def steps_of(weight: Tensor, axis: int = 0) -> WeightSteps:

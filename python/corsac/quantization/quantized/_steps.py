@@ -9,6 +9,7 @@ import torch
 
 from corsac.quantization import _operators  # noqa: F401  registers torch.ops.corsac
 from corsac.quantization._dtypes import UNDERLYING
+from corsac.quantization._finite import infinite_numbers
 
 _PER_CHANNEL = (
     torch.per_channel_affine,
@@ -44,10 +45,10 @@ class WeightSteps:
         Raises:
             ValueError: the weight has NaN or infinity, or the type is none of integers.
         """
-        if not bool(torch.isfinite(weight).all()):
+        wrong = infinite_numbers(weight)
+        if wrong:
             raise ValueError(
-                f"{name} has NaN or infinity, expected finite numbers to quantise: {int((~torch.isfinite(weight)).sum())} "
-                f"of {weight.numel()}"
+                f"{name} has NaN or infinity, expected finite numbers to quantise: {wrong}"
             )
         dtype = UNDERLYING.get(observer.dtype)
         if dtype is None or dtype.is_floating_point:
