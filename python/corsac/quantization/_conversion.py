@@ -17,6 +17,7 @@ from corsac.passes._weights import install, shallow_copy
 from corsac.quantization import _operators  # noqa: F401  registers torch.ops.corsac
 from corsac.quantization._choices import NodeConfigurations
 from corsac.quantization._dtypes import UNDERLYING
+from corsac.quantization._equalization import equalise
 from corsac.quantization._kinds import is_a, is_activation_post_process, is_fake_quantize
 from corsac.quantization._preparation import (
     STATE,
@@ -66,6 +67,8 @@ def convert(
     qconfigs = state.node_name_to_qconfig
     if mapping is not None:
         qconfigs = _chosen_again(model, state, mapping)
+    with torch.no_grad():
+        equalise(model, state.equalization_node_name_to_qconfig)
     observers = _Observers(model)
     with torch.no_grad():
         weights = observers.constants()

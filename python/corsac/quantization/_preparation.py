@@ -16,6 +16,11 @@ from corsac.fx.graph_module import GraphModule
 from corsac.passes import Report, Site
 from corsac.passes._weights import install, shallow_copy
 from corsac.quantization._choices import NodeConfigurations, is_reuse_input
+from corsac.quantization._equalization import (
+    add_equalization_observers,
+    equalised_names,
+    refusals,
+)
 from corsac.quantization._kinds import is_a, is_activation_post_process
 from corsac.quantization._patterns import broken_bounds, describe, described_dtypes, entries
 from corsac.quantization._requests import (
@@ -46,6 +51,7 @@ class ObservedState:
     is_observed_standalone_module: bool = False
     standalone_module_input_quantized_idxs: list[int] = field(default_factory=list)
     standalone_module_output_quantized_idxs: list[int] = field(default_factory=list)
+    equalization_node_name_to_qconfig: dict[str, Any] = field(default_factory=dict)
 
 
 def state_of(model: Any) -> ObservedState | None:
@@ -79,9 +85,12 @@ def observe(
     custom_config: Any,
     backend: Any,
     prepare_child: PrepareChild,
+    equalization: Any,
 ) -> GraphModule:
     """A graph module with observers on what ``backend`` quantises; see :func:`quantize_fx.prepare_fx`."""
     choices = NodeConfigurations(fused, qconfig_mapping, scopes)
+    equalised = equalised_names(fused, equalization, scopes)
+    reasons = refusals(fused, equalised, choices.by_name())
     for path, kind, number in choices.unused:
         _warn(f"module {path!r} makes no call number {number} of {kind}")
     standalone = _standalone_children(fused, choices, prepare_child)
@@ -94,6 +103,7 @@ def observe(
         fused, choices, custom_config, backend, standalone, is_qat
     )
     _add_observers(fused, choices.qconfigs, placed)
+    add_equalization_observers(fused, equalised, set(names), reasons)
     _swap_custom_modules(fused, choices, custom, custom_config)
     observed = GraphModule(fused, fused.graph)
     observed.meta = dict(fused.meta)
@@ -106,6 +116,7 @@ def observe(
             qconfig_mapping=qconfig_mapping,
             is_qat=is_qat,
             observed_node_names=set(names),
+            equalization_node_name_to_qconfig=equalised,
         ),
     )
     return observed
