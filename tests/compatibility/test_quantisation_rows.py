@@ -519,3 +519,25 @@ def test_equalisation() -> None:
     with pytest.raises(ValueError, match="same column dimension"):
         their_convert.convert_fx(expected)
     assert ratio(linear()(tokens), our_convert.convert_fx(gm)(tokens)) > 30
+
+
+@row("configurations with `torch.int8` or `torch.uint8`")
+def test_plain_types() -> None:
+    for dtype in (torch.int8, torch.uint8):
+        for package, fx, _ in PACKAGES:
+            weight = package.MinMaxObserver.with_args(
+                dtype=dtype, qscheme=torch.per_tensor_symmetric
+            )
+            qconfig = package.QConfig(package.MinMaxObserver, weight)
+            mapping = package.QConfigMapping().set_global(qconfig)
+            gm = prepared(package, fx, linear(), mapping=mapping)
+            gm(batch())
+            is_quantised = package is ours and dtype is torch.int8
+            layer = getattr(fx.convert_fx(gm), "0")
+            assert (type(layer) is not nn.Linear) is is_quantised
+            told = messages(
+                lambda fx=fx, m=mapping, p=package: prepared(p, fx, linear(), mapping=m)
+            )
+            assert [text[:12] for text in told] == (
+                ["0 stay float"] if package is ours and dtype is torch.uint8 else []
+            )
