@@ -13,11 +13,12 @@ import torch.ao.quantization as theirs
 import torch.nn.functional as F
 from torch import nn
 from torch.ao.quantization import quantize_fx as their_fx
+from torch.ao.quantization.fx import _equalize as their_equalize
 from torch.ao.quantization.fx import custom_config as their_settings
-from torch.ao.quantization.fx._equalize import default_equalization_qconfig
 
 import corsac.quantization as ours
 from corsac.quantization import quantize_fx as our_fx
+from corsac.quantization.fx import _equalize as our_equalize
 from corsac.quantization.fx import custom_config as our_settings
 from kit import row
 
@@ -476,9 +477,67 @@ def test_what_is_not_there() -> None:
         "get_quantized_operator",
     ):
         assert hasattr(theirs, name) and not hasattr(ours, name)
-    equalised = theirs.QConfigMapping().set_global(default_equalization_qconfig)
-    mapping = theirs.get_default_qconfig_mapping("x86")
-    gm = their_fx.prepare_fx(linear(), mapping, (batch(),), None, equalised)
-    assert "equalization_process" in gm.code
-    with pytest.raises(NotImplementedError, match="_equalization_config"):
-        our_fx.prepare_fx(linear(), mapping, (batch(),), None, equalised)
+
+
+def ratio(expected: torch.Tensor, found: torch.Tensor) -> float:
+    return float(10 * torch.log10(expected.square().mean() / (expected - found).square().mean()))
+
+
+class AddedTwice(nn.Module):
+    """A sum, through ReLU, between two linear layers, and a layer after the second one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.c(self.b(F.relu(self.a(x) + 1)))
+
+
+@row("`_equalization_config`: ranges of results")
+def test_equalisation() -> None:
+    torch.manual_seed(0)
+    model, x = AddedTwice().eval(), torch.randn(64, 4) * torch.tensor([0.01, 0.1, 1, 10])
+    ratios = []
+    for package, fx, equalize in ((theirs, their_fx, their_equalize), (ours, our_fx, our_equalize)):
+        equalised = package.QConfigMapping().set_global(equalize.default_equalization_qconfig)
+        mapping = package.QConfigMapping().set_global(package.default_qconfig)
+        gm = fx.prepare_fx(copy.deepcopy(model), mapping, (x,), None, equalised)
+        gm(x)
+        ratios.append(ratio(model(x), fx.convert_fx(gm)(x)))
+    assert ratios[0] < 20
+    assert ratios[1] > 30
+    tokens = torch.randn(2, 3, 4)
+    found = []
+    for package, fx, equalize in ((theirs, their_fx, their_equalize), (ours, our_fx, our_equalize)):
+        equalised = package.QConfigMapping().set_global(equalize.default_equalization_qconfig)
+        mapping = package.QConfigMapping().set_global(package.default_qconfig)
+        gm = fx.prepare_fx(copy.deepcopy(linear()), mapping, (tokens,), None, equalised)
+        gm(tokens)
+        found.append((fx, gm))
+    (their_convert, expected), (our_convert, gm) = found
+    with pytest.raises(ValueError, match="same column dimension"):
+        their_convert.convert_fx(expected)
+    assert ratio(linear()(tokens), our_convert.convert_fx(gm)(tokens)) > 30
+
+
+@row("configurations with `torch.int8` or `torch.uint8`")
+def test_plain_types() -> None:
+    for dtype in (torch.int8, torch.uint8):
+        for package, fx, _ in PACKAGES:
+            weight = package.MinMaxObserver.with_args(
+                dtype=dtype, qscheme=torch.per_tensor_symmetric
+            )
+            qconfig = package.QConfig(package.MinMaxObserver, weight)
+            mapping = package.QConfigMapping().set_global(qconfig)
+            gm = prepared(package, fx, linear(), mapping=mapping)
+            gm(batch())
+            is_quantised = package is ours and dtype is torch.int8
+            layer = getattr(fx.convert_fx(gm), "0")
+            assert (type(layer) is not nn.Linear) is is_quantised
+            told = messages(
+                lambda fx=fx, m=mapping, p=package: prepared(p, fx, linear(), mapping=m)
+            )
+            assert [text[:12] for text in told] == (
+                ["0 stay float"] if package is ours and dtype is torch.uint8 else []
+            )

@@ -446,9 +446,9 @@ def test_calls_that_stay_floats_have_reasons():
     ]
 
 
-def test_equalisation_is_an_error():
+def test_equalisation_needs_its_own_configurations():
     mapping = our_mappings.get_default_qconfig_mapping()
-    with pytest.raises(NotImplementedError, match="equalisation"):
+    with pytest.raises(TypeError, match="expected an EqualizationQConfig for conv, got QConfig"):
         ours.prepare_fx(Classifier().eval(), mapping, (), None, mapping)
 
 

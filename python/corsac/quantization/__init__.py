@@ -15,6 +15,8 @@ from corsac.quantization.quantize import quantize as quantize
 
 #: Names by the modules that define them.
 _HOMES = {
+    "_conversion": ("CalibrationError",),
+    "_fusion": ("TrainingModeError",),
     "fuse_modules": ("fuse_modules", "fuse_modules_qat"),
     "observer": (
         "AffineQuantizedObserverBase",

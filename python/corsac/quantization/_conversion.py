@@ -16,7 +16,8 @@ from corsac.fx.interpreter import Interpreter
 from corsac.passes._weights import install, shallow_copy
 from corsac.quantization import _operators  # noqa: F401  registers torch.ops.corsac
 from corsac.quantization._choices import NodeConfigurations
-from corsac.quantization._dtypes import UNDERLYING
+from corsac.quantization._dtypes import UNDERLYING, full_range
+from corsac.quantization._equalization import equalise
 from corsac.quantization._kinds import is_a, is_activation_post_process, is_fake_quantize
 from corsac.quantization._preparation import (
     STATE,
@@ -66,6 +67,8 @@ def convert(
     qconfigs = state.node_name_to_qconfig
     if mapping is not None:
         qconfigs = _chosen_again(model, state, mapping)
+    with torch.no_grad():
+        equalise(model, state.equalization_node_name_to_qconfig)
     observers = _Observers(model)
     with torch.no_grad():
         weights = observers.constants()
@@ -212,6 +215,8 @@ class _Observers:
                     f"{path}: expected a type of 8 bits or float16 to quantise at each call, got {dtype}"
                 )
             low, high = observer.quant_min, observer.quant_max
+            if low is None or high is None:
+                low, high = full_range(dtype)
             return Conversion("dynamic", quant_min=low, quant_max=high, dtype=plain)
         if dtype == torch.float16:
             return Conversion("half")

@@ -6,6 +6,8 @@ type of the same bits. Where PyTorch no longer has a quantised type, its name he
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 quint8 = getattr(torch, "quint8", torch.uint8)
@@ -38,6 +40,15 @@ UNDERLYING: dict[torch.dtype, torch.dtype] = {
     quint4x2: torch.uint8,
     quint2x4: torch.uint8,
 }
+
+#: Plain types that are names of quantised ones.
+_QUANTISED = {torch.int8: qint8, torch.uint8: quint8, torch.int32: qint32}
+
+
+def quantised(dtype: Any) -> Any:
+    """The quantised type of a plain type of integers; other types, and None, as they are."""
+    return _QUANTISED.get(dtype, dtype)
+
 
 #: Types that an observer may have.
 OBSERVED = (

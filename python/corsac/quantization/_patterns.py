@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
+from corsac.quantization._dtypes import quantised
 from corsac.quantization._kinds import is_a
 from corsac.quantization._requests import DescribedPattern, Numbered, dtype_name
 
@@ -128,7 +131,7 @@ def broken_bounds(qconfig: Any, config: Any) -> Iterator[tuple[str, str]]:
         if bounds.dtype is None or constructor is None:
             continue
         observer = constructor()
-        if observer.dtype == bounds.dtype:
+        if quantised(observer.dtype) == quantised(bounds.dtype):
             reason = _broken(observer, bounds)
             if reason is not None:
                 yield bounded, reason
@@ -162,3 +165,27 @@ def _broken(observer: Any, bounds: Any) -> str | None:
                 f"{scale} and {zero_point}"
             )
     return None
+
+
+def is_supported(qconfig: Any, configs: list[Any]) -> bool:
+    """Whether a backend computes a layer in the element types of a configuration."""
+    observer = qconfig.activation()
+    dynamic = bool(getattr(observer, "is_dynamic", False))
+    activation, weight = (
+        quantised(getattr(one, "dtype", torch.float32)) for one in (observer, qconfig.weight())
+    )
+    halves = activation == weight == torch.float16
+    for config in configs:
+        given = [
+            quantised(getattr(config, name)) or torch.float32
+            for name in ("input_dtype", "output_dtype", "weight_dtype", "bias_dtype")
+        ]
+        if config.is_dynamic:
+            wanted = [activation, torch.float32, weight, given[3]]
+            matches = dynamic and given == wanted
+        else:
+            bias = torch.float16 if halves else torch.float32
+            matches = given == [activation, activation, weight, bias]
+        if matches:
+            return True
+    return False

@@ -16,8 +16,19 @@ from corsac.fx.graph_module import GraphModule
 from corsac.passes import Report, Site
 from corsac.passes._weights import install, shallow_copy
 from corsac.quantization._choices import NodeConfigurations, is_reuse_input
+from corsac.quantization._equalization import (
+    add_equalization_observers,
+    equalised_names,
+    refusals,
+)
 from corsac.quantization._kinds import is_a, is_activation_post_process
-from corsac.quantization._patterns import broken_bounds, describe, described_dtypes, entries
+from corsac.quantization._patterns import (
+    broken_bounds,
+    describe,
+    described_dtypes,
+    entries,
+    is_supported,
+)
 from corsac.quantization._requests import (
     DescribedObserver,
     DescribedQConfig,
@@ -46,6 +57,7 @@ class ObservedState:
     is_observed_standalone_module: bool = False
     standalone_module_input_quantized_idxs: list[int] = field(default_factory=list)
     standalone_module_output_quantized_idxs: list[int] = field(default_factory=list)
+    equalization_node_name_to_qconfig: dict[str, Any] = field(default_factory=dict)
 
 
 def state_of(model: Any) -> ObservedState | None:
@@ -79,9 +91,12 @@ def observe(
     custom_config: Any,
     backend: Any,
     prepare_child: PrepareChild,
+    equalization: Any,
 ) -> GraphModule:
     """A graph module with observers on what ``backend`` quantises; see :func:`quantize_fx.prepare_fx`."""
     choices = NodeConfigurations(fused, qconfig_mapping, scopes)
+    equalised = equalised_names(fused, equalization, scopes)
+    reasons = refusals(fused, equalised, choices.by_name())
     for path, kind, number in choices.unused:
         _warn(f"module {path!r} makes no call number {number} of {kind}")
     standalone = _standalone_children(fused, choices, prepare_child)
@@ -94,6 +109,7 @@ def observe(
         fused, choices, custom_config, backend, standalone, is_qat
     )
     _add_observers(fused, choices.qconfigs, placed)
+    add_equalization_observers(fused, equalised, set(names), reasons)
     _swap_custom_modules(fused, choices, custom, custom_config)
     observed = GraphModule(fused, fused.graph)
     observed.meta = dict(fused.meta)
@@ -106,6 +122,7 @@ def observe(
             qconfig_mapping=qconfig_mapping,
             is_qat=is_qat,
             observed_node_names=set(names),
+            equalization_node_name_to_qconfig=equalised,
         ),
     )
     return observed
@@ -136,8 +153,8 @@ def _standalone_children(
     return children
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=5)
+def _warn(message: str, deeper: int = 0) -> None:
+    warnings.warn(message, stacklevel=5 + deeper)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -276,7 +293,53 @@ def _observe_values(
             for name, number, place in unbounded
         }
     )
+    bounded = {name for name, _, _ in unbounded}
+    _warn_of_types(model, modules, choices, backend, bounded | {node.name for node in custom})
     return placed, names, custom
+
+
+#: Layers whose configurations are meant for them: configurations of all nodes are not meant for embeddings.
+_LAYERS = (
+    torch.nn.Linear,
+    torch.nn.Conv1d,
+    torch.nn.Conv2d,
+    torch.nn.Conv3d,
+    torch.nn.ConvTranspose1d,
+    torch.nn.ConvTranspose2d,
+    torch.nn.ConvTranspose3d,
+)
+
+
+def _warn_of_types(
+    model: GraphModule,
+    modules: dict[str, torch.nn.Module],
+    choices: NodeConfigurations,
+    backend: Any,
+    others: set[str],
+) -> None:
+    """Warn of layers that the backend does not compute in the types of their configurations."""
+    dtypes = {pattern: config.dtype_configs for pattern, config in entries(backend)}
+    found: dict[int, list[str]] = {}
+    for node in model.graph.find_nodes(op="call_module"):
+        number = choices.chosen.get(node.name)
+        # Observers are not there yet.
+        module = modules.get(node.target)
+        configs = dtypes.get(type(module))
+        layer = module[0] if is_a(module, "_FusedModule") else module
+        if number is None or configs is None or node.name in others:
+            continue
+        if not isinstance(layer, _LAYERS):
+            continue
+        if not is_supported(choices.qconfigs[number], configs):
+            found.setdefault(number, []).append(node.target)
+    for number, names in found.items():
+        qconfig = choices.qconfigs[number]
+        types = [getattr(one(), "dtype", None) for one in (qconfig.activation, qconfig.weight)]
+        _warn(
+            f"{', '.join(names)} stay floats: the backend does not compute them with inputs of {types[0]} and weights "
+            f"of {types[1]}",
+            2,
+        )
 
 
 def _warn_of_bounds(reasons: dict[str, str]) -> None:
@@ -286,7 +349,8 @@ def _warn_of_bounds(reasons: dict[str, str]) -> None:
         by_reason.setdefault(reason, []).append(name)
     for reason, names in by_reason.items():
         _warn(
-            f"{', '.join(names)} stay floats: the backend does not take their configuration, {reason}"
+            f"{', '.join(names)} stay floats: the backend does not take their configuration, {reason}",
+            2,
         )
 
 

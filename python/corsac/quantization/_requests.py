@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+from corsac.quantization import _dtypes
+from corsac.quantization._dtypes import quantised
+
 
 @dataclass
 class DescribedPattern:
@@ -139,5 +142,8 @@ class Numbered:
 
 
 def dtype_name(dtype: Any) -> str | None:
-    """The name of an element type: "quint8"; None for none."""
+    """The name of an element type, of a plain type of 8 or 32 bits that of the quantised one: "quint8"; None for none."""
+    for name in ("quint8", "qint8", "qint32"):
+        if quantised(dtype) == getattr(_dtypes, name):
+            return name
     return None if dtype is None else str(dtype).removeprefix("torch.")

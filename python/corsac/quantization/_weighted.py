@@ -15,7 +15,7 @@ from corsac.passes._weights import install, shallow_copy
 from corsac.quantization import quantized
 from corsac.quantization._dtypes import UNDERLYING
 from corsac.quantization._kinds import is_a
-from corsac.quantization._patterns import entries
+from corsac.quantization._patterns import entries, is_supported
 from corsac.quantization._preparation import ObservedState
 from corsac.quantization.quantized._steps import WeightSteps
 
@@ -96,7 +96,7 @@ class QuantisedLayers:
         qconfig = self._qconfigs.get(name)
         if not self._is_quantised(name):
             return module
-        if not _is_supported(qconfig, self._dtypes.get(type(module), [])):
+        if not is_supported(qconfig, self._dtypes.get(type(module), [])):
             return module
         dtype = getattr(qconfig.weight(), "dtype", None)
         if dtype not in UNDERLYING and dtype != torch.float16:
@@ -166,27 +166,3 @@ def _parameters(observer: Any, steps: WeightSteps | None) -> dict[str, Any]:
         "quant_max": steps.quant_max,
     }
     return parameters if steps.per_tensor else {**parameters, "axis": steps.axis}
-
-
-def _is_supported(qconfig: Any, configs: list[Any]) -> bool:
-    """Whether a backend computes a layer in the element types of a configuration."""
-    observer = qconfig.activation()
-    dynamic = bool(getattr(observer, "is_dynamic", False))
-    activation, weight = (
-        getattr(one, "dtype", torch.float32) for one in (observer, qconfig.weight())
-    )
-    halves = activation == weight == torch.float16
-    for config in configs:
-        given = [
-            getattr(config, name) or torch.float32
-            for name in ("input_dtype", "output_dtype", "weight_dtype", "bias_dtype")
-        ]
-        if config.is_dynamic:
-            wanted = [activation, torch.float32, weight, given[3]]
-            matches = dynamic and given == wanted
-        else:
-            bias = torch.float16 if halves else torch.float32
-            matches = given == [activation, activation, weight, bias]
-        if matches:
-            return True
-    return False

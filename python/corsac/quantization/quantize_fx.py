@@ -139,6 +139,8 @@ def prepare_fx(
         example_inputs: inputs of the model, of standalone modules for example.
         prepare_custom_config: a ``PrepareCustomConfig``: modules that are not traced, custom and standalone modules,
             inputs and outputs that are quantised, attributes to keep.
+        _equalization_config: a ``QConfigMapping`` of the linear layers and convolutions whose inputs and weights are
+            equalised, with ``corsac.quantization.fx._equalize.default_equalization_qconfig`` for example.
         backend_config: a ``BackendConfig`` with the patterns to quantise; PyTorch's own kernels if not given.
 
     https://docs.pytorch.org/docs/stable/generated/torch.ao.quantization.quantize_fx.prepare_fx.html
@@ -179,8 +181,10 @@ def _prepare(
     config = _given(prepare_custom_config, PrepareCustomConfig, "prepare_custom_config")
     mapping = copy.deepcopy(_given(qconfig_mapping, QConfigMapping, "qconfig_mapping"))
     backend = _backend(backend_config)
-    _refuse_equalization(_given(equalization_config, QConfigMapping, "_equalization_config"))
+    equalization = _given(equalization_config, QConfigMapping, "_equalization_config")
     _warn_of_unmatched(model, mapping, config)
+    for sentence in unmatched_names(equalization, model):
+        _warn(f"_equalization_config: {sentence}")
     preserved = _preserved(model, config.preserved_attributes)
     traced, scopes = _traced(model, config, is_standalone)
     fused = fuse(traced, is_qat, backend)
@@ -188,7 +192,7 @@ def _prepare(
     def prepare_child(path: str, module: torch.nn.Module, qconfig: Any) -> StandaloneChild | None:
         return _standalone_child(path, module, qconfig, is_qat, config, backend)
 
-    prepared = observe(fused, mapping, is_qat, scopes, config, backend, prepare_child)
+    prepared = observe(fused, mapping, is_qat, scopes, config, backend, prepare_child, equalization)
     _preserve(prepared, preserved)
     if is_standalone:
         state = state_of(prepared)
@@ -198,19 +202,6 @@ def _prepare(
         state.standalone_module_output_quantized_idxs = [*config.output_quantized_indexes]
         keep_state(prepared, state)
     return prepared
-
-
-def _refuse_equalization(mapping: Any) -> None:
-    tables = (
-        mapping.object_type_qconfigs,
-        mapping.module_name_qconfigs,
-        mapping.module_name_regex_qconfigs,
-        mapping.module_name_object_type_order_qconfigs,
-    )
-    if mapping.global_qconfig is not None or any(tables):
-        raise NotImplementedError(
-            "_equalization_config: equalisation of inputs and weights is not a part of prepare_fx here"
-        )
 
 
 def _copy_of_captured(model: Any) -> GraphModule | None:
