@@ -164,6 +164,10 @@ _HOMES = {
         "quantize_qat",
         "swap_module",
     ),
+    "torch_ao": (
+        "UnreadableError",
+        "from_torch_ao",
+    ),
     "utils": (
         "MatchAllNode",
         "Pattern",
@@ -186,6 +190,7 @@ _MODULES = (
     "quantized",
     "reference",
     "stubs",
+    "torch_ao",
     "utils",
 )
 
