@@ -123,9 +123,7 @@ for _name, _after in (
 
 def _dynamic_linear(after: Any) -> Callable[..., Any]:
     def read(reader: Reader, X: Any, W_prepack: Any, reduce_range: bool = False) -> Any:
-        packed = reader.packed(W_prepack)
-        given = X if packed.half else reader.rounded(X, reduce_range)
-        result = _linear(reader, given, packed)
+        result = reader.dynamic_linear(X, reader.packed(W_prepack), reduce_range)
         return result if after is None else reader.function(after, result)
 
     return read
@@ -158,16 +156,10 @@ def _static_convolution(rank: int, after: Any) -> Callable[..., Any]:
 def _dynamic_convolution(rank: int) -> Callable[..., Any]:
     def read(reader: Reader, qx: Any, packed_weight: Any, reduce_range: bool = False) -> Any:
         # Rows of images are no rows of the product.
-        given = reader.function(_dynamic_rounded(), qx, 127 if reduce_range else 255)
+        given = reader.rounded(qx, reduce_range, rows=False)
         return _convolution(reader, given, reader.packed(packed_weight, rank), rank)
 
     return read
-
-
-def _dynamic_rounded() -> Any:
-    from corsac.quantization.torch_ao._dynamic import rounded
-
-    return rounded
 
 
 for _rank in (1, 2, 3):
@@ -365,7 +357,7 @@ for _rank in ("", "1d", "2d", "3d"):
     _reads(f"batch_norm{_rank}_relu")(_batch_norm(F.relu))
 
 
-def _of_own_steps(function: Any, *keeps: str) -> Callable[..., Any]:
+def _of_own_steps(function: Any) -> Callable[..., Any]:
     """A function whose result is in the steps of its input."""
 
     def read(reader: Reader, qx: Any, *args: Any, **kwargs: Any) -> Levels:
@@ -377,6 +369,8 @@ def _of_own_steps(function: Any, *keeps: str) -> Callable[..., Any]:
 
 
 _reads("clamp")(_of_own_steps(torch.clamp))
+
+
 _reads("threshold")(_of_own_steps(F.threshold))
 
 

@@ -18,17 +18,31 @@ def rounded(input: Tensor, input_max: int = 127) -> Tensor:
     """
     corsac = torch.ops.corsac
     row = input.reshape(1, -1)
-    scales, zero_points = corsac.choose_qparams_per_token(row, 0, input_max)
-    steps = scales, zero_points, 0, 255, torch.uint8
+    parameters = corsac.choose_qparams_per_token(row, 0, input_max)
+    steps = parameters[0], parameters[1], 0, 255, torch.uint8
     levels = corsac.quantize_per_token(row, *steps)
     return corsac.dequantize_per_token(levels, *steps, torch.float32).reshape(input.shape)
+
+
+def scaled_product(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``linear(rounded(input), weight, bias)`` with the levels as the input of the product, and the scale behind it.
+
+    The levels are less their zero point: with 127 for the end of the range, they are from -127 to 128 always. A product
+    of levels whose zero point is known before the call is native.
+    """
+    corsac = torch.ops.corsac
+    scale = corsac.choose_qparams_per_token(input.reshape(1, -1), 0, 127)[0].reshape(())
+    steps = 1.0, 127, 0, 255, torch.uint8
+    levels = corsac.quantize_per_tensor(input * torch.reciprocal(scale), *steps)
+    product = F.linear(corsac.dequantize_per_tensor(levels, *steps), weight) * scale
+    return product if bias is None else product + bias
 
 
 def rounded_rows(input: Tensor) -> Tensor:
     """Numbers in 256 steps of the range of each row."""
     corsac = torch.ops.corsac
-    scales, zero_points = corsac.choose_qparams_per_token(input, -128, 127)
-    steps = scales, zero_points, -128, 127, torch.int8
+    parameters = corsac.choose_qparams_per_token(input, -128, 127)
+    steps = parameters[0], parameters[1], -128, 127, torch.int8
     return corsac.dequantize_per_token(
         corsac.quantize_per_token(input, *steps), *steps, torch.float32
     )
@@ -63,6 +77,12 @@ class _Dynamic:
 
 class Linear(_Dynamic, layers.Linear):
     """A linear layer with a quantised weight, which quantises its input."""
+
+    def forward(self, input: Tensor, *args: Any) -> Tensor:
+        if self.weight_scale is None or self.per_row or self.input_max != 127:
+            return super().forward(input, *args)
+        result = scaled_product(input.float(), self.dequantised(), self.bias)
+        return result if input.dtype == torch.float32 else result.to(input.dtype)
 
 
 class LinearReLU(Linear):

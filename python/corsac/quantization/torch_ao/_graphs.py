@@ -9,14 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from corsac._pytorch.quantised_parts import is_graph, is_static, operator_name, place
 from corsac.fx._module_attributes import get_submodule
 from corsac.fx.graph import Graph
 from corsac.fx.graph_module import GraphModule
+from corsac.fx.node import Node
+from corsac.fx.proxy import GraphAppendingTracer, Proxy
 from corsac.quantization import _operators  # noqa: F401  registers torch.ops.corsac
 from corsac.quantization._dtypes import UNDERLYING, full_range, quint8
 from corsac.quantization.torch_ao import _dynamic, _functions
 from corsac.quantization.torch_ao._calls import QUANTISED
-from corsac.quantization.torch_ao._kinds import is_graph, is_static, operator_name, place
 from corsac.quantization.torch_ao._layers import float_layer, static_layer
 from corsac.quantization.torch_ao._values import Levels, Packed, Several, Steps
 from corsac.quantization.torch_ao._weights import (
@@ -42,6 +44,7 @@ class Reader:
     def __init__(self, per_row: bool, read: Callable[[str, nn.Module], nn.Module]) -> None:
         self.per_row, self._read = per_row, read
         self.graph = Graph()
+        self._tracer = GraphAppendingTracer(self.graph)
         self._installed: dict[str, Any] = {}
         #: Nodes of attributes by name, so that one is read once.
         self._attributes: dict[str, Any] = {}
@@ -458,21 +461,43 @@ class Reader:
     def _quantize_per_tensor_dynamic(
         self, input: Any, dtype: torch.dtype, reduce_range: bool
     ) -> Levels:
+        if dtype == torch.float16:
+            half = self.graph.call_method("to", (self._plain(input), torch.float16))
+            return Levels(self.graph.call_method("to", (half, torch.float32)), None)
         if UNDERLYING.get(dtype) != torch.uint8:
             raise self.error("torch.quint8 as the type of dynamic quantisation", str(dtype))
         return Levels(self.rounded(input, reduce_range), None)
 
-    def rounded(self, input: Any, reduce_range: bool) -> Any:
-        """The input of a dynamic layer, in steps of its range."""
-        if self.per_row:
-            return self.function(_dynamic.rounded_rows, input)
-        most = 127 if reduce_range and torch.backends.quantized.engine != "qnnpack" else 255
-        return self.function(_dynamic.rounded, input, most)
+    def rounded(self, input: Any, reduce_range: bool, rows: bool = True) -> Any:
+        """The input of a dynamic layer, in steps of its range, or in those of each row if that is wanted."""
+        if self.per_row and rows:
+            return self.traced(_dynamic.rounded_rows, input)
+        return self.traced(_dynamic.rounded, input, _reduced(reduce_range))
+
+    def dynamic_linear(self, input: Any, packed: Packed, reduce_range: bool) -> Any:
+        """The result of a linear layer that rounds its input in steps of its range."""
+        if packed.half:
+            return self.function(F.linear, input, packed.weight, packed.bias)
+        if self.per_row or _reduced(reduce_range) != 127:
+            rounded = self.rounded(input, reduce_range)
+            return self.function(F.linear, rounded, packed.weight, packed.bias)
+        return self.traced(_dynamic.scaled_product, input, packed.weight, packed.bias)
+
+    def traced(self, function: Any, *args: Any) -> Any:
+        """The nodes of a function of this package."""
+        own = [
+            Proxy(value, self._tracer) if isinstance(value, Node) else value
+            for value in self._plain(args)
+        ]
+        return function(*own).node
 
     def _dequantize(self, value: Any, *rest: Any) -> Any:
         if isinstance(value, list | tuple):
             return type(value)(self._dequantize(own) for own in value)
-        return self._plain(value)
+        if isinstance(value, Levels):
+            return value.real
+        # Floats are of single precision then.
+        return self.graph.call_method("to", (self._plain(value), torch.float32))
 
     def _int_repr(self, value: Any) -> Any:
         given = self.levels(value)
@@ -498,6 +523,11 @@ class Reader:
                 self.graph.call_method("to", self._plain((value, *args)), kwargs), value.steps
             )
         return None
+
+
+def _reduced(reduce_range: bool) -> int:
+    """The largest level of dynamic quantisation: qnnpack has the whole range in any case."""
+    return 127 if reduce_range and torch.backends.quantized.engine != "qnnpack" else 255
 
 
 class _PackedAttribute:

@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from corsac._pytorch.quantised_parts import place
 from corsac.quantization import quantized
 from corsac.quantization._dtypes import UNDERLYING, full_range, quint8
 from corsac.quantization.quantized import dynamic
 from corsac.quantization.quantized._output import same_parts
 from corsac.quantization.quantized._steps import WeightSteps
 from corsac.quantization.torch_ao import _dynamic
-from corsac.quantization.torch_ao._kinds import place
 from corsac.quantization.torch_ao._weights import (
     UnreadableError,
     constant,
@@ -253,27 +253,36 @@ def _cell(name: str, module: Any) -> nn.Module:
 
 
 def _reference(path: str, module: Any, names: list[str]) -> nn.Module:
-    for name in ("LSTM", "GRU", "LSTMCell", "GRUCell", "RNNCell"):
-        if name in names:
-            steps = {
-                own: _reference_steps(module, own)
-                for own in module._parameters
-                if own.startswith("weight") and hasattr(module, f"{own}_dtype")
-            }
-            floats = same_parts(getattr(nn, name), module)
-            return getattr(quantized, name).from_float(floats, steps).eval()
-    for name in ("Linear", *_CONVOLUTIONS, "EmbeddingBag", "Embedding"):
-        if name in names:
-            floats = same_parts(getattr(nn, name), module)
-            for own in [*floats._buffers]:
-                del floats._buffers[own]
-            if module.weight_qscheme is None and module.weight_dtype != torch.float16:
-                return floats
-            for own in [*vars(floats)]:
-                if own.startswith("weight_") or own == "is_decomposed":
-                    delattr(floats, own)
-            steps = _reference_steps(module, "weight")
-            return getattr(quantized, name).from_float(floats, steps).eval()
+    for name in (
+        "LSTM",
+        "GRU",
+        "LSTMCell",
+        "GRUCell",
+        "RNNCell",
+        "Linear",
+        *_CONVOLUTIONS,
+        "EmbeddingBag",
+        "Embedding",
+    ):
+        if name not in names:
+            continue
+        steps = {}
+        for own in module._parameters:
+            if own.startswith("weight") and hasattr(module, f"{own}_dtype"):
+                found = _reference_steps(module, own)
+                if found is not None:
+                    steps[own] = found
+        floats = same_parts(getattr(nn, name), module)
+        for own in module._parameters:
+            for left in [*floats._buffers, *vars(floats)]:
+                if left.startswith(f"{own}_"):
+                    delattr(floats, left)
+        vars(floats).pop("is_decomposed", None)
+        if not steps:
+            # Of half precision: reference modules do not round their weights to it.
+            return floats
+        layer = getattr(quantized, name)
+        return layer.from_float(floats, steps.get("weight", steps)).eval()
     raise UnreadableError(
         f"{path}: expected a reference module that can be read, got {type(module).__module__}.{type(module).__name__}"
     )

@@ -8,17 +8,16 @@ from typing import Any, TypeVar, overload
 import torch
 from torch import nn
 
-from corsac.fx.proxy import TraceError
-from corsac.passes._weights import shallow_copy
-from corsac.quantization._tracer import QuantizationTracer
-from corsac.quantization.torch_ao._graphs import Reader
-from corsac.quantization.torch_ao._kinds import (
-    has_quantised_calls,
+from corsac._pytorch.quantised_parts import (
     is_converted,
     is_graph,
     is_static,
     place,
 )
+from corsac.fx.proxy import TraceError
+from corsac.passes._weights import shallow_copy
+from corsac.quantization._tracer import QuantizationTracer
+from corsac.quantization.torch_ao._graphs import Reader
 from corsac.quantization.torch_ao._layers import float_layer
 from corsac.quantization.torch_ao._states import plain_state
 from corsac.quantization.torch_ao._weights import UnreadableError
@@ -86,9 +85,7 @@ class _Models:
         if not is_converted(module):
             return module
         if is_graph(module):
-            if is_static(module) or has_quantised_calls(module):
-                return self._graph(path, module)
-            return self._with_parts(path, module)
+            return self._graph(path, module)
         if is_static(module):
             return self._traced(path, module)
         return self._with_parts(path, module)
@@ -104,17 +101,16 @@ class _Models:
         traced = _Traced(module)
         if traced.reason is None:
             return self._graph(path, traced)
-        static = [name for name, child in module.named_children() if is_static(child)]
-        if place(module) or not static:
-            where = f"{path or 'the model'}: " if place(module) or path else ""
-            raise UnreadableError(
-                f"{where}expected a model that symbolic_trace takes, as static layers have values of quantised types "
-                f"between them, got {type(module).__name__}: {traced.reason}"
-            )
+        why = (
+            f"{path or 'the model'}: expected a model that symbolic_trace takes, as values between static layers are "
+            f"of quantised types, got {type(module).__name__}: {traced.reason}"
+        )
+        if place(module) or not any(is_static(child) for child in module.children()):
+            raise UnreadableError(why)
         try:
             return self._with_parts(path, module)
         except UnreadableError as error:
-            raise UnreadableError(f"{error}; and the whole is no graph: {traced.reason}") from error
+            raise UnreadableError(f"{why}; and of a part of it: {error}") from error
 
     def _with_parts(self, path: str, module: nn.Module) -> nn.Module:
         """A copy of a module, with the same parameters, and with parts that were read."""

@@ -45,5 +45,3 @@ def _add(made: dict[str, Any], name: str, value: Any) -> None:
     transposed = False
     steps = steps.expanded(value, 1 if transposed else 0)
     made[f"{name}_scale"], made[f"{name}_zero_point"] = steps.scales, steps.zero_points
-
-

@@ -23,12 +23,6 @@ class Steps:
         """The arguments of ``corsac::quantize_per_tensor`` after the tensor."""
         return self.scale, self.zero_point, *full_range(self.dtype), UNDERLYING[self.dtype]
 
-    def nearest(self, number: float) -> float:
-        """The number of these steps that is nearest to ``number``."""
-        low, high = full_range(self.dtype)
-        level = round(number / self.scale) + self.zero_point
-        return (min(max(level, low), high) - self.zero_point) * self.scale
-
 
 @dataclass
 class Levels:

@@ -26,7 +26,7 @@ def integers_of(tensor: Tensor) -> Tensor:
     """The integers of a tensor of a quantised type: one byte each, also for those of fewer bits."""
     levels = tensor.int_repr()
     bits = {quint4x2: 4, quint2x4: 2}.get(tensor.dtype)
-    if bits is None or tensor.dtype == UNDERLYING.get(tensor.dtype):
+    if bits is None:
         return levels.clone()
     # The first number has the lowest bits.
     parts = [levels >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
