@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from corsac._capture.record import is_recording
 from corsac.quantization import _dtypes
 from corsac.quantization._kinds import is_a, is_fake_quantize
 from corsac.quantization._qparams import PER_CHANNEL, PER_TENSOR, SYMMETRIC
@@ -244,6 +245,26 @@ class FixedQParamsFakeQuantize(FakeQuantize):
         )
 
 
+def rounded_in_functions(
+    x: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int
+) -> Tensor:
+    """``torch.fake_quantize_per_tensor_affine``, and its gradient, in elementwise functions of float32.
+
+    Args:
+        x: float32.
+        scale: broadcasts to ``x``.
+        zero_point: float32, as ``scale``.
+        quant_min: the smallest level.
+        quant_max: the largest level.
+    """
+    values = x.detach()
+    levels = torch.round(values * (1.0 / scale)) + zero_point
+    rounded = (torch.clamp(levels, quant_min, quant_max) - zero_point) * scale
+    # A zero with the gradient of x, which passes where nothing is clamped; at a bound itself, that of a clamp is less.
+    passed = torch.clamp(levels + (x - values), quant_min - 0.5, quant_max + 0.5)
+    return rounded + (passed - passed.detach())
+
+
 class FusedMovingAvgObsFakeQuantize(FakeQuantize):
     """A fake quantiser that observes and rounds in one operator, with moving averages of the range.
 
@@ -269,6 +290,8 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
 
     def forward(self, X: Tensor) -> Tensor:
         inner = self.activation_post_process
+        if is_recording() and X.dtype == torch.float32 and X.numel() != 0:
+            return self._in_functions(X)
         state = (inner.min_val, inner.max_val, self.scale, self.zero_point)
         # Values are looked at on the host only: other devices would have to wait. calculate_qparams looks once more.
         low = inner.min_val
@@ -292,6 +315,41 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
             if observing:
                 self._keep_finite(state, before)
         return result
+
+    def _in_functions(self, X: Tensor) -> Tensor:
+        """The same in functions that compiled programs compute natively; values are not looked at.
+
+        PyTorch's operator sees the range of ``X`` only: it is many times slower than one pass over memory.
+        """
+        inner = self.activation_post_process
+        values = X.detach()
+        if self.is_per_channel:
+            others = [dim for dim in range(X.dim()) if dim != self.ch_axis % X.dim()]
+            ends = (values.amin(others), values.amax(others)) if others else (values, values)
+        else:
+            ends = values.amin(), values.amax()
+        torch.fused_moving_avg_obs_fake_quant(
+            torch.stack(ends, -1),
+            self.observer_enabled,
+            self.fake_quant_enabled,
+            inner.min_val,
+            inner.max_val,
+            self.scale,
+            self.zero_point,
+            inner.averaging_constant,
+            inner.quant_min,
+            inner.quant_max,
+            0,
+            self.is_per_channel,
+            self.is_symmetric_quant,
+        )
+        scale, zero_point = self.scale, self.zero_point.to(torch.float32)
+        if self.is_per_channel:
+            shape = [1] * X.dim()
+            shape[self.ch_axis] = -1
+            scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
+        rounded = rounded_in_functions(X, scale, zero_point, inner.quant_min, inner.quant_max)
+        return torch.where(self.fake_quant_enabled != 0, rounded, X)
 
     def _keep_finite(self, state: tuple[Tensor, ...], before: list[Tensor]) -> None:
         """Count a batch; go back to the state before it where it has NaN or infinity, and raise ``ValueError``."""
