@@ -33,7 +33,7 @@ from corsac.quantization.quantize_fx import convert_fx, prepare_fx, prepare_qat_
 #: Characters that the model sees at once, its width, and the number of attention heads.
 LENGTH, WIDTH, HEADS = 64, 64, 4
 #: Sequences of a step.
-BATCH = 32
+BATCH = 16
 #: Characters: printable ones, and the end of a line. All others are question marks.
 ALPHABET = "".join(map(chr, range(32, 127))) + "\n"
 
@@ -165,7 +165,7 @@ def while_training(model: nn.Module, number: int, data: Tensor, steps: int) -> n
     return convert_fx(prepared.eval())
 
 
-def compare(steps: int = 400, evaluated: int = 20000) -> dict[str, float]:
+def compare(steps: int = 700, evaluated: int = 20000) -> dict[str, float]:
     """Bits per character of a float model and of quantised ones, on text that they have not seen."""
     data = text()
     cut = 9 * len(data) // 10

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from corsac._capture.record import is_recording
-from corsac.quantization import _dtypes
+from corsac.quantization import _dtypes, _operators  # noqa: F401
 from corsac.quantization._kinds import is_a, is_fake_quantize
 from corsac.quantization._qparams import PER_CHANNEL, PER_TENSOR, SYMMETRIC
 from corsac.quantization.observer import (
@@ -245,26 +245,6 @@ class FixedQParamsFakeQuantize(FakeQuantize):
         )
 
 
-def rounded_in_functions(
-    x: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int
-) -> Tensor:
-    """``torch.fake_quantize_per_tensor_affine``, and its gradient, in elementwise functions of float32.
-
-    Args:
-        x: float32.
-        scale: broadcasts to ``x``.
-        zero_point: float32, as ``scale``.
-        quant_min: the smallest level.
-        quant_max: the largest level.
-    """
-    values = x.detach()
-    levels = torch.round(values * (1.0 / scale)) + zero_point
-    rounded = (torch.clamp(levels, quant_min, quant_max) - zero_point) * scale
-    # A zero with the gradient of x, which passes where nothing is clamped; at a bound itself, that of a clamp is less.
-    passed = torch.clamp(levels + (x - values), quant_min - 0.5, quant_max + 0.5)
-    return rounded + (passed - passed.detach())
-
-
 class FusedMovingAvgObsFakeQuantize(FakeQuantize):
     """A fake quantiser that observes and rounds in one operator, with moving averages of the range.
 
@@ -348,7 +328,9 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
             shape = [1] * X.dim()
             shape[self.ch_axis] = -1
             scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
-        rounded = rounded_in_functions(X, scale, zero_point, inner.quant_min, inner.quant_max)
+        rounded = torch.ops.corsac.fake_quantize(
+            X, scale, zero_point, inner.quant_min, inner.quant_max
+        )
         return torch.where(self.fake_quant_enabled != 0, rounded, X)
 
     def _keep_finite(self, state: tuple[Tensor, ...], before: list[Tensor]) -> None:
