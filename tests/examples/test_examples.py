@@ -187,3 +187,13 @@ def test_training_with_rounded_weights_wins_accuracy_back():
     assert abs(found["int8"] - found["float"]) < 2
     assert found["int3 after training"] + 1 < found["int3 while training"]
     assert found["float"] - found["int4 while training"] < 3
+
+
+def test_training_with_rounded_weights_needs_fewer_bits_for_text():
+    torch.manual_seed(0)
+    found = load("quantize_text").compare(steps=120, evaluated=4000)
+    assert found["float"] < 4.2
+    assert abs(found["int8"] - found["float"]) < 0.05
+    assert found["float"] < found["int4 after training"] < found["int3 after training"]
+    assert found["int3 while training"] < found["int3 after training"]
+    assert found["int4 while training"] < found["int4 after training"]

@@ -52,6 +52,7 @@ print(converted[1].weight.dtype, bool((converted(x) - model(x)).abs().max() < 0.
 print(quantize_dynamic(model)[1].weight.dtype)
 print(quantize_dynamic(model, dtype=torch.float16)[1].weight.dtype)
 print(list(ns.extract_weights("a", model, "b", model)))
+print(from_torch_ao(model) is model)
 """
 
 EXPECTED = """\
@@ -65,6 +66,7 @@ torch.int8 True
 torch.int8
 torch.float16
 ['_1']
+True
 """
 
 

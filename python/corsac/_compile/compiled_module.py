@@ -14,6 +14,7 @@ from corsac._capture.recordings import NO_CALL, SIZES, Call, Entry
 from corsac._capture.refusal import Kind, Refusal
 from corsac._compile import verify
 from corsac._compile.by_dynamo import captured_by_dynamo
+from corsac._compile.read_module import ReadModule
 from corsac._compile.recorded_programs import NativeProgram, RecordedPrograms
 from corsac._engine.module import (
     AUTOGRAD,
@@ -33,6 +34,7 @@ from corsac._native.options import (
 )
 from corsac._native.panic import EngineError
 from corsac._pytorch.autocast import autocast_dtype
+from corsac._pytorch.quantised_parts import is_converted
 from corsac.backends._registry import ENGINE, get_default_backend
 from corsac.backends._watching import watch_settings
 
@@ -112,6 +114,9 @@ def compile(
     are run by PyTorch as they are, with a :class:`HostWarning` that gives the reason: other devices, float64
     and complex numbers, unknown C functions.
 
+    Models that ``torch.ao.quantization`` has converted are read first
+    (:func:`corsac.quantization.from_torch_ao`), where they can be.
+
     Where control flow depends on values, the programs of all paths that calls have taken share their common beginning.
     Programs that cannot be recorded are captured by Dynamo from the second or fourth call on, and its graphs are run
     in the same way, with PyTorch between them.
@@ -183,7 +188,7 @@ def _compiled(
     dynamic: bool | None,
     fullgraph: bool,
     options: Mapping[str, Any] | None,
-) -> CompiledModule | HostedModule:
+) -> CompiledModule | ReadModule | HostedModule:
     """``model`` as a module that the engine or another backend runs."""
     logs.switch_on()
     chosen = get_default_backend() if backend is None else backend
@@ -194,6 +199,8 @@ def _compiled(
         options = {"precision": precision, **(options or {})}
         if not watched:
             settings = Settings(**options, dynamic=dynamic, fullgraph=fullgraph)
+            if isinstance(model, torch.nn.Module) and is_converted(model):
+                return ReadModule(model, settings, CompiledModule)
             return CompiledModule(model, settings)
         # Watched: graphs go to the engine as to any backend.
     elif precision != "f32":

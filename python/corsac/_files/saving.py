@@ -15,7 +15,8 @@ from corsac._capture.exported_program import converted, with_plain_inputs
 from corsac._engine.native_graph import CompileError
 from corsac._models.example_inputs import ExampleInputs, as_tuple
 from corsac._models.function import check_callable, module_of
-from corsac._models.wrapper import root_of
+from corsac._models.wrapper import ModelWrapper, root_of
+from corsac._pytorch.quantised_parts import is_converted
 from corsac.fx import GraphModule
 from corsac.fx._own_copy import own_copy
 from corsac.fx.proxy import TraceError
@@ -66,6 +67,7 @@ def _program(model: Any, inputs: tuple[torch.Tensor, ...]) -> GraphModule:
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module()
     check_callable(model)
+    model = _read(model)
     root = root_of(module_of(model))
     if is_training(root):
         raise CompileError("the model is in training mode: call model.eval() before it is saved")
@@ -82,6 +84,20 @@ def _program(model: Any, inputs: tuple[torch.Tensor, ...]) -> GraphModule:
     remove_no_ops(module)
     eliminate_dead_code(module)
     return module
+
+
+def _read(model: Any) -> Any:
+    """What is read of a model that torch.ao has quantised; other models as they are."""
+    own = model._model if isinstance(model, ModelWrapper) else model
+    if not isinstance(own, nn.Module) or not is_converted(own):
+        return model
+    # Not at the top: most models are not quantised.
+    from corsac.quantization.torch_ao import UnreadableError, from_torch_ao
+
+    try:
+        return from_torch_ao(own)
+    except UnreadableError as error:
+        raise CompileError(str(error)) from error
 
 
 def _exported(root: nn.Module, inputs: tuple[torch.Tensor, ...]) -> GraphModule:

@@ -230,9 +230,30 @@ _EXPANSIONS: dict[Any, Expansion] = {
 }
 
 
+def _fake_quantize(
+    graph: Graph, x: Node, scale: Node, zero_point: Node, low: int, high: int
+) -> Node:
+    inverse = graph.call_function(torch.reciprocal, (scale,))
+    rounded = graph.call_function(torch.round, (_product(graph, x, inverse),))
+    levels = graph.call_function(torch.add, (rounded, zero_point))
+    levels = graph.call_function(torch.clamp, (levels, low, high))
+    return _product(graph, graph.call_function(torch.sub, (levels, zero_point)), scale)
+
+
+#: Those of operators that are registered only when they are needed.
+_BY_NAME: dict[str, Expansion] = {"corsac.fake_quantize.default": _fake_quantize}
+
+
+def _expansion_of(target: Any) -> Expansion | None:
+    found = _EXPANSIONS.get(target)
+    if found is None and isinstance(target, torch._ops.OpOverload):
+        return _BY_NAME.get(str(target))
+    return found
+
+
 def can_expand(node: Node) -> bool:
     """Whether ``node``, with static sizes, can be expanded if its tensors are float32."""
-    if node.target not in _EXPANSIONS:
+    if _expansion_of(node.target) is None:
         return False
     if node.target is aten.leaky_relu_backward.default:
         return node.args[2] >= 0
@@ -260,7 +281,9 @@ def expand(graph: Graph) -> None:
         if not can_expand(node):
             continue
         with graph.inserting_before(node):
-            made = _EXPANSIONS[node.target](graph, *node.args, **node.kwargs)
+            expansion = _expansion_of(node.target)
+            assert expansion is not None
+            made = expansion(graph, *node.args, **node.kwargs)
         if isinstance(made, list):
             for item in list(node.users):
                 _replace(item, made[item.args[1]])

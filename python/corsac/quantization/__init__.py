@@ -171,6 +171,10 @@ _HOMES = {
         "move_exported_model_to_eval",
         "move_exported_model_to_train",
     ),
+    "torch_ao": (
+        "UnreadableError",
+        "from_torch_ao",
+    ),
     "utils": (
         "MatchAllNode",
         "Pattern",
@@ -196,6 +200,7 @@ _MODULES = (
     "quantizer",
     "reference",
     "stubs",
+    "torch_ao",
     "utils",
 )
 

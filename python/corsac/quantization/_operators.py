@@ -208,6 +208,36 @@ def dequantize_per_channel_group(
     return (groups * scales.reshape(-1, 1)).reshape(input.shape).to(output_dtype)
 
 
+@_operator(
+    "fake_quantize(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max) -> Tensor"
+)
+def fake_quantize(input, scale, zero_point, quant_min, quant_max):
+    """`torch.fake_quantize_per_tensor_affine` of float32, with a scale and a zero point that broadcast."""
+    levels = torch.clamp(_levels(input, scale, zero_point), quant_min, quant_max)
+    return (levels - zero_point) * scale
+
+
+def _levels(input, scale, zero_point):
+    return torch.round(input * torch.reciprocal(scale)) + zero_point
+
+
+def _keep_for_gradient(ctx, inputs, output):
+    input, scale, zero_point, *ctx.bounds = inputs
+    ctx.save_for_backward(input, scale, zero_point)
+
+
+def _gradient_of_fake_quantize(ctx, grad):
+    levels = _levels(*ctx.saved_tensors)
+    # Where the clamp does nothing. One comparison takes half of the time of two.
+    inside = levels == torch.clamp(levels, *ctx.bounds)
+    return torch.where(inside, grad, 0.0), None, None, None, None
+
+
+torch.library.register_autograd(
+    "corsac::fake_quantize", _gradient_of_fake_quantize, setup_context=_keep_for_gradient
+)
+
+
 @_operator("unpack_int4(Tensor packed) -> Tensor")
 def unpack_int4(packed):
     """Integers from -8 to 7 (int8) of bytes (uint8) with two each, the lower bits first: `[..., n]` to `[..., 2 n]`."""

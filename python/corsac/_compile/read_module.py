@@ -1,0 +1,105 @@
+"""Compiled models that torch.ao has quantised: the engine runs what is read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from corsac._models.wrapper import ModelWrapper
+from corsac._native.options import Settings
+from corsac._pytorch.quantised_parts import parts, place
+
+
+class ReadModule(ModelWrapper):
+    """A model with quantised modules of torch.ao, which is read by :func:`corsac.quantization.from_torch_ao` and
+    compiled. Parameters, buffers and submodules are those of the model; it is read again if it has got other weights.
+
+    Where it cannot be read, PyTorch runs it.
+
+    Args:
+        model: the model.
+        settings: the engine's.
+        compiled: compiles what was read.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        settings: Settings,
+        compiled: Callable[[Any, Settings], Any],
+    ) -> None:
+        super().__init__(model)
+        state = self.__dict__
+        state["_settings"], state["_compile"] = settings, compiled
+        state["_reason"], state["_read"], state["_inside"] = None, None, None
+        state["_quantised"] = [own for own in parts(model) if place(own)]
+        self._current()
+
+    def __reduce__(self) -> Any:
+        return ReadModule, (self._model, self._settings, self._compile)
+
+    def _state(self) -> tuple[Any, ...]:
+        """What quantised modules have of their own: objects and numbers, which are the same as long as the model is."""
+        values: list[Any] = [self._model.training]
+        for module in self._quantised:
+            own = vars(module)
+            for name in _STATE:
+                if name in own:
+                    values.append(own[name])
+            for name in ("scale", "zero_point"):
+                if name in module._buffers:
+                    values.append(module._buffers[name])
+            for child in module._modules.values():
+                values += [vars(child).get(name) for name in _STATE if name in vars(child)]
+        return tuple(own if isinstance(own, bool | int | float) else id(own) for own in values)
+
+    def _current(self) -> Any:
+        """The compiled form of what is read of the present model."""
+        state = self._state()
+        if self._inside is None or state != self._read:
+            # Not at the top: most models are not quantised.
+            from corsac.quantization.torch_ao import UnreadableError, from_torch_ao
+
+            found: Any = self._model
+            self.__dict__["_reason"] = None
+            try:
+                found = from_torch_ao(self._model)
+            except UnreadableError as error:
+                self.__dict__["_reason"] = str(error)
+            self.__dict__["_inside"] = self._compile(found, self._settings)
+            self.__dict__["_read"] = state
+            # They hold the objects whose identities are compared.
+            self.__dict__["_kept"] = [vars(own).copy() for own in self._quantised]
+        return self._inside
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._current()(*args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._with_own_hooks(args, kwargs)
+
+    def native_programs(self) -> list[Any]:
+        """Native programs of whole graphs."""
+        return self._current().native_programs()
+
+    def explain(self, *, guards: bool = False) -> str:
+        """Report of the compiled programs; see :meth:`CompiledModule.explain`."""
+        text = self._current().explain(guards=guards)
+        if self._reason is None:
+            return text
+        return f"not read from torch.ao: {self._reason}\n{text}"
+
+
+#: Attributes of quantised modules with weights and parameters of results.
+_STATE = (
+    "_packed_params",
+    "_packed_weight",
+    "_packed_weight_ih",
+    "_packed_weight_hh",
+    "param",
+    "scale",
+    "zero_point",
+    "weight",
+)

@@ -1,0 +1,186 @@
+"""Steps of quantisation-aware training, compiled and eager."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import corsac
+from corsac.quantization import (
+    FakeQuantize,
+    disable_fake_quant,
+    disable_observer,
+    enable_fake_quant,
+    enable_observer,
+    get_default_qat_qconfig_mapping,
+)
+from corsac.quantization import _operators as _registered
+from corsac.quantization.quantize_fx import convert_fx, prepare_qat_fx
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def mlp():
+    model = nn.Sequential(
+        nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4)
+    )
+    return model, torch.randn(16, 20)
+
+
+def convolutions():
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, groups=8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(72, 4),
+    )
+    return model, torch.randn(8, 3, 8, 8)
+
+
+def prepared(make, qconfig="x86"):
+    torch.manual_seed(0)
+    model, x = make()
+    mapping = get_default_qat_qconfig_mapping(qconfig)
+    return prepare_qat_fx(model.train(), mapping, (x,)), x
+
+
+def step(model, run, x, rate=0.05):
+    for parameter in model.parameters():
+        parameter.grad = None
+    labels = torch.arange(len(x)) % 4
+    loss = F.cross_entropy(run(x), labels)
+    loss.backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= rate * parameter.grad
+    return float(loss.detach())
+
+
+@pytest.mark.parametrize("make", [mlp, convolutions])
+@pytest.mark.parametrize("qconfig", ["x86", "qnnpack"])
+def test_captured_steps_are_eager_ones(make, qconfig):
+    """Run by PyTorch, the captured graphs give the same losses, gradients, ranges and scales to the last bit."""
+    eager, x = prepared(make, qconfig)
+    captured = copy.deepcopy(eager)
+    compiled = corsac.compile(captured, options={"training": "host"})
+    for number in range(5):
+        batch = x * (1 + 0.1 * number)
+        assert step(captured, compiled, batch) == step(eager, eager, batch)
+        for own, other in zip(captured.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(own.grad, other.grad, atol=1e-7, rtol=1e-5)
+        for name, value in eager.state_dict().items():
+            if value.dtype == torch.float32:
+                torch.testing.assert_close(
+                    captured.state_dict()[name], value, atol=1e-6, rtol=1e-6, msg=name
+                )
+    assert "with gradients" in compiled.explain()
+
+
+@pytest.mark.parametrize("make", [mlp, convolutions])
+def test_native_steps(make):
+    eager, x = prepared(make)
+    own = copy.deepcopy(eager)
+    compiled = corsac.compile(own, options={"training": "native"})
+    losses = [(step(own, compiled, x), step(eager, eager, x)) for _ in range(40)]
+    assert losses[-1][0] < 0.95 * losses[0][0]
+    assert abs(losses[-1][0] - losses[-1][1]) < 0.05 * losses[0][0]
+    # The operator of the engine, and no Dynamo.
+    report = compiled.explain()
+    assert "forward:" in report and "backward:" in report and "Dynamo" not in report
+    assert "corsac.fake_quantize" not in report
+    with torch.no_grad():
+        converted = convert_fx(copy.deepcopy(own).eval())
+        trained = copy.deepcopy(own).eval().apply(disable_observer)
+        expected, found = trained(x), converted(x)
+        assert (expected - found).norm() < 0.05 * expected.norm()
+
+
+def test_ranges_of_native_steps_are_eager_ones():
+    eager, x = prepared(mlp)
+    own = copy.deepcopy(eager)
+    compiled = corsac.compile(own, options={"training": "native"})
+    for number in range(4):
+        batch = x * (1 + number)
+        # Without a change of weights, only the input's range and those of weights are exact.
+        step(own, compiled, batch, rate=0.0)
+        step(eager, eager, batch, rate=0.0)
+    for name, value in eager.state_dict().items():
+        if name.startswith("activation_post_process_0") or "weight_fake_quant" in name:
+            assert torch.equal(own.state_dict()[name], value), name
+
+
+def test_switches_hold_for_compiled_steps():
+    own, x = prepared(mlp)
+    compiled = corsac.compile(own, options={"training": "native"})
+    for _ in range(3):
+        step(own, compiled, x)
+    scale = own.activation_post_process_0.scale.clone()
+    own.apply(disable_observer)
+    for _ in range(2):
+        step(own, compiled, 10 * x)
+    assert torch.equal(own.activation_post_process_0.scale, scale)
+    own.apply(disable_fake_quant)
+    floats = compiled(x)
+    layers = [own.get_submodule(name) for name in ("0", "2", "4")]
+    expected = x
+    for number, layer in enumerate(layers):
+        expected = F.linear(expected, layer.weight, layer.bias)
+        expected = expected if number == 2 else expected.relu()
+    torch.testing.assert_close(floats, expected, atol=1e-5, rtol=1e-5)
+    own.apply(enable_fake_quant)
+    own.apply(enable_observer)
+    step(own, compiled, 10 * x)
+    assert not torch.equal(own.activation_post_process_0.scale, scale)
+
+
+def test_nan_in_compiled_steps_is_found_by_conversion():
+    own, x = prepared(mlp)
+    compiled = corsac.compile(own, options={"training": "native"})
+    for _ in range(3):
+        step(own, compiled, x)
+    x = x.clone()
+    x[0, 0] = float("nan")
+    step(own, compiled, x, rate=0.0)
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        convert_fx(own.eval())
+
+
+def test_fake_quantisers_with_observers_are_left_to_pytorch():
+    torch.manual_seed(0)
+    own = FakeQuantize()
+    eager, x = copy.deepcopy(own), torch.randn(4, 5, requires_grad=True)
+    compiled = corsac.compile(own)
+    for number in range(4):
+        assert torch.equal(compiled(x * (1 + number)), eager(x * (1 + number)))
+    assert torch.equal(own.scale, eager.scale)
+
+
+def test_fake_quantize_is_pytorchs_operator():
+    assert _registered.LIBRARY is not None
+    torch.manual_seed(0)
+    x, grad = 3 * torch.randn(64, 30, requires_grad=True), torch.randn(64, 30)
+    scales, zero_points = 0.01 + 0.03 * torch.rand(64), torch.randint(-5, 5, (64,)).int()
+    own = torch.ops.corsac.fake_quantize
+    cases = [
+        (
+            torch.fake_quantize_per_tensor_affine(x, scales[:1], zero_points[:1], -128, 127),
+            own(x, scales[:1], zero_points[:1].float(), -128, 127),
+        ),
+        (
+            torch.fake_quantize_per_channel_affine(x, scales, zero_points, 0, -8, 7),
+            own(x, scales[:, None], zero_points[:, None].float(), -8, 7),
+        ),
+    ]
+    for expected, found in cases:
+        assert torch.equal(found, expected)
+        gradients = [torch.autograd.grad(own, x, grad)[0] for own in (expected, found)]
+        assert torch.equal(*gradients)
+        assert 0 < int((gradients[0] == 0).sum()) < x.numel()
