@@ -177,12 +177,21 @@ class Emitter:
             )
         return Size(self, node, tuple(samples))
 
-    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function whose result has a type that depends on elements: the one that the model declares."""
-        return self.typed("call_function", function, args, kwargs, self._declared())
+    def run(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        dtype: torch.dtype | None = None,
+        rank: int | None = None,
+    ) -> Any:
+        """Call a function whose result has a type that depends on elements: the one that the model declares, or else
+        any of this rank."""
+        return self.typed("call_function", function, args, {}, self._declared(dtype, rank))
 
-    def _declared(self) -> list[Any]:
+    def _declared(self, dtype: torch.dtype | None = None, rank: int | None = None) -> list[Any]:
         found = [self.declared(name) for name in self.outputs if name]
+        if len(found) == 1 and found[0] is None and dtype is not None and rank is not None:
+            return list(self.reading.fresh(dtype, rank))
         if not found or any(own is None for own in found):
             raise Unsupported("a result whose type depends on the elements of a tensor")
         if len(found) == 1:

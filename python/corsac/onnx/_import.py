@@ -95,7 +95,8 @@ class _Model:
             (_domain(own.domain), own.name, getattr(own, "overload", "")): own
             for own in proto.functions
         }
-        self._tensors: dict[int, torch.Tensor] = {}
+        # By the identity of a message, which is kept so that no other one gets it.
+        self._tensors: dict[int, tuple[Any, torch.Tensor]] = {}
         self._types: dict[str, Any] | None = None
         unknown = set(sizes) - {
             dim.dim_param for own in self.inputs() for dim in own.type.tensor_type.shape.dim
@@ -116,8 +117,8 @@ class _Model:
     def tensor(self, proto: Any) -> torch.Tensor:
         """The tensor in a message; the same one each time."""
         if id(proto) not in self._tensors:
-            self._tensors[id(proto)] = tensor_of(proto, self.folder)
-        return self._tensors[id(proto)]
+            self._tensors[id(proto)] = proto, tensor_of(proto, self.folder)
+        return self._tensors[id(proto)][1]
 
     def graph_module(self, samples: tuple[tuple[int, ...], ...]) -> GraphModule:
         graph = self.proto.graph
@@ -241,15 +242,27 @@ class Reading:
             return [dim.dim_value] * len(self.samples)
         if dim.dim_param in self.model.sizes:
             return [self.model.sizes[dim.dim_param]] * len(self.samples)
-        name = dim.dim_param or f"?{len(self.symbols)}"
+        return self._free_sizes(dim.dim_param or f"?{len(self.symbols)}")
+
+    def _free_sizes(self, name: str) -> list[int]:
         at = self.symbols.setdefault(name, len(self.symbols))
         if len(self.samples) == 1:
             raise Unsupported("a size that depends on elements")
         return [own[at % len(own)] for own in self.samples]
 
     def _declared(self, name: str) -> tuple[torch.Tensor, ...] | None:
-        type_ = self.model.declared(name)
-        return None if type_ is None else self.sampled(type_)
+        type_ = None if self.depth else self.model.declared(name)
+        if type_ is None or not type_.tensor_type.HasField("shape"):
+            return None
+        return self.sampled(type_)
+
+    def fresh(self, dtype: torch.dtype, rank: int) -> tuple[torch.Tensor, ...]:
+        """A type of which only the rank is known."""
+        shapes: list[list[int]] = [[] for _ in self.samples]
+        for _ in range(rank):
+            for at, size in enumerate(self._free_sizes(f"?{len(self.symbols)}")):
+                shapes[at].append(size)
+        return tuple(torch.empty(shape, dtype=dtype, device="meta") for shape in shapes)
 
     def value(self, name: str) -> Any:
         """The value with this name."""
@@ -493,9 +506,10 @@ def _body_of(schema: Any, node: Any, inputs: list[Any], version: int) -> Any:
     import onnx
 
     if schema.has_function:
-        return schema.get_function_with_opset_version(
-            max(own for own in schema.function_opset_versions if own <= version)
-        ) if any(own <= version for own in schema.function_opset_versions) else schema.function_body
+        fitting = [own for own in schema.function_opset_versions if own <= version]
+        if not fitting:
+            return schema.function_body
+        return _function(schema.get_function_with_opset_version(max(fitting)))
     if not schema.has_context_dependent_function:
         return None
     types = []
@@ -512,8 +526,15 @@ def _body_of(schema: Any, node: Any, inputs: list[Any], version: int) -> Any:
     data = schema.get_context_dependent_function_with_opset_version(
         max(fitting), node.SerializeToString(), types
     )
-    if not data:
-        return None
+    return _function(data) if data else None
+
+
+def _function(data: Any) -> Any:
+    """The message of a function, which some versions of onnx return as bytes."""
+    import onnx
+
+    if not isinstance(data, bytes):
+        return data
     body = onnx.FunctionProto()
     body.ParseFromString(data)
     return body

@@ -78,6 +78,27 @@ def pad(
     return input
 
 
+def unsqueeze(input: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
+    """``input`` with dimensions of size 1 at these places of the result."""
+    rank = input.dim() + len(axes)
+    for axis in sorted(own % rank for own in axes):
+        input = input.unsqueeze(axis)
+    return input
+
+
+def full(shape: Sequence[int], number: float, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of one number."""
+    return torch.full(list(shape), number, dtype=dtype)
+
+
+def cumulative_before(name: str, input: torch.Tensor, axis: int, reverse: bool) -> torch.Tensor:
+    """Sums (or products) of the elements before each one."""
+    first = torch.full_like(input.narrow(axis, 0, 1), 0 if name == "cumsum" else 1)
+    moved = torch.cat([first, input.narrow(axis, 0, input.shape[axis] - 1)], axis)
+    result = getattr(torch, name)(moved, axis, dtype=input.dtype)
+    return result.flip([axis]) if reverse else result
+
+
 def tile(input: torch.Tensor, repeats: Sequence[int]) -> torch.Tensor:
     """``input`` repeated along dimensions."""
     return input.repeat(list(repeats))
@@ -124,7 +145,7 @@ def _of_floats(function):
 def _extremum(function):
     def compute(input: torch.Tensor, axes: Sequence[int], keepdim: bool) -> torch.Tensor:
         if input.dtype == torch.bool:
-            return function(input.to(torch.uint8), axes, keepdim).to(torch.bool)
+            return _or_lowest(function, input.to(torch.uint8), axes, keepdim).to(torch.bool)
         return _or_lowest(function, input, axes, keepdim)
 
     return compute

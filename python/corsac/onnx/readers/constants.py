@@ -56,7 +56,8 @@ def constant_of_shape(g: Emitter, shape: Value, *, value: Any = None) -> Value:
     number, dtype = filler(g, value)
     known = g.known_ints(shape)
     if known is None:
-        return g.call(torch.full, g.ints(shape), number, dtype=dtype)
+        sizes = g.ints(shape)
+        return g.run(functions.full, sizes, number, dtype, dtype=dtype, rank=len(sizes))
     if any(not isinstance(own, Size) and own < 0 for own in known):
         raise Unsupported(f"a tensor of shape {known}")
     return g.call(torch.full, known, number, dtype=dtype)
@@ -75,7 +76,7 @@ def range_(g: Emitter, start: Value, limit: Value, delta: Value, *, stash_type: 
         return g.call(torch.arange, *numbers, dtype=start.dtype)
     known = [g.known_ints(own) for own in (start, limit, delta)]
     if any(own is None for own in known):
-        return g.run(functions.range_, start, limit, delta)
+        return g.run(functions.range_, start, limit, delta, dtype=start.dtype, rank=1)
     return g.call(torch.arange, *(own[0] for own in known), dtype=start.dtype)
 
 
@@ -97,7 +98,8 @@ def one_hot(g: Emitter, indices: Value, depth: Value, values: Value, *, axis: in
     if number is None:
         number = g.int(depth) if depth.numel == 1 and not depth.dtype.is_floating_point else None
     if number is None or isinstance(number, Size):
-        return g.run(functions.one_hot, indices, depth, values, axis)
+        rank = indices.rank + 1
+        return g.run(functions.one_hot, indices, depth, values, axis, dtype=values.dtype, rank=rank)
     return g.call(functions.one_hot, indices, int(number), values, axis)
 
 

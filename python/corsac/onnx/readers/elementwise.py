@@ -26,7 +26,20 @@ def like(g: Emitter, result: Value, dtype: torch.dtype) -> Value:
 # -- arithmetic ------------------------------------------------------------------------------------
 
 
+# Types for which PyTorch has hardly any function.
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+
+
+def _signed(g: Emitter, function: Callable[..., Any], *operands: Value, **options: Any) -> Value:
+    """A function of unsigned integers that PyTorch has for signed ones only."""
+    dtype = operands[0].dtype
+    result = g.call(function, *(like(g, own, torch.int64) for own in operands), **options)
+    return result if result.dtype == torch.bool else like(g, result, dtype)
+
+
 def add(g: Emitter, a: Value, b: Value) -> Value:
+    if a.dtype in _UNSIGNED:
+        return _signed(g, torch.add, a, b)
     if isinstance(g.operand(a, b), Value):
         return g.call(torch.add, a, g.operand(b, a))
     return g.call(torch.add, b, g.operand(a, b))
@@ -44,6 +57,8 @@ def mul(g: Emitter, a: Value, b: Value) -> Value:
     product = scaled_product(g, a, b)
     if product is not None:
         return product
+    if a.dtype in _UNSIGNED:
+        return _signed(g, torch.mul, a, b)
     if isinstance(g.operand(a, b), Value):
         return g.call(torch.mul, a, g.operand(b, a))
     return g.call(torch.mul, b, g.operand(a, b))
@@ -51,6 +66,8 @@ def mul(g: Emitter, a: Value, b: Value) -> Value:
 
 @reads("Sub", since=7)
 def sub(g: Emitter, a: Value, b: Value) -> Value:
+    if a.dtype in _UNSIGNED:
+        return _signed(g, torch.sub, a, b)
     first = g.operand(a, b)
     if isinstance(first, Value):
         return g.call(torch.sub, a, g.operand(b, a))
@@ -59,6 +76,8 @@ def sub(g: Emitter, a: Value, b: Value) -> Value:
 
 @reads("Div", since=7)
 def div(g: Emitter, a: Value, b: Value) -> Value:
+    if a.dtype in _UNSIGNED:
+        return _signed(g, torch.div, a, b, rounding_mode="trunc")
     if is_whole(a.dtype):
         return g.call(torch.div, a, g.operand(b, a), rounding_mode="trunc")
     first = g.operand(a, b)
@@ -69,7 +88,10 @@ def div(g: Emitter, a: Value, b: Value) -> Value:
 
 @reads("Mod", since=10)
 def mod(g: Emitter, a: Value, b: Value, *, fmod: int = 0) -> Value:
-    return g.call(torch.fmod if fmod else torch.remainder, a, g.operand(b, a))
+    function = torch.fmod if fmod else torch.remainder
+    if a.dtype in _UNSIGNED:
+        return _signed(g, function, a, b)
+    return g.call(function, a, g.operand(b, a))
 
 
 @reads("Pow", since=7)
@@ -86,6 +108,8 @@ def power(g: Emitter, a: Value, b: Value) -> Value:
 
 def _folded(function: Callable[..., Any]) -> Callable[..., Any]:
     def read(g: Emitter, *inputs: Value) -> Value:
+        if inputs[0].dtype in _UNSIGNED:
+            return functools.reduce(lambda a, b: _signed(g, function, a, b), inputs)
         return functools.reduce(lambda a, b: g.call(function, a, b), inputs)
 
     return read
@@ -138,6 +162,8 @@ def clip_6(
 
 def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
     def read(g: Emitter, a: Value, b: Value) -> Value:
+        if a.dtype in _UNSIGNED:
+            return _signed(g, function, a, b)
         return g.call(function, a, g.operand(b, a))
 
     return read
@@ -154,6 +180,8 @@ def logical_not(g: Emitter, input: Value) -> Value:
 
 @reads("BitwiseNot", since=18)
 def bitwise_not(g: Emitter, input: Value) -> Value:
+    if input.dtype in _UNSIGNED:
+        return _signed(g, torch.bitwise_not, input)
     return g.call(torch.bitwise_not, input)
 
 
@@ -161,9 +189,8 @@ def bitwise_not(g: Emitter, input: Value) -> Value:
 def bit_shift(g: Emitter, a: Value, b: Value, *, direction: str) -> Value:
     left = direction.upper() == "LEFT"
     function = torch.bitwise_left_shift if left else torch.bitwise_right_shift
-    if a.dtype in (torch.uint16, torch.uint32, torch.uint64):
-        wide = g.call(function, like(g, a, torch.int64), like(g, b, torch.int64))
-        return like(g, wide, a.dtype)
+    if a.dtype in _UNSIGNED:
+        return _signed(g, function, a, b)
     return g.call(function, a, b)
 
 
@@ -217,9 +244,11 @@ def identity(g: Emitter, input: Any, *ignored: Any, ratio: float = 0.5, seed: in
 def cast(
     g: Emitter, input: Value, *, to: int, saturate: int = 1, round_mode: str = "up"
 ) -> Value:
-    if to in (INT4, UINT4):
-        raise Unsupported("a conversion to integers of 4 bits")
     dtype = dtype_of(to)
+    if to in (INT4, UINT4):
+        return _of_4_bits(g, input, dtype)
+    if dtype.itemsize == 1 and dtype.is_floating_point:
+        return _of_8_bits(g, input, dtype, bool(saturate))
     if "product" in input.facts:
         # Of integers, which is multiplied by its scales later.
         result = like(g, input, dtype)
@@ -233,8 +262,25 @@ def cast_like(
     g: Emitter, input: Value, target: Value, *, saturate: int = 1, round_mode: str = "up"
 ) -> Value:
     if target.facts.get("bits") == 4:
-        raise Unsupported("a conversion to integers of 4 bits")
+        return _of_4_bits(g, input, target.dtype)
+    if target.dtype.itemsize == 1 and target.dtype.is_floating_point:
+        return _of_8_bits(g, input, target.dtype, bool(saturate))
     return like(g, input, target.dtype)
+
+
+def _of_4_bits(g: Emitter, input: Value, dtype: torch.dtype) -> Value:
+    """Integers of 4 bits, which are stored with 8."""
+    result = like(g, like(g, input, torch.int32), dtype)
+    result.facts["bits"] = 4
+    return result
+
+
+def _of_8_bits(g: Emitter, input: Value, dtype: torch.dtype, saturate: bool) -> Value:
+    """Floating-point numbers of 8 bits; those that are too large are the largest ones if ``saturate``."""
+    largest = torch.finfo(dtype).max
+    if saturate and input.dtype.is_floating_point and input.dtype.itemsize > 1:
+        input = g.call(torch.clamp, input, -largest, largest)
+    return like(g, input, dtype)
 
 
 @reads("BitCast", since=26)

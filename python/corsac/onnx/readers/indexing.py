@@ -101,12 +101,13 @@ def scatter_nd(
 
 @reads("NonZero", since=9)
 def nonzero(g: Emitter, input: Value) -> Value:
-    return g.run(functions.nonzero, input)
+    return g.run(functions.nonzero, input, dtype=torch.int64, rank=2)
 
 
 @reads("Compress", since=9)
 def compress(g: Emitter, input: Value, condition: Value, *, axis: int | None = None) -> Value:
-    return g.run(functions.compress, input, condition, axis)
+    rank = 1 if axis is None else input.rank
+    return g.run(functions.compress, input, condition, axis, dtype=input.dtype, rank=rank)
 
 
 @reads("ReverseSequence", since=10)
@@ -161,18 +162,13 @@ def _cumulative(
         # The sums up to the elements before.
         size = g.size(input, along) if isinstance(along, int) else None
         if size is None:
-            return g.run(_shifted, function.__name__, result, along, bool(reverse))
+            return g.run(
+                functions.cumulative_before, function.__name__, result, along, bool(reverse), dtype=input.dtype,
+                rank=input.rank,
+            )  # fmt: skip
         first = g.call(torch.ops.aten.slice.Tensor, result, along, 0, 1, 1)
         rest = g.call(torch.ops.aten.slice.Tensor, result, along, 0, -1, 1)
         neutral = torch.zeros_like if function is torch.cumsum else torch.ones_like
         result = g.call(torch.cat, [g.call(neutral, first), rest], along)
     result = g.call(function, result, along, dtype=input.dtype)
     return g.call(torch.flip, result, [along]) if reverse else result
-
-
-def _shifted(name: str, input: torch.Tensor, axis: int, reverse: bool) -> torch.Tensor:
-    neutral = 0 if name == "cumsum" else 1
-    first = torch.full_like(input.narrow(axis, 0, 1), neutral)
-    moved = torch.cat([first, input.narrow(axis, 0, input.shape[axis] - 1)], axis)
-    result = getattr(torch, name)(moved, axis, dtype=input.dtype)
-    return result.flip([axis]) if reverse else result

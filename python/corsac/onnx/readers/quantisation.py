@@ -476,9 +476,12 @@ def dynamic_quantize_linear(g: Emitter, input: Value) -> Any:
     scales, zeros = g.call(ops.choose_qparams_per_token, row, 0, 255)
     levels = g.call(ops.quantize_per_token, row, scales, zeros, 0, 255, torch.uint8)
     numbers = g.call(ops.dequantize_per_token, levels, scales, zeros, 0, 255, torch.uint8, _FLOAT)
-    result = g.call(torch.reshape, levels, g.shape(input))
     scale = g.call(torch.reshape, scales, [])
-    zero = like(g, g.call(torch.reshape, zeros, []), torch.uint8)
+    whole = g.call(torch.reshape, zeros, [])
+    zero = like(g, whole, torch.uint8)
+    # Divided by the scale, as ONNX defines it.
+    steps = g.call(torch.add, g.call(torch.round, g.call(torch.div, input, scale)), whole)
+    result = like(g, g.call(torch.clamp, steps, 0, 255), torch.uint8)
     result.facts["numbers"] = g.call(torch.reshape, numbers, g.shape(input))
     scale.facts["scales"] = (result, None)
     result.facts["zero"] = zero

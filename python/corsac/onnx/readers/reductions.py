@@ -30,7 +30,10 @@ def _reduced(
         return input
     known = axes is not None and not any(isinstance(own, Size) for own in axes)
     if axes and not known:
-        return g.call(functions.reduce, kind, input, axes, bool(keepdims), bool(of_none))
+        rank = input.rank if keepdims else input.rank - len(axes)
+        return g.run(
+            functions.reduce, kind, input, axes, bool(keepdims), bool(of_none), dtype=input.dtype, rank=rank
+        )
     if input.rank and (axes or not of_none) and not is_whole(input.dtype) and 0 not in input.shape:
         along = axes or list(range(input.rank))
         if kind in _DIRECT:

@@ -32,7 +32,9 @@ def size(g: Emitter, input: Value) -> Value:
 def reshape(g: Emitter, input: Value, shape: Value, *, allowzero: int = 0) -> Value:
     known = g.known_ints(shape)
     if known is None:
-        return g.run(functions.reshape, input, g.ints(shape), bool(allowzero))
+        return g.run(
+            functions.reshape, input, g.ints(shape), bool(allowzero), dtype=input.dtype, rank=shape.numel
+        )
     if not allowzero:
         known = [
             g.size(input, at) if isinstance(own, int) and own == 0 else own
@@ -69,7 +71,10 @@ def squeeze(g: Emitter, input: Value, axes: Value | None = None) -> Value:
     if axes is None:
         fixed = [at for at, own in enumerate(input.shape) if own == 1]
         return g.call(torch.squeeze, input, fixed)
-    return g.call(torch.squeeze, input, g.ints(axes))
+    along = g.ints(axes)
+    if axes.elements is None:
+        return g.run(torch.squeeze, input, along, dtype=input.dtype, rank=input.rank - len(along))
+    return g.call(torch.squeeze, input, along)
 
 
 @reads("Squeeze", since=1)
@@ -83,15 +88,11 @@ def squeeze_1(g: Emitter, input: Value, *, axes: list[int] | None = None) -> Val
 def unsqueeze(g: Emitter, input: Value, axes: Value) -> Value:
     known = g.fixed(axes, "axes") if g.known_ints(axes) is not None else None
     if known is None:
-        return g.run(_unsqueeze, input, g.ints(axes))
+        along = g.ints(axes)
+        return g.run(
+            functions.unsqueeze, input, along, dtype=input.dtype, rank=input.rank + len(along)
+        )
     return unsqueeze_1(g, input, axes=known)
-
-
-def _unsqueeze(input: torch.Tensor, axes: list[int]) -> torch.Tensor:
-    rank = input.dim() + len(axes)
-    for axis in sorted(own % rank for own in axes):
-        input = input.unsqueeze(axis)
-    return input
 
 
 @reads("Unsqueeze", since=1)
@@ -119,7 +120,10 @@ def transpose(g: Emitter, input: Value, *, perm: list[int] | None = None) -> Val
 def expand(g: Emitter, input: Value, shape: Value) -> Value:
     known = g.known_ints(shape)
     if known is None:
-        return g.run(functions.expand, input, g.ints(shape))
+        sizes = g.ints(shape)
+        return g.run(
+            functions.expand, input, sizes, dtype=input.dtype, rank=max(input.rank, len(sizes))
+        )
     own = g.shape(input)
     rank = max(len(own), len(known))
     own = [1] * (rank - len(own)) + own
@@ -136,6 +140,10 @@ def _broadcast(own: Any, given: Any) -> Any:
 
 @reads("Tile", since=6)
 def tile(g: Emitter, input: Value, repeats: Value) -> Value:
+    if repeats.elements is None:
+        return g.run(
+            functions.tile, input, g.ints(repeats), dtype=input.dtype, rank=input.rank
+        )
     return g.method("repeat", input, g.ints(repeats))
 
 
@@ -186,7 +194,7 @@ def slice_(
     given = (starts, ends, axes, steps)
     if any(own is None and value is not None for own, value in zip(known, given, strict=True)):
         values = [None if own is None else g.ints(own) for own in given]
-        return g.run(functions.slice_, input, *values)
+        return g.run(functions.slice_, input, *values, dtype=input.dtype, rank=input.rank)
     if axes is not None:
         g.fixed(axes, "axes")
     if steps is not None:
@@ -241,7 +249,7 @@ def pad(
     if known is None or (axes is not None and along is None) or number is None:
         return g.run(
             functions.pad, input, g.ints(pads), mode, value if number is None else number,
-            None if axes is None else g.ints(axes),
+            None if axes is None else g.ints(axes), dtype=input.dtype, rank=input.rank,
         )  # fmt: skip
     return padded(g, input, known, mode, number, along)
 
