@@ -211,6 +211,21 @@ def scatter_nd(
     return result
 
 
+def tensor_scatter(
+    cache: torch.Tensor, update: torch.Tensor, places: torch.Tensor | None, axis: int, wraps: bool
+) -> torch.Tensor:
+    """``cache`` with ``update`` along ``axis``, from a place on that each element of the batch has."""
+    axis %= cache.dim()
+    length = update.shape[axis]
+    along = torch.arange(length, device=cache.device)
+    starts = torch.zeros(cache.shape[0], dtype=torch.int64) if places is None else places
+    found = starts.reshape(-1, 1) + along
+    found = found.remainder(cache.shape[axis]) if wraps else found
+    shape = [1] * cache.dim()
+    shape[0], shape[axis] = cache.shape[0], length
+    return cache.scatter(axis, found.to(torch.int64).reshape(shape).expand(update.shape), update)
+
+
 def one_hot(
     indices: torch.Tensor, depth: int, values: torch.Tensor, axis: int = -1
 ) -> torch.Tensor:

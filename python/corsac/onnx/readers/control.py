@@ -44,9 +44,10 @@ def _common(g: Emitter, values: list[Any]) -> Any:
     if any(isinstance(own, Sequence) for own in values):
         raise Unsupported("sequences from control flow that depends on elements")
     first = values[0]
-    same = all(own.dtype == first.dtype and own.shape == first.shape for own in values)
-    if not same or None in first.shape:
+    if any(own.dtype != first.dtype or own.rank != first.rank for own in values):
         return None
+    if any(own.shape != first.shape for own in values) or None in first.shape:
+        return g.reading.fresh(first.dtype, first.rank)
     return tuple(torch.empty(first.shape, dtype=first.dtype, device="meta") for _ in range(g.count))
 
 
@@ -74,9 +75,9 @@ def _looped(g: Emitter, name: str, module: Any, arguments: list[Any], results: l
         declared = g.declared(output) if output else None
         if declared is None and at < carried:
             declared = _common(g, [results[at]])
+        if declared is None and output:
+            declared = g.reading.fresh(results[at].dtype, results[at].rank + 1)
         if declared is None:
-            if output:
-                raise Unsupported("results whose types are not known before it runs")
             declared = (torch.empty(0, device="meta"),) * g.count
         samples.append(declared)
     return g.module(name, module, arguments, [tuple(own[at] for own in samples) for at in range(g.count)])

@@ -248,7 +248,7 @@ def cast(
     if to in (INT4, UINT4):
         return _of_4_bits(g, input, dtype)
     if dtype.itemsize == 1 and dtype.is_floating_point:
-        return _of_8_bits(g, input, dtype, bool(saturate))
+        return of_8_bits(g, input, dtype, bool(saturate))
     if "product" in input.facts:
         # Of integers, which is multiplied by its scales later.
         result = like(g, input, dtype)
@@ -264,20 +264,30 @@ def cast_like(
     if target.facts.get("bits") == 4:
         return _of_4_bits(g, input, target.dtype)
     if target.dtype.itemsize == 1 and target.dtype.is_floating_point:
-        return _of_8_bits(g, input, target.dtype, bool(saturate))
+        return of_8_bits(g, input, target.dtype, bool(saturate))
     return like(g, input, target.dtype)
 
 
 def _of_4_bits(g: Emitter, input: Value, dtype: torch.dtype) -> Value:
     """Integers of 4 bits, which are stored with 8."""
-    result = like(g, like(g, input, torch.int32), dtype)
+    low = g.call(torch.bitwise_and, like(g, input, torch.int32), 15)
+    if dtype == torch.int8:
+        low = g.call(torch.sub, g.call(torch.bitwise_xor, low, 8), 8)
+    result = like(g, low, dtype)
     result.facts["bits"] = 4
     return result
 
 
-def _of_8_bits(g: Emitter, input: Value, dtype: torch.dtype, saturate: bool) -> Value:
+def of_8_bits(g: Emitter, input: Value, dtype: torch.dtype, saturate: bool) -> Value:
     """Floating-point numbers of 8 bits; those that are too large are the largest ones if ``saturate``."""
     largest = torch.finfo(dtype).max
+    if dtype == torch.float8_e8m0fnu:
+        return like(g, input, dtype)
+    if not saturate and dtype == torch.float8_e4m3fn:
+        # There is no infinity: what would be rounded to more than the largest number is NaN.
+        wide = like(g, input, torch.float32)
+        fits = g.call(torch.le, g.call(torch.abs, wide), largest + 16)
+        input = g.call(torch.where, fits, wide, g.literal(float("nan"), torch.float32))
     if saturate and input.dtype.is_floating_point and input.dtype.itemsize > 1:
         input = g.call(torch.clamp, input, -largest, largest)
     return like(g, input, dtype)

@@ -99,6 +99,19 @@ def scatter_nd(
     )
 
 
+@reads("TensorScatter", since=24)
+def tensor_scatter(
+    g: Emitter,
+    cache: Value,
+    update: Value,
+    places: Value | None = None,
+    *,
+    axis: int = -2,
+    mode: str = "linear",
+) -> Value:
+    return g.call(functions.tensor_scatter, cache, update, places, axis, mode == "circular")
+
+
 @reads("NonZero", since=9)
 def nonzero(g: Emitter, input: Value) -> Value:
     return g.run(functions.nonzero, input, dtype=torch.int64, rank=2)

@@ -93,6 +93,11 @@ def quantize_linear(
         dtype, bits = torch.uint8, None
     else:
         dtype, bits = zero_point.dtype, zero_point.facts.get("bits")
+    if dtype.is_floating_point:
+        from corsac.onnx.readers.elementwise import of_8_bits
+
+        steps = g.call(torch.div, input, _spread(g, scale, input, axis, block_size))
+        return of_8_bits(g, steps, dtype, bool(saturate))
     bounds = _bounds(dtype, bits)
     result = quantised(g, input, scale, zero_point, axis, block_size, bounds, dtype)
     if bits:
@@ -198,6 +203,8 @@ def dequantize_linear(
 ) -> Value:
     """Numbers of levels."""
     dtype = dtype_of(output_dtype) if output_dtype else scale.dtype
+    if input.dtype.is_floating_point and input.dtype.itemsize == 1:
+        return _arithmetic(g, input, scale, zero_point, axis, block_size, dtype)
     if input.dtype not in _INTEGERS:
         raise Unsupported(f"levels of {name_of(input.dtype)}")
     if zero_point is not None and zero_point.dtype != input.dtype:

@@ -140,6 +140,15 @@ def grid_sample(
     return g.call(F.grid_sample, input, grid, name, padding_mode, bool(align_corners))
 
 
+@reads("AffineGrid", since=20)
+def affine_grid(g: Emitter, theta: Value, size: Value, *, align_corners: int = 0) -> Value:
+    sizes = g.ints(size)
+    corners = bool(align_corners)
+    if size.elements is None:
+        return g.run(F.affine_grid, theta, sizes, corners, dtype=theta.dtype, rank=len(sizes))
+    return g.call(F.affine_grid, theta, sizes, corners)
+
+
 @reads("RoiAlign", since=10)
 def roi_align(
     g: Emitter,
