@@ -130,9 +130,9 @@ class Emitter:
         ]
         if len(samples) < self.count:
             samples = samples[:1] * self.count
-        if fold and not sizes and all(own.constant is not None for own in tensors):
-            if self._is_short(tensors, tree_leaves(samples[0])):
-                return self._computed(function, args, kwargs)
+        known = fold and not sizes and all(own.constant is not None for own in tensors)
+        if known and self._is_short(tensors, tree_leaves(samples[0])):
+            return self._computed(function, args, kwargs)
         return self.typed(op, target, args, kwargs, samples)
 
     def _sampled(self, function: Callable[..., Any], at: int, args: Any, kwargs: Any) -> Any:
@@ -172,7 +172,9 @@ class Emitter:
             return Value(node.name, tuple(samples), node)
         if isinstance(first, (tuple, list)):
             return tuple(
-                self._value(self.graph.call_function(_getitem, (node, at)), [own[at] for own in samples])
+                self._value(
+                    self.graph.call_function(_getitem, (node, at)), [own[at] for own in samples]
+                )
                 for at in range(len(first))
             )
         return Size(self, node, tuple(samples))
@@ -347,5 +349,3 @@ def _sample(leaf: Any, at: int) -> Any:
 
 def _varies(value: Value) -> bool:
     return any(own is not value.samples[0] for own in value.samples)
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -112,7 +113,9 @@ class _Model:
 
     def has_free_sizes(self) -> bool:
         dims = [dim for own in self.inputs() for dim in own.type.tensor_type.shape.dim]
-        return any(not dim.HasField("dim_value") and dim.dim_param not in self.sizes for dim in dims)
+        return any(
+            not dim.HasField("dim_value") and dim.dim_param not in self.sizes for dim in dims
+        )
 
     def tensor(self, proto: Any) -> torch.Tensor:
         """The tensor in a message; the same one each time."""
@@ -150,10 +153,9 @@ def _domain(name: str) -> str:
 def _declared_types(proto: Any) -> dict[str, Any]:
     import onnx
 
-    try:
+    # Without types for a model that is too large, or in which inference finds faults.
+    with contextlib.suppress(Exception):
         proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except Exception:  # a model that is too large, or that inference finds faults in
-        pass
     graph = proto.graph
     return {own.name: own.type for own in (*graph.value_info, *graph.output)}
 
@@ -319,9 +321,7 @@ class Reading:
             inputs.pop()
         g = self.emitter
         g.outputs = list(node.output)
-        function = self.model.functions.get(
-            (domain, node.op_type, getattr(node, "overload", ""))
-        )
+        function = self.model.functions.get((domain, node.op_type, getattr(node, "overload", "")))
         if function is not None:
             return self._inline(function, node, inputs, dict(self.model.versions))
         if domain not in self.versions and reader_of(domain, node.op_type, 1) is None:
@@ -404,7 +404,12 @@ class Reading:
         self._inline(body, node, inputs, self.versions | versions, defaults)
 
     def _inline(
-        self, function: Any, node: Any, inputs: list[Any], versions: dict[str, int], defaults: Any = ()
+        self,
+        function: Any,
+        node: Any,
+        inputs: list[Any],
+        versions: dict[str, int],
+        defaults: Any = (),
     ) -> None:
         """Translate the body of a function in place of a call."""
         if self.depth >= _DEEPEST:
@@ -414,7 +419,9 @@ class Reading:
         outer = self.values, self.versions, self.emitter.version
         padded = [*inputs, *[None] * (len(function.input) - len(inputs))]
         self.values = {
-            name: value for name, value in zip(function.input, padded, strict=False) if value is not None
+            name: value
+            for name, value in zip(function.input, padded, strict=False)
+            if value is not None
         }
         absent = {name for name in function.input if name not in self.values}
         self.versions = versions | own_versions
@@ -465,7 +472,9 @@ def _are_sizes(inputs: list[Any]) -> bool:
     tensors = [own for own in inputs if own is not None]
     if not tensors or not all(isinstance(own, Value) for own in tensors):
         return False
-    return any(own.is_dynamic for own in tensors) and all(own.elements is not None for own in tensors)
+    return any(own.is_dynamic for own in tensors) and all(
+        own.elements is not None for own in tensors
+    )
 
 
 def _sizes(g: Emitter, result: Any, dtype: torch.dtype) -> Any:

@@ -22,7 +22,13 @@ _DTYPES |= {
 }  # fmt: skip
 #: Numbers of ONNX for integers of 4 bits, of which a byte holds two, the first in the lower bits.
 UINT4, INT4 = 21, 22
-_FIELDS = {1: "float_data", 11: "double_data", 7: "int64_data", 12: "uint64_data", 13: "uint64_data"}
+_FIELDS = {
+    1: "float_data",
+    11: "double_data",
+    7: "int64_data",
+    12: "uint64_data",
+    13: "uint64_data",
+}
 
 
 class OnnxImportError(ValueError):
@@ -34,7 +40,9 @@ def dtype_of(number: int) -> torch.dtype:
     if number not in _DTYPES:
         import onnx
 
-        known = dict(zip(onnx.TensorProto.DataType.values(), onnx.TensorProto.DataType.keys(), strict=True))
+        known = dict(
+            zip(onnx.TensorProto.DataType.values(), onnx.TensorProto.DataType.keys(), strict=True)
+        )
         name = known.get(number, number)
         raise Unsupported(f"tensors of element type {str(name).lower()}")
     return _DTYPES[number]

@@ -28,7 +28,11 @@ class _Inner(Reading):
     def __init__(self, outer: Reading, graph: Any, given: list[Value]) -> None:
         samples = outer.samples if len(outer.samples) > 1 else _SAMPLES[0]
         super().__init__(outer.model, samples)
-        self.outer, self.emitter.version, self.versions = outer, outer.emitter.version, outer.versions
+        self.outer, self.emitter.version, self.versions = (
+            outer,
+            outer.emitter.version,
+            outer.versions,
+        )
         self.depth = outer.depth + 1
         self.captured: dict[str, Value] = {}
         self.emitter.declared = lambda name: None

@@ -147,9 +147,9 @@ class Value:
         self.constant, self.is_literal, self.role = constant, is_literal, role
         self.facts: dict[str, Any] = {}
         self.make: Callable[[], Value] | None = None
-        if elements is None and constant is not None and is_whole(constant.dtype):
-            if constant.numel() <= _SHORT:
-                elements = np.array(constant.tolist(), dtype=object).reshape(tuple(constant.shape))
+        short = constant is not None and is_whole(constant.dtype) and constant.numel() <= _SHORT
+        if elements is None and constant is not None and short:
+            elements = np.array(constant.tolist(), dtype=object).reshape(tuple(constant.shape))
         self.elements = elements
 
     @property

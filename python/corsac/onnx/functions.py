@@ -32,7 +32,9 @@ def slice_(
         if step > 0:
             input = torch.ops.aten.slice.Tensor(input, axis, places.start, places.stop, step)
         else:
-            input = input.index_select(axis, torch.tensor(list(places), dtype=torch.int64, device=input.device))
+            input = input.index_select(
+                axis, torch.tensor(list(places), dtype=torch.int64, device=input.device)
+            )
     return input
 
 
@@ -110,7 +112,9 @@ def reduce(
     """A reduction over dimensions; over all if there are none, unless ``of_none``."""
     if not axes:
         if of_none:
-            return input if name in _KEEPING else _REDUCTIONS[name](input.unsqueeze(-1), [-1], False)
+            return (
+                input if name in _KEEPING else _REDUCTIONS[name](input.unsqueeze(-1), [-1], False)
+            )
         axes = list(range(input.dim()))
     if not input.dim():
         return _REDUCTIONS[name](input.unsqueeze(-1), [-1], False)
@@ -154,9 +158,16 @@ def _extremum(function):
 def _or_lowest(function, input: torch.Tensor, axes: Sequence[int], keepdim: bool) -> torch.Tensor:
     if all(input.shape[axis] for axis in axes):
         return function(input, axes, keepdim)
-    shape = [1 if at in {axis % input.dim() for axis in axes} else size for at, size in enumerate(input.shape)]
+    shape = [
+        1 if at in {axis % input.dim() for axis in axes} else size
+        for at, size in enumerate(input.shape)
+    ]
     limits = torch.finfo if input.is_floating_point() else torch.iinfo
-    low, high = (-torch.inf, torch.inf) if limits is torch.finfo else (limits(input.dtype).min, limits(input.dtype).max)
+    low, high = (
+        (-torch.inf, torch.inf)
+        if limits is torch.finfo
+        else (limits(input.dtype).min, limits(input.dtype).max)
+    )
     result = input.new_full(shape, low if function is torch.amax else high)
     return result if keepdim else result.squeeze(tuple(axes))
 
@@ -233,7 +244,9 @@ def one_hot(
     axis %= indices.dim() + 1
     places = torch.arange(depth, device=indices.device)
     wrapped = indices.to(torch.int64).remainder(depth).unsqueeze(axis)
-    wrapped = torch.where((indices >= -depth) & (indices < depth), wrapped.squeeze(axis), -1).unsqueeze(axis)
+    wrapped = torch.where(
+        (indices >= -depth) & (indices < depth), wrapped.squeeze(axis), -1
+    ).unsqueeze(axis)
     shape = [1] * (indices.dim() + 1)
     shape[axis] = int(depth)
     return torch.where(wrapped == places.reshape(shape), values[1], values[0])

@@ -45,7 +45,9 @@ def resize(
         if mode == "nearest":
             input = input.index_select(axis, _nearest(places, shape[at], nearest))
         elif sizes[at] != shape[at] or scales[at] != 1 or coordinates == "tf_crop_and_resize":
-            weights = _weights(places, shape[at], scales[at], mode, cubic, exclude_outside, antialias)
+            weights = _weights(
+                places, shape[at], scales[at], mode, cubic, exclude_outside, antialias
+            )
             moved = input.movedim(axis, -1)
             found = moved.to(torch.float64) @ weights.t()
             if not input.is_floating_point():
@@ -154,7 +156,12 @@ def _cells(start: float, length: float, count: int, sampling: int) -> torch.Tens
 
 
 def _bilinear(
-    image: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, height: int, width: int, mode: str
+    image: torch.Tensor,
+    rows: torch.Tensor,
+    columns: torch.Tensor,
+    height: int,
+    width: int,
+    mode: str,
 ) -> torch.Tensor:
     def along(places: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
         beyond = (places < -1) | (places > size)

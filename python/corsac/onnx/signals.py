@@ -52,7 +52,9 @@ def mel_weight_matrix(
     """Weights of the bins of a spectrum in bands that are equally wide on the mel scale."""
     count, spectrum = int(bins), int(length) // 2 + 1
     mels = [2595 * math.log10(1 + float(own) / 700) for own in (low, high)]
-    edges = torch.arange(count + 2, dtype=torch.float64) * ((mels[1] - mels[0]) / (count + 2)) + mels[0]
+    edges = (
+        torch.arange(count + 2, dtype=torch.float64) * ((mels[1] - mels[0]) / (count + 2)) + mels[0]
+    )
     hertz = 700 * (10 ** (edges / 2595) - 1)
     places = torch.floor((int(length) + 1) * hertz / int(rate)).to(torch.int64).tolist()
     result = torch.zeros(spectrum, count, dtype=torch.float64)

@@ -19,9 +19,7 @@ def col2im(
 ) -> torch.Tensor:
     """Images of which ``input`` has the windows as columns; elements in several windows are added."""
     rank = len(block_shape)
-    padded = [
-        size + pads[at] + pads[at + rank] for at, size in enumerate(image_shape)
-    ]
+    padded = [size + pads[at] + pads[at + rank] for at, size in enumerate(image_shape)]
     counts = [
         (size - (block_shape[at] - 1) * dilations[at] - 1) // strides[at] + 1
         for at, size in enumerate(padded)
@@ -73,7 +71,9 @@ def deform_conv(
     found = torch.nn.functional.grid_sample(
         images, grid, mode="bilinear", padding_mode="zeros", align_corners=True
     )
-    found = found.reshape(batch, offset_group, channels // offset_group, taps, out_height, out_width)
+    found = found.reshape(
+        batch, offset_group, channels // offset_group, taps, out_height, out_width
+    )
     if mask is not None:
         found = found * mask.reshape(batch, offset_group, 1, taps, out_height, out_width)
     found = found.reshape(batch, group, channels // group * taps, out_height * out_width)

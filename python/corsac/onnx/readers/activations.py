@@ -49,9 +49,15 @@ def celu(g: Emitter, input: Value, *, alpha: float = 1.0) -> Value:
 
 @reads("Selu")
 def selu(
-    g: Emitter, input: Value, *, alpha: float = 1.6732631921768188, gamma: float = 1.0507010221481323
+    g: Emitter,
+    input: Value,
+    *,
+    alpha: float = 1.6732631921768188,
+    gamma: float = 1.0507010221481323,
 ) -> Value:
-    if math.isclose(alpha, 1.67326319, rel_tol=1e-6) and math.isclose(gamma, 1.05070102, rel_tol=1e-6):
+    if math.isclose(alpha, 1.67326319, rel_tol=1e-6) and math.isclose(
+        gamma, 1.05070102, rel_tol=1e-6
+    ):
         return g.call(F.selu, input)
     return g.call(torch.mul, g.call(F.elu, input, alpha), gamma)
 
@@ -124,8 +130,6 @@ def _normalised(function: Callable[..., Any]) -> tuple[Callable[..., Any], Calla
         return g.call(torch.reshape, g.call(function, flat, -1), g.shape(input))
 
     return read, over_the_rest
-
-
 
 
 for _kind, _function in (("Softmax", F.softmax), ("LogSoftmax", F.log_softmax)):

@@ -103,6 +103,13 @@ def one_hot(g: Emitter, indices: Value, depth: Value, values: Value, *, axis: in
     return g.call(functions.one_hot, indices, int(number), values, axis)
 
 
-@reads("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
+@reads(
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Bernoulli",
+    "Multinomial",
+)
 def random(g: Emitter, *inputs: Value, **attributes: Any) -> Value:
     raise Unsupported("it uses random numbers")

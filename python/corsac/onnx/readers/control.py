@@ -21,7 +21,11 @@ def if_(g: Emitter, condition: Value, *, then_branch: Any, else_branch: Any) -> 
         return g.reading.inline_graph(branch)
     branches, captured = read_subgraphs(g.reading, [(then_branch, []), (else_branch, [])])
     return _called(
-        g, "if", control.If(branches[0].module, branches[1].module), [condition, *captured], branches
+        g,
+        "if",
+        control.If(branches[0].module, branches[1].module),
+        [condition, *captured],
+        branches,
     )
 
 
@@ -32,7 +36,9 @@ def _called(
     samples = []
     for at, output in enumerate(g.outputs):
         declared = g.declared(output) if output else None
-        samples.append(_common(g, [own.results[at] for own in graphs]) if declared is None else declared)
+        samples.append(
+            _common(g, [own.results[at] for own in graphs]) if declared is None else declared
+        )
     if all(own is not None for own in samples):
         joined = [tuple(own[at] for own in samples) for at in range(g.count)]
         return g.module(name, module, arguments, joined)
@@ -52,7 +58,13 @@ def _common(g: Emitter, values: list[Any]) -> Any:
 
 
 @reads("Loop")
-def loop(g: Emitter, count: Value | None = None, condition: Value | None = None, *carried: Value, body: Any) -> Any:
+def loop(
+    g: Emitter,
+    count: Value | None = None,
+    condition: Value | None = None,
+    *carried: Value,
+    body: Any,
+) -> Any:
     known = None if count is None else count.number
     always = condition is None or bool(condition.number)
     if known is not None and known <= 64 and always and _condition_is_passed(body):
@@ -66,10 +78,14 @@ def loop(g: Emitter, count: Value | None = None, condition: Value | None = None,
     rows = own.results[1 + len(carried) :]
     types = [(row.dtype, [0 if size is None else size for size in row.shape]) for row in rows]
     module = control.Loop(own.module, len(carried), types)
-    return _looped(g, "loop", module, [count, condition, *carried, *captured], own.results[1:], len(carried))
+    return _looped(
+        g, "loop", module, [count, condition, *carried, *captured], own.results[1:], len(carried)
+    )
 
 
-def _looped(g: Emitter, name: str, module: Any, arguments: list[Any], results: list[Any], carried: int) -> Any:
+def _looped(
+    g: Emitter, name: str, module: Any, arguments: list[Any], results: list[Any], carried: int
+) -> Any:
     samples = []
     for at, output in enumerate(g.outputs):
         declared = g.declared(output) if output else None
@@ -80,7 +96,9 @@ def _looped(g: Emitter, name: str, module: Any, arguments: list[Any], results: l
         if declared is None:
             declared = (torch.empty(0, device="meta"),) * g.count
         samples.append(declared)
-    return g.module(name, module, arguments, [tuple(own[at] for own in samples) for at in range(g.count)])
+    return g.module(
+        name, module, arguments, [tuple(own[at] for own in samples) for at in range(g.count)]
+    )
 
 
 def _condition_is_passed(body: Any) -> bool:

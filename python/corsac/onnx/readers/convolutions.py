@@ -17,7 +17,12 @@ _TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose
 
 
 def same_pads(
-    g: Emitter, input: Value, kernel: list[int], strides: list[int], dilations: list[int], lower: bool
+    g: Emitter,
+    input: Value,
+    kernel: list[int],
+    strides: list[int],
+    dilations: list[int],
+    lower: bool,
 ) -> list[Any]:
     """Pads, all beginnings before all ends, for which a size becomes that divided by the stride, rounded up."""
     begins, ends = [], []
@@ -54,7 +59,9 @@ def around(
     return list(pads)
 
 
-def symmetric(g: Emitter, input: Value, pads: list[Any], number: float = 0.0) -> tuple[Value, list[Any]]:
+def symmetric(
+    g: Emitter, input: Value, pads: list[Any], number: float = 0.0
+) -> tuple[Value, list[Any]]:
     """The input and pads that are equal at both sides."""
     half = len(pads) // 2
     if pads[:half] == pads[half:] and min(pads, default=0) >= 0:
@@ -123,9 +130,7 @@ def conv_transpose(
             if total < 0:
                 extra[at], total = extra[at] - total, 0
             small, large = total // 2, total - total // 2
-            first = small if auto_pad == "SAME_UPPER" or output_shape is not None and auto_pad != "SAME_LOWER" else large
-            if output_shape is not None and auto_pad == "NOTSET":
-                first = large
+            first = small if auto_pad == "SAME_UPPER" else large
             pads[at], pads[at + rank] = first, total - first
     pads = list(pads or [0] * (2 * rank))
     begins, ends = pads[:rank], pads[rank:]

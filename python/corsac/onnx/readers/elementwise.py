@@ -140,7 +140,9 @@ def clip(g: Emitter, input: Value, min: Value | None = None, max: Value | None =
         levels = narrowed(g, input, *numbers)
         if levels is not None:
             return levels
-    if all(own is not None or number is None for own, number in zip((min, max), numbers, strict=True)):
+    if all(
+        own is not None or number is None for own, number in zip((min, max), numbers, strict=True)
+    ):
         known = [own for own in numbers if own is not None]
         if len(known) == sum(own is not None for own in (min, max)):
             if numbers[0] == 0 and numbers[1] == 6 and not is_whole(input.dtype):
@@ -152,7 +154,11 @@ def clip(g: Emitter, input: Value, min: Value | None = None, max: Value | None =
 
 @reads("Clip", since=6)
 def clip_6(
-    g: Emitter, input: Value, *, min: float = -3.4028234663852886e38, max: float = 3.4028234663852886e38
+    g: Emitter,
+    input: Value,
+    *,
+    min: float = -3.4028234663852886e38,
+    max: float = 3.4028234663852886e38,
 ) -> Value:
     return g.call(torch.clamp, input, min=min, max=max)
 
@@ -215,9 +221,7 @@ reads("IsNaN", since=9)(_unary(torch.isnan))
 
 
 @reads("IsInf", since=10)
-def isinf(
-    g: Emitter, input: Value, *, detect_negative: int = 1, detect_positive: int = 1
-) -> Value:
+def isinf(g: Emitter, input: Value, *, detect_negative: int = 1, detect_positive: int = 1) -> Value:
     if detect_negative and detect_positive:
         return g.call(torch.isinf, input)
     if detect_positive:
@@ -241,9 +245,7 @@ def identity(g: Emitter, input: Any, *ignored: Any, ratio: float = 0.5, seed: in
 
 
 @reads("Cast", since=6)
-def cast(
-    g: Emitter, input: Value, *, to: int, saturate: int = 1, round_mode: str = "up"
-) -> Value:
+def cast(g: Emitter, input: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
     dtype = dtype_of(to)
     if to in (INT4, UINT4):
         return _of_4_bits(g, input, dtype)

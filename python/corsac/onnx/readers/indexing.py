@@ -58,7 +58,9 @@ def gather_elements(g: Emitter, input: Value, indices: Value, *, axis: int = 0) 
 def _from_start(g: Emitter, indices: Value, input: Value, axis: int) -> Value:
     """Indices as int64, counted from the start."""
     places = like(g, indices, torch.int64)
-    if places.constant is not None and (not places.constant.numel() or int(places.constant.min()) >= 0):
+    if places.constant is not None and (
+        not places.constant.numel() or int(places.constant.min()) >= 0
+    ):
         return places
     return g.call(torch.remainder, places, g.size(input, axis))
 
@@ -70,7 +72,13 @@ def gather_nd(g: Emitter, input: Value, indices: Value, *, batch_dims: int = 0) 
 
 @reads("Scatter", "ScatterElements", since=9)
 def scatter_elements(
-    g: Emitter, input: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
+    g: Emitter,
+    input: Value,
+    indices: Value,
+    updates: Value,
+    *,
+    axis: int = 0,
+    reduction: str = "none",
 ) -> Value:
     places = _from_start(g, indices, input, axis)
     if reduction == "none":
@@ -162,7 +170,9 @@ def cumsum(g: Emitter, input: Value, axis: Value, *, exclusive: int = 0, reverse
 
 
 @reads("CumProd", since=26)
-def cumprod(g: Emitter, input: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
+def cumprod(
+    g: Emitter, input: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0
+) -> Value:
     return _cumulative(g, input, axis, torch.cumprod, exclusive, reverse)
 
 

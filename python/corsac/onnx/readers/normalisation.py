@@ -46,7 +46,16 @@ def batch_normalization(
     shape = [1, -1] + [1] * (input.rank - 2)
     apart = g.call(torch.sub, input, g.call(torch.reshape, own_mean, shape))
     own_variance = g.call(torch.mean, g.call(torch.square, apart), axes)
-    result = g.call(F.batch_norm, input, own_mean, own_variance, scale, bias, training=False, eps=_short(epsilon))
+    result = g.call(
+        F.batch_norm,
+        input,
+        own_mean,
+        own_variance,
+        scale,
+        bias,
+        training=False,
+        eps=_short(epsilon),
+    )
     running = [
         g.call(torch.add, g.call(torch.mul, old, momentum), g.call(torch.mul, new, 1 - momentum))
         for old, new in ((mean, own_mean), (variance, own_variance))
@@ -84,7 +93,12 @@ def layer_normalization(
     sizes = g.shape(input)[axis:]
     fixed = not any(isinstance(own, Size) for own in sizes)
     many = sum(bool(own) for own in g.outputs) > 1
-    if fixed and list(scale.shape) == sizes and (bias is None or bias.shape == scale.shape) and not many:
+    if (
+        fixed
+        and list(scale.shape) == sizes
+        and (bias is None or bias.shape == scale.shape)
+        and not many
+    ):
         return g.call(F.layer_norm, input, sizes, scale, bias, _short(epsilon))
     axes = list(range(axis, input.rank))
     wide = like(g, input, dtype_of(stash_type))
@@ -113,14 +127,26 @@ def skip_layer_normalization(
 
 @reads("SimplifiedLayerNormalization", since=1)
 def simplified_layer_normalization(
-    g: Emitter, input: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+    g: Emitter,
+    input: Value,
+    scale: Value,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
 ) -> Value:
     return rms_normalization(g, input, scale, axis=axis, epsilon=epsilon, stash_type=stash_type)
 
 
 @reads("RMSNormalization", since=23)
 def rms_normalization(
-    g: Emitter, input: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+    g: Emitter,
+    input: Value,
+    scale: Value,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
 ) -> Value:
     axis %= input.rank
     sizes = g.shape(input)[axis:]
@@ -152,7 +178,13 @@ def group_normalization(
 
 @reads("LRN")
 def lrn(
-    g: Emitter, input: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+    g: Emitter,
+    input: Value,
+    *,
+    size: int,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    bias: float = 1.0,
 ) -> Value:
     squares = g.call(torch.unsqueeze, g.call(torch.square, input), 1)
     inner = input.rank - 2

@@ -25,7 +25,14 @@ _AVERAGE = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 
 
 def _windows(
-    g: Emitter, input: Value, kernel: list[int], strides: Any, dilations: Any, pads: Any, auto_pad: str, ceil: int
+    g: Emitter,
+    input: Value,
+    kernel: list[int],
+    strides: Any,
+    dilations: Any,
+    pads: Any,
+    auto_pad: str,
+    ceil: int,
 ) -> tuple[list[int], list[int], list[Any], list[int]]:
     """Strides, dilations, pads and the elements that windows reach beyond the pads, for ``ceil_mode``."""
     rank = len(kernel)
@@ -89,7 +96,14 @@ def max_pool(
 
 
 def _with_places(
-    g: Emitter, input: Value, kernel: Any, strides: Any, sides: Any, dilations: Any, shape: list[Any], order: int
+    g: Emitter,
+    input: Value,
+    kernel: Any,
+    strides: Any,
+    sides: Any,
+    dilations: Any,
+    shape: list[Any],
+    order: int,
 ) -> Any:
     rank = len(kernel)
     values, places = g.call(
@@ -138,7 +152,9 @@ def average_pool(
         more = [own for at in reversed(range(rank)) for own in (0, beyond[at])]
         input, ones = g.call(F.pad, input, more), g.call(F.pad, ones, more)
     sums = g.call(functions.window_sums, input, kernel_shape, strides, dilations)
-    return g.call(torch.div, sums, g.call(functions.window_sums, ones, kernel_shape, strides, dilations))
+    return g.call(
+        torch.div, sums, g.call(functions.window_sums, ones, kernel_shape, strides, dilations)
+    )
 
 
 @reads("LpPool", since=2)

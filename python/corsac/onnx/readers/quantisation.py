@@ -67,8 +67,6 @@ def _is_known(*values: Value | None) -> bool:
     return all(own is None or own.constant is not None for own in values)
 
 
-
-
 # -- quantise --------------------------------------------------------------------------------------
 
 
@@ -223,9 +221,7 @@ def dequantize_linear(
     return dequantised(g, levels)
 
 
-def _numbers(
-    input: Value, scale: Value, zero_point: Value | None, axis: int
-) -> torch.Tensor:
+def _numbers(input: Value, scale: Value, zero_point: Value | None, axis: int) -> torch.Tensor:
     shape = [1] * input.rank
     if scale.numel != 1:
         shape[_axis(axis, input)] = -1
@@ -234,7 +230,13 @@ def _numbers(
 
 
 def _arithmetic(
-    g: Emitter, input: Value, scale: Value, zero_point: Value | None, axis: int, block: int, dtype: torch.dtype
+    g: Emitter,
+    input: Value,
+    scale: Value,
+    zero_point: Value | None,
+    axis: int,
+    block: int,
+    dtype: torch.dtype,
 ) -> Value:
     numbers = like(g, input, _FLOAT)
     if zero_point is not None:
@@ -394,7 +396,9 @@ def qgemm(
         if alpha != 1:
             c = g.call(torch.mul, c, alpha)
     second = _read(g, b, b_scale, b_zero, 0 if transB else 1)
-    numbers = gemm(g, _read(g, a, a_scale, a_zero), second, c, alpha=alpha, transA=transA, transB=transB)
+    numbers = gemm(
+        g, _read(g, a, a_scale, a_zero), second, c, alpha=alpha, transA=transA, transB=transB
+    )
     return numbers if y_scale is None else _written(g, numbers, y_scale, y_zero)
 
 
@@ -415,7 +419,12 @@ reads("QLinearMul", domain=MICROSOFT)(_of_two(torch.mul))
 
 @reads("QLinearSigmoid", domain=MICROSOFT)
 def qlinear_sigmoid(
-    g: Emitter, x: Value, x_scale: Value, x_zero: Value | None, y_scale: Value, y_zero: Value | None = None
+    g: Emitter,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value | None,
+    y_scale: Value,
+    y_zero: Value | None = None,
 ) -> Value:
     numbers = g.call(torch.sigmoid, _read(g, x, x_scale, x_zero))
     return _written(g, numbers, y_scale, y_zero)
@@ -524,9 +533,8 @@ def matmul_integer(
 ) -> Value:
     from corsac.onnx.readers.matrices import matmul
 
-    rows = a_zero if a_zero is None or a_zero.numel == 1 or a.rank < 2 else a_zero
     numbers = [
-        _shifted(g, a, rows, a.rank - 2 if a.rank > 1 else None),
+        _shifted(g, a, a_zero, a.rank - 2 if a.rank > 1 else None),
         _shifted(g, b, b_zero, b.rank - 1),
     ]
     exact = like(g, g.call(torch.matmul, *numbers), torch.int32)
@@ -545,7 +553,13 @@ def conv_integer(
     numbers = _shifted(g, x, x_zero, None), _shifted(g, w, w_zero, 0)
     exact = like(g, conv(g, numbers[0], numbers[1], None, **attributes), torch.int32)
     return _product(
-        g, x, w, (x_zero, w_zero), 0, exact, lambda a, weight: conv(g, a, weight, None, **attributes)
+        g,
+        x,
+        w,
+        (x_zero, w_zero),
+        0,
+        exact,
+        lambda a, weight: conv(g, a, weight, None, **attributes),
     )
 
 
@@ -564,7 +578,13 @@ def scaled_product(g: Emitter, a: Value, b: Value) -> Value | None:
             continue
         scale = scales[1]
         known = Levels(
-            weight, scale, zero, None if scale.numel == 1 else axis, 0, _bounds(weight.dtype, None), _FLOAT
+            weight,
+            scale,
+            zero,
+            None if scale.numel == 1 else axis,
+            0,
+            _bounds(weight.dtype, None),
+            _FLOAT,
         )
         if scale.numel != 1 and scale.rank != 1:
             known = replace(known, scales=g.constant(scale.constant.reshape(-1), scale.name))
@@ -576,7 +596,12 @@ def scaled_product(g: Emitter, a: Value, b: Value) -> Value | None:
 
 @reads("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(
-    g: Emitter, a: Value, b: Value, b_scale: Value, b_zero: Value | None = None, bias: Value | None = None
+    g: Emitter,
+    a: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value | None = None,
+    bias: Value | None = None,
 ) -> Value:
     from corsac.onnx.readers.matrices import matmul
 
@@ -620,9 +645,7 @@ def weight_of_blocks(
         )
     if scales.numel != rows * blocks:
         raise Unsupported(f"{scales.numel} scales, expected {rows * blocks}")
-    steps = g.constant(
-        scales.constant.to(_FLOAT).reshape(rows, blocks), scales.name, role="buffer"
-    )
+    steps = g.constant(scales.constant.to(_FLOAT).reshape(rows, blocks), scales.name, role="buffer")
     half = 2 ** (bits - 1)
     zeros = _zeros_of_blocks(g, zero_points, rows, blocks, bits)
     data = weight.constant.reshape(rows, blocks * blob)
@@ -630,7 +653,9 @@ def weight_of_blocks(
         packed = g.constant(data ^ 0x88, weight.name, role="buffer")
         levels = g.kept(_corsac().unpack_int4, packed)
     else:
-        whole = (data ^ 0x80).view(torch.int8) if bits == 8 else (_unpacked(data, 2) - 2).to(torch.int8)
+        whole = (
+            (data ^ 0x80).view(torch.int8) if bits == 8 else (_unpacked(data, 2) - 2).to(torch.int8)
+        )
         levels = g.constant(whole, weight.name, role="buffer")
     matrix = g.kept(
         _corsac().dequantize_per_channel_group, levels, steps, zeros, -half, half - 1, torch.int8, block,

@@ -32,7 +32,14 @@ def _reduced(
     if axes and not known:
         rank = input.rank if keepdims else input.rank - len(axes)
         return g.run(
-            functions.reduce, kind, input, axes, bool(keepdims), bool(of_none), dtype=input.dtype, rank=rank
+            functions.reduce,
+            kind,
+            input,
+            axes,
+            bool(keepdims),
+            bool(of_none),
+            dtype=input.dtype,
+            rank=rank,
         )
     if input.rank and (axes or not of_none) and not is_whole(input.dtype) and 0 not in input.shape:
         along = axes or list(range(input.rank))
@@ -49,7 +56,12 @@ def _reduced(
 
 def _by_input(kind: str) -> Callable[..., Any]:
     def read(
-        g: Emitter, input: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+        g: Emitter,
+        input: Value,
+        axes: Value | None = None,
+        *,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
     ) -> Value:
         along = None if axes is None else g.ints(axes)
         return _reduced(g, kind, input, along, keepdims, noop_with_empty_axes)
@@ -58,7 +70,9 @@ def _by_input(kind: str) -> Callable[..., Any]:
 
 
 def _by_attribute(kind: str) -> Callable[..., Any]:
-    def read(g: Emitter, input: Value, *, axes: list[int] | None = None, keepdims: int = 1) -> Value:
+    def read(
+        g: Emitter, input: Value, *, axes: list[int] | None = None, keepdims: int = 1
+    ) -> Value:
         return _reduced(g, kind, input, axes, keepdims, 0)
 
     return read
@@ -117,10 +131,10 @@ def det(g: Emitter, input: Value) -> Value:
 
 
 @reads("MeanVarianceNormalization", since=9)
-def mean_variance_normalization(g: Emitter, input: Value, *, axes: list[int] | None = None) -> Value:
+def mean_variance_normalization(
+    g: Emitter, input: Value, *, axes: list[int] | None = None
+) -> Value:
     along = [0, 2, 3] if axes is None else axes
     apart = g.call(torch.sub, input, g.call(torch.mean, input, along, True))
     variance = g.call(torch.mean, g.call(torch.square, apart), along, True)
     return g.call(torch.div, apart, g.call(torch.add, g.call(torch.sqrt, variance), 1e-9))
-
-

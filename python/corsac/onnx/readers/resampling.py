@@ -17,7 +17,13 @@ from corsac.onnx._values import Size, Value
 @reads("Upsample", since=9)
 def upsample(g: Emitter, input: Value, scales: Value, *, mode: str = "nearest") -> Value:
     return resize(
-        g, input, None, scales, mode=mode, coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+        g,
+        input,
+        None,
+        scales,
+        mode=mode,
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
     )
 
 
@@ -61,7 +67,9 @@ def resize(
     coordinates = coordinate_transformation_mode
     plain = not (antialias or exclude_outside or keep_aspect_ratio_policy != "stretch")
     if plain:
-        found = _interpolated(g, input, along, wanted, factors, mode, coordinates, nearest_mode, cubic_coeff_a)
+        found = _interpolated(
+            g, input, along, wanted, factors, mode, coordinates, nearest_mode, cubic_coeff_a
+        )
         if found is not None:
             return found
     region = None
@@ -101,7 +109,10 @@ def _interpolated(
     if mode == "nearest" and coordinates == "asymmetric" and nearest == "floor":
         name = "nearest"
     elif mode == "linear" and coordinates in ("half_pixel", "pytorch_half_pixel", "align_corners"):
-        name, corners = {1: "linear", 2: "bilinear", 3: "trilinear"}[rank], coordinates == "align_corners"
+        name, corners = (
+            {1: "linear", 2: "bilinear", 3: "trilinear"}[rank],
+            coordinates == "align_corners",
+        )
     elif mode == "cubic" and rank == 2 and abs(cubic + 0.75) < 1e-6 and coordinates in (
         "half_pixel", "align_corners"
     ):  # fmt: skip
@@ -110,7 +121,9 @@ def _interpolated(
         return None
     extra = {} if corners is None else {"align_corners": corners}
     if sizes is not None:
-        return g.call(F.interpolate, input, [by_axis.get(at, own[at]) for at in inner], mode=name, **extra)
+        return g.call(
+            F.interpolate, input, [by_axis.get(at, own[at]) for at in inner], mode=name, **extra
+        )
     factors = [by_axis.get(at, 1.0) for at in inner]
     if any(isinstance(factor, Size) for factor in factors):
         return None

@@ -33,7 +33,12 @@ def reshape(g: Emitter, input: Value, shape: Value, *, allowzero: int = 0) -> Va
     known = g.known_ints(shape)
     if known is None:
         return g.run(
-            functions.reshape, input, g.ints(shape), bool(allowzero), dtype=input.dtype, rank=shape.numel
+            functions.reshape,
+            input,
+            g.ints(shape),
+            bool(allowzero),
+            dtype=input.dtype,
+            rank=shape.numel,
         )
     if not allowzero:
         known = [
@@ -48,9 +53,9 @@ def reshape(g: Emitter, input: Value, shape: Value, *, allowzero: int = 0) -> Va
 def _with_rest(input: Value, sizes: list[Any]) -> list[Any]:
     """The sizes, with the only one that is not fixed left to be computed."""
     free = [at for at, own in enumerate(sizes) if isinstance(own, Size)]
-    if len(free) == 1 and -1 not in [own for own in sizes if isinstance(own, int)]:
-        if 0 not in sizes[: free[0]] + sizes[free[0] + 1 :]:
-            return [-1 if at == free[0] else own for at, own in enumerate(sizes)]
+    fixed = [own for own in sizes if not isinstance(own, Size)]
+    if len(free) == 1 and -1 not in fixed and 0 not in fixed:
+        return [-1 if at == free[0] else own for at, own in enumerate(sizes)]
     return sizes
 
 
@@ -141,9 +146,7 @@ def _broadcast(own: Any, given: Any) -> Any:
 @reads("Tile", since=6)
 def tile(g: Emitter, input: Value, repeats: Value) -> Value:
     if repeats.elements is None:
-        return g.run(
-            functions.tile, input, g.ints(repeats), dtype=input.dtype, rank=input.rank
-        )
+        return g.run(functions.tile, input, g.ints(repeats), dtype=input.dtype, rank=input.rank)
     return g.method("repeat", input, g.ints(repeats))
 
 
@@ -221,7 +224,13 @@ def _sliced(
             if isinstance(start, int) and start == 0 and end == 2**63 - 1 and step == 1:
                 continue
             input = g.call(torch.ops.aten.slice.Tensor, input, axis, start, end, step)
-        elif isinstance(start, int) and isinstance(end, int) and start == -1 and step == -1 and end < -(2**30):
+        elif (
+            isinstance(start, int)
+            and isinstance(end, int)
+            and start == -1
+            and step == -1
+            and end < -(2**30)
+        ):
             input = g.call(torch.flip, input, [axis])
         elif isinstance(start, int) and isinstance(end, int) and input.shape[axis] is not None:
             places = list(range(input.shape[axis]))[
@@ -273,16 +282,21 @@ def padded(
         first = min((axis for axis, own in sides.items() if own != (0, 0)), default=None)
         if first is None:
             return input
-        flat = [own for axis in reversed(range(first, input.rank)) for own in sides.get(axis, (0, 0))]
+        flat = [
+            own for axis in reversed(range(first, input.rank)) for own in sides.get(axis, (0, 0))
+        ]
         number = bool(number) if input.dtype == torch.bool else number
         return g.call(torch.nn.functional.pad, input, flat, "constant", number)
     name = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}.get(mode)
     last = [axis for axis, own in sides.items() if own != (0, 0)]
-    flat = [own for axis in reversed(range(min(last, default=0), input.rank)) for own in sides.get(axis, (0, 0))]
+    flat = [
+        own
+        for axis in reversed(range(min(last, default=0), input.rank))
+        for own in sides.get(axis, (0, 0))
+    ]
     fits = len(flat) // 2 in (1, 2, 3) and input.rank - len(flat) // 2 in (1, 2)
     small = all(
-        isinstance(own, int)
-        and (input.shape[axis] is None or 0 <= own < input.shape[axis])
+        isinstance(own, int) and (input.shape[axis] is None or 0 <= own < input.shape[axis])
         for axis in last
         for own in sides[axis]
     )
@@ -333,7 +347,9 @@ def flatten_sizes(g: Emitter, input: Any, axis: int = 1) -> Any:
 
 @reads_sizes("Squeeze")
 def squeeze_sizes(g: Emitter, input: Any, axes: Any = None) -> Any:
-    return input.reshape(()) if input.size == 1 and (axes is None or len(axes) == input.ndim) else None
+    return (
+        input.reshape(()) if input.size == 1 and (axes is None or len(axes) == input.ndim) else None
+    )
 
 
 @reads_sizes("Unsqueeze")
@@ -352,7 +368,9 @@ def gather_sizes(g: Emitter, input: Any, indices: Any, axis: int = 0) -> Any:
 
 
 @reads_sizes("Slice")
-def slice_sizes(g: Emitter, input: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+def slice_sizes(
+    g: Emitter, input: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None
+) -> Any:
     numbers = [own for own in (starts, ends) if any(isinstance(x, Size) for x in own.flat)]
     if input.ndim != 1 or numbers:
         return None
@@ -360,13 +378,17 @@ def slice_sizes(g: Emitter, input: Any, starts: Any, ends: Any, axes: Any = None
 
 
 @reads_sizes("Split")
-def split_sizes(g: Emitter, input: Any, sizes: Any = None, axis: int = 0, num_outputs: int = 0) -> Any:
+def split_sizes(
+    g: Emitter, input: Any, sizes: Any = None, axis: int = 0, num_outputs: int = 0
+) -> Any:
     if sizes is None:
         return None
     return tuple(np.split(input, np.cumsum([int(own) for own in sizes])[:-1]))
 
 
 @reads_sizes("ReduceProd")
-def product_of_sizes(g: Emitter, input: Any, axes: Any = None, keepdims: int = 1, **ignored: Any) -> Any:
+def product_of_sizes(
+    g: Emitter, input: Any, axes: Any = None, keepdims: int = 1, **ignored: Any
+) -> Any:
     found = math.prod(input.reshape(-1).tolist())
     return np.array([found] if keepdims else found, dtype=object)

@@ -26,7 +26,13 @@ def dft(
 
 @reads("DFT", since=17)
 def dft_17(
-    g: Emitter, input: Value, length: Value | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0
+    g: Emitter,
+    input: Value,
+    length: Value | None = None,
+    *,
+    axis: int = 1,
+    inverse: int = 0,
+    onesided: int = 0,
 ) -> Value:
     count = None if length is None else g.int(length)
     return g.call(signals.dft, input, count, axis, bool(inverse), bool(onesided))
@@ -48,7 +54,15 @@ def stft(
 
 @reads("MelWeightMatrix", since=17)
 def mel_weight_matrix(
-    g: Emitter, bins: Value, length: Value, rate: Value, low: Value, high: Value, *, output_datatype: int = 1
+    g: Emitter,
+    bins: Value,
+    length: Value,
+    rate: Value,
+    low: Value,
+    high: Value,
+    *,
+    output_datatype: int = 1,
 ) -> Value:
-    return g.run(signals.mel_weight_matrix, bins, length, rate, low, high, dtype_of(output_datatype))
-
+    return g.run(
+        signals.mel_weight_matrix, bins, length, rate, low, high, dtype_of(output_datatype)
+    )
