@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from corsac.config import build, describe
     from corsac.lowering import lower
     from corsac.minifier import minify
+    from corsac.onnx import from_onnx
     from corsac.quantization.one_call import quantize
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "disable",
     "draw",
     "draw_diff",
+    "from_onnx",
     "fx",
     "graph_break",
     "load",
@@ -105,6 +107,7 @@ __getattr__, __dir__ = lazy_names(
         "config": ("build", "describe"),
         "lowering": ("lower",),
         "minifier": ("minify",),
+        "onnx": ("from_onnx",),
         "quantization.one_call": ("quantize",),
     },
     modules=(

@@ -26,6 +26,8 @@ DIFFERENT, FAILED, INTERRUPTED = 1, 2, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program with ``arguments`` (the command line's by default); return the exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if _is_about_onnx(words):
+        return _run_onnx(words)
     if _is_about_a_file(words):
         sys.stdout.flush()
         return _core.run_program(["corsac", *words])
@@ -65,6 +67,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("corsac: interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _is_about_onnx(words: Sequence[str]) -> bool:
+    """Whether the command runs an ONNX model."""
+    return words[:1] in (["run"], ["bench"]) and any(word.endswith(".onnx") for word in words)
+
+
+def _run_onnx(words: Sequence[str]) -> int:
+    from corsac.cli.convert import run_model
+
+    try:
+        sys.stdout.flush()
+        return run_model(words)
+    except Failure as failure:
+        print(f"corsac: error: {failure}", file=sys.stderr)
+        return FAILED
 
 
 def _is_about_a_file(words: Sequence[str]) -> bool:

@@ -370,6 +370,13 @@ def _save(parser: argparse.ArgumentParser) -> None:
     _json(parser)
 
 
+def _convert(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="the model: *.onnx")
+    parser.add_argument("out", metavar="OUT", help="the file: *.safetensors")
+    _input(parser)
+    _json(parser)
+
+
 def _quantize(parser: argparse.ArgumentParser) -> None:
     _model(parser, weights_option="--state")
     parser.set_defaults(weights_option="--state")
@@ -704,6 +711,20 @@ examples:
   corsac bench resnet50.safetensors
 """,
         _save,
+    ),
+    Command(
+        "convert",
+        "write an ONNX model to a file that runs without Python",
+        """\
+Read an ONNX model and write it, with its weights, to a file that `corsac run` runs. Inputs whose sizes the
+model leaves open need --input.
+""",
+        """\
+examples:
+  corsac convert resnet50.onnx resnet50.safetensors --input 1,3,224,224
+  corsac run resnet50.onnx --input image.npy --output scores.npy
+""",
+        _convert,
     ),
     Command(
         "quantize",

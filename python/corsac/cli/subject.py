@@ -108,6 +108,11 @@ def captured(reference: str, options: argparse.Namespace, *, one_way: bool = Fal
         for node, (_, dtype, shape) in zip(placeholders, inputs, strict=True):
             node.meta["declared_input"] = {"dtype": getattr(torch, dtype), "shape": tuple(shape)}
         return Subject(reference, module.graph, module)
+    if path.suffix == ".onnx":
+        from corsac.cli.convert import read
+
+        module = read(reference)
+        return Subject(reference, module.graph, module)
     if path.suffix in (".toml", ".json", ".graph", ".txt"):
         if not path.is_file():
             raise Failure(f"{reference}: no such file")
@@ -135,7 +140,7 @@ def graph_of(
 
 def _is_whole(path: Path) -> bool:
     """Whether a file contains its weights, or is the text of a graph, without modules."""
-    return path.suffix in (".safetensors", ".txt") or (
+    return path.suffix in (".safetensors", ".onnx", ".txt") or (
         path.suffix == ".graph" and path.is_file() and _is_graph_text(path)
     )
 

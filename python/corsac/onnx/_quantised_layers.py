@@ -10,6 +10,7 @@ from corsac.fx import Node, Tracer
 from corsac.fx._own_copy import own_copy
 from corsac.fx.graph_module import GraphModule
 from corsac.quantization import intrinsic, quantized
+from corsac.quantization.quantized.integer_layers import GroupedLinear, IntegerLayer
 
 _LAYERS = (
     quantized.Linear,
@@ -21,6 +22,8 @@ _LAYERS = (
     quantized.ConvTranspose3d,
     quantized.Bilinear,
     quantized.Embedding,
+    GroupedLinear,
+    IntegerLayer,
 )
 
 

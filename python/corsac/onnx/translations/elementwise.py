@@ -10,6 +10,7 @@ import torch
 
 from corsac.analysis import Dim
 from corsac.onnx._builder import Builder, Tensor
+from corsac.onnx._spellings import BITS, COMPARISONS, FLOAT_FUNCTIONS, FUNCTIONS, LOGIC
 from corsac.onnx._table import translates
 from corsac.onnx._types import INTEGERS, Unsupported, common_dtype, is_float
 
@@ -230,12 +231,9 @@ def _comparison(kind: str) -> Callable[..., Tensor]:
     return compare
 
 
-translates("eq")(_comparison("Equal"))
 translates("ne")(_comparison("NotEqual"))
-translates("lt")(_comparison("Less"))
-translates("le")(_comparison("LessOrEqual"))
-translates("gt")(_comparison("Greater"))
-translates("ge")(_comparison("GreaterOrEqual"))
+for _name, _kind in COMPARISONS.items():
+    translates(_name)(_comparison(_kind))
 
 
 def truth(g: Builder, value: Any) -> Tensor:
@@ -251,9 +249,8 @@ def _logical(kind: str) -> Callable[..., Tensor]:
     return combine
 
 
-translates("logical_and")(_logical("And"))
-translates("logical_or")(_logical("Or"))
-translates("logical_xor")(_logical("Xor"))
+for _name, _kind in LOGIC.items():
+    translates(_name)(_logical(_kind))
 
 
 @translates("logical_not")
@@ -271,9 +268,8 @@ def _bitwise(logic: str, bits: str) -> Callable[..., Tensor]:
     return combine
 
 
-translates("bitwise_and")(_bitwise("And", "BitwiseAnd"))
-translates("bitwise_or")(_bitwise("Or", "BitwiseOr"))
-translates("bitwise_xor")(_bitwise("Xor", "BitwiseXor"))
+for _name, _kind in BITS.items():
+    translates(_name)(_bitwise(_kind.removeprefix("Bitwise"), _kind))
 
 
 @translates("bitwise_not")
@@ -318,10 +314,8 @@ def _float_function(kind: str) -> Callable[..., Tensor]:
     return compute
 
 
-for _name in ("exp", "sqrt", "reciprocal", "log", "erf", "sin", "cos", "tan", "asin", "acos"):
-    translates(_name)(_float_function(_name.capitalize()))
-for _name in ("atan", "sinh", "cosh", "asinh", "acosh", "atanh", "tanh", "sigmoid"):
-    translates(_name)(_float_function(_name.capitalize()))
+for _name, _kind in FLOAT_FUNCTIONS.items():
+    translates(_name)(_float_function(_kind))
 
 
 @translates("rsqrt")
@@ -391,11 +385,9 @@ def _same_dtype(kind: str) -> Callable[..., Tensor]:
     return compute
 
 
-translates("neg")(_same_dtype("Neg"))
-translates("abs")(_same_dtype("Abs"))
-translates("floor")(_same_dtype("Floor"))
-translates("ceil")(_same_dtype("Ceil"))
-translates("sign", "sgn")(_same_dtype("Sign"))
+for _name, _kind in FUNCTIONS.items():
+    if _name != "round":
+        translates(_name, *(["sgn"] if _name == "sign" else []))(_same_dtype(_kind))
 
 
 @translates("round")

@@ -1,0 +1,86 @@
+"""``corsac convert``, and ``corsac run`` of ONNX models."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import corsac
+from corsac import _core, fx
+from corsac.cli.failure import Failure, check_file, file_error, first_line
+from corsac.cli.inputs import given_inputs
+from corsac.cli.json_output import print_json
+from corsac.cli.progress import working
+from corsac.cli.rows import described_tensor
+
+_WHY = "converting"
+
+
+def run(options: argparse.Namespace) -> bool:
+    """Read an ONNX model and write a file that runs without Python."""
+    check_file(options.out, (".safetensors",))
+    if Path(options.model).suffix != ".onnx":
+        raise Failure(f"{options.model}: expected a file *.onnx; corsac save writes other models")
+    module = read(options.model)
+    inputs = given_inputs(options.input, module, _WHY)
+    _write(module, options.out, inputs)
+    size = Path(options.out).stat().st_size
+    if options.json:
+        described = [described_tensor(tensor) for tensor in inputs]
+        print_json({"file": options.out, "bytes": size, "inputs": described})
+    else:
+        print(f"{options.out}: {size:,} bytes")
+    return True
+
+
+def read(path: str) -> fx.GraphModule:
+    """The graph of an ONNX model."""
+    try:
+        with working(f"reading {path}"):
+            return corsac.from_onnx(path)
+    except OSError as error:
+        raise Failure(f"{path}: {file_error(error)}") from error
+    except (ValueError, ImportError) as error:
+        raise Failure(f"{path}: {first_line(error, 1500)}") from error
+
+
+def _write(module: fx.GraphModule, out: str, inputs: tuple[Any, ...]) -> None:
+    try:
+        with working("saving"):
+            corsac.save(module, out, inputs)
+    except Exception as error:
+        # The model is run, and may raise any exception.
+        raise Failure(f"the model cannot be saved: {first_line(error, 1500)}") from error
+
+
+def run_model(words: Sequence[str]) -> int:
+    """``corsac run`` or ``corsac bench`` of an ONNX model: of a file that is made of it for this call."""
+    at = next(at for at, word in enumerate(words) if word.endswith(".onnx"))
+    module = read(words[at])
+    inputs = _inputs_of_arrays(words, module) or given_inputs([], module, "running it")
+    with tempfile.TemporaryDirectory() as folder:
+        made = str(Path(folder) / "model.safetensors")
+        _write(module, made, inputs)
+        return _core.run_program(["corsac", *words[:at], made, *words[at + 1 :]])
+
+
+def _inputs_of_arrays(words: Sequence[str], module: fx.GraphModule) -> tuple[Any, ...] | None:
+    """The arrays that the command line names, in the order of the inputs; None unless there is one for each."""
+    import numpy
+    import torch
+
+    given = [word.partition("=")[2] for word in words if word.startswith("--input=")]
+    given += [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--input"]
+    names = [str(node.target) for node in module.graph.find_nodes(op="placeholder")]
+    by_name: dict[str, Any] = {}
+    for at, text in enumerate(given):
+        name, equals, path = text.rpartition("=")
+        name = name if equals else (names[at] if at < len(names) else "")
+        try:
+            by_name[name] = torch.from_numpy(numpy.load(path, allow_pickle=False))
+        except (OSError, ValueError, TypeError):
+            return None  # The native program reports it.
+    return tuple(by_name[name] for name in names) if set(by_name) == set(names) else None
