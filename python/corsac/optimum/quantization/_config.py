@@ -15,7 +15,7 @@ from corsac._messages.near_names import did_you_mean
 from corsac.quantization._dtypes import qint8, quint8
 from corsac.quantization.backend_config import BackendConfig, DTypeConfig
 from corsac.quantization.backend_config._layers import Convolutions, fused_linear, linear
-from corsac.quantization.fake_quantize import FusedMovingAvgObsFakeQuantize
+from corsac.quantization.fake_quantize import FakeQuantize
 from corsac.quantization.observer import (
     HistogramObserver,
     MinMaxObserver,
@@ -117,9 +117,7 @@ class QuantizationConfig:
             "quant_max": high,
         }
         if self.approach == "qat":
-            return FusedMovingAvgObsFakeQuantize.with_args(
-                observer=MovingAverageMinMaxObserver, **given
-            )
+            return FakeQuantize.with_args(observer=MovingAverageMinMaxObserver, **given)
         return _OBSERVERS[self.method].with_args(**given)
 
     def _weight(self) -> Any:
@@ -135,13 +133,12 @@ class QuantizationConfig:
             "quant_max": high,
         }
         if self.approach == "qat":
+            # PyTorch's fused one has other scales for symmetric ranges than conversion, by a step in the range.
             moving: Any = MovingAverageMinMaxObserver
             if self.per_channel:
                 moving = MovingAveragePerChannelMinMaxObserver
             # The range is that of the weights as they are now.
-            return FusedMovingAvgObsFakeQuantize.with_args(
-                observer=moving, averaging_constant=1.0, **given
-            )
+            return FakeQuantize.with_args(observer=moving, averaging_constant=1.0, **given)
         observer: Any = PerChannelMinMaxObserver if self.per_channel else MinMaxObserver
         return observer.with_args(**given)
 
