@@ -74,6 +74,55 @@ fn network() -> Vec<u8> {
     model_bytes(&graph, &[spec("x", DType::Float32, &[2, 3])], &weights).unwrap()
 }
 
+/// A linear layer in bfloat16, and one of floats behind it.
+fn rounded_network() -> Vec<u8> {
+    let graph = Graph::parse(
+        "graph v1:
+        %x = placeholder[target=x]
+        %h = call_method[target=to](args = (%x, torch.bfloat16), kwargs = {})
+        %w = get_attr[target=half.weight]
+        %b = get_attr[target=half.bias]
+        %l = call_function[target=torch.nn.functional.linear](args = (%h, %w, %b), kwargs = {})
+        %f = call_method[target=to](args = (%l, torch.float32), kwargs = {})
+        %v = get_attr[target=out.weight]
+        %y = call_function[target=torch.nn.functional.linear](args = (%f, %v), kwargs = {})
+        %output = output[target=output](args = (%y,), kwargs = {})",
+    )
+    .unwrap();
+    let halves = |numbers: &[f32]| -> Vec<u8> {
+        let bits = numbers.iter().map(|own| (own.to_bits() >> 16) as u16);
+        bits.flat_map(u16::to_le_bytes).collect()
+    };
+    let weights = [
+        (
+            spec("half.weight", DType::BFloat16, &[2, 3]),
+            halves(&[1.0, -2.0, 0.5, 4.0, 0.25, -1.0]),
+        ),
+        (
+            spec("half.bias", DType::BFloat16, &[2]),
+            halves(&[0.5, -8.0]),
+        ),
+        (
+            spec("out.weight", DType::Float32, &[1, 2]),
+            floats(&[1.0, 0.125]),
+        ),
+    ];
+    let weights: Vec<_> = weights.iter().map(|(s, b)| (s.clone(), &b[..])).collect();
+    model_bytes(&graph, &[spec("x", DType::Float32, &[2, 3])], &weights).unwrap()
+}
+
+#[test]
+fn weights_of_bfloat16_come_from_files() {
+    let bytes = rounded_network();
+    assert!(String::from_utf8_lossy(&bytes).contains(r#""corsac.format":"2""#));
+    let model = load(bytes).unwrap();
+    // 1 + 2^-9 is rounded to 1.
+    let input = Tensor::new([2, 3], vec![1.001_953_1, 2.0, 4.0, -1.0, 0.0, 8.0]).unwrap();
+    let found = model.run(&[input]).unwrap();
+    // (1 - 4 + 2 + 0.5) + (4 + 0.5 - 4 - 8) / 8, (-1 + 4 + 0.5) + (-4 - 8 - 8) / 8.
+    assert_eq!(found[0].as_f32().unwrap(), [-1.4375, 1.0]);
+}
+
 /// The file with `from` in its header replaced by `to`.
 fn edited(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
     let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;

@@ -133,6 +133,7 @@ class QuantizationConfig:
             "quant_max": high,
         }
         if self.approach == "qat":
+            # PyTorch's fused one has other scales for symmetric ranges than conversion, by a step in the range.
             moving: Any = MovingAverageMinMaxObserver
             if self.per_channel:
                 moving = MovingAveragePerChannelMinMaxObserver

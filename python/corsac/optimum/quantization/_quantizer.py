@@ -227,10 +227,11 @@ class Quantizer:
         mapping = self.qconfig_mapping or self._mapping(program, model)
         prepare = prepare_qat_fx if is_qat else prepare_fx
         inputs = tuple(given[own.name] for own in program.inputs.tensors)
-        floats = float_values(program.module, inputs)
+        keep = is_input_of_layer
+        if self.qconfig_mapping:
+            keep = has_float(float_values(program.module, inputs))
         program.module.train(is_qat)
         observed = prepare(program.module, mapping, inputs, backend_config=self._backend())
-        keep = has_float(floats) if self.qconfig_mapping else is_input_of_layer
         if self.config.approach != "dynamic":
             drop_observers(observed, keep)
         self._program = program
