@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import onnx
 
 # Operators of a model, those of its functions each time they are called.
-_MOST_OPERATORS = 1_000_000
+_MOST_OPERATORS = 200_000
 _DEEPEST = 64
 # Sample sizes of dimensions that are not fixed. The first set whose sizes the model accepts is used.
 _SAMPLES = (
@@ -81,9 +81,15 @@ def from_onnx(
     for samples in _SAMPLES if free else (_SAMPLES[0][:1], _SAMPLES[0]):
         try:
             return whole.graph_module(samples)
+        except TooLarge:
+            raise
         except OnnxImportError as error:
             errors.append(error)
     raise errors[0 if free else -1]
+
+
+class TooLarge(OnnxImportError):
+    """Other sample sizes do not help."""
 
 
 class _Model:
@@ -303,7 +309,7 @@ class Reading:
         for node in nodes:
             self.translated += 1
             if self.translated > _MOST_OPERATORS:
-                raise OnnxImportError(f"more than {_MOST_OPERATORS} operators")
+                raise TooLarge(f"more than {_MOST_OPERATORS} operators")
             try:
                 self._translate(node)
             except OnnxImportError:
