@@ -156,7 +156,7 @@ def test_layers_of_a_recommender():
     torch.manual_seed(0)
     model, x = Recommender().eval(), torch.randn(4, 300)
     again = from_onnx(to_onnx(model, x))
-    assert len(calls(again)) == 7
+    assert len(calls(again)) == 8
     close(called(again, x), called(model, x))
     fast = corsac.compile(again)
     close(called(fast, x), called(model, x))
