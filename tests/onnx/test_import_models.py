@@ -18,7 +18,8 @@ from torch import nn
 import corsac
 import onnx
 from corsac.analysis import TensorSpec
-from corsac.onnx import OPSETS, from_onnx, save, to_onnx
+from corsac.onnx import OPSETS, from_onnx, readable_operators, save, to_onnx
+from corsac.onnx._spellings import BITS, COMPARISONS, FLOAT_FUNCTIONS, FUNCTIONS, LOGIC
 from onnx import helper, numpy_helper
 
 
@@ -445,6 +446,15 @@ def test_old_versions_of_operators():
     x = torch.randn(3, 4, 2)
     expected = x[None].sum(1).reshape(1, -1).softmax(-1).reshape(1, 4, 2)
     close(called(from_onnx(proto), x), expected)
+
+
+def test_the_operators_that_are_read_are_listed():
+    rows = readable_operators()
+    assert rows["Softmax"] == [1, 13] and rows["com.microsoft::MatMulNBits"] == [1]
+    assert len(rows) > 190
+    # Everything that the exporter writes by one name is read.
+    shared = FLOAT_FUNCTIONS | FUNCTIONS | COMPARISONS | LOGIC | BITS
+    assert set(shared.values()) <= set(rows)
 
 
 def test_sizes_have_to_be_symbols_of_the_model():

@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
+import torchvision
 from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
@@ -250,6 +251,30 @@ def test_dynamic_files_of_onnx_runtime(tmp_path, kind, weights, per_channel):
     # Products of integers became layers on numbers that are rounded.
     names = " ".join(str(node.target) for node in model.graph.nodes)
     assert "choose_qparams_per_token" in names and "float64" not in model.code
+
+
+def ratio(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """Signal to noise, in dB."""
+    return float(10 * torch.log10(expected.square().mean() / (actual - expected).square().mean()))
+
+
+@pytest.mark.parametrize("form", [QuantFormat.QDQ, QuantFormat.QOperator])
+def test_a_network_of_images_by_onnx_runtime(tmp_path, form):
+    torch.manual_seed(0)
+    model, x = torchvision.models.resnet18(num_classes=100).eval(), torch.randn(2, 3, 64, 64)
+    save(to_onnx(model, x), tmp_path / "float.onnx")
+    made = tmp_path / "quantised.onnx"
+    quantize_static(
+        tmp_path / "float.onnx", made, Batches("x", x), quant_format=form, per_channel=True
+    )
+    again = from_onnx(made)
+    found, theirs, numbers = called(again, x), ran(made, x), called(model, x)
+    # Levels half-way between two fall to either side; neither result is nearer to the float model.
+    assert ratio(found, theirs) > 20
+    assert ratio(found, numbers) > ratio(theirs, numbers) - 1.5
+    assert ratio(natively(again, x), numbers) > ratio(theirs, numbers) - 1.5
+    stored = sum(own.numel() * own.element_size() for own in again.state_dict().values())
+    assert stored < 0.27 * sum(own.numel() * 4 for own in model.parameters())
 
 
 # -- operators, one by one -------------------------------------------------------------------------

@@ -88,6 +88,8 @@ class Emitter:
         version: the version of ONNX's default operator set.
         count: the number of sets of sample sizes.
         outputs: the names of the outputs of the present operator; empty for those left out.
+        declared: the type that the model declares for a value.
+        reading: the reading of the graph, set by it.
     """
 
     def __init__(self, version: int, count: int, weights: Weights | None = None) -> None:
@@ -96,6 +98,7 @@ class Emitter:
         self.version, self.count = version, count
         self.outputs: list[str] = []
         self.declared: Callable[[str], tuple[torch.Tensor, ...] | None] = lambda name: None
+        self.reading: Any = None
         self._attributes: dict[int, Node] = {}
 
     # -- calls -------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ from corsac.onnx._registry import (
     reader_on_sizes,
     signature_of,
 )
-from corsac.onnx._types import Unsupported, name_of
-from corsac.onnx._values import Sequence, Size, Value
+from corsac.onnx._types import Unsupported
+from corsac.onnx._values import Sequence, Value
 
 if TYPE_CHECKING:
     import onnx
@@ -566,6 +566,3 @@ def described(node: Any) -> str:
     name = node.name or next((own for own in node.output if own), "")
     domain = "" if node.domain in _DEFAULT_DOMAINS else f" of {node.domain}"
     return f"node {name!r} ({node.op_type}{domain})"
-
-
-__all__ = ["OnnxImportError", "Reading", "Size", "from_onnx", "name_of"]
