@@ -457,6 +457,40 @@ def test_the_operators_that_are_read_are_listed():
     assert set(shared.values()) <= set(rows)
 
 
+@pytest.mark.parametrize(
+    ("node", "shape", "stored"),
+    [
+        (helper.make_node("TopK", ["x", "k"], ["y", "places"], axis=-1), [3, 8], {"k": np.array([4])}),
+        (
+            helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=4),
+            [3, 2, 5],
+            {"w": np.full((1, 16, 5), 0.1, np.float32), "r": np.full((1, 16, 4), 0.2, np.float32)},
+        ),
+        (
+            helper.make_node("Resize", ["x", "", "s"], ["y"], mode="nearest"),
+            [1, 2, 5, 5],
+            {"s": np.array([1, 1, 2, 1.5], np.float32)},
+        ),
+        (
+            helper.make_node(
+                "AveragePool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1,
+                pads=[0, 0, 1, 1],
+            ),
+            [1, 2, 6, 6],
+            {},
+        ),
+        (helper.make_node("Pad", ["x", "p"], ["y"], mode="wrap"), [2, 5], {"p": np.array([0, 2, 0, 3])}),
+    ],
+)  # fmt: skip
+def test_functions_that_torch_lacks_run_natively(tmp_path, node, shape, stored):
+    torch.manual_seed(0)
+    proto = small([node], {"x": (1, shape)}, {"y": (1, None)}, stored)
+    model, x = from_onnx(proto), torch.randn(*shape)
+    close(called(model, x), ran(proto, x)[0])
+    corsac.save(model, tmp_path / "model.safetensors", x)
+    close(corsac.load(tmp_path / "model.safetensors", framework="torch")(x), ran(proto, x)[0])
+
+
 def test_sizes_have_to_be_symbols_of_the_model():
     proto = to_onnx(Net().eval(), torch.randn(2, 3, 6, 6), dynamic={"x": {0: "batch"}})
     with pytest.raises(ValueError, match="sizes: no input has a dimension bach"):
