@@ -224,6 +224,28 @@ def test_circles_of_values_are_missing_values():
     refused(model_of(*nodes, helper.make_node("Relu", ["b"], ["y"])), "there is no value 'b'")
 
 
+def test_changed_bytes_are_an_error_or_another_model():
+    stored = [numpy_helper.from_array(np.ones((3, 4), np.float32), "weight")]
+    nodes = [
+        helper.make_node("MatMul", ["x", "weight"], ["h"], "product"),
+        helper.make_node("Softmax", ["h"], ["y"], "last", axis=1),
+    ]
+    model = model_of(*nodes, stored=stored, inputs={"x": (1, ["batch", 3])})
+    data = model.SerializeToString()
+    random = np.random.default_rng(0)
+    read = refused = 0
+    for _ in range(600):
+        changed = bytearray(data)
+        for place in random.integers(0, len(data), random.integers(1, 4)):
+            changed[place] = random.integers(0, 256)
+        try:
+            from_onnx(bytes(changed))
+            read += 1
+        except OnnxImportError:
+            refused += 1
+    assert read > 50 and refused > 50
+
+
 def test_sequences_and_sparse_tensors_as_inputs():
     model = model_of(helper.make_node("SequenceLength", ["x"], ["y"]))
     model.graph.input[0].CopyFrom(helper.make_tensor_sequence_value_info("x", 1, [2]))

@@ -75,8 +75,9 @@ class Weights:
         return owner
 
 
-def identifier(name: str) -> str:
-    """``name`` as an identifier of Python."""
+def identifier(name: str | bytes) -> str:
+    """``name`` as an identifier of Python; protobuf has names that are no UTF-8 as bytes."""
+    name = name if isinstance(name, str) else name.decode("utf-8", "replace")
     name = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "value"
     return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
 
