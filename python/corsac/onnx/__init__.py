@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from corsac.onnx._export import OPSETS, ExportError, save, to_onnx
     from corsac.onnx._import import from_onnx
     from corsac.onnx._model_reader import OnnxImportError
+    from corsac.onnx._registry import readable_operators
     from corsac.onnx.translations import operators
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "OnnxImportError",
     "from_onnx",
     "operators",
+    "readable_operators",
     "save",
     "to_onnx",
 ]
@@ -36,6 +38,7 @@ __getattr__, __dir__ = lazy_names(
         "_export": ("OPSETS", "ExportError", "save", "to_onnx"),
         "_import": ("from_onnx",),
         "_model_reader": ("OnnxImportError",),
+        "_registry": ("readable_operators",),
         "translations": ("operators",),
     },
 )

@@ -75,8 +75,9 @@ class Weights:
         return owner
 
 
-def identifier(name: str) -> str:
-    """``name`` as an identifier of Python."""
+def identifier(name: str | bytes) -> str:
+    """``name`` as an identifier of Python; protobuf has names that are no UTF-8 as bytes."""
+    name = name if isinstance(name, str) else name.decode("utf-8", "replace")
     name = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "value"
     return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
 
@@ -88,6 +89,8 @@ class Emitter:
         version: the version of ONNX's default operator set.
         count: the number of sets of sample sizes.
         outputs: the names of the outputs of the present operator; empty for those left out.
+        declared: the type that the model declares for a value.
+        reading: the reading of the graph, set by it.
     """
 
     def __init__(self, version: int, count: int, weights: Weights | None = None) -> None:
@@ -96,6 +99,7 @@ class Emitter:
         self.version, self.count = version, count
         self.outputs: list[str] = []
         self.declared: Callable[[str], tuple[torch.Tensor, ...] | None] = lambda name: None
+        self.reading: Any = None
         self._attributes: dict[int, Node] = {}
 
     # -- calls -------------------------------------------------------------------------------------

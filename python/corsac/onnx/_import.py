@@ -29,14 +29,14 @@ from corsac.onnx._registry import (
     reader_on_sizes,
     signature_of,
 )
-from corsac.onnx._types import Unsupported, name_of
-from corsac.onnx._values import Sequence, Size, Value
+from corsac.onnx._types import Unsupported
+from corsac.onnx._values import Sequence, Value
 
 if TYPE_CHECKING:
     import onnx
 
 # Operators of a model, those of its functions each time they are called.
-_MOST_OPERATORS = 1_000_000
+_MOST_OPERATORS = 200_000
 _DEEPEST = 64
 # Sample sizes of dimensions that are not fixed. The first set whose sizes the model accepts is used.
 _SAMPLES = (
@@ -81,9 +81,15 @@ def from_onnx(
     for samples in _SAMPLES if free else (_SAMPLES[0][:1], _SAMPLES[0]):
         try:
             return whole.graph_module(samples)
+        except TooLarge:
+            raise
         except OnnxImportError as error:
             errors.append(error)
     raise errors[0 if free else -1]
+
+
+class TooLarge(OnnxImportError):
+    """Other sample sizes do not help."""
 
 
 class _Model:
@@ -303,7 +309,7 @@ class Reading:
         for node in nodes:
             self.translated += 1
             if self.translated > _MOST_OPERATORS:
-                raise OnnxImportError(f"more than {_MOST_OPERATORS} operators")
+                raise TooLarge(f"more than {_MOST_OPERATORS} operators")
             try:
                 self._translate(node)
             except OnnxImportError:
@@ -560,6 +566,3 @@ def described(node: Any) -> str:
     name = node.name or next((own for own in node.output if own), "")
     domain = "" if node.domain in _DEFAULT_DOMAINS else f" of {node.domain}"
     return f"node {name!r} ({node.op_type}{domain})"
-
-
-__all__ = ["OnnxImportError", "Reading", "Size", "from_onnx", "name_of"]

@@ -62,9 +62,12 @@ def nearest(domain: str, operator: str) -> str | None:
     return by_case[found[0]] if found else None
 
 
-def operators() -> dict[str, list[int]]:
-    """Operators that are read, ``domain::name`` outside the default domain, with the versions from which each of
-    their readers is."""
+def readable_operators() -> dict[str, list[int]]:
+    """The operators that :func:`corsac.from_onnx` reads, ``domain::name`` outside the default domain, with the versions
+    from which each of their readers is. Others are read if ONNX defines them as functions of these."""
+    from corsac.onnx import readers  # registers them
+
+    assert readers
     rows = sorted(_ROWS.items())
     return {
         name if not domain else f"{domain}::{name}": [since for since, _ in own]
