@@ -6,6 +6,8 @@ import copy
 import io
 import json
 import re
+import types
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,7 @@ from corsac.quantization.quantizer import (
     Quantizer,
     SharedQuantizationSpec,
     x86_inductor_quantizer,
+    xnnpack_quantizer,
 )
 from corsac.quantization.quantizer.x86_inductor_quantizer import (
     X86InductorQuantizer,
@@ -71,7 +74,7 @@ def parted(code):
 def test_programs_are_those_of_torchao(name, kind):
     """The record of torchao 0.18.0: see ``record_pt2e.py``."""
     expected = RECORD[f"{name}, {kind}"]
-    packages = (quantize_pt2e, x86_inductor_quantizer, pt2e)
+    packages = (quantize_pt2e, x86_inductor_quantizer, xnnpack_quantizer, pt2e)
     prepared, result, gradients, converted, output = observed_and_converted(packages, name, kind)
     assert parted(prepared) == parted("\n".join(expected["prepared"]))
     assert_close(result.flatten(), torch.tensor(expected["result"]), rtol=1e-4, atol=1e-4)
@@ -437,6 +440,76 @@ def test_configurations_by_module_and_by_type():
         own.set_global(get_default_x86_inductor_quantization_config(is_dynamic=True))
     with pytest.warns(UserWarning, match="quantises AdaptiveAvgPool2d, AvgPool2d"):
         own.set_module_type_qconfig(nn.LSTM, config)
+
+
+@dataclass(frozen=True)
+class ForeignSpec:
+    """A specification of another package, with the fields of torch.ao's."""
+
+    dtype: torch.dtype
+    observer_or_fake_quant_ctr: object
+    quant_min: int = -128
+    quant_max: int = 127
+    qscheme: torch.qscheme = torch.per_tensor_affine
+    ch_axis: int | None = None
+    is_dynamic: bool = False
+
+
+@dataclass(frozen=True)
+class ForeignShare:
+    edge_or_node: object
+
+
+class ForeignQuantizer:
+    """A quantiser that derives from no class of this package, and has no method that may be left out."""
+
+    def annotate(self, model):
+        spec = ForeignSpec(torch.int8, theirs.MinMaxObserver)
+        for node in model.graph.nodes:
+            if node.target == aten.cat.default:
+                first, second = node.args[0]
+                shared = ForeignShare((first, node))
+                node.meta["quantization_annotation"] = types.SimpleNamespace(
+                    input_qspec_map={first: spec, second: shared},
+                    output_qspec=shared,
+                    allow_implicit_sharing=True,
+                )
+
+    def validate(self, model):
+        pass
+
+
+def test_quantizers_are_taken_by_what_they_have():
+    inputs = (torch.randn(2, 3), torch.randn(2, 3) * 4)
+    prepared = prepare_pt2e(exported(Branches(), *inputs), ForeignQuantizer())
+    prepared(*inputs)
+    assert len({number for _, number in observers_by_call(prepared)}) == 1
+    assert type(prepared.activation_post_process_0) is theirs.MinMaxObserver
+    own = Annotated(lambda nodes: [annotate_as_foreign(nodes[name]) for name in ("cat", "cat_1")])
+    expected = prepare_pt2e(exported(Branches(), *inputs), own)
+    expected(*inputs)
+    assert prepared.code == expected.code
+    assert torch.equal(convert_pt2e(prepared)(*inputs), convert_pt2e(expected)(*inputs))
+
+
+def annotate_as_foreign(cat):
+    first, second = cat.args[0]
+    shared = SharedQuantizationSpec((first, cat))
+    annotate(cat, {first: VALUES, second: shared}, shared)
+
+
+def test_mobile_quantizer_by_module_and_operator():
+    model, inputs = exported_model("layers")
+    config = xnnpack_quantizer.get_symmetric_quantization_config()
+    for own in (
+        xnnpack_quantizer.XNNPACKQuantizer().set_module_name("a", config),
+        xnnpack_quantizer.XNNPACKQuantizer().set_global(config).set_module_type(nn.Linear, None),
+        xnnpack_quantizer.XNNPACKQuantizer().set_operator_type(aten.linear.default, config),
+    ):
+        code = prepare_pt2e(exported(model, *inputs), own).code
+        assert ("(a_weight)" in code) == (own.global_config is None)
+        assert ("(c_weight)" in code) == bool(own.operator_type_config)
+        assert ("(mul)" in code) == (own.global_config is not None)
 
 
 def test_training_and_evaluation_of_exported_models():
