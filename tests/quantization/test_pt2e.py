@@ -536,6 +536,36 @@ def test_training_and_evaluation_of_exported_models():
         convert_pt2e(prepared).eval()
 
 
+def test_values_before_and_after_quantisation():
+    model, inputs = exported_model("residual")
+    program = torch.export.export(model, inputs)
+    pt2e.generate_numeric_debug_handle(program)
+    before = [dict(node.meta.get("custom", {})) for node in program.graph.nodes]
+    pt2e.generate_numeric_debug_handle(program)
+    assert [node.meta.get("custom", {}) for node in program.graph.nodes] == before
+    reference = pt2e.prepare_for_propagation_comparison(program.module())
+    prepared = prepare_pt2e(program.module(), x86())
+    prepared(*inputs)
+    converted = pt2e.prepare_for_propagation_comparison(convert_pt2e(prepared))
+    assert torch.equal(reference(*inputs), model(*inputs))
+    converted(*inputs)
+    found = [pt2e.extract_results_from_loggers(one) for one in (reference, converted)]
+    compared = pt2e.compare_results(*found)
+    names = {one.ref_node_name for one in compared.values()}
+    # Batch norms are not there any longer.
+    assert {"conv2d", "relu", "cat", "linear"} <= names and "batch_norm" not in names
+    last = next(one for one in compared.values() if one.ref_node_name == "linear")
+    (result,) = last.results
+    assert torch.equal(result.ref, model(*inputs)) and last.ref_module_stack.endswith("linear")
+    noise = (result.actual - result.ref).norm() / result.ref.norm()
+    assert_close(result.sqnr, -20 * torch.log10(noise))
+    assert 20 < result.sqnr < 60 and 0 < result.mse_loss < 0.01
+    with pytest.raises(ValueError, match=r"handle 1: expected values of one shape, got \[2\]"):
+        pt2e.compare_results({1: ("a", None, [inputs[0]])}, {1: ("a", None, [torch.ones(2)])})
+    with pytest.raises(ValueError, match="expected an ExportedProgram, got GraphModule"):
+        pt2e.generate_numeric_debug_handle(program.module())
+
+
 def test_conversion_without_calibration_names_node_and_line():
     model, inputs = exported_model("layers")
     prepared = prepare_pt2e(exported(model, *inputs), x86())
