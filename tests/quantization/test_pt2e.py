@@ -636,6 +636,21 @@ def test_specifications_that_share_each_other():
         QuantizationSpec(torch.int8, ours.MinMaxObserver, 5, 2)
 
 
+def test_names_of_torchao_are_those_of_torch_ao():
+    from corsac.quantization.pt2e import quantize_pt2e as second
+    from corsac.quantization.pt2e import quantizer
+    from corsac.quantization.pt2e.quantizer import x86_inductor_quantizer as other
+
+    assert (
+        second.prepare_pt2e is prepare_pt2e and other.X86InductorQuantizer is X86InductorQuantizer
+    )
+    assert quantizer.QuantizationSpec is QuantizationSpec
+    for package in (pt2e, quantizer, ours.quantizer):
+        assert all(getattr(package, name) is not None for name in package.__all__)
+    assert ours.move_exported_model_to_eval is pt2e.move_exported_model_to_eval
+    assert pt2e.MinMaxObserver is ours.MinMaxObserver
+
+
 def test_nothing_needs_torch_ao():
     import subprocess
     import sys
