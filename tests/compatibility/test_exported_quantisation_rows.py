@@ -18,7 +18,12 @@ from corsac.quantization import pt2e
 from corsac.quantization.pt2e._annotations import AnnotationError
 from corsac.quantization.quantize_fx import CalibrationError
 from corsac.quantization.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
-from corsac.quantization.quantizer import QuantizationAnnotation, Quantizer, SharedQuantizationSpec
+from corsac.quantization.quantizer import (
+    QuantizationAnnotation,
+    Quantizer,
+    SharedQuantizationSpec,
+    xnnpack_quantizer,
+)
 from corsac.quantization.quantizer.x86_inductor_quantizer import (
     X86InductorQuantizer,
     get_default_x86_inductor_quantization_config,
@@ -104,6 +109,29 @@ def test_names_of_nodes() -> None:
     gm = prepare_qat_pt2e(exported(model, x), x86(is_qat=True))
     gm(x)
     assert "conv2d = " in convert_pt2e(gm).code
+
+
+@row("counters of batches of one-dimensional norms")
+def test_counters() -> None:
+    model, (x,) = exported_model("conv1d", training=True)
+    config = xnnpack_quantizer.get_symmetric_quantization_config(is_qat=True)
+    own = xnnpack_quantizer.XNNPACKQuantizer().set_global(config)
+    gm = prepare_qat_pt2e(exported(model, x), own)
+    assert "add_.Tensor" in gm.code
+    gm(x)
+    code = convert_pt2e(gm).code
+    assert "batch_norm" not in code and "add_.Tensor" not in code
+
+
+@row("results of `extract_results_from_loggers`")
+def test_handles() -> None:
+    model, (x,) = exported_model("layers")
+    program = torch.export.export(model, (x,))
+    pt2e.generate_numeric_debug_handle(program)
+    logged = pt2e.prepare_for_propagation_comparison(program.module())
+    logged(x)
+    found = pt2e.extract_results_from_loggers(logged)
+    assert [*found] == [*range(1, len(found) + 1)]
 
 
 @row("exported programs converted without calibration")

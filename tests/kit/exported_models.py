@@ -92,6 +92,9 @@ CASES = [
     ("conv1d", "static"),
     ("linear_norm", "static"),
     ("transposed", "static"),
+    ("layers", "mobile"),
+    ("conv1d", "mobile"),
+    ("transposed", "mobile"),
 ]
 
 
@@ -99,18 +102,22 @@ def observed_and_converted(packages, name: str, kind: str):
     """The code of a prepared model, its result and gradients, the code of the converted one and its result.
 
     Args:
-        packages: ``quantize_pt2e``, ``x86_inductor_quantizer`` and the package with ``move_exported_model_to_eval``.
+        packages: ``quantize_pt2e``, ``x86_inductor_quantizer``, ``xnnpack_quantizer`` and the package with
+            ``move_exported_model_to_eval``.
         name: the model.
-        kind: "static", "dynamic" or "training".
+        kind: "static", "dynamic" or "training" for x86 processors; "mobile" for XNNPACK, static, per channel.
     """
-    quantize, x86, pt2e = packages
+    quantize, x86, xnnpack, pt2e = packages
     model, inputs = exported_model(name, kind == "training")
     exported = torch.export.export(model, inputs).module()
-    quantizer = x86.X86InductorQuantizer().set_global(
-        x86.get_default_x86_inductor_quantization_config(
+    if kind == "mobile":
+        config = xnnpack.get_symmetric_quantization_config(is_per_channel=name != "transposed")
+        quantizer = xnnpack.XNNPACKQuantizer().set_global(config)
+    else:
+        config = x86.get_default_x86_inductor_quantization_config(
             is_qat=kind == "training", is_dynamic=kind == "dynamic"
         )
-    )
+        quantizer = x86.X86InductorQuantizer().set_global(config)
     prepare = quantize.prepare_qat_pt2e if kind == "training" else quantize.prepare_pt2e
     prepared = prepare(exported, quantizer)
     code, result = prepared.code, prepared(*inputs)

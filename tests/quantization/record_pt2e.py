@@ -13,6 +13,7 @@ import torchao
 import torchao.quantization.pt2e as pt2e
 from torchao.quantization.pt2e import quantize_pt2e
 from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer
+from torchao.testing.pt2e import _xnnpack_quantizer
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -24,7 +25,7 @@ RECORD = Path(__file__).with_name("pt2e_of_torchao.json")
 def main() -> None:
     cases = {}
     for name, kind in CASES:
-        packages = (quantize_pt2e, x86_inductor_quantizer, pt2e)
+        packages = (quantize_pt2e, x86_inductor_quantizer, _xnnpack_quantizer, pt2e)
         prepared, result, gradients, converted, output = observed_and_converted(
             packages, name, kind
         )

@@ -6,6 +6,8 @@ import copy
 import io
 import json
 import re
+import types
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,7 @@ from corsac.quantization.quantizer import (
     Quantizer,
     SharedQuantizationSpec,
     x86_inductor_quantizer,
+    xnnpack_quantizer,
 )
 from corsac.quantization.quantizer.x86_inductor_quantizer import (
     X86InductorQuantizer,
@@ -71,7 +74,7 @@ def parted(code):
 def test_programs_are_those_of_torchao(name, kind):
     """The record of torchao 0.18.0: see ``record_pt2e.py``."""
     expected = RECORD[f"{name}, {kind}"]
-    packages = (quantize_pt2e, x86_inductor_quantizer, pt2e)
+    packages = (quantize_pt2e, x86_inductor_quantizer, xnnpack_quantizer, pt2e)
     prepared, result, gradients, converted, output = observed_and_converted(packages, name, kind)
     assert parted(prepared) == parted("\n".join(expected["prepared"]))
     assert_close(result.flatten(), torch.tensor(expected["result"]), rtol=1e-4, atol=1e-4)
@@ -306,7 +309,7 @@ def test_converted_models_run_natively(name, kind):
         expected = converted(*inputs)
         fast(*inputs)
         found = fast(*inputs)
-    assert "PyTorch runs" not in fast.explain()
+    assert "PyTorch runs" not in fast.explain() and "not compiled" not in fast.explain()
     difference = (found - expected).abs()
     level = 0.02 * expected.abs().max()
     assert difference.max() <= 3 * level
@@ -359,7 +362,7 @@ def test_programs_that_torch_has_converted_run_natively(kind):
         fast(x)
         for scale in (1, 0.2, 7):
             assert_close(fast(x * scale), model(x * scale), rtol=1e-5, atol=1e-5)
-    assert "PyTorch runs" not in fast.explain()
+    assert "PyTorch runs" not in fast.explain() and "not compiled" not in fast.explain()
 
 
 @pytest.mark.parametrize("name", ["choose_qparams", "choose_qparams_symmetric"])
@@ -401,6 +404,20 @@ def test_weights_become_integers_unless_fold_quantize_is_false():
     assert torch.equal(again(*inputs), folded(*inputs))
 
 
+def test_weights_of_half_precision():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(8, 4), nn.ReLU()).eval(), torch.randn(3, 8)
+    config = x86_inductor_quantizer.get_x86_inductor_linear_dynamic_fp16_config()
+    converted = quantised(model, x, quantizer=X86InductorQuantizer().set_global(config))
+    rounded = F.relu(F.linear(x, model[0].weight.half().float(), model[0].bias))
+    assert torch.equal(converted(x), rounded)
+    fast = corsac.compile(converted, options={"inference": "native"})
+    with torch.no_grad():
+        fast(x)
+        assert_close(fast(x), rounded)
+    assert "PyTorch runs" not in fast.explain() and "not compiled" not in fast.explain()
+
+
 def test_tables_of_embeddings():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 3)).eval()
@@ -439,6 +456,76 @@ def test_configurations_by_module_and_by_type():
         own.set_module_type_qconfig(nn.LSTM, config)
 
 
+@dataclass(frozen=True)
+class ForeignSpec:
+    """A specification of another package, with the fields of torch.ao's."""
+
+    dtype: torch.dtype
+    observer_or_fake_quant_ctr: object
+    quant_min: int = -128
+    quant_max: int = 127
+    qscheme: torch.qscheme = torch.per_tensor_affine
+    ch_axis: int | None = None
+    is_dynamic: bool = False
+
+
+@dataclass(frozen=True)
+class ForeignShare:
+    edge_or_node: object
+
+
+class ForeignQuantizer:
+    """A quantiser that derives from no class of this package, and has no method that may be left out."""
+
+    def annotate(self, model):
+        spec = ForeignSpec(torch.int8, theirs.MinMaxObserver)
+        for node in model.graph.nodes:
+            if node.target == aten.cat.default:
+                first, second = node.args[0]
+                shared = ForeignShare((first, node))
+                node.meta["quantization_annotation"] = types.SimpleNamespace(
+                    input_qspec_map={first: spec, second: shared},
+                    output_qspec=shared,
+                    allow_implicit_sharing=True,
+                )
+
+    def validate(self, model):
+        pass
+
+
+def test_quantizers_are_taken_by_what_they_have():
+    inputs = (torch.randn(2, 3), torch.randn(2, 3) * 4)
+    prepared = prepare_pt2e(exported(Branches(), *inputs), ForeignQuantizer())
+    prepared(*inputs)
+    assert len({number for _, number in observers_by_call(prepared)}) == 1
+    assert type(prepared.activation_post_process_0) is theirs.MinMaxObserver
+    own = Annotated(lambda nodes: [annotate_as_foreign(nodes[name]) for name in ("cat", "cat_1")])
+    expected = prepare_pt2e(exported(Branches(), *inputs), own)
+    expected(*inputs)
+    assert prepared.code == expected.code
+    assert torch.equal(convert_pt2e(prepared)(*inputs), convert_pt2e(expected)(*inputs))
+
+
+def annotate_as_foreign(cat):
+    first, second = cat.args[0]
+    shared = SharedQuantizationSpec((first, cat))
+    annotate(cat, {first: VALUES, second: shared}, shared)
+
+
+def test_mobile_quantizer_by_module_and_operator():
+    model, inputs = exported_model("layers")
+    config = xnnpack_quantizer.get_symmetric_quantization_config()
+    for own in (
+        xnnpack_quantizer.XNNPACKQuantizer().set_module_name("a", config),
+        xnnpack_quantizer.XNNPACKQuantizer().set_global(config).set_module_type(nn.Linear, None),
+        xnnpack_quantizer.XNNPACKQuantizer().set_operator_type(aten.linear.default, config),
+    ):
+        code = prepare_pt2e(exported(model, *inputs), own).code
+        assert ("(a_weight)" in code) == (own.global_config is None)
+        assert ("(c_weight)" in code) == bool(own.operator_type_config)
+        assert ("(mul)" in code) == (own.global_config is not None)
+
+
 def test_training_and_evaluation_of_exported_models():
     model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Dropout(0.25))
     x = torch.randn(2, 1, 3, 3)
@@ -461,6 +548,36 @@ def test_training_and_evaluation_of_exported_models():
     prepared(x)
     with pytest.raises(NotImplementedError, match="exported models"):
         convert_pt2e(prepared).eval()
+
+
+def test_values_before_and_after_quantisation():
+    model, inputs = exported_model("residual")
+    program = torch.export.export(model, inputs)
+    pt2e.generate_numeric_debug_handle(program)
+    before = [dict(node.meta.get("custom", {})) for node in program.graph.nodes]
+    pt2e.generate_numeric_debug_handle(program)
+    assert [node.meta.get("custom", {}) for node in program.graph.nodes] == before
+    reference = pt2e.prepare_for_propagation_comparison(program.module())
+    prepared = prepare_pt2e(program.module(), x86())
+    prepared(*inputs)
+    converted = pt2e.prepare_for_propagation_comparison(convert_pt2e(prepared))
+    assert torch.equal(reference(*inputs), model(*inputs))
+    converted(*inputs)
+    found = [pt2e.extract_results_from_loggers(one) for one in (reference, converted)]
+    compared = pt2e.compare_results(*found)
+    names = {one.ref_node_name for one in compared.values()}
+    # Batch norms are not there any longer.
+    assert {"conv2d", "relu", "cat", "linear"} <= names and "batch_norm" not in names
+    last = next(one for one in compared.values() if one.ref_node_name == "linear")
+    (result,) = last.results
+    assert torch.equal(result.ref, model(*inputs)) and last.ref_module_stack.endswith("linear")
+    noise = (result.actual - result.ref).norm() / result.ref.norm()
+    assert_close(result.sqnr, -20 * torch.log10(noise))
+    assert 20 < result.sqnr < 60 and 0 < result.mse_loss < 0.01
+    with pytest.raises(ValueError, match=r"handle 1: expected values of one shape, got \[2\]"):
+        pt2e.compare_results({1: ("a", None, [inputs[0]])}, {1: ("a", None, [torch.ones(2)])})
+    with pytest.raises(ValueError, match="expected an ExportedProgram, got GraphModule"):
+        pt2e.generate_numeric_debug_handle(program.module())
 
 
 def test_conversion_without_calibration_names_node_and_line():
@@ -531,6 +648,21 @@ def test_specifications_that_share_each_other():
     assert "share each other in a circle" in wrong(circle)
     with pytest.raises(ValueError, match="quant_min of at most quant_max, got 5 and 2"):
         QuantizationSpec(torch.int8, ours.MinMaxObserver, 5, 2)
+
+
+def test_names_of_torchao_are_those_of_torch_ao():
+    from corsac.quantization.pt2e import quantize_pt2e as second
+    from corsac.quantization.pt2e import quantizer
+    from corsac.quantization.pt2e.quantizer import x86_inductor_quantizer as other
+
+    assert (
+        second.prepare_pt2e is prepare_pt2e and other.X86InductorQuantizer is X86InductorQuantizer
+    )
+    assert quantizer.QuantizationSpec is QuantizationSpec
+    for package in (pt2e, quantizer, ours.quantizer):
+        assert all(getattr(package, name) is not None for name in package.__all__)
+    assert ours.move_exported_model_to_eval is pt2e.move_exported_model_to_eval
+    assert pt2e.MinMaxObserver is ours.MinMaxObserver
 
 
 def test_nothing_needs_torch_ao():

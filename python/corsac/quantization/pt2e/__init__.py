@@ -17,6 +17,14 @@ _HOMES = {
         "move_exported_model_to_eval",
         "move_exported_model_to_train",
     ),
+    "_numeric_debugger": (
+        "CUSTOM_KEY",
+        "NUMERIC_DEBUG_HANDLE_KEY",
+        "compare_results",
+        "extract_results_from_loggers",
+        "generate_numeric_debug_handle",
+        "prepare_for_propagation_comparison",
+    ),
     "_observers": ("DerivedObserverOrFakeQuantize",),
 }
 _MODULES = ("export_utils", "quantize_pt2e", "quantizer")

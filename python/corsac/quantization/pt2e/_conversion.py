@@ -104,7 +104,7 @@ class Conversion:
                 )
             return self._dynamic(observer, value, plain)
         if dtype == torch.float16:
-            convert = torch.ops.prims.convert_element_type.default
+            convert = torch.ops.aten.to.dtype
             half = self._graph.call_function(convert, (value, torch.float16))
             return self._graph.call_function(convert, (half, torch.float32))
         if plain is None:

@@ -34,6 +34,7 @@ _HOMES = {
         "X86InductorQuantizer",
         "get_default_x86_inductor_quantization_config",
     ),
+    "xnnpack_quantizer": ("XNNPACKQuantizer", "get_symmetric_quantization_config"),
 }
 _MODULES = (
     "composable_quantizer",
@@ -41,6 +42,7 @@ _MODULES = (
     "quantizer",
     "utils",
     "x86_inductor_quantizer",
+    "xnnpack_quantizer",
 )
 
 __all__ = [name for names in _HOMES.values() for name in names]
