@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import torch
 
+from corsac.quantization import _graph_state  # noqa: F401  makes scales a part of the state of graphs
+
 LIBRARY = torch.library.Library("corsac", "DEF")
 
 # Bounds of what an integer type can hold.
