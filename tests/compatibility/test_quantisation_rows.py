@@ -321,7 +321,9 @@ def test_converted_models() -> None:
     torch.save(our.state_dict(), file)
     file.seek(0)
     state = torch.load(file, weights_only=True)
-    assert {name: value.dtype for name, value in state.items()} == {
+    values = {name for name in state if name.endswith("_0")}
+    assert {name.partition("_")[0] for name in values} == {"input", "0"}
+    assert {name: state[name].dtype for name in state.keys() - values} == {
         "0.bias": torch.float32,
         "0.weight": torch.int8,
         "0.weight_scale": torch.float32,
@@ -348,8 +350,12 @@ def test_scales_in_state_dicts() -> None:
         before = models[1](batch())
         models[1].load_state_dict(models[0].state_dict())
         after = models[1](batch())
-        assert torch.equal(after, before) == (package is ours)
-        assert torch.equal(after, models[0](batch())) == (package is theirs)
+        assert not torch.equal(after, before)
+        assert torch.equal(after, models[0](batch()))
+        inputs = {name for name in models[0].state_dict() if name.endswith("input_scale_0")}
+        assert inputs == ({"input_scale_0"} if package is ours else {"0_input_scale_0"})
+        buffers = {name for name, _ in models[0].named_buffers()}
+        assert inputs.isdisjoint(buffers) == (package is ours)
 
 
 @row("results that stay quantised")

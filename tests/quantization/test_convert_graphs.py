@@ -416,6 +416,9 @@ def test_state_dicts_copies_and_pickles():
     assert {
         key: value.dtype for key, value in state.items() if key.startswith(("fc", "weight"))
     } == {
+        "fc_scale_0": torch.float32,
+        "fc_zero_point_0": torch.int64,
+        "fc_quant_range_0": torch.int64,
         "fc.bias": torch.float32,
         "fc.weight": torch.int8,
         "fc.weight_scale": torch.float32,

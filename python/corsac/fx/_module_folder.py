@@ -14,6 +14,8 @@ from torch.fx.graph import _custom_builtins
 from torch.nn.modules.module import _addindent
 from torch.package import Importer, sys_importer
 
+from . import _code_state
+
 #: Modules whose ``repr`` is the expression that constructs them.
 _REBUILT_FROM_REPR = (
     nn.Linear,
@@ -82,7 +84,11 @@ def write_folder(module: torch.nn.Module, folder: str | os.PathLike[str], module
     names = module.graph.python_code("self").globals
     folder = Path(folder)
     folder.mkdir(exist_ok=True)
-    torch.save(module.state_dict(), folder / "state_dict.pt")
+    state = module.state_dict()
+    for name in _code_state.names(module):
+        # They are in the code, and the class of the folder is no graph module.
+        del state[name]
+    torch.save(state, folder / "state_dict.pt")
 
     builtins = "\n".join(builtin.import_str for builtin in _custom_builtins.values())
     text = [

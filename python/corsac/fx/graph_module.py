@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.package import Importer, PackageExporter, PackageImporter, sys_importer
 
+from . import _code_state
 from ._generated_code import _ForwardPutOff, _PendingForward, generate
 from ._generated_source import (
     _exec_with_source,
@@ -130,6 +131,9 @@ def _deserialize_graph_module(
     tracer_cls: Any = body.get("_tracer_cls") or Tracer
 
     class KeepModules(tracer_cls):
+        # Buffers that the code reads stay attributes, so that what is computed of them alone is not a constant.
+        proxy_buffer_attributes = True
+
         # Submodules called by the generated code stay calls.
         def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
             return True
@@ -404,6 +408,31 @@ class GraphModule(torch.nn.Module):
         ]
 
     # Saving --------------------------------------------------------------------------------
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        _code_state.save(self, destination, prefix)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        _code_state.load(self, state_dict, prefix, missing_keys, error_msgs)
+        super()._load_from_state_dict(
+            state_dict,
+            prefix,
+            local_metadata,
+            strict,
+            missing_keys,
+            unexpected_keys,
+            error_msgs,
+        )
 
     def to_folder(self, folder: str | os.PathLike[str], module_name: str = "FxModule") -> None:
         """Write this module to ``folder`` as a package for ``from <folder> import ...``.

@@ -81,7 +81,7 @@ class _Observation:
             elif wanted and kind in self._custom:
                 observed = self._custom[kind].from_float(child)
                 module._modules[name] = observed
-                if type(observed) not in no_observer_set():
+                if type(observed) not in no_observer_set() and not _returns_tuples(observed):
                     observed.qconfig = child.qconfig
                     self._observe(observed, inner)
             elif kind in no_observer_set():
@@ -116,6 +116,11 @@ class _Observation:
             if hasattr(one, "observed_name"):
                 one.observed_name = path
         return observer if self._device is None else observer.to(self._device)
+
+
+def _returns_tuples(module: nn.Module) -> bool:
+    """Whether a module is a recurrent layer or attention of ``torch.ao``, with observers in it."""
+    return type(module).__module__.startswith("torch.ao.nn.quantizable")
 
 
 def observer_hooks(module: nn.Module) -> tuple[set[int], set[int]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 
 from corsac._pytorch import quantised
+from corsac.quantization import _graph_state  # noqa: F401  makes scales a part of the state of graphs
 
 LIBRARY = torch.library.Library("corsac", "DEF")
 

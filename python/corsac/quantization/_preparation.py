@@ -403,8 +403,12 @@ def _swap_custom_modules(
 ) -> None:
     for path, name in {node.target: node.name for node in nodes}.items():
         module, qconfig = get_submodule(model, path), choices.of_node(name)
-        made = replacement(module, custom_config.float_to_observed_mapping, qconfig).from_float(
-            module
-        )
+        kind = replacement(module, custom_config.float_to_observed_mapping, qconfig)
+        if kind.__module__.startswith("torch.ao.nn.quantizable"):
+            raise NotImplementedError(
+                f"{path}: {kind.__name__} of torch.ao returns tuples, which graphs have no observers for; "
+                "corsac.quantization.prepare quantises it module by module"
+            )
+        made = kind.from_float(module)
         made.qconfig = qconfig
         install(model, path, made)
