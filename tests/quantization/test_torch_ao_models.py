@@ -671,3 +671,23 @@ def test_results_of_quantised_types_are_floats():
     x = torch.randn(4)
     assert module(x).dtype == torch.quint8
     assert torch.equal(from_torch_ao(module)(x), module(x).dequantize())
+
+
+def test_models_stay_as_they_are():
+    converted, images = quantised_resnet("resnet18", 32)
+    before = converted(images)
+    modes = {name: module.training for name, module in converted.named_modules()}
+    from_torch_ao(converted)
+    assert {name: module.training for name, module in converted.named_modules()} == modes
+    assert torch.equal(converted(images), before)
+
+
+def test_a_layer_alone():
+    converted = theirs.quantize_dynamic(nn.Sequential(nn.Linear(8, 8)))[0]
+    x = torch.randn(3, 8)
+    compiled = corsac.compile(converted)
+    with torch.no_grad():
+        for _ in range(3):
+            found = compiled(x)
+    torch.testing.assert_close(found, converted(x), atol=2e-6, rtol=1e-5)
+    assert "steps" in compiled.explain()
