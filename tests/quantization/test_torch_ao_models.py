@@ -691,3 +691,28 @@ def test_a_layer_alone():
             found = compiled(x)
     torch.testing.assert_close(found, converted(x), atol=2e-6, rtol=1e-5)
     assert "steps" in compiled.explain()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "fused"),
+    [
+        (models.LinearBnLeakyReluModel, {}, "LinearLeakyReLU"),
+        (models.LinearTanhModel, {}, "LinearTanh"),
+        (models.ConvBnAddReluModel, {}, "ConvAddReLU2d"),
+        (models.ConvBnAddReluModel, {"with_relu": False}, "ConvAdd2d"),
+        (models.ConvBnAddReluModel, {"left_conv": False, "two_conv": False}, "ConvAddReLU2d"),
+    ],
+)
+def test_fused_modules_of_onednn(kind, options, fused):
+    torch.backends.quantized.engine = "onednn"
+    backend = theirs.backend_config.get_onednn_backend_config()
+    model = kind(**options).eval()
+    inputs = model.get_example_inputs()
+    mapping = theirs.QConfigMapping().set_global(theirs.get_default_qconfig("onednn"))
+    observed = their_graphs.prepare_fx(model, mapping, inputs, backend_config=backend)
+    observed(*inputs)
+    converted = their_graphs.convert_fx(observed, backend_config=backend)
+    assert fused in {type(child).__name__ for child in converted.children()}
+    found = apart(converted, from_torch_ao(converted), *inputs)
+    assert max(most for most, _ in found.values()) <= 1
+    assert max(share for _, share in found.values()) < 0.02
