@@ -165,7 +165,7 @@ def while_training(model: nn.Module, number: int, data: Tensor, steps: int) -> n
     return convert_fx(prepared.eval())
 
 
-def compare(steps: int = 700, evaluated: int = 20000) -> dict[str, float]:
+def compare(steps: int = 700, evaluated: int = 10000) -> dict[str, float]:
     """Bits per character of a float model and of quantised ones, on text that they have not seen."""
     data = text()
     cut = 9 * len(data) // 10

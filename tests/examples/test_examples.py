@@ -194,6 +194,6 @@ def test_training_with_rounded_weights_needs_fewer_bits_for_text():
     found = load("quantize_text").compare(steps=120, evaluated=4000)
     assert found["float"] < 4.2
     assert abs(found["int8"] - found["float"]) < 0.05
-    assert found["float"] < found["int4 after training"] < found["int3 after training"]
-    assert found["int3 while training"] < found["int3 after training"]
+    assert abs(found["int4 after training"] - found["float"]) < 0.15
+    assert found["int4 after training"] < found["int3 after training"]
     assert found["int4 while training"] < found["int4 after training"]

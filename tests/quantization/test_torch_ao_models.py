@@ -671,3 +671,48 @@ def test_results_of_quantised_types_are_floats():
     x = torch.randn(4)
     assert module(x).dtype == torch.quint8
     assert torch.equal(from_torch_ao(module)(x), module(x).dequantize())
+
+
+def test_models_stay_as_they_are():
+    converted, images = quantised_resnet("resnet18", 32)
+    before = converted(images)
+    modes = {name: module.training for name, module in converted.named_modules()}
+    from_torch_ao(converted)
+    assert {name: module.training for name, module in converted.named_modules()} == modes
+    assert torch.equal(converted(images), before)
+
+
+def test_a_layer_alone():
+    converted = theirs.quantize_dynamic(nn.Sequential(nn.Linear(8, 8)))[0]
+    x = torch.randn(3, 8)
+    compiled = corsac.compile(converted)
+    with torch.no_grad():
+        for _ in range(3):
+            found = compiled(x)
+    torch.testing.assert_close(found, converted(x), atol=2e-6, rtol=1e-5)
+    assert "steps" in compiled.explain()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "fused"),
+    [
+        (models.LinearBnLeakyReluModel, {}, "LinearLeakyReLU"),
+        (models.LinearTanhModel, {}, "LinearTanh"),
+        (models.ConvBnAddReluModel, {}, "ConvAddReLU2d"),
+        (models.ConvBnAddReluModel, {"with_relu": False}, "ConvAdd2d"),
+        (models.ConvBnAddReluModel, {"left_conv": False, "two_conv": False}, "ConvAddReLU2d"),
+    ],
+)
+def test_fused_modules_of_onednn(kind, options, fused):
+    torch.backends.quantized.engine = "onednn"
+    backend = theirs.backend_config.get_onednn_backend_config()
+    model = kind(**options).eval()
+    inputs = model.get_example_inputs()
+    mapping = theirs.QConfigMapping().set_global(theirs.get_default_qconfig("onednn"))
+    observed = their_graphs.prepare_fx(model, mapping, inputs, backend_config=backend)
+    observed(*inputs)
+    converted = their_graphs.convert_fx(observed, backend_config=backend)
+    assert fused in {type(child).__name__ for child in converted.children()}
+    found = apart(converted, from_torch_ao(converted), *inputs)
+    assert max(most for most, _ in found.values()) <= 1
+    assert max(share for _, share in found.values()) < 0.02

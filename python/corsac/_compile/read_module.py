@@ -60,14 +60,15 @@ class ReadModule(ModelWrapper):
         state = self._state()
         if self._inside is None or state != self._read:
             # Not at the top: most models are not quantised.
-            from corsac.quantization.torch_ao import UnreadableError, from_torch_ao
+            from corsac.quantization.torch_ao import from_torch_ao
 
             found: Any = self._model
             self.__dict__["_reason"] = None
             try:
                 found = from_torch_ao(self._model)
-            except UnreadableError as error:
-                self.__dict__["_reason"] = str(error)
+            except Exception as error:
+                # Whatever the reason, PyTorch can run the model.
+                self.__dict__["_reason"] = str(error) or type(error).__name__
             self.__dict__["_inside"] = self._compile(found, self._settings)
             self.__dict__["_read"] = state
             # They hold the objects whose identities are compared.

@@ -22,7 +22,7 @@ SELECTING = _names(
     repeat index_select select narrow getitem dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout flip
     unflatten pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle movedim moveaxis swapaxes swapdims
     tile repeat_interleave identity max_pool1d max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d
-    adaptive_max_pool3d amax amin _stack_size squeeze_copy positive mT T roll cumulative_trapezoid
+    adaptive_max_pool3d amax amin
     """
 )
 #: Functions whose results are in the steps of the input, to which they are rounded.
@@ -31,8 +31,7 @@ ROUNDING = _names(
     avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d mean std interpolate
     upsample upsample_nearest upsample_bilinear upsample_nearest1d upsample_nearest2d upsample_nearest3d
     upsample_bilinear2d hardtanh relu6 clamp clamp_min clamp_max clip leaky_relu threshold pad masked_fill
-    constant_pad_nd zeropad2d reflection_pad1d reflectionpad1d reflectionpad2d replicationpad2d upsamplingnearest2d
-    upsamplingbilinear2d
+    constant_pad_nd reflectionpad1d reflectionpad2d replicationpad2d upsamplingnearest2d upsamplingbilinear2d
     """
 )
 #: Functions with a tuple of results in the steps of the input.

@@ -52,10 +52,9 @@ class Reader:
         self._current: Any = None
         self._path = ""
 
-    def module(self, model: Any, training: bool = False) -> GraphModule:
+    def module(self, model: Any) -> GraphModule:
         """The graph module of floats."""
-        placeholders = None
-        result = self._walk(model, "", placeholders)
+        result = self._walk(model, "", None)
         self.graph.output(self._plain(result))
         self.graph.eliminate_dead_code()
         used = {node.target for node in self.graph.nodes if node.op in ("call_module", "get_attr")}
@@ -68,7 +67,9 @@ class Reader:
         for name, value in getattr(model, "meta", {}).get(_PRESERVED, {}).items():
             if not hasattr(made, name):
                 setattr(made, name, value)
-        return made.train(training)
+        # Not with train(): modules that stay are the model's own.
+        made.training = model.training
+        return made
 
     # The walk over the nodes of a graph.
 
