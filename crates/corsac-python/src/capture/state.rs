@@ -99,6 +99,9 @@ pub(super) struct Watched {
     pub(super) pending: Option<Pending>,
 }
 
+/// A function that returns a setting, and its arguments.
+pub(super) type Setting = (Py<PyAny>, Py<PyTuple>);
+
 /// An object that was changed.
 pub(super) enum Held {
     Strong(Py<PyAny>),
@@ -182,7 +185,7 @@ pub(super) struct State {
     /// Code of the recorder that was called.
     pub(super) entered: FxHashSet<usize>,
     /// Settings that are read once code of the recorder is called, with the arguments that they are asked with.
-    pub(super) on_entry: FxHashMap<usize, Vec<(Py<PyAny>, Py<PyTuple>)>>,
+    pub(super) on_entry: FxHashMap<usize, Vec<Setting>>,
     /// Methods of C that cannot be recorded.
     pub(super) refused: FxHashSet<usize>,
     /// Objects in the youngest generation before the program ran.

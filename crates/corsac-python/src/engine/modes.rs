@@ -234,11 +234,7 @@ impl Modes {
 
     /// A mode that only PyTorch supports, for a message; None if none is on. Operators on the CPU
     /// `autocast` their inputs, or not.
-    pub(super) fn unusual(
-        &self,
-        py: Python<'_>,
-        autocast: bool,
-    ) -> PyResult<Option<&'static str>> {
+    pub(super) fn unusual(&self, py: Python<'_>, autocast: bool) -> PyResult<Option<&'static str>> {
         if self.autocasts(py)? != autocast {
             return Ok(Some(match autocast {
                 false => "autocast is on",

@@ -339,7 +339,8 @@ impl PyRunner {
         let (Some(exchange), modes) = (Exchange::get(py)?, Modes::get(py)?) else {
             return unknown();
         };
-        if self.is_hooked(py)? || modes.has_hooks(py) || modes.unusual(py, self.autocast)?.is_some() {
+        if self.is_hooked(py)? || modes.has_hooks(py) || modes.unusual(py, self.autocast)?.is_some()
+        {
             return unknown();
         }
         let arguments = Arguments::of(arguments, keywords, exchange);
