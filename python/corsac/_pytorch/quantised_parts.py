@@ -35,6 +35,8 @@ def is_graph(module: Any) -> bool:
     """Whether a module is a graph module, of torch.fx or of this package."""
     return (
         isinstance(module, nn.Module)
+        # TorchScript has graphs of another kind.
+        and not isinstance(module, torch.jit.ScriptModule)
         and hasattr(module, "graph")
         and hasattr(module.graph, "nodes")
     )

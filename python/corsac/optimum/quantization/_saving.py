@@ -62,8 +62,15 @@ def save_quantized(model: GraphModel, directory: str | os.PathLike[str]) -> Path
         "ranges": model.ranges,
     }
     (path / _GRAPH).write_text(json.dumps(graph, indent=2) + "\n", encoding="utf-8")
-    write_safetensors(path / _WEIGHTS, model.graph_module.state_dict())
+    write_safetensors(path / _WEIGHTS, _tensors(model.graph_module))
     return path
+
+
+def _tensors(module: Any) -> dict[str, torch.Tensor]:
+    """Parameters and buffers in the state dict of a graph module. The numbers in its code are the ranges."""
+    stored = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    stored |= {name for name, _ in module.named_buffers(remove_duplicate=False)}
+    return {name: own for name, own in module.state_dict().items() if name in stored}
 
 
 def load_quantized(directory: str | os.PathLike[str]) -> GraphModel:
@@ -104,13 +111,14 @@ def load_quantized(directory: str | os.PathLike[str]) -> GraphModel:
         module.add_submodule(name, fixed)
     made = quantizer.convert()
     tensors = read_safetensors(path / _WEIGHTS)
-    own_names = made.graph_module.state_dict().keys()
+    own_names = _tensors(made.graph_module).keys()
     if own_names != tensors.keys():
         wrong = sorted(own_names ^ tensors.keys())
         raise ValueError(
             f"{path / _WEIGHTS}: expected the tensors of {graph['class']}, got others: {', '.join(wrong[:5])}"
         )
-    made.graph_module.load_state_dict(tensors)
+    # Numbers in the code have been made from the ranges.
+    made.graph_module.load_state_dict(tensors, strict=False)
     return made
 
 
