@@ -365,6 +365,25 @@ def test_programs_that_torch_has_converted_run_natively(kind):
     assert "PyTorch runs" not in fast.explain() and "not compiled" not in fast.explain()
 
 
+@pytest.mark.parametrize("inference", [False, True])
+def test_scales_that_a_program_writes_to(inference):
+    operators = torch.ops.quantized_decomposed
+
+    def program(x):
+        bounds = (-128, 127)
+        scale, zero_point = operators.choose_qparams.tensor(x, *bounds, 1e-5, torch.int8)
+        scale.mul_(3)
+        levels = operators.quantize_per_tensor.tensor(x, scale, zero_point, *bounds, torch.int8)
+        return operators.dequantize_per_tensor.tensor(
+            levels, scale, zero_point, *bounds, torch.int8
+        )
+
+    x, compiled = torch.randn(4, 8), corsac.compile(program)
+    with torch.inference_mode(inference):
+        for _ in range(3):
+            assert_close(compiled(x), program(x))
+
+
 @pytest.mark.parametrize("name", ["choose_qparams", "choose_qparams_symmetric"])
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
 def test_operators_of_dynamic_quantisation(name, dtype):

@@ -44,6 +44,7 @@ from corsac._capture.sizes import TYPES, Sizes, as_size
 from corsac._capture.value_reads import ValueReads
 from corsac._messages.lines import line_of_program
 from corsac._padded import until_longest
+from corsac._pytorch import quantised
 from corsac._pytorch.aten import (
     SEVERAL,
     storage_of,
@@ -67,7 +68,6 @@ from corsac._pytorch.functions import (
     takes_statistics,
     target_of,
 )
-from corsac._pytorch.quantised import function_of
 from corsac.fx import Graph, Node
 from corsac.fx.proxy import TraceError
 
@@ -309,6 +309,9 @@ class Recorder(TorchFunctionMode):
         self._written.append(own)
         storage = storage_of(own) if own.layout is torch.strided else None
         self._packed.written(storage)
+        for scale in self._scales:
+            if storage_of(scale) == storage:
+                quantised.written(scale)
         if storage in self.memory.selected:
             self.refuse("it writes to what has a part that a tensor chooses", Kind.HOST)
         if self.deferred is not None and storage in self.deferred.storages:
@@ -440,7 +443,7 @@ class Recorder(TorchFunctionMode):
             self._fix(args, kwargs)
             with self:
                 return opened(*args, **kwargs)
-        quantises = function_of(func)
+        quantises = quantised.function_of(func)
         if quantises is not None:
             with self:
                 result = quantises(*args, **kwargs)

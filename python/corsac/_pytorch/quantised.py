@@ -39,6 +39,12 @@ def _single(scale: Tensor) -> Tensor:
     return scale.to(torch.float32) if found is None else found
 
 
+def written(scale: Tensor) -> None:
+    """Note that a program has written to a scale, which is another number then."""
+    if hasattr(scale, _SINGLE):
+        delattr(scale, _SINGLE)
+
+
 def choose_qparams(
     input: Tensor, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
