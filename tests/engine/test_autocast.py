@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 import torch
+import torchvision
 from torch import nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
@@ -128,6 +129,32 @@ def test_programs_that_enter_and_leave_it(dtype):
                 expected = program(x, y)
                 for _ in range(3):
                     near(compiled(x, y), expected, torch.bfloat16)
+    assert "PyTorch" not in compiled.explain()
+
+
+def test_item_assignment():
+    def program(x):
+        low = x @ x
+        low[1:, ::2] = x[1:, ::2]
+        full = x.clone()
+        full[0] = low[1]
+        return low, full
+
+    torch.manual_seed(0)
+    check(program, torch.bfloat16, torch.randn(6, 6))
+
+
+@pytest.mark.parametrize("name", ["swin_t", "regnet_y_400mf", "densenet121", "mnasnet0_5"])
+def test_models_of_torchvision(name):
+    torch.manual_seed(0)
+    model = getattr(torchvision.models, name)().eval()
+    x = torch.randn(1, 3, 64, 64)
+    compiled = native(model)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        for _ in range(2):
+            found, expected = compiled(x), model(x)
+            assert found.dtype == expected.dtype
+            assert (found - expected).norm() < 0.03 * expected.norm()
     assert "PyTorch" not in compiled.explain()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _CONVERSIONS = frozenset(
     ["to", "type", "type_as", "float", "half", "bfloat16", "double", "_to_copy", "to_dense"]
 )
+#: Targets of attributes and of item assignment, which autocast has nothing to do with.
+_AS_THEY_ARE = frozenset([getattr, operator.setitem])
 
 
 class Autocasts:
@@ -40,7 +43,7 @@ class Autocasts:
         """
         dtype = autocast_dtype()
         target = None if dtype is None else target_of(func, name)
-        if target is None or target[1] is getattr:
+        if target is None or target[1] in _AS_THEY_ARE:
             return args, kwargs
         precision = _core.precision_in_autocast(*target[:2])
         if precision is None:
