@@ -283,6 +283,10 @@ NO_TRANSFORMS = [
     "_transformation.Transformation",
     "_transformation.ReversibleTransformation",
     "_rules.Rule",
+    # They capture a model of Hugging Face.
+    "_model.GraphModel",
+    "_quantizer.Quantizer",
+    "_quantizer.quantize",
 ]
 
 _PROGRAM = re.compile(r"\b(GraphModule|Graph|Module)\b")
