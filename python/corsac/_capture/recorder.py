@@ -13,7 +13,6 @@ tensors.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import operator
 import sys
@@ -34,6 +33,7 @@ from corsac._capture.deferred import Deferred
 from corsac._capture.fast_paths import FastPaths
 from corsac._capture.markers import breaks, nothing
 from corsac._capture.numbers import Expression, depends_on_values, takes_tensor
+from corsac._capture.opened_functions import opened_functions
 from corsac._capture.operator_watch import OperatorWatch, names_region
 from corsac._capture.packed import PackedSequences
 from corsac._capture.recorded_memory import RecordedMemory
@@ -53,19 +53,21 @@ from corsac._pytorch.aten import (
 from corsac._pytorch.autocast import autocast_dtype
 from corsac._pytorch.functions import (
     CONSTANTS,
+    FORM,
     METADATA,
     NORMS,
     REFUSED,
     VALUES,
     changes_more,
     drops_between_layers,
-    getters,
     global_state,
+    is_of_torch,
     is_sized_by_values,
     name_of,
     only_checks_values,
     reads_values,
     takes_statistics,
+    takes_type,
     target_of,
 )
 from corsac.fx import Graph, Node
@@ -73,67 +75,7 @@ from corsac.fx.proxy import TraceError
 
 _Tensor = torch.Tensor
 
-#: Functions that return properties of a tensor that can differ between calls with the same types and sizes.
-_FORM = {
-    own: own
-    for own in (
-        *getters("requires_grad", "is_leaf", "grad", "grad_fn", "retains_grad"),
-        _Tensor.is_contiguous,
-        _Tensor.stride,
-        _Tensor.storage_offset,
-        _Tensor.is_inference,
-        _Tensor.is_conj,
-        _Tensor.is_neg,
-    )
-}
-
-
-#: Functions that use only dtype and sizes of their first argument.
-_TAKES_TYPES = frozenset(
-    [
-        "new_zeros",
-        "new_ones",
-        "new_full",
-        "new_empty",
-        "zeros_like",
-        "ones_like",
-        "full_like",
-        "empty_like",
-    ]
-)
-
-
-def _takes_type(name: str, args: tuple[Any, ...]) -> bool:
-    return name in _TAKES_TYPES and bool(args) and isinstance(args[0], _Tensor)
-
-
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
-
-
-def _is_of_torch(function: Any) -> bool:
-    return (function.__module__ or "").partition(".")[0] == "torch"
-
-
-@functools.cache
-def _opened() -> dict[Any, Callable[..., Any]]:
-    """Functions of PyTorch written in Python that are recorded as the operators they call, with rebuilt versions."""
-
-    def opened(function: Any) -> Callable[..., Any]:
-        # Without overrides: otherwise it would pass itself to the recorder.
-        variables = {
-            **function.__globals__,
-            "has_torch_function": lambda _: False,
-            "has_torch_function_variadic": lambda *_: False,
-        }
-        own = types.FunctionType(
-            function.__code__, variables, function.__name__, function.__defaults__
-        )
-        own.__kwdefaults__ = function.__kwdefaults__
-        return own
-
-    functional = torch.nn.functional
-    found = (functional.multi_head_attention_forward, functional.triplet_margin_with_distance_loss)
-    return {own: opened(own) for own in found}
 
 
 class Recorder(TorchFunctionMode):
@@ -427,18 +369,18 @@ class Recorder(TorchFunctionMode):
         if composed is not None:
             with self:
                 return composed()
-        if type(func) is types.FunctionType and not _is_of_torch(func) and func not in self._whole:
+        if type(func) is types.FunctionType and not is_of_torch(func) and func not in self._whole:
             # A function of the program may do anything in each call.
             self.refuse(f"{name_of(func)} is a function of the program for others", Kind.HOST)
             return func(*args, **kwargs)
         if func in METADATA:
             return self._type_asked(func, args, kwargs)
-        if func in _FORM:
+        if func in FORM:
             return self._form_asked(func, args, kwargs)
         if self._fast_paths.is_one(func) and autocast_dtype() is not None:
             self.refuse(f"{name_of(func)} is called in autocast", Kind.HOST)
             return self._refused(func, args, kwargs)
-        opened = _opened().get(func)
+        opened = opened_functions().get(func)
         if opened is not None:
             self._fix(args, kwargs)
             with self:
@@ -560,7 +502,7 @@ class Recorder(TorchFunctionMode):
             self.is_input(own) or self._known(own) for own in args if isinstance(own, _Tensor)
         ):
             # These properties of tensors found in state are guarded here, since their key does not have them.
-            self.recording.ask(_FORM[func], *args)
+            self.recording.ask(FORM[func], *args)
         return result
 
     def _call(
@@ -654,7 +596,7 @@ class Recorder(TorchFunctionMode):
             # The part has the same sizes, whichever it is.
             self.values_read = self.values_read and self.trains
         if not self.trains:
-            read = tensors_in(args[1:], kwargs) if _takes_type(name, args) else tensors
+            read = tensors_in(args[1:], kwargs) if takes_type(name, args) else tensors
             # Numbers that vary are not constants.
             varies = (
                 self.uses_random
@@ -702,7 +644,7 @@ class Recorder(TorchFunctionMode):
             or (target[1] is operator.getitem and tensors_in(args[1:]))
         ):
             return None
-        return *target, _takes_type(name, args)
+        return *target, takes_type(name, args)
 
     def _begin_call(self) -> None:
         """Forget what the last call was found to do."""

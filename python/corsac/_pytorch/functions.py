@@ -46,6 +46,34 @@ METADATA = frozenset(
         torch.result_type,
     ]
 )
+
+#: Functions that return properties of a tensor that can differ between calls with the same types and sizes.
+FORM = {
+    own: own
+    for own in (
+        *getters("requires_grad", "is_leaf", "grad", "grad_fn", "retains_grad"),
+        _Tensor.is_contiguous,
+        _Tensor.stride,
+        _Tensor.storage_offset,
+        _Tensor.is_inference,
+        _Tensor.is_conj,
+        _Tensor.is_neg,
+    )
+}
+
+#: Functions that use only dtype and sizes of their first argument.
+_TAKES_TYPES = frozenset(
+    [
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_empty",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "empty_like",
+    ]
+)
 #: Attributes that are tensors.
 _VIEWS = {getattr(_Tensor, name).__get__: name for name in ("T", "mT", "H", "mH", "real", "imag")}
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
@@ -174,6 +202,16 @@ def is_sized_by_values(name: str, args: tuple[Any, ...]) -> bool:
     return name in ("_pack_padded_sequence", "_pad_packed_sequence")
 
 
+def takes_type(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether a call uses only dtype and sizes of its first argument."""
+    return name in _TAKES_TYPES and bool(args) and isinstance(args[0], _Tensor)
+
+
+def is_of_torch(function: Any) -> bool:
+    """Whether a function is a part of PyTorch."""
+    return (function.__module__ or "").partition(".")[0] == "torch"
+
+
 def only_checks_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a function that reads values, as ``F.gaussian_nll_loss`` does, reads them for errors alone: the type of what it
     gives follows from those of its arguments."""
@@ -229,6 +267,7 @@ def global_state(trains: bool) -> tuple[Any, ...]:
 
 __all__ = [
     "CONSTANTS",
+    "FORM",
     "METADATA",
     "NORMS",
     "REFUSED",
@@ -237,10 +276,12 @@ __all__ = [
     "drops_between_layers",
     "getters",
     "global_state",
+    "is_of_torch",
     "is_sized_by_values",
     "name_of",
     "only_checks_values",
     "reads_values",
     "takes_statistics",
+    "takes_type",
     "target_of",
 ]
