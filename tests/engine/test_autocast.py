@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 import corsac
 from kit.operator_samples import ORDERING, Call, entries, full_name, samples
+from kit.small_models import TransformerBlock
 
 HALVES = (torch.bfloat16, torch.float16)
 half = pytest.mark.parametrize("dtype", HALVES, ids=["bfloat16", "float16"])
@@ -56,19 +57,9 @@ def check(model, dtype, *inputs, whole=True):
     return compiled
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Embedding(50, 32)
-        self.norm = nn.LayerNorm(32)
-        self.qkv = nn.Linear(32, 96)
-        self.up, self.down = nn.Linear(32, 128), nn.Linear(128, 32)
-
-    def forward(self, ids, x):
-        h = self.table(ids) + x
-        q, k, v = self.qkv(self.norm(h)).chunk(3, -1)
-        h = h + F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return h + self.down(F.gelu(self.up(self.norm(h)))), torch.cat([k, k.float()], 1)
+class Block(TransformerBlock):
+    def joined(self, keys):
+        return torch.cat([keys, keys.float()], 1)
 
 
 @half

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 import corsac
 from kit.operator_samples import ORDERING, Call, Left, entries, full_name, program, samples
+from kit.small_models import TransformerBlock
 
 HALVES = (torch.bfloat16, torch.float16)
 half = pytest.mark.parametrize("dtype", HALVES, ids=["bfloat16", "float16"])
@@ -52,25 +53,10 @@ def _check(model, dtype, *inputs):
     return found
 
 
-class _Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Embedding(50, 32)
-        self.norm = nn.LayerNorm(32)
-        self.qkv = nn.Linear(32, 96)
-        self.up, self.down = nn.Linear(32, 128), nn.Linear(128, 32)
-
-    def forward(self, ids, x):
-        h = self.table(ids) + x
-        q, k, v = self.qkv(self.norm(h)).chunk(3, -1)
-        h = h + F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return h + self.down(F.gelu(self.up(self.norm(h)))), torch.cat([k, k], 1)
-
-
 @half
 def test_transformers(dtype):
     torch.manual_seed(0)
-    _check(_Block(), dtype, torch.randint(50, (2, 9)), torch.randn(2, 9, 32))
+    _check(TransformerBlock(), dtype, torch.randint(50, (2, 9)), torch.randn(2, 9, 32))
 
 
 @half
