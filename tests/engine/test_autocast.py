@@ -123,6 +123,46 @@ def test_programs_that_enter_and_leave_it(dtype):
     assert "PyTorch" not in compiled.explain()
 
 
+class PartlyCast(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            low = self.layer(x)
+        return self.layer(low.float())
+
+
+def test_files_hold_the_casts_of_a_program(tmp_path):
+    torch.manual_seed(0)
+    model, x = PartlyCast().eval(), torch.randn(4, 8)
+    corsac.save(model, tmp_path / "model.safetensors", x)
+    found = corsac.load(tmp_path / "model.safetensors")(x)
+    with torch.no_grad():
+        near(found, model(x), torch.bfloat16)
+        # They are not those of float32.
+        assert (found - model.layer(model.layer(x))).abs().max() > 1e-5
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.raises(corsac.CompileError, match="bfloat16"),
+    ):
+        # Results are of bfloat16 there, which files do not have.
+        corsac.save(model.layer, tmp_path / "other.safetensors", x)
+
+
+def test_captured_graphs_have_the_casts():
+    torch.manual_seed(0)
+    model, x = PartlyCast().eval(), torch.randn(4, 8)
+    captured = corsac.capture(model, x)
+    with torch.no_grad():
+        assert torch.equal(captured(x), model(x))
+        with torch.autocast("cpu", torch.bfloat16):
+            expected = model.layer(x)
+            captured = corsac.capture(model.layer, x)
+        assert torch.equal(captured(x), expected)
+
+
 def test_item_assignment():
     def program(x):
         low = x @ x

@@ -865,7 +865,7 @@ def record_at_once(
     """Record a program with these arguments, in several calls if needed: some state is set up in the first ones."""
     given = (*args, *kwargs.values())
     structures = [own for own in given if isinstance(own, _CONTAINERS)] if replays else None
-    options = RecordingOptions(structures=structures, dynamic=dynamic, decides=decides)
+    options = RecordingOptions(structures=structures, dynamic=dynamic, decides=decides, casts=True)
     recorded: Recorded | Refusal | None = None
     for _ in range(ATTEMPTS[Kind.DYNAMO]):
         compiling = isinstance(recorded, Refusal) and recorded.by_values
