@@ -631,6 +631,36 @@ def test_parts_with_graphs_are_read_alone():
     assert torch.equal(read(-x), converted(-x))
 
 
+class Inner(nn.Module):
+    def forward(self, x, y, factor=2.0):
+        return torch.quantize_per_tensor(x, 0.1, 0, torch.quint8).dequantize() - factor * y
+
+
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.fx.symbolic_trace(Inner())
+
+    def forward(self, a, b):
+        return self.inner(y=a, x=b) + self.inner(a, b, factor=3.0)
+
+
+class WholeGraphs(torch.fx.Tracer):
+    def is_leaf_module(self, module, name):
+        return isinstance(module, torch.fx.GraphModule)
+
+
+def test_graphs_inside_graphs_have_their_arguments_by_name():
+    model = Outer()
+    model = torch.fx.GraphModule(model, WholeGraphs().trace(model))
+    a, b = torch.rand(2, 5)
+    assert torch.equal(from_torch_ao(model)(a, b), model(a, b))
+    call = next(node for node in model.graph.nodes if node.op == "call_module")
+    call.args, call.kwargs = (), {"z": call.kwargs["y"]}
+    with pytest.raises(UnreadableError, match="node inner: expected the arguments of the module"):
+        from_torch_ao(model)
+
+
 def test_errors_name_the_place():
     with pytest.raises(
         UnreadableError, match=r"lstm.*torch\.ao\.nn\.quantized\.modules\.rnn\.LSTM"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -80,7 +81,7 @@ class Reader:
         for node in model.graph.nodes:
             self._path, self._current = prefix, node
             if node.op == "placeholder":
-                env[node] = next(given, None) if inputs is not None else self._placeholder(node)
+                env[node] = next(given) if inputs is not None else self._placeholder(node)
             elif node.op == "output":
                 result = self._given(node.args[0], env)
             else:
@@ -290,7 +291,7 @@ class Reader:
                 self._installed[path] = float_layer(path, module, self.per_row)
             return self.graph.call_module(path, self._plain(args), self._plain(kwargs))
         if is_graph(module) and is_static(module):
-            return self._walk(module, path, [*args, *kwargs.values()])
+            return self._walk(module, path, self._inputs(module, args, kwargs))
         value = args[0] if args else None
         if isinstance(value, Levels):
             made = self._of_levels(
@@ -305,6 +306,15 @@ class Reader:
         if path not in self._installed:
             module = self._read(path, module)
         return self._install_and_call(path, module, args, kwargs)
+
+    def _inputs(self, module: Any, args: Any, kwargs: Any) -> list[Any]:
+        """The values of the placeholders of a graph module that is called with these arguments."""
+        try:
+            bound = inspect.signature(module.forward).bind(*args, **kwargs)
+        except TypeError as error:
+            raise self.error("the arguments of the module", str(error)) from error
+        bound.apply_defaults()
+        return [*bound.arguments.values()]
 
     def _install_and_call(self, path: str, module: Any, args: Any, kwargs: Any) -> Any:
         self._installed.setdefault(path, module)
