@@ -661,6 +661,40 @@ def test_graphs_inside_graphs_have_their_arguments_by_name():
         from_torch_ao(model)
 
 
+def graph_of_sum(root, names):
+    """The sum of an input and of attributes, those of quantised types dequantised."""
+    graph = torch.fx.Graph()
+    value = graph.placeholder("x")
+    for name, is_quantised in names.items():
+        own = graph.get_attr(name)
+        if is_quantised:
+            own = graph.call_method("dequantize", (own,))
+        value = graph.call_function(torch.add, (value, own))
+    graph.output(value)
+    return torch.fx.GraphModule(root, graph)
+
+
+def test_names_of_attributes_that_are_alike():
+    """Integers and scales have names of their own, whatever is read first."""
+    root, x = nn.Module(), torch.randn(4, 4)
+    scales, zero_points = torch.rand(4) + 0.01, torch.zeros(4, dtype=torch.long)
+    root.w = torch.quantize_per_channel(x, scales, zero_points, 0, torch.qint8)
+    root.register_buffer("w_scale", torch.randn(4))
+    root.a = nn.Module()
+    root.a.w = torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
+    root.a_w = torch.quantize_per_tensor(x, 0.2, 0, torch.qint8)
+    for names in (
+        {"w": True, "w_scale": False},
+        {"w_scale": False, "w": True},
+        {"a.w": True, "a_w": True, "w": True},
+        {"a_w": True, "a.w": True},
+    ):
+        model = graph_of_sum(root, names)
+        read = from_torch_ao(model)
+        torch.testing.assert_close(read(x), model(x))
+        assert {"w", "w_scale", "a_w"} & {*names} <= {*read.state_dict()}
+
+
 def test_errors_name_the_place():
     with pytest.raises(
         UnreadableError, match=r"lstm.*torch\.ao\.nn\.quantized\.modules\.rnn\.LSTM"

@@ -49,12 +49,15 @@ class Reader:
         self._installed: dict[str, Any] = {}
         #: Nodes of attributes by name, so that one is read once.
         self._attributes: dict[str, Any] = {}
+        self._constants: dict[str, Levels] = {}
         self._packed: dict[str, Packed] = {}
+        self._model: Any = None
         self._current: Any = None
         self._path = ""
 
     def module(self, model: Any) -> GraphModule:
         """The graph module of floats."""
+        self._model = model
         result = self._walk(model, "", None)
         self.graph.output(self._plain(result))
         self.graph.eliminate_dead_code()
@@ -155,19 +158,25 @@ class Reader:
             node = self._attributes[path] = self.graph.create_node("get_attr", path)
         return node
 
-    def _free(self, path: str) -> str:
-        """A name in the root like ``path`` that no attribute has."""
-        wish = path.replace(".", "_")
+    def _free(self, path: str, end: str = "") -> str:
+        """A name in the root like ``path`` that no attribute has, or ``path`` itself."""
+        wish = path.replace(".", "_") + end
         unique, number = wish, 0
-        while unique in self._installed:
+        while unique in self._installed or (unique != path and hasattr(self._model, unique)):
             number += 1
             unique = f"{wish}_{number}"
         return unique
 
     def _constant(self, path: str, tensor: Tensor) -> Levels:
         """A tensor of a quantised type, as integers with its steps."""
+        found = self._constants.get(path)
+        if found is None:
+            found = self._constants[path] = self._constant_anew(path, tensor)
+        return found
+
+    def _constant_anew(self, path: str, tensor: Tensor) -> Levels:
         steps = steps_of(tensor)
-        integers = self.attribute(self._named(path, ""), integers_of(tensor))
+        integers = self.attribute(self._free(path), integers_of(tensor))
         if steps.per_tensor:
             whole = Steps(float(steps.scales), int(steps.zero_points), tensor.dtype)
             real = self._call("dequantize_per_tensor", integers, *whole.arguments)
@@ -175,17 +184,14 @@ class Reader:
         real = self._call(
             "dequantize_per_channel",
             integers,
-            self.attribute(self._named(path, "_scale"), steps.scales.clone()),
-            self.attribute(self._named(path, "_zero_point"), steps.zero_points.clone()),
+            self.attribute(self._free(path, "_scale"), steps.scales.clone()),
+            self.attribute(self._free(path, "_zero_point"), steps.zero_points.clone()),
             steps.axis,
             steps.quant_min,
             steps.quant_max,
             steps.dtype,
         )
         return Levels(real, None, integers)
-
-    def _named(self, path: str, end: str) -> str:
-        return path.replace(".", "_") + end
 
     def _unpacked(self, path: str, packed: Any, rank: int | None) -> Packed:
         found = self._packed.get(path)
@@ -215,10 +221,10 @@ class Reader:
     def _weight_and_bias(self, path: str, weight: Tensor, bias: Tensor | None) -> tuple[Any, Any]:
         made = None
         if bias is not None:
-            made = self.attribute(self._named(path, "_bias"), constant(bias))
+            made = self.attribute(self._free(path, "_bias"), constant(bias))
         if weight.is_quantized:
             return self._constant(path, weight).real, made
-        half = self.attribute(self._named(path, ""), weight.detach().to(torch.float16))
+        half = self.attribute(self._free(path), weight.detach().to(torch.float16))
         return self.graph.call_method("to", (half, torch.float32)), made
 
     # Nodes of the new graph.
@@ -445,7 +451,7 @@ class Reader:
         if isinstance(input, _Attribute) and isinstance(input.value, Tensor):
             value = input.value.detach().float()
             integers = torch.ops.corsac.quantize_per_tensor(value, *steps.arguments)
-            node = self.attribute(self._free(f"{input.path}_quantized"), integers)
+            node = self.attribute(self._free(input.path, "_quantized"), integers)
             return Levels(self._call("dequantize_per_tensor", node, *steps.arguments), steps, node)
         return self.in_steps(self._plain(input), steps)
 
@@ -464,7 +470,7 @@ class Reader:
         if isinstance(input, _Attribute):
             value = input.value.detach().float()
             integers = torch.ops.corsac.quantize_per_channel(value, scale, zero_point, *bounds)
-            node = self.attribute(self._free(f"{input.path}_quantized"), integers)
+            node = self.attribute(self._free(input.path, "_quantized"), integers)
         else:
             node = self._call("quantize_per_channel", input, *nodes, *bounds)
         return Levels(self._call("dequantize_per_channel", node, *nodes, *bounds), None, node)
