@@ -524,6 +524,39 @@ def test_calls_see_new_weights():
     torch.testing.assert_close(again(x), other(x), atol=2e-6, rtol=1e-5)
 
 
+class Functional(nn.Module):
+    """A linear function, whose packed weight and steps are attributes of the converted graph module."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = (
+            nn.Parameter(torch.randn(8, 8)),
+            nn.Parameter(torch.randn(8)),
+        )
+
+    def forward(self, x):
+        return F.linear(x, self.weight, self.bias)
+
+
+def test_calls_see_new_weights_and_steps_of_graphs():
+    x = torch.randn(16, 8)
+    first, other = (
+        their_graphs.convert_fx(prepared(Functional().eval(), (scale * x,))) for scale in (1, 3)
+    )
+    compiled = corsac.compile(first)
+    with torch.no_grad():
+        before = compiled(x)
+        first.load_state_dict(other.state_dict())
+        torch.testing.assert_close(compiled(x), other(x), atol=0.1, rtol=0)
+        assert (compiled(x) - before).abs().max() > 1
+        name = next(own for own, _ in first.named_buffers() if "input_scale" in own)
+        inside = compiled._current()
+        assert compiled._current() is inside
+        getattr(first, name).mul_(0.5)
+        torch.testing.assert_close(compiled(x), first(x), atol=0.1, rtol=0)
+        assert compiled._current() is not inside
+
+
 def test_models_that_are_read_are_modules_like_others():
     model, inputs = small("FunctionalLinearReluLinearModel")
     read = from_torch_ao(their_graphs.convert_fx(prepared(model, inputs)))
