@@ -260,6 +260,12 @@ class Reader:
             raise self.error("a value of a quantised type, whose scale is in the model")
         return value
 
+    def steps_of(self, value: Any) -> Steps:
+        """The steps of a value that has to be of a quantised type."""
+        steps = self.levels(value).steps
+        assert steps is not None
+        return steps
+
     def packed(self, value: Any, rank: int | None = None) -> Packed:
         """A value that has to be the packed weight of a linear layer, or of a convolution of ``rank`` dimensions."""
         if isinstance(value, _PackedAttribute):
@@ -351,11 +357,9 @@ class Reader:
         if found.steps is None:
             if isinstance(found.layer, nn.Identity):
                 return Levels(result, given.steps)
-            assert given.steps is not None
-            return self.in_steps(result, given.steps)
-        assert given.steps is not None
+            return self.in_steps(result, self.steps_of(given))
         scale, zero_point, _ = found.steps
-        return self.in_steps(result, Steps(scale, zero_point, given.steps.dtype))
+        return self.in_steps(result, Steps(scale, zero_point, self.steps_of(given).dtype))
 
     def _call_function(self, model: Any, prefix: str, node: Any, args: Any, kwargs: Any) -> Any:
         name = operator_name(node.target)
@@ -436,11 +440,11 @@ class Reader:
 
     def joined(self, values: Any, node: Any, steps: Steps | None = None) -> Levels:
         """Joined values, in the steps of the first one if no others are given."""
-        own = [self.levels(value).steps for value in values]
-        assert own[0] is not None
-        if all(other == (steps or own[0]) for other in own):
-            return Levels(node, own[0])
-        return self.in_steps(node, steps or own[0])
+        own = [self.steps_of(value) for value in values]
+        steps = steps or own[0]
+        if all(other == steps for other in own):
+            return Levels(node, steps)
+        return self.in_steps(node, steps)
 
     # Functions that convert between floats and quantised types.
 
@@ -520,18 +524,13 @@ class Reader:
         given = self.levels(value)
         if given.integers is not None:
             return given.integers
-        assert given.steps is not None
-        return self._call("quantize_per_tensor", given.real, *given.steps.arguments)
+        return self._call("quantize_per_tensor", given.real, *self.steps_of(given).arguments)
 
     def _q_scale(self, value: Any) -> float:
-        steps = self.levels(value).steps
-        assert steps is not None
-        return steps.scale
+        return self.steps_of(value).scale
 
     def _q_zero_point(self, value: Any) -> int:
-        steps = self.levels(value).steps
-        assert steps is not None
-        return steps.zero_point
+        return self.steps_of(value).zero_point
 
     def _to(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(value, Levels) and value.steps is not None:
