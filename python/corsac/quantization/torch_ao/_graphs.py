@@ -358,8 +358,7 @@ class Reader:
             if isinstance(found.layer, nn.Identity):
                 return Levels(result, given.steps)
             return self.in_steps(result, self.steps_of(given))
-        scale, zero_point, _ = found.steps
-        return self.in_steps(result, Steps(scale, zero_point, self.steps_of(given).dtype))
+        return self.in_steps(result, Steps(*found.steps, self.steps_of(given).dtype))
 
     def _call_function(self, model: Any, prefix: str, node: Any, args: Any, kwargs: Any) -> Any:
         name = operator_name(node.target)
