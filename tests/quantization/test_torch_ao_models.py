@@ -447,6 +447,16 @@ FUNCTIONS = {
 }
 
 
+def test_elu_with_scales_is_left_to_pytorch():
+    x = torch.randn(4, 6)
+    for arguments in ((0.9,), (0.9, 1.0, 1.0)):
+        traced = torch.fx.symbolic_trace(Function(lambda t: own.elu(t, 0.05, 60, *arguments)))  # noqa: B023
+        torch.testing.assert_close(from_torch_ao(traced)(x), traced(x), atol=0.051, rtol=0)
+    traced = torch.fx.symbolic_trace(Function(lambda t: own.elu(t, 0.05, 60, 0.9, 1.5, 1.0)))
+    with pytest.raises(UnreadableError, match=r"an input_scale of 1, got quantized\.elu with 1.5"):
+        from_torch_ao(traced)
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize(("zero_point", "dtype"), [(100, torch.quint8), (-7, torch.qint8)])
 def test_functions_have_their_levels(name, zero_point, dtype):

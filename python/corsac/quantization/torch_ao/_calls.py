@@ -244,8 +244,13 @@ def _elu(
     output_scale: Any,
     output_zero_point: Any,
     alpha: float = 1.0,
-    *more: Any,
+    scale: float = 1.0,
+    input_scale: float = 1.0,
 ) -> Levels:
+    if (scale, input_scale) != (1, 1):
+        raise reader.error(
+            "a scale and an input_scale of 1", f"quantized.elu with {scale} and {input_scale}"
+        )
     steps = _own_type(reader, self, output_scale, output_zero_point)
     return reader.in_steps(reader.function(F.elu, self, alpha), steps)
 
