@@ -314,6 +314,8 @@ class Reader:
             if made is None:
                 kind = f"{type(module).__module__}.{name}"
                 raise self.error("a module that takes values of a quantised type", kind)
+            if getattr(module, "inplace", False):
+                _write(value, made)
             return made
         if path not in self._installed:
             module = self._read(path, module)
@@ -407,6 +409,8 @@ class Reader:
             made = self._of_levels(stem, value, lambda: call(args, kwargs), args[1:], kwargs)
             if made is None:
                 raise self.error("a function that takes values of a quantised type", name)
+            if (stem != name and name.endswith("_")) or kwargs.get("inplace"):
+                _write(value, made)
             return made
         return call(args, kwargs)
 
@@ -538,6 +542,12 @@ class Reader:
                 self.graph.call_method("to", self._plain((value, *args)), kwargs), value.steps
             )
         return None
+
+
+def _write(value: Levels, made: Any) -> None:
+    """Let a value that is written to in place be the result from there on."""
+    if isinstance(made, Levels):
+        value.real, value.steps, value.integers = made.real, made.steps, made.integers
 
 
 def _reduced(reduce_range: bool) -> int:
