@@ -569,6 +569,38 @@ def test_training_and_evaluation_of_exported_models():
         convert_pt2e(prepared).eval()
 
 
+class Shared(nn.Module):
+    """Two convolutions, of which parameters of the given names are the same, or one that is called twice."""
+
+    def __init__(self, *names):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1)
+        if not names:
+            self.second = self.first
+        for name in names:
+            setattr(self.second, name, getattr(self.first, name))
+        self.norm = nn.BatchNorm2d(3)
+        self.norm.running_var.mul_(4)
+
+    def forward(self, x):
+        other = self.second(2 * x)
+        return self.norm(self.first(x)) + (self.norm(other) if self.second is self.first else other)
+
+
+@pytest.mark.parametrize("names", [(), ("weight",), ("bias",)])
+def test_parameters_that_several_layers_share_are_folded_for_each(names):
+    torch.manual_seed(0)
+    x = torch.randn(8, 3, 6, 6)
+    program = exported(Shared(*names).train(), x)
+    prepared = quantize_pt2e.prepare_qat_pt2e(program, x86(is_qat=True))
+    for _ in range(3):
+        prepared(x)
+    export_utils.move_exported_model_to_eval(prepared)
+    expected = prepared(x)
+    result = convert_pt2e(prepared)(x)
+    assert (result - expected).norm() < 0.02 * expected.norm()
+
+
 def test_values_before_and_after_quantisation():
     model, inputs = exported_model("residual")
     program = torch.export.export(model, inputs)

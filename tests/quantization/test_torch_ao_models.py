@@ -345,7 +345,7 @@ def test_tables(bits):
     assert int(read[0].weight.max()) == 2**bits - 1
     state = from_torch_ao(converted.state_dict())
     assert {*state} == {"0.weight", "0.weight_scale", "0.weight_zero_point"}
-    assert torch.equal(state["0.weight"], read[0].weight)
+    assert all(torch.equal(state[name], own) for name, own in read.state_dict().items())
     with pytest.raises(UnreadableError, match="LSTM"):
         from_torch_ao(static_lstm())
 
@@ -444,7 +444,19 @@ FUNCTIONS = {
     "levels": lambda t: t.int_repr().float(),
     "parameters": lambda t: t.dequantize() * t.q_scale() + t.q_zero_point(),
     "comparison": lambda t: (t > 0.3).float(),
+    "levels in place": lambda t: t.relu_().int_repr() - 2.0 * t.int_repr(),
+    "in place": lambda t: F.hardtanh(t, -0.51, 0.73, inplace=True).dequantize() + t.dequantize(),
 }
+
+
+def test_elu_with_scales_is_left_to_pytorch():
+    x = torch.randn(4, 6)
+    for arguments in ((0.9,), (0.9, 1.0, 1.0)):
+        traced = torch.fx.symbolic_trace(Function(lambda t: own.elu(t, 0.05, 60, *arguments)))  # noqa: B023
+        torch.testing.assert_close(from_torch_ao(traced)(x), traced(x), atol=0.051, rtol=0)
+    traced = torch.fx.symbolic_trace(Function(lambda t: own.elu(t, 0.05, 60, 0.9, 1.5, 1.0)))
+    with pytest.raises(UnreadableError, match=r"an input_scale of 1, got quantized\.elu with 1.5"):
+        from_torch_ao(traced)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -522,6 +534,39 @@ def test_calls_see_new_weights():
         assert (compiled(x) - before).abs().max() > 0.1
     again = pickle.loads(pickle.dumps(compiled))
     torch.testing.assert_close(again(x), other(x), atol=2e-6, rtol=1e-5)
+
+
+class Functional(nn.Module):
+    """A linear function, whose packed weight and steps are attributes of the converted graph module."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = (
+            nn.Parameter(torch.randn(8, 8)),
+            nn.Parameter(torch.randn(8)),
+        )
+
+    def forward(self, x):
+        return F.linear(x, self.weight, self.bias)
+
+
+def test_calls_see_new_weights_and_steps_of_graphs():
+    x = torch.randn(16, 8)
+    first, other = (
+        their_graphs.convert_fx(prepared(Functional().eval(), (scale * x,))) for scale in (1, 3)
+    )
+    compiled = corsac.compile(first)
+    with torch.no_grad():
+        before = compiled(x)
+        first.load_state_dict(other.state_dict())
+        torch.testing.assert_close(compiled(x), other(x), atol=0.1, rtol=0)
+        assert (compiled(x) - before).abs().max() > 1
+        name = next(own for own, _ in first.named_buffers() if "input_scale" in own)
+        inside = compiled._current()
+        assert compiled._current() is inside
+        getattr(first, name).mul_(0.5)
+        torch.testing.assert_close(compiled(x), first(x), atol=0.1, rtol=0)
+        assert compiled._current() is not inside
 
 
 def test_models_that_are_read_are_modules_like_others():
@@ -629,6 +674,70 @@ def test_parts_with_graphs_are_read_alone():
     assert type(read) is Outer
     torch.testing.assert_close(read(x), converted(x), atol=0.02, rtol=0)
     assert torch.equal(read(-x), converted(-x))
+
+
+class Inner(nn.Module):
+    def forward(self, x, y, factor=2.0):
+        return torch.quantize_per_tensor(x, 0.1, 0, torch.quint8).dequantize() - factor * y
+
+
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.fx.symbolic_trace(Inner())
+
+    def forward(self, a, b):
+        return self.inner(y=a, x=b) + self.inner(a, b, factor=3.0)
+
+
+class WholeGraphs(torch.fx.Tracer):
+    def is_leaf_module(self, module, name):
+        return isinstance(module, torch.fx.GraphModule)
+
+
+def test_graphs_inside_graphs_have_their_arguments_by_name():
+    model = Outer()
+    model = torch.fx.GraphModule(model, WholeGraphs().trace(model))
+    a, b = torch.rand(2, 5)
+    assert torch.equal(from_torch_ao(model)(a, b), model(a, b))
+    call = next(node for node in model.graph.nodes if node.op == "call_module")
+    call.args, call.kwargs = (), {"z": call.kwargs["y"]}
+    with pytest.raises(UnreadableError, match="node inner: expected the arguments of the module"):
+        from_torch_ao(model)
+
+
+def graph_of_sum(root, names):
+    """The sum of an input and of attributes, those of quantised types dequantised."""
+    graph = torch.fx.Graph()
+    value = graph.placeholder("x")
+    for name, is_quantised in names.items():
+        own = graph.get_attr(name)
+        if is_quantised:
+            own = graph.call_method("dequantize", (own,))
+        value = graph.call_function(torch.add, (value, own))
+    graph.output(value)
+    return torch.fx.GraphModule(root, graph)
+
+
+def test_names_of_attributes_that_are_alike():
+    """Integers and scales have names of their own, whatever is read first."""
+    root, x = nn.Module(), torch.randn(4, 4)
+    scales, zero_points = torch.rand(4) + 0.01, torch.zeros(4, dtype=torch.long)
+    root.w = torch.quantize_per_channel(x, scales, zero_points, 0, torch.qint8)
+    root.register_buffer("w_scale", torch.randn(4))
+    root.a = nn.Module()
+    root.a.w = torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
+    root.a_w = torch.quantize_per_tensor(x, 0.2, 0, torch.qint8)
+    for names in (
+        {"w": True, "w_scale": False},
+        {"w_scale": False, "w": True},
+        {"a.w": True, "a_w": True, "w": True},
+        {"a_w": True, "a.w": True},
+    ):
+        model = graph_of_sum(root, names)
+        read = from_torch_ao(model)
+        torch.testing.assert_close(read(x), model(x))
+        assert {"w", "w_scale", "a_w"} & {*names} <= {*read.state_dict()}
 
 
 def test_errors_name_the_place():

@@ -9,7 +9,7 @@ import torch
 
 from corsac._models.wrapper import ModelWrapper
 from corsac._native.options import Settings
-from corsac._pytorch.quantised_parts import parts, place
+from corsac._pytorch.quantised_parts import is_graph, parts, place, quantised_attributes
 
 
 class ReadModule(ModelWrapper):
@@ -35,13 +35,19 @@ class ReadModule(ModelWrapper):
         state["_settings"], state["_compile"] = settings, compiled
         state["_reason"], state["_read"], state["_inside"] = None, None, None
         state["_quantised"] = [own for own in parts(model) if place(own)]
+        state["_attributes"] = [
+            (own.get_submodule(path.rpartition(".")[0]), path.rpartition(".")[2])
+            for own in parts(model)
+            if is_graph(own)
+            for path in quantised_attributes(own)
+        ]
         self._current()
 
     def __reduce__(self) -> Any:
         return ReadModule, (self._model, self._settings, self._compile)
 
-    def _state(self) -> tuple[Any, ...]:
-        """What quantised modules have of their own: objects and numbers, which are the same as long as the model is."""
+    def _values(self) -> list[Any]:
+        """What quantised modules and functions have of their own: objects and numbers, the same as long as the model is."""
         values: list[Any] = [self._model.training]
         for module in self._quantised:
             own = vars(module)
@@ -53,11 +59,13 @@ class ReadModule(ModelWrapper):
                     values.append(module._buffers[name])
             for child in module._modules.values():
                 values += [vars(child).get(name) for name in _STATE if name in vars(child)]
-        return tuple(own if isinstance(own, bool | int | float) else id(own) for own in values)
+        values += [getattr(owner, name, None) for owner, name in self._attributes]
+        return values
 
     def _current(self) -> Any:
         """The compiled form of what is read of the present model."""
-        state = self._state()
+        values = self._values()
+        state = [*map(_version, values)]
         if self._inside is None or state != self._read:
             # Not at the top: most models are not quantised.
             from corsac.quantization.torch_ao import from_torch_ao
@@ -71,8 +79,8 @@ class ReadModule(ModelWrapper):
                 self.__dict__["_reason"] = str(error) or type(error).__name__
             self.__dict__["_inside"] = self._compile(found, self._settings)
             self.__dict__["_read"] = state
-            # They hold the objects whose identities are compared.
-            self.__dict__["_kept"] = [vars(own).copy() for own in self._quantised]
+            # As long as they are held, no other objects have their identities.
+            self.__dict__["_kept"] = values
         return self._inside
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -91,6 +99,15 @@ class ReadModule(ModelWrapper):
         if self._reason is None:
             return text
         return f"not read from torch.ao: {self._reason}\n{text}"
+
+
+def _version(value: Any) -> Any:
+    """What is another for another object, and for a tensor that has been written to."""
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, torch.Tensor) and not value.is_inference():
+        return id(value), value._version
+    return id(value)
 
 
 #: Attributes of quantised modules with weights and parameters of results.

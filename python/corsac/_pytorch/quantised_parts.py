@@ -69,16 +69,22 @@ _CONVERSIONS = frozenset(
 
 def has_quantised_calls(module: Any) -> bool:
     """Whether the graph of a graph module has functions of quantised types."""
-    return any(
-        node.op in ("call_function", "call_method")
-        and _is_quantised_call(
-            node.target if node.op == "call_method" else operator_name(node.target), node
-        )
+    return any(map(_is_quantised_call, module.graph.nodes))
+
+
+def quantised_attributes(module: Any) -> list[str]:
+    """The paths of attributes that functions of quantised types take in the graph of a graph module."""
+    return [
+        node.target
         for node in module.graph.nodes
-    )
+        if node.op == "get_attr" and any(map(_is_quantised_call, node.users))
+    ]
 
 
-def _is_quantised_call(name: str, node: Any) -> bool:
+def _is_quantised_call(node: Any) -> bool:
+    if node.op not in ("call_function", "call_method"):
+        return False
+    name = node.target if node.op == "call_method" else operator_name(node.target)
     if isinstance(node.target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         # Operators of other libraries have names like these.
         own = str(node.target)

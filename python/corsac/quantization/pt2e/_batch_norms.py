@@ -42,24 +42,20 @@ def fold(model: Any) -> None:
         return
     for node in norms:
         layer = node.args[0]
+        if not calls(layer, *CONVOLUTIONS, *TRANSPOSED, aten.linear.default):
+            continue
         reason = _reason_to_keep(model, node, layer)
         if reason is not None:
             warnings.warn(f"batch norm {described(node)} is not folded: {reason}", stacklevel=4)
-        elif _is_layer(layer):
+        else:
             bias = layer.args[2] if len(layer.args) > 2 else None
             fold_into(model, node, layer, layer.args[1], bias)
     graph.eliminate_dead_code()
     model.recompile()
 
 
-def _is_layer(node: Any) -> bool:
-    return calls(node, *CONVOLUTIONS, *TRANSPOSED, aten.linear.default)
-
-
 def _reason_to_keep(model: Any, norm: Any, layer: Any) -> str | None:
-    """The reason not to fold a batch norm into the layer before it; None if there is none, or no such layer."""
-    if not _is_layer(layer):
-        return None
+    """The reason not to fold a batch norm into the layer before it; None if there is none."""
     if norm.target in BATCH_NORMS and argument(norm, "training"):
         return (
             "it uses the statistics of the batch; export the model in evaluation mode, or use "

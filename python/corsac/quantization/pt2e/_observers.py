@@ -62,6 +62,9 @@ def observers_of(graph: Any, is_qat: bool) -> dict[Any, Any]:
     annotations = Annotations(graph)
     sharing = Sharing(annotations)
     made: dict[Any, Any] = {}
+    firsts: dict[Any, Any] = {}
+    for place in annotations.specs:
+        firsts.setdefault(sharing.representative(place), place)
 
     def observer(place: Any, waiting: tuple[Any, ...] = ()) -> Any:
         group = sharing.representative(place)
@@ -69,7 +72,7 @@ def observers_of(graph: Any, is_qat: bool) -> dict[Any, Any]:
             return made[group]
         if group in waiting:
             raise AnnotationError(f"{shown(place)} derives its parameters from itself")
-        first = next(one for one in annotations.specs if sharing.representative(one) == group)
+        first = firsts[group]
         spec = annotations.specs[first]
         if is_shared(spec):
             spec = annotations.specs[annotations.root(first)]

@@ -19,8 +19,10 @@ from corsac.quantization.pt2e._nodes import (
     TRANSPOSED,
     argument,
     aten,
+    attribute,
     calls,
     is_node,
+    set_parameter,
 )
 from corsac.quantization.quantizer.quantizer import Q_ANNOTATION_KEY
 
@@ -163,14 +165,22 @@ class _Chain:
         self.norm, self.found = norm, False
         self._quantise, self._dequantise = quantise, dequantise
         result, self.bias = norm.args[0], None
+        #: What reads the weight and the bias.
+        self.readers: set[Any] = set()
         if calls(result, aten.add.Tensor) and calls(result.args[1], aten.reshape.default):
-            result, self.bias = result.args[0], result.args[1].args[0]
+            result, shape = result.args
+            self.bias = shape.args[0]
+            self.readers.add(shape)
         if not calls(result, aten.div.Tensor) or not calls(result.args[0], *_KINDS):
             return
         self.conv, shape = result.args
         self.scaled, self.weight_pair = self._rounded(self.conv.args[1])
         zero = _bias(self.conv)
-        self.bias_pair = None if zero is None else self._rounded(zero)[1]
+        self.readers.add(self.scaled)
+        self.bias_pair = None
+        if zero is not None:
+            zeros, self.bias_pair = self._rounded(zero)
+            self.readers.add(zeros)
         factor = shape.args[0] if calls(shape, aten.reshape.default) else None
         if factor is None or not calls(self.scaled, aten.mul.Tensor):
             return
@@ -218,6 +228,21 @@ def _counts_batches(node: Any) -> bool:
     return node.op == "get_attr" and node.target.endswith("num_batches_tracked")
 
 
+def _own(model: Any, node: Any, readers: set[Any]) -> Any:
+    """``node``, which reads a parameter, or a node that reads a copy of it if others than ``readers`` read it, too."""
+    graph = model.graph
+    nodes = [one for one in graph.nodes if one.op == "get_attr" and one.target == node.target]
+    if all(user in readers for one in nodes for user in one.users):
+        return node
+    number = 0
+    while hasattr(model, f"_folded_param{number}"):
+        number += 1
+    set_parameter(model, f"_folded_param{number}", attribute(model, node.target))
+    own = graph.get_attr(f"_folded_param{number}")
+    own.meta = dict(node.meta)
+    return own
+
+
 def _fold(model: Any, chain: _Chain) -> None:
     graph, conv = model.graph, chain.conv
     name = conv.target._schema.name.partition("::")[2]
@@ -234,14 +259,16 @@ def _fold(model: Any, chain: _Chain) -> None:
         return value
 
     with graph.inserting_before(_first_user(chain.norm)):
-        weight = moved(chain.weight_pair, chain.weight)
-        bias = None if chain.bias is None else moved(chain.bias_pair, chain.bias)
+        own_weight = _own(model, chain.weight, chain.readers)
+        own_bias = None if chain.bias is None else _own(model, chain.bias, chain.readers)
+        weight = moved(chain.weight_pair, own_weight)
+        bias = None if own_bias is None else moved(chain.bias_pair, own_bias)
         made = graph.create_node(
             "call_function", conv.target, (conv.args[0], weight, bias, *conv.args[3:]), {}, name
         )
     made.meta = dict(conv.meta)
     chain.norm.args = (made, *chain.norm.args[1:])
-    fold_into(model, chain.norm, made, chain.weight, chain.bias)
+    fold_into(model, chain.norm, made, own_weight, own_bias)
     # The last user of its input: what is copied for each user is numbered in the order of users.
     made.args = tuple(made.args)
     graph.eliminate_dead_code()

@@ -15,14 +15,13 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 
-from corsac.quantization.fake_quantize import FakeQuantize, FusedMovingAvgObsFakeQuantize
+from corsac.quantization.fake_quantize import FusedMovingAvgObsFakeQuantize
 from corsac.quantization.observer import (
-    HistogramObserver,
-    MovingAverageMinMaxObserver,
     MovingAveragePerChannelMinMaxObserver,
     PerChannelMinMaxObserver,
     PlaceholderObserver,
 )
+from corsac.quantization.quantizer._activations import activation_constructor
 from corsac.quantization.quantizer.quantizer import (
     Q_ANNOTATION_KEY,
     QuantizationAnnotation,
@@ -105,30 +104,21 @@ def get_default_x86_inductor_quantization_config(
         is_dynamic: whether activations are quantised with parameters of each batch.
         reduce_range: activations of 7 bits, for processors without VNNI.
     """
-    extra: dict[str, Any] = {"eps": 2**-12}
-    if is_qat and is_dynamic:
-        moving = MovingAverageMinMaxObserver.with_args(averaging_constant=1)
-        activation = FakeQuantize.with_args(**extra, observer=moving)
-    elif is_qat:
-        activation = FusedMovingAvgObsFakeQuantize.with_args(**extra)
-    elif is_dynamic:
-        activation = PlaceholderObserver.with_args(**extra)
-    else:
-        activation = HistogramObserver.with_args(**extra)
+    eps = 2**-12
     values = QuantizationSpec(
         dtype=torch.uint8,
         quant_min=0,
         quant_max=127 if reduce_range else 255,
         qscheme=torch.per_tensor_affine,
         is_dynamic=is_dynamic,
-        observer_or_fake_quant_ctr=activation,
+        observer_or_fake_quant_ctr=activation_constructor(is_qat, is_dynamic, eps),
     )
     if is_qat:
         channels = FusedMovingAvgObsFakeQuantize.with_args(
-            **extra, observer=MovingAveragePerChannelMinMaxObserver
+            eps=eps, observer=MovingAveragePerChannelMinMaxObserver
         )
     else:
-        channels = PerChannelMinMaxObserver.with_args(**extra)
+        channels = PerChannelMinMaxObserver.with_args(eps=eps)
     weight = QuantizationSpec(
         dtype=torch.int8,
         quant_min=-128,

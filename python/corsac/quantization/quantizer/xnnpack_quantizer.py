@@ -12,14 +12,12 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 
-from corsac.quantization.fake_quantize import FakeQuantize, FusedMovingAvgObsFakeQuantize
+from corsac.quantization.fake_quantize import FusedMovingAvgObsFakeQuantize
 from corsac.quantization.observer import (
-    HistogramObserver,
     MinMaxObserver,
     MovingAverageMinMaxObserver,
     MovingAveragePerChannelMinMaxObserver,
     PerChannelMinMaxObserver,
-    PlaceholderObserver,
 )
 from corsac.quantization.pt2e._nodes import (
     BATCH_NORMS,
@@ -29,6 +27,7 @@ from corsac.quantization.pt2e._nodes import (
     calls,
     is_node,
 )
+from corsac.quantization.quantizer._activations import activation_constructor
 from corsac.quantization.quantizer.quantizer import (
     Q_ANNOTATION_KEY,
     QuantizationAnnotation,
@@ -103,22 +102,13 @@ def get_symmetric_quantization_config(
         weight_qmax: the largest quantised weight.
     """
     eps = 2**-12
-    if is_qat and is_dynamic:
-        moving = MovingAverageMinMaxObserver.with_args(averaging_constant=1)
-        activation = FakeQuantize.with_args(eps=eps, observer=moving)
-    elif is_qat:
-        activation = FusedMovingAvgObsFakeQuantize.with_args(eps=eps)
-    elif is_dynamic:
-        activation = PlaceholderObserver.with_args(eps=eps)
-    else:
-        activation = HistogramObserver.with_args(eps=eps)
     values = QuantizationSpec(
         dtype=torch.int8,
         quant_min=act_qmin,
         quant_max=act_qmax,
         qscheme=torch.per_tensor_affine,
         is_dynamic=is_dynamic,
-        observer_or_fake_quant_ctr=activation,
+        observer_or_fake_quant_ctr=activation_constructor(is_qat, is_dynamic, eps),
     )
     if is_qat:
         observer = (

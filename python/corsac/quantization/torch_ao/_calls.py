@@ -29,15 +29,12 @@ def _reads(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 def _own_type(reader: Reader, value: Any, scale: Any, zero_point: Any) -> Steps:
     """Steps of a result, of the type of the input."""
-    steps = reader.levels(value).steps
-    assert steps is not None
-    return reader.steps(scale, zero_point, steps.dtype)
+    return reader.steps(scale, zero_point, reader.steps_of(value).dtype)
 
 
 def _arithmetic(name: str, function: Any, after: Any) -> Callable[..., Any]:
     def of_scalar(reader: Reader, value: Any, number: Any) -> Levels:
-        steps = reader.levels(value).steps
-        assert steps is not None
+        steps = reader.steps_of(value)
         number = float(reader.number(number))
         result = reader.function(function, value, number)
         if after is not None:
@@ -247,8 +244,13 @@ def _elu(
     output_scale: Any,
     output_zero_point: Any,
     alpha: float = 1.0,
-    *more: Any,
+    scale: float = 1.0,
+    input_scale: float = 1.0,
 ) -> Levels:
+    if (scale, input_scale) != (1, 1):
+        raise reader.error(
+            "a scale and an input_scale of 1", f"quantized.elu with {scale} and {input_scale}"
+        )
     steps = _own_type(reader, self, output_scale, output_zero_point)
     return reader.in_steps(reader.function(F.elu, self, alpha), steps)
 
@@ -361,34 +363,29 @@ def _of_own_steps(function: Any) -> Callable[..., Any]:
     """A function whose result is in the steps of its input."""
 
     def read(reader: Reader, qx: Any, *args: Any, **kwargs: Any) -> Levels:
-        steps = reader.levels(qx).steps
-        assert steps is not None
+        steps = reader.steps_of(qx)
         return reader.in_steps(reader.function(function, qx, *args, **kwargs), steps)
 
     return read
 
 
 _reads("clamp")(_of_own_steps(torch.clamp))
-
-
 _reads("threshold")(_of_own_steps(F.threshold))
 
 
 @_reads("relu6")
 def _relu6(reader: Reader, qx: Any, inplace: bool = False) -> Levels:
-    steps = reader.levels(qx).steps
-    assert steps is not None
-    return reader.in_steps(reader.function(F.relu6, qx), steps)
+    return reader.in_steps(reader.function(F.relu6, qx), reader.steps_of(qx))
 
 
 @_reads("max_pool1d")
 def _max_pool1d(reader: Reader, qx: Any, *args: Any, **kwargs: Any) -> Levels:
-    return Levels(reader.function(F.max_pool1d, qx, *args, **kwargs), reader.levels(qx).steps)
+    return Levels(reader.function(F.max_pool1d, qx, *args, **kwargs), reader.steps_of(qx))
 
 
 @_reads("max_pool2d")
 def _max_pool2d(reader: Reader, qx: Any, *args: Any, **kwargs: Any) -> Levels:
-    return Levels(reader.function(F.max_pool2d, qx, *args, **kwargs), reader.levels(qx).steps)
+    return Levels(reader.function(F.max_pool2d, qx, *args, **kwargs), reader.steps_of(qx))
 
 
 @_reads("dropout")

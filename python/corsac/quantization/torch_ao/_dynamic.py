@@ -92,42 +92,34 @@ class LinearReLU(Linear):
         return F.relu(super().forward(input, *args))
 
 
-class Conv1d(_Dynamic, layers.Conv1d):
-    """A convolution with a quantised weight, which quantises its input."""
-
+class _Convolution(_Dynamic):
     def _rounded(self, input: Tensor) -> Tensor:
         # Rows of images are no rows of the product.
         return rounded(input, self.input_max)
 
 
-class Conv2d(_Dynamic, layers.Conv2d):
+class Conv1d(_Convolution, layers.Conv1d):
     """A convolution with a quantised weight, which quantises its input."""
 
-    _rounded = Conv1d._rounded
 
-
-class Conv3d(_Dynamic, layers.Conv3d):
+class Conv2d(_Convolution, layers.Conv2d):
     """A convolution with a quantised weight, which quantises its input."""
 
-    _rounded = Conv1d._rounded
+
+class Conv3d(_Convolution, layers.Conv3d):
+    """A convolution with a quantised weight, which quantises its input."""
 
 
-class ConvTranspose1d(_Dynamic, layers.ConvTranspose1d):
+class ConvTranspose1d(_Convolution, layers.ConvTranspose1d):
     """A transposed convolution with a quantised weight, which quantises its input."""
 
-    _rounded = Conv1d._rounded
 
-
-class ConvTranspose2d(_Dynamic, layers.ConvTranspose2d):
+class ConvTranspose2d(_Convolution, layers.ConvTranspose2d):
     """A transposed convolution with a quantised weight, which quantises its input."""
 
-    _rounded = Conv1d._rounded
 
-
-class ConvTranspose3d(_Dynamic, layers.ConvTranspose3d):
+class ConvTranspose3d(_Convolution, layers.ConvTranspose3d):
     """A transposed convolution with a quantised weight, which quantises its input."""
-
-    _rounded = Conv1d._rounded
 
 
 class _Cell:

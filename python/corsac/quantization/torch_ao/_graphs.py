@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -48,12 +49,15 @@ class Reader:
         self._installed: dict[str, Any] = {}
         #: Nodes of attributes by name, so that one is read once.
         self._attributes: dict[str, Any] = {}
+        self._constants: dict[str, Levels] = {}
         self._packed: dict[str, Packed] = {}
+        self._model: Any = None
         self._current: Any = None
         self._path = ""
 
     def module(self, model: Any) -> GraphModule:
         """The graph module of floats."""
+        self._model = model
         result = self._walk(model, "", None)
         self.graph.output(self._plain(result))
         self.graph.eliminate_dead_code()
@@ -80,7 +84,7 @@ class Reader:
         for node in model.graph.nodes:
             self._path, self._current = prefix, node
             if node.op == "placeholder":
-                env[node] = next(given, None) if inputs is not None else self._placeholder(node)
+                env[node] = next(given) if inputs is not None else self._placeholder(node)
             elif node.op == "output":
                 result = self._given(node.args[0], env)
             else:
@@ -154,19 +158,25 @@ class Reader:
             node = self._attributes[path] = self.graph.create_node("get_attr", path)
         return node
 
-    def _free(self, path: str) -> str:
-        """A name in the root like ``path`` that no attribute has."""
-        wish = path.replace(".", "_")
+    def _free(self, path: str, end: str = "") -> str:
+        """A name in the root like ``path`` that no attribute has, or ``path`` itself."""
+        wish = path.replace(".", "_") + end
         unique, number = wish, 0
-        while unique in self._installed:
+        while unique in self._installed or (unique != path and hasattr(self._model, unique)):
             number += 1
             unique = f"{wish}_{number}"
         return unique
 
     def _constant(self, path: str, tensor: Tensor) -> Levels:
         """A tensor of a quantised type, as integers with its steps."""
+        found = self._constants.get(path)
+        if found is None:
+            found = self._constants[path] = self._constant_anew(path, tensor)
+        return found
+
+    def _constant_anew(self, path: str, tensor: Tensor) -> Levels:
         steps = steps_of(tensor)
-        integers = self.attribute(self._named(path, ""), integers_of(tensor))
+        integers = self.attribute(self._free(path), integers_of(tensor))
         if steps.per_tensor:
             whole = Steps(float(steps.scales), int(steps.zero_points), tensor.dtype)
             real = self._call("dequantize_per_tensor", integers, *whole.arguments)
@@ -174,17 +184,14 @@ class Reader:
         real = self._call(
             "dequantize_per_channel",
             integers,
-            self.attribute(self._named(path, "_scale"), steps.scales.clone()),
-            self.attribute(self._named(path, "_zero_point"), steps.zero_points.clone()),
+            self.attribute(self._free(path, "_scale"), steps.scales.clone()),
+            self.attribute(self._free(path, "_zero_point"), steps.zero_points.clone()),
             steps.axis,
             steps.quant_min,
             steps.quant_max,
             steps.dtype,
         )
         return Levels(real, None, integers)
-
-    def _named(self, path: str, end: str) -> str:
-        return path.replace(".", "_") + end
 
     def _unpacked(self, path: str, packed: Any, rank: int | None) -> Packed:
         found = self._packed.get(path)
@@ -214,10 +221,10 @@ class Reader:
     def _weight_and_bias(self, path: str, weight: Tensor, bias: Tensor | None) -> tuple[Any, Any]:
         made = None
         if bias is not None:
-            made = self.attribute(self._named(path, "_bias"), constant(bias))
+            made = self.attribute(self._free(path, "_bias"), constant(bias))
         if weight.is_quantized:
             return self._constant(path, weight).real, made
-        half = self.attribute(self._named(path, ""), weight.detach().to(torch.float16))
+        half = self.attribute(self._free(path), weight.detach().to(torch.float16))
         return self.graph.call_method("to", (half, torch.float32)), made
 
     # Nodes of the new graph.
@@ -252,6 +259,12 @@ class Reader:
         if not isinstance(value, Levels) or value.steps is None:
             raise self.error("a value of a quantised type, whose scale is in the model")
         return value
+
+    def steps_of(self, value: Any) -> Steps:
+        """The steps of a value that has to be of a quantised type."""
+        steps = self.levels(value).steps
+        assert steps is not None
+        return steps
 
     def packed(self, value: Any, rank: int | None = None) -> Packed:
         """A value that has to be the packed weight of a linear layer, or of a convolution of ``rank`` dimensions."""
@@ -290,7 +303,7 @@ class Reader:
                 self._installed[path] = float_layer(path, module, self.per_row)
             return self.graph.call_module(path, self._plain(args), self._plain(kwargs))
         if is_graph(module) and is_static(module):
-            return self._walk(module, path, [*args, *kwargs.values()])
+            return self._walk(module, path, self._inputs(module, args, kwargs))
         value = args[0] if args else None
         if isinstance(value, Levels):
             made = self._of_levels(
@@ -301,10 +314,21 @@ class Reader:
             if made is None:
                 kind = f"{type(module).__module__}.{name}"
                 raise self.error("a module that takes values of a quantised type", kind)
+            if getattr(module, "inplace", False):
+                _write(value, made)
             return made
         if path not in self._installed:
             module = self._read(path, module)
         return self._install_and_call(path, module, args, kwargs)
+
+    def _inputs(self, module: Any, args: Any, kwargs: Any) -> list[Any]:
+        """The values of the placeholders of a graph module that is called with these arguments."""
+        try:
+            bound = inspect.signature(module.forward).bind(*args, **kwargs)
+        except TypeError as error:
+            raise self.error("the arguments of the module", str(error)) from error
+        bound.apply_defaults()
+        return [*bound.arguments.values()]
 
     def _install_and_call(self, path: str, module: Any, args: Any, kwargs: Any) -> Any:
         self._installed.setdefault(path, module)
@@ -335,11 +359,8 @@ class Reader:
         if found.steps is None:
             if isinstance(found.layer, nn.Identity):
                 return Levels(result, given.steps)
-            assert given.steps is not None
-            return self.in_steps(result, given.steps)
-        assert given.steps is not None
-        scale, zero_point, _ = found.steps
-        return self.in_steps(result, Steps(scale, zero_point, given.steps.dtype))
+            return self.in_steps(result, self.steps_of(given))
+        return self.in_steps(result, Steps(*found.steps, self.steps_of(given).dtype))
 
     def _call_function(self, model: Any, prefix: str, node: Any, args: Any, kwargs: Any) -> Any:
         name = operator_name(node.target)
@@ -388,6 +409,8 @@ class Reader:
             made = self._of_levels(stem, value, lambda: call(args, kwargs), args[1:], kwargs)
             if made is None:
                 raise self.error("a function that takes values of a quantised type", name)
+            if (stem != name and name.endswith("_")) or kwargs.get("inplace"):
+                _write(value, made)
             return made
         return call(args, kwargs)
 
@@ -420,11 +443,11 @@ class Reader:
 
     def joined(self, values: Any, node: Any, steps: Steps | None = None) -> Levels:
         """Joined values, in the steps of the first one if no others are given."""
-        own = [self.levels(value).steps for value in values]
-        assert own[0] is not None
-        if all(other == (steps or own[0]) for other in own):
-            return Levels(node, own[0])
-        return self.in_steps(node, steps or own[0])
+        own = [self.steps_of(value) for value in values]
+        steps = steps or own[0]
+        if all(other == steps for other in own):
+            return Levels(node, steps)
+        return self.in_steps(node, steps)
 
     # Functions that convert between floats and quantised types.
 
@@ -435,7 +458,7 @@ class Reader:
         if isinstance(input, _Attribute) and isinstance(input.value, Tensor):
             value = input.value.detach().float()
             integers = torch.ops.corsac.quantize_per_tensor(value, *steps.arguments)
-            node = self.attribute(self._free(f"{input.path}_quantized"), integers)
+            node = self.attribute(self._free(input.path, "_quantized"), integers)
             return Levels(self._call("dequantize_per_tensor", node, *steps.arguments), steps, node)
         return self.in_steps(self._plain(input), steps)
 
@@ -454,7 +477,7 @@ class Reader:
         if isinstance(input, _Attribute):
             value = input.value.detach().float()
             integers = torch.ops.corsac.quantize_per_channel(value, scale, zero_point, *bounds)
-            node = self.attribute(self._free(f"{input.path}_quantized"), integers)
+            node = self.attribute(self._free(input.path, "_quantized"), integers)
         else:
             node = self._call("quantize_per_channel", input, *nodes, *bounds)
         return Levels(self._call("dequantize_per_channel", node, *nodes, *bounds), None, node)
@@ -504,18 +527,13 @@ class Reader:
         given = self.levels(value)
         if given.integers is not None:
             return given.integers
-        assert given.steps is not None
-        return self._call("quantize_per_tensor", given.real, *given.steps.arguments)
+        return self._call("quantize_per_tensor", given.real, *self.steps_of(given).arguments)
 
     def _q_scale(self, value: Any) -> float:
-        steps = self.levels(value).steps
-        assert steps is not None
-        return steps.scale
+        return self.steps_of(value).scale
 
     def _q_zero_point(self, value: Any) -> int:
-        steps = self.levels(value).steps
-        assert steps is not None
-        return steps.zero_point
+        return self.steps_of(value).zero_point
 
     def _to(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(value, Levels) and value.steps is not None:
@@ -524,6 +542,12 @@ class Reader:
                 self.graph.call_method("to", self._plain((value, *args)), kwargs), value.steps
             )
         return None
+
+
+def _write(value: Levels, made: Any) -> None:
+    """Let a value that is written to in place be the result from there on."""
+    if isinstance(made, Levels):
+        value.real, value.steps, value.integers = made.real, made.steps, made.integers
 
 
 def _reduced(reduce_range: bool) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from corsac._pytorch.quantised_parts import place
 from corsac.quantization import quantized
-from corsac.quantization._dtypes import UNDERLYING, full_range, quint8
+from corsac.quantization._dtypes import UNDERLYING, full_range
 from corsac.quantization.quantized import dynamic
 from corsac.quantization.quantized._output import same_parts
 from corsac.quantization.quantized._steps import WeightSteps
@@ -34,13 +34,13 @@ class StaticLayer:
     Attributes:
         layer: computes the result as floats.
         after: a function of that, before it is rounded.
-        steps: scale, zero point and quantised type of the result; None for those of the input.
+        steps: scale and zero point of the result; None for those of the input.
         adds: whether the module has a second input, which is added.
     """
 
     layer: nn.Module
     after: Callable[..., Any] | None
-    steps: tuple[float, int, torch.dtype] | None
+    steps: tuple[float, int] | None
     adds: bool = False
 
 
@@ -80,8 +80,8 @@ def weighted(module: Any) -> tuple[str, nn.Module] | None:
     return None
 
 
-def _steps(module: Any) -> tuple[float, int, torch.dtype]:
-    return float(module.scale), int(module.zero_point), quint8
+def _steps(module: Any) -> tuple[float, int]:
+    return float(module.scale), int(module.zero_point)
 
 
 #: Functions behind the layers of fused modules, by the beginning of the rest of the name.
@@ -123,8 +123,8 @@ def static_layer(path: str, module: Any) -> StaticLayer:
             after = F.relu if any(base.startswith("BNReLU") for base in names) else None
             return StaticLayer(made, after, _steps(module))
     if "Sigmoid" in names:
-        scale, zero_point = float(module.output_scale), int(module.output_zero_point)
-        return StaticLayer(nn.Sigmoid(), None, (scale, zero_point, quint8))
+        steps = float(module.output_scale), int(module.output_zero_point)
+        return StaticLayer(nn.Sigmoid(), None, steps)
     if "PReLU" in names:
         made = nn.PReLU(module.num_parameters, device="meta")
         made.weight = constant(module.weight.dequantize())

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from corsac.quantization.torch_ao._weights import integers_of, is_quantised, steps_of
+from corsac.quantization.torch_ao._weights import integers_of, is_quantised, packed_steps
 
 _PACKED = "_packed_params."
 
@@ -34,14 +34,10 @@ def plain_state(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add(made: dict[str, Any], name: str, value: Any) -> None:
-    if isinstance(value, Tensor) and not is_quantised(value) and name.endswith("weight"):
-        made[name] = value.detach()
-        return
     if not is_quantised(value):
-        made[name] = value
+        made[name] = value.detach() if isinstance(value, Tensor) else value
         return
-    steps = steps_of(value)
     made[name] = integers_of(value)
-    transposed = False
-    steps = steps.expanded(value, 1 if transposed else 0)
+    # Tensors of fewer than 8 bits are tables.
+    steps = packed_steps(value).expanded(value, 0)
     made[f"{name}_scale"], made[f"{name}_zero_point"] = steps.scales, steps.zero_points
