@@ -21,20 +21,12 @@ from corsac.quantization.quantized.half_layers import (
     HalfLinear,
 )
 from corsac.quantization.quantized.integer_layers import IntegerLayer, IntegerLinear
+from kit.one_call import forms, mlp
 
 
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
-
-
-def forms(model):
-    return {row.layer: row.form for row in model.quantization_report.rows}
-
-
-def mlp():
-    layers = [nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 96), nn.ReLU(), nn.Linear(96, 8)]
-    return nn.Sequential(*layers).eval()
 
 
 CASES = [
