@@ -225,7 +225,7 @@ def _scale_weight(model: GraphModule, one: _Equalised, modules: dict[str, Any]) 
             own = getattr(layer, name, None)
             if own is not None:
                 for axis, factor in factors:
-                    own = own * _along(factor, axis, own)
+                    own = own * _along(factor, axis, own.dim())
                 layer._parameters[name] = nn.Parameter(own, requires_grad=False)
         if fused_module_supports_equalization(module):
             whole = shallow_copy(module)
@@ -244,8 +244,9 @@ def _scaled(
     yield "bias", [part for part in parts if part[0] == 0]
 
 
-def _along(factors: Tensor, axis: int, value: Tensor) -> Tensor:
-    shape = [1] * value.dim()
+def _along(factors: Tensor, axis: int, rank: int) -> Tensor:
+    """Factors that broadcast along a dimension of values with ``rank`` dimensions."""
+    shape = [1] * rank
     shape[axis] = -1
     return factors.reshape(shape)
 
@@ -274,10 +275,8 @@ def _scale_argument(
     with model.graph.inserting_before(user):
         scaled = value
         for axis, factors in parts:
-            shape = [1] * rank
-            shape[axis] = -1
             path = _unused(model, f"{value.name}_equalization_scale")
-            model.register_buffer(path, factors.reshape(shape))
+            model.register_buffer(path, _along(factors, axis, rank))
             scaled = model.graph.call_function(
                 torch.mul, (scaled, model.graph.create_node("get_attr", path))
             )
