@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,8 @@ def refusals(model: GraphModule, names: dict[str, Any], qconfigs: dict[str, Any]
     """The reasons, by name, to leave nodes that could be equalised as they are. The graph has no observers yet."""
     found = {}
     modules = dict(model.named_modules(remove_duplicate=False))
+    calls = Counter(node.target for node in model.graph.find_nodes(op="call_module"))
+    reads = {node.target for node in model.graph.find_nodes(op="get_attr")}
     for node in model.graph.nodes:
         if node.name not in names or not node_supports_equalization(node, modules):
             continue
@@ -66,7 +69,17 @@ def refusals(model: GraphModule, names: dict[str, Any], qconfigs: dict[str, Any]
             found[node.name] = "its input has other users that are quantised"
         elif _groups(node, modules) != 1:
             found[node.name] = "the convolution has groups"
+        elif _shares_weight(node, calls, reads):
+            found[node.name] = "its weight is used several times"
     return found
+
+
+def _shares_weight(node: Any, calls: Counter[Any], reads: set[Any]) -> bool:
+    """Whether something else uses the weight of a layer: it could not have the factors of both."""
+    if node.op == "call_module":
+        is_read = any(path.startswith(f"{node.target}.") for path in reads)
+        return is_read or calls[node.target] > 1
+    return len(node.args) > _WEIGHT and len(node.args[_WEIGHT].users) > 1
 
 
 def _groups(node: Any, modules: dict[str, Any]) -> Any:
