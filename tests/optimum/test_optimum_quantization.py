@@ -441,6 +441,26 @@ def test_copies_pickles_and_state():
     assert torch.equal(again(**given).logits, prepared(**given).logits)
 
 
+@pytest.mark.parametrize("place", ["model", "parent", "graph"])
+def test_results_without_a_loss_have_the_scales_of_a_loaded_state(place):
+    name = "BertForSequenceClassification"
+    labels = torch.arange(8) % 2
+    first, second = (
+        quiet(made(name), {**inputs_of(name, 8, 9, seed), "labels": labels}) for seed in (0, 1)
+    )
+    given = inputs_of(name, 5, 11)
+    expected, before = second(**given).logits, first(**given).logits
+    assert not torch.equal(before, expected)
+    if place == "model":
+        first.load_state_dict(second.state_dict())
+    elif place == "parent":
+        nn.ModuleList([first]).load_state_dict(nn.ModuleList([second]).state_dict())
+    else:
+        first.graph_module.load_state_dict(second.graph_module.state_dict())
+    assert torch.equal(first(**given, labels=labels[:5]).logits, expected)
+    assert torch.equal(first(**given).logits, expected)
+
+
 def test_configurations(tmp_path):
     config = QuantizationConfig(
         approach="qat", weights_bits=4, exclude="lm_head", overrides={"a.*": {"weights_bits": 8}}

@@ -227,6 +227,51 @@ def test_layers_that_are_left_alone():
         )
 
 
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 16), nn.Linear(16, 8)
+
+
+class CalledTwice(Layers):
+    def forward(self, x):
+        return self.a(self.b(torch.relu(self.a(x))))
+
+
+class ReadTwice(Layers):
+    def forward(self, x):
+        x = F.linear(F.linear(x, self.a.weight), self.b.weight)
+        return F.linear(x, self.a.weight)
+
+
+class CalledAndRead(Layers):
+    def forward(self, x):
+        return F.linear(self.b(self.a(x)), self.a.weight)
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (CalledTwice, ["a", "a_1"]),
+        (ReadTwice, ["linear", "linear_2"]),
+        (CalledAndRead, ["a"]),
+    ],
+)
+def test_weights_that_are_used_several_times_have_no_factors(kind, names):
+    torch.manual_seed(0)
+    model, x = kind().eval(), torch.randn(64, 8) * torch.logspace(-1, 1, 8)
+    qconfigs = ours.get_default_qconfig_mapping("onednn")
+    mapping = our_equalize.get_default_equalization_qconfig_mapping()
+    with pytest.warns(UserWarning) as seen:
+        prepared = our_fx.prepare_fx(model, qconfigs, (x,), _equalization_config=mapping)
+    texts = [str(one.message) for one in seen if "equalised" in str(one.message)]
+    assert texts == [f"{name} is not equalised: its weight is used several times" for name in names]
+    assert "equalization_process" in prepared.code
+    prepared(x)
+    expected, got = model(x), our_fx.convert_fx(prepared)(x)
+    assert (expected - got).norm() < 0.05 * expected.norm()
+
+
 @pytest.mark.parametrize("shape", [(5, 4), (2, 4, 3), (2, 4, 5, 5), (2, 4, 3, 3, 3)])
 def test_observers(shape):
     torch.manual_seed(0)

@@ -120,6 +120,18 @@ def test_ranges_are_a_part():
     assert torch.equal(second(*inputs), first(*inputs))
 
 
+def test_ranges_of_floats_are_integers_in_the_code():
+    model, inputs = converted("ConvReluConvModel")
+    state = model.state_dict()
+    results = []
+    for bounds in (torch.tensor([0, 100]), torch.tensor([0.0, 100.0])):
+        model.load_state_dict({**state, "x_quant_range_0": bounds})
+        results.append(model(*inputs))
+        assert model.state_dict()["x_quant_range_0"].tolist() == [0, 100]
+        model.load_state_dict(state)
+    assert torch.equal(*results)
+
+
 def test_what_does_not_fit_is_an_error():
     model, _ = converted("ConvReluConvModel")
     code, state = model.code, model.state_dict()
@@ -127,6 +139,12 @@ def test_what_does_not_fit_is_an_error():
         ("x_scale_0", torch.tensor(0.0), "x: expected a positive scale, got 0.0"),
         ("x_scale_0", torch.tensor([1.0, 2.0]), "x_scale_0: expected one number, got 2"),
         ("x_quant_range_0", torch.tensor([-128, 127]), "x: expected a range of torch.uint8"),
+        (
+            "x_quant_range_0",
+            torch.tensor([0, 1, 2]),
+            "x_quant_range_0: expected two numbers, got 3",
+        ),
+        ("x_quant_range_0", torch.tensor(127), "x_quant_range_0: expected two numbers, got 1"),
     ):
         with pytest.raises(RuntimeError, match=message):
             model.load_state_dict({**state, name: value})

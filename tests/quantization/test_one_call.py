@@ -14,15 +14,9 @@ import corsac
 from corsac.quantization import quantized
 from corsac.quantization.one_call import (
     Point,
-    _forms,
-    _job,
-    _layers,
-    _race,
     _selection,
-    _timing,
 )
 from corsac.quantization.one_call._data import batches, noise_ratio, sqnr
-from corsac.quantization.one_call._ranges import Histogram, steps
 from corsac.quantization.one_call._weights import WeightForm, groups_of, steps_of
 from corsac.quantization.quantized.attention import SplitAttention
 from corsac.quantization.quantized.inputs import DynamicInput, StaticInput
@@ -31,16 +25,12 @@ from corsac.quantization.quantized.integer_layers import (
     IntegerConv2d,
     IntegerLinear,
 )
+from kit.one_call import data, forms, mlp
 
 
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
-
-
-def mlp(features=64):
-    layers = [nn.Linear(features, 128), nn.ReLU(), nn.Linear(128, 96), nn.ReLU(), nn.Linear(96, 8)]
-    return nn.Sequential(*layers).eval()
 
 
 class Convolutions(nn.Module):
@@ -69,14 +59,6 @@ class Language(nn.Module):
 
     def forward(self, words):
         return self.head(torch.tanh(self.inner(self.table(words))))
-
-
-def data(*shape, count=4):
-    return [torch.randn(shape) for _ in range(count)]
-
-
-def forms(model):
-    return {row.layer: row.form for row in model.quantization_report.rows}
 
 
 def compiled_result(model, *args, **kwargs):
@@ -402,77 +384,6 @@ def test_layers_that_the_data_do_not_reach_stay_float():
     assert made.quantization_report["unused"].reason == "the calibration data did not reach it"
 
 
-def raced(monkeypatch, times):
-    """Makes models as fast as ``times`` says, by the names of their quantised layers."""
-
-    def compiled(model, **options):
-        quantised = {name for name, own in model.named_children() if type(own) is IntegerLinear}
-        return lambda *args: frozenset(quantised)
-
-    monkeypatch.setattr(_race, "compile", compiled)
-    monkeypatch.setattr(
-        _race, "interleaved", lambda first, second, patience: (times[first()], times[second()])
-    )
-
-
-def test_layers_that_are_slow_alone_are_tried_in_the_model(monkeypatch):
-    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(4))).eval()
-    found = [_layers.Layer([name], own) for name, own in model.named_children()]
-    made = {
-        own.name: _forms.quantised(own, _forms.Form("static", WeightForm()), (1.0, 0))
-        for own in found
-    }
-    groups = {"one": frozenset("12"), "other": frozenset("3")}
-    sure, batch = frozenset("0"), batches(torch.randn(2, 8))[0]
-    for times, expected in (
-        # All is fastest, but without the last one.
-        ({"0": 10.0, "0123": 8.0, "03": 9.0, "012": 7.0}, "012"),
-        ({"0": 5.0, "0123": 8.0, "012": 6.0, "03": 4.0}, "03"),
-        ({"0": 5.0, "0123": 4.99, "012": 6.0, "03": 7.0}, "0"),
-    ):
-        raced(monkeypatch, {frozenset(name): own for name, own in times.items()})
-        assert _race.fastest(model, found, made, sure, groups, batch) == frozenset(expected)
-    assert all(type(own) is nn.Linear for own in model)
-
-
-def test_layers_that_are_not_faster_stay_float(monkeypatch):
-    def measured(layer, made, input):
-        assert tuple(input.shape) == (
-            (4, 64) if layer.in_features == 64 else (4, layer.in_features)
-        )
-        ratio = 2.0 if layer.in_features == 128 else 0.5
-        return _timing.Times(1e-3, ratio * 1e-3)
-
-    monkeypatch.setattr(_timing, "_measured", measured)
-    monkeypatch.setattr(_job, "time_models", lambda *given: (2.0, 1.0))
-    times = {frozenset("04"): 2.0, frozenset("024"): 3.0}
-    raced(monkeypatch, times)
-    made = corsac.quantize(mlp(), data(4, 64))
-    assert forms(made) == {"0": "int8 static", "2": "float", "4": "int8 static"}
-    row = made.quantization_report["2"]
-    assert (
-        row.reason == "int8 static is not faster: 2.00 of the time alone, and no gain in the model"
-    )
-    assert (row.float_seconds, row.seconds) == (1e-3, 2e-3)
-    assert type(made[2]) is nn.Linear
-    saved = corsac.quantize(mlp(), data(4, 64), weights="int8")
-    assert set(forms(saved).values()) == {"int8"}
-
-
-def test_layers_are_measured_once_for_each_kind_and_size(monkeypatch):
-    calls = []
-
-    def measured(layer, made, input):
-        calls.append(tuple(input.shape))
-        return _timing.Times(2.0, 1.0)
-
-    monkeypatch.setattr(_timing, "_measured", measured)
-    monkeypatch.setattr(_job, "time_models", lambda *given: (2.0, 1.0))
-    model = nn.Sequential(*(nn.Linear(32, 32) for _ in range(5)), nn.Linear(32, 4)).eval()
-    corsac.quantize(model, data(4, 32))
-    assert calls == [(4, 32), (4, 32)]
-
-
 def test_the_float_model_is_copied_only_as_far_as_it_stays_float():
     model = nn.Sequential(mlp(), nn.LayerNorm(8)).eval()
     made = corsac.quantize(model, data(4, 64), measure=False, exclude="0.4")
@@ -491,28 +402,6 @@ def test_quantised_layers_stay_as_they_are():
     assert forms(second) == {"0": "float", "2": "float", "4": "int8"}
     assert second.quantization_report["0"].reason == "it is quantised already"
     assert type(second[0]) is IntegerLinear
-
-
-def test_models_are_timed(monkeypatch):
-    fast, slow = (2e-3, 1e-3), (1e-3, 2e-3)
-    monkeypatch.setattr(_timing, "_measured", lambda *given: _timing.Times(2.0, 1.0))
-    monkeypatch.setattr(_job, "time_models", lambda *given: fast)
-    made = corsac.quantize(mlp(), data(4, 64))
-    assert "a call on one thread: 2.00 ms -> 1.00 ms, 2.00 times as fast" in str(
-        made.quantization_report
-    )
-    monkeypatch.setattr(_job, "time_models", lambda *given: slow)
-    with pytest.warns(UserWarning, match="slower than the float one: 2.00 ms, 1.00 ms"):
-        corsac.quantize(mlp(), data(4, 64))
-
-
-def test_measured_times_are_of_native_layers():
-    made = corsac.quantize(nn.Sequential(nn.Linear(512, 512)).eval(), torch.randn(16, 512))
-    report = made.quantization_report
-    row = report["0"]
-    assert 0.0 < row.float_seconds < 1.0 and 0.0 < row.seconds < 1.0
-    # A model of one layer is as fast as this.
-    assert row.is_quantised and report.seconds < report.float_seconds
 
 
 def test_exclude_takes_names_patterns_and_classes():
@@ -642,193 +531,6 @@ def test_constant_inputs_and_noisy_layers():
         model[0].weight[:, 0] = 0.0
     with pytest.warns(UserWarning, match=r"0: SQNR is -?\d+\.\d dB, less than 15"):
         corsac.quantize(model, spread, measure=False, method="minmax", bias_correction=False)
-
-
-# -- ranges --------------------------------------------------------------------------------------
-
-
-def filled(*parts):
-    histogram = Histogram()
-    for part in parts:
-        histogram.add(part)
-    return histogram
-
-
-def test_histograms_count_exactly_when_bounds_grow():
-    parts = [torch.randn(1000), 7 * torch.randn(1000), 300 * torch.rand(1000)]
-    together, alone = filled(*parts), filled(torch.cat(parts))
-    assert torch.equal(together.counts, alone.counts) and together.bound == alone.bound == 512.0
-    assert together.numbers == 3000
-    assert filled(torch.zeros(3), torch.ones(2)).counts.sum() == 5
-
-
-def test_ranges_by_method():
-    numbers = torch.randn(100_000)
-    numbers[0] = 100.0
-    histogram = filled(numbers)
-    assert histogram.range("minmax") == (numbers.min().item(), 100.0)
-    low, high = histogram.range("percentile", 99.9)
-    assert -3.6 < low < -3.1 and 3.1 < high < 3.6
-    low, high = histogram.range("mse")
-    assert 80.0 < high < 100.0 and numbers.min().item() == pytest.approx(low, rel=0.2)
-    low, high = histogram.range("entropy")
-    assert 3.0 < high < 30.0 and -5.0 < low < -3.0
-    positive = filled(torch.relu(torch.randn(100_000)))
-    for method in ("minmax", "percentile", "mse", "entropy"):
-        low, high = positive.range(method)
-        assert low == 0.0 and 2.5 < high <= positive.high, method
-    assert steps(-1.0, 1.0) == (2 / 255, 128)
-    assert steps(0.0, 5.1) == (5.1 / 255, 0)
-
-
-def test_the_search_finds_less_error_than_all_numbers():
-    numbers = torch.randn(50_000)
-    numbers[:5] = 60.0
-    histogram = filled(numbers)
-
-    def error(low, high):
-        scale, zero = steps(low, high)
-        levels = torch.clamp(torch.round(numbers / scale) + zero, 0, 255)
-        return float((((levels - zero) * scale - numbers) ** 2).sum())
-
-    assert error(*histogram.range("mse")) < error(*histogram.range("minmax"))
-
-
-# -- corrections ---------------------------------------------------------------------------------
-
-
-def test_biases_are_corrected_by_mean_errors():
-    model = nn.Sequential(nn.Linear(64, 32, bias=False)).eval()
-    batches = [torch.rand(256, 64) + 1.0 for _ in range(4)]
-    made = corsac.quantize(model, batches, measure=False)
-    without = corsac.quantize(model, batches, measure=False, bias_correction=False)
-    assert without[0].bias is None and made[0].bias.shape == (32,)
-    everything = torch.cat(batches)
-
-    def mean_error(own):
-        return (own(everything) - model(everything)).mean(0).abs().max()
-
-    assert mean_error(made) < 0.2 * mean_error(without)
-    report, plain = made.quantization_report["0"], without.quantization_report["0"]
-    assert report.sqnr > plain.sqnr and report.notes == ["bias corrected"]
-    # Errors in the report are those that remain.
-    assert report.sqnr == pytest.approx(sqnr(model(everything), made(everything)), abs=0.1)
-
-
-def test_few_numbers_correct_nothing():
-    made = corsac.quantize(mlp(), torch.rand(3, 64), measure=False)
-    assert all(row.notes == [] for row in made.quantization_report.rows)
-
-
-class Block(nn.Module):
-    """Norms before layers, of which some channels are large."""
-
-    def __init__(self):
-        super().__init__()
-        self.norm, self.inner_norm = nn.LayerNorm(64), nn.LayerNorm(64)
-        self.left, self.right = nn.Linear(64, 64), nn.Linear(64, 64)
-        self.up, self.down = nn.Linear(64, 128), nn.Linear(128, 64)
-        with torch.no_grad():
-            for norm in (self.norm, self.inner_norm):
-                norm.weight[3], norm.weight[7] = 60.0, 40.0
-
-    def forward(self, x):
-        inner = self.norm(x)
-        x = x + self.left(inner) * torch.sigmoid(self.right(inner))
-        return x + self.down(torch.relu(self.up(self.inner_norm(x))))
-
-
-@pytest.mark.parametrize("option", [{"smooth_quant": 0.5}, {"equalize": True}])
-def test_factors_move_from_norms_to_layers(option):
-    model, batches = Block().eval(), data(8, 16, 64)
-    plain = corsac.quantize(model, batches, measure=False)
-    made = corsac.quantize(model, batches, measure=False, **option)
-    assert made.quantization_report.sqnr > plain.quantization_report.sqnr + 6.0
-    word = "smoothed" if "smooth_quant" in option else "equalised"
-    for name, source in (("left", "norm"), ("right", "norm"), ("up", "inner_norm"), ("down", "up")):
-        assert f"{word} with {source}" in made.quantization_report[name].remark
-    # The weights have other factors, and compute the same.
-    assert not torch.allclose(made.norm.weight, model.norm.weight, rtol=0.1)
-    assert made.dequantize() is model and model.norm.weight[3] == 60.0
-    left_float = corsac.quantize(model, batches, measure=False, exclude="down", **option)
-    assert left_float.quantization_report.sqnr > plain.quantization_report.sqnr
-
-
-def test_factors_do_not_move_where_something_else_reads_the_numbers():
-    class Read(Block):
-        def forward(self, x):
-            inner = self.norm(x)
-            x = inner + self.left(inner) * self.right(inner)
-            return self.down(nn.functional.gelu(self.up(self.inner_norm(x)))), x.shape
-
-    class Returned(Block):
-        def forward(self, x):
-            inner = self.norm(x)
-            return inner, self.left(inner), self.down(self.up(torch.cat([x, x])[:, :1])[:, 0])
-
-    class Twice(Block):
-        def forward(self, x):
-            return self.left(self.norm(x)) + self.left(self.inner_norm(x))
-
-    class Offset(nn.LayerNorm):
-        def forward(self, x):
-            return nn.functional.layer_norm(x, (64,), 1 + self.weight, self.bias)
-
-    class Other(Block):
-        def __init__(self):
-            super().__init__()
-            self.norm = Offset(64)
-
-        def forward(self, x):
-            return self.left(self.norm(x))
-
-    expected = {
-        Read: ("left", "norm: its output goes to add"),
-        Returned: ("left", "norm: the model returns its output"),
-        Twice: ("left", "its inputs come from several modules"),
-        Other: ("left", "norm: its output is not proportional to its weight"),
-    }
-    for kind, (layer, reason) in expected.items():
-        model = kind().eval()
-        made = corsac.quantize(model, data(8, 3, 64), measure=False, smooth_quant=0.5)
-        assert f"not smoothed: {reason}" in made.quantization_report[layer].notes, kind
-        assert torch.equal(made.norm.weight, model.norm.weight), kind
-    read = corsac.quantize(Read().eval(), data(8, 3, 64), measure=False, smooth_quant=0.5)
-    remarks = {row.layer: row.remark for row in read.quantization_report.rows}
-    assert "not smoothed: what computes its input has no factors" in remarks["down"]
-    assert "smoothed with inner_norm (alpha 0.5)" in remarks["up"]
-
-
-def test_tied_weights_keep_their_factors():
-    model = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32), nn.Linear(32, 32)).eval()
-    model[2].weight = model[1].weight
-    made = corsac.quantize(model, data(8, 32), measure=False, smooth_quant=0.5)
-    assert "not smoothed: 0: a weight is tied" in made.quantization_report["1"].notes
-
-
-def test_factors_move_through_convolutions_and_norms():
-    class Depthwise(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.norm = nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8)
-            self.middle = nn.Conv2d(8, 16, 3, groups=8)
-            self.last = nn.Conv2d(16, 4, 1)
-            with torch.no_grad():
-                self.norm.weight.copy_(torch.logspace(-1, 1, 8))
-                self.middle.weight[::3] *= 30
-
-        def forward(self, x):
-            x = torch.relu(self.norm(self.first(x)))
-            x = torch.nn.functional.max_pool2d(torch.relu(self.middle(x)), 2)
-            return self.last(x)
-
-    model, batches = Depthwise().eval(), data(4, 3, 12, 12)
-    plain = corsac.quantize(model, batches, measure=False)
-    made = corsac.quantize(model, batches, measure=False, equalize=True)
-    report = made.quantization_report
-    assert "equalised with norm" in report["middle"].remark
-    assert "equalised with middle" in report["last"].remark
-    assert report.sqnr > plain.quantization_report.sqnr + 1.0
 
 
 # -- metrics -------------------------------------------------------------------------------------

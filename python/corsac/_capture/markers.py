@@ -24,6 +24,11 @@ class _Here(threading.local):
 here = _Here()
 
 
+def is_recording() -> bool:
+    """Whether this thread records a program: the recording needs the operators of everything that it calls."""
+    return here.recorder is not None
+
+
 @overload
 def disable(function: _F, *, reason: str | None = None) -> _F: ...
 @overload
@@ -116,4 +121,13 @@ def nothing() -> None:
     """Function of a read that has no value: a plain graph break."""
 
 
-__all__ = ["allow_in_graph", "assume_constant", "breaks", "codes", "disable", "graph_break", "here"]
+__all__ = [
+    "allow_in_graph",
+    "assume_constant",
+    "breaks",
+    "codes",
+    "disable",
+    "graph_break",
+    "here",
+    "is_recording",
+]

@@ -7,7 +7,6 @@ import functools
 import gc
 import inspect
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -145,20 +144,6 @@ def named_arguments(
         yield names[number] if number < len(names) else f"input_{number}", own
 
 
-class _Here(threading.local):
-    """Number of nested recordings of this thread."""
-
-    depth = 0
-
-
-_recorded_here = _Here()
-
-
-def is_recording() -> bool:
-    """Whether this thread records a program: the recording needs the operators of everything that it calls."""
-    return _recorded_here.depth > 0
-
-
 def _collections() -> list[int]:
     """Number of garbage collections of each generation."""
     return [own["collections"] for own in gc.get_stats()]
@@ -170,7 +155,7 @@ def _ours() -> list[Any]:
         handle_torch_function,
         Recorder.__torch_function__,
         OperatorWatch.__torch_dispatch__,
-        is_recording,
+        markers.is_recording,
         _hosted,
         # The recorder is not one of the modes that it looks for.
         _is_make_fx_tracing,
@@ -393,7 +378,6 @@ def _watched(
 ) -> Any:
     """The return value of the program, which is watched."""
     gradients, deferred = torch.is_grad_enabled(), recorder.deferred
-    _recorded_here.depth += 1
     around, markers.here.recorder = markers.here.recorder, recorder
     try:
         with recorder.watch, recorder:
@@ -401,7 +385,6 @@ def _watched(
             returned = recording.run(program, args, kwargs)
             recorder.end()
     finally:
-        _recorded_here.depth -= 1
         markers.here.recorder = around
         if deferred is not None:
             deferred.end()
@@ -516,4 +499,4 @@ def _stages(run: _Run, reads: Any, counted: Any) -> Staged | None:
     return staged(recorder.graph, recorder.weights, decisions)
 
 
-__all__ = ["Recorded", "form_of", "is_recording", "named_arguments", "named_weights", "record"]
+__all__ = ["Recorded", "form_of", "named_arguments", "named_weights", "record"]

@@ -11,7 +11,7 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
-from corsac._capture.record import is_recording
+from corsac._capture.markers import is_recording
 from corsac._engine.native_graph import Compiled, CompileError, FailedAfterwards, Raised
 from corsac._messages.lines import PACKAGES
 from corsac._models.wrapper import ModelWrapper

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,8 @@ def refusals(model: GraphModule, names: dict[str, Any], qconfigs: dict[str, Any]
     """The reasons, by name, to leave nodes that could be equalised as they are. The graph has no observers yet."""
     found = {}
     modules = dict(model.named_modules(remove_duplicate=False))
+    calls = Counter(node.target for node in model.graph.find_nodes(op="call_module"))
+    reads = {node.target for node in model.graph.find_nodes(op="get_attr")}
     for node in model.graph.nodes:
         if node.name not in names or not node_supports_equalization(node, modules):
             continue
@@ -66,7 +69,17 @@ def refusals(model: GraphModule, names: dict[str, Any], qconfigs: dict[str, Any]
             found[node.name] = "its input has other users that are quantised"
         elif _groups(node, modules) != 1:
             found[node.name] = "the convolution has groups"
+        elif _shares_weight(node, calls, reads):
+            found[node.name] = "its weight is used several times"
     return found
+
+
+def _shares_weight(node: Any, calls: Counter[Any], reads: set[Any]) -> bool:
+    """Whether something else uses the weight of a layer: it could not have the factors of both."""
+    if node.op == "call_module":
+        is_read = any(path.startswith(f"{node.target}.") for path in reads)
+        return is_read or calls[node.target] > 1
+    return len(node.args) > _WEIGHT and len(node.args[_WEIGHT].users) > 1
 
 
 def _groups(node: Any, modules: dict[str, Any]) -> Any:
@@ -225,7 +238,7 @@ def _scale_weight(model: GraphModule, one: _Equalised, modules: dict[str, Any]) 
             own = getattr(layer, name, None)
             if own is not None:
                 for axis, factor in factors:
-                    own = own * _along(factor, axis, own)
+                    own = own * _along(factor, axis, own.dim())
                 layer._parameters[name] = nn.Parameter(own, requires_grad=False)
         if fused_module_supports_equalization(module):
             whole = shallow_copy(module)
@@ -244,8 +257,9 @@ def _scaled(
     yield "bias", [part for part in parts if part[0] == 0]
 
 
-def _along(factors: Tensor, axis: int, value: Tensor) -> Tensor:
-    shape = [1] * value.dim()
+def _along(factors: Tensor, axis: int, rank: int) -> Tensor:
+    """Factors that broadcast along a dimension of values with ``rank`` dimensions."""
+    shape = [1] * rank
     shape[axis] = -1
     return factors.reshape(shape)
 
@@ -274,10 +288,8 @@ def _scale_argument(
     with model.graph.inserting_before(user):
         scaled = value
         for axis, factors in parts:
-            shape = [1] * rank
-            shape[axis] = -1
             path = _unused(model, f"{value.name}_equalization_scale")
-            model.register_buffer(path, factors.reshape(shape))
+            model.register_buffer(path, _along(factors, axis, rank))
             scaled = model.graph.call_function(
                 torch.mul, (scaled, model.graph.create_node("get_attr", path))
             )

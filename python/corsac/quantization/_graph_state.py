@@ -16,6 +16,12 @@ from corsac.fx import _code_state
 
 #: The places of scale, zero point and bounds among the arguments.
 _SCALE, _ZERO_POINT, _BOUNDS = 1, 2, slice(3, 5)
+#: The same by the parts of names in state dicts, and the types of the numbers.
+_PARTS = (
+    ("scale", slice(_SCALE, _SCALE + 1), float),
+    ("zero_point", slice(_ZERO_POINT, _ZERO_POINT + 1), int),
+    ("quant_range", _BOUNDS, int),
+)
 
 
 def _values(module: Any) -> dict[tuple[str, int], list[Any]]:
@@ -26,6 +32,7 @@ def _values(module: Any) -> dict[tuple[str, int], list[Any]]:
     quantise = torch.ops.corsac.quantize_per_tensor.default
     dequantise = torch.ops.corsac.dequantize_per_tensor.default
     found: dict[tuple[str, int], list[Any]] = {}
+    numbers: dict[str, int] = {}
     # With others of a pair, a dequantise node has the numbers of the quantise node.
     seen: set[Any] = set()
     for target in (quantise, dequantise):
@@ -40,9 +47,11 @@ def _values(module: Any) -> dict[tuple[str, int], list[Any]]:
                 and user.args[1:] == node.args[1:]
             ]
             seen.update(own)
-            name, number = _name(node.args[0]), 0
-            while (name, number) in found or hasattr(module, f"{name}_scale_{number}"):
+            name = _name(node.args[0])
+            number = numbers.get(name, 0)
+            while hasattr(module, f"{name}_scale_{number}"):
                 number += 1
+            numbers[name] = number + 1
             found[name, number] = [node, *own]
     return found
 
@@ -82,15 +91,15 @@ def _write(module: Any, state: dict[str, torch.Tensor]) -> list[str]:
     errors, changed = [], False
     for (name, number), nodes in _values(module).items():
         args = list(nodes[0].args)
-        for part, place, kind in (("scale", _SCALE, float), ("zero_point", _ZERO_POINT, int)):
+        for part, place, kind in _PARTS:
             given = state.get(f"{name}_{part}_{number}")
-            if given is not None and given.numel() == 1:
-                args[place] = kind(given)
-            elif given is not None:
-                errors.append(f"{name}_{part}_{number}: expected one number, got {given.numel()}")
-        bounds = state.get(f"{name}_quant_range_{number}")
-        if bounds is not None:
-            args[_BOUNDS] = bounds.tolist()
+            if given is None:
+                continue
+            if given.numel() == len(args[place]):
+                args[place] = map(kind, given.flatten().tolist())
+            else:
+                wanted = "two numbers" if place is _BOUNDS else "one number"
+                errors.append(f"{name}_{part}_{number}: expected {wanted}, got {given.numel()}")
         reason = _refusal(args)
         if reason is not None:
             errors.append(f"{name}: {reason}")
@@ -109,7 +118,7 @@ def _refusal(args: list[Any]) -> str | None:
     limits = torch.iinfo(args[5])
     if not (math.isfinite(scale) and scale > 0):
         return f"expected a positive scale, got {scale}"
-    if len(bounds) != 2 or not limits.min <= bounds[0] <= bounds[1] <= limits.max:
+    if not limits.min <= bounds[0] <= bounds[1] <= limits.max:
         return f"expected a range of {args[5]}, got {bounds}"
     return None
 

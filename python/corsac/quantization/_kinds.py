@@ -13,6 +13,11 @@ from torch import nn
 _PACKAGES = ("corsac.quantization", "torch.ao.quantization", "torch.ao.nn", "torchao.quantization")
 
 
+def returns_tuples(kind: type[nn.Module]) -> bool:
+    """Whether a class is that of a recurrent layer or attention of ``torch.ao``, with observers in it."""
+    return kind.__module__.startswith("torch.ao.nn.quantizable")
+
+
 def is_a(value: Any, *names: str) -> bool:
     """Whether ``value``, a class or an instance, is or derives from a class of one of these names."""
     kind = value if isinstance(value, type) else type(value)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from corsac.quantization._kinds import is_a, is_activation_post_process
+from corsac.quantization._kinds import is_a, is_activation_post_process, returns_tuples
 from corsac.quantization.qconfig import _activation_is_memoryless
 from corsac.quantization.quantization_mappings import (
     _get_special_act_post_process,
@@ -81,7 +81,7 @@ class _Observation:
             elif wanted and kind in self._custom:
                 observed = self._custom[kind].from_float(child)
                 module._modules[name] = observed
-                if type(observed) not in no_observer_set() and not _returns_tuples(observed):
+                if type(observed) not in no_observer_set() and not returns_tuples(type(observed)):
                     observed.qconfig = child.qconfig
                     self._observe(observed, inner)
             elif kind in no_observer_set():
@@ -116,11 +116,6 @@ class _Observation:
             if hasattr(one, "observed_name"):
                 one.observed_name = path
         return observer if self._device is None else observer.to(self._device)
-
-
-def _returns_tuples(module: nn.Module) -> bool:
-    """Whether a module is a recurrent layer or attention of ``torch.ao``, with observers in it."""
-    return type(module).__module__.startswith("torch.ao.nn.quantizable")
 
 
 def observer_hooks(module: nn.Module) -> tuple[set[int], set[int]]:

@@ -21,7 +21,7 @@ from corsac.quantization._equalization import (
     equalised_names,
     refusals,
 )
-from corsac.quantization._kinds import is_a, is_activation_post_process
+from corsac.quantization._kinds import is_a, is_activation_post_process, returns_tuples
 from corsac.quantization._patterns import (
     broken_bounds,
     describe,
@@ -404,7 +404,7 @@ def _swap_custom_modules(
     for path, name in {node.target: node.name for node in nodes}.items():
         module, qconfig = get_submodule(model, path), choices.of_node(name)
         kind = replacement(module, custom_config.float_to_observed_mapping, qconfig)
-        if kind.__module__.startswith("torch.ao.nn.quantizable"):
+        if returns_tuples(kind):
             raise NotImplementedError(
                 f"{path}: {kind.__name__} of torch.ao returns tuples, which graphs have no observers for; "
                 "corsac.quantization.prepare quantises it module by module"

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from corsac._capture.record import is_recording
+from corsac._capture.markers import is_recording
 from corsac.quantization import _dtypes, _operators  # noqa: F401
 from corsac.quantization._kinds import is_a, is_fake_quantize
 from corsac.quantization._qparams import PER_CHANNEL, PER_TENSOR, SYMMETRIC

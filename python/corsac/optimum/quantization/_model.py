@@ -53,7 +53,7 @@ class GraphModel(nn.Module):
         self._names = tuple(own.name for own in program.inputs.tensors)
         self._constants = tuple(program.inputs.constants.items())
         self._optional = _optional(module, program.inputs, program.outputs)
-        self._alone: tuple[GraphModule, ...] = ()
+        self._alone: tuple[str, GraphModule] | None = None
         self.train(module.training)
 
     @property
@@ -122,12 +122,15 @@ class GraphModel(nn.Module):
         return self._build_without_loss(results)
 
     def _without_loss(self) -> GraphModule:
-        """The graph without the loss; its modules are the same."""
-        if not self._alone:
-            made = _without(self.graph_module, self._optional, self._outputs)
-            # No submodule: its weights are in the state once.
-            self.__dict__["_alone"] = (made,)
-        return self._alone[0]
+        """The graph without the loss; its modules and tensors are the same."""
+        # Loading a state changes scales, which are numbers in the code.
+        code = self.graph_module.code
+        known = self._alone
+        if known is None or known[0] != code:
+            # In a tuple it is no submodule: its weights are in the state once.
+            known = code, _without(self.graph_module, self._optional, self._outputs)
+            self.__dict__["_alone"] = known
+        return known[1]
 
     def _build_without_loss(self, results: Any) -> Any:
         whole = list(results)
@@ -136,17 +139,9 @@ class GraphModel(nn.Module):
         # Objects of transformers have no keys for what is None.
         return type(made)(**{key: own for key, own in made.items() if own is not None})
 
-    def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        self.__dict__["_alone"] = ()
-        return super()._apply(*args, **kwargs)
-
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        self.__dict__["_alone"] = ()
-        return super().load_state_dict(*args, **kwargs)
-
     def __getstate__(self) -> dict[str, Any]:
         modules = {**self._modules, "graph_module": Frozen.of(self.graph_module)}
-        return {**self.__dict__, "_alone": (), "_modules": modules}
+        return {**self.__dict__, "_alone": None, "_modules": modules}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         modules = {**state["_modules"]}
@@ -156,7 +151,7 @@ class GraphModel(nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModel:
         made = self.__class__.__new__(self.__class__)
         memo[id(self)] = made
-        made.__dict__.update(copy.deepcopy({**self.__dict__, "_alone": ()}, memo))
+        made.__dict__.update(copy.deepcopy({**self.__dict__, "_alone": None}, memo))
         return made
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> Path:
@@ -210,6 +205,8 @@ def _without(module: GraphModule, names: tuple[str, ...], outputs: Outputs) -> G
     graph.eliminate_dead_code()
     made = GraphModule(module, graph)
     made.training = module.training
+    for kind in ("_parameters", "_buffers", "_modules"):
+        made.__dict__[kind] = module.__dict__[kind]
     return made
 
 

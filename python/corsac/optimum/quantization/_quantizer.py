@@ -25,6 +25,7 @@ from corsac.optimum.quantization._observers import (
 from corsac.optimum.quantization._program import Program, captured
 from corsac.passes import remove_dropout
 from corsac.quantization._conversion import CalibrationError
+from corsac.quantization.one_call._data import not_accepted
 from corsac.quantization.one_call._layers import (
     Layer,
     check_weights,
@@ -168,12 +169,9 @@ class Quantizer:
             with torch.no_grad():
                 prepared(**given)
         except Exception as error:
-            said = str(error).strip().partition("\n")[0]
             tensors = {name: own for name, own in given.items() if isinstance(own, torch.Tensor)}
             shown = ", ".join(f"{name} {[*own.shape]}" for name, own in tensors.items())
-            raise ValueError(
-                f"{where} ({shown}): the model does not accept it: {type(error).__name__}: {said}"
-            ) from error
+            raise not_accepted(f"{where} ({shown})", error) from error
 
     def convert(self) -> GraphModel:
         """The quantised model, in evaluation mode.
@@ -253,10 +251,7 @@ class Quantizer:
         except TraceError:
             raise
         except Exception as error:
-            said = str(error).strip().partition("\n")[0]
-            raise ValueError(
-                f"{where}: the model does not accept it: {type(error).__name__}: {said}"
-            ) from error
+            raise not_accepted(where, error) from error
 
     def _mapping(self, program: Program, model: nn.Module) -> QConfigMapping:
         """The configurations of layers."""

@@ -96,7 +96,7 @@ def load_quantized(directory: str | os.PathLike[str]) -> GraphModel:
     assert prepared is not None
     module = prepared.graph_module
     observers = observers_of(module)
-    ranges = {name: own for name, own in graph["ranges"].items()}
+    ranges = graph["ranges"]
     found = {name for name, own in observers.items() if not getattr(own, "is_dynamic", False)}
     if found != ranges.keys():
         raise ValueError(

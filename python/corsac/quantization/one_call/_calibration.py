@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from corsac.quantization.one_call._data import Batch, noise_ratio
+from corsac.quantization.one_call._data import Batch, noise_ratio, not_accepted
 from corsac.quantization.one_call._layers import Layer
 from corsac.quantization.one_call._ranges import Histogram
 from corsac.quantization.one_call._timing import Sample
@@ -88,10 +88,7 @@ def run(model: nn.Module, batch: Batch, number: int) -> Any:
     try:
         return batch.run(model)
     except Exception as error:
-        said = str(error).strip().partition("\n")[0]
-        raise ValueError(
-            f"calibration batch {number} ({batch}): the model does not accept it: {type(error).__name__}: {said}"
-        ) from error
+        raise not_accepted(f"calibration batch {number} ({batch})", error) from error
 
 
 def _input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:

@@ -59,6 +59,12 @@ class Batch:
         return ", ".join(shown) or "no tensor"
 
 
+def not_accepted(where: str, error: Exception) -> ValueError:
+    """The error for a batch, ``where``, with which a model has raised ``error``."""
+    said = str(error).strip().partition("\n")[0]
+    return ValueError(f"{where}: the model does not accept it: {type(error).__name__}: {said}")
+
+
 def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         yield name, value

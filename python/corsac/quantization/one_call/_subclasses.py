@@ -9,7 +9,7 @@ from torch import nn
 
 from corsac.fx import Graph, Node, symbolic_trace
 
-#: What calls a layer's forward.
+#: What calls a layer's forward, and finds it and all else.
 _CALLS = ("__call__", "_call_impl", "_wrapped_call_impl", "__getattr__", "__getattribute__")
 
 
@@ -22,7 +22,7 @@ def computes_as(module: nn.Module, base: type[nn.Module]) -> bool:
     kind = type(module)
     if kind is base:
         return True
-    if any(getattr(kind, name) is not getattr(base, name, None) for name in _CALLS[:4]):
+    if any(getattr(kind, name) is not getattr(base, name, None) for name in _CALLS):
         return False
     forward = kind.forward
     if not isinstance(forward, FunctionType) or _reads_variables(forward):
