@@ -502,3 +502,23 @@ def test_sizes_have_to_be_symbols_of_the_model():
         6,
         6,
     )
+
+
+def test_results_on_sizes_have_the_type_of_the_sizes():
+    proto = small(
+        [
+            helper.make_node("Shape", ["x"], ["sizes"]),
+            helper.make_node("Where", ["first", "sizes", "rest"], ["chosen"]),
+            helper.make_node("Gather", ["sizes", "zero"], ["size"]),
+            helper.make_node("Cast", ["size"], ["limit"], to=onnx.TensorProto.INT32),
+            helper.make_node("Range", ["start", "limit", "step"], ["places"]),
+        ],
+        {"x": (1, ["a", "b"])},
+        {"chosen": (7, [2]), "places": (6, [None])},
+        {
+            "first": np.array([True, False]), "rest": np.array([-1, -1]), "zero": np.array(0),
+            "start": np.array(0, np.int32), "step": np.array(1, np.int32),
+        },
+    )  # fmt: skip
+    x = torch.zeros(3, 4)
+    close(list(from_onnx(proto)(x)), ran(proto, x))

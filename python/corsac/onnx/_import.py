@@ -338,7 +338,8 @@ class Reading:
         if on_sizes is not None and _are_sizes(inputs):
             result = on_sizes(g, *[own and own.elements for own in inputs], **attributes)
             if result is not None:
-                dtype = inputs[0].dtype if inputs[0] is not None else torch.int64
+                # Sizes are never truth values: those are the condition of Where.
+                dtype = next(own.dtype for own in inputs if own and own.dtype != torch.bool)
                 return self._define(node, _sizes(g, result, dtype))
         reader = reader_of(domain, node.op_type, version)
         if reader is None:
