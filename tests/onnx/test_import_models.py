@@ -522,3 +522,33 @@ def test_results_on_sizes_have_the_type_of_the_sizes():
     )  # fmt: skip
     x = torch.zeros(3, 4)
     close(list(from_onnx(proto)(x)), ran(proto, x))
+
+
+@pytest.mark.parametrize("rank", [None, 1])
+def test_values_of_loops_may_grow(rank):
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go_on"], ["again"]),
+            helper.make_node("Shape", ["rows"], ["sizes"]),
+            helper.make_node("Cast", ["sizes"], ["numbers"], to=1),
+            helper.make_node("Concat", ["rows", "numbers"], ["more"], axis=0),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("at", 7, []),
+            helper.make_tensor_value_info("go_on", 9, []),
+            helper.make_tensor_value_info("rows", 1, None),
+        ],
+        [
+            helper.make_tensor_value_info("again", 9, []),
+            helper.make_tensor_value_info("more", 1, None),
+        ],
+    )
+    proto = small(
+        [helper.make_node("Loop", ["count", "", "x"], ["y"], body=body)],
+        {"count": (7, []), "x": (1, [1])},
+        {"y": (1, None if rank is None else [None] * rank)},
+    )
+    model, x = from_onnx(proto), torch.zeros(1)
+    for count in (0, 1, 3):
+        close(model(torch.tensor(count), x), ran(proto, torch.tensor(count), x)[0])
