@@ -552,3 +552,20 @@ def test_values_of_loops_may_grow(rank):
     model, x = from_onnx(proto), torch.zeros(1)
     for count in (0, 1, 3):
         close(model(torch.tensor(count), x), ran(proto, torch.tensor(count), x)[0])
+
+
+def test_products_of_matrices_of_integers_have_their_type():
+    node = helper.make_node("Gemm", ["a", "b"], ["y"])
+    proto = small([node], {"a": (6, [2, 3]), "b": (6, [3, 2])}, {"y": (6, [2, 2])})
+    a, b = torch.randint(-9, 9, (2, 3)).int(), torch.randint(-9, 9, (3, 2)).int()
+    y = from_onnx(proto)(a, b)
+    assert y.dtype == torch.int32 and torch.equal(y, a @ b)
+
+
+@pytest.mark.parametrize("name", ["transBatchA", "transBatchB"])
+def test_batches_behind_matrices_are_refused(name):
+    node = helper.make_node("FusedMatMul", ["a", "a"], ["y"], domain="com.microsoft", **{name: 1})
+    proto = small([node], {"a": (1, [2, 2, 2])}, {"y": (1, [2, 2, 2])})
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    with pytest.raises(ValueError, match=r"node 'y' \(FusedMatMul .*: matrices whose batch"):
+        from_onnx(proto)
