@@ -569,3 +569,10 @@ def test_batches_behind_matrices_are_refused(name):
     proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     with pytest.raises(ValueError, match=r"node 'y' \(FusedMatMul .*: matrices whose batch"):
         from_onnx(proto)
+
+
+def test_old_clips_of_half_precision():
+    node = helper.make_node("Clip", ["x"], ["y"], min=0.0)
+    proto = small([node], {"x": (10, [3])}, {"y": (10, [3])}, opset=10)
+    x = torch.tensor([-1.0, 0.5, 60000.0], dtype=torch.float16)
+    assert torch.equal(from_onnx(proto)(x), x.clamp(min=0))

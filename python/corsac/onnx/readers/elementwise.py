@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import math
 import operator
@@ -160,7 +161,10 @@ def clip_6(
     min: float = -3.4028234663852886e38,
     max: float = 3.4028234663852886e38,
 ) -> Value:
-    return g.call(torch.clamp, input, min=min, max=max)
+    # The defaults are of float32; torch has no clamp at numbers that a type lacks.
+    limits = torch.finfo(input.dtype)
+    low, high = builtins.max(min, limits.min), builtins.min(max, limits.max)
+    return g.call(torch.clamp, input, min=low, max=high)
 
 
 # -- comparisons and logic -------------------------------------------------------------------------
