@@ -576,3 +576,15 @@ def test_old_clips_of_half_precision():
     proto = small([node], {"x": (10, [3])}, {"y": (10, [3])}, opset=10)
     x = torch.tensor([-1.0, 0.5, 60000.0], dtype=torch.float16)
     assert torch.equal(from_onnx(proto)(x), x.clamp(min=0))
+
+
+@pytest.mark.parametrize(("sizes", "scales"), [([1, 1, 1, 3], None), (None, [1.0, 1.0, 0.25, 0.5])])
+def test_dimensions_that_become_one_long(sizes, scales):
+    given = {"n": np.array(sizes)} if scales is None else {"n": np.array(scales, np.float32)}
+    node = helper.make_node(
+        "Resize", ["x", "", "", "n"] if scales is None else ["x", "", "n"], ["y"], mode="linear",
+        coordinate_transformation_mode="pytorch_half_pixel",
+    )  # fmt: skip
+    proto = small([node], {"x": (1, [1, 1, 4, 6])}, {"y": (1, None)}, given)
+    x = torch.randn(1, 1, 4, 6)
+    close(from_onnx(proto)(x), ran(proto, x)[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -117,7 +118,9 @@ def _interpolated(
         "half_pixel", "align_corners"
     ):  # fmt: skip
         name, corners = "bicubic", coordinates == "align_corners"
-    if name is None:
+    if name is None or (
+        coordinates == "pytorch_half_pixel" and _becomes_one(own, by_axis, sizes is None)
+    ):
         return None
     extra = {} if corners is None else {"align_corners": corners}
     if sizes is not None:
@@ -130,6 +133,17 @@ def _interpolated(
     if all(float(factor).is_integer() for factor in factors) or corners is not True:
         return g.call(F.interpolate, input, scale_factor=factors, mode=name, **extra)
     return None
+
+
+def _becomes_one(shape: list[Any], by_axis: dict[int, Any], are_factors: bool) -> bool:
+    """Whether a dimension becomes 1 long: ``interpolate`` takes its middle, ONNX its first element."""
+    for axis, given in by_axis.items():
+        size = shape[axis]
+        if are_factors:
+            given = 1 if not isinstance(size, Size) and math.floor(size * given) == 1 else 2
+        if _equal(given, 1) and not _equal(size, 1):
+            return True
+    return False
 
 
 def _equal(a: Any, b: Any) -> bool:
