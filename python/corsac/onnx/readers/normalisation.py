@@ -125,20 +125,8 @@ def skip_layer_normalization(
     return result, None, None, total
 
 
-@reads("SimplifiedLayerNormalization", since=1)
-def simplified_layer_normalization(
-    g: Emitter,
-    input: Value,
-    scale: Value,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
-) -> Value:
-    return rms_normalization(g, input, scale, axis=axis, epsilon=epsilon, stash_type=stash_type)
-
-
 @reads("RMSNormalization", since=23)
+@reads("SimplifiedLayerNormalization", since=1)
 def rms_normalization(
     g: Emitter,
     input: Value,
