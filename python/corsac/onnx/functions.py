@@ -112,9 +112,7 @@ def reduce(
     """A reduction over dimensions; over all if there are none, unless ``of_none``."""
     if not axes:
         if of_none:
-            return (
-                input if name in _KEEPING else _REDUCTIONS[name](input.unsqueeze(-1), [-1], False)
-            )
+            return input if name in KEEPING else _REDUCTIONS[name](input.unsqueeze(-1), [-1], False)
         axes = list(range(input.dim()))
     if not input.dim():
         return _REDUCTIONS[name](input.unsqueeze(-1), [-1], False)
@@ -185,7 +183,7 @@ _REDUCTIONS = {
     "ReduceSumSquare": lambda input, axes, keepdim: _sum(input.square(), axes, keepdim),
 }
 #: Reductions that leave elements as they are where they reduce over nothing.
-_KEEPING = {"ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin"}
+KEEPING = {"ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin"}
 
 
 def gather_nd(input: torch.Tensor, indices: torch.Tensor, batch_dims: int = 0) -> torch.Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from corsac.onnx import windows
 from corsac.onnx._emitter import Emitter
 from corsac.onnx._registry import reads
 from corsac.onnx._types import Unsupported
@@ -172,8 +173,6 @@ def col2im(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Value:
-    from corsac.onnx import windows
-
     rank = block_shape.numel or 0
     pads = pads or [0] * (2 * rank)
     return g.call(
@@ -198,8 +197,6 @@ def deform_conv(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Value:
-    from corsac.onnx import windows
-
     rank = input.rank - 2
     if rank != 2:
         raise Unsupported(f"a deformed convolution of {rank} dimensions")

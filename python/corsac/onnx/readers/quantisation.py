@@ -14,7 +14,7 @@ from corsac.onnx._model_reader import INT4, UINT4, dtype_of
 from corsac.onnx._registry import MICROSOFT, reads
 from corsac.onnx._types import Unsupported, name_of
 from corsac.onnx._values import Value, is_whole
-from corsac.onnx.readers.elementwise import like
+from corsac.onnx.readers.elementwise import like, of_8_bits
 
 _FLOAT = torch.float32
 _INTEGERS = (torch.uint8, torch.int8, torch.uint16, torch.int16, torch.int32)
@@ -92,8 +92,6 @@ def quantize_linear(
     else:
         dtype, bits = zero_point.dtype, zero_point.facts.get("bits")
     if dtype.is_floating_point:
-        from corsac.onnx.readers.elementwise import of_8_bits
-
         steps = g.call(torch.div, input, _spread(g, scale, input, axis, block_size))
         return of_8_bits(g, steps, dtype, bool(saturate))
     bounds = _bounds(dtype, bits)

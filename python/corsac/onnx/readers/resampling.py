@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from corsac.onnx import resampling
+from corsac.onnx import functions, resampling
 from corsac.onnx._emitter import Emitter
 from corsac.onnx._registry import reads
 from corsac.onnx._types import Unsupported
@@ -192,20 +192,18 @@ def roi_align(
 ) -> Value:
     default = "half_pixel" if g.version >= 16 else "output_half_pixel"
     half_pixel = (coordinate_transformation_mode or default) == "half_pixel"
-    shape = (rois.samples[0].shape[0], input.samples[0].shape[1], output_height, output_width)
+    cells = (output_height, output_width)
     samples = tuple(
-        torch.empty(own.shape[0], theirs.shape[1], *shape[2:], dtype=theirs.dtype, device="meta")
+        torch.empty(own.shape[0], theirs.shape[1], *cells, dtype=theirs.dtype, device="meta")
         for own, theirs in zip(rois.samples, input.samples, strict=True)
     )
     arguments = (
-        input, rois, batches, (output_height, output_width), spatial_scale, sampling_ratio, mode, half_pixel,
+        input, rois, batches, cells, spatial_scale, sampling_ratio, mode, half_pixel,
     )  # fmt: skip
     return g.typed("call_function", resampling.roi_align, arguments, {}, samples)
 
 
 @reads("NonMaxSuppression", since=10)
 def non_max_suppression(g: Emitter, *inputs: Value, center_point_box: int = 0) -> Value:
-    from corsac.onnx import functions
-
     padded = [*inputs, *[None] * (5 - len(inputs))]
     return g.run(functions.non_max_suppression, *padded, center_point_box)
