@@ -66,8 +66,11 @@ def _inputs_of_arrays(words: Sequence[str], module: fx.GraphModule) -> tuple[Any
     import numpy
     import torch
 
-    given = [word.partition("=")[2] for word in words if word.startswith("--input=")]
-    given += [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--input"]
+    given = [
+        word.removeprefix("--input=") if word != "--input" else following
+        for word, following in zip(words, [*words[1:], ""], strict=True)
+        if word == "--input" or word.startswith("--input=")
+    ]
     names = [str(node.target) for node in module.graph.find_nodes(op="placeholder")]
     by_name: dict[str, Any] = {}
     for at, text in enumerate(given):
