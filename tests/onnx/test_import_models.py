@@ -588,3 +588,28 @@ def test_dimensions_that_become_one_long(sizes, scales):
     proto = small([node], {"x": (1, [1, 1, 4, 6])}, {"y": (1, None)}, given)
     x = torch.randn(1, 1, 4, 6)
     close(from_onnx(proto)(x), ran(proto, x)[0])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "stored"),
+    [
+        ([("Neg", "sizes", {}), ("Div", "n0 two", {})], {"two": [2, 3]}),
+        ([("Neg", "sizes", {}), ("Mod", "n0 two", {"fmod": 1})], {"two": [2, 3]}),
+        ([("Neg", "sizes", {}), ("Mod", "n0 two", {})], {"two": [2, 3]}),
+        ([("Unsqueeze", "sizes zero", {}), ("ReduceProd", "n0 zero", {})], {"zero": [0]}),
+        ([("ReduceProd", "sizes none", {"noop_with_empty_axes": 1})], {"none": []}),
+        ([("Gather", "sizes zero", {}), ("Gather", "table n0", {})], {"zero": [0], "table": [9, 8, 7, 6]}),
+        ([("Reshape", "sizes shape", {})], {"shape": [0, 1]}),
+    ],
+)  # fmt: skip
+def test_arithmetic_on_sizes(nodes, stored):
+    made = [helper.make_node("Shape", ["x"], ["sizes"])]
+    for at, (kind, inputs, attributes) in enumerate(nodes):
+        result = "y" if at == len(nodes) - 1 else f"n{at}"
+        made.append(helper.make_node(kind, inputs.split(), [result], **attributes))
+    arrays = {name: np.array(own, np.int64) for name, own in stored.items()}
+    proto = small(made, {"x": (1, ["a", "b"])}, {"y": (7, None)}, arrays)
+    model = from_onnx(proto)
+    for shape in ((3, 4), (2, 9)):
+        x = torch.zeros(shape)
+        close(model(x), ran(proto, x)[0])

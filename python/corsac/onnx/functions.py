@@ -93,6 +93,12 @@ def full(shape: Sequence[int], number: float, dtype: torch.dtype) -> torch.Tenso
     return torch.full(list(shape), number, dtype=dtype)
 
 
+def truncated_quotient(a: int, b: int) -> int:
+    """A quotient of integers, rounded towards zero."""
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
 def cumulative_before(name: str, input: torch.Tensor, axis: int, reverse: bool) -> torch.Tensor:
     """Sums (or products) of the elements before each one."""
     first = torch.full_like(input.narrow(axis, 0, 1), 0 if name == "cumsum" else 1)

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from corsac.onnx import functions
 from corsac.onnx._emitter import Emitter
 from corsac.onnx._model_reader import INT4, UINT4, dtype_of
 from corsac.onnx._registry import reads, reads_sizes
 from corsac.onnx._spellings import BITS, COMPARISONS, FLOAT_FUNCTIONS, FUNCTIONS, LOGIC
 from corsac.onnx._types import Unsupported
-from corsac.onnx._values import Value, is_whole
+from corsac.onnx._values import Size, Value, is_whole
 
 
 def like(g: Emitter, result: Value, dtype: torch.dtype) -> Value:
@@ -323,12 +324,29 @@ def mul_sizes(g: Emitter, a: Any, b: Any) -> Any:
 
 @reads_sizes("Div")
 def div_sizes(g: Emitter, a: Any, b: Any) -> Any:
-    return a // b
+    return np.frompyfunc(lambda x, y: _quotient(g, x, y), 2, 1)(a, b)
+
+
+def _quotient(g: Emitter, a: Any, b: Any) -> Any:
+    """A quotient of sizes, rounded towards zero."""
+    if _is_positive(a) and _is_positive(b):
+        return a // b
+    function = functions.truncated_quotient
+    if isinstance(a, Size) or isinstance(b, Size):
+        return g.number(function, a, b)
+    return function(a, b)
+
+
+def _is_positive(number: Any) -> bool:
+    try:
+        return number >= 0
+    except Unsupported:
+        return False
 
 
 @reads_sizes("Mod")
 def mod_sizes(g: Emitter, a: Any, b: Any, fmod: int = 0) -> Any:
-    return a % b
+    return a - div_sizes(g, a, b) * b if fmod else a % b
 
 
 @reads_sizes("Neg")
