@@ -81,3 +81,20 @@ def test_wrong_requests(arguments, message, capfd):
         file.write("hello")
     assert main(arguments) == 2
     assert message in capfd.readouterr().err
+
+
+class Rows(torch.nn.Module):
+    def forward(self, factors, rows):
+        return factors.unsqueeze(1) * rows
+
+
+def test_inputs_keep_their_order_in_both_spellings():
+    inputs = torch.randn(5), torch.randn(5, 2)
+    dynamic = {"factors": {0: "count"}, "rows": {0: "count"}}
+    save(to_onnx(Rows(), inputs, dynamic=dynamic), "rows.onnx")
+    factors, rows = numpy.arange(3, dtype=numpy.float32), numpy.ones((3, 2), numpy.float32)
+    numpy.save("factors.npy", factors)
+    numpy.save("rows.npy", rows)
+    words = ["--input", "factors.npy", "--input=rows.npy", "--output", "y.npy"]
+    assert main(["run", "rows.onnx", *words]) == 0
+    numpy.testing.assert_array_equal(numpy.load("y.npy"), factors[:, None] * rows)

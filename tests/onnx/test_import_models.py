@@ -502,3 +502,114 @@ def test_sizes_have_to_be_symbols_of_the_model():
         6,
         6,
     )
+
+
+def test_results_on_sizes_have_the_type_of_the_sizes():
+    proto = small(
+        [
+            helper.make_node("Shape", ["x"], ["sizes"]),
+            helper.make_node("Where", ["first", "sizes", "rest"], ["chosen"]),
+            helper.make_node("Gather", ["sizes", "zero"], ["size"]),
+            helper.make_node("Cast", ["size"], ["limit"], to=onnx.TensorProto.INT32),
+            helper.make_node("Range", ["start", "limit", "step"], ["places"]),
+        ],
+        {"x": (1, ["a", "b"])},
+        {"chosen": (7, [2]), "places": (6, [None])},
+        {
+            "first": np.array([True, False]), "rest": np.array([-1, -1]), "zero": np.array(0),
+            "start": np.array(0, np.int32), "step": np.array(1, np.int32),
+        },
+    )  # fmt: skip
+    x = torch.zeros(3, 4)
+    close(list(from_onnx(proto)(x)), ran(proto, x))
+
+
+@pytest.mark.parametrize("rank", [None, 1])
+def test_values_of_loops_may_grow(rank):
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go_on"], ["again"]),
+            helper.make_node("Shape", ["rows"], ["sizes"]),
+            helper.make_node("Cast", ["sizes"], ["numbers"], to=1),
+            helper.make_node("Concat", ["rows", "numbers"], ["more"], axis=0),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("at", 7, []),
+            helper.make_tensor_value_info("go_on", 9, []),
+            helper.make_tensor_value_info("rows", 1, None),
+        ],
+        [
+            helper.make_tensor_value_info("again", 9, []),
+            helper.make_tensor_value_info("more", 1, None),
+        ],
+    )
+    proto = small(
+        [helper.make_node("Loop", ["count", "", "x"], ["y"], body=body)],
+        {"count": (7, []), "x": (1, [1])},
+        {"y": (1, None if rank is None else [None] * rank)},
+    )
+    model, x = from_onnx(proto), torch.zeros(1)
+    for count in (0, 1, 3):
+        close(model(torch.tensor(count), x), ran(proto, torch.tensor(count), x)[0])
+
+
+def test_products_of_matrices_of_integers_have_their_type():
+    node = helper.make_node("Gemm", ["a", "b"], ["y"])
+    proto = small([node], {"a": (6, [2, 3]), "b": (6, [3, 2])}, {"y": (6, [2, 2])})
+    a, b = torch.randint(-9, 9, (2, 3)).int(), torch.randint(-9, 9, (3, 2)).int()
+    y = from_onnx(proto)(a, b)
+    assert y.dtype == torch.int32 and torch.equal(y, a @ b)
+
+
+@pytest.mark.parametrize("name", ["transBatchA", "transBatchB"])
+def test_batches_behind_matrices_are_refused(name):
+    node = helper.make_node("FusedMatMul", ["a", "a"], ["y"], domain="com.microsoft", **{name: 1})
+    proto = small([node], {"a": (1, [2, 2, 2])}, {"y": (1, [2, 2, 2])})
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    with pytest.raises(ValueError, match=r"node 'y' \(FusedMatMul .*: matrices whose batch"):
+        from_onnx(proto)
+
+
+def test_old_clips_of_half_precision():
+    node = helper.make_node("Clip", ["x"], ["y"], min=0.0)
+    proto = small([node], {"x": (10, [3])}, {"y": (10, [3])}, opset=10)
+    x = torch.tensor([-1.0, 0.5, 60000.0], dtype=torch.float16)
+    assert torch.equal(from_onnx(proto)(x), x.clamp(min=0))
+
+
+@pytest.mark.parametrize(("sizes", "scales"), [([1, 1, 1, 3], None), (None, [1.0, 1.0, 0.25, 0.5])])
+def test_dimensions_that_become_one_long(sizes, scales):
+    given = {"n": np.array(sizes)} if scales is None else {"n": np.array(scales, np.float32)}
+    node = helper.make_node(
+        "Resize", ["x", "", "", "n"] if scales is None else ["x", "", "n"], ["y"], mode="linear",
+        coordinate_transformation_mode="pytorch_half_pixel",
+    )  # fmt: skip
+    proto = small([node], {"x": (1, [1, 1, 4, 6])}, {"y": (1, None)}, given)
+    x = torch.randn(1, 1, 4, 6)
+    close(from_onnx(proto)(x), ran(proto, x)[0])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "stored"),
+    [
+        ([("Neg", "sizes", {}), ("Div", "n0 two", {})], {"two": [2, 3]}),
+        ([("Neg", "sizes", {}), ("Mod", "n0 two", {"fmod": 1})], {"two": [2, 3]}),
+        ([("Neg", "sizes", {}), ("Mod", "n0 two", {})], {"two": [2, 3]}),
+        ([("Unsqueeze", "sizes zero", {}), ("ReduceProd", "n0 zero", {})], {"zero": [0]}),
+        ([("ReduceProd", "sizes none", {"noop_with_empty_axes": 1})], {"none": []}),
+        ([("Gather", "sizes zero", {}), ("Gather", "table n0", {})], {"zero": [0], "table": [9, 8, 7, 6]}),
+        ([("Reshape", "sizes shape", {})], {"shape": [0, 1]}),
+    ],
+)  # fmt: skip
+def test_arithmetic_on_sizes(nodes, stored):
+    made = [helper.make_node("Shape", ["x"], ["sizes"])]
+    for at, (kind, inputs, attributes) in enumerate(nodes):
+        result = "y" if at == len(nodes) - 1 else f"n{at}"
+        made.append(helper.make_node(kind, inputs.split(), [result], **attributes))
+    arrays = {name: np.array(own, np.int64) for name, own in stored.items()}
+    proto = small(made, {"x": (1, ["a", "b"])}, {"y": (7, None)}, arrays)
+    model = from_onnx(proto)
+    for shape in ((3, 4), (2, 9)):
+        x = torch.zeros(shape)
+        close(model(x), ran(proto, x)[0])

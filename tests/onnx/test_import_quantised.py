@@ -449,3 +449,32 @@ def test_what_cannot_be_read_is_named():
     proto.graph.node[0].attribute[1].i = 5
     with pytest.raises(OnnxImportError, match=r"a weight of shape \[4, 1, 16\], expected|4 scales"):
         from_onnx(proto)
+
+
+@pytest.mark.parametrize(
+    ("kind", "weight", "zero", "scales"),
+    [
+        ("MatMulInteger", [4, 4], np.int8(3), [4]),
+        ("MatMulInteger", [4, 4], np.int8(3), [4, 1]),
+        ("MatMulInteger", [4, 4], None, [1, 4]),
+        ("ConvInteger", [4, 4, 1, 1], None, [4]),
+        ("ConvInteger", [4, 4, 1, 1], None, [4, 1, 1]),
+    ],
+)
+def test_scales_of_products_along_any_dimension(kind, weight, zero, scales):
+    torch.manual_seed(0)
+    stored = {
+        "w": torch.randint(0, 9, weight, dtype=torch.int8 if zero is not None else torch.uint8).numpy(),
+        "ws": torch.rand(scales).numpy(), **({} if zero is None else {"wz": zero}),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node(kind, ["q", "w", "z", *(["wz"] if zero is not None else [])], ["p"]),
+        helper.make_node("Cast", ["p"], ["numbers"], to=1),
+        helper.make_node("Mul", ["s", "ws"], ["scale"]),
+        helper.make_node("Mul", ["numbers", "scale"], ["y"]),
+    ]
+    shape = [4] * 2 if kind == "MatMulInteger" else [1, 4, 4, 4]
+    proto = model_of(nodes, {"x": (1, shape)}, stored)
+    x = torch.randn(shape)
+    torch.testing.assert_close(called(from_onnx(proto), x), ran(proto, x), rtol=1e-4, atol=1e-4)

@@ -12,9 +12,8 @@ import corsac
 from corsac import _core, fx
 from corsac.cli.failure import Failure, check_file, file_error, first_line
 from corsac.cli.inputs import given_inputs
-from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
-from corsac.cli.rows import described_tensor
+from corsac.cli.save import report
 
 _WHY = "converting"
 
@@ -27,12 +26,7 @@ def run(options: argparse.Namespace) -> bool:
     module = read(options.model)
     inputs = given_inputs(options.input, module, _WHY)
     _write(module, options.out, inputs)
-    size = Path(options.out).stat().st_size
-    if options.json:
-        described = [described_tensor(tensor) for tensor in inputs]
-        print_json({"file": options.out, "bytes": size, "inputs": described})
-    else:
-        print(f"{options.out}: {size:,} bytes")
+    report(options.out, inputs, as_json=options.json)
     return True
 
 
@@ -72,8 +66,11 @@ def _inputs_of_arrays(words: Sequence[str], module: fx.GraphModule) -> tuple[Any
     import numpy
     import torch
 
-    given = [word.partition("=")[2] for word in words if word.startswith("--input=")]
-    given += [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--input"]
+    given = [
+        word.removeprefix("--input=") if word != "--input" else following
+        for word, following in zip(words, [*words[1:], ""], strict=True)
+        if word == "--input" or word.startswith("--input=")
+    ]
     names = [str(node.target) for node in module.graph.find_nodes(op="placeholder")]
     by_name: dict[str, Any] = {}
     for at, text in enumerate(given):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import corsac
 from corsac.cli.failure import Failure, check_file, first_line
@@ -30,10 +32,15 @@ def run(options: argparse.Namespace) -> bool:
         except Exception as error:
             # The model is run, and may raise any exception.
             raise Failure(f"the model cannot be saved: {first_line(error, 1500)}") from error
-    size = Path(options.out).stat().st_size
-    if options.json:
-        described = [described_tensor(tensor) for tensor in inputs]
-        print_json({"file": options.out, "bytes": size, "inputs": described})
-    else:
-        print(f"{options.out}: {size:,} bytes")
+    report(options.out, inputs, as_json=options.json)
     return True
+
+
+def report(file: str, inputs: Sequence[Any], *, as_json: bool) -> None:
+    """Print the size of a file that was written, and in JSON the inputs that it takes."""
+    size = Path(file).stat().st_size
+    if as_json:
+        described = [described_tensor(tensor) for tensor in inputs]
+        print_json({"file": file, "bytes": size, "inputs": described})
+    else:
+        print(f"{file}: {size:,} bytes")

@@ -169,17 +169,15 @@ def _declared_types(proto: Any) -> dict[str, Any]:
 def _drop_unused(module: GraphModule) -> None:
     """Remove parameters and buffers without users."""
     used = {str(node.target) for node in module.graph.find_nodes(op="get_attr")}
+    called = {str(node.target) for node in module.graph.find_nodes(op="call_module")}
     for owner_name, owner in list(module.named_modules()):
+        if any(owner_name == own or owner_name.startswith(f"{own}.") for own in called):
+            continue
         for names in (owner._parameters, owner._buffers):
             for name in list(names):
                 path = f"{owner_name}.{name}" if owner_name else name
-                if path not in used and not _in_subgraph(module, owner_name):
+                if path not in used:
                     del names[name]
-
-
-def _in_subgraph(module: GraphModule, path: str) -> bool:
-    called = {str(node.target) for node in module.graph.find_nodes(op="call_module")}
-    return any(path == own or path.startswith(f"{own}.") for own in called)
 
 
 class Reading:
@@ -338,7 +336,8 @@ class Reading:
         if on_sizes is not None and _are_sizes(inputs):
             result = on_sizes(g, *[own and own.elements for own in inputs], **attributes)
             if result is not None:
-                dtype = inputs[0].dtype if inputs[0] is not None else torch.int64
+                # Sizes are never truth values: those are the condition of Where.
+                dtype = next(own.dtype for own in inputs if own and own.dtype != torch.bool)
                 return self._define(node, _sizes(g, result, dtype))
         reader = reader_of(domain, node.op_type, version)
         if reader is None:
@@ -528,11 +527,10 @@ def _body_of(schema: Any, node: Any, inputs: list[Any], version: int) -> Any:
     if not schema.has_context_dependent_function:
         return None
     types = []
-    numbers = {dtype: number for number, dtype in _numbers().items()}
+    numbers = _numbers()
     for value in inputs:
         if isinstance(value, Value):
-            shape = [size if size is not None else None for size in value.shape]
-            info = onnx.helper.make_tensor_type_proto(numbers[value.dtype], shape)
+            info = onnx.helper.make_tensor_type_proto(numbers[value.dtype], value.shape)
         else:
             info = onnx.TypeProto()
         types.append(info.SerializeToString())
@@ -555,10 +553,10 @@ def _function(data: Any) -> Any:
     return body
 
 
-def _numbers() -> dict[int, torch.dtype]:
+def _numbers() -> dict[torch.dtype, int]:
     from corsac.onnx._model_reader import _DTYPES
 
-    return {number: dtype for number, dtype in _DTYPES.items() if number not in (UINT4, INT4)}
+    return {dtype: number for number, dtype in _DTYPES.items() if number not in (UINT4, INT4)}
 
 
 def described(node: Any) -> str:

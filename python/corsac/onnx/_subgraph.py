@@ -36,7 +36,6 @@ class _Inner(Reading):
         self.depth = outer.depth + 1
         self.captured: dict[str, Value] = {}
         self.emitter.declared = lambda name: None
-        self._first: Any = None
         self.open(graph)
         for info, value in zip(graph.input, given, strict=True):
             node = self.emitter.graph.placeholder(identifier(info.name))
@@ -100,6 +99,50 @@ def _first_call(graph: Any) -> Any:
         if node.op != "placeholder":
             return node
     return graph._root
+
+
+def read_body(
+    reading: Reading, graph: Any, carried: list[Value], others: list[Value], before: int, after: int
+) -> tuple[Subgraph, list[Value]]:
+    """Read a graph that is called again and again with its own results.
+
+    Sizes of these that are others than those of the first call are not fixed.
+
+    Args:
+        reading: the reading of the graph around it.
+        graph: the graph.
+        carried: values of the first call that results take the place of.
+        others: values of its other inputs.
+        before: the number of ``others`` that come before ``carried``.
+        after: the number of results before those that are carried.
+    """
+    while True:
+        given = [*others[:before], *carried, *others[before:]]
+        (own,), captured = read_subgraphs(reading, [(graph, given)])
+        results = own.results[after : after + len(carried)]
+        next_ = [_joined(reading, *pair) for pair in zip(carried, results, strict=True)]
+        if all(new is old for new, old in zip(next_, carried, strict=True)):
+            return own, captured
+        carried = next_
+
+
+def _joined(reading: Reading, value: Value, result: Any) -> Value:
+    """A value of the type of both; ``value`` itself if its type is that of the result, too."""
+    if isinstance(result, Sequence):
+        return value
+    if value.rank != result.rank:
+        raise Unsupported("a value of a loop whose rank changes")
+    changes = [
+        own not in (None, theirs) for own, theirs in zip(value.shape, result.shape, strict=True)
+    ]
+    if not any(changes):
+        return value
+    samples = []
+    for known, free in zip(value.samples, reading.fresh(value.dtype, value.rank), strict=True):
+        sizes = zip(changes, known.shape, free.shape, strict=True)
+        shape = [new if change else own for change, own, new in sizes]
+        samples.append(torch.empty(shape, dtype=value.dtype, device="meta"))
+    return Value(value.name, tuple(samples))
 
 
 def read_subgraphs(

@@ -93,6 +93,12 @@ def full(shape: Sequence[int], number: float, dtype: torch.dtype) -> torch.Tenso
     return torch.full(list(shape), number, dtype=dtype)
 
 
+def truncated_quotient(a: int, b: int) -> int:
+    """A quotient of integers, rounded towards zero."""
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
 def cumulative_before(name: str, input: torch.Tensor, axis: int, reverse: bool) -> torch.Tensor:
     """Sums (or products) of the elements before each one."""
     first = torch.full_like(input.narrow(axis, 0, 1), 0 if name == "cumsum" else 1)
@@ -112,9 +118,7 @@ def reduce(
     """A reduction over dimensions; over all if there are none, unless ``of_none``."""
     if not axes:
         if of_none:
-            return (
-                input if name in _KEEPING else _REDUCTIONS[name](input.unsqueeze(-1), [-1], False)
-            )
+            return input if name in KEEPING else _REDUCTIONS[name](input.unsqueeze(-1), [-1], False)
         axes = list(range(input.dim()))
     if not input.dim():
         return _REDUCTIONS[name](input.unsqueeze(-1), [-1], False)
@@ -185,7 +189,7 @@ _REDUCTIONS = {
     "ReduceSumSquare": lambda input, axes, keepdim: _sum(input.square(), axes, keepdim),
 }
 #: Reductions that leave elements as they are where they reduce over nothing.
-_KEEPING = {"ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin"}
+KEEPING = {"ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin"}
 
 
 def gather_nd(input: torch.Tensor, indices: torch.Tensor, batch_dims: int = 0) -> torch.Tensor:

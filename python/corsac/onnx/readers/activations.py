@@ -12,24 +12,13 @@ import torch.nn.functional as F
 from corsac.onnx._emitter import Emitter
 from corsac.onnx._registry import reads
 from corsac.onnx._values import Value
+from corsac.onnx.readers.elementwise import unary
 
-
-def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    def read(g: Emitter, input: Value) -> Value:
-        return g.call(function, input)
-
-    return read
-
-
-reads("Relu")(_plain(torch.relu))
-reads("Softsign")(_plain(F.softsign))
-reads("HardSwish", since=14)(_plain(F.hardswish))
-reads("Mish", since=18)(_plain(F.mish))
-
-
-@reads("Softplus")
-def softplus(g: Emitter, input: Value) -> Value:
-    return g.call(F.softplus, input)
+reads("Relu")(unary(torch.relu))
+reads("Softsign")(unary(F.softsign))
+reads("Softplus")(unary(F.softplus))
+reads("HardSwish", since=14)(unary(F.hardswish))
+reads("Mish", since=18)(unary(F.mish))
 
 
 @reads("LeakyRelu")

@@ -9,7 +9,7 @@ import torch
 from corsac.onnx import functions
 from corsac.onnx._emitter import Emitter
 from corsac.onnx._model_reader import INT4, UINT4, dtype_of
-from corsac.onnx._registry import reads, reads_sizes
+from corsac.onnx._registry import reads
 from corsac.onnx._types import Unsupported
 from corsac.onnx._values import Size, Value
 
@@ -63,12 +63,6 @@ def constant_of_shape(g: Emitter, shape: Value, *, value: Any = None) -> Value:
     return g.call(torch.full, known, number, dtype=dtype)
 
 
-@reads_sizes("ConstantOfShape")
-def constant_of_sizes(g: Emitter, shape: Any, value: Any = None) -> Value:
-    number, dtype = filler(g, value)
-    return g.call(torch.full, list(shape), number, dtype=dtype)
-
-
 @reads("Range", since=11)
 def range_(g: Emitter, start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> Value:
     numbers = [own.number for own in (start, limit, delta)]
@@ -78,11 +72,6 @@ def range_(g: Emitter, start: Value, limit: Value, delta: Value, *, stash_type: 
     if any(own is None for own in known):
         return g.run(functions.range_, start, limit, delta, dtype=start.dtype, rank=1)
     return g.call(torch.arange, *(own[0] for own in known), dtype=start.dtype)
-
-
-@reads_sizes("Range")
-def range_of_sizes(g: Emitter, start: Any, limit: Any, delta: Any, stash_type: int = 1) -> Value:
-    return g.call(torch.arange, start.item(), limit.item(), delta.item(), dtype=torch.int64)
 
 
 @reads("EyeLike", since=9)

@@ -9,7 +9,7 @@ import torch
 from corsac.onnx import control
 from corsac.onnx._emitter import Emitter
 from corsac.onnx._registry import reads
-from corsac.onnx._subgraph import Subgraph, read_subgraphs
+from corsac.onnx._subgraph import Subgraph, read_body, read_subgraphs
 from corsac.onnx._types import Unsupported
 from corsac.onnx._values import Sequence, Value
 
@@ -73,8 +73,7 @@ def loop(
         raise Unsupported("sequences in a loop whose number of iterations is not known")
     number = g.literal(0, torch.int64)
     truth = g.literal(True, torch.bool)
-    given = [number, truth, *carried]
-    (own,), captured = read_subgraphs(g.reading, [(body, given)])
+    own, captured = read_body(g.reading, body, list(carried), [number, truth], 2, 1)
     rows = own.results[1 + len(carried) :]
     types = [(row.dtype, [0 if size is None else size for size in row.shape]) for row in rows]
     module = control.Loop(own.module, len(carried), types)
@@ -175,7 +174,7 @@ def scan(
         Value(tensor.name, tuple(own.select(axis, 0) for own in tensor.samples), g.node(tensor))
         for tensor, axis in zip(tensors, input_axes, strict=True)
     ]
-    (own,), captured = read_subgraphs(g.reading, [(body, [*inputs[:carried], *parts])])
+    own, captured = read_body(g.reading, body, list(inputs[:carried]), parts, 0, 0)
     module = control.Scan(
         own.module, carried, num_scan_inputs, input_axes, [bool(x) for x in backwards], output_axes,
         [bool(x) for x in output_backwards],

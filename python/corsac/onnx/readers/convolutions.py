@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from corsac.onnx import windows
 from corsac.onnx._emitter import Emitter
 from corsac.onnx._registry import reads
 from corsac.onnx._types import Unsupported
@@ -59,6 +60,12 @@ def around(
     return list(pads)
 
 
+def innermost_first(pads: list[Any]) -> list[Any]:
+    """Pads, all beginnings before all ends, as ``F.pad`` takes them: a pair for each dimension, the last one first."""
+    half = len(pads) // 2
+    return [pads[at + side] for at in reversed(range(half)) for side in (0, half)]
+
+
 def symmetric(
     g: Emitter, input: Value, pads: list[Any], number: float = 0.0
 ) -> tuple[Value, list[Any]]:
@@ -66,8 +73,7 @@ def symmetric(
     half = len(pads) // 2
     if pads[:half] == pads[half:] and min(pads, default=0) >= 0:
         return input, pads[:half]
-    flat = [pads[at + side] for at in reversed(range(half)) for side in (0, half)]
-    return g.call(F.pad, input, flat, "constant", number), [0] * half
+    return g.call(F.pad, input, innermost_first(pads), "constant", number), [0] * half
 
 
 @reads("Conv")
@@ -149,8 +155,8 @@ def conv_transpose(
         bias_later = None
     result = g.call(function, input, weight, bias, strides, sides, extra, group, dilations)
     if any(cut_begin) or any(cut_end):
-        flat = [-own[at] for at in reversed(range(rank)) for own in (cut_begin, cut_end)]
-        result = g.call(F.pad, result, flat)
+        cut = [-own for own in (*cut_begin, *cut_end)]
+        result = g.call(F.pad, result, innermost_first(cut))
     if bias_later is not None:
         result = g.call(torch.add, result, g.call(torch.reshape, bias_later, [-1] + [1] * rank))
     return result
@@ -167,8 +173,6 @@ def col2im(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Value:
-    from corsac.onnx import windows
-
     rank = block_shape.numel or 0
     pads = pads or [0] * (2 * rank)
     return g.call(
@@ -193,8 +197,6 @@ def deform_conv(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Value:
-    from corsac.onnx import windows
-
     rank = input.rank - 2
     if rank != 2:
         raise Unsupported(f"a deformed convolution of {rank} dimensions")

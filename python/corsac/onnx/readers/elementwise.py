@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import math
 import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
+from corsac.onnx import functions
 from corsac.onnx._emitter import Emitter
 from corsac.onnx._model_reader import INT4, UINT4, dtype_of
 from corsac.onnx._registry import reads, reads_sizes
 from corsac.onnx._spellings import BITS, COMPARISONS, FLOAT_FUNCTIONS, FUNCTIONS, LOGIC
 from corsac.onnx._types import Unsupported
-from corsac.onnx._values import Value, is_whole
+from corsac.onnx._values import Size, Value, is_whole
 
 
 def like(g: Emitter, result: Value, dtype: torch.dtype) -> Value:
@@ -37,17 +40,19 @@ def _signed(g: Emitter, function: Callable[..., Any], *operands: Value, **option
     return result if result.dtype == torch.bool else like(g, result, dtype)
 
 
-def add(g: Emitter, a: Value, b: Value) -> Value:
+def _commutative(g: Emitter, function: Callable[..., Any], a: Value, b: Value) -> Value:
+    """A function of two values whose order does not matter: a number is the second one."""
     if a.dtype in _UNSIGNED:
-        return _signed(g, torch.add, a, b)
-    if isinstance(g.operand(a, b), Value):
-        return g.call(torch.add, a, g.operand(b, a))
-    return g.call(torch.add, b, g.operand(a, b))
+        return _signed(g, function, a, b)
+    first = g.operand(a, b)
+    if isinstance(first, Value):
+        return g.call(function, a, g.operand(b, a))
+    return g.call(function, b, first)
 
 
 @reads("Add", since=7)
-def read_add(g: Emitter, a: Value, b: Value) -> Value:
-    return add(g, a, b)
+def add(g: Emitter, a: Value, b: Value) -> Value:
+    return _commutative(g, torch.add, a, b)
 
 
 @reads("Mul", since=7)
@@ -55,13 +60,7 @@ def mul(g: Emitter, a: Value, b: Value) -> Value:
     from corsac.onnx.readers.quantisation import scaled_product
 
     product = scaled_product(g, a, b)
-    if product is not None:
-        return product
-    if a.dtype in _UNSIGNED:
-        return _signed(g, torch.mul, a, b)
-    if isinstance(g.operand(a, b), Value):
-        return g.call(torch.mul, a, g.operand(b, a))
-    return g.call(torch.mul, b, g.operand(a, b))
+    return _commutative(g, torch.mul, a, b) if product is None else product
 
 
 @reads("Sub", since=7)
@@ -160,7 +159,10 @@ def clip_6(
     min: float = -3.4028234663852886e38,
     max: float = 3.4028234663852886e38,
 ) -> Value:
-    return g.call(torch.clamp, input, min=min, max=max)
+    # The defaults are of float32; torch has no clamp at numbers that a type lacks.
+    limits = torch.finfo(input.dtype)
+    low, high = builtins.max(min, limits.min), builtins.min(max, limits.max)
+    return g.call(torch.clamp, input, min=low, max=high)
 
 
 # -- comparisons and logic -------------------------------------------------------------------------
@@ -208,7 +210,9 @@ def where(g: Emitter, condition: Value, a: Value, b: Value) -> Value:
 # -- functions of one element ----------------------------------------------------------------------
 
 
-def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
+def unary(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A reader of an operator that is a function of one tensor."""
+
     def read(g: Emitter, input: Value) -> Value:
         return g.call(function, input)
 
@@ -216,8 +220,8 @@ def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 for _name, _kind in (FLOAT_FUNCTIONS | FUNCTIONS).items():
-    reads(_kind, since=6)(_unary(getattr(torch, _name)))
-reads("IsNaN", since=9)(_unary(torch.isnan))
+    reads(_kind, since=6)(unary(getattr(torch, _name)))
+reads("IsNaN", since=9)(unary(torch.isnan))
 
 
 @reads("IsInf", since=10)
@@ -320,12 +324,29 @@ def mul_sizes(g: Emitter, a: Any, b: Any) -> Any:
 
 @reads_sizes("Div")
 def div_sizes(g: Emitter, a: Any, b: Any) -> Any:
-    return a // b
+    return np.frompyfunc(lambda x, y: _quotient(g, x, y), 2, 1)(a, b)
+
+
+def _quotient(g: Emitter, a: Any, b: Any) -> Any:
+    """A quotient of sizes, rounded towards zero."""
+    if _is_positive(a) and _is_positive(b):
+        return a // b
+    function = functions.truncated_quotient
+    if isinstance(a, Size) or isinstance(b, Size):
+        return g.number(function, a, b)
+    return function(a, b)
+
+
+def _is_positive(number: Any) -> bool:
+    try:
+        return number >= 0
+    except Unsupported:
+        return False
 
 
 @reads_sizes("Mod")
 def mod_sizes(g: Emitter, a: Any, b: Any, fmod: int = 0) -> Any:
-    return a % b
+    return a - div_sizes(g, a, b) * b if fmod else a % b
 
 
 @reads_sizes("Neg")
@@ -344,15 +365,11 @@ def max_sizes(g: Emitter, *inputs: Any) -> Any:
 
 
 def _greater(a: Any, b: Any) -> Any:
-    import numpy as np
-
     return np.frompyfunc(lambda x, y: x if x >= y else y, 2, 1)(a, b)
 
 
 def _compared(function: Callable[[Any, Any], bool]) -> Callable[..., Any]:
     def read(g: Emitter, a: Any, b: Any) -> Any:
-        import numpy as np
-
         try:
             found = np.frompyfunc(function, 2, 1)(a, b)
         except Unsupported:
@@ -362,17 +379,12 @@ def _compared(function: Callable[[Any, Any], bool]) -> Callable[..., Any]:
     return read
 
 
-for _kind, _function in (
-    ("Equal", operator.eq), ("Less", operator.lt), ("Greater", operator.gt),
-    ("LessOrEqual", operator.le), ("GreaterOrEqual", operator.ge),
-):  # fmt: skip
-    reads_sizes(_kind)(_compared(_function))
+for _name, _kind in COMPARISONS.items():
+    reads_sizes(_kind)(_compared(getattr(operator, _name)))
 
 
 @reads_sizes("Where")
 def where_sizes(g: Emitter, condition: Any, a: Any, b: Any) -> Any:
-    import numpy as np
-
     return np.frompyfunc(lambda own, x, y: x if own else y, 3, 1)(condition, a, b)
 
 

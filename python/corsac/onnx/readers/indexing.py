@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import getitem
 from typing import Any
 
 import torch
@@ -140,21 +141,15 @@ def reverse_sequence(
 
 @reads("Unique", since=11)
 def unique(g: Emitter, input: Value, *, axis: int | None = None, sorted: int = 1) -> Any:
-    outputs = g.outputs
-    g.outputs = [own or outputs[0] for own in outputs] + [""] * (4 - len(outputs))
     found = g.graph.call_function(functions.unique, (g.node(input), axis, bool(sorted)))
     results = []
-    for at, name in enumerate(outputs):
+    for at, name in enumerate(g.outputs):
         declared = g.declared(name) if name else None
         if name and declared is None:
             raise Unsupported("a result whose type depends on the elements of a tensor")
-        node = g.graph.call_function(_item, (found, at)) if name else None
+        node = g.graph.call_function(getitem, (found, at)) if name else None
         results.append(None if node is None else Value(name, declared, node))
     return tuple(results)
-
-
-def _item(values: Any, at: int) -> Any:
-    return values[at]
 
 
 @reads("TopK", since=10)
@@ -183,8 +178,7 @@ def _cumulative(
     result = g.call(torch.flip, input, [along]) if reverse else input
     if exclusive:
         # The sums up to the elements before.
-        size = g.size(input, along) if isinstance(along, int) else None
-        if size is None:
+        if not isinstance(along, int):
             return g.run(
                 functions.cumulative_before, function.__name__, result, along, bool(reverse), dtype=input.dtype,
                 rank=input.rank,

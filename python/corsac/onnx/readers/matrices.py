@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from corsac.onnx._emitter import Emitter
 from corsac.onnx._registry import MICROSOFT, reads
+from corsac.onnx._types import Unsupported
 from corsac.onnx._values import Value, is_whole
 from corsac.onnx.readers.elementwise import like
 
@@ -36,6 +37,8 @@ def fused_matmul(
     g: Emitter, a: Value, b: Value, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
     transBatchA: int = 0, transBatchB: int = 0,
 ) -> Value:  # fmt: skip
+    if transBatchA or transBatchB:
+        raise Unsupported("matrices whose batch dimensions are not the first ones")
     a = g.call(torch.transpose, a, -1, -2) if transA else a
     b = g.call(torch.transpose, b, -1, -2) if transB else b
     result = g.call(torch.matmul, a, b)
@@ -61,9 +64,9 @@ def gemm(
         weight = b if transB else transposed(g, b) or g.kept(torch.t, b)
         if c is None or c.shape[0] == weight.shape[0]:
             return g.call(F.linear, a, weight, *([] if c is None else [c]))
+    dtype = a.dtype if c is None else c.dtype
     if is_whole(a.dtype):
         a, b = like(g, a, torch.float64), like(g, b, torch.float64)
-    dtype = a.dtype if c is None else c.dtype
     product = g.call(torch.matmul, a, g.call(torch.t, b) if transB else b)
     result = product if alpha == 1 else g.call(torch.mul, product, alpha)
     if c is not None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from corsac.onnx import functions
 from corsac.onnx._emitter import Emitter
 from corsac.onnx._model_reader import dtype_of
 from corsac.onnx._registry import MICROSOFT, reads
@@ -125,20 +126,8 @@ def skip_layer_normalization(
     return result, None, None, total
 
 
-@reads("SimplifiedLayerNormalization", since=1)
-def simplified_layer_normalization(
-    g: Emitter,
-    input: Value,
-    scale: Value,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
-) -> Value:
-    return rms_normalization(g, input, scale, axis=axis, epsilon=epsilon, stash_type=stash_type)
-
-
 @reads("RMSNormalization", since=23)
+@reads("SimplifiedLayerNormalization", since=1)
 def rms_normalization(
     g: Emitter,
     input: Value,
@@ -190,8 +179,6 @@ def lrn(
     inner = input.rank - 2
     flat = [0] * (2 * inner) + [(size - 1) // 2, size - 1 - (size - 1) // 2]
     padded = g.call(F.pad, squares, flat)
-    from corsac.onnx import functions
-
     window = [size] + [1] * inner
     ones = [1] * (inner + 1)
     sums = g.call(torch.squeeze, g.call(functions.window_sums, padded, window, ones, ones), 1)

@@ -13,7 +13,7 @@ from corsac.onnx._emitter import Emitter
 from corsac.onnx._registry import reads
 from corsac.onnx._types import Unsupported
 from corsac.onnx._values import Size, Value
-from corsac.onnx.readers.convolutions import around, symmetric
+from corsac.onnx.readers.convolutions import around, innermost_first, symmetric
 from corsac.onnx.readers.elementwise import like
 
 _MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
@@ -85,7 +85,7 @@ def max_pool(
     if fits:
         input, sides = symmetric(g, input, around_, lowest)
     else:
-        flat = [around_[at + side] for at in reversed(range(rank)) for side in (0, rank)]
+        flat = innermost_first(around_)
         input, sides = g.call(F.pad, input, flat, "constant", lowest), [0] * rank
     if len(g.outputs) > 1 and g.outputs[1]:
         if sides == [0] * rank and any(around_):
@@ -145,11 +145,11 @@ def average_pool(
         )
     # Sums of windows, divided by the number of elements in them that count.
     ones = g.call(torch.ones, [1, 1, *g.shape(input)[2:]], dtype=input.dtype)
-    flat = [own[at] for at in reversed(range(rank)) for own in (begins, ends)]
+    flat = innermost_first(around_)
     input = g.call(F.pad, input, flat)
     ones = g.call(F.pad, ones, flat, "constant", float(bool(count_include_pad)))
     if any(beyond):
-        more = [own for at in reversed(range(rank)) for own in (0, beyond[at])]
+        more = innermost_first([*[0] * rank, *beyond])
         input, ones = g.call(F.pad, input, more), g.call(F.pad, ones, more)
     sums = g.call(functions.window_sums, input, kernel_shape, strides, dilations)
     return g.call(
@@ -175,7 +175,7 @@ def lp_pool(
         g, input, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
     )
     ends = [own + more for own, more in zip(around_[rank:], beyond, strict=True)]
-    flat = [own[at] for at in reversed(range(rank)) for own in (around_[:rank], ends)]
+    flat = innermost_first([*around_[:rank], *ends])
     powers = g.call(F.pad, g.call(torch.pow, g.call(torch.abs, input), p), flat)
     sums = g.call(functions.window_sums, powers, kernel_shape, strides, dilations)
     return g.call(torch.pow, sums, 1 / p)

@@ -14,7 +14,7 @@ from corsac.onnx._model_reader import INT4, UINT4, dtype_of
 from corsac.onnx._registry import MICROSOFT, reads
 from corsac.onnx._types import Unsupported, name_of
 from corsac.onnx._values import Value, is_whole
-from corsac.onnx.readers.elementwise import like
+from corsac.onnx.readers.elementwise import like, of_8_bits
 
 _FLOAT = torch.float32
 _INTEGERS = (torch.uint8, torch.int8, torch.uint16, torch.int16, torch.int32)
@@ -92,8 +92,6 @@ def quantize_linear(
     else:
         dtype, bits = zero_point.dtype, zero_point.facts.get("bits")
     if dtype.is_floating_point:
-        from corsac.onnx.readers.elementwise import of_8_bits
-
         steps = g.call(torch.div, input, _spread(g, scale, input, axis, block_size))
         return of_8_bits(g, steps, dtype, bool(saturate))
     bounds = _bounds(dtype, bits)
@@ -518,12 +516,15 @@ def _shifted(g: Emitter, levels: Value, zero_point: Value | None, axis: int | No
 
 
 def _product(
-    g: Emitter, a: Value, b: Value, zeros: tuple[Value | None, Value | None], axis: int,
+    g: Emitter, a: Value, b: Value, zeros: tuple[Value | None, Value | None], axis: int, along: int,
     exact: Value, compute: Callable[[Value, Value], Value],
 ) -> Value:  # fmt: skip
-    """A product of integers; multiplied by its scales it is ``compute`` of numbers."""
+    """A product of integers; multiplied by its scales it is ``compute`` of numbers.
+
+    The channels are the dimension ``axis`` of ``b``, and of the product ``along``, counted from the end.
+    """
     if "numbers" in a.facts and a.facts["zero"] is zeros[0] and _is_known(b, zeros[1]):
-        exact.facts["product"] = (a, b, zeros[1], axis, compute)
+        exact.facts["product"] = (a, b, zeros[1], axis, along, compute)
     return exact
 
 
@@ -539,7 +540,7 @@ def matmul_integer(
     ]
     exact = like(g, g.call(torch.matmul, *numbers), torch.int32)
     return _product(
-        g, a, b, (a_zero, b_zero), b.rank - 1, exact, lambda x, weight: matmul(g, x, weight)
+        g, a, b, (a_zero, b_zero), b.rank - 1, -1, exact, lambda x, weight: matmul(g, x, weight)
     )
 
 
@@ -558,6 +559,7 @@ def conv_integer(
         w,
         (x_zero, w_zero),
         0,
+        1 - w.rank,
         exact,
         lambda a, weight: conv(g, a, weight, None, **attributes),
     )
@@ -573,10 +575,13 @@ def scaled_product(g: Emitter, a: Value, b: Value) -> Value | None:
             return result
         if scales is None or scales[1] is None or "product" not in second.facts:
             continue
-        levels, weight, zero, axis, compute = second.facts["product"]
+        levels, weight, zero, axis, along, compute = second.facts["product"]
         if levels is not scales[0]:
             continue
         scale = scales[1]
+        if scale.numel != 1 and (scale.rank < -along or scale.shape[along] != scale.numel):
+            # Not one for each channel.
+            return None
         known = Levels(
             weight,
             scale,
@@ -588,7 +593,7 @@ def scaled_product(g: Emitter, a: Value, b: Value) -> Value | None:
         )
         if scale.numel != 1 and scale.rank != 1:
             known = replace(known, scales=g.constant(scale.constant.reshape(-1), scale.name))
-        if zero is not None and zero.numel != 1 and scale.numel == 1:
+        if zero is not None and zero.numel != scale.numel:
             return None
         return compute(levels.facts["numbers"], dequantised(g, known))
     return None

@@ -20,13 +20,12 @@ _DIRECT = {
     "ReduceMin": torch.amin,
     "ReduceLogSumExp": torch.logsumexp,
 }
-_KEEPING = ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin")
 
 
 def _reduced(
     g: Emitter, kind: str, input: Value, axes: list[Any] | None, keepdims: int, of_none: int
 ) -> Value:
-    if not axes and of_none and kind in _KEEPING:
+    if not axes and of_none and kind in functions.KEEPING:
         return input
     known = axes is not None and not any(isinstance(own, Size) for own in axes)
     if axes and not known:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from corsac.onnx import resampling
+from corsac.onnx import functions, resampling
 from corsac.onnx._emitter import Emitter
 from corsac.onnx._registry import reads
 from corsac.onnx._types import Unsupported
@@ -117,7 +118,9 @@ def _interpolated(
         "half_pixel", "align_corners"
     ):  # fmt: skip
         name, corners = "bicubic", coordinates == "align_corners"
-    if name is None:
+    if name is None or (
+        coordinates == "pytorch_half_pixel" and _becomes_one(own, by_axis, sizes is None)
+    ):
         return None
     extra = {} if corners is None else {"align_corners": corners}
     if sizes is not None:
@@ -130,6 +133,17 @@ def _interpolated(
     if all(float(factor).is_integer() for factor in factors) or corners is not True:
         return g.call(F.interpolate, input, scale_factor=factors, mode=name, **extra)
     return None
+
+
+def _becomes_one(shape: list[Any], by_axis: dict[int, Any], are_factors: bool) -> bool:
+    """Whether a dimension becomes 1 long: ``interpolate`` takes its middle, ONNX its first element."""
+    for axis, given in by_axis.items():
+        size = shape[axis]
+        if are_factors:
+            given = 1 if not isinstance(size, Size) and math.floor(size * given) == 1 else 2
+        if _equal(given, 1) and not _equal(size, 1):
+            return True
+    return False
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -178,20 +192,18 @@ def roi_align(
 ) -> Value:
     default = "half_pixel" if g.version >= 16 else "output_half_pixel"
     half_pixel = (coordinate_transformation_mode or default) == "half_pixel"
-    shape = (rois.samples[0].shape[0], input.samples[0].shape[1], output_height, output_width)
+    cells = (output_height, output_width)
     samples = tuple(
-        torch.empty(own.shape[0], theirs.shape[1], *shape[2:], dtype=theirs.dtype, device="meta")
+        torch.empty(own.shape[0], theirs.shape[1], *cells, dtype=theirs.dtype, device="meta")
         for own, theirs in zip(rois.samples, input.samples, strict=True)
     )
     arguments = (
-        input, rois, batches, (output_height, output_width), spatial_scale, sampling_ratio, mode, half_pixel,
+        input, rois, batches, cells, spatial_scale, sampling_ratio, mode, half_pixel,
     )  # fmt: skip
     return g.typed("call_function", resampling.roi_align, arguments, {}, samples)
 
 
 @reads("NonMaxSuppression", since=10)
 def non_max_suppression(g: Emitter, *inputs: Value, center_point_box: int = 0) -> Value:
-    from corsac.onnx import functions
-
     padded = [*inputs, *[None] * (5 - len(inputs))]
     return g.run(functions.non_max_suppression, *padded, center_point_box)

@@ -337,7 +337,16 @@ def trilu(g: Emitter, input: Value, k: Value | None = None, *, upper: int = 1) -
 
 @reads_sizes("Reshape")
 def reshape_sizes(g: Emitter, input: Any, shape: Any, allowzero: int = 0) -> Any:
-    return np.reshape(input, [int(own) for own in shape])
+    if _has_sizes(shape):
+        return None
+    sizes = [
+        input.shape[at] if own == 0 and not allowzero else int(own) for at, own in enumerate(shape)
+    ]
+    return np.reshape(input, sizes)
+
+
+def _has_sizes(array: Any) -> bool:
+    return any(isinstance(own, Size) for own in array.flat)
 
 
 @reads_sizes("Flatten")
@@ -364,6 +373,8 @@ def concat_sizes(g: Emitter, *inputs: Any, axis: int) -> Any:
 
 @reads_sizes("Gather")
 def gather_sizes(g: Emitter, input: Any, indices: Any, axis: int = 0) -> Any:
+    if _has_sizes(indices):
+        return None
     return np.take(input, np.asarray(indices, dtype=np.int64), axis)
 
 
@@ -371,8 +382,7 @@ def gather_sizes(g: Emitter, input: Any, indices: Any, axis: int = 0) -> Any:
 def slice_sizes(
     g: Emitter, input: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None
 ) -> Any:
-    numbers = [own for own in (starts, ends) if any(isinstance(x, Size) for x in own.flat)]
-    if input.ndim != 1 or numbers:
+    if input.ndim != 1 or _has_sizes(starts) or _has_sizes(ends):
         return None
     return input[slice(int(starts[0]), int(ends[0]), 1 if steps is None else int(steps[0]))]
 
@@ -381,14 +391,16 @@ def slice_sizes(
 def split_sizes(
     g: Emitter, input: Any, sizes: Any = None, axis: int = 0, num_outputs: int = 0
 ) -> Any:
-    if sizes is None:
+    if sizes is None or _has_sizes(sizes):
         return None
     return tuple(np.split(input, np.cumsum([int(own) for own in sizes])[:-1]))
 
 
 @reads_sizes("ReduceProd")
 def product_of_sizes(
-    g: Emitter, input: Any, axes: Any = None, keepdims: int = 1, **ignored: Any
+    g: Emitter, input: Any, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0
 ) -> Any:
+    if input.ndim != 1 or (noop_with_empty_axes if axes is None else len(axes) != 1):
+        return None
     found = math.prod(input.reshape(-1).tolist())
     return np.array([found] if keepdims else found, dtype=object)
