@@ -383,7 +383,7 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
             match program.has_integers(step) {
                 true => {
                     let rows = program.linear_rows(step, inputs);
-                    numbers.max(int8::weight_only::workspace_len(rows, outputs))
+                    numbers.max(int8::weight_only::workspace_len(rows, [outputs, inputs]))
                 }
                 false => numbers,
             }

@@ -206,6 +206,26 @@ impl Levels {
         }
     }
 
+    /// The levels of which a function of bytes makes the same bytes, if it only clamps those of these
+    /// levels.
+    pub(crate) fn clamped(self, table: &[u8; 256]) -> Option<Self> {
+        let own = self.as_bytes();
+        let [low, high] = own.bounds.map(|bound| bound as u8);
+        let bounds = [table[usize::from(low)], table[usize::from(high)]];
+        let mut bytes = low..=high;
+        let clamps = bounds[0] <= bounds[1]
+            && bytes.all(|byte| table[usize::from(byte)] == byte.clamp(bounds[0], bounds[1]));
+        let of_nan = own.of_nan as u8;
+        let moved = self.byte_zero() as f32 - self.zero;
+        let clamped = Self {
+            bounds: bounds.map(|byte| f32::from(byte) - moved),
+            ..self
+        };
+        let same =
+            table[usize::from(of_nan)] == of_nan && clamped.are_signed() == self.are_signed();
+        (clamps && same && low <= high).then_some(clamped)
+    }
+
     /// The conversion of kernels.
     pub(crate) fn quantisation(self) -> Quantisation {
         Quantisation {

@@ -1,10 +1,8 @@
 //! From sums of products to numbers or bytes.
 
-use multiversion::multiversion;
-
-#[cfg(target_arch = "x86_64")]
-use super::x86_64;
 use super::{Quantisation, ToBytes, clamp, number};
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512};
 use crate::int8_unit::{COLUMNS, RowSums, Sums};
 
 /// The numbers that sums stand for: `sum * scale + bias`, plus a residual, clamped.
@@ -49,6 +47,35 @@ pub struct Residual<'a> {
     pub zero_point: i32,
 }
 
+/// Instructions that compute epilogues: the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Vectors {
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// Plain Rust.
+    Portable,
+}
+
+impl Vectors {
+    /// All that this processor has, the fastest first.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        let kinds = [
+            #[cfg(target_arch = "x86_64")]
+            avx512::has().then_some(Self::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            avx2::has().then_some(Self::Avx2),
+            Some(Self::Portable),
+        ];
+        kinds.into_iter().flatten()
+    }
+
+    fn detect() -> Self {
+        Self::all().next().unwrap_or(Self::Portable)
+    }
+}
+
 impl Epilogue<'_> {
     /// Writes the first `columns` numbers of each row of sums; rows of `to` begin `stride` elements
     /// apart.
@@ -57,7 +84,7 @@ impl Epilogue<'_> {
     /// If there are more than 32 columns, if a row is not within `to` or within the residual, or if
     /// rows lack scales or zero points.
     pub fn to_floats(&self, sums: &[Sums], columns: usize, to: &mut [f32], stride: usize) {
-        let mut write = self.floats(sums.len(), columns, to, stride);
+        let mut write = self.floats(Vectors::detect(), sums.len(), columns, to, stride);
         write(0, sums);
     }
 
@@ -74,7 +101,8 @@ impl Epilogue<'_> {
         to: &mut [u8],
         stride: usize,
     ) {
-        let mut write = self.bytes(sums.len(), columns, quantisation, to, stride);
+        let rows = sums.len();
+        let mut write = self.bytes(Vectors::detect(), rows, columns, quantisation, to, stride);
         write(0, sums);
     }
 
@@ -91,7 +119,7 @@ impl Epilogue<'_> {
         to: &mut [f32],
         stride: usize,
     ) {
-        let write = self.floats(product.rows(), columns, to, stride);
+        let write = self.floats(Vectors::detect(), product.rows(), columns, to, stride);
         product.by_blocks(initial, write);
     }
 
@@ -109,35 +137,42 @@ impl Epilogue<'_> {
         to: &mut [u8],
         stride: usize,
     ) {
-        let write = self.bytes(product.rows(), columns, quantisation, to, stride);
+        let rows = product.rows();
+        let write = self.bytes(Vectors::detect(), rows, columns, quantisation, to, stride);
         product.by_blocks(initial, write);
     }
 
     /// A function that writes numbers of some of `rows` rows, given the first and their sums.
-    fn floats(
+    pub(super) fn floats(
         &self,
+        vectors: Vectors,
         rows: usize,
         columns: usize,
         to: &mut [f32],
         stride: usize,
     ) -> impl FnMut(usize, &[Sums]) {
         self.check(rows, columns, to.len(), stride);
-        #[cfg(target_arch = "x86_64")]
-        let has_vectors = x86_64::has();
         move |first, sums| {
             assert!(first <= rows && sums.len() <= rows - first, "sums of rows");
-            #[cfg(target_arch = "x86_64")]
-            if has_vectors {
-                // SAFETY: the processor has the instructions, and `check` has passed for these rows.
-                return unsafe { x86_64::floats(self, first, sums, columns, to, stride) };
+            match vectors {
+                // SAFETY: only `Vectors::all` makes this one, after checking the processor, and `check`
+                // has passed for these rows.
+                #[cfg(target_arch = "x86_64")]
+                Vectors::Avx512 => unsafe {
+                    avx512::floats(self, first, sums, columns, to, stride);
+                },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                Vectors::Avx2 => unsafe { avx2::floats(self, first, sums, columns, to, stride) },
+                Vectors::Portable => floats(self, first, sums, columns, to, stride),
             }
-            floats(self, first, sums, columns, to, stride);
         }
     }
 
     /// The same for bytes.
-    fn bytes(
+    pub(super) fn bytes(
         &self,
+        vectors: Vectors,
         rows: usize,
         columns: usize,
         quantisation: &Quantisation,
@@ -153,19 +188,30 @@ impl Epilogue<'_> {
         };
         let own = Epilogue { bounds, ..*self };
         #[cfg(target_arch = "x86_64")]
-        let (has_vectors, is_plain) = (x86_64::has(), clamped.is_some() && self.is_finite());
+        let is_plain = clamped.is_some() && self.is_finite();
         move |first, sums| {
             assert!(first <= rows && sums.len() <= rows - first, "sums of rows");
-            #[cfg(target_arch = "x86_64")]
-            if has_vectors {
-                let write = match is_plain {
-                    true => x86_64::bytes::<false>,
-                    false => x86_64::bytes::<true>,
-                };
-                // SAFETY: the processor has the instructions, and `check` has passed for these rows.
-                return unsafe { write(&own, first, sums, columns, conversion, to, stride) };
+            match vectors {
+                #[cfg(target_arch = "x86_64")]
+                Vectors::Avx512 => {
+                    let write = match is_plain {
+                        true => avx512::bytes::<false>,
+                        false => avx512::bytes::<true>,
+                    };
+                    // SAFETY: as for `floats`.
+                    unsafe { write(&own, first, sums, columns, conversion, to, stride) };
+                }
+                #[cfg(target_arch = "x86_64")]
+                Vectors::Avx2 => {
+                    let write = match is_plain {
+                        true => avx2::bytes::<false>,
+                        false => avx2::bytes::<true>,
+                    };
+                    // SAFETY: as for `floats`.
+                    unsafe { write(&own, first, sums, columns, conversion, to, stride) };
+                }
+                Vectors::Portable => bytes(&own, first, sums, columns, conversion, to, stride),
             }
-            bytes(&own, first, sums, columns, conversion, to, stride);
         }
     }
 
@@ -233,8 +279,7 @@ impl Epilogue<'_> {
     }
 }
 
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-pub(super) fn floats(
+fn floats(
     epilogue: &Epilogue<'_>,
     first: usize,
     sums: &[Sums],
@@ -247,8 +292,7 @@ pub(super) fn floats(
     }
 }
 
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-pub(super) fn bytes(
+fn bytes(
     epilogue: &Epilogue<'_>,
     first: usize,
     sums: &[Sums],

@@ -39,13 +39,15 @@
 //! assert_eq!(to, [2.5]);
 //! ```
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod epilogue;
 pub mod rows;
 mod table;
 #[cfg(test)]
 mod tests;
-#[cfg(target_arch = "x86_64")]
-mod x86_64;
 
 use multiversion::multiversion;
 
@@ -140,10 +142,22 @@ fn clamp(x: f32, [lower, upper]: [f32; 2]) -> f32 {
 ///
 /// # Panics
 /// If the lengths differ, or the zero point or the bounds are outside of those allowed.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 pub fn quantise(from: &[f32], quantisation: &Quantisation, to: &mut [u8]) {
     assert_eq!(from.len(), to.len(), "a byte for each");
     let own = quantisation.to_bytes();
+    #[cfg(target_arch = "x86_64")]
+    if !avx512::has() && avx2::has() {
+        let (whole, rest) = from.as_chunks();
+        let (to, last) = to.as_chunks_mut();
+        // SAFETY: the processor has the instructions.
+        unsafe { avx2::quantise(whole, own, to) };
+        return one_by_one(rest, own, last);
+    }
+    one_by_one(from, own, to);
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl"))]
+fn one_by_one(from: &[f32], own: ToBytes, to: &mut [u8]) {
     for (to, &x) in to.iter_mut().zip(from) {
         *to = own.byte(x);
     }

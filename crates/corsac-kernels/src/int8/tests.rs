@@ -1,8 +1,10 @@
 //! Conversions, compared with their definitions and with each other.
 
-use super::epilogue::{bytes, floats};
+use super::epilogue::Vectors;
 use super::rows::{RowScale, choose, quantise_row, range};
-use super::{Epilogue, Quantisation, Residual, RowScales, dequantise, dequantise_signed, quantise};
+use super::{
+    Epilogue, Quantisation, Residual, RowScales, dequantise, dequantise_signed, map, quantise,
+};
 use crate::int8_unit::{COLUMNS, Dense, Int8Unit, Operands, RowSums, Sums};
 
 /// Pseudorandom bits.
@@ -242,33 +244,32 @@ fn epilogues_are_those_of_the_definition_whatever_computes_them() {
             for columns in 0..=COLUMNS {
                 let quantisation = QUANTISATIONS[columns % QUANTISATIONS.len()];
                 let len = (rows - 1) * STRIDE + columns;
-                let mut to = [vec![5.0; len], vec![5.0; len]];
-                epilogue.to_floats(&case.sums, columns, &mut to[0], STRIDE);
-                floats(&epilogue, 0, &case.sums, columns, &mut to[1], STRIDE);
-                let mut own = [vec![5; len], vec![5; len]];
-                epilogue.to_bytes(&case.sums, columns, &quantisation, &mut own[0], STRIDE);
-                let conversion = quantisation.to_bytes();
-                bytes(
-                    &epilogue,
-                    0,
-                    &case.sums,
-                    columns,
-                    conversion,
-                    &mut own[1],
-                    STRIDE,
-                );
-                for at in 0..len {
-                    let (row, column) = (at / STRIDE, at % STRIDE);
-                    let (x, own_byte) = match column < columns {
-                        true => {
-                            let x = case.number(&epilogue, row, column);
-                            (x, byte(x, &quantisation))
-                        }
-                        false => (5.0, 5),
-                    };
-                    let got = [to[0][at], to[1][at]].map(f32::to_bits);
-                    assert_eq!(got, [x.to_bits(); 2], "{row}, {column} of {columns}");
-                    assert_eq!([own[0][at], own[1][at]], [own_byte; 2]);
+                for vectors in Vectors::all() {
+                    let mut to = vec![5.0; len];
+                    epilogue.floats(vectors, rows, columns, &mut to, STRIDE)(0, &case.sums);
+                    let mut own = vec![5; len];
+                    let levels = &quantisation;
+                    epilogue.bytes(vectors, rows, columns, levels, &mut own, STRIDE)(0, &case.sums);
+                    for at in 0..len {
+                        let (row, column) = (at / STRIDE, at % STRIDE);
+                        let (x, own_byte) = match column < columns {
+                            true => {
+                                let x = case.number(&epilogue, row, column);
+                                (x, byte(x, &quantisation))
+                            }
+                            false => (5.0, 5),
+                        };
+                        let bits = to[at].to_bits();
+                        assert_eq!(
+                            bits,
+                            x.to_bits(),
+                            "{vectors:?}: {row}, {column} of {columns}"
+                        );
+                        assert_eq!(
+                            own[at], own_byte,
+                            "{vectors:?}: {row}, {column} of {columns}"
+                        );
+                    }
                 }
             }
         }
@@ -335,12 +336,15 @@ fn scales_and_biases_that_are_not_finite_become_the_bytes_of_the_definition() {
                 residual.scale = special;
             }
             for epilogue in &epilogues[..2] {
-                let mut own = [9; 96];
                 let conversion = &QUANTISATIONS[1];
-                epilogue.to_bytes(&case.sums, 32, conversion, &mut own, 32);
-                for (at, got) in own.into_iter().enumerate() {
-                    let x = case.number(epilogue, at / 32, at % 32);
-                    assert_eq!(got, byte(x, conversion), "{x} of {special}, {place}");
+                for vectors in Vectors::all() {
+                    let mut own = [9; 96];
+                    epilogue.bytes(vectors, 3, 32, conversion, &mut own, 32)(0, &case.sums);
+                    for (at, got) in own.into_iter().enumerate() {
+                        let x = case.number(epilogue, at / 32, at % 32);
+                        let expected = byte(x, conversion);
+                        assert_eq!(got, expected, "{vectors:?}: {x} of {special}, {place}");
+                    }
                 }
             }
         }
@@ -352,10 +356,12 @@ fn results_that_are_no_numbers_become_the_byte_zero() {
     let mut case = Case::new(&mut Bits(4), 2);
     case.row_scales[1] = f32::NAN;
     let epilogue = case.epilogues()[2];
-    let mut own = [9; 64];
-    epilogue.to_bytes(&case.sums, 32, &QUANTISATIONS[1], &mut own, 32);
-    assert_eq!(own[32..], [0; 32]);
-    assert!(own[..32].iter().any(|&byte| byte != 0));
+    for vectors in Vectors::all() {
+        let mut own = [9; 64];
+        epilogue.bytes(vectors, 2, 32, &QUANTISATIONS[1], &mut own, 32)(0, &case.sums);
+        assert_eq!(own[32..], [0; 32]);
+        assert!(own[..32].iter().any(|&byte| byte != 0));
+    }
 }
 
 #[test]
@@ -389,4 +395,17 @@ fn products_have_as_many_sums_as_rows() {
     }
     let case = Case::new(&mut Bits(8), 1);
     case.epilogues()[0].multiply_to_floats(&Wrong, &[0; COLUMNS], 32, &mut [0.0; 32], 32);
+}
+
+#[test]
+fn tables_are_looked_up_byte_by_byte() {
+    let mut bits = Bits(12);
+    let table: [u8; 256] = std::array::from_fn(|_| bits.next() as u8);
+    for len in [0, 5, 32, 64, 100, 1000] {
+        let from: Vec<u8> = (0..len).map(|at| (at * 7) as u8).collect();
+        let mut to = vec![0; len];
+        map(&table, &from, &mut to);
+        let expected = from.iter().map(|&byte| table[usize::from(byte)]);
+        assert!(to.iter().copied().eq(expected), "{len} bytes");
+    }
 }

@@ -1,13 +1,17 @@
 //! Depthwise products in vectors.
 
 use std::arch::x86_64::{
-    __m128i, __m256i, __m512i, __mmask64, _mm_loadu_si128, _mm_unpackhi_epi8, _mm_unpacklo_epi8,
-    _mm256_add_epi32, _mm256_cvtepi8_epi16, _mm256_cvtepu8_epi16, _mm256_loadu_si256,
-    _mm256_madd_epi16, _mm256_storeu_si256, _mm512_add_epi32, _mm512_broadcast_i64x4,
-    _mm512_castsi256_si512, _mm512_dpbusd_epi32, _mm512_inserti64x4, _mm512_loadu_si512,
-    _mm512_maskz_mov_epi8, _mm512_setzero_si512, _mm512_shuffle_i32x4, _mm512_storeu_si512,
-    _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+    __m256i, __m512i, __mmask64, _mm256_add_epi32, _mm256_and_si256, _mm256_loadu_si256,
+    _mm256_madd_epi16, _mm256_permute2x128_si256, _mm256_set1_epi16, _mm256_setzero_si256,
+    _mm256_slli_epi16, _mm256_srai_epi16, _mm256_srli_epi16, _mm256_storeu_si256,
+    _mm256_unpackhi_epi16, _mm256_unpackhi_epi32, _mm256_unpacklo_epi16, _mm256_unpacklo_epi32,
+    _mm512_add_epi32, _mm512_broadcast_i64x4, _mm512_castsi256_si512, _mm512_dpbusd_epi32,
+    _mm512_inserti64x4, _mm512_loadu_si512, _mm512_maskz_mov_epi8, _mm512_setzero_si512,
+    _mm512_shuffle_i32x4, _mm512_storeu_si512, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64,
+    _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
+
+use std::ops::Range;
 
 use super::Depthwise;
 use crate::int8_unit::{COLUMNS, Sums};
@@ -109,7 +113,15 @@ fn ordered([a, b, c, d]: [__m512i; QUAD]) -> [[__m512i; 2]; 2] {
     })
 }
 
-/// The same with pairs of taps as numbers of 16 bits, sixteen columns at a time.
+/// Rows whose pairs are multiplied at a time.
+const PAIR_ROWS: usize = 2;
+/// Pairs of taps whose weights are widened at a time.
+const PAIRS: usize = 16;
+/// Vectors of a pair of all columns: the lower and the upper half of each eight even columns, and
+/// those of odd ones.
+const PARTS: usize = 4;
+
+/// The same with pairs of taps as numbers of 16 bits, even and odd columns apart.
 ///
 /// # Safety
 /// The processor has AVX2; else as for [`avx512_vnni`].
@@ -121,47 +133,121 @@ pub(super) unsafe fn avx2(
     initial: &Sums,
     sums: &mut [Sums],
 ) {
-    for (row, sums) in (first..).zip(sums) {
-        for column in (0..COLUMNS).step_by(16) {
-            let mut parts: [__m256i; 2] = [0, 8].map(|at| {
-                let own = &initial[column + at..][..8];
-                // SAFETY: these are eight numbers.
-                unsafe { _mm256_loadu_si256(own.as_ptr().cast()) }
-            });
-            for tap in (0..taps).step_by(2) {
-                // SAFETY: there is an offset for each tap and row, and 32 bytes from it on.
-                let bytes = |tap: usize| unsafe {
-                    let offset = *product.offsets.get_unchecked(tap * product.rows + row);
-                    let from = product.source.as_ptr().add(offset as usize + column);
-                    _mm_loadu_si128(from.cast())
-                };
-                // SAFETY: there are 32 weights for each tap.
-                let weights = |tap: usize| unsafe {
-                    let from = product.weights.as_ptr().add(tap * COLUMNS + column);
-                    _mm_loadu_si128(from.cast())
-                };
-                let (x, own) = (bytes(tap), weights(tap));
-                let (next_x, next) = match tap + 1 < taps {
-                    true => (bytes(tap + 1), weights(tap + 1)),
-                    false => (x, zeros()),
-                };
-                let pairs = [_mm_unpacklo_epi8(x, next_x), _mm_unpackhi_epi8(x, next_x)];
-                let weights = [_mm_unpacklo_epi8(own, next), _mm_unpackhi_epi8(own, next)];
-                for ((sums, pairs), weights) in parts.iter_mut().zip(pairs).zip(weights) {
-                    let (x, weights) = (_mm256_cvtepu8_epi16(pairs), _mm256_cvtepi8_epi16(weights));
-                    *sums = _mm256_add_epi32(*sums, _mm256_madd_epi16(x, weights));
+    sums.fill(*initial);
+    for start in (0..taps).step_by(2 * PAIRS) {
+        let end = taps.min(start + 2 * PAIRS);
+        // SAFETY: there are 32 weights for each of these taps.
+        let weights = unsafe { widened(product, start..end) };
+        for (block, sums) in sums.chunks_mut(PAIR_ROWS).enumerate() {
+            let row = first + block * PAIR_ROWS;
+            // SAFETY: there is an offset for each tap and row, and 32 bytes from it on; these are the
+            // weights of the taps.
+            unsafe {
+                match sums {
+                    [a, b] => add_pairs(product, start..end, row, &weights, [a, b]),
+                    [a] => add_pairs(product, start..end, row, &weights, [a]),
+                    _ => {}
                 }
-            }
-            for (at, found) in [0, 8].into_iter().zip(parts) {
-                let to = &mut sums[column + at..][..8];
-                // SAFETY: these are eight numbers.
-                unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), found) };
             }
         }
     }
 }
 
-fn zeros() -> __m128i {
-    // SAFETY: all bits may be zero.
-    unsafe { std::mem::zeroed() }
+/// The weights of pairs of taps as numbers of 16 bits; a last one alone has zeros beside it.
+///
+/// # Safety
+/// The processor has AVX2; there are 32 weights for each tap, and at most two taps for each of
+/// [`PAIRS`].
+#[target_feature(enable = "avx2")]
+unsafe fn widened(product: &Depthwise<'_>, taps: Range<usize>) -> [[__m256i; PARTS]; PAIRS] {
+    let mut all = [[_mm256_setzero_si256(); PARTS]; PAIRS];
+    for (pair, tap) in taps.clone().step_by(2).enumerate() {
+        let halves = |tap: usize| {
+            // SAFETY: by the contract.
+            let bytes = unsafe {
+                let from = product.weights.as_ptr().add(tap * COLUMNS);
+                _mm256_loadu_si256(from.cast())
+            };
+            let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(bytes));
+            [even, _mm256_srai_epi16::<8>(bytes)]
+        };
+        let next = match tap + 1 < taps.end {
+            true => halves(tap + 1),
+            false => [_mm256_setzero_si256(); 2],
+        };
+        all[pair] = pairs(halves(tap), next);
+    }
+    all
+}
+
+/// Pairs of the same column, of even and odd columns.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn pairs([even, odd]: [__m256i; 2], [next_even, next_odd]: [__m256i; 2]) -> [__m256i; PARTS] {
+    [
+        _mm256_unpacklo_epi16(even, next_even),
+        _mm256_unpackhi_epi16(even, next_even),
+        _mm256_unpacklo_epi16(odd, next_odd),
+        _mm256_unpackhi_epi16(odd, next_odd),
+    ]
+}
+
+/// Adds the products of some taps to the sums of `P` rows.
+///
+/// # Safety
+/// The processor has AVX2; there are these taps, of which the rows have offsets, and 32 bytes from
+/// each on.
+#[target_feature(enable = "avx2")]
+unsafe fn add_pairs<const P: usize>(
+    product: &Depthwise<'_>,
+    taps: Range<usize>,
+    row: usize,
+    weights: &[[__m256i; PARTS]],
+    sums: [&mut Sums; P],
+) {
+    let mut parts = [[_mm256_setzero_si256(); PARTS]; P];
+    let offsets = product.offsets.as_ptr();
+    for (tap, weights) in taps.clone().step_by(2).zip(weights) {
+        // The last tap, alone, has zeros beside its weights.
+        let next = (tap + 1).min(taps.end - 1);
+        for (p, parts) in parts.iter_mut().enumerate() {
+            let halves = |tap: usize| {
+                // SAFETY: by the contract.
+                let bytes = unsafe {
+                    let offset = offsets.add(tap * product.rows + row + p).read();
+                    let from = product.source.as_ptr().add(offset as usize);
+                    _mm256_loadu_si256(from.cast())
+                };
+                let even = _mm256_and_si256(bytes, _mm256_set1_epi16(0xff));
+                [even, _mm256_srli_epi16::<8>(bytes)]
+            };
+            let x = pairs(halves(tap), halves(next));
+            for ((parts, x), &weights) in parts.iter_mut().zip(x).zip(weights) {
+                *parts = _mm256_add_epi32(*parts, _mm256_madd_epi16(x, weights));
+            }
+        }
+    }
+    for (sums, [even, next_even, odd, next_odd]) in sums.into_iter().zip(parts) {
+        // Both halves of a vector have their own sixteen columns.
+        let quarters = [
+            _mm256_unpacklo_epi32(even, odd),
+            _mm256_unpackhi_epi32(even, odd),
+            _mm256_unpacklo_epi32(next_even, next_odd),
+            _mm256_unpackhi_epi32(next_even, next_odd),
+        ];
+        let ordered = [
+            _mm256_permute2x128_si256::<0x20>(quarters[0], quarters[1]),
+            _mm256_permute2x128_si256::<0x20>(quarters[2], quarters[3]),
+            _mm256_permute2x128_si256::<0x31>(quarters[0], quarters[1]),
+            _mm256_permute2x128_si256::<0x31>(quarters[2], quarters[3]),
+        ];
+        for (sums, found) in sums.as_chunks_mut::<8>().0.iter_mut().zip(ordered) {
+            // SAFETY: these are eight numbers.
+            unsafe {
+                let before = _mm256_loadu_si256(sums.as_ptr().cast());
+                let after = _mm256_add_epi32(before, found);
+                _mm256_storeu_si256(sums.as_mut_ptr().cast(), after);
+            }
+        }
+    }
 }

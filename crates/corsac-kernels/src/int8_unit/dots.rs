@@ -3,7 +3,7 @@
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
-use super::lanes::{Avx2, Avx512Vnni, AvxVnni, Lanes, Vector};
+use super::lanes::{Avx2, Avx2Pairs, Avx512Vnni, AvxVnni, Lanes, Vector};
 use super::{COLUMNS, Product, QUAD, blocks};
 
 /// Distance from weights to those that are prefetched meanwhile, in bytes.
@@ -90,6 +90,30 @@ pub(super) unsafe fn avx2(product: &Product<'_>) {
                 3 => block::<Avx2, 3, 2, 1>(product, row),
                 2 => block::<Avx2, 2, 2, 1>(product, row),
                 _ => block::<Avx2, 1, 4, 1>(product, row),
+            }
+        }
+    }
+}
+
+/// Sets sums with vectors of 256 bits and sums of two products of 16 bits, which must fit.
+///
+/// # Safety
+/// The processor has AVX2; else as [`avx512_vnni`].
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn avx2_pairs(product: &Product<'_>) {
+    /// Rows of a block: with ten sums, there are vectors left for weights, a row, ones and products.
+    const MOST: usize = 5;
+    for rows in blocks(product.rows, MOST) {
+        prefetch_ahead(product, &rows);
+        let row = rows.start;
+        // SAFETY: by the contract of this function, and as all rows of the block are there.
+        unsafe {
+            match rows.len() {
+                5 => block::<Avx2Pairs, 5, 2, 1>(product, row),
+                4 => block::<Avx2Pairs, 4, 2, 1>(product, row),
+                3 => block::<Avx2Pairs, 3, 2, 1>(product, row),
+                2 => block::<Avx2Pairs, 2, 4, 1>(product, row),
+                _ => block::<Avx2Pairs, 1, 4, 2>(product, row),
             }
         }
     }

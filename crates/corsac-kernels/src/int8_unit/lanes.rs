@@ -2,10 +2,10 @@
 
 use std::arch::x86_64::{
     __m256i, __m512i, _mm256_add_epi32, _mm256_and_si256, _mm256_dpbusd_avx_epi32,
-    _mm256_loadu_si256, _mm256_madd_epi16, _mm256_set1_epi16, _mm256_set1_epi32,
-    _mm256_setzero_si256, _mm256_slli_epi16, _mm256_srai_epi16, _mm256_srli_epi16,
-    _mm256_storeu_si256, _mm512_add_epi32, _mm512_dpbusd_epi32, _mm512_loadu_si512,
-    _mm512_set1_epi32, _mm512_setzero_si512, _mm512_storeu_si512,
+    _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_set1_epi16,
+    _mm256_set1_epi32, _mm256_setzero_si256, _mm256_slli_epi16, _mm256_srai_epi16,
+    _mm256_srli_epi16, _mm256_storeu_si256, _mm512_add_epi32, _mm512_dpbusd_epi32,
+    _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_storeu_si512,
 };
 
 /// Whether the processor has dot products of bytes in vectors of 512 bits.
@@ -127,6 +127,10 @@ pub(super) struct AvxVnni;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Avx2;
 
+/// AVX2, where the sums of two products fit into 16 bits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Avx2Pairs;
+
 impl Lanes for Avx512Vnni {
     type Sums = __m512i;
     type Weights = __m512i;
@@ -203,6 +207,32 @@ impl Lanes for Avx2 {
             let even = _mm256_madd_epi16(row[0], weights[0]);
             let odd = _mm256_madd_epi16(row[1], weights[1]);
             _mm256_add_epi32(sums, _mm256_add_epi32(even, odd))
+        }
+    }
+}
+
+impl Lanes for Avx2Pairs {
+    type Sums = __m256i;
+    type Weights = __m256i;
+    type Row = __m256i;
+
+    #[inline(always)]
+    unsafe fn weights(from: *const i8) -> __m256i {
+        // SAFETY: the processor has AVX2, and eight quads can be read.
+        unsafe { Vector::load(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn row(from: *const u8) -> __m256i {
+        // SAFETY: the processor has AVX2, and a quad can be read.
+        unsafe { Vector::quad(from) }
+    }
+    #[inline(always)]
+    unsafe fn dot(sums: __m256i, row: __m256i, weights: __m256i) -> __m256i {
+        // SAFETY: the processor has AVX2.
+        unsafe {
+            let pairs = _mm256_maddubs_epi16(row, weights);
+            let quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+            _mm256_add_epi32(sums, quads)
         }
     }
 }

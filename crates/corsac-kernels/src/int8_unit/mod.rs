@@ -48,6 +48,9 @@ enum Kind {
     AvxVnni,
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// Only if the sums of two products fit into 16 bits.
+    #[cfg(target_arch = "x86_64")]
+    Avx2Pairs,
     Portable,
 }
 
@@ -114,6 +117,17 @@ impl Int8Unit {
         *KNOWN.get_or_init(|| Self::all().next().unwrap_or(Self::portable()))
     }
 
+    /// The fastest instructions for rows of bytes up to `largest` and these packed weights. With other
+    /// rows or weights, sums may be wrong.
+    #[must_use]
+    pub fn detect_for(largest: u8, weights: &[i8]) -> Self {
+        match Self::detect().0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 if pairs_fit(largest, weights) => Self(Kind::Avx2Pairs),
+            kind => Self(kind),
+        }
+    }
+
     /// All that this processor has, the fastest first.
     pub fn all() -> impl Iterator<Item = Self> {
         #[cfg(target_arch = "x86_64")]
@@ -150,6 +164,8 @@ impl Int8Unit {
             Kind::AvxVnni => "avx-vnni",
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2Pairs => "avx2, sums of 16 bits",
             Kind::Portable => "portable",
         }
     }
@@ -224,6 +240,8 @@ impl Int8Unit {
                 Kind::AvxVnni => dots::avx_vnni(&product),
                 #[cfg(target_arch = "x86_64")]
                 Kind::Avx2 => dots::avx2(&product),
+                #[cfg(target_arch = "x86_64")]
+                Kind::Avx2Pairs => dots::avx2_pairs(&product),
                 Kind::Portable => portable::multiply(&product),
             }
         }
@@ -314,6 +332,18 @@ impl Operands<'_> {
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 pub(crate) fn largest(offsets: &[u32]) -> u32 {
     offsets.iter().copied().max().unwrap_or(0)
+}
+
+/// Whether all sums of two products fit into 16 bits, of bytes up to `largest` and packed weights.
+#[multiversion(targets("x86_64+avx2"))]
+fn pairs_fit(largest: u8, weights: &[i8]) -> bool {
+    let largest = i16::from(largest).max(1);
+    let (smallest_sum, largest_sum) = (i16::MIN / largest, i16::MAX / largest);
+    let (pairs, _) = weights.as_chunks::<2>();
+    pairs.iter().fold(true, |fit, &[a, b]| {
+        let (a, b) = (i16::from(a), i16::from(b));
+        fit & (a.min(0) + b.min(0) >= smallest_sum) & (a.max(0) + b.max(0) <= largest_sum)
+    })
 }
 
 /// Packs the weights of a tap for up to 32 columns: element `row` of column `column` is

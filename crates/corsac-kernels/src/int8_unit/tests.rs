@@ -147,6 +147,64 @@ fn the_largest_products_do_not_saturate() {
 }
 
 #[test]
+fn pairs_that_fit_16_bits_are_added_up_in_them() {
+    let mut numbers = Numbers(5);
+    for rows in (1..=12).chain([57, 113]) {
+        for largest in [1, 100, 127, 128, 255] {
+            let mut case = Case::random(&mut numbers, rows, 3, QUAD * 7);
+            case.source
+                .iter_mut()
+                .for_each(|byte| *byte = (*byte).min(largest));
+            if largest > 127 {
+                // The largest sums that fit.
+                for pair in case.plain.chunks_mut(2) {
+                    let most = i16::MAX / i16::from(largest);
+                    let share = numbers.next(most as usize - 1) as i16;
+                    let sign = if numbers.next(2) == 0 { 1 } else { -1 };
+                    pair[0] = (share * sign).clamp(-128, 127) as i8;
+                    pair[1] = ((most - share) * sign).clamp(-128, 127) as i8;
+                }
+                let plain = std::mem::take(&mut case.plain);
+                let Case {
+                    source,
+                    offsets,
+                    depth,
+                    ..
+                } = case;
+                case = Case::new(source, offsets, rows, depth, plain);
+            }
+            let unit = Int8Unit::detect_for(largest, &case.weights);
+            case.check(unit, &case.expected());
+            if Int8Unit::detect().name() == "avx2" {
+                assert_eq!(unit.name(), "avx2, sums of 16 bits", "{largest}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pairs_that_overflow_16_bits_are_not_added_up_in_them() {
+    let unit = |largest, pair: [i8; 2]| {
+        let mut weights = vec![0; QUAD * COLUMNS];
+        weights[6..8].copy_from_slice(&pair);
+        Int8Unit::detect_for(largest, &weights)
+    };
+    for (largest, pair) in [
+        (255, [127, 2]),
+        (255, [-128, -1]),
+        (255, [65, 64]),
+        (130, [127, 127]),
+        (129, [-128, -128]),
+    ] {
+        assert_eq!(
+            unit(largest, pair),
+            Int8Unit::detect(),
+            "{largest}, {pair:?}"
+        );
+    }
+}
+
+#[test]
 fn column_sums_times_a_zero_point_are_what_it_adds() {
     let mut case = Case::random(&mut Numbers(5), 3, 4, 24);
     case.source.fill(9);

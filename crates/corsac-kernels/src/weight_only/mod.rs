@@ -5,7 +5,7 @@
 //! scale for each group of consecutive weights of a column. Weights lie in panels of 32 columns, so
 //! that a vector holds the same place of sixteen columns, and no sum goes across a vector; where a
 //! vector has 512 bits, the four bits of each lane choose a number from a table of sixteen. Sums are in
-//! single precision, in an order that depends on the processor; many rows [unpack](Weights::unpack)
+//! single precision, in an order that depends on the processor; many rows [widen](Weights::widen)
 //! weights once.
 
 #[cfg(target_arch = "x86_64")]
@@ -13,9 +13,9 @@ mod lanes;
 mod portable;
 #[cfg(test)]
 mod tests;
-mod unpack;
 #[cfg(target_arch = "x86_64")]
 mod vectors;
+mod widen;
 
 use std::ops::Range;
 
@@ -224,26 +224,32 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// Writes weights in single precision: `to[column * stride + row]`, for the first `columns`
-    /// columns.
+    /// Writes some weights in single precision: for each of `rows`, those of `columns`. Rows past the
+    /// depth are zeros, as are columns past the last in the last panel.
     ///
     /// # Panics
     /// If there are not as many panels as `columns` need, if there are too few or too many weights,
-    /// scales or zero points, if a column is not within `to`, or if columns overlap.
-    pub fn unpack(&self, columns: usize, to: &mut [f32], stride: usize) {
-        self.check(columns);
-        let last = columns.saturating_sub(1).checked_mul(stride);
-        let end = last.and_then(|last| last.checked_add(self.depth));
-        assert!(
-            columns == 0 || end.is_some_and(|end| end <= to.len()) && self.depth <= stride,
-            "columns lie in the result"
+    /// scales or zero points, or if `to` has not a number for each row and column.
+    pub fn widen(&self, columns: Range<usize>, rows: Range<usize>, to: &mut [f32]) {
+        let width = columns.len();
+        assert_eq!(
+            Some(to.len()),
+            rows.len().checked_mul(width),
+            "a number for each"
         );
-        for (panel, to) in to.chunks_mut(PANEL * stride.max(1)).enumerate() {
+        for panel in columns.start / PANEL..columns.end.div_ceil(PANEL) {
             let first = panel * PANEL;
-            if first < columns {
-                let width = PANEL.min(columns - first);
-                unpack::panel(&self.range(panel..panel + 1), width, to, stride);
-            }
+            let start = columns.start.max(first);
+            let own = start - first..columns.end.min(first + PANEL) - first;
+            let weights = self.range(panel..panel + 1);
+            weights.check(PANEL);
+            widen::panel(
+                &weights,
+                own,
+                rows.clone(),
+                &mut to[start - columns.start..],
+                width,
+            );
         }
     }
 

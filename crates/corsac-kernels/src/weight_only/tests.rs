@@ -170,21 +170,26 @@ fn scales_in_half_precision_and_zero_points_are_used() {
 }
 
 #[test]
-fn unpacked_weights_are_those_that_were_packed() {
+fn widened_weights_are_those_that_were_packed() {
     let mut numbers = Numbers(3);
     for shape @ [depth, _, columns] in SHAPES {
         for bits in [Bits::Four, Bits::Eight] {
             let case = Case::new(&mut numbers, bits, shape).with_zero_points(&mut numbers);
-            let stride = depth + 2;
-            let mut to = vec![7.0; columns * stride - 2];
-            case.weights().unpack(columns, &mut to, stride);
-            for (at, got) in to.into_iter().enumerate() {
-                let (column, row) = (at / stride, at % stride);
-                let expected = match row < depth {
-                    true => case.weight(column, row) as f32,
-                    false => 7.0,
-                };
-                assert_eq!(got, expected, "column {column}, row {row}");
+            for first in [0, 16, 33].into_iter().filter(|&first| first < columns) {
+                for (start, count) in [(0, depth + 5), (8, 1), (3, depth)] {
+                    let width = columns - first;
+                    let mut to = vec![7.0; count * width];
+                    let rows = start..start + count;
+                    case.weights().widen(first..columns, rows, &mut to);
+                    for (at, got) in to.into_iter().enumerate() {
+                        let (column, row) = (first + at % width, start + at / width);
+                        let expected = match row < depth {
+                            true => case.weight(column, row) as f32,
+                            false => 0.0,
+                        };
+                        assert_eq!(got, expected, "column {column}, row {row}");
+                    }
+                }
             }
         }
     }
@@ -199,8 +204,8 @@ fn a_group_may_be_longer_than_a_column() {
                 Case::new(&mut numbers, bits, [20, group, 33]).with_zero_points(&mut numbers);
             case.check(&mut numbers, 3);
             let mut to = vec![7.0; 33 * 20];
-            case.weights().unpack(33, &mut to, 20);
-            assert_eq!(to[25], case.weight(1, 5) as f32);
+            case.weights().widen(0..33, 0..20, &mut to);
+            assert_eq!(to[5 * 33 + 1], case.weight(1, 5) as f32);
         }
     }
 }

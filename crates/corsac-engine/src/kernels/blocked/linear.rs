@@ -2,7 +2,9 @@
 //! with weights packed for blocks of outputs.
 
 use std::cell::RefCell;
+use std::fmt::Debug;
 use std::ops::{DerefMut, Range};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use rten_simd::ops::BitOps;
@@ -30,6 +32,9 @@ const MANY: usize = 512;
 const WIDE: usize = 16 * 1024;
 /// With more inputs than this, all rows, packed, are too much memory to write and read again.
 const DEEP: usize = 4 * DEPTH;
+
+/// Number of elements of a result of which the epilogue is computed at a time.
+const FINISHED: usize = 64 * 1024;
 
 /// Number of inputs whose weights of 16 bits are widened at a time: those of a group of outputs, 16
 /// KB, stay in the first-level cache.
@@ -87,6 +92,15 @@ enum PackedWeights {
     F32(AlignedBuffer),
     /// Half the bytes, which is what a product with a few rows takes its time to read.
     Half(Half, Vec<u16>),
+    /// Those of another format.
+    Other(Arc<dyn Widen>),
+}
+
+/// Weights that are not numbers in single precision.
+pub(crate) trait Widen: Debug + Send + Sync {
+    /// Writes weights as numbers: for each of the inputs, those of the outputs. Outputs and inputs past
+    /// the last, up to whole [blocks](BLOCK), are zeros.
+    fn widen(&self, outputs: Range<usize>, inputs: Range<usize>, to: &mut [f32]);
 }
 
 /// `x @ weight.T + bias` with the weight packed.
@@ -101,6 +115,15 @@ pub struct LinearKernel {
     widest: usize,
     /// Number of vectors of a block.
     vectors: usize,
+}
+
+/// The bias of whole blocks of outputs: zeros where there is none.
+fn of_blocks(outputs: usize, bias: Option<&[f32]>) -> Vec<f32> {
+    let mut own = vec![0.0; outputs.next_multiple_of(BLOCK)];
+    if let Some(bias) = bias {
+        own[..outputs].copy_from_slice(bias);
+    }
+    own
 }
 
 /// Whether a piece of work consists of whole rows, with all of their outputs.
@@ -190,6 +213,24 @@ impl LinearKernel {
         })
     }
 
+    /// Takes weights of another format, of these numbers of outputs and inputs, for `rows` rows.
+    pub(crate) fn of_other(
+        weights: Arc<dyn Widen>,
+        [outputs, inputs]: [usize; 2],
+        bias: Option<&[f32]>,
+        rows: usize,
+    ) -> Self {
+        let vectors = vectors_per_block();
+        Self {
+            weights: PackedWeights::Other(weights),
+            bias: of_blocks(outputs, bias),
+            outputs,
+            inputs,
+            widest: widest(rows, vectors),
+            vectors,
+        }
+    }
+
     fn packed<T: Copy + Send + Sync, B: DerefMut<Target = [T]>>(
         weight: &LinearWeight<'_, T>,
         bias: Option<&[f32]>,
@@ -201,10 +242,7 @@ impl LinearKernel {
         let vectors = vectors_per_block();
         let widest = widest(rows, vectors);
         let depth = inputs.next_multiple_of(BLOCK);
-        let mut own = vec![0.0; outputs.next_multiple_of(BLOCK)];
-        if let Some(bias) = bias {
-            own[..outputs].copy_from_slice(bias);
-        }
+        let own = of_blocks(outputs, bias);
         let mut weights = zeros(own.len() * depth);
         let group = (widest * BLOCK * depth).max(1);
         weights
@@ -268,9 +306,10 @@ impl LinearKernel {
             false => self.pieces(rows, height, out),
         };
         pieces.into_par_iter().run_parallel(|mut piece| {
-            let Piece { row, column, .. } = piece;
+            let row = piece.row;
             for start in (0..depth).step_by(DEPTH) {
                 let inputs = start..depth.min(start + DEPTH);
+                let finish = (inputs.end == depth).then_some(epilogue);
                 if apart {
                     PACKED.with_borrow_mut(|packed| {
                         self.pack_inputs(input, inputs.clone(), height, &piece, packed);
@@ -280,7 +319,7 @@ impl LinearKernel {
                             depth: inputs.len(),
                             inputs,
                         };
-                        self.panel(&panel, height, &mut piece);
+                        self.panel(&panel, height, &mut piece, finish);
                     });
                 } else {
                     let panel = Panel {
@@ -289,11 +328,8 @@ impl LinearKernel {
                         depth,
                         inputs,
                     };
-                    self.panel(&panel, height, &mut piece);
+                    self.panel(&panel, height, &mut piece, finish);
                 }
-            }
-            for (at, chunk) in piece.rows.iter_mut().enumerate() {
-                epilogue((row + at) * self.outputs + column, chunk);
             }
         });
     }
@@ -344,7 +380,15 @@ impl LinearKernel {
     }
 
     /// Adds the products of some inputs to a piece; sums begin with the bias for the first inputs.
-    fn panel(&self, panel: &Panel<'_>, height: usize, piece: &mut Piece<'_>) {
+    /// Calls `finish` with the parts of rows, while they are in the cache.
+    fn panel(
+        &self,
+        panel: &Panel<'_>,
+        height: usize,
+        piece: &mut Piece<'_>,
+        finish: Option<ApplyEpilogue<'_>>,
+    ) {
+        let (mut unfinished, together) = (0, FINISHED / piece.rows.len());
         let depth = self.inputs.next_multiple_of(BLOCK);
         let end = piece.rows.first().map_or(0, |row| row.len());
         let group = self.widest * BLOCK;
@@ -366,22 +410,53 @@ impl LinearKernel {
                     let own = [&weights[places(first, &panel.inputs)], ahead];
                     self.columns(panel, height, (column, width), own, piece);
                 }
-                PackedWeights::Half(half, weights) => WIDENED_WEIGHTS.with_borrow_mut(|wide| {
-                    let Range { start, end } = panel.inputs;
-                    for at in (start..end).step_by(WIDENED_INPUTS) {
-                        let inputs = at..end.min(at + WIDENED_INPUTS);
-                        wide.reuse(inputs.len() * width);
+                PackedWeights::Half(half, weights) => {
+                    self.widened(panel, height, (column, width), piece, |inputs, wide| {
                         half.widen(&weights[places(first, &inputs)], wide);
-                        let part = Panel {
-                            taps: &panel.taps[(at - start) / BLOCK..(inputs.end - start) / BLOCK],
-                            inputs,
-                            ..panel.clone()
-                        };
-                        self.columns(&part, height, (column, width), [wide, &[]], piece);
-                    }
-                }),
+                    });
+                }
+                PackedWeights::Other(weights) => {
+                    self.widened(panel, height, (column, width), piece, |inputs, wide| {
+                        weights.widen(first..first + width, inputs, wide);
+                    });
+                }
+            }
+            let done = end.min(column + width);
+            if let Some(finish) = finish
+                && (done == end || done - unfinished >= together)
+            {
+                for (at, row) in piece.rows.iter_mut().enumerate() {
+                    let start = (piece.row + at) * self.outputs + piece.column + unfinished;
+                    finish(start, &mut row[unfinished..done]);
+                }
+                unfinished = done;
             }
         }
+    }
+
+    /// The same for one group of columns, whose weights are widened, those of some inputs at a time.
+    fn widened(
+        &self,
+        panel: &Panel<'_>,
+        height: usize,
+        (column, width): (usize, usize),
+        piece: &mut Piece<'_>,
+        widen: impl Fn(Range<usize>, &mut [f32]),
+    ) {
+        WIDENED_WEIGHTS.with_borrow_mut(|wide| {
+            let Range { start, end } = panel.inputs;
+            for at in (start..end).step_by(WIDENED_INPUTS) {
+                let inputs = at..end.min(at + WIDENED_INPUTS);
+                wide.reuse(inputs.len() * width);
+                widen(inputs.clone(), wide);
+                let part = Panel {
+                    taps: &panel.taps[(at - start) / BLOCK..(inputs.end - start) / BLOCK],
+                    inputs,
+                    ..panel.clone()
+                };
+                self.columns(&part, height, (column, width), [wide, &[]], piece);
+            }
+        });
     }
 
     /// The same for one group of columns, with its weights, and those of the next one to prefetch.

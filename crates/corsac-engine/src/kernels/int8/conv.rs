@@ -8,7 +8,7 @@ use corsac_kernels::int8_unit::{COLUMNS, Dense, Operands, RowSums, Sums};
 use rayon::prelude::*;
 
 use super::levels::pixel_len;
-use super::{Finish, Panels, QuantisedWeight, space};
+use super::{Finish, Panels, QuantisedWeight, RowBytes, space};
 use crate::kernels::ApplyEpilogue;
 use crate::kernels::blocked::BLOCK;
 use crate::parallel::{Parallel, thread_count};
@@ -170,27 +170,27 @@ impl Int8Conv {
     ) -> Option<Self> {
         let source = Source::of(&shape);
         let (pixel, channels) = (source.pixel, shape.input[0]);
-        let [rows, columns] = shape.kernel;
+        let [height, columns] = shape.kernel;
         let across = columns / source.together;
         let place = |tap: usize, at: usize| {
             let (row, first) = (tap / across, tap % across);
             let (column, channel) = (first + at / pixel, at % pixel);
-            (channel < channels).then_some((channel * rows + row) * columns + column)
+            (channel < channels).then_some((channel * height + row) * columns + column)
         };
-        let zero = levels.byte_zero();
+        let rows = RowBytes::of(levels, scale);
         let (outputs, taps) = (shape.output[0], source.taps.len());
         let panels = match source.depthwise {
-            true => Panels::depthwise(weight, [outputs, taps], (scale, zero), bias)?,
+            true => Panels::depthwise(weight, [outputs, taps], rows, bias)?,
             false => {
                 let sizes = [outputs, taps, source.together * pixel];
-                Panels::new(weight, sizes, place, (scale, zero), bias)?
+                Panels::new(weight, sizes, place, rows, bias)?
             }
         };
         Some(Self {
             shape,
             panels,
             source,
-            zero: zero as u8,
+            zero: rows.zero_point as u8,
         })
     }
 

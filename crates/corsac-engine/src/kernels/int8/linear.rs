@@ -4,7 +4,7 @@ use corsac_kernels::int8::{Epilogue, RowScales, rows};
 use corsac_kernels::int8_unit::{COLUMNS, Operands, QUAD, Sums};
 use rayon::prelude::*;
 
-use super::{Finish, Panels, QuantisedWeight, Ready, space, unsigned};
+use super::{Finish, Panels, QuantisedWeight, Ready, RowBytes, space, unsigned};
 use crate::data::Data;
 use crate::kernels::ApplyEpilogue;
 use crate::kernels::piece::{Piece, pieces};
@@ -13,6 +13,9 @@ use crate::program::Rounding;
 
 /// Rows that are multiplied with a panel at a time: their sums, 16 KB, stay in the first-level cache.
 const ROWS: usize = 128;
+
+/// Most panels of a piece of work: its numbers stay in the second-level cache for the epilogue.
+const PANELS: usize = 16;
 
 /// `x @ weight.T + bias` over rows of bytes.
 #[derive(Debug)]
@@ -48,12 +51,17 @@ impl Int8Linear {
         [outputs, inputs]: [usize; 2],
         bias: Option<&[f32]>,
     ) -> Option<Self> {
-        let (scale, signed) = match rounding {
-            Rounding::Levels(levels, scale) => ((scale, levels.byte_zero()), false),
-            Rounding::ByRow { signed } => ((1.0, 0), signed),
+        let by_row = RowBytes {
+            scale: 1.0,
+            zero_point: 0,
+            largest: u8::MAX,
+        };
+        let (rows, signed) = match rounding {
+            Rounding::Levels(levels, scale) => (RowBytes::of(levels, scale), false),
+            Rounding::ByRow { signed } => (by_row, signed),
         };
         let place = |_, input| (input < inputs).then_some(input);
-        let panels = Panels::new(weight, [outputs, 1, inputs], place, scale, bias)?;
+        let panels = Panels::new(weight, [outputs, 1, inputs], place, rows, bias)?;
         Some(Self {
             panels,
             outputs,
@@ -156,7 +164,8 @@ impl Int8Linear {
         let wanted = if threads == 1 { 1 } else { 4 * threads };
         let panels = self.outputs.div_ceil(COLUMNS);
         let across = wanted.div_ceil(rows.div_ceil(ROWS).max(1)).min(panels);
-        pieces(out, self.outputs, [ROWS, panels.div_ceil(across) * COLUMNS])
+        let width = panels.div_ceil(across).min(PANELS) * COLUMNS;
+        pieces(out, self.outputs, [ROWS, width])
     }
 
     /// Computes a piece of a result; `write` makes elements of the sums of a row.

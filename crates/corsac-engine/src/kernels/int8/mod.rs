@@ -36,6 +36,29 @@ struct Panels {
     columns: Vec<Columns>,
 }
 
+/// The bytes of rows that are multiplied.
+#[derive(Clone, Copy, Debug)]
+struct RowBytes {
+    /// The number between neighbouring bytes.
+    scale: f32,
+    /// The byte that stands for zero.
+    zero_point: i32,
+    /// No byte is larger.
+    largest: u8,
+}
+
+impl RowBytes {
+    fn of(levels: Levels, scale: f32) -> Self {
+        let own = levels.as_bytes();
+        let largest = own.bounds[1].max(own.zero).max(own.of_nan);
+        Self {
+            scale,
+            zero_point: levels.byte_zero(),
+            largest: largest as u8,
+        }
+    }
+}
+
 /// What is known of the columns of a panel.
 #[derive(Debug)]
 struct Columns {
@@ -58,14 +81,13 @@ struct Panel<'a> {
 
 impl Panels {
     /// Packs a weight of `outputs` outputs, each with a row of taps of a number of inputs;
-    /// `at(tap, input)` is the place of one in its row, if it is there. `scale` and `zero_point` are those
-    /// of the rows that are multiplied. `None` if the weight has integers that bytes do not hold, or too
-    /// many for sums.
+    /// `at(tap, input)` is the place of one in its row, if it is there. `rows` are those that
+    /// are multiplied. `None` if the weight has integers that bytes do not hold, or too many for sums.
     fn new(
         weight: &QuantisedWeight<'_>,
         [outputs, taps, inputs]: [usize; 3],
         at: impl Fn(usize, usize) -> Option<usize> + Sync,
-        (scale, zero_point): (f32, i32),
+        rows: RowBytes,
         bias: Option<&[f32]>,
     ) -> Option<Self> {
         let depth = inputs.next_multiple_of(QUAD);
@@ -90,7 +112,6 @@ impl Panels {
                     place.map_or(0, |place| integers[output * row + place])
                 });
             });
-        let rows = (scale, zero_point);
         Some(Self::of(
             weights,
             [outputs, len],
@@ -105,7 +126,7 @@ impl Panels {
     fn depthwise(
         weight: &QuantisedWeight<'_>,
         [outputs, taps]: [usize; 2],
-        (scale, zero_point): (f32, i32),
+        rows: RowBytes,
         bias: Option<&[f32]>,
     ) -> Option<Self> {
         if !weight.is_by_output() || taps > MAX_PRODUCTS || taps == 0 || outputs == 0 {
@@ -132,23 +153,16 @@ impl Panels {
             }
             sums
         };
-        Some(Self::of(
-            weights,
-            [outputs, len],
-            weight,
-            (scale, zero_point),
-            bias,
-            sums,
-        ))
+        Some(Self::of(weights, [outputs, len], weight, rows, bias, sums))
     }
 
-    /// Panels of `len` bytes, for rows of this scale and zero point; `sums` adds up the weights of each
+    /// Panels of `len` bytes, for these rows; `sums` adds up the weights of each
     /// column.
     fn of(
         weights: AlignedBuffer,
         [outputs, len]: [usize; 2],
         weight: &QuantisedWeight<'_>,
-        (scale, zero_point): (f32, i32),
+        rows: RowBytes,
         bias: Option<&[f32]>,
         sums: impl Fn(&[i8]) -> Sums,
     ) -> Self {
@@ -160,14 +174,14 @@ impl Panels {
             };
             let sums = sums(&bytes[panel * len..][..len]);
             Columns {
-                scales: number(&|output| weight.scale_of(output) * scale),
+                scales: number(&|output| weight.scale_of(output) * rows.scale),
                 biases: number(&|output| bias.map_or(0.0, |bias| bias[output])),
                 sums,
-                initial: sums.map(|sum| zero_point.wrapping_mul(sum).wrapping_neg()),
+                initial: sums.map(|sum| rows.zero_point.wrapping_mul(sum).wrapping_neg()),
             }
         });
         Self {
-            unit: Int8Unit::detect(),
+            unit: Int8Unit::detect_for(rows.largest, bytes),
             columns: columns.collect(),
             weights,
             len,

@@ -60,6 +60,11 @@ const LEVELS: Levels = Levels {
     of_nan: 0.0,
 };
 
+/// The largest byte of rows.
+fn largest() -> impl Strategy<Value = u8> {
+    prop_oneof![Just(255), Just(127), Just(60)]
+}
+
 /// Sums as numbers, with the roundings of the kernels.
 fn number(sum: i64, scale: f32, bias: f32) -> f32 {
     sum as f32 * scale + bias
@@ -147,7 +152,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 60 } else { 600 }))]
 
     #[test]
-    fn convolutions_are_sums_of_integers(shape in geometry(), seed: u64) {
+    fn convolutions_are_sums_of_integers(shape in geometry(), largest in largest(), seed: u64) {
         let mut random = Random(seed);
         let [channels, rows, columns] = shape.input;
         let [outputs, out_rows, out_columns] = shape.output;
@@ -155,11 +160,13 @@ proptest! {
         let row = channels / shape.conv.groups * shape.kernel[0] * shape.kernel[1];
         let weight = weight(&mut random, outputs, row);
         let bias: Vec<f32> = (0..outputs).map(|_| random.number()).collect();
-        let image = random.bytes(shape.batch * rows * columns * pixel_len(channels));
+        let mut image = random.bytes(shape.batch * rows * columns * pixel_len(channels));
+        image.iter_mut().for_each(|byte| *byte = (*byte).min(largest));
+        let input = Levels { bounds: [0.0, largest.into()], ..LEVELS };
         let expected = convolution(&shape, &image, (7, 0.125), &weight, &bias);
 
         prop_assert!(conv::is_supported(&shape));
-        let kernel = Int8Conv::new(shape.clone(), (LEVELS, 0.125), &weight, Some(&bias)).unwrap();
+        let kernel = Int8Conv::new(shape.clone(), (input, 0.125), &weight, Some(&bias)).unwrap();
         let mut workspace = vec![f32::NAN; conv::workspace_len(&shape)];
         let mut blocks = vec![f32::NAN; shape.batch * outputs.next_multiple_of(BLOCK) * plane];
         kernel.to_blocks(&image, &mut workspace, &mut blocks, &|_, _| {});
@@ -191,11 +198,15 @@ proptest! {
     }
 
     #[test]
-    fn linear_layers_are_sums_of_integers(rows in 1..140_usize, inputs in 1..40_usize, outputs in 1..70_usize, seed: u64) {
+    fn linear_layers_are_sums_of_integers(
+        rows in 1..140_usize, inputs in 1..40_usize, outputs in 1..70_usize, largest in largest(), seed: u64,
+    ) {
         let mut random = Random(seed);
         let weight = weight(&mut random, outputs, inputs);
-        let bytes = random.bytes(rows * inputs);
-        let kernel = Int8Linear::new(Rounding::Levels(LEVELS, 0.125), &weight, [outputs, inputs], None).unwrap();
+        let mut bytes = random.bytes(rows * inputs);
+        bytes.iter_mut().for_each(|byte| *byte = (*byte).min(largest));
+        let input = Levels { bounds: [0.0, largest.into()], ..LEVELS };
+        let kernel = Int8Linear::new(Rounding::Levels(input, 0.125), &weight, [outputs, inputs], None).unwrap();
         let mut workspace = vec![f32::NAN; linear::workspace_len(rows, inputs)];
         let mut found = vec![f32::NAN; rows * outputs];
         kernel.run(Data::Bool(&bytes), &mut workspace, &mut found, &|_, _| {});
@@ -215,7 +226,7 @@ proptest! {
 
     #[test]
     fn weights_alone_are_those_of_numbers(
-        rows in 1..20_usize, groups in 1..5_usize, outputs in 1..70_usize, four: bool, seed: u64,
+        rows in 1..40_usize, groups in 1..5_usize, outputs in 1..150_usize, four: bool, seed: u64,
     ) {
         let mut random = Random(seed);
         let inputs = groups * 16;
@@ -230,7 +241,7 @@ proptest! {
         let numbers = weight.numbers(&[outputs, inputs]);
         let x: Vec<f32> = (0..rows * inputs).map(|_| random.number()).collect();
         let kernel = WeightOnlyLinear::new(&weight, [outputs, inputs], None).unwrap();
-        let mut workspace = vec![f32::NAN; weight_only::workspace_len(rows, outputs)];
+        let mut workspace = vec![f32::NAN; weight_only::workspace_len(rows, [outputs, inputs])];
         let mut found = vec![f32::NAN; rows * outputs];
         kernel.run(&x, &mut workspace, &mut found, &|_, _| {});
         for (at, &found) in found.iter().enumerate() {

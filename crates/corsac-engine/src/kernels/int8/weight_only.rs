@@ -1,5 +1,8 @@
 //! Linear layers over rows of numbers, with weights of integers.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use corsac_kernels::weight_only::{Bits, CHUNK, PANEL, Scales, Weights, pack};
 use half::f16;
 use rayon::prelude::*;
@@ -7,19 +10,28 @@ use rayon::prelude::*;
 use super::{QuantisedWeight, space};
 use crate::aligned_buffer::AlignedBuffer;
 use crate::kernels::ApplyEpilogue;
+use crate::kernels::blocked::linear::{self, LinearKernel, Widen};
 use crate::kernels::piece::pieces;
 use crate::parallel::{Parallel, thread_count};
+
+/// From this many rows on, it is faster to widen weights once for all rows.
+const MANY: usize = 16;
 
 /// `x @ weight.T + bias` with the weight packed.
 #[derive(Debug)]
 pub struct WeightOnlyLinear {
+    weight: Arc<Packed>,
+    bias: Vec<f32>,
+}
+
+#[derive(Debug)]
+struct Packed {
     bits: Bits,
     packed: AlignedBuffer,
     group: usize,
     scales: OwnScales,
     /// Laid out as the scales are; none if all are zero.
     zero_points: Vec<i8>,
-    bias: Vec<f32>,
     outputs: usize,
     inputs: usize,
 }
@@ -30,10 +42,14 @@ enum OwnScales {
     Half(Vec<u16>),
 }
 
-/// Number of single-precision elements of the workspace of [`WeightOnlyLinear::run`].
+/// Number of single-precision elements of the workspace of [`WeightOnlyLinear::run`], for a weight of
+/// these sizes: outputs and inputs.
 #[must_use]
-pub fn workspace_len(rows: usize, outputs: usize) -> usize {
-    rows * outputs.next_multiple_of(PANEL)
+pub fn workspace_len(rows: usize, [outputs, inputs]: [usize; 2]) -> usize {
+    match rows < MANY {
+        true => rows * outputs.next_multiple_of(PANEL),
+        false => linear::workspace_len(rows, [outputs, inputs]),
+    }
 }
 
 impl WeightOnlyLinear {
@@ -106,7 +122,7 @@ impl WeightOnlyLinear {
             .iter()
             .zip(&scales)
             .all(|(half, &scale)| half.to_f32() == scale);
-        Some(Self {
+        let weight = Packed {
             bits,
             packed,
             group,
@@ -115,25 +131,13 @@ impl WeightOnlyLinear {
                 false => OwnScales::Single(scales),
             },
             zero_points,
-            bias: bias.map_or_else(Vec::new, <[f32]>::to_vec),
             outputs,
             inputs,
+        };
+        Some(Self {
+            weight: Arc::new(weight),
+            bias: bias.map_or_else(Vec::new, <[f32]>::to_vec),
         })
-    }
-
-    fn weights(&self) -> Weights<'_> {
-        let len = self.outputs.div_ceil(PANEL) * self.bits.panel_len(self.inputs);
-        Weights {
-            bits: self.bits,
-            packed: &bytemuck::cast_slice(&self.packed)[..len],
-            depth: self.inputs,
-            group: self.group,
-            scales: match &self.scales {
-                OwnScales::Single(scales) => Scales::Single(scales),
-                OwnScales::Half(scales) => Scales::Half(scales),
-            },
-            zero_points: (!self.zero_points.is_empty()).then_some(&self.zero_points),
-        }
     }
 
     /// Writes a row of outputs for each row of `input`. Calls `epilogue(at, chunk)` with each piece
@@ -148,13 +152,23 @@ impl WeightOnlyLinear {
         if out.is_empty() {
             return;
         }
-        let rows = out.len() / self.outputs;
-        let weights = self.weights();
+        let Packed {
+            outputs, inputs, ..
+        } = *self.weight;
+        let rows = out.len() / outputs;
+        if rows >= MANY {
+            let weight = Arc::clone(&self.weight) as Arc<dyn Widen>;
+            let bias = (!self.bias.is_empty()).then_some(&*self.bias);
+            let kernel = LinearKernel::of_other(weight, [outputs, inputs], bias, rows);
+            kernel.run(input, workspace, out, epilogue);
+            return;
+        }
+        let weights = self.weight.weights();
         let threads = thread_count();
         let wanted = if threads == 1 { 1 } else { 4 * threads };
-        let panels = self.outputs.div_ceil(PANEL);
+        let panels = outputs.div_ceil(PANEL);
         let width = panels.div_ceil(wanted.min(panels)) * PANEL;
-        let parts = pieces(out, self.outputs, [rows, width]);
+        let parts = pieces(out, outputs, [rows, width]);
         let workspace = workspace.par_chunks_mut(rows * width);
         parts
             .into_par_iter()
@@ -175,8 +189,31 @@ impl WeightOnlyLinear {
                         }
                         None => row.copy_from_slice(numbers),
                     }
-                    epilogue((piece.row + at) * self.outputs + piece.column, row);
+                    epilogue((piece.row + at) * outputs + piece.column, row);
                 }
             });
+    }
+}
+
+impl Packed {
+    fn weights(&self) -> Weights<'_> {
+        let len = self.outputs.div_ceil(PANEL) * self.bits.panel_len(self.inputs);
+        Weights {
+            bits: self.bits,
+            packed: &bytemuck::cast_slice(&self.packed)[..len],
+            depth: self.inputs,
+            group: self.group,
+            scales: match &self.scales {
+                OwnScales::Single(scales) => Scales::Single(scales),
+                OwnScales::Half(scales) => Scales::Half(scales),
+            },
+            zero_points: (!self.zero_points.is_empty()).then_some(&self.zero_points),
+        }
+    }
+}
+
+impl Widen for Packed {
+    fn widen(&self, outputs: Range<usize>, inputs: Range<usize>, to: &mut [f32]) {
+        self.weights().widen(outputs, inputs, to);
     }
 }
