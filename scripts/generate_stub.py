@@ -80,6 +80,7 @@ RESULTS = {
     "operator_named": "str",
     "operator_of": "tuple[str | None, bool]",
     "operator_of_module": "str | None",
+    "operator_classes": "list[str]",
     "grow_parts": "list[list[Node]]",
     "training_parts": "tuple[list[list[Node]], list[str | None]]",
     "why_not_split": "str | None",

@@ -1796,6 +1796,13 @@ def opcode_table(minor: Any) -> list[tuple[int, str, str, int]]:
     """
     ...
 
+def operator_classes(op: str, target: Any) -> list[str]:
+    """The classes of the operator that a call computes, of a function, a method, or a class of modules of `torch.nn`, as
+    far as they hold: `"view"`, `"conversion"` of element types, `"type"` where only that of the first argument is read,
+    `"dropout"`, and `"strides"` or `"places"` where the result depends on those of elements in memory.
+    """
+    ...
+
 def operator_named(name: str) -> str:
     """The first name of the operator with this name. Raises KeyError where the table has none."""
     ...

@@ -386,3 +386,18 @@ def test_results_of_unfolding_modules_are_written_to():
     assert program is not None
     with torch.no_grad():
         torch.testing.assert_close(corsac.compile(Blocks().eval())(x), Blocks().eval()(x))
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(torch.float16, "half"), (torch.bfloat16, "bfloat16")])
+def test_a_write_to_what_had_the_type_already_is_a_write_to_it(
+    dtype: torch.dtype, name: str
+) -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    y = graph.call_function(torch.mul, (x, 2))
+    same = graph.call_method(name, (y,))
+    graph.call_method("add_", (same, 1))
+    graph.output(graph.call_function(torch.add, (y, same)))
+    module = fx.GraphModule(nn.Module(), graph)
+    given = torch.randn(3, 4).to(dtype)
+    assert torch.equal(_core.compile_graph(module.graph, (given,))(given), module(given))

@@ -258,3 +258,28 @@ def test_hooks_set_on_the_result_are_its_own():
 def test_only_modules_have_weights():
     with pytest.raises(TypeError, match="fuse_conv_bn changes weights"):
         fuse_conv_bn(corsac.fx.Graph())
+
+
+class ConvolutionOfAnOverload(nn.Module):
+    """A convolution that names its padding, and a batch norm, as operators of ``torch.ops``."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3, 3, 3))
+        self.register_buffer("mean", torch.randn(4))
+        self.register_buffer("variance", torch.rand(4) + 0.5)
+
+    def forward(self, x):
+        y = torch.ops.aten.conv2d.padding(x, self.weight, None, [1, 1], "same")
+        statistics = (self.mean, self.variance)
+        return torch.ops.aten.batch_norm.default(
+            y, None, None, *statistics, False, 0.1, 1e-5, False
+        )
+
+
+def test_every_overload_of_a_convolution_is_one():
+    model = ConvolutionOfAnOverload().eval()
+    gm, report = fuse(model)
+    assert report.count == 1
+    x = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(gm(x), model(x), rtol=1e-4, atol=1e-4)

@@ -250,13 +250,6 @@ impl Scene {
         let known = self.nodes.iter().filter_map(|n| n.quantities.get(metric));
         known.reduce(f64::max)
     }
-
-    /// The metrics that are known of some node.
-    pub fn metrics(&self) -> impl Iterator<Item = Metric> + '_ {
-        Metric::ALL
-            .into_iter()
-            .filter(|&metric| self.largest(metric).is_some())
-    }
 }
 
 /// Puts a scene together, node by node.
@@ -554,6 +547,9 @@ mod tests {
         };
         let scene = Scene::with(&graph, &Notes::from_iter([(a, note)]), &NoHost);
         assert_eq!(scene.groups[0].quantities, quantities);
-        assert_eq!(scene.metrics().collect::<Vec<_>>(), [Metric::Flops]);
+        assert_eq!(
+            (scene.largest(Metric::Flops), scene.largest(Metric::Time)),
+            (Some(3.0), None)
+        );
     }
 }

@@ -1,17 +1,10 @@
 //! Nodes that compute sizes and no tensors.
 
 use corsac_ir::{Graph, HostText, NodeId, Op};
+use corsac_ops::{Numbers, OperatorId};
 use rustc_hash::FxHashSet;
 
-/// Methods and functions that read sizes of a tensor.
-const METHODS: [&str; 5] = ["size", "dim", "numel", "ndimension", "nelement"];
-const FUNCTIONS: [&str; 5] = [
-    "torch.numel",
-    "torch.ops.aten.sym_size.int",
-    "torch.ops.aten.sym_numel.default",
-    "torch.ops.aten.sym_stride.int",
-    "builtins.len",
-];
+/// Attributes that are sizes of a tensor.
 const ATTRIBUTES: [&str; 2] = ["shape", "ndim"];
 /// Functions of numbers, which count where their arguments are sizes.
 const ARITHMETIC: [&str; 5] = [
@@ -29,10 +22,13 @@ pub(crate) fn shape_arithmetic(graph: &Graph, host: &dyn HostText) -> FxHashSet<
     for id in graph.nodes() {
         let node = graph.node(id);
         let target = node.target_name();
+        let operator = OperatorId::of(node.op(), target);
+        let numbers = operator.and_then(|operator| operator.row().numbers);
         let is_one = match node.op() {
-            Op::CallMethod => METHODS.contains(&target),
+            Op::CallMethod => numbers == Some(Numbers::Sizes),
             Op::CallFunction => {
-                FUNCTIONS.contains(&target)
+                numbers == Some(Numbers::Sizes)
+                    || target == "builtins.len"
                     || (target == "builtins.getattr" && reads_sizes(graph, id, host))
                     || (ARITHMETIC.iter().any(|start| target.starts_with(start))
                         && graph.inputs(id).next().is_some()

@@ -48,6 +48,6 @@ pub use effects::Effects;
 pub use functions::{is_known_function, is_known_method, is_known_operator};
 pub use host::{FunctionInfo, Host, ModuleInfo, Unhosted};
 pub use operators::{
-    BinaryInverse, Family, InPlaceForm, ModuleCall, Operator, OperatorId, Precision, Recompute,
-    Requirement, Source, module_class_of, operator_name,
+    BinaryInverse, Conversion, Family, InPlaceForm, Layout, ModuleCall, Numbers, Operator,
+    OperatorId, Precision, Recompute, Requirement, Source, module_class_of, operator_name,
 };

@@ -2,6 +2,7 @@
 
 use crate::behaviour::{Behaviour, Param, When};
 use crate::functions::amended;
+use crate::operators::{Conversion, OperatorId};
 use crate::schema::Schema;
 
 /// Effects of the method; opaque if it is not known.
@@ -28,6 +29,10 @@ pub(crate) fn behaviour(method: &str) -> Behaviour {
 
 /// Methods that are no operators, or that differ from the operator with their name.
 fn without_schema(method: &str) -> Option<Behaviour> {
+    let conversion = OperatorId::named(method).and_then(|own| own.row().conversion);
+    if let Some(Conversion::To(_)) = conversion {
+        return Some(Behaviour::view_of_any());
+    }
     Some(match method {
         "size" | "dim" | "ndimension" | "numel" | "nelement" | "stride" | "element_size"
         | "storage_offset" | "data_ptr" | "const_data_ptr" | "is_contiguous" | "is_complex"
@@ -38,8 +43,7 @@ fn without_schema(method: &str) -> Option<Behaviour> {
         | "__int__" | "__index__" | "__contains__" | "__hash__" | "__repr__" | "__str__"
         | "__format__" => Behaviour::value(),
         // The tensor itself where it already has the wanted type or place.
-        "float" | "double" | "half" | "bfloat16" | "int" | "long" | "short" | "char" | "byte"
-        | "bool" | "cfloat" | "cdouble" | "chalf" | "cpu" | "cuda" | "xpu" | "mtia" | "ipu"
+        "cfloat" | "cdouble" | "chalf" | "cpu" | "cuda" | "xpu" | "mtia" | "ipu"
         | "type" | "to" | "resize" | "resize_as" | "numpy" | "as_subclass" | "data" | "unique" | "lu" | "storage"
         | "untyped_storage" | "to_sparse_coo" | "__getitem__" | "__iter__" | "__reversed__"
         | "__array__" | "__pos__"

@@ -3,7 +3,7 @@
 
 use corsac_ir::{Arg, Graph, Node, NodeId, Op, SecondaryMap};
 use corsac_ops::schema::Schema;
-use corsac_ops::{Catalogue, Effects, Host, OperatorId, Recompute};
+use corsac_ops::{Catalogue, Effects, Host, OperatorId, Recompute, is_operator};
 
 /// Whether an operator, `torch.ops.aten.t.default`, only returns a view of its first argument, one tensor.
 #[must_use]
@@ -29,8 +29,11 @@ pub fn why_not_split(graph: &Graph, host: &dyn Host) -> Option<String> {
     let writes = graph.nodes().find(|&node| {
         let effects = catalogue.effects(graph, node);
         let view = graph.node(node);
-        let updates_input = view.target_name() == "torch.ops.aten.copy_.default"
-            && first(view).is_some_and(|to| graph.node(to).op() == Op::Placeholder);
+        let copies = catalogue
+            .operator(graph, node)
+            .is_some_and(|operator| is_operator!(operator, "copy_"));
+        let updates_input =
+            copies && first(view).is_some_and(|to| graph.node(to).op() == Op::Placeholder);
         !effects.opaque && !effects.mutates.is_empty() && !updates_input
     })?;
     let name = graph.node(writes).name();

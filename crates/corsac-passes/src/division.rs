@@ -16,6 +16,7 @@
 //! raises where the divisor is zero.
 
 use corsac_ir::{Arg, EntityId, Graph, Node, Op, Target};
+use corsac_ops::OperatorId;
 
 use crate::edits::Edits;
 use crate::error::PassError;
@@ -102,6 +103,12 @@ fn is_power_of_two(value: f64) -> bool {
     value.is_normal() && value.to_bits() & ((1 << FRACTION_BITS) - 1) == 0
 }
 
+/// Whether a node calls an operator that returns numbers.
+fn reads_numbers(node: Node<'_>) -> bool {
+    let operator = OperatorId::of(node.op(), node.target_name());
+    operator.is_some_and(|operator| operator.row().numbers.is_some())
+}
+
 /// Whether a value is, or holds, Python numbers: sizes and results computed only from them.
 fn may_be_number(node: Node<'_>, numbers: &[bool]) -> bool {
     let from_numbers = || {
@@ -109,20 +116,10 @@ fn may_be_number(node: Node<'_>, numbers: &[bool]) -> bool {
         inputs.peek().is_some() && inputs.all(|input| numbers[input.index()])
     };
     match node.op() {
-        Op::CallMethod => {
-            let numeric = [
-                "size",
-                "dim",
-                "ndimension",
-                "numel",
-                "nelement",
-                "item",
-                "tolist",
-            ];
-            numeric.contains(&node.target_name()) || from_numbers()
-        }
+        Op::CallMethod | Op::CallFunction if reads_numbers(node) => true,
+        Op::CallMethod => from_numbers(),
         Op::CallFunction => match (node.target_name(), node.args()) {
-            ("builtins.len" | "builtins.int" | "builtins.float" | "torch.numel", _) => true,
+            ("builtins.len" | "builtins.int" | "builtins.float", _) => true,
             ("builtins.getattr", [_, Arg::Str(name), ..]) => {
                 ["shape", "ndim", "itemsize", "nbytes"].contains(&node.graph().text(*name))
             }

@@ -8,7 +8,7 @@
 //! | `nn.Identity` | no hooks |
 //! | `nn.Flatten` | no hooks, and as many dimensions before as after |
 //! | `contiguous` of `contiguous` | no memory format is named |
-//! | `to`, `float`, `half`, `double`, `bfloat16`, `int`, `long`, `bool`, `type_as` | the input has that dtype |
+//! | `to`, `type_as`, `float` and the like | the input has that dtype |
 //! | `flatten` | the dimensions to be flattened are one |
 //! | `view`, `reshape`, `expand` | to the shape of the input |
 //! | `transpose`, `t`, `permute`, `unsqueeze` and back | the second undoes the first |
@@ -35,7 +35,7 @@
 //! ```
 
 use corsac_ir::{Arg, DType, EntityId, Graph, Node, NodeId, Op};
-use corsac_ops::{ClassId, Host};
+use corsac_ops::{Catalogue, ClassId, Conversion, Host, OperatorId, is_operator};
 
 use crate::analysis::Analysis;
 use crate::common_subexpressions::returned;
@@ -86,13 +86,18 @@ impl Pass for RemoveNoOps {
 
     fn plan(&self, graph: &Graph, context: &mut Context<'_>) -> Result<Plan, PassError> {
         let (host, tensors) = (context.host, context.tensors);
+        let mut operators = Catalogue::new(host);
         let mut sites = Vec::new();
         let mut pairs = Vec::new();
         let mut sharing: Option<Sharing> = None;
         // By node to remove: the input that is left in its place.
         let mut given: Vec<Option<NodeId>> = vec![None; graph.id_bound()];
+        let calls_contiguous = |operators: &mut Catalogue<'_>, node| {
+            let operator = operators.operator(graph, node);
+            operator.is_some_and(|it| is_operator!(it, "contiguous"))
+        };
         for node in graph.nodes() {
-            let Some((input, kind)) = gives(graph, host, tensors, node) else {
+            let Some((input, kind)) = gives(graph, &mut operators, tensors, node) else {
                 continue;
             };
             let input = given[input.index()].unwrap_or(input);
@@ -103,7 +108,7 @@ impl Pass for RemoveNoOps {
             let mut refusal = match kind {
                 _ if hooked => Some(HOOKS),
                 // A value that was contiguous may not be any more, and is copied then.
-                Kind::Same if !calls_contiguous(graph.node(node)) => None,
+                Kind::Same if !calls_contiguous(&mut operators, node) => None,
                 Kind::Same | Kind::View | Kind::Copy => {
                     let sharing = match &mut sharing {
                         Some(sharing) => sharing,
@@ -198,33 +203,6 @@ impl Sharing {
     }
 }
 
-fn calls_contiguous(node: Node<'_>) -> bool {
-    called(node) == Some("contiguous")
-}
-
-/// The name of the target of `node`, if it is PyTorch's or an operator: `view` of a method or of
-/// `torch.ops.aten.view.default`, `operator.add`.
-pub(crate) fn called(node: Node<'_>) -> Option<&str> {
-    let name = node.target_name();
-    match node.op() {
-        Op::CallMethod => Some(name),
-        Op::CallFunction => {
-            if let Some(operator) = name.strip_prefix("torch.ops.aten.") {
-                return operator.split('.').next();
-            }
-            let (module, own) = name.rsplit_once('.')?;
-            match module {
-                "torch" | "torch.Tensor" | "torch._C.TensorBase" | "torch.nn.functional" => {
-                    Some(own)
-                }
-                "operator" | "_operator" => Some(name),
-                _ => None,
-            }
-        }
-        Op::CallModule | Op::GetAttr | Op::Placeholder | Op::Output => None,
-    }
-}
-
 /// The argument at `position`, or with the keyword `name`.
 fn argument<'g>(node: Node<'g>, position: usize, name: &str) -> Option<&'g Arg> {
     node.args().get(position).or_else(|| node.kwarg(name))
@@ -254,30 +232,38 @@ fn integers(node: Node<'_>, position: usize) -> Option<Vec<i64>> {
 /// The input that a node is known to return, and the relation; `None` if there is none.
 fn gives(
     graph: &Graph,
-    host: &dyn Host,
+    operators: &mut Catalogue<'_>,
     tensors: &TensorFacts,
     id: NodeId,
 ) -> Option<(NodeId, Kind)> {
     let node = graph.node(id);
+    let operator = operators.operator(graph, id)?;
     if node.op() == Op::CallModule {
-        return of_module(node, id, host, tensors);
+        let ([arg], []) = (node.args(), node.kwargs()) else {
+            return None;
+        };
+        let input = arg.as_node()?;
+        let rank = || tensors.rank(id).filter(|&rank| rank > 0);
+        // Flattening dimensions reduces their number.
+        let gives_input = is_operator!(operator, "Identity")
+            || (is_operator!(operator, "flatten") && rank()? == tensors.rank(input)?);
+        return gives_input.then_some((input, Kind::Same));
     }
-    let name = called(node)?;
-    let input = argument(node, 0, "input").or_else(|| node.kwarg("self"));
-    if name == "cat" || name == "concat" || name == "concatenate" {
+    if is_operator!(operator, "cat") {
         let list = argument(node, 0, "tensors")?.as_items()?;
         return match (list, node.kwarg("out")) {
             ([one], None) => Some((one.as_node()?, Kind::Copy)),
             _ => None,
         };
     }
-    let input = input?.as_node()?;
+    let input = argument(node, 0, "input").or_else(|| node.kwarg("self"))?;
+    let input = input.as_node()?;
     let inner = graph.node(input);
-    let alone = node.args().len() == 1 && node.kwargs().is_empty();
-    match name {
+    let alone = is_alone(node);
+    match operator.name() {
         "contiguous" if alone => {
-            let again = called(inner)? == "contiguous" && inner.args().len() == 1;
-            (again && inner.kwargs().is_empty()).then_some((input, Kind::Same))
+            let again = is_operator!(operators.operator(graph, input)?, "contiguous");
+            (again && is_alone(inner)).then_some((input, Kind::Same))
         }
         "clone" if alone => Some((input, Kind::Copy)),
         "flatten" => {
@@ -299,40 +285,26 @@ fn gives(
                 && wanted.iter().zip(shape).all(|(&w, &s)| w == s || w == -1);
             same.then_some((input, Kind::View))
         }
-        "to" | "float" | "half" | "double" | "bfloat16" | "int" | "long" | "bool" | "type_as" => {
-            let wanted = wanted_dtype(node, name, tensors)?;
-            (known_dtype(graph, tensors, input)? == wanted).then_some((input, Kind::Same))
-        }
-        "transpose" | "swapaxes" | "swapdims" | "t" | "permute" | "unsqueeze" | "squeeze" => {
+        "transpose" | "t" | "permute" | "squeeze" => {
             let origin = argument(inner, 0, "input")?.as_node()?;
-            undoes(inner, node).then_some((origin, Kind::View))
+            let first = operators.operator(graph, input)?;
+            undoes((inner, first), (node, operator)).then_some((origin, Kind::View))
         }
-        "operator.add" | "operator.sub" | "operator.mul" | "operator.truediv" | "operator.pow"
-        | "add" | "sub" | "mul" | "div" | "pow" => {
-            let dtype = known_dtype(graph, tensors, input)?;
-            is_neutral(node, name, dtype).then_some((input, Kind::Copy))
+        "add" | "sub" | "mul" | "div" | "pow" => {
+            let dtype = known_dtype(graph, operators, tensors, input)?;
+            is_neutral(node, operator, dtype).then_some((input, Kind::Copy))
         }
-        _ => None,
+        _ => {
+            let wanted = wanted_dtype(node, operator, tensors)?;
+            let known = known_dtype(graph, operators, tensors, input)?;
+            (known == wanted).then_some((input, Kind::Same))
+        }
     }
 }
 
-fn of_module(
-    node: Node<'_>,
-    id: NodeId,
-    host: &dyn Host,
-    tensors: &TensorFacts,
-) -> Option<(NodeId, Kind)> {
-    let ([arg], []) = (node.args(), node.kwargs()) else {
-        return None;
-    };
-    let input = arg.as_node()?;
-    let gives_input = match host.module(node.target_name())?.torch_class()? {
-        "Identity" => true,
-        // Flattening dimensions reduces their number.
-        "Flatten" => tensors.rank(input)? == tensors.rank(id)? && tensors.rank(id)? > 0,
-        _ => false,
-    };
-    gives_input.then_some((input, Kind::Same))
+/// Whether a call has one argument only.
+fn is_alone(node: Node<'_>) -> bool {
+    node.args().len() == 1 && node.kwargs().is_empty()
 }
 
 /// Whether a view to the sizes `wanted` does not change a tensor of this shape.
@@ -347,61 +319,56 @@ fn same_shape(wanted: &[i64], shape: &[i64]) -> bool {
 }
 
 /// The dtype that a conversion returns, if it converts only the dtype.
-fn wanted_dtype(node: Node<'_>, name: &str, tensors: &TensorFacts) -> Option<DType> {
-    let alone = node.args().len() == 1 && node.kwargs().is_empty();
-    match name {
-        "float" if alone => Some(DType::Float32),
-        "half" if alone => Some(DType::Float16),
-        "double" if alone => Some(DType::Float64),
-        "bfloat16" if alone => Some(DType::BFloat16),
-        "int" if alone => Some(DType::Int32),
-        "long" if alone => Some(DType::Int64),
-        "bool" if alone => Some(DType::Bool),
-        "to" => match (node.args(), node.kwargs()) {
+fn wanted_dtype(node: Node<'_>, operator: OperatorId, tensors: &TensorFacts) -> Option<DType> {
+    match operator.row().conversion? {
+        Conversion::To(dtype) => is_alone(node).then_some(dtype),
+        Conversion::Given if is_operator!(operator, "to") => match (node.args(), node.kwargs()) {
             ([_, Arg::DType(dtype)], []) => Some(*dtype),
             ([_], [(_, Arg::DType(dtype))]) => node.kwarg("dtype").and(Some(*dtype)),
             _ => None,
         },
-        _ => {
-            // `type_as` also moves to another device: it must be the very tensor's own type.
+        Conversion::Given if is_operator!(operator, "type_as") => {
+            // It also moves to another device: it must be the very tensor's own type.
             let [x, like] = node.args() else { return None };
             (x == like).then(|| tensors.dtype(x.as_node()?)).flatten()
         }
+        Conversion::Given => None,
     }
 }
 
 /// The dtype of a value, from the facts or from a conversion.
-fn known_dtype(graph: &Graph, tensors: &TensorFacts, value: NodeId) -> Option<DType> {
+fn known_dtype(
+    graph: &Graph,
+    operators: &mut Catalogue<'_>,
+    tensors: &TensorFacts,
+    value: NodeId,
+) -> Option<DType> {
     tensors.dtype(value).or_else(|| {
         let node = graph.node(value);
-        let name = (node.op() == Op::CallMethod).then(|| node.target_name())?;
-        let converts = matches!(
-            name,
-            "to" | "float" | "half" | "double" | "bfloat16" | "int" | "long" | "bool"
-        );
-        converts
-            .then(|| wanted_dtype(node, name, tensors))
-            .flatten()
+        let operator = operators.operator(graph, value)?;
+        // A function may be given numbers.
+        let converts = node.op() == Op::CallMethod;
+        converts.then(|| wanted_dtype(node, operator, tensors))?
     })
 }
 
-/// Whether `outer`, applied to the result of `inner`, returns the input of `inner`.
-fn undoes(inner: Node<'_>, outer: Node<'_>) -> bool {
-    let (Some(first), Some(second)) = (called(inner), called(outer)) else {
+/// Whether the second of two calls, applied to the result of the first, returns the input of the first.
+fn undoes((inner, first): (Node<'_>, OperatorId), (outer, second): (Node<'_>, OperatorId)) -> bool {
+    let (Some(a), Some(b)) = (integers(inner, 1), integers(outer, 1)) else {
         return false;
     };
-    let swap = |name: &str| matches!(name, "transpose" | "swapaxes" | "swapdims");
-    match (integers(inner, 1), integers(outer, 1)) {
-        (Some(a), Some(b)) if swap(first) && swap(second) => {
-            let sorted = |mut dims: Vec<i64>| {
+    match (first.name(), second.name()) {
+        ("transpose", "transpose") => {
+            let sorted = |dims: &[i64]| {
+                let mut dims = dims.to_vec();
                 dims.sort_unstable();
                 dims
             };
-            a.len() == 2 && sorted(a) == sorted(b)
+            a.len() == 2 && sorted(&a) == sorted(&b)
         }
-        (Some(a), Some(b)) if first == "t" && second == "t" => a.is_empty() && b.is_empty(),
-        (Some(a), Some(b)) if first == "permute" && second == "permute" => is_inverse(&a, &b),
-        (Some(a), Some(b)) if first == "unsqueeze" && second == "squeeze" => a.len() == 1 && a == b,
+        ("t", "t") => a.is_empty() && b.is_empty(),
+        ("permute", "permute") => is_inverse(&a, &b),
+        ("unsqueeze", "squeeze") => a.len() == 1 && a == b,
         _ => false,
     }
 }
@@ -418,7 +385,7 @@ fn is_inverse(first: &[i64], second: &[i64]) -> bool {
 }
 
 /// Whether arithmetic with a literal leaves every element of this dtype as it is, to the bit.
-fn is_neutral(node: Node<'_>, name: &str, dtype: DType) -> bool {
+fn is_neutral(node: Node<'_>, operator: OperatorId, dtype: DType) -> bool {
     let ([_, literal], []) = (node.args(), node.kwargs()) else {
         return false;
     };
@@ -436,11 +403,11 @@ fn is_neutral(node: Node<'_>, name: &str, dtype: DType) -> bool {
         Arg::Float(x) => floating && *x == value as f64 && x.is_sign_positive(),
         _ => false,
     };
-    match name.strip_prefix("operator.").unwrap_or(name) {
+    match operator.name() {
         "add" => integral && is(0),
         "sub" => (integral || floating) && is(0),
         "mul" | "pow" => (integral || floating) && is(1),
-        "truediv" | "div" => floating && is(1),
+        "div" => floating && is(1),
         _ => false,
     }
 }

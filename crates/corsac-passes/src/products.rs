@@ -24,7 +24,7 @@
 //! right-hand side nor effects in between, and then computes another result, or fails.
 
 use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, Op, Target, ThinVec};
-use corsac_ops::Host;
+use corsac_ops::{Host, OperatorId, is_operator};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Analysis;
@@ -134,18 +134,14 @@ enum Split {
     ByInputs(FunctionId),
 }
 
-/// The operands of `torch.matmul(x, w)` and `x.matmul(w)`.
+/// The operands of a product of two values.
 fn operands(graph: &Graph, node: NodeId) -> Option<(NodeId, NodeId)> {
     let node = graph.node(node);
-    let is_product = match node.op() {
-        Op::CallFunction => node.calls("torch.matmul"),
-        Op::CallMethod => node.target_name() == "matmul",
-        Op::Placeholder | Op::GetAttr | Op::CallModule | Op::Output => false,
+    let ([Arg::Node(left), Arg::Node(right)], []) = (node.args(), node.kwargs()) else {
+        return None;
     };
-    match (node.args(), node.kwargs()) {
-        ([Arg::Node(left), Arg::Node(right)], []) if is_product => Some((*left, *right)),
-        _ => None,
-    }
+    let operator = OperatorId::of(node.op(), node.target_name())?;
+    is_operator!(operator, "matmul").then_some((*left, *right))
 }
 
 /// The identity of a right-hand side: two nodes may read the same attribute.

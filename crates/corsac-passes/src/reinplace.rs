@@ -37,14 +37,13 @@ mod form;
 mod lifetimes;
 
 use corsac_ir::{Arg, EntityId, FunctionId, Graph, InsertPoint, NodeId, Op, Target};
-use corsac_ops::{Effects, Host, OperatorId};
+use corsac_ops::{Effects, Host, OperatorId, is_operator};
 
 use self::form::{COPY, Change, Form, Rewritten, form_of};
 use self::lifetimes::Lifetimes;
 use crate::analysis::Analysis;
 use crate::edits::{Added, Edits};
 use crate::error::PassError;
-use crate::no_ops::called;
 use crate::pass::{Context, Functions, Needs, Pass, Plan, Setting};
 use crate::report::{Refusal, Site};
 use crate::tensors::TensorFacts;
@@ -224,7 +223,9 @@ fn copy_into_view(
 /// Whether the value of a node was allocated by it: dense, and shared with no other.
 fn is_fresh(graph: &Graph, node: NodeId, effects: &Effects) -> bool {
     let node = graph.node(node);
-    let chosen_strides = matches!(called(node), Some("empty_strided" | "new_empty_strided"));
+    let operator = OperatorId::of(node.op(), node.target_name());
+    let chosen_strides =
+        operator.is_some_and(|it| is_operator!(it, "empty_strided" | "new_empty_strided"));
     matches!(
         node.op(),
         Op::CallFunction | Op::CallMethod | Op::CallModule

@@ -2,6 +2,7 @@
 
 use corsac_ir::{DType, Graph, Node, NodeId, Op, SecondaryMap};
 use corsac_ops::Host;
+use corsac_ops::schema::Schema;
 
 use crate::analysis::Analysis;
 use crate::error::PassError;
@@ -131,22 +132,9 @@ pub(crate) fn changes_shape(node: Node<'_>) -> bool {
         },
         Op::CallModule | Op::GetAttr | Op::Placeholder | Op::Output => return false,
     };
-    matches!(
-        own,
-        "resize_"
-            | "resize_as_"
-            | "squeeze_"
-            | "unsqueeze_"
-            | "transpose_"
-            | "t_"
-            | "swapaxes_"
-            | "swapdims_"
-            | "as_strided_"
-            | "set_"
-            | "detach_"
-            | "requires_grad_"
-            | "setattr"
-    )
+    own == "setattr"
+        || own == "requires_grad_"
+        || (own.ends_with('_') && Schema::overloads(own).any(|schema| schema.reshapes))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use corsac_ir::Op;
 use corsac_ops::autocast::{is_composed, precision};
 use corsac_ops::shape::named_arguments;
-use corsac_ops::{OperatorId, Precision};
+use corsac_ops::{Family, Layout, OperatorId, Precision};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
@@ -15,6 +15,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(operator_named, m)?)?;
     m.add_function(wrap_pyfunction!(operator_of, m)?)?;
     m.add_function(wrap_pyfunction!(operator_of_module, m)?)?;
+    m.add_function(wrap_pyfunction!(operator_classes, m)?)?;
     m.add_function(wrap_pyfunction!(named_arguments_of, m)?)?;
     m.add_function(wrap_pyfunction!(precision_in_autocast, m)?)?;
     Ok(())
@@ -57,6 +58,32 @@ fn operator_by_any_name(op: Op, target: &str) -> Option<OperatorId> {
 #[pyfunction]
 fn operator_of_module(name: &str) -> Option<&'static str> {
     OperatorId::of_module(name).map(OperatorId::name)
+}
+
+/// The classes of the operator that a call computes, of a function, a method, or a class of modules of `torch.nn`, as
+/// far as they hold: `"view"`, `"conversion"` of element types, `"type"` where only that of the first argument is read,
+/// `"dropout"`, and `"strides"` or `"places"` where the result depends on those of elements in memory.
+#[pyfunction]
+fn operator_classes(op: &str, target: &Bound<'_, PyAny>) -> PyResult<Vec<&'static str>> {
+    let (op, target) = (parse_op(op)?, name_of(target)?);
+    let operator = match op {
+        Op::CallModule => OperatorId::of_module(&target),
+        _ => operator_by_any_name(op, &target),
+    };
+    let Some(operator) = operator else {
+        return Ok(Vec::new());
+    };
+    let row = operator.row();
+    let classes = [
+        ("view", row.is_view),
+        ("conversion", row.conversion.is_some()),
+        ("type", row.reads_only_type),
+        ("dropout", operator.family() == Family::Dropout),
+        ("strides", row.layout == Some(Layout::Strides)),
+        ("places", row.layout == Some(Layout::Places)),
+    ];
+    let held = classes.iter().filter(|(_, holds)| *holds);
+    Ok(held.map(|(class, _)| *class).collect())
 }
 
 /// The precision in which autocast lets a call compute: `"lower"`, `"lower products"`, `"single"`, or `"widest"` of

@@ -16,10 +16,6 @@ from corsac._pytorch.functions import name_of, target_of
 if TYPE_CHECKING:
     from corsac._capture.recorder import Recorder
 
-#: Names of functions that convert to the type of an argument, or of the default.
-_CONVERSIONS = frozenset(
-    ["to", "type", "type_as", "float", "half", "bfloat16", "double", "_to_copy", "to_dense"]
-)
 #: Targets of attributes and of item assignment, which autocast has nothing to do with.
 _AS_THEY_ARE = frozenset([getattr, operator.setitem])
 
@@ -76,8 +72,8 @@ class Autocasts:
         """Refuse the program if an operator, which a function of this name calls, is a cast of autocast."""
         if (
             func is torch.ops.aten._to_copy.default
-            and name not in _CONVERSIONS
             and autocast_dtype() is not None
+            and "conversion" not in _core.operator_classes("call_method", name)
         ):
             self._recorder.refuse(f"autocast casts in {name}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import types
 from collections.abc import Callable, Iterator
@@ -61,19 +62,6 @@ FORM = {
     )
 }
 
-#: Functions that use only dtype and sizes of their first argument.
-_TAKES_TYPES = frozenset(
-    [
-        "new_zeros",
-        "new_ones",
-        "new_full",
-        "new_empty",
-        "zeros_like",
-        "ones_like",
-        "full_like",
-        "empty_like",
-    ]
-)
 #: Attributes that are tensors.
 _VIEWS = {getattr(_Tensor, name).__get__: name for name in ("T", "mT", "H", "mH", "real", "imag")}
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
@@ -204,7 +192,12 @@ def is_sized_by_values(name: str, args: tuple[Any, ...]) -> bool:
 
 def takes_type(name: str, args: tuple[Any, ...]) -> bool:
     """Whether a call uses only dtype and sizes of its first argument."""
-    return name in _TAKES_TYPES and bool(args) and isinstance(args[0], _Tensor)
+    return bool(args) and isinstance(args[0], _Tensor) and _reads_only_type(name)
+
+
+@functools.cache
+def _reads_only_type(name: str) -> bool:
+    return "type" in _core.operator_classes("call_method", name)
 
 
 def is_of_torch(function: Any) -> bool:

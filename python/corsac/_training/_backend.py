@@ -245,13 +245,8 @@ def _may_be_left(module: Any) -> bool:
     )
 
 
-#: Index of the operand of a matrix product whose last dimension is contracted.
-_SUMMED = {
-    torch.ops.aten.mm.default: 0,
-    torch.ops.aten.bmm.default: 0,
-    torch.ops.aten.addmm.default: 1,
-    torch.ops.aten.baddbmm.default: 1,
-}
+#: Index of the operand of a matrix product whose last dimension is contracted, by operator.
+_SUMMED = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}
 
 
 def _work(graph: Any) -> tuple[int, int]:
@@ -263,8 +258,9 @@ def _work(graph: Any) -> tuple[int, int]:
             # The size depends on values.
             return ELEMENTS + 1, 0
         elements += own
-        if node.target in _SUMMED:
-            products += own * value_of(node.args[_SUMMED[node.target]]).shape[-1]
+        summed = _SUMMED.get(_core.operator_of(node.op, node.target)[0])
+        if summed is not None:
+            products += own * value_of(node.args[summed]).shape[-1]
         elif "conv" in str(node.target) or "attention" in str(node.target):
             # Convolutions and attention are never that short.
             products += PRODUCTS + 1

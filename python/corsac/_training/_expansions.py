@@ -6,6 +6,7 @@ in PyTorch. Values and gradients are float32, and masks bool; callers leave othe
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from corsac import _core
 from corsac.fx import Graph, Node
 
 aten = torch.ops.aten
@@ -21,24 +23,39 @@ aten = torch.ops.aten
 #: if the call has several results.
 Expansion = Callable[..., Any]
 
+#: Expansions by the names of operators in the operator table.
+_EXPANSIONS: dict[str | None, Expansion] = {}
 
+
+def _expands(operator: str) -> Callable[[Expansion], Expansion]:
+    def register(expansion: Expansion) -> Expansion:
+        _EXPANSIONS[_core.operator_named(operator)] = expansion
+        return expansion
+
+    return register
+
+
+@_expands("threshold_backward")
 def _threshold(graph: Graph, grad: Node, x: Node, threshold: float) -> Node:
     # NaN is not below anything: its gradient passes, as in PyTorch.
     below = graph.call_function(torch.le, (x, threshold))
     return graph.call_function(torch.where, (below, 0.0, grad))
 
 
+@_expands("sigmoid_backward")
 def _sigmoid(graph: Graph, grad: Node, result: Node) -> Node:
     rest = graph.call_function(torch.rsub, (result, 1.0))
     return _product(graph, grad, result, rest)
 
 
+@_expands("tanh_backward")
 def _tanh(graph: Graph, grad: Node, result: Node) -> Node:
     square = graph.call_function(torch.mul, (result, result))
     rest = graph.call_function(torch.rsub, (square, 1.0))
     return _product(graph, grad, rest)
 
 
+@_expands("silu_backward")
 def _silu(graph: Graph, grad: Node, x: Node) -> Node:
     gate = graph.call_function(torch.sigmoid, (x,))
     rest = graph.call_function(torch.rsub, (gate, 1.0))
@@ -46,6 +63,7 @@ def _silu(graph: Graph, grad: Node, x: Node) -> Node:
     return _product(graph, grad, gate, slope)
 
 
+@_expands("gelu_backward")
 def _gelu(graph: Graph, grad: Node, x: Node, *, approximate: str = "none") -> Node:
     if approximate == "tanh":
         return _gelu_of_tanh(graph, grad, x)
@@ -74,6 +92,7 @@ def _gelu_of_tanh(graph: Graph, grad: Node, x: Node) -> Node:
     return _product(graph, grad, graph.call_function(torch.add, (left, right)))
 
 
+@_expands("leaky_relu_backward")
 def _leaky_relu(graph: Graph, grad: Node, x: Node, slope: float, is_result: bool) -> Node:
     # With a positive slope, which PyTorch requires for in-place calls, the result has the sign of the operand.
     del is_result
@@ -82,6 +101,7 @@ def _leaky_relu(graph: Graph, grad: Node, x: Node, slope: float, is_result: bool
     return graph.call_function(torch.where, (positive, grad, scaled))
 
 
+@_expands("hardtanh_backward")
 def _hardtanh(graph: Graph, grad: Node, x: Node, low: float, high: float) -> Node:
     below = graph.call_function(torch.le, (x, low))
     above = graph.call_function(torch.ge, (x, high))
@@ -89,6 +109,7 @@ def _hardtanh(graph: Graph, grad: Node, x: Node, low: float, high: float) -> Nod
     return graph.call_function(torch.where, (outside, 0.0, grad))
 
 
+@_expands("_softmax_backward_data")
 def _softmax(graph: Graph, grad: Node, result: Node, dim: int, dtype: Any) -> Node:
     del dtype
     weighted = _product(graph, grad, result)
@@ -96,6 +117,7 @@ def _softmax(graph: Graph, grad: Node, result: Node, dim: int, dtype: Any) -> No
     return graph.call_function(torch.sub, (weighted, _product(graph, result, total)))
 
 
+@_expands("_log_softmax_backward_data")
 def _log_softmax(graph: Graph, grad: Node, result: Node, dim: int, dtype: Any) -> Node:
     del dtype
     total = graph.call_function(torch.sum, (grad, dim, True))
@@ -103,10 +125,12 @@ def _log_softmax(graph: Graph, grad: Node, result: Node, dim: int, dtype: Any) -
     return graph.call_function(torch.sub, (grad, _product(graph, softmax, total)))
 
 
+@_expands("native_dropout_backward")
 def _dropout(graph: Graph, grad: Node, mask: Node, scale: float) -> Node:
     return _product(graph, grad, graph.call_function(torch.where, (mask, scale, 0.0)))
 
 
+@_expands("_safe_softmax")
 def _safe_softmax(graph: Graph, x: Node, dim: int, dtype: Any = None) -> Node:
     """The softmax, with zeros for rows that are all minus infinity."""
     del dtype
@@ -116,6 +140,7 @@ def _safe_softmax(graph: Graph, x: Node, dim: int, dtype: Any = None) -> Node:
     return graph.call_function(torch.where, (masked, 0.0, softmax))
 
 
+@_expands("native_layer_norm")
 def _layer_norm(
     graph: Graph,
     x: Node,
@@ -135,6 +160,7 @@ def _layer_norm(
     return [norm, mean, rstd]
 
 
+@_expands("native_layer_norm_backward")
 def _layer_norm_gradients(
     graph: Graph,
     grad: Node,
@@ -172,6 +198,7 @@ def _layer_norm_gradients(
     return results
 
 
+@_expands("select_backward")
 def _select(graph: Graph, grad: Node, sizes: Sequence[int], dim: int, index: int) -> Node:
     dim %= len(sizes)
     index %= sizes[dim]
@@ -179,6 +206,7 @@ def _select(graph: Graph, grad: Node, sizes: Sequence[int], dim: int, index: int
     return _padded(graph, row, len(sizes), dim, index, sizes[dim] - index - 1)
 
 
+@_expands("slice_backward")
 def _slice(
     graph: Graph, grad: Node, sizes: Sequence[int], dim: int, start: int, end: int, step: int
 ) -> Node:
@@ -211,25 +239,7 @@ def _product(graph: Graph, first: Node, *others: Node) -> Node:
     return first
 
 
-_EXPANSIONS: dict[Any, Expansion] = {
-    aten.threshold_backward.default: _threshold,
-    aten.sigmoid_backward.default: _sigmoid,
-    aten.tanh_backward.default: _tanh,
-    aten.silu_backward.default: _silu,
-    aten.gelu_backward.default: _gelu,
-    aten.leaky_relu_backward.default: _leaky_relu,
-    aten.hardtanh_backward.default: _hardtanh,
-    aten._softmax_backward_data.default: _softmax,
-    aten._log_softmax_backward_data.default: _log_softmax,
-    aten.native_dropout_backward.default: _dropout,
-    aten._safe_softmax.default: _safe_softmax,
-    aten.native_layer_norm.default: _layer_norm,
-    aten.native_layer_norm_backward.default: _layer_norm_gradients,
-    aten.select_backward.default: _select,
-    aten.slice_backward.default: _slice,
-}
-
-
+@_expands("corsac.fake_quantize")
 def _fake_quantize(
     graph: Graph, x: Node, scale: Node, zero_point: Node, low: int, high: int
 ) -> Node:
@@ -240,22 +250,17 @@ def _fake_quantize(
     return _product(graph, graph.call_function(torch.sub, (levels, zero_point)), scale)
 
 
-#: Those of operators that are registered only when they are needed.
-_BY_NAME: dict[str, Expansion] = {"corsac.fake_quantize.default": _fake_quantize}
-
-
+@functools.cache
 def _expansion_of(target: Any) -> Expansion | None:
-    found = _EXPANSIONS.get(target)
-    if found is None and isinstance(target, torch._ops.OpOverload):
-        return _BY_NAME.get(str(target))
-    return found
+    is_operator = isinstance(target, torch._ops.OpOverload) and target._overloadname == "default"
+    return _EXPANSIONS.get(_core.operator_of("call_function", target)[0]) if is_operator else None
 
 
 def can_expand(node: Node) -> bool:
     """Whether ``node``, with static sizes, can be expanded if its tensors are float32."""
     if _expansion_of(node.target) is None:
         return False
-    if node.target is aten.leaky_relu_backward.default:
+    if _expansion_of(node.target) is _leaky_relu:
         return node.args[2] >= 0
     gives_several = isinstance(node.meta.get("val"), tuple | list)
     # Several results can be replaced only if each user takes an item.

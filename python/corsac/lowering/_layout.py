@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from corsac import _core
 from corsac.fx import Graph, Node
-from corsac.onnx._table import operator_of
 
-#: Functions that read elements by their place in memory.
-_BY_PLACE = frozenset(["as_strided", "as_strided_copy", "as_strided_scatter"])
-_VIEWS = {
+#: Equivalents of views that accept any strides.
+_RESHAPE_OF = {
+    "view": "reshape",
     torch.ops.aten.view.default: torch.ops.aten.reshape.default,
     torch.ops.aten._unsafe_view.default: torch.ops.aten.reshape.default,
     torch.Tensor.view: torch.Tensor.reshape,
@@ -26,7 +26,8 @@ def reads_by_place(graph: Graph) -> dict[Node, str]:
     why these cannot be computed elsewhere."""
     reasons: dict[Node, str] = {}
     for node in reversed(graph.nodes):
-        if operator_of(node) in _BY_PLACE or node.target == "data_ptr":
+        calls = node.op in ("call_function", "call_method")
+        if calls and "places" in _core.operator_classes(node.op, node.target):
             reasons[node] = f"{node.name} reads elements by their place in memory"
         if node in reasons:
             reasons |= dict.fromkeys(node.all_input_nodes, reasons[node])
@@ -39,12 +40,8 @@ def views_to_reshapes(nodes: list[Node]) -> None:
     None of the nodes may share memory with a value that is written to.
     """
     for node in nodes:
-        if _shows_another_type(node):
-            continue
-        if node.op == "call_method" and node.target == "view":
-            node.target = "reshape"
-        elif node.op == "call_function" and node.target in _VIEWS:
-            node.target = _VIEWS[node.target]
+        if node.op in ("call_function", "call_method") and not _shows_another_type(node):
+            node.target = _RESHAPE_OF.get(node.target, node.target)
 
 
 def _shows_another_type(node: Node) -> bool:

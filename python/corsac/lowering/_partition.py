@@ -13,28 +13,10 @@ from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule
 from corsac.lowering._backend import Backend
 from corsac.lowering._layout import reads_by_place
-from corsac.onnx._table import operator_of
 from corsac.onnx._translate import holds_tensors
 from corsac.passes._writes import Writes
 
 Types = dict[Node, Any]
-
-
-def _views() -> set[str]:
-    """Functions that return their input in another shape, by their type rules: names that no other function has
-    (``F.unfold`` computes, ``Tensor.unfold`` is a view)."""
-    views: set[str] = set()
-    others: set[str] = set()
-    families = ("views and reshapes", "indexing", "joining and splitting")
-    for family, names, arithmetic in _core.shape_rules():
-        is_view = arithmetic == "none" and family in families
-        (views if is_view else others).update(name.rpartition(".")[2] for name in names)
-    return views - others
-
-
-# Views, reads of attributes and items, and dropout in evaluation.
-_FREE = _views() | {"getattr", "getitem", "dropout"}
-_FREE_MODULES = (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.Dropout2d)
 
 
 class Partition:
@@ -154,10 +136,12 @@ class Partition:
         """Whether a node computes tensors, other than as a view."""
         if node.op == "get_attr" or not holds_tensors(self.types[node]):
             return False
+        target = node.target
         if node.op == "call_module":
-            module = self.module.get_submodule(str(node.target))
-            return not isinstance(module, _FREE_MODULES)
-        return operator_of(node) not in _FREE
+            cls = type(self.module.get_submodule(str(target)))
+            target = cls.__name__ if getattr(nn, cls.__name__, None) is cls else ""
+        # Dropout is in evaluation.
+        return {"view", "dropout"}.isdisjoint(_core.operator_classes(node.op, target))
 
 
 def _numbers(parts: list[list[Node]]) -> dict[Node, int]:

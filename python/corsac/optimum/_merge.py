@@ -65,30 +65,6 @@ _RESHAPE_OF: dict[Any, Any] = {
 }
 _VIEW_OF = {reshape: view for view, reshape in _RESHAPE_OF.items()}
 
-#: Functions whose result depends on strides or storage, or that raise for some strides.
-_READS_STRIDES = frozenset(
-    [
-        "_unsafe_view",
-        "as_strided",
-        "as_strided_",
-        "as_strided_copy",
-        "as_strided_scatter",
-        "data_ptr",
-        "is_contiguous",
-        "is_non_overlapping_and_dense",
-        "is_set_to",
-        "resize_",
-        "resize_as_",
-        "set_",
-        "storage",
-        "storage_offset",
-        "stride",
-        "untyped_storage",
-        "view_as",
-        "view_as_complex",
-    ]
-)
-
 
 class MergeLinears(ReversibleTransformation):
     """Merges linear layers with the same input, such as the projections of attention, into one.
@@ -229,7 +205,7 @@ def _needs_copy(node: Node) -> bool:
     is_written = False
     for user in dict.fromkeys(user for member in sharing for user in member.users):
         known = effects(user)
-        if user.op == "output" or known.opaque or _name(user) in _READS_STRIDES:
+        if user.op == "output" or known.opaque or _reads_strides(user):
             return True
         if _is_view(user) and _reads_bytes(user):
             return True
@@ -245,16 +221,14 @@ def _needs_copy(node: Node) -> bool:
     )
 
 
-def _name(node: Node) -> str:
-    """The name of a function, method or operator, or of the attribute that is read."""
-    target = node.target
-    if node.op == "call_module":
-        return ""
+def _reads_strides(node: Node) -> bool:
+    """Whether the result of a call, or of the method that is read, depends on strides or storage."""
+    op, target = node.op, node.target
     if target is getattr:
-        return str(node.args[1])
-    if isinstance(target, torch._ops.OpOverload):
-        target = target.overloadpacket
-    return target if isinstance(target, str) else getattr(target, "__name__", "")
+        op, target = "call_method", str(node.args[1])
+    elif op == "call_module":
+        return False
+    return not {"strides", "places"}.isdisjoint(_core.operator_classes(op, target))
 
 
 def _is_view(node: Node) -> bool:

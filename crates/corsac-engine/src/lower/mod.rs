@@ -613,10 +613,7 @@ pub fn same_input(graph: &Graph, types: &Propagator<'_>, mut node: NodeId) -> Op
         let binding = types.binding(graph, view).ok()?;
         let first = binding.out.or(view.args().first()).and_then(Arg::as_node)?;
         let given = types.value(first).as_tensor()?;
-        let converts = is_operator!(
-            binding.operator,
-            "to" | "type_as" | "float" | "long" | "bool"
-        );
+        let converts = binding.operator.row().conversion.is_some();
         let same = own.storage == given.storage
             && own.dtype == given.dtype
             && (own.shape == given.shape && own.strides == given.strides);

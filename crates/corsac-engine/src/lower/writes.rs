@@ -632,28 +632,22 @@ fn items_of(index: &Lowered) -> Vec<Lowered> {
 
 /// Whether an operator always returns a view of its input, at known places.
 fn is_part(operator: OperatorId) -> bool {
-    is_operator!(
-        operator,
-        "getitem"
-            | "select"
-            | "slice"
-            | "narrow"
-            | "unsqueeze"
-            | "squeeze"
-            | "permute"
-            | "transpose"
-            | "t"
-            | "detach"
-            | "alias"
-            | "view"
-            | "to"
-            | "type"
-            | "type_as"
-            | "float"
-            | "long"
-            | "bool"
-            | "int"
-    )
+    operator.row().conversion.is_some()
+        || is_operator!(
+            operator,
+            "getitem"
+                | "select"
+                | "slice"
+                | "narrow"
+                | "unsqueeze"
+                | "squeeze"
+                | "permute"
+                | "transpose"
+                | "t"
+                | "detach"
+                | "alias"
+                | "view"
+        )
 }
 
 impl Lowerer<'_, '_> {
@@ -716,7 +710,7 @@ impl Lowerer<'_, '_> {
                 from.insert(dim);
             }
             "detach" | "alias" => {}
-            "to" | "type" | "type_as" | "float" | "long" | "bool" | "int" => {
+            _ if call.operator.row().conversion.is_some() => {
                 // A conversion to the type that the input has returns the input itself.
                 let (own, first) = (
                     tensor_of(self.types.value(node))?,

@@ -57,12 +57,6 @@ impl Tensor {
         }
     }
 
-    /// Its elements, row by row.
-    #[must_use]
-    pub fn into_elements(self) -> Elements {
-        self.elements
-    }
-
     /// Its type and shape, under a name.
     pub(super) fn spec(&self, name: &str) -> TensorSpec {
         TensorSpec {

@@ -208,18 +208,6 @@ pub fn dequantise(from: &[u8], scale: f32, zero_point: i32, to: &mut [f32]) {
     }
 }
 
-/// Converts signed bytes to numbers: `(byte - zero_point) * scale`.
-///
-/// # Panics
-/// If the lengths differ.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-pub fn dequantise_signed(from: &[i8], scale: f32, zero_point: i32, to: &mut [f32]) {
-    assert_eq!(from.len(), to.len(), "a number for each");
-    for (to, &byte) in to.iter_mut().zip(from) {
-        *to = number(byte.into(), scale, zero_point);
-    }
-}
-
 #[inline(always)]
 fn number(byte: i32, scale: f32, zero_point: i32) -> f32 {
     byte.wrapping_sub(zero_point) as f32 * scale

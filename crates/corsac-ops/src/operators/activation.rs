@@ -9,14 +9,17 @@ use super::{Operator, operator};
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
     operator("_log_softmax"),
+    operator("_log_softmax_backward_data"),
     operator("_prelu_kernel"),
     operator("_safe_softmax"),
     operator("_softmax"),
+    operator("_softmax_backward_data"),
     operator("celu").modules("CELU").in_place(SameType).inplace_parameter(2),
     operator("elu").modules("ELU").module_call("torch.nn.functional.elu", "alpha= inplace=").in_place(SameType)
         .inplace_parameter(2),
     operator("gelu").signature("input approximate=none").modules("GELU")
         .module_call("torch._C._nn.gelu", "approximate=").relative_cost(2.0),
+    operator("gelu_backward"),
     operator("glu").modules("GLU"),
     operator("gumbel_softmax"),
     operator("hardshrink").modules("Hardshrink").jumps().rounds_numbers(),
@@ -31,6 +34,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("leaky_relu").modules("LeakyReLU")
         .module_call("torch.nn.functional.leaky_relu", "negative_slope= inplace=").in_place(SameType)
         .inplace_parameter(2).recompute(Copied),
+    operator("leaky_relu_backward"),
     operator("log_softmax").signature("input dim dtype=None").modules("LogSoftmax")
         .module_call("torch.nn.functional.log_softmax", "dim=").requires(Dimension).relative_cost(4.0),
     operator("logsigmoid log_sigmoid").modules("LogSigmoid"),
@@ -48,9 +52,11 @@ pub(super) const ROWS: &[Operator] = &[
         .inplace_parameter(1),
     operator("sigmoid special_expit").signature("input").modules("Sigmoid").module_call("torch.sigmoid", "")
         .in_place(Promoted).inverse(&["torch.logit"]).relative_cost(2.0).converts_operands(),
+    operator("sigmoid_backward"),
     operator("silu").signature("input inplace=False").modules("SiLU")
         .module_call("torch.nn.functional.silu", "inplace=").in_place(SameType).inplace_parameter(1)
         .relative_cost(2.0),
+    operator("silu_backward"),
     operator("softmax").signature("input dim dtype=None").modules("Softmax")
         .module_call("torch.nn.functional.softmax", "dim=").requires(Dimension).relative_cost(4.0),
     operator("softmin").modules("Softmin"),
@@ -60,6 +66,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("softsign").modules("Softsign"),
     operator("tanh").signature("input").modules("Tanh").module_call("torch.tanh", "").in_place(Promoted)
         .inverse(&["torch.atanh"]).relative_cost(2.0).converts_operands(),
+    operator("tanh_backward"),
     operator("tanhshrink").modules("Tanhshrink"),
     operator("threshold _threshold").modules("Threshold").in_place(SameType).inplace_parameter(3).recompute(Copied).jumps(),
     operator("threshold_backward").recompute(Copied),

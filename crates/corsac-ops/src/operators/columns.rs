@@ -1,5 +1,7 @@
 //! Types of the columns of the operator table.
 
+use corsac_ir::DType;
+
 /// The form of an operator that writes its result into its first argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InPlaceForm {
@@ -72,4 +74,31 @@ pub enum Recompute {
     Free,
     /// That of reading and writing: fills, copies, indexing, reductions and simple arithmetic.
     Copied,
+}
+
+/// The memory of arguments that a result depends on, besides their elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Their strides, or the storage that they have.
+    Strides,
+    /// The places of elements in that storage, also of those that no argument shows.
+    Places,
+}
+
+/// The element type of a conversion's result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conversion {
+    /// This one.
+    To(DType),
+    /// That of an argument.
+    Given,
+}
+
+/// The property of a tensor that an operator returns as numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbers {
+    /// Its rank, sizes, or strides.
+    Sizes,
+    /// Its elements.
+    Elements,
 }

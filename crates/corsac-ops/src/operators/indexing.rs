@@ -1,6 +1,7 @@
 //! Indexing, and updates of indexed elements.
 
 use super::InPlaceForm::Update;
+use super::Layout::Places;
 use super::Precision::Widest;
 use super::Recompute::Copied;
 use super::{Operator, operator};
@@ -9,7 +10,7 @@ use super::{Operator, operator};
 pub(super) const ROWS: &[Operator] = &[
     operator("_unsafe_index"),
     operator("argwhere"),
-    operator("as_strided_scatter").writes_view("as_strided.default"),
+    operator("as_strided_scatter").writes_view("as_strided.default").layout(Places),
     operator("bincount"),
     operator("bucketize"),
     operator("diagonal_scatter").writes_view("diagonal.default"),

@@ -12,7 +12,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("column_stack").moves_elements(),
     operator("dstack").moves_elements(),
     operator("hstack").moves_elements(),
-    operator("meshgrid").repeats_elements(),
+    operator("meshgrid").repeats_elements().view(),
     operator("row_stack").moves_elements(),
     operator("stack").signature("tensors dim=0").result_is_free().autocast(Widest).recompute(Copied).moves_elements(),
     operator("vstack").moves_elements(),

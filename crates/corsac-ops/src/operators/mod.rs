@@ -47,10 +47,12 @@ mod view;
 
 use std::sync::LazyLock;
 
-use corsac_ir::Op;
+use corsac_ir::{DType, Op};
 use rustc_hash::FxHashMap;
 
-pub use columns::{BinaryInverse, InPlaceForm, Precision, Recompute, Requirement};
+pub use columns::{
+    BinaryInverse, Conversion, InPlaceForm, Layout, Numbers, Precision, Recompute, Requirement,
+};
 pub use module_call::{ModuleCall, Source, module_class_of};
 pub use spelling::operator_name;
 use spelling::{of_library, spelled};
@@ -113,6 +115,17 @@ pub struct Operator {
     /// The cost of a call relative to that of an elementwise operator, where the types of its
     /// arguments are not known.
     pub relative_cost: f64,
+    /// Whether its result is a view of an argument, that argument itself, a part of it, or, where strides
+    /// allow no view, a copy of its elements.
+    pub is_view: bool,
+    /// The memory of its arguments that its result, or an error, depends on, besides elements.
+    pub layout: Option<Layout>,
+    /// The property of a tensor that it returns as numbers, where it does.
+    pub numbers: Option<Numbers>,
+    /// Whether it reads nothing of its first argument but the element type and the sizes.
+    pub reads_only_type: bool,
+    /// The element type that it converts to, where it is a conversion.
+    pub conversion: Option<Conversion>,
     /// Whether it only moves elements, of any type.
     pub moves_elements: bool,
     /// Whether it computes element by element over floating-point numbers, to which operands of
@@ -152,6 +165,11 @@ const fn operator(names: &'static str) -> Operator {
         recompute: None,
         is_partitioner_view: false,
         relative_cost: 1.0,
+        is_view: false,
+        layout: None,
+        numbers: None,
+        reads_only_type: false,
+        conversion: None,
         moves_elements: false,
         converts_operands: false,
         jumps: false,
@@ -161,122 +179,48 @@ const fn operator(names: &'static str) -> Operator {
     }
 }
 
-/// Columns of a row.
-impl Operator {
-    const fn signature(mut self, parameters: &'static str) -> Self {
-        self.signature = Some(parameters);
-        self
-    }
+/// Functions that set the columns of a row.
+macro_rules! columns {
+    ($($name:ident($($value:ident: $type:ty),*) => $column:ident = $is:expr;)*) => {
+        impl Operator {
+            $(const fn $name(mut self, $($value: $type),*) -> Self {
+                self.$column = $is;
+                self
+            })*
+        }
+    };
+}
 
-    const fn modules(mut self, classes: &'static str) -> Self {
-        self.modules = classes;
-        self
-    }
-
-    const fn module_call(mut self, function: &'static str, arguments: &'static str) -> Self {
-        self.module_call = Some((function, arguments));
-        self
-    }
-
-    const fn requires(mut self, requirement: Requirement) -> Self {
-        self.requirement = requirement;
-        self
-    }
-
-    const fn module_attributes(mut self, renamed: &'static str) -> Self {
-        self.module_attributes = renamed;
-        self
-    }
-
-    const fn in_place(mut self, form: InPlaceForm) -> Self {
-        self.in_place = Some(form);
-        self
-    }
-
-    const fn inplace_parameter(mut self, position: u16) -> Self {
-        self.inplace_parameter = Some(position);
-        self
-    }
-
-    const fn commutes(mut self) -> Self {
-        self.commutes = true;
-        self
-    }
-
-    const fn writes_view(mut self, view: &'static str) -> Self {
-        self.writes_view = Some(view);
-        self
-    }
-
-    const fn result_is_free(mut self) -> Self {
-        self.result_is_free = true;
-        self
-    }
-
-    const fn inverse(mut self, functions: &'static [&'static str]) -> Self {
-        self.inverse = functions;
-        self
-    }
-
-    const fn operand_inverses(mut self, first: BinaryInverse, second: BinaryInverse) -> Self {
-        self.operand_inverses = [Some(first), Some(second)];
-        self
-    }
-
-    const fn autocast(mut self, precision: Precision) -> Self {
-        self.precision = Some(precision);
-        self
-    }
-
-    const fn composed(mut self) -> Self {
-        self.is_composed = true;
-        self
-    }
-
-    const fn recompute(mut self, cost: Recompute) -> Self {
-        self.recompute = Some(cost);
-        self
-    }
-
-    const fn partitioner_view(mut self) -> Self {
-        self.is_partitioner_view = true;
-        self
-    }
-
-    const fn relative_cost(mut self, cost: f64) -> Self {
-        self.relative_cost = cost;
-        self
-    }
-
-    const fn moves_elements(mut self) -> Self {
-        self.moves_elements = true;
-        self
-    }
-
-    const fn rounds_numbers(mut self) -> Self {
-        self.rounds_numbers = true;
-        self
-    }
-
-    const fn jumps(mut self) -> Self {
-        self.jumps = true;
-        self
-    }
-
-    const fn converts_operands(mut self) -> Self {
-        self.converts_operands = true;
-        self
-    }
-
-    const fn expands(mut self) -> Self {
-        self.expands = true;
-        self
-    }
-
-    const fn repeats_elements(mut self) -> Self {
-        self.repeats_elements = true;
-        self
-    }
+columns! {
+    signature(parameters: &'static str) => signature = Some(parameters);
+    modules(classes: &'static str) => modules = classes;
+    module_call(function: &'static str, arguments: &'static str) => module_call = Some((function, arguments));
+    requires(requirement: Requirement) => requirement = requirement;
+    module_attributes(renamed: &'static str) => module_attributes = renamed;
+    in_place(form: InPlaceForm) => in_place = Some(form);
+    inplace_parameter(position: u16) => inplace_parameter = Some(position);
+    commutes() => commutes = true;
+    writes_view(view: &'static str) => writes_view = Some(view);
+    result_is_free() => result_is_free = true;
+    inverse(functions: &'static [&'static str]) => inverse = functions;
+    operand_inverses(first: BinaryInverse, second: BinaryInverse) => operand_inverses = [Some(first), Some(second)];
+    autocast(precision: Precision) => precision = Some(precision);
+    composed() => is_composed = true;
+    recompute(cost: Recompute) => recompute = Some(cost);
+    partitioner_view() => is_partitioner_view = true;
+    relative_cost(cost: f64) => relative_cost = cost;
+    view() => is_view = true;
+    layout(layout: Layout) => layout = Some(layout);
+    numbers(numbers: Numbers) => numbers = Some(numbers);
+    reads_only_type() => reads_only_type = true;
+    converts() => conversion = Some(Conversion::Given);
+    converts_to(dtype: DType) => conversion = Some(Conversion::To(dtype));
+    moves_elements() => moves_elements = true;
+    rounds_numbers() => rounds_numbers = true;
+    jumps() => jumps = true;
+    converts_operands() => converts_operands = true;
+    expands() => expands = true;
+    repeats_elements() => repeats_elements = true;
 }
 
 impl Operator {
@@ -369,6 +313,22 @@ impl OperatorId {
             family += 1;
         }
         panic!("the table has no row with this name")
+    }
+
+    /// The element type that a conversion named after it converts to, for constants.
+    ///
+    /// # Panics
+    /// If it is no such conversion.
+    pub(crate) const fn own_dtype(self) -> DType {
+        let (mut family, mut index) = (0, self.index());
+        while index >= FAMILIES[family].1.len() {
+            index -= FAMILIES[family].1.len();
+            family += 1;
+        }
+        match FAMILIES[family].1[index].conversion {
+            Some(Conversion::To(dtype)) => dtype,
+            _ => panic!("it is not named after an element type"),
+        }
     }
 
     /// The operator that a module of this class calls, by its name among `torch.nn`'s own.
@@ -580,7 +540,13 @@ mod tests {
             "cholesky",
             "prims._low_memory_max_pool_offsets_to_indices",
             "prims.prepare_softmax_online",
+            "corsac.fake_quantize",
             "_grad_sum_to_size",
+            "data_ptr",
+            "is_non_overlapping_and_dense",
+            "storage",
+            "tolist",
+            "untyped_storage",
         ];
         assert_eq!(unknown.collect::<Vec<_>>(), expected);
     }

@@ -20,6 +20,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("native_batch_norm"),
     operator("native_group_norm"),
     operator("native_layer_norm"),
+    operator("native_layer_norm_backward"),
     operator("normalize"),
     operator("rms_norm").signature("input normalized_shape weight=None eps=None").modules("RMSNorm")
         .module_call("torch.nn.functional.rms_norm", "normalized_shape= weight=@ eps=").relative_cost(4.0),

@@ -10,6 +10,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("corsac.dequantize_per_channel_group quantized_decomposed.dequantize_per_channel_group").expands(),
     operator("corsac.dequantize_per_tensor quantized_decomposed.dequantize_per_tensor").expands(),
     operator("corsac.dequantize_per_token").expands(),
+    operator("corsac.fake_quantize"),
     operator("corsac.quantize_per_channel quantized_decomposed.quantize_per_channel"),
     operator("corsac.quantize_per_tensor quantized_decomposed.quantize_per_tensor"),
     operator("corsac.quantize_per_token"),

@@ -10,6 +10,7 @@ use super::promotion::{Kind, is_inexact};
 use super::rule::{Cost, Rule, rule};
 use super::tensor_type::{CPU, Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
+use crate::operators::OperatorId;
 
 /// A tensor of this shape, by the arguments `dtype`, `device` and `memory_format`.
 fn filled(call: &Call<'_>, shape: Shape, default: DType) -> Result<Value, Failure> {
@@ -307,24 +308,25 @@ fn to(call: &Call<'_>) -> Result<Value, Failure> {
 
 /// Methods named after the type that they convert to.
 macro_rules! conversions {
-    ($($name:ident => $dtype:ident),* $(,)?) => {
+    ($($name:ident => $operator:literal),* $(,)?) => {
         $(fn $name(call: &Call<'_>) -> Result<Value, Failure> {
-            converted(call, DType::$dtype, call.tensor("input")?.device)
+            let dtype = const { OperatorId::constant($operator).own_dtype() };
+            converted(call, dtype, call.tensor("input")?.device)
         })*
     };
 }
 
 conversions! {
-    to_float => Float32,
-    to_double => Float64,
-    to_half => Float16,
-    to_bfloat16 => BFloat16,
-    to_int => Int32,
-    to_long => Int64,
-    to_short => Int16,
-    to_char => Int8,
-    to_byte => UInt8,
-    to_bool => Bool,
+    to_float => "float",
+    to_double => "double",
+    to_half => "half",
+    to_bfloat16 => "bfloat16",
+    to_int => "int",
+    to_long => "long",
+    to_short => "short",
+    to_char => "char",
+    to_byte => "byte",
+    to_bool => "bool",
 }
 
 fn to_cpu(call: &Call<'_>) -> Result<Value, Failure> {

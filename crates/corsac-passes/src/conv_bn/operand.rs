@@ -1,7 +1,7 @@
 //! Batch norms and layers as a graph calls them: modules, or functions of attributes.
 
 use corsac_ir::{Arg, Graph, Node, NodeId, Op};
-use corsac_ops::ModuleInfo;
+use corsac_ops::{ModuleInfo, OperatorId, is_operator};
 
 use super::{LayerTensors, Modules, NormTensors, batch_statistics, in_training, other_arguments};
 use crate::report::Refusal;
@@ -61,13 +61,18 @@ pub(super) fn only_argument(node: Node<'_>) -> Option<NodeId> {
     }
 }
 
-/// A function's own name, if it is one of PyTorch's: `conv2d` of `torch.conv2d`.
-fn torch_function(name: &str) -> Option<&str> {
-    if let Some(operator) = name.strip_prefix("torch.ops.aten.") {
-        return operator.strip_suffix(".default");
-    }
-    let (module, own) = name.rsplit_once('.')?;
-    matches!(module, "torch" | "torch._C._nn" | "torch.nn.functional").then_some(own)
+/// The kind of the layer that an operator computes.
+fn kind_of(operator: OperatorId) -> Option<LayerKind> {
+    Some(match operator.name() {
+        "linear" => LayerKind::Linear,
+        "conv1d" => LayerKind::Conv(1),
+        "conv2d" => LayerKind::Conv(2),
+        "conv3d" => LayerKind::Conv(3),
+        "conv_transpose1d" => LayerKind::ConvTranspose(1),
+        "conv_transpose2d" => LayerKind::ConvTranspose(2),
+        "conv_transpose3d" => LayerKind::ConvTranspose(3),
+        _ => return None,
+    })
 }
 
 /// The node and qualified name of the attribute that an argument is, if it is one.
@@ -88,16 +93,7 @@ impl Layer {
     }
 
     fn of_module(node: Node<'_>, info: &ModuleInfo) -> Option<Self> {
-        let kind = match info.torch_class()? {
-            "Linear" => LayerKind::Linear,
-            "Conv1d" => LayerKind::Conv(1),
-            "Conv2d" => LayerKind::Conv(2),
-            "Conv3d" => LayerKind::Conv(3),
-            "ConvTranspose1d" => LayerKind::ConvTranspose(1),
-            "ConvTranspose2d" => LayerKind::ConvTranspose(2),
-            "ConvTranspose3d" => LayerKind::ConvTranspose(3),
-            _ => return None,
-        };
+        let kind = kind_of(OperatorId::of_module(info.torch_class()?)?)?;
         let path = node.target_name();
         Some(Self {
             node: node.id(),
@@ -112,17 +108,9 @@ impl Layer {
     }
 
     fn of_function(graph: &Graph, node: Node<'_>) -> Option<Self> {
-        let own = torch_function(node.target_name())?;
-        let kind = match own {
-            "linear" => LayerKind::Linear,
-            "conv1d" => LayerKind::Conv(1),
-            "conv2d" => LayerKind::Conv(2),
-            "conv3d" => LayerKind::Conv(3),
-            "conv_transpose1d" => LayerKind::ConvTranspose(1),
-            "conv_transpose2d" => LayerKind::ConvTranspose(2),
-            "conv_transpose3d" => LayerKind::ConvTranspose(3),
-            _ => return None,
-        };
+        // Of most calls this is known before their operator.
+        let (weight_node, weight) = attribute(graph, argument(node, 1, "weight")?)?;
+        let kind = kind_of(OperatorId::of(node.op(), node.target_name())?)?;
         let groups = match kind {
             LayerKind::Linear => None,
             LayerKind::Conv(_) | LayerKind::ConvTranspose(_) => argument(node, 6, "groups"),
@@ -144,7 +132,6 @@ impl Layer {
                 .is_none_or(|items| items.iter().any(|i| *i != Arg::Int(0))),
         };
         let input = node.args().first().or_else(|| node.kwarg("input"))?;
-        let (weight_node, weight) = attribute(graph, argument(node, 1, "weight")?)?;
         let bias = match argument(node, 2, "bias") {
             Some(arg) => Some(attribute(graph, arg)?),
             None => None,
@@ -205,15 +192,23 @@ impl Norm {
     }
 
     fn of_function(graph: &Graph, node: Node<'_>) -> Option<Result<Self, (String, Refusal)>> {
-        // Positions of mean, variance, gamma and beta, of the training flag and of eps.
-        let (statistics, affine, training, eps) = match node.target_name() {
-            "torch.nn.functional.batch_norm" => ((1, 2), (3, 4), 5, 7),
-            "torch.batch_norm" | "torch.ops.aten.batch_norm.default" => ((3, 4), (1, 2), 5, 7),
-            _ => return None,
+        if node.args().len() + node.kwargs().len() < 3 {
+            return None;
+        }
+        let operator = OperatorId::of(node.op(), node.target_name())?;
+        if !is_operator!(operator, "batch_norm") {
+            return None;
+        }
+        let by_name = node.target_name() == "torch.nn.functional.batch_norm";
+        // Positions of mean and variance, and of gamma and beta.
+        let (statistics, affine) = if by_name {
+            ((1, 2), (3, 4))
+        } else {
+            ((3, 4), (1, 2))
         };
+        let (training, eps) = (5, 7);
         let name = node.name().to_owned();
         let refuse = |refusal| Some(Err((name.clone(), refusal)));
-        let by_name = node.target_name() == "torch.nn.functional.batch_norm";
         match argument(node, training, "training") {
             Some(Arg::Bool(false)) => {}
             None if by_name => {}

@@ -1,7 +1,7 @@
 //! Targets supported in a oneDNN subgraph, and those that a layer can be fused with.
 
 use corsac_ir::{Arg, Graph, Node, Op};
-use corsac_ops::ModuleInfo;
+use corsac_ops::{ModuleInfo, OperatorId};
 
 /// Classes of modules that run on any memory layout and keep it, by qualified Python name.
 ///
@@ -88,6 +88,19 @@ pub enum Activation {
 }
 
 impl Activation {
+    const ALL: [Self; 10] = [
+        Self::Relu,
+        Self::Relu6,
+        Self::Hardtanh,
+        Self::Hardswish,
+        Self::Hardsigmoid,
+        Self::LeakyRelu,
+        Self::Sigmoid,
+        Self::Tanh,
+        Self::Silu,
+        Self::Gelu,
+    ];
+
     /// Its name, as in `torch.nn.functional`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -108,19 +121,12 @@ impl Activation {
     /// The activation that a module of this class is.
     #[must_use]
     pub fn of_module(info: &ModuleInfo) -> Option<Self> {
-        Some(match info.torch_class()? {
-            "ReLU" => Self::Relu,
-            "ReLU6" => Self::Relu6,
-            "Hardtanh" => Self::Hardtanh,
-            "Hardswish" => Self::Hardswish,
-            "Hardsigmoid" => Self::Hardsigmoid,
-            "LeakyReLU" => Self::LeakyRelu,
-            "Sigmoid" => Self::Sigmoid,
-            "Tanh" => Self::Tanh,
-            "SiLU" => Self::Silu,
-            "GELU" => Self::Gelu,
-            _ => return None,
-        })
+        Self::of_operator(OperatorId::of_module(info.torch_class()?)?)
+    }
+
+    fn of_operator(operator: OperatorId) -> Option<Self> {
+        let name = operator.name();
+        Self::ALL.into_iter().find(|own| own.as_str() == name)
     }
 
     /// The activation that a call of a function is, if its only arguments are its operand and
@@ -128,29 +134,23 @@ impl Activation {
     #[must_use]
     pub fn of_function(node: Node<'_>) -> Option<Self> {
         let graph = node.graph();
+        if node.op() != Op::CallFunction {
+            return None;
+        }
+        let operator = OperatorId::of(node.op(), node.target_name())?;
         let plain = match node.args() {
             [Arg::Node(_)] => node
                 .kwargs()
                 .iter()
                 .all(|(k, _)| graph.text(*k) == "inplace"),
-            [Arg::Node(_), Arg::Bool(_)] => node.kwargs().is_empty(),
+            [Arg::Node(_), Arg::Bool(_)] => {
+                node.kwargs().is_empty() && operator.row().inplace_parameter == Some(1)
+            }
             _ => false,
         };
-        if !plain || node.op() != Op::CallFunction {
-            return None;
-        }
-        let one = node.args().len() == 1;
-        Some(match node.target_name() {
-            "torch.relu" | "torch.nn.functional.relu" => Self::Relu,
-            "torch.nn.functional.relu6" => Self::Relu6,
-            "torch.nn.functional.hardswish" => Self::Hardswish,
-            "torch.nn.functional.hardsigmoid" => Self::Hardsigmoid,
-            "torch.sigmoid" if one => Self::Sigmoid,
-            "torch.tanh" if one => Self::Tanh,
-            "torch.nn.functional.silu" => Self::Silu,
-            "torch._C._nn.gelu" if one => Self::Gelu,
-            _ => return None,
-        })
+        let found = Self::of_operator(operator).filter(|_| plain)?;
+        // A module has the constants of these.
+        (!matches!(found, Self::Hardtanh | Self::LeakyRelu)).then_some(found)
     }
 }
 
@@ -182,10 +182,13 @@ impl Binary {
             return None;
         }
         debug_assert!(graph.contains(node.id()), "a node of this graph");
-        Some(match node.target_name() {
-            "operator.add" | "operator.iadd" | "torch.add" => Self::Add,
-            "operator.mul" | "operator.imul" | "torch.mul" => Self::Mul,
-            _ => return None,
-        })
+        let (op, target) = (node.op(), node.target_name());
+        let operator =
+            OperatorId::of(op, target).or_else(|| OperatorId::of_in_place(op, target))?;
+        match operator.name() {
+            "add" => Some(Self::Add),
+            "mul" => Some(Self::Mul),
+            _ => None,
+        }
     }
 }

@@ -52,6 +52,9 @@ fn one_call_is_removed_where_it_changes_nothing() {
     assert!(method("clone", &[]));
     assert!(method("mul", &[Arg::Int(1)]));
     assert!(!method("mul", &[Arg::Int(2)]));
+    for spelling in ["multiply", "__mul__"] {
+        assert!(method(spelling, &[Arg::Int(1)]), "{spelling}");
+    }
     assert!(method("sub", &[Arg::Int(0)]));
     assert!(!method("add", &[Arg::Int(0)]), "-0 + 0 is 0");
 }
@@ -65,6 +68,14 @@ fn pair(first: (&'static str, &[i64]), second: (&'static str, &[i64])) -> bool {
         }
         value
     })
+}
+
+#[test]
+fn conversions_to_any_type_return_what_has_it() {
+    for name in ["double", "short", "char", "byte", "half"] {
+        assert!(pair((name, &[]), (name, &[])), "{name}");
+        assert!(!pair(("int", &[]), (name, &[])), "{name}");
+    }
 }
 
 #[test]

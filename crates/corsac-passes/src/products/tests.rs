@@ -53,6 +53,22 @@ fn fitting([x, y, w, ..]: [NodeId; 5]) -> TensorFacts {
 }
 
 #[test]
+fn every_spelling_of_a_product_counts() {
+    for product in [
+        "torch.matmul",
+        "operator.matmul",
+        "torch.ops.aten.matmul.default",
+    ] {
+        let (mut graph, nodes) = program(|_, _, _| {});
+        let function = graph.function(product);
+        for &node in &nodes[3..] {
+            graph.set_target(node, Target::Function(function)).unwrap();
+        }
+        assert_eq!(refusals(&graph, &fitting(nodes)), [None, None], "{product}");
+    }
+}
+
+#[test]
 fn known_shapes_become_sizes() {
     let (mut graph, nodes) = program(|_, _, _| {});
     let pass = MergeProducts::default();

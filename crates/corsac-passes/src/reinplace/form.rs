@@ -5,7 +5,6 @@ use corsac_ops::schema::Schema;
 use corsac_ops::{Host, InPlaceForm, Operator, OperatorId};
 
 use super::{ARGUMENTS, SETTINGS, first_argument};
-use crate::no_ops::called;
 use crate::report::Refusal;
 
 /// The in-place form of a call.
@@ -92,6 +91,29 @@ impl Change {
             keeps_type: false,
             ..self.clone()
         })
+    }
+}
+
+/// The name of the target of `node`, if it is PyTorch's or an operator: `view` of a method or of
+/// `torch.ops.aten.view.default`, `operator.add`.
+fn called(node: Node<'_>) -> Option<&str> {
+    let name = node.target_name();
+    match node.op() {
+        Op::CallMethod => Some(name),
+        Op::CallFunction => {
+            if let Some(operator) = name.strip_prefix("torch.ops.aten.") {
+                return operator.split('.').next();
+            }
+            let (module, own) = name.rsplit_once('.')?;
+            match module {
+                "torch" | "torch.Tensor" | "torch._C.TensorBase" | "torch.nn.functional" => {
+                    Some(own)
+                }
+                "operator" | "_operator" => Some(name),
+                _ => None,
+            }
+        }
+        Op::CallModule | Op::GetAttr | Op::Placeholder | Op::Output => None,
     }
 }
 
