@@ -1,6 +1,6 @@
-"""Models in float32, bfloat16, float16 and autocast to bfloat16: native and by PyTorch, in turn, in one process.
+"""Models in float32, float64, bfloat16, float16 and autocast to bfloat16: native and by PyTorch, in turn, in one process.
 
-python benches/number_types.py [MODEL …] [--dtypes bfloat16,float16,autocast] [--seconds 3]
+python benches/number_types.py [MODEL …] [--dtypes float64,bfloat16,float16,autocast] [--seconds 3]
 
 Results are compared with PyTorch's in the same type first. One thread. Writes target/bench/number_types.json.
 """
@@ -43,7 +43,7 @@ DEFAULT = [
     "tiny",
 ]
 #: What results may differ by, as a part of the largest element.
-TOLERANCES = {"float32": 1e-4, "bfloat16": 0.2, "float16": 0.02, "autocast": 0.2}
+TOLERANCES = {"float32": 1e-4, "float64": 1e-11, "bfloat16": 0.2, "float16": 0.02, "autocast": 0.2}
 
 
 def _calls(own: Workload, form: str) -> tuple[Callable[[], Any], Callable[[], Any]]:

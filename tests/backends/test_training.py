@@ -540,7 +540,7 @@ def test_autocast_is_left_to_pytorch():
         torch.testing.assert_close(own.grad, its.grad)
 
 
-def test_other_element_types_are_left_to_pytorch():
+def test_double_precision():
     model = mlp().double()
     other = copy.deepcopy(model)
     compiled = torch.compile(model, backend="corsac", options={"training": "native"})

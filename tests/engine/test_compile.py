@@ -131,7 +131,10 @@ def test_autograd_records_calls(model):
 @pytest.mark.parametrize(
     ("x", "reason"),
     [
-        (IMAGE.double(), "torch.float64, not torch.float32, torch.int64, torch.bool"),
+        (
+            IMAGE.to(torch.complex64),
+            "torch.complex64, not torch.float32, torch.float64, torch.int64, torch.bool",
+        ),
         (IMAGE.to("meta"), "on meta"),
         (IMAGE.to_sparse(), "torch.sparse_coo"),
     ],

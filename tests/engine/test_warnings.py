@@ -33,7 +33,7 @@ def test_who_asks_for_gradients_is_told_nothing(training):
 
 
 def test_what_pytorch_runs_is_said_of_the_line_that_calls():
-    compiled = corsac.compile(nn.Linear(3, 2).double().eval())
-    with torch.no_grad(), pytest.warns(corsac.HostWarning, match="float64") as told:
-        compiled(torch.randn(4, 3).double())
+    compiled = corsac.compile(nn.Linear(3, 2, dtype=torch.complex64).eval())
+    with torch.no_grad(), pytest.warns(corsac.HostWarning, match="complex64") as told:
+        compiled(torch.randn(4, 3).to(torch.complex64))
     assert [own.filename for own in told] == [__file__]

@@ -45,6 +45,7 @@ pub(crate) fn read(path: &Path, spec: &TensorSpec) -> Result<Tensor, Failure> {
     }
     let elements: Elements = match spec.dtype {
         DType::Float32 => numbers::<f32, _>(path, spec, array)?.into(),
+        DType::Float64 => numbers::<f64, _>(path, spec, array)?.into(),
         DType::Int64 => numbers::<i64, _>(path, spec, array)?.into(),
         DType::Bool => numbers::<bool, _>(path, spec, array)?.into(),
         dtype => return Err(wrong(format!("arrays of {dtype} are not read"))),
@@ -130,6 +131,7 @@ fn row_by_row<T: Copy>(elements: &[T], shape: &[usize]) -> Vec<T> {
 pub(crate) fn write(path: &Path, tensor: &Tensor) -> Result<(), Failure> {
     let written = match tensor.elements() {
         Elements::F32(elements) => write_numbers(path, tensor.shape(), elements.iter().copied()),
+        Elements::F64(elements) => write_numbers(path, tensor.shape(), elements.iter().copied()),
         Elements::I64(elements) => write_numbers(path, tensor.shape(), elements.iter().copied()),
         Elements::Bool(elements) => {
             write_numbers(path, tensor.shape(), elements.iter().map(|&byte| byte != 0))

@@ -56,6 +56,7 @@ pub(crate) fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), Failu
 fn all(elements: &Elements) -> Vec<serde_json::Value> {
     match elements {
         Elements::F32(elements) => elements.iter().map(|&x| json!(x)).collect(),
+        Elements::F64(elements) => elements.iter().map(|&x| json!(x)).collect(),
         Elements::I64(elements) => elements.iter().map(|&x| json!(x)).collect(),
         Elements::Bool(elements) => elements.iter().map(|&x| json!(x != 0)).collect(),
     }
@@ -65,6 +66,7 @@ fn beginning(elements: &Elements) -> String {
     const SHOWN: usize = 8;
     let text = match elements {
         Elements::F32(elements) => listed(elements.iter().take(SHOWN)),
+        Elements::F64(elements) => listed(elements.iter().take(SHOWN)),
         Elements::I64(elements) => listed(elements.iter().take(SHOWN)),
         Elements::Bool(elements) => listed(elements.iter().take(SHOWN).map(|&x| x != 0)),
     };

@@ -4,26 +4,36 @@ use std::ops::{Deref, DerefMut};
 
 /// Numbers of a cache line: as many as of a vector of AVX-512.
 pub(crate) const LINE: usize = 16;
-const LINE_BYTES: usize = LINE * size_of::<f32>();
+const LINE_BYTES: usize = 64;
 
 /// Numbers aligned to a cache line, so that each vector of sixteen is one line. A vector that
 /// straddles two lines is read twice, which costs products a tenth of their time.
-#[derive(Debug, Default)]
-pub(crate) struct AlignedBuffer {
+#[derive(Debug)]
+pub(crate) struct AlignedBuffer<T = f32> {
     /// Up to a line longer than the part in use.
-    memory: Vec<f32>,
+    memory: Vec<T>,
     start: usize,
     len: usize,
 }
 
-impl AlignedBuffer {
+impl<T> Default for AlignedBuffer<T> {
+    fn default() -> Self {
+        Self {
+            memory: Vec::new(),
+            start: 0,
+            len: 0,
+        }
+    }
+}
+
+impl<T: Copy + Default> AlignedBuffer<T> {
     /// `len` zeros.
     #[must_use]
     pub(crate) fn zeros(len: usize) -> Self {
         if len == 0 {
             return Self::default();
         }
-        let memory = vec![0.0; len + LINE - 1];
+        let memory = vec![T::default(); len + LINE - 1];
         // `align_offset` may find no offset.
         let start = memory.as_ptr().align_offset(LINE_BYTES).min(LINE - 1);
         Self { memory, start, len }
@@ -32,7 +42,7 @@ impl AlignedBuffer {
     /// Resizes to `len` zeros.
     pub(crate) fn clear_to(&mut self, len: usize) {
         self.reuse(len);
-        self.fill(0.0);
+        self.fill(T::default());
     }
 
     /// Resizes to `len` numbers with unspecified values.
@@ -54,21 +64,21 @@ pub(crate) fn has_room<T>(len: usize) -> bool {
 /// # Panics
 ///
 /// If they cannot be allocated: unlike an abort of the process, a panic can be caught.
-pub(crate) fn zeros(len: usize) -> Vec<f32> {
-    assert!(has_room::<f32>(len), "no memory for {len} numbers");
-    vec![0.0; len]
+pub(crate) fn zeros<T: Copy + Default>(len: usize) -> Vec<T> {
+    assert!(has_room::<T>(len), "no memory for {len} numbers");
+    vec![T::default(); len]
 }
 
-impl Deref for AlignedBuffer {
-    type Target = [f32];
+impl<T> Deref for AlignedBuffer<T> {
+    type Target = [T];
 
-    fn deref(&self) -> &[f32] {
+    fn deref(&self) -> &[T] {
         &self.memory[self.start..][..self.len]
     }
 }
 
-impl DerefMut for AlignedBuffer {
-    fn deref_mut(&mut self) -> &mut [f32] {
+impl<T> DerefMut for AlignedBuffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
         &mut self.memory[self.start..][..self.len]
     }
 }

@@ -18,6 +18,8 @@ pub enum Byte {
 pub enum Data<'a> {
     /// Floating-point numbers.
     F32(&'a [f32]),
+    /// Floating-point numbers in double precision.
+    F64(&'a [f64]),
     /// Integers.
     I64(&'a [i64]),
     /// Bytes: truth values, 0 or 1, or within a program levels of quantised numbers.
@@ -29,6 +31,8 @@ pub enum Data<'a> {
 pub enum DataMut<'a> {
     /// Floating-point numbers.
     F32(&'a mut [f32]),
+    /// Floating-point numbers in double precision.
+    F64(&'a mut [f64]),
     /// Integers.
     I64(&'a mut [i64]),
     /// Booleans: bytes that are 0 or 1.
@@ -40,6 +44,8 @@ pub enum DataMut<'a> {
 pub enum Elements {
     /// Floating-point numbers.
     F32(Vec<f32>),
+    /// Floating-point numbers in double precision.
+    F64(Vec<f64>),
     /// Integers.
     I64(Vec<i64>),
     /// Booleans: bytes that are 0 or 1.
@@ -69,6 +75,7 @@ impl<'a> Data<'a> {
     pub fn element(&self) -> Element {
         match self {
             Self::F32(_) => Element::F32,
+            Self::F64(_) => Element::F64,
             Self::I64(_) => Element::I64,
             Self::Bool(_) => Element::Bool,
         }
@@ -79,6 +86,7 @@ impl<'a> Data<'a> {
     pub fn len(&self) -> usize {
         match self {
             Self::F32(data) => data.len(),
+            Self::F64(data) => data.len(),
             Self::I64(data) => data.len(),
             Self::Bool(data) => data.len(),
         }
@@ -134,6 +142,7 @@ macro_rules! stored {
 }
 
 stored!(f32, F32, |number: Scalar| number.float() as f32);
+stored!(f64, F64, Scalar::float);
 stored!(i64, I64, Scalar::int);
 stored!(u8, Bool, |number: Scalar| u8::from(number.float() != 0.0));
 
@@ -148,6 +157,7 @@ impl DataMut<'_> {
     pub(crate) fn shared(&self) -> Data<'_> {
         match self {
             Self::F32(data) => Data::F32(data),
+            Self::F64(data) => Data::F64(data),
             Self::I64(data) => Data::I64(data),
             Self::Bool(data) => Data::Bool(data),
         }
@@ -175,6 +185,7 @@ impl DataMut<'_> {
     pub(crate) fn copy_from(&mut self, from: Data<'_>) -> Option<()> {
         match self {
             Self::F32(to) => to.copy_from_slice(Stored::of(from)?),
+            Self::F64(to) => to.copy_from_slice(Stored::of(from)?),
             Self::I64(to) => to.copy_from_slice(Stored::of(from)?),
             Self::Bool(to) => to.copy_from_slice(Stored::of(from)?),
         }
@@ -188,6 +199,7 @@ impl Elements {
     pub fn zeros(element: Element, len: usize) -> Self {
         match element {
             Element::F32 => Self::F32(vec![0.0; len]),
+            Element::F64 => Self::F64(vec![0.0; len]),
             Element::I64 => Self::I64(vec![0; len]),
             Element::Bool => Self::Bool(vec![0; len]),
         }
@@ -219,6 +231,7 @@ impl Elements {
     pub fn all(&self) -> Data<'_> {
         match self {
             Self::F32(data) => Data::F32(data),
+            Self::F64(data) => Data::F64(data),
             Self::I64(data) => Data::I64(data),
             Self::Bool(data) => Data::Bool(data),
         }
@@ -229,6 +242,7 @@ impl Elements {
     pub fn all_mut(&mut self) -> DataMut<'_> {
         match self {
             Self::F32(data) => DataMut::F32(data),
+            Self::F64(data) => DataMut::F64(data),
             Self::I64(data) => DataMut::I64(data),
             Self::Bool(data) => DataMut::Bool(data),
         }

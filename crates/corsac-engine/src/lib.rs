@@ -6,7 +6,7 @@
 //! little memory as possible ([`Plan`]), and its weights are packed once ([`Executable`]). A run
 //! then needs no graph, no allocation for values and no Python.
 //!
-//! Elements are `f32`, `i64` or booleans, and tensors are row-major. A graph that cannot be lowered
+//! Elements are `f32`, `f64`, `i64` or booleans, and tensors are row-major. A graph that cannot be lowered
 //! is an error that names the node and the reason; nothing is guessed.
 //!
 //! A [`Model`] is a program in a file, loaded and run with no Python and no PyTorch. A

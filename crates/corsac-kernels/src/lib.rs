@@ -4,7 +4,7 @@
 //! bfloat16 numbers with tiles or dot products (Intel, Architecture Instruction Set Extensions,
 //! chapters "Intel AMX" and "AVX512_BF16"), [`int8_unit`] and [`int8_depthwise`] those of bytes;
 //! [`int8`] converts numbers to bytes and back; [`weight_only`] multiplies single-precision rows with
-//! weights of 4 or 8 bits. The functions are safe to call: they check bounds, and whether the
+//! weights of 4 or 8 bits, [`double_product`] those of double precision. The functions are safe to call: they check bounds, and whether the
 //! processor and the system support the instructions. [`transpose`] transposes single-precision
 //! matrices, [`gather`] reads numbers by index, [`scatter`] combines them with others by index, and
 //! [`cast`] converts them to integers. Unsafe code is confined to the modules `x86_64`, `tiles`, `dots`,
@@ -18,6 +18,7 @@ mod amx;
 pub mod bf16;
 pub mod bf16_unit;
 pub mod cast;
+pub mod double_product;
 pub mod f16;
 pub mod gather;
 pub mod int8;

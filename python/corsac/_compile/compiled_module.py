@@ -111,8 +111,8 @@ def compile(
     without a C++ compiler. Later calls are native as long as all Python state that the program has read, and all
     tensors besides its inputs, are unchanged (docs/capture.md). Operators that the engine does not support are run
     by PyTorch, between native parts; :meth:`CompiledModule.explain` lists them. Calls that cannot be native at all
-    are run by PyTorch as they are, with a :class:`HostWarning` that gives the reason: other devices, float64
-    and complex numbers, unknown C functions.
+    are run by PyTorch as they are, with a :class:`HostWarning` that gives the reason: other devices,
+    complex numbers, unknown C functions.
 
     Models that ``torch.ao.quantization`` has converted are read first
     (:func:`corsac.quantization.from_torch_ao`), where they can be.

@@ -160,7 +160,7 @@ impl<'a> StepRun<'a> {
                 let width = self.shape(0).last().copied().unwrap_or(1);
                 numbers = rounding.rounded(rows, width);
             }
-            (Data::I64(_), _) => return Err(self.mismatch()),
+            (Data::I64(_) | Data::F64(_), _) => return Err(self.mismatch()),
         }
         match &self.executable.prepared[self.at] {
             Prepared::Packed(Packed::Linear(kernel)) => {

@@ -13,6 +13,7 @@ use crate::program::Element;
 #[derive(Debug, Default)]
 pub struct Context {
     f32: AlignedBuffer,
+    f64: Vec<f64>,
     i64: Vec<i64>,
     bool: Vec<u8>,
 }
@@ -20,6 +21,7 @@ pub struct Context {
 /// Memory that a run uses.
 pub(crate) struct Memory<'m> {
     f32: &'m mut [f32],
+    f64: &'m mut [f64],
     i64: &'m mut [i64],
     bool: &'m mut [u8],
 }
@@ -29,6 +31,7 @@ impl<'m> From<&'m mut [f32]> for Memory<'m> {
     fn from(f32: &'m mut [f32]) -> Self {
         Self {
             f32,
+            f64: &mut [],
             i64: &mut [],
             bool: &mut [],
         }
@@ -46,6 +49,7 @@ pub(crate) struct Written<'a> {
 /// The memory that a step may read: all but the part that it writes.
 pub(crate) struct Kept<'a> {
     f32: Rest<'a, f32>,
+    f64: Rest<'a, f64>,
     i64: Rest<'a, i64>,
     bool: Rest<'a, u8>,
     results: &'a [DataMut<'a>],
@@ -96,6 +100,11 @@ impl Context {
             claim::<f32>(lens.f32 + LINE)?;
             self.f32 = AlignedBuffer::zeros(lens.f32);
         }
+        if self.f64.len() < lens.f64 {
+            self.f64 = Vec::new();
+            claim::<f64>(lens.f64)?;
+            self.f64 = vec![0.0; lens.f64];
+        }
         if self.i64.len() < lens.i64 {
             self.i64 = Vec::new();
             claim::<i64>(lens.i64)?;
@@ -112,6 +121,7 @@ impl Context {
     pub(crate) fn memory(&mut self) -> Memory<'_> {
         Memory {
             f32: &mut self.f32,
+            f64: &mut self.f64,
             i64: &mut self.i64,
             bool: &mut self.bool,
         }
@@ -153,10 +163,12 @@ impl Memory<'_> {
         };
         let (f32, in_f32, mut work_memory) =
             Rest::of(self.f32, own(None, Element::F32), work(None));
+        let (f64, in_f64, _) = Rest::of(self.f64, own(None, Element::F64), 0..0);
         let (i64, in_i64, _) = Rest::of(self.i64, own(None, Element::I64), 0..0);
         let (bool, in_bool, _) = Rest::of(self.bool, own(None, Element::Bool), 0..0);
         let mut result = match element {
             Element::F32 => DataMut::F32(in_f32),
+            Element::F64 => DataMut::F64(in_f64),
             Element::I64 => DataMut::I64(in_i64),
             Element::Bool => DataMut::Bool(in_bool),
         };
@@ -178,12 +190,14 @@ impl Memory<'_> {
                         work_memory = work;
                     }
                 }
+                DataMut::F64(memory) => result = DataMut::F64(memory),
                 DataMut::I64(memory) => result = DataMut::I64(memory),
                 DataMut::Bool(memory) => result = DataMut::Bool(memory),
             }
         }
         let kept = Kept {
             f32,
+            f64,
             i64,
             bool,
             results,
@@ -197,6 +211,7 @@ impl Memory<'_> {
     pub(crate) fn all<'a>(&'a self, results: &'a [DataMut<'a>]) -> Kept<'a> {
         Kept {
             f32: Rest::all(self.f32),
+            f64: Rest::all(self.f64),
             i64: Rest::all(self.i64),
             bool: Rest::all(self.bool),
             results,
@@ -210,6 +225,7 @@ impl<'a> Kept<'a> {
     pub(crate) fn data(&self, place: Place, element: Element, len: usize) -> Option<Data<'a>> {
         match (element, place.result) {
             (Element::F32, None) => self.f32.get(place.start, len).map(Data::F32),
+            (Element::F64, None) => self.f64.get(place.start, len).map(Data::F64),
             (Element::I64, None) => self.i64.get(place.start, len).map(Data::I64),
             (Element::Bool, None) => self.bool.get(place.start, len).map(Data::Bool),
             (Element::F32, Some(result)) => self.in_result(result, place.start, len),

@@ -1,5 +1,6 @@
 //! Programs with their weights packed, ready to run.
 
+mod double;
 mod layers;
 mod memory;
 mod step;
@@ -394,8 +395,10 @@ fn check_operators(program: &Program) -> Result<(), RunError> {
     let fits = |step: &Step| {
         let types = match &step.op {
             Op::Fused(fused) => {
-                let is_read = |input: usize| step.inputs.get(input).copied().is_some_and(is_f32);
-                program.element(step.output) != Element::I64 && fused.reads().all(is_read)
+                let is_own = |value: ValueId| program.element(value) == fused.element;
+                let is_read = |input: usize| step.inputs.get(input).copied().is_some_and(is_own);
+                let result = program.element(step.output);
+                (result == Element::Bool || result == fused.element) && fused.reads().all(is_read)
             }
             // Of levels.
             Op::MaxPool(_) if program.value(step.output).layout == Layout::Pixels => {
@@ -408,7 +411,11 @@ fn check_operators(program: &Program) -> Result<(), RunError> {
                     && is_f32(step.output) == layer.output.is_none()
                     && [step.inputs[0], step.output].into_iter().all(is_no_integer)
             }
-            op => !op.is_of_floats() || step.reads().chain([step.output]).all(is_f32),
+            op => {
+                let element = program.element(step.output);
+                let is_own = |value: ValueId| program.element(value) == element;
+                !op.is_of_floats() || element.is_float() && step.reads().all(is_own)
+            }
         };
         // Other kernels take the bytes of images, and numbers by pixel, for something else.
         let by_pixel = |value: ValueId| program.value(program.root(value)).layout == Layout::Pixels;
@@ -460,6 +467,9 @@ fn matrices<'a>(program: &Program, step: &Step, pairs: &'a [[usize; 2]]) -> Opti
 
 /// Whether a step calls rten-gemm.
 fn uses_library(program: &Program, step: &Step, prepared: &Prepared) -> bool {
+    if program.element(step.output) == Element::F64 {
+        return false;
+    }
     match (&step.op, prepared) {
         (Op::Conv(_) | Op::ChannelScaledConv(_), Prepared::Packed(Packed::Conv(kernel))) => {
             kernel.uses_library()

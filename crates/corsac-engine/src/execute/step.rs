@@ -17,6 +17,7 @@ use crate::kernels::{
     softmax, sort,
 };
 use crate::program::arithmetic::{of_32_bits, wrapped};
+use crate::program::float_to_int;
 use crate::program::{Binary, Epilogue, Layout, Op, Program, Reduction, Step, Unary, ValueId};
 
 /// Numbers that epilogues are applied to at a time, 8 KB.
@@ -36,6 +37,7 @@ macro_rules! of_one_type {
     ($run:ident, $out:ident, |$x:ident| $kernel:expr) => {
         match ($run.data(0)?, $out) {
             (Data::F32($x), DataMut::F32($out)) => $kernel,
+            (Data::F64($x), DataMut::F64($out)) => $kernel,
             (Data::I64($x), DataMut::I64($out)) => $kernel,
             (Data::Bool($x), DataMut::Bool($out)) => $kernel,
             _ => return Err($run.mismatch()),
@@ -48,6 +50,7 @@ macro_rules! by_type {
     ($all:ident: $elements:expr, |$own:ident| $kernel:expr) => {
         match $elements {
             $all::F32($own) => $kernel,
+            $all::F64($own) => $kernel,
             $all::I64($own) => $kernel,
             $all::Bool($own) => $kernel,
         }
@@ -63,6 +66,9 @@ impl<'a> StepRun<'a> {
         observe: Option<Observe<'_>>,
     ) -> Result<(), RunError> {
         let shape = self.program().shape(self.step.output);
+        if matches!(out, DataMut::F64(_)) && self.step.op.is_of_floats() {
+            return self.doubles(out);
+        }
         match &self.step.op {
             Op::Conv(conv) | Op::ChannelScaledConv(conv) => self.with_epilogues(|epilogue| {
                 self.convolution(conv, workspace, self.result(out)?, epilogue)
@@ -105,7 +111,7 @@ impl<'a> StepRun<'a> {
                 self.batch_tiling(tiling.count, workspace, self.result(out)?, observe)?;
             }
             Op::ConvNd(conv) => {
-                let bias = self.optional(2)?;
+                let bias: Option<&[f32]> = self.optional(2)?;
                 conv.run(self.get(0)?, self.get(1)?, bias, self.result(out)?);
             }
             Op::ChannelAffine => {
@@ -127,7 +133,9 @@ impl<'a> StepRun<'a> {
                 let given = |given: bool, index: usize| given.then(|| self.get(index)).transpose();
                 let affine = [given(*weight, 1)?, given(*bias, 1 + usize::from(*weight))?];
                 let out = self.result(out)?;
-                self.with_tiles(|tiles| normalise::layer_norm(tiles, out, row, affine, *eps))?;
+                self.with_tiles(|tiles| {
+                    normalise::layer_norm(tiles, out, row, affine, *eps as f32)
+                })?;
             }
             // Folded into weights, or made a `ChannelAffine`, when the program is optimised.
             Op::BatchNorm { .. } => return Err(self.mismatch()),
@@ -159,7 +167,8 @@ impl<'a> StepRun<'a> {
             }
             Op::Ternary(function) => {
                 let operands = [self.operand(0)?, self.operand(1)?, self.operand(2)?];
-                elementwise::ternary(*function, operands, shape, self.result(out)?);
+                let out: &mut [f32] = self.result(out)?;
+                elementwise::ternary(*function, operands, shape, out);
             }
             Op::MaxPool(pool) if let Some(image) = self.pixels(self.step.output) => {
                 let from = self
@@ -233,6 +242,9 @@ impl<'a> StepRun<'a> {
                 DataMut::F32(out) => out.iter_mut().enumerate().for_each(|(at, out)| {
                     *out = (start.float() + at as f64 * step.float()) as f32;
                 }),
+                DataMut::F64(out) => out.iter_mut().enumerate().for_each(|(at, out)| {
+                    *out = start.float() + at as f64 * step.float();
+                }),
                 DataMut::I64(out) => out.iter_mut().zip(0..).for_each(|(out, at)| {
                     *out = start.int().wrapping_add(step.int().wrapping_mul(at));
                 }),
@@ -241,6 +253,12 @@ impl<'a> StepRun<'a> {
             Op::Cast => match (self.data(0)?, out) {
                 (Data::F32(x), DataMut::I64(out)) => generic::to_integers(x, out),
                 (Data::F32(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x != 0.0)),
+                (Data::F64(x), DataMut::I64(out)) => generic::map(x, out, float_to_int),
+                (Data::F64(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x != 0.0)),
+                (Data::F64(x), DataMut::F32(out)) => generic::map(x, out, |x| x as f32),
+                (Data::F32(x), DataMut::F64(out)) => generic::map(x, out, f64::from),
+                (Data::I64(x), DataMut::F64(out)) => generic::map(x, out, |x| x as f64),
+                (Data::Bool(x), DataMut::F64(out)) => generic::map(x, out, f64::from),
                 (Data::I64(x), DataMut::F32(out)) => generic::map(x, out, |x| x as f32),
                 (Data::I64(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x != 0)),
                 (Data::Bool(x), DataMut::F32(out)) => generic::map(x, out, f32::from),
@@ -250,12 +268,16 @@ impl<'a> StepRun<'a> {
             Op::Wrap { bits, signed } => match (self.data(0)?, self.result(out)?) {
                 (Data::I64(x), out) => generic::map(x, out, |x| wrapped(x, *bits, *signed)),
                 (Data::F32(x), out) => {
+                    generic::map(x, out, |x| wrapped(of_32_bits(x.into()), *bits, *signed));
+                }
+                (Data::F64(x), out) => {
                     generic::map(x, out, |x| wrapped(of_32_bits(x), *bits, *signed));
                 }
                 _ => return Err(self.mismatch()),
             },
             Op::Not => match (self.data(0)?, out) {
                 (Data::F32(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0.0)),
+                (Data::F64(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0.0)),
                 (Data::I64(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0)),
                 (Data::Bool(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0)),
                 (Data::I64(x), DataMut::I64(out)) => generic::map(x, out, |x| !x),
@@ -307,6 +329,11 @@ impl<'a> StepRun<'a> {
                         };
                         reduce::scan(x, size, inner, zero, f, |a| a as f32, out);
                     }
+                    (Data::F64(x), DataMut::F64(out)) => {
+                        let f = |a: f64, x: f64| if *product { a * x } else { a + x };
+                        let zero = f64::from(u8::from(*product));
+                        reduce::scan(x, size, inner, zero, f, |a| a, out);
+                    }
                     (Data::I64(x), DataMut::I64(out)) => {
                         let f = |a: i64, x: i64| match product {
                             true => a.wrapping_mul(x),
@@ -325,14 +352,14 @@ impl<'a> StepRun<'a> {
             }
             Op::ArgReduce { dim, largest } => {
                 let (sizes, out) = (self.along(*dim), self.result(out)?);
+                let in_rows = sizes[0] > 0 && sizes[1] == 1;
+                let reduction = match largest {
+                    true => Reduction::Max,
+                    false => Reduction::Min,
+                };
                 match self.data(0)? {
-                    Data::F32(x) if sizes[0] > 0 && sizes[1] == 1 => {
-                        let reduction = match largest {
-                            true => Reduction::Max,
-                            false => Reduction::Min,
-                        };
-                        reduce::places(reduction, x, sizes[0], out);
-                    }
+                    Data::F32(x) if in_rows => reduce::places(reduction, x, sizes[0], out),
+                    Data::F64(x) if in_rows => reduce::places(reduction, x, sizes[0], out),
                     x => by_type!(Data: x, |x| sort::arg_reduce(x, sizes, *largest, out)),
                 }
             }
@@ -434,7 +461,7 @@ impl<'a> StepRun<'a> {
     }
 
     /// The elements of an input, if there is one with this number.
-    pub(super) fn optional(&self, index: usize) -> Result<Option<&'a [f32]>, RunError> {
+    pub(super) fn optional<T: Stored>(&self, index: usize) -> Result<Option<&'a [T]>, RunError> {
         let value = self.step.inputs.get(index);
         value.map(|&value| self.values.get(value)).transpose()
     }
@@ -476,7 +503,7 @@ impl<'a> StepRun<'a> {
 
     /// As [`copied`](Self::copied), for elements of any type, which are there already if the step
     /// works in place.
-    fn begun<'o>(&self, mut out: DataMut<'o>) -> Result<DataMut<'o>, RunError> {
+    pub(super) fn begun<'o>(&self, mut out: DataMut<'o>) -> Result<DataMut<'o>, RunError> {
         if !self.is_in_place() {
             let copied = out.copy_from(self.data(0)?);
             copied.ok_or_else(|| self.mismatch())?;
@@ -553,7 +580,7 @@ impl<'a> StepRun<'a> {
 }
 
 /// Rows and columns of an image of this shape.
-fn last_two(shape: &[usize]) -> [usize; 2] {
+pub(super) fn last_two(shape: &[usize]) -> [usize; 2] {
     [shape[shape.len() - 2], shape[shape.len() - 1]]
 }
 

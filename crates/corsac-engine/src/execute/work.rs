@@ -59,7 +59,7 @@ fn of_step(program: &Program, step: &Step) -> usize {
         Op::Reduce { .. } => {
             read = read.saturating_mul(2 * SIMPLE);
             match program.element(step.output) {
-                Element::F32 => SIMPLE,
+                Element::F32 | Element::F64 => SIMPLE,
                 Element::I64 | Element::Bool => SINGLE,
             }
         }

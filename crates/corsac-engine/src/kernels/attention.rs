@@ -6,15 +6,16 @@ use rten_vecmath::Softmax;
 
 use super::GRAIN;
 use crate::parallel::Parallel;
+use crate::program::Float;
 
 /// Sets the scores of each row to minus infinity where the key comes after the query.
-pub fn causal(scores: &mut [f32], rows: usize, columns: usize) {
+pub(crate) fn causal<T: Float>(scores: &mut [T], rows: usize, columns: usize) {
     if scores.is_empty() {
         return;
     }
     for (at, row) in scores.chunks_mut(columns).enumerate() {
         let seen = (at % rows + 1).min(columns);
-        row[seen..].fill(f32::NEG_INFINITY);
+        row[seen..].fill(T::of(f64::NEG_INFINITY));
     }
 }
 

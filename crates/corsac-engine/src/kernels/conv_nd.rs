@@ -8,11 +8,35 @@ use rayon::prelude::*;
 use super::matmul::Product;
 use crate::aligned_buffer::zeros;
 use crate::parallel::Parallel;
-use crate::program::ConvNd;
+use crate::program::{ConvNd, Float};
+
+/// Types of numbers that matrices are multiplied of.
+pub(crate) trait Multiplied: Float {
+    /// Writes the products of the matrices `a` and `b`.
+    fn multiply(product: &Product<'_>, a: &[Self], b: &[Self], out: &mut [Self]);
+}
+
+impl Multiplied for f32 {
+    fn multiply(product: &Product<'_>, a: &[Self], b: &[Self], out: &mut [Self]) {
+        product.run(a, b, out);
+    }
+}
+
+impl Multiplied for f64 {
+    fn multiply(product: &Product<'_>, a: &[Self], b: &[Self], out: &mut [Self]) {
+        product.run_doubles(a, b, out);
+    }
+}
 
 impl ConvNd {
     /// Writes the result for each image of `input`.
-    pub fn run(&self, input: &[f32], weight: &[f32], bias: Option<&[f32]>, out: &mut [f32]) {
+    pub(crate) fn run<T: Multiplied>(
+        &self,
+        input: &[T],
+        weight: &[T],
+        bias: Option<&[T]>,
+        out: &mut [T],
+    ) {
         let size = |sizes: &[usize; 3]| sizes.iter().product::<usize>();
         let (image, result) = (size(&self.input), size(&self.output));
         if out.is_empty() || result == 0 {
@@ -24,7 +48,7 @@ impl ConvNd {
                     plane.fill(bias[at % bias.len()]);
                 }
             }
-            None => out.fill(0.0),
+            None => out.fill(T::default()),
         }
         let taps = size(&self.kernel);
         let (own, own_out) = (self.channels / self.groups, self.out_channels / self.groups);
@@ -41,28 +65,27 @@ impl ConvNd {
             let made = if self.transposed { 0 } else { own_out * result };
             (zeros(rows * places), zeros(made))
         };
-        let one = |(columns, made): &mut (Vec<f32>, Vec<f32>),
-                   (input, out): (&[f32], &mut [f32])| {
+        let one = |(columns, made): &mut (Vec<T>, Vec<T>), (input, out): (&[T], &mut [T])| {
             for group in 0..self.groups {
                 let input = &input[group * own * image..][..own * image];
                 let out = &mut out[group * own_out * result..][..own_out * result];
                 let weight = &weight[group * own * own_out * taps..];
                 let weight = &weight[..own * own_out * taps];
                 if self.transposed {
-                    product.run(weight, input, columns);
+                    T::multiply(&product, weight, input, columns);
                     self.each(|channel, at_result, at_columns| {
                         let out = &mut out[channel * result + at_result..];
                         let columns = &columns[at_columns];
                         match self.stride[2] {
-                            1 => out.iter_mut().zip(columns).for_each(|(out, x)| *out += x),
+                            1 => out.iter_mut().zip(columns).for_each(|(out, &x)| *out += x),
                             step => {
                                 let out = out.iter_mut().step_by(step);
-                                out.zip(columns).for_each(|(out, x)| *out += x);
+                                out.zip(columns).for_each(|(out, &x)| *out += x);
                             }
                         }
                     });
                 } else {
-                    columns.fill(0.0);
+                    columns.fill(T::default());
                     self.each(|channel, at_image, at_columns| {
                         let input = &input[channel * image + at_image..];
                         let columns = &mut columns[at_columns];
@@ -74,8 +97,8 @@ impl ConvNd {
                             }
                         }
                     });
-                    product.run(weight, columns, made);
-                    out.iter_mut().zip(&*made).for_each(|(out, x)| *out += x);
+                    T::multiply(&product, weight, columns, made);
+                    out.iter_mut().zip(&*made).for_each(|(out, &x)| *out += x);
                 }
             }
         };

@@ -16,18 +16,26 @@ pub trait Combined: Copy + Send + Sync {
     fn combined(combination: Combination, old: Self, new: Self) -> Self;
 }
 
-impl Combined for f32 {
-    #[inline(always)]
-    fn combined(combination: Combination, old: Self, new: Self) -> Self {
-        match combination {
-            Combination::Replace => new,
-            Combination::Add => old + new,
-            Combination::Multiply => old * new,
-            Combination::Largest => of_floats(Arithmetic::Maximum)(old, new),
-            Combination::Smallest => of_floats(Arithmetic::Minimum)(old, new),
+/// Implements [`Combined`] for floating-point numbers.
+macro_rules! combined_floats {
+    ($type:ty) => {
+        impl Combined for $type {
+            #[inline(always)]
+            fn combined(combination: Combination, old: Self, new: Self) -> Self {
+                match combination {
+                    Combination::Replace => new,
+                    Combination::Add => old + new,
+                    Combination::Multiply => old * new,
+                    Combination::Largest => of_floats(Arithmetic::Maximum)(old, new),
+                    Combination::Smallest => of_floats(Arithmetic::Minimum)(old, new),
+                }
+            }
         }
-    }
+    };
 }
+
+combined_floats!(f32);
+combined_floats!(f64);
 
 impl Combined for i64 {
     #[inline(always)]
@@ -118,6 +126,7 @@ pub trait Gathered: Copy + Send + Sync {
     }
 }
 
+impl Gathered for f64 {}
 impl Gathered for i64 {}
 impl Gathered for u8 {}
 impl Gathered for f32 {

@@ -35,6 +35,7 @@ pub trait Moved: Copy + Send + Sync {
     }
 }
 
+impl Moved for f64 {}
 impl Moved for i64 {}
 impl Moved for u8 {}
 impl Moved for f32 {

@@ -19,7 +19,7 @@ pub struct Product<'a> {
     /// Whether the second matrix is stored as `[columns, depth]`.
     pub transposed: bool,
     /// Factor of the results.
-    pub scale: f32,
+    pub scale: f64,
     /// For each result, the numbers of the two matrices.
     pub pairs: &'a [[usize; 2]],
 }
@@ -47,7 +47,7 @@ impl Product<'_> {
             let a = matrix(a, [self.rows, self.depth], self.first_transposed);
             let b = matrix(b, [self.depth, self.columns], self.transposed);
             let options = GemmOptions {
-                alpha: self.scale,
+                alpha: self.scale as f32,
                 ..GemmOptions::default()
             };
             let done = match (a, b) {

@@ -6,6 +6,7 @@ pub mod blocked;
 pub mod conv;
 pub mod conv_nd;
 mod depthwise;
+pub(crate) mod double;
 pub mod elementwise;
 mod functions;
 pub mod fused;

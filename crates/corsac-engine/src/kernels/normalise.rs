@@ -6,7 +6,7 @@ use multiversion::multiversion;
 
 use super::elementwise::{affine, binary_in_place};
 use super::result_tiles::ResultTiles;
-use crate::program::Binary;
+use crate::program::{Binary, Float};
 
 /// Cost of an element, in operations of the simplest functions.
 pub(super) const COST: usize = 4;
@@ -38,7 +38,7 @@ pub(super) fn folded<T: Copy>(lanes: [T; LANES], f: impl Fn(T, T) -> T) -> T {
 }
 
 #[inline(always)]
-pub(super) fn sum(row: &[f32]) -> f32 {
+pub(super) fn sum<T: Float>(row: &[T]) -> T {
     sum_of(row, |x| x)
 }
 
@@ -48,24 +48,24 @@ pub(super) fn sum_of_squares(row: &[f32]) -> f32 {
 }
 
 #[inline(always)]
-pub(super) fn sum_of(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+pub(super) fn sum_of<T: Float>(row: &[T], f: impl Fn(T) -> T) -> T {
     let (whole, rest) = row.as_chunks::<LANES>();
-    let mut lanes = [0.0; LANES];
+    let mut lanes = [T::default(); LANES];
     for chunk in whole {
         for (lane, &x) in lanes.iter_mut().zip(chunk) {
             *lane += f(x);
         }
     }
-    let rest: f32 = rest.iter().map(|&x| f(x)).sum();
+    let rest: T = rest.iter().map(|&x| f(x)).sum();
     folded(lanes, |a, b| a + b) + rest
 }
 
 /// [`sum_of`] for long rows: several vectors side by side.
 #[inline(always)]
-pub(super) fn long_sum(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+pub(super) fn long_sum<T: Float>(row: &[T], f: impl Fn(T) -> T) -> T {
     const VECTORS: usize = 4;
     let (whole, rest) = row.as_chunks::<{ VECTORS * LANES }>();
-    let mut lanes = [0.0; VECTORS * LANES];
+    let mut lanes = [T::default(); VECTORS * LANES];
     for chunk in whole {
         for (lane, &x) in lanes.iter_mut().zip(chunk) {
             *lane += f(x);
@@ -125,38 +125,43 @@ pub fn layer_norm(
 
 /// [`layer_norm`] of one row: of `from`, or in place.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn long_row(from: Option<&[f32]>, row: &mut [f32], [weight, bias]: [Option<&[f32]>; 2], eps: f32) {
+pub(super) fn long_row<T: Float>(
+    from: Option<&[T]>,
+    row: &mut [T],
+    [weight, bias]: [Option<&[T]>; 2],
+    eps: T,
+) {
     let (mean, scale) = {
         let from = from.unwrap_or(row);
-        let len = from.len() as f32;
+        let len = T::of(from.len() as f64);
         let mean = long_sum(from, |x| x) / len;
         let variance = long_sum(from, |x| (x - mean) * (x - mean)) / len;
-        (mean, 1.0 / (variance + eps).sqrt())
+        (mean, T::of(1.0) / (variance + eps).sqrt())
     };
     match (from, weight, bias) {
         (Some(from), Some(weight), Some(bias)) => {
             let numbers = from.iter().zip(weight.iter().zip(bias));
-            for (y, (x, (weight, bias))) in row.iter_mut().zip(numbers) {
+            for (y, (&x, (&weight, &bias))) in row.iter_mut().zip(numbers) {
                 *y = (x - mean) * scale * weight + bias;
             }
         }
         (Some(from), Some(weight), None) => {
-            for (y, (x, weight)) in row.iter_mut().zip(from.iter().zip(weight)) {
+            for (y, (&x, &weight)) in row.iter_mut().zip(from.iter().zip(weight)) {
                 *y = (x - mean) * scale * weight;
             }
         }
         (Some(from), None, _) => {
-            for (y, x) in row.iter_mut().zip(from) {
+            for (y, &x) in row.iter_mut().zip(from) {
                 *y = (x - mean) * scale;
             }
         }
         (None, Some(weight), Some(bias)) => {
-            for (x, (weight, bias)) in row.iter_mut().zip(weight.iter().zip(bias)) {
+            for (x, (&weight, &bias)) in row.iter_mut().zip(weight.iter().zip(bias)) {
                 *x = (*x - mean) * scale * weight + bias;
             }
         }
         (None, Some(weight), None) => {
-            for (x, weight) in row.iter_mut().zip(weight) {
+            for (x, &weight) in row.iter_mut().zip(weight) {
                 *x = (*x - mean) * scale * weight;
             }
         }
@@ -167,7 +172,7 @@ fn long_row(from: Option<&[f32]>, row: &mut [f32], [weight, bias]: [Option<&[f32
         }
     }
     if let (None, Some(bias)) = (weight, bias) {
-        for (x, bias) in row.iter_mut().zip(bias) {
+        for (x, &bias) in row.iter_mut().zip(bias) {
             *x += bias;
         }
     }

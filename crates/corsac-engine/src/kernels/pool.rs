@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::GRAIN;
 use crate::parallel::Parallel;
-use crate::program::Pool;
+use crate::program::{Float, Pool};
 
 /// Start and end of a window along one dimension.
 pub(super) fn window(
@@ -22,29 +22,29 @@ pub(super) fn window(
 }
 
 /// Pairs of the planes of images and of results; none if either has no elements.
-fn planes<'a>(
-    input: &'a [f32],
+fn planes<'a, T: Float>(
+    input: &'a [T],
     [rows, columns]: [usize; 2],
     [out_rows, out_columns]: [usize; 2],
-    out: &'a mut [f32],
-) -> impl IndexedParallelIterator<Item = (&'a mut [f32], &'a [f32])> {
+    out: &'a mut [T],
+) -> impl IndexedParallelIterator<Item = (&'a mut [T], &'a [T])> {
     let planes = input.par_chunks((rows * columns).max(1));
     out.par_chunks_mut((out_rows * out_columns).max(1))
         .zip(planes)
 }
 
 /// The largest of each window.
-pub fn max_pool(
-    input: &[f32],
+pub fn max_pool<T: Float>(
+    input: &[T],
     [rows, columns]: [usize; 2],
     pool: &Pool,
     [out_rows, out_columns]: [usize; 2],
-    out: &mut [f32],
+    out: &mut [T],
 ) {
     planes(input, [rows, columns], [out_rows, out_columns], out)
         .with_min_len(GRAIN.div_ceil((rows * columns).max(1)))
         .run_parallel_with(
-            || Line::new(columns, pool, out_columns, f32::NEG_INFINITY),
+            || Line::new(columns, pool, out_columns, T::of(f64::NEG_INFINITY)),
             |line, (out, plane)| {
                 for (at, out) in out.chunks_mut(out_columns).enumerate() {
                     let rows =
@@ -57,17 +57,17 @@ pub fn max_pool(
 
 /// The elements of a row of windows, reduced over the rows of the windows, with the padding of the
 /// image.
-struct Line {
-    elements: Vec<f32>,
+struct Line<T> {
+    elements: Vec<T>,
     /// Start of the image.
     padding: usize,
     /// Width of the image.
     columns: usize,
-    outside: f32,
+    outside: T,
 }
 
-impl Line {
-    fn new(columns: usize, pool: &Pool, out_columns: usize, outside: f32) -> Self {
+impl<T: Float> Line<T> {
+    fn new(columns: usize, pool: &Pool, out_columns: usize, outside: T) -> Self {
         let padding = pool.padding[1];
         let reached = out_columns.saturating_sub(1) * pool.stride[1]
             + pool.kernel[1].saturating_sub(1) * pool.dilation[1]
@@ -81,14 +81,14 @@ impl Line {
         }
     }
 
-    fn image(&mut self) -> &mut [f32] {
+    fn image(&mut self) -> &mut [T] {
         &mut self.elements[self.padding..][..self.columns]
     }
 }
 
 /// `out[i] = f(out[i], line[i * stride])`
 #[inline(always)]
-fn along(line: &[f32], stride: usize, out: &mut [f32], f: impl Fn(f32, f32) -> f32) {
+fn along<T: Float>(line: &[T], stride: usize, out: &mut [T], f: impl Fn(T, T) -> T) {
     match stride {
         1 => out
             .iter_mut()
@@ -110,17 +110,17 @@ fn along(line: &[f32], stride: usize, out: &mut [f32], f: impl Fn(f32, f32) -> f
 }
 
 #[inline(always)]
-fn larger(most: f32, x: f32) -> f32 {
+fn larger<T: Float>(most: T, x: T) -> T {
     if x > most || x.is_nan() { x } else { most }
 }
 
 /// The largest of each window: first along columns, then along rows.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn largest<'a>(
-    line: &mut Line,
-    rows: impl Iterator<Item = &'a [f32]>,
+fn largest<'a, T: Float>(
+    line: &mut Line<T>,
+    rows: impl Iterator<Item = &'a [T]>,
     pool: &Pool,
-    out: &mut [f32],
+    out: &mut [T],
 ) {
     let outside = line.outside;
     let image = line.image();
@@ -141,25 +141,25 @@ fn largest<'a>(
 
 /// The mean of each window: sums along columns, then along rows.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn means<'a>(
-    line: &mut Line,
-    rows: impl Iterator<Item = &'a [f32]>,
+fn means<'a, T: Float>(
+    line: &mut Line<T>,
+    rows: impl Iterator<Item = &'a [T]>,
     pool: &Pool,
-    (counts, count): (&[f32], f32),
-    out: &mut [f32],
+    (counts, count): (&[T], T),
+    out: &mut [T],
 ) {
     let image = line.image();
-    image.fill(0.0);
+    image.fill(T::default());
     for row in rows {
         along(row, 1, image, |sum, x| sum + x);
     }
-    out.fill(0.0);
+    out.fill(T::default());
     for k in 0..pool.kernel[1] {
         along(&line.elements[k..], pool.stride[1], out, |sum, x| sum + x);
     }
     out.iter_mut()
         .zip(counts)
-        .for_each(|(sum, own)| *sum /= own * count);
+        .for_each(|(sum, &own)| *sum /= own * count);
 }
 
 /// Windows and divisors of average pooling.
@@ -197,24 +197,24 @@ impl Averages<'_> {
 }
 
 /// The mean of each window.
-pub fn avg_pool(
-    input: &[f32],
+pub fn avg_pool<T: Float>(
+    input: &[T],
     [rows, columns]: [usize; 2],
     averages: &Averages<'_>,
     [out_rows, out_columns]: [usize; 2],
-    out: &mut [f32],
+    out: &mut [T],
 ) {
     let pool = averages.pool;
     let scratch = || {
-        let counts = (0..out_columns).map(|at| averages.along(1, at, columns));
-        let line = Line::new(columns, pool, out_columns, 0.0);
-        (line, counts.collect::<Vec<f32>>())
+        let counts = (0..out_columns).map(|at| T::of(f64::from(averages.along(1, at, columns))));
+        let line = Line::new(columns, pool, out_columns, T::default());
+        (line, counts.collect::<Vec<T>>())
     };
     planes(input, [rows, columns], [out_rows, out_columns], out)
         .with_min_len(GRAIN.div_ceil((rows * columns).max(1)))
         .run_parallel_with(scratch, |(line, counts), (out, plane)| {
             for (i, out) in out.chunks_mut(out_columns).enumerate() {
-                let count = averages.along(0, i, rows);
+                let count = T::of(f64::from(averages.along(0, i, rows)));
                 let rows = window(i, rows, pool, 0).map(|row| &plane[row * columns..][..columns]);
                 means(line, rows, pool, (counts, count), out);
             }
@@ -227,11 +227,11 @@ pub(super) fn span(at: usize, size: usize, parts: usize) -> std::ops::Range<usiz
 }
 
 /// Adaptive average pooling to `out_rows` by `out_columns`.
-pub fn adaptive_avg_pool(
-    input: &[f32],
+pub fn adaptive_avg_pool<T: Float>(
+    input: &[T],
     [rows, columns]: [usize; 2],
     [out_rows, out_columns]: [usize; 2],
-    out: &mut [f32],
+    out: &mut [T],
 ) {
     planes(input, [rows, columns], [out_rows, out_columns], out)
         .with_min_len(16)
@@ -241,8 +241,8 @@ pub fn adaptive_avg_pool(
                 for (j, out) in out.iter_mut().enumerate() {
                     let across = span(j, columns, out_columns);
                     let row = |row: usize| &plane[row * columns..][across.clone()];
-                    let sums = window.clone().map(|at| row(at).iter().sum::<f32>());
-                    *out = sums.sum::<f32>() / (window.len() * across.len()) as f32;
+                    let sums = window.clone().map(|at| row(at).iter().copied().sum::<T>());
+                    *out = sums.sum::<T>() / T::of((window.len() * across.len()) as f64);
                 }
             }
         });

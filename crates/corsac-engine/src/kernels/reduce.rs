@@ -6,10 +6,11 @@ use rten_simd::SimdOp;
 use rten_vecmath::Sum;
 
 use super::GRAIN;
+use super::elementwise::Real;
 use super::normalise::long_sum;
 use super::rows::{reduced_strides, row_len, start};
 use crate::parallel::Parallel;
-use crate::program::Reduction;
+use crate::program::{Float, Reduction};
 
 /// Element types that are reduced along dimensions.
 pub trait Reduced: Copy {
@@ -24,18 +25,26 @@ pub trait Reduced: Copy {
     ) -> Option<()>;
 }
 
-impl Reduced for f32 {
-    fn reduce(
-        reduction: Reduction,
-        input: &[Self],
-        shape: &[usize],
-        dims: &[usize],
-        out: &mut [Self],
-    ) -> Option<()> {
-        floats(reduction, input, shape, dims, out);
-        Some(())
-    }
+/// Implements [`Reduced`] for floating-point numbers.
+macro_rules! reduced_floats {
+    ($type:ty) => {
+        impl Reduced for $type {
+            fn reduce(
+                reduction: Reduction,
+                input: &[Self],
+                shape: &[usize],
+                dims: &[usize],
+                out: &mut [Self],
+            ) -> Option<()> {
+                floats(reduction, input, shape, dims, out);
+                Some(())
+            }
+        }
+    };
 }
+
+reduced_floats!(f32);
+reduced_floats!(f64);
 
 /// Implements [`Reduced`] by the neutral element and the function of each reduction but means.
 macro_rules! reduced {
@@ -70,16 +79,22 @@ reduced! { u8:
     Product | Min => (1, |a, b| a & b),
 }
 
-/// Reduces floating-point numbers; products in single precision, as PyTorch multiplies them.
-fn floats(reduction: Reduction, input: &[f32], shape: &[usize], dims: &[usize], out: &mut [f32]) {
+/// Reduces floating-point numbers; products in their precision, as PyTorch multiplies them.
+fn floats<T: Real>(
+    reduction: Reduction,
+    input: &[T],
+    shape: &[usize],
+    dims: &[usize],
+    out: &mut [T],
+) {
     let count: usize = dims.iter().map(|&dim| shape[dim]).product();
     let rank = shape.len();
     if count == 0 {
         // Empty reductions; extremes of them are refused when a program is made.
         return out.fill(match reduction {
-            Reduction::Sum => 0.0,
-            Reduction::Product => 1.0,
-            Reduction::Mean | Reduction::Max | Reduction::Min => f32::NAN,
+            Reduction::Sum => T::of(0.0),
+            Reduction::Product => T::of(1.0),
+            Reduction::Mean | Reduction::Max | Reduction::Min => T::of(f64::NAN),
         });
     }
     let trailing = dims
@@ -90,15 +105,15 @@ fn floats(reduction: Reduction, input: &[f32], shape: &[usize], dims: &[usize], 
         out.par_iter_mut()
             .zip(input.par_chunks(count))
             .with_min_len(GRAIN.div_ceil(count))
-            .run_parallel(|(out, row)| *out = of_row(reduction, row));
+            .run_parallel(|(out, row)| *out = T::of_row(reduction, row));
         return;
     }
-    let neutral = match reduction {
+    let neutral = T::of(match reduction {
         Reduction::Sum | Reduction::Mean => 0.0,
         Reduction::Product => 1.0,
-        Reduction::Max => f32::NEG_INFINITY,
-        Reduction::Min => f32::INFINITY,
-    };
+        Reduction::Max => f64::NEG_INFINITY,
+        Reduction::Min => f64::INFINITY,
+    });
     out.fill(neutral);
     let strides = reduced_strides(shape, dims);
     let Some((&row, outer)) = shape.split_last() else {
@@ -118,8 +133,8 @@ fn floats(reduction: Reduction, input: &[f32], shape: &[usize], dims: &[usize], 
         let at = start(outer, &strides, index);
         if inner == 0 {
             let partial = match reduction {
-                Reduction::Mean => of_row(Reduction::Sum, row),
-                other => of_row(other, row),
+                Reduction::Mean => T::of_row(Reduction::Sum, row),
+                other => T::of_row(other, row),
             };
             out[at] = combine(reduction, out[at], partial);
         } else {
@@ -130,19 +145,19 @@ fn floats(reduction: Reduction, input: &[f32], shape: &[usize], dims: &[usize], 
 }
 
 /// Divides sums of `count` elements by that, if means are wanted.
-fn mean(reduction: Reduction, count: usize, out: &mut [f32]) {
+fn mean<T: Float>(reduction: Reduction, count: usize, out: &mut [T]) {
     if reduction == Reduction::Mean {
-        let count = count as f32;
+        let count = T::of(count as f64);
         out.iter_mut().for_each(|x| *x /= count);
     }
 }
 
 /// Reduces the squares of a row.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-pub(crate) fn of_squares(reduction: Reduction, row: &[f32]) -> f32 {
+pub(crate) fn of_squares<T: Float>(reduction: Reduction, row: &[T]) -> T {
     let sum = long_sum(row, |x| x * x);
     match reduction {
-        Reduction::Mean => sum / row.len() as f32,
+        Reduction::Mean => sum / T::of(row.len() as f64),
         _ => sum,
     }
 }
@@ -157,17 +172,28 @@ pub(crate) fn of_row(reduction: Reduction, row: &[f32]) -> f32 {
     }
 }
 
+/// Reduces a row of numbers of double precision.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+pub(crate) fn of_doubles(reduction: Reduction, row: &[f64]) -> f64 {
+    match reduction {
+        Reduction::Sum => long_sum(row, |x| x),
+        Reduction::Mean => long_sum(row, |x| x) / row.len() as f64,
+        Reduction::Product => fold_row(row, 1.0, &|a, b| a * b),
+        Reduction::Max | Reduction::Min => extreme(reduction, row),
+    }
+}
+
 /// The position of the largest or smallest element of each row of `row` elements: the first of
 /// several, or the first NaN if there is one.
-pub(crate) fn places(reduction: Reduction, input: &[f32], row: usize, out: &mut [i64]) {
+pub(crate) fn places<T: Float>(reduction: Reduction, input: &[T], row: usize, out: &mut [i64]) {
     out.par_iter_mut()
         .zip(input.par_chunks(row))
         .with_min_len(GRAIN.div_ceil(row))
         .run_parallel(|(out, row)| {
             let extreme = extreme(reduction, row);
-            let is_it = |x: f32| x == extreme || x.is_nan();
+            let is_it = |x: T| x == extreme || x.is_nan();
             // A piece at a time: a test for its presence is faster than a search.
-            let has = |piece: &[f32]| piece.iter().fold(false, |has, &x| has | is_it(x));
+            let has = |piece: &[T]| piece.iter().fold(false, |has, &x| has | is_it(x));
             let pieces = row.chunks(64);
             let before = pieces.take_while(|piece| !has(piece)).count() * 64;
             let place = row[before.min(row.len())..].iter().position(|&x| is_it(x));
@@ -177,7 +203,7 @@ pub(crate) fn places(reduction: Reduction, input: &[f32], row: usize, out: &mut 
 
 /// The largest or smallest element of a row; NaN if there is one.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn extreme(reduction: Reduction, row: &[f32]) -> f32 {
+fn extreme<T: Float>(reduction: Reduction, row: &[T]) -> T {
     const LANES: usize = 64;
     /// Combines the second half of the lanes with the first, until there is one.
     macro_rules! halved {
@@ -194,7 +220,7 @@ fn extreme(reduction: Reduction, row: &[f32]) -> f32 {
     macro_rules! of {
         ($f:expr) => {{
             let (whole, rest) = row.as_chunks::<LANES>();
-            let (mut own, mut all) = (None, 0.0);
+            let (mut own, mut all) = (None, T::default());
             // NaN is found by sums, so that an extreme is one instruction: a sum with NaN is NaN.
             if let Some((first, more)) = whole.split_first() {
                 let (mut lanes, mut sums) = (*first, *first);
@@ -205,29 +231,29 @@ fn extreme(reduction: Reduction, row: &[f32]) -> f32 {
                     }
                 }
                 own = Some(halved!(lanes, $f));
-                all = halved!(sums, |a: f32, b: f32| a + b);
+                all = halved!(sums, |a: T, b: T| a + b);
             }
             for &x in rest {
                 all += x;
                 own = Some(own.map_or(x, |own| $f(own, x)));
             }
-            (own.unwrap_or(f32::NAN), all)
+            (own.unwrap_or(T::of(f64::NAN)), all)
         }};
     }
     let (own, sum) = match reduction {
-        Reduction::Min => of!(|a: f32, b: f32| if b < a { b } else { a }),
-        _ => of!(|a: f32, b: f32| if b > a { b } else { a }),
+        Reduction::Min => of!(|a: T, b: T| if b < a { b } else { a }),
+        _ => of!(|a: T, b: T| if b > a { b } else { a }),
     };
     // The sum of opposite infinities is NaN, too.
     match sum.is_nan() && row.iter().fold(false, |is_nan, x| is_nan | x.is_nan()) {
-        true => f32::NAN,
+        true => T::of(f64::NAN),
         false => own,
     }
 }
 
 /// Combines rows of as many elements as `out` has with it.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn combine_many(reduction: Reduction, out: &mut [f32], rows: &[f32]) {
+fn combine_many<T: Float>(reduction: Reduction, out: &mut [T], rows: &[T]) {
     /// Number of rows that are combined with each other first: `out` is read and written once for
     /// all of them, and sums have smaller errors.
     const TOGETHER: usize = 8;
@@ -258,15 +284,15 @@ fn combine_many(reduction: Reduction, out: &mut [f32], rows: &[f32]) {
         };
     }
     match reduction {
-        Reduction::Sum | Reduction::Mean => each!(|a: f32, b: f32| a + b),
-        Reduction::Product => each!(|a: f32, b: f32| a * b),
+        Reduction::Sum | Reduction::Mean => each!(|a: T, b: T| a + b),
+        Reduction::Product => each!(|a: T, b: T| a * b),
         Reduction::Max => each!(|a, b| combine(Reduction::Max, a, b)),
         Reduction::Min => each!(|a, b| combine(Reduction::Min, a, b)),
     }
 }
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn combine_rows(reduction: Reduction, out: &mut [f32], row: &[f32]) {
+fn combine_rows<T: Float>(reduction: Reduction, out: &mut [T], row: &[T]) {
     macro_rules! each {
         ($reduction:expr) => {
             for (to, &x) in out.iter_mut().zip(row) {
@@ -283,7 +309,7 @@ fn combine_rows(reduction: Reduction, out: &mut [f32], row: &[f32]) {
 }
 
 #[inline(always)]
-fn combine(reduction: Reduction, a: f32, b: f32) -> f32 {
+fn combine<T: Float>(reduction: Reduction, a: T, b: T) -> T {
     match reduction {
         Reduction::Sum | Reduction::Mean => a + b,
         Reduction::Product => a * b,

@@ -93,7 +93,7 @@ impl Small<'_> {
         let rows = self.a.chunks_exact(depth);
         for (a, out) in rows.zip(self.out.chunks_exact_mut(self.product.columns)) {
             for (b, out) in self.b.chunks_exact(depth).zip(out) {
-                *out = self.product.scale * dot(isa, a, b);
+                *out = self.product.scale as f32 * dot(isa, a, b);
             }
         }
     }
@@ -122,7 +122,7 @@ impl Small<'_> {
                 b,
                 pitch,
                 depth: product.depth,
-                scale: product.scale,
+                scale: product.scale as f32,
             };
             let mut out = out
                 .chunks_exact_mut(product.columns)

@@ -45,6 +45,17 @@ impl Ordered for f32 {
     }
 }
 
+impl Ordered for f64 {
+    type Placed = (u64, u32);
+
+    fn order(&self, other: &Self) -> Ordering {
+        match self.partial_cmp(other) {
+            Some(order) => order,
+            None => self.is_nan().cmp(&other.is_nan()),
+        }
+    }
+}
+
 impl Ordered for i64 {
     type Placed = (i64, u32);
 
@@ -64,6 +75,25 @@ impl Ordered for u8 {
 /// The position in 32 bits: [`sort`] refuses lines with more elements.
 fn short(place: usize) -> u32 {
     place as u32
+}
+
+/// A number of double precision, as an integer with the same order.
+impl Placed for (u64, u32) {
+    type Of = f64;
+
+    #[inline(always)]
+    fn new(x: f64, place: usize, descending: bool) -> Self {
+        // Both zeros are equal, and so are all NaN.
+        let bits = (x + 0.0).to_bits();
+        let negative = (bits.cast_signed() >> 63).cast_unsigned();
+        let key = bits ^ (negative | 1 << 63);
+        let key = if x.is_nan() { u64::MAX } else { key };
+        (if descending { !key } else { key }, short(place))
+    }
+
+    fn place(self) -> usize {
+        self.1 as usize
+    }
 }
 
 impl Placed for (i64, u32) {

@@ -11,11 +11,11 @@ use crate::program::{Binary, Op, Unary, ValueId};
 
 #[rustfmt::skip]
 pub(super) const LOWERINGS: &[Lowering] = &[
-    unary("celu", |call| Ok(Unary::Celu(call.single("alpha", 1.0)?))),
+    unary("celu", |call| Ok(Unary::Celu(call.number_or("alpha", 1.0)?))),
     unary("elu", elu),
     unary("gelu", gelu),
     tensor("glu", |own, call| own.glu(call)),
-    unary("hardshrink", |call| { Ok(Unary::Hardshrink(call.single("lambd", 0.5)?)) }),
+    unary("hardshrink", |call| { Ok(Unary::Hardshrink(call.number_or("lambd", 0.5)?)) }),
     unary("hardsigmoid", |_| Ok(Unary::Hardsigmoid)),
     unary("hardswish", |_| Ok(Unary::Hardswish)),
     unary("hardtanh", hardtanh),
@@ -34,22 +34,26 @@ pub(super) const LOWERINGS: &[Lowering] = &[
     tensor("softmax", |own, call| own.softmax(call, false)),
     tensor("_softmax", |own, call| own.softmax(call, false)),
     tensor("softmin", |own, call| own.softmin(call)),
-    unary("softplus", |call| { Ok(Unary::Softplus(call.single("beta", 1.0)?, call.single("threshold", 20.0)?)) }),
-    unary("softshrink", |call| match call.single("lambd", 0.5)? {
+    unary("softplus", |call| { Ok(Unary::Softplus(call.number_or("beta", 1.0)?, call.number_or("threshold", 20.0)?)) }),
+    unary("softshrink", |call| match call.number_or("lambd", 0.5)? {
         by @ 0.0.. => Ok(Unary::Softshrink(by)),
         by => Err(format!("shrinking by {by}")),
     }),
     unary("softsign", |_| Ok(Unary::Softsign)),
     unary("tanh", |_| Ok(Unary::Tanh)),
     unary("tanhshrink", |_| Ok(Unary::Tanhshrink)),
-    unary("threshold", |call| { Ok(Unary::Threshold(call.single("threshold", 0.0)?, call.single("value", 0.0)?)) }),
+    unary("threshold", |call| { Ok(Unary::Threshold(call.number_or("threshold", 0.0)?, call.number_or("value", 0.0)?)) }),
 ];
 
 fn elu(call: &Call) -> Result<Unary, Reason> {
-    if (call.single("scale", 1.0)?, call.single("input_scale", 1.0)?) != (1.0, 1.0) {
+    if (
+        call.number_or("scale", 1.0)?,
+        call.number_or("input_scale", 1.0)?,
+    ) != (1.0, 1.0)
+    {
         return Err("elu with scales".to_owned());
     }
-    Ok(Unary::Elu(call.single("alpha", 1.0)?))
+    Ok(Unary::Elu(call.number_or("alpha", 1.0)?))
 }
 
 fn gelu(call: &Call) -> Result<Unary, Reason> {
@@ -61,7 +65,10 @@ fn gelu(call: &Call) -> Result<Unary, Reason> {
 }
 
 fn hardtanh(call: &Call) -> Result<Unary, Reason> {
-    let (least, most) = (call.single("min_val", -1.0)?, call.single("max_val", 1.0)?);
+    let (least, most) = (
+        call.number_or("min_val", -1.0)?,
+        call.number_or("max_val", 1.0)?,
+    );
     match least.partial_cmp(&most) {
         Some(Ordering::Less | Ordering::Equal) => Ok(Unary::Clamp(least, most)),
         // Not in order, or NaN.
@@ -70,13 +77,13 @@ fn hardtanh(call: &Call) -> Result<Unary, Reason> {
 }
 
 fn leaky_relu(call: &Call) -> Result<Unary, Reason> {
-    Ok(Unary::LeakyRelu(call.single("negative_slope", 0.01)?))
+    Ok(Unary::LeakyRelu(call.number_or("negative_slope", 0.01)?))
 }
 
 impl Lowerer<'_, '_> {
     fn selu(&mut self, call: &Call) -> Result<ValueId, Reason> {
         // Source: torch.nn.SELU.
-        let (alpha, scale) = (1.673_263_2, 1.050_701);
+        let (alpha, scale) = (1.673_263_242_354_377_2, 1.050_700_987_355_480_5);
         let input = call.tensor("input")?;
         let elu = self.single(Unary::Elu(alpha), input);
         Ok(self.single(Unary::scale(scale), elu))

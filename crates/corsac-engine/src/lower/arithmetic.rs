@@ -30,7 +30,7 @@ pub(super) const LOWERINGS: &[Lowering] = &[
     tensor("clamp_min", |own, call| own.clamp(call)).of_any_type(),
     unary("cos", |_| Ok(Unary::Cos)),
     unary("cosh", |_| Ok(Unary::Cosh)),
-    unary("deg2rad", |_| { Ok(Unary::scale(std::f32::consts::PI / 180.0)) }),
+    unary("deg2rad", |_| { Ok(Unary::scale(std::f64::consts::PI / 180.0)) }),
     tensor("div", |own, call| own.division(call)).of_any_type(),
     unary("erf", |_| Ok(Unary::Erf)),
     unary("exp", |_| Ok(Unary::Exp)),
@@ -53,7 +53,7 @@ pub(super) const LOWERINGS: &[Lowering] = &[
     tensor("mul", |own, call| own.sum(call, Arithmetic::Mul, Binary::Mul)).of_any_type(),
     tensor("neg", |own, call| own.negative(call)).of_any_type(),
     tensor("pow", |own, call| own.power(call)).of_any_type(),
-    unary("rad2deg", |_| { Ok(Unary::scale(180.0 / std::f32::consts::PI)) }),
+    unary("rad2deg", |_| { Ok(Unary::scale(180.0 / std::f64::consts::PI)) }),
     unary("reciprocal", |_| Ok(Unary::DivideInto(1.0))),
     tensor("remainder", |own, call| own.arithmetic(call, Arithmetic::Remainder)).of_any_type(),
     unary("round", |call| match call.int("decimals")?.unwrap_or(0) {
@@ -87,7 +87,7 @@ impl Lowerer<'_, '_> {
         function: Arithmetic,
         of_numbers: Binary,
     ) -> Result<ValueId, Reason> {
-        if self.result_element()? == Element::F32 {
+        if self.result_element()?.is_float() {
             self.check_elements(call)?;
             return self.binary(call, of_numbers);
         }
@@ -128,14 +128,14 @@ impl Lowerer<'_, '_> {
             _ => None,
         };
         let base = call.tensor("input");
-        let of_numbers = base.is_ok_and(|base| self.program.element(base) == Element::F32);
-        if element == Element::F32 && of_numbers && exponent.is_some() {
+        let of_numbers = base.is_ok_and(|base| self.program.element(base).is_float());
+        if element.is_float() && of_numbers && exponent.is_some() {
             self.check_elements(call)?;
             let function = match call.number("exponent")? {
                 // As in PyTorch: the roots of negative zero and infinity differ from their powers.
                 Some(0.5) => Unary::Sqrt,
                 Some(-0.5) => Unary::Rsqrt,
-                Some(exponent) => Unary::Power(exponent as f32),
+                Some(exponent) => Unary::Power(exponent),
                 None => return Err("a power of nothing".to_owned()),
             };
             let input = call.tensor("input")?;
@@ -148,13 +148,13 @@ impl Lowerer<'_, '_> {
     }
 
     fn binary(&mut self, call: &Call, function: Binary) -> Result<ValueId, Reason> {
-        let alpha = call.number("alpha")?.unwrap_or(1.0) as f32;
+        let alpha = call.number("alpha")?.unwrap_or(1.0);
         let shape = self.result_shape()?;
-        let operand = |param: &str| -> Result<Result<ValueId, f32>, Reason> {
+        let operand = |param: &str| -> Result<Result<ValueId, f64>, Reason> {
             match call.get(param) {
                 Some(Lowered::Tensor(value)) => Ok(Ok(*value)),
                 Some(Lowered::Known(value)) => as_number(value)
-                    .map(|number| Err(number as f32))
+                    .map(Err)
                     .ok_or_else(|| format!("{param} is no number")),
                 _ => Err(format!("{param} is neither a tensor nor a number")),
             }
@@ -227,7 +227,7 @@ impl Lowerer<'_, '_> {
             Arithmetic::Minimum => Some(Binary::Minimum),
             _ => None,
         };
-        if let (Some(own), Element::F32) = (own, element) {
+        if let (Some(own), true) = (own, element.is_float()) {
             return Ok(self.emit(Op::Binary(own), [a, b], shape));
         }
         Ok(self.emit_typed(Op::Arithmetic(function), [a, b], element, shape))
@@ -242,9 +242,9 @@ impl Lowerer<'_, '_> {
         value = self.cast(value, element);
         let numbers =
             ["min", "max"].map(|param| !matches!(call.get(param), Some(Lowered::Tensor(_))));
-        if element == Element::F32 && numbers == [true, true] {
-            let bound = |param: &str, default: f64| -> Result<f32, Reason> {
-                Ok(call.number(param)?.unwrap_or(default) as f32)
+        if element.is_float() && numbers == [true, true] {
+            let bound = |param: &str, default: f64| -> Result<f64, Reason> {
+                Ok(call.number(param)?.unwrap_or(default))
             };
             let (low, high) = (
                 bound("min", f64::NEG_INFINITY)?,
@@ -273,8 +273,8 @@ impl Lowerer<'_, '_> {
         let (a, b) = (call.tensor("tensor1")?, call.tensor("tensor2")?);
         let value = call.number("value")?.unwrap_or(1.0);
         let ternary = match function {
-            Binary::Mul => Ternary::AddProduct(value as f32),
-            _ => Ternary::AddQuotient(value as f32),
+            Binary::Mul => Ternary::AddProduct(value),
+            _ => Ternary::AddQuotient(value),
         };
         let input = call.tensor("input")?;
         if let Some(found) = self.ternary(ternary, [input, a, b])? {
@@ -311,7 +311,7 @@ impl Lowerer<'_, '_> {
         function: Ternary,
         values: [ValueId; 3],
     ) -> Result<Option<ValueId>, Reason> {
-        let is_number = |value: ValueId| self.program.element(value) == Element::F32;
+        let is_number = |value: ValueId| self.program.element(value) == self.float;
         if !values.into_iter().all(is_number) {
             return Ok(None);
         }
@@ -319,7 +319,7 @@ impl Lowerer<'_, '_> {
         Ok(Some(self.emit_typed(
             Op::Ternary(function),
             values,
-            Element::F32,
+            self.float,
             shape,
         )))
     }
@@ -361,7 +361,7 @@ impl Lowerer<'_, '_> {
     pub(super) fn scaled(&mut self, value: ValueId, factor: f64) -> ValueId {
         match factor {
             1.0 => value,
-            factor => self.single(Unary::scale(factor as f32), value),
+            factor => self.single(Unary::scale(factor), value),
         }
     }
 
@@ -391,17 +391,28 @@ impl Lowerer<'_, '_> {
     /// The common type of operands that are compared.
     pub(super) fn common(&self, call: &Call, params: [&str; 2]) -> Result<Element, Reason> {
         let mut common = Element::Bool;
+        let mut has_dims = false;
         for param in params {
-            let own = match self.elementwise_operand(call, param)? {
-                Operand::Tensor(value) => self.program.element(value),
-                Operand::Number(Scalar::Float(_)) => Element::F32,
+            let (own, dims) = match self.elementwise_operand(call, param)? {
+                Operand::Tensor(value) => {
+                    let dims = !self.program.shape(value).is_empty();
+                    (self.program.element(value), dims)
+                }
+                Operand::Number(Scalar::Float(_)) => (Element::F32, false),
                 Operand::Number(Scalar::Int(_)) => match call.get(param) {
-                    Some(Lowered::Known(Value::Bool(_))) => Element::Bool,
-                    _ => Element::I64,
+                    Some(Lowered::Known(Value::Bool(_))) => (Element::Bool, false),
+                    _ => (Element::I64, false),
                 },
             };
-            // Promotion order: booleans, integers, floating-point numbers.
-            common = common.max(own);
+            // Promotion order: booleans, integers, floating-point numbers. Those of one kind are of the
+            // type of what has dimensions.
+            let alike = common.is_float() && own.is_float() && has_dims != dims;
+            common = match alike {
+                true if dims => own,
+                true => common,
+                false => common.max(own),
+            };
+            has_dims |= dims;
         }
         Ok(common)
     }

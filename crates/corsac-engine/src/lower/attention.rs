@@ -33,13 +33,13 @@ impl Lowerer<'_, '_> {
             return Err("attention with dropout".to_owned());
         }
         for param in ["query", "key", "value"] {
-            if self.program.element(call.tensor(param)?) != Element::F32 {
+            if self.program.element(call.tensor(param)?) != self.float {
                 return Err("attention of integers".to_owned());
             }
         }
         let causal = call.flag("is_causal", false)?;
         let grouped = call.flag("enable_gqa", false)?;
-        let scale = call.number("scale")?.map(|scale| scale as f32);
+        let scale = call.number("scale")?;
         let mask = call.optional("attn_mask")?;
         let [query, key, value] = ["query", "key", "value"].map(|param| call.tensor(param));
         let (query, key, value) = (query?, key?, value?);
@@ -96,13 +96,13 @@ impl Lowerer<'_, '_> {
         key: ValueId,
         value: ValueId,
         mask: Mask,
-        scale: Option<f32>,
+        scale: Option<f64>,
     ) -> Result<ValueId, Reason> {
         let (q, k) = (self.shape(query), self.shape(key));
         let ([.., rows, width], [.., keys, _]) = (&q[..], &k[..]) else {
             return Err("attention over vectors".to_owned());
         };
-        let scale = scale.unwrap_or_else(|| 1.0 / (*width as f32).sqrt());
+        let scale = scale.unwrap_or_else(|| 1.0 / (*width as f64).sqrt());
         let batch = broadcast(&q[..q.len() - 2], &k[..k.len() - 2])?;
         let scores = [&batch[..], &[*rows, *keys]].concat();
         let dim = scores.len() - 1;
@@ -125,7 +125,7 @@ impl Lowerer<'_, '_> {
                 }
                 if self.program.element(mask) == Element::Bool {
                     let never = Scalar::Float(f64::NEG_INFINITY);
-                    let never = self.constant(never, Element::F32);
+                    let never = self.constant(never, self.float);
                     weights = self.choose(mask, weights, never)?;
                 } else {
                     let sum = Op::Binary(Binary::Add);

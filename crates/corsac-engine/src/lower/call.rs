@@ -183,9 +183,8 @@ impl Call {
         self.known(param)?.map(number).transpose()
     }
 
-    /// The number given for a parameter, in single precision.
-    pub(super) fn single(&self, param: &str, default: f32) -> Result<f32, Reason> {
-        Ok(self.number(param)?.map_or(default, |number| number as f32))
+    pub(super) fn number_or(&self, param: &str, default: f64) -> Result<f64, Reason> {
+        Ok(self.number(param)?.unwrap_or(default))
     }
 
     pub(super) fn int(&self, param: &str) -> Result<Option<i64>, Reason> {

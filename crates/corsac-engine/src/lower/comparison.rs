@@ -54,7 +54,7 @@ impl Lowerer<'_, '_> {
     fn bitwise_not(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let input = call.tensor("input")?;
         let element = self.program.element(input);
-        if element == Element::F32 {
+        if element.is_float() {
             return Err("the bits of floating-point numbers".to_owned());
         }
         let shape = self.shape(input);
@@ -64,7 +64,7 @@ impl Lowerer<'_, '_> {
     /// The absolute value compared with infinity, than which all integers are smaller.
     fn size_compared(&mut self, call: &Call, comparison: Comparison) -> Result<ValueId, Reason> {
         let input = call.tensor("input")?;
-        if self.program.element(input) == Element::F32 {
+        if self.program.element(input).is_float() {
             let size = self.single(Unary::Abs, input);
             return Ok(self.compared(comparison, size, f64::INFINITY));
         }
@@ -130,7 +130,8 @@ impl Lowerer<'_, '_> {
         value: ValueId,
         with: f64,
     ) -> ValueId {
-        let number = self.constant(Scalar::Float(with), Element::F32);
+        let element = self.program.element(value);
+        let number = self.constant(Scalar::Float(with), element);
         let shape = self.shape(value);
         let op = Op::Compare(comparison);
         self.emit_typed(op, [value, number], Element::Bool, shape)

@@ -11,6 +11,7 @@ pub(super) const LOWERINGS: &[Lowering] = &[
     tensor("to", |own, call| own.converted(call)).of_any_type(),
     tensor("_to_copy", |own, call| own.converted(call)).of_any_type(),
     tensor("convert_element_type", |own, call| own.converted(call)).of_any_type(),
+    tensor("double", |own, call| own.converted(call)).of_any_type(),
     tensor("float", |own, call| own.converted(call)).of_any_type(),
     tensor("half", |own, call| own.converted(call)).of_any_type(),
     tensor("bfloat16", |own, call| own.converted(call)).of_any_type(),
@@ -63,7 +64,10 @@ impl Lowerer<'_, '_> {
         let element = self.result_element()?;
         // Floating-point numbers become narrow integers in one step.
         Ok(
-            match self.program.element(input) == Element::F32 && self.gives_narrow() {
+            match self.program.element(input).is_float()
+                && self.gives_narrow()
+                && !element.is_float()
+            {
                 true => input,
                 // Booleans and integers become numbers of 16 bits in one step.
                 false if self.program.element(input) != Element::F32 => {

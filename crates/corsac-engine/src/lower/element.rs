@@ -12,6 +12,7 @@ use crate::program::{Element, Op, Scalar, ValueId};
 /// The types of PyTorch that programs have.
 pub const DTYPES: &[DType] = &[
     DType::Float32,
+    DType::Float64,
     DType::Int64,
     DType::Bool,
     DType::BFloat16,
@@ -26,6 +27,7 @@ pub const DTYPES: &[DType] = &[
 pub(super) fn element_of(dtype: DType) -> Result<Element, Reason> {
     match dtype {
         DType::Float32 | DType::BFloat16 | DType::Float16 => Ok(Element::F32),
+        DType::Float64 => Ok(Element::F64),
         DType::Int64 | DType::Int32 | DType::Int16 | DType::Int8 | DType::UInt8 => Ok(Element::I64),
         DType::Bool => Ok(Element::Bool),
         other => Err(format!("a tensor of {other}")),
@@ -71,6 +73,11 @@ impl Lowerer<'_, '_> {
         if self.program.element(value) == element {
             return value;
         }
+        // Where more digits are kept, it shows that fewer were.
+        let value = match element {
+            Element::F64 => self.rounded(value),
+            _ => value,
+        };
         let shape = self.shape(value);
         self.emit_typed(Op::Cast, [value], element, shape)
     }

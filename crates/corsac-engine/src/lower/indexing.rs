@@ -339,9 +339,8 @@ impl Lowerer<'_, '_> {
             (name, reduce) => return Err(format!("{name} by {}", reduce.unwrap_or("nothing"))),
         };
         match (element, combination) {
-            (Element::Bool, Combination::Replace) | (Element::F32 | Element::I64, _) => {
-                Ok(combination)
-            }
+            (Element::Bool, Combination::Replace)
+            | (Element::F32 | Element::F64 | Element::I64, _) => Ok(combination),
             _ => Err("truth values combined by indices".to_owned()),
         }
     }

@@ -4,7 +4,7 @@ use super::call::Call;
 use super::element::broadcast;
 use super::table::{Lowering, tensor};
 use super::{Lowerer, Reason};
-use crate::program::{Binary, Element, Op, Source, ValueId, WeightTransform};
+use crate::program::{Binary, Op, Source, ValueId, WeightTransform};
 
 #[rustfmt::skip]
 pub(super) const LOWERINGS: &[Lowering] = &[
@@ -58,7 +58,7 @@ impl Lowerer<'_, '_> {
         let is_weight = |value: ValueId| {
             let root = self.program.root(value);
             matches!(self.program.value(root).source, Source::Weight(_))
-                && self.program.element(value) == Element::F32
+                && self.program.element(value).is_float()
         };
         let (left, right) = (self.shape(a), self.shape(b));
         let ([.., depth], [inputs, outputs]) = (&left[..], &right[..]) else {

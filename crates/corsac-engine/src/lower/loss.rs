@@ -74,16 +74,16 @@ impl Lowerer<'_, '_> {
         let distance = self.pairwise(Binary::Sub, a?, b?)?;
         let product = self.pairwise(Binary::Mul, target, distance)?;
         let margin = call.number("margin")?.unwrap_or(0.0);
-        let moved = self.single(Unary::Affine(-1.0, margin as f32), product);
+        let moved = self.single(Unary::Affine(-1.0, margin), product);
         Ok(self.single(Unary::Relu, moved))
     }
 
     fn hinge_embedding(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let (input, target) = (self.numbers(call, "input")?, self.floats(call, "target")?);
-        let margin = call.number("margin")?.unwrap_or(1.0) as f32;
+        let margin = call.number("margin")?.unwrap_or(1.0);
         let rest = self.single(Unary::Affine(-1.0, margin), input);
         let rest = self.single(Unary::Relu, rest);
-        let zero = self.constant(Scalar::Float(0.0), Element::F32);
+        let zero = self.constant(Scalar::Float(0.0), self.float);
         let near = self.compared(Comparison::Ne, target, 1.0);
         let far = self.compared(Comparison::Ne, target, -1.0);
         let near = self.choose(near, rest, zero)?;
@@ -95,7 +95,7 @@ impl Lowerer<'_, '_> {
     fn numbers(&self, call: &Call, param: &str) -> Result<ValueId, Reason> {
         let value = call.tensor(param)?;
         match self.program.element(value) {
-            Element::F32 => Ok(value),
+            own if own == self.float => Ok(value),
             other => Err(format!("{param} of {}", other.name())),
         }
     }
@@ -103,7 +103,7 @@ impl Lowerer<'_, '_> {
     /// The operand `param`, converted to floating-point numbers.
     fn floats(&mut self, call: &Call, param: &str) -> Result<ValueId, Reason> {
         let value = call.tensor(param)?;
-        Ok(self.cast(value, Element::F32))
+        Ok(self.cast(value, self.float))
     }
 
     fn both(&self, call: &Call) -> Result<(ValueId, ValueId), Reason> {
@@ -165,7 +165,7 @@ impl Lowerer<'_, '_> {
                 };
                 let sum = self.total(Reduction::Sum, value);
                 match rows {
-                    Some(rows) => self.single(Unary::divide_by(rows as f32), sum),
+                    Some(rows) => self.single(Unary::divide_by(rows as f64), sum),
                     None => sum,
                 }
             }
@@ -204,7 +204,6 @@ impl Lowerer<'_, '_> {
         if bound.is_nan() || bound <= 0.0 {
             return Err(format!("a bound of {bound}"));
         }
-        let bound = bound as f32;
         let squares = self.single(Unary::Power(2.0), absolute);
         let factor = if is_huber { 0.5 } else { 0.5 / bound };
         let near = self.single(Unary::scale(factor), squares);
@@ -225,7 +224,7 @@ impl Lowerer<'_, '_> {
         if self.shape(input) != self.shape(target) {
             return Err("a target of another shape".to_owned());
         }
-        let bounded = |me: &mut Self, value| me.single(Unary::Clamp(-100.0, f32::INFINITY), value);
+        let bounded = |me: &mut Self, value| me.single(Unary::Clamp(-100.0, f64::INFINITY), value);
         let log = self.single(Unary::Log, input);
         let log = bounded(self, log);
         let negative = self.single(Unary::scale(-1.0), input);
@@ -255,7 +254,7 @@ impl Lowerer<'_, '_> {
         let any = self.emit_typed(fold, [wrong], Element::Bool, Vec::new());
         let index = self.cast(any, Element::I64);
         // Adding -0.0 changes nothing, not even the sign of a zero.
-        let nothing = self.constant(Scalar::Float(-0.0), Element::F32);
+        let nothing = self.constant(Scalar::Float(-0.0), self.float);
         let nothing = self.alias(nothing, vec![1]);
         let nothing = self.rows(nothing, 0, index, false)?;
         self.pairwise(Binary::Add, value, nothing)
@@ -289,7 +288,7 @@ impl Lowerer<'_, '_> {
         }
         let log = self.single(Unary::Log, target);
         let product = self.pairwise(Binary::Mul, target, log)?;
-        let zero = self.constant(Scalar::Float(0.0), Element::F32);
+        let zero = self.constant(Scalar::Float(0.0), self.float);
         let is_zero = self.compared(Comparison::Eq, target, 0.0);
         let entropy = self.choose(is_zero, zero, product)?;
         let cross = self.pairwise(Binary::Mul, target, input)?;
@@ -306,7 +305,7 @@ impl Lowerer<'_, '_> {
             let product = self.pairwise(Binary::Mul, target, input)?;
             return self.pairwise(Binary::Sub, power, product);
         }
-        let eps = call.number("eps")?.unwrap_or(1e-8) as f32;
+        let eps = call.number("eps")?.unwrap_or(1e-8);
         let moved = self.single(Unary::Affine(1.0, eps), input);
         let log = self.single(Unary::Log, moved);
         let product = self.pairwise(Binary::Mul, target, log)?;
@@ -316,13 +315,13 @@ impl Lowerer<'_, '_> {
     /// Negative logarithms of Gaussian densities; fails for negative variances.
     fn gaussian(&mut self, call: &Call) -> Result<Lowered, Reason> {
         let (input, target) = self.both(call)?;
-        let eps = call.number("eps")?.unwrap_or(1e-6) as f32;
+        let eps = call.number("eps")?.unwrap_or(1e-6);
         let (variance, negative) = match call.get("var") {
             Some(Lowered::Known(Value::Float(number))) if *number < 0.0 => {
                 return Err(format!("a variance of {number}"));
             }
             Some(Lowered::Known(Value::Float(number))) => {
-                (self.constant(Scalar::Float(*number), Element::F32), None)
+                (self.constant(Scalar::Float(*number), self.float), None)
             }
             _ => {
                 let variance = self.numbers(call, "var")?;
@@ -337,7 +336,7 @@ impl Lowerer<'_, '_> {
                 (self.alias(variance, shape), Some(negative))
             }
         };
-        let variance = self.single(Unary::Clamp(eps, f32::INFINITY), variance);
+        let variance = self.single(Unary::Clamp(eps, f64::INFINITY), variance);
         let distance = self.pairwise(Binary::Sub, input, target)?;
         let squares = self.single(Unary::Power(2.0), distance);
         let quotient = self.pairwise(Binary::Div, squares, variance)?;
@@ -347,7 +346,7 @@ impl Lowerer<'_, '_> {
             true => 0.5 * std::f64::consts::TAU.ln(),
             false => 0.0,
         };
-        let value = self.single(Unary::Affine(0.5, constant as f32), sum);
+        let value = self.single(Unary::Affine(0.5, constant), sum);
         let value = self.reduced_by(call, value)?;
         match negative {
             Some(negative) => self.unless(negative, value).map(Lowered::Tensor),
@@ -368,7 +367,7 @@ impl Lowerer<'_, '_> {
             let other = self.pair_distance(call, positive, negative)?;
             far = self.pairwise(Binary::Minimum, far, other)?;
         }
-        let margin = call.number("margin")?.unwrap_or(1.0) as f32;
+        let margin = call.number("margin")?.unwrap_or(1.0);
         if margin <= 0.0 {
             return Err(format!("PyTorch refuses a margin of {margin}"));
         }
@@ -380,7 +379,7 @@ impl Lowerer<'_, '_> {
     /// `norm(a - b + eps)` along the last dimension, which is removed unless it is kept.
     fn pair_distance(&mut self, call: &Call, a: ValueId, b: ValueId) -> Result<ValueId, Reason> {
         let p = call.number("p")?.unwrap_or(2.0);
-        let eps = call.number("eps")?.unwrap_or(1e-6) as f32;
+        let eps = call.number("eps")?.unwrap_or(1e-6);
         let distance = self.pairwise(Binary::Sub, a, b)?;
         let distance = self.single(Unary::Affine(1.0, eps), distance);
         let mut shape = self.shape(distance);
@@ -398,10 +397,10 @@ impl Lowerer<'_, '_> {
         if shape.is_empty() {
             return Err("the angle of numbers".to_owned());
         }
-        let eps = call.number("eps")?.unwrap_or(1e-8) as f32;
+        let eps = call.number("eps")?.unwrap_or(1e-8);
         let mut scaled = |value| -> Result<ValueId, Reason> {
             let norm = self.norm_of(value, 2.0, &[dim])?;
-            let norm = self.single(Unary::Clamp(eps, f32::INFINITY), norm);
+            let norm = self.single(Unary::Clamp(eps, f64::INFINITY), norm);
             self.pairwise(Binary::Div, value, norm)
         };
         let (a, b) = (scaled(a)?, scaled(b)?);
@@ -433,8 +432,8 @@ impl Lowerer<'_, '_> {
         let squares = self.pairwise(Binary::Mul, first, second)?;
         let norm = self.single(Unary::Sqrt, squares);
         let cosine = self.pairwise(Binary::Div, product, norm)?;
-        let zero = self.constant(Scalar::Float(0.0), Element::F32);
-        let margin = call.number("margin")?.unwrap_or(0.0) as f32;
+        let zero = self.constant(Scalar::Float(0.0), self.float);
+        let margin = call.number("margin")?.unwrap_or(0.0);
         let near = self.single(Unary::Affine(-1.0, 1.0), cosine);
         let far = self.single(Unary::Affine(1.0, -margin), cosine);
         let far = self.single(Unary::Relu, far);
@@ -478,7 +477,7 @@ impl Lowerer<'_, '_> {
             wraps: false,
         };
         let own = self.emit(gather, [input, place], [rows, 1]);
-        let margin = call.number("margin")?.unwrap_or(1.0) as f32;
+        let margin = call.number("margin")?.unwrap_or(1.0);
         let rest = self.single(Unary::Affine(-1.0, margin), own);
         let rest = self.pairwise(Binary::Add, rest, input)?;
         let mut power = match call.number("p")?.unwrap_or(1.0) {
@@ -496,7 +495,7 @@ impl Lowerer<'_, '_> {
             power = self.pairwise(Binary::Mul, power, weight)?;
         }
         // NaN exceeds nothing.
-        let zero = self.constant(Scalar::Float(0.0), Element::F32);
+        let zero = self.constant(Scalar::Float(0.0), self.float);
         let exceeds = self.compared(Comparison::Gt, rest, 0.0);
         let value = self.choose(exceeds, power, zero)?;
         let range = Op::Range {
@@ -556,7 +555,7 @@ impl Lowerer<'_, '_> {
     ) -> Result<Lowered, Reason> {
         let rows = self.program.value(sums).len();
         let sums = self.alias(sums, vec![rows]);
-        let means = self.single(Unary::divide_by(classes as f32), sums);
+        let means = self.single(Unary::divide_by(classes as f64), sums);
         let value = self.reduced_by(call, means)?;
         let result = self.result_shape()?;
         Ok(Lowered::Tensor(self.alias(value, result)))
@@ -637,7 +636,7 @@ impl Lowerer<'_, '_> {
     ) -> Result<ValueId, Reason> {
         if smoothing > 0.0 {
             let each = smoothing / classes.count as f64;
-            let affine = Unary::Affine((1.0 - smoothing) as f32, each as f32);
+            let affine = Unary::Affine(1.0 - smoothing, each);
             target = self.single(affine, target);
         }
         let mut input = input;
@@ -653,7 +652,7 @@ impl Lowerer<'_, '_> {
             Reduced::Mean => {
                 let rows = shape.iter().product::<usize>() / classes.count;
                 let sum = self.total(Reduction::Sum, value);
-                self.single(Unary::divide_by(rows as f32), sum)
+                self.single(Unary::divide_by(rows as f64), sum)
             }
         })
     }
@@ -675,11 +674,11 @@ impl Lowerer<'_, '_> {
         let is_ignored = self.emit_typed(op, [target, place], Element::Bool, kept.clone());
         let first = self.constant(Scalar::Int(0), Element::I64);
         let index = self.choose(is_ignored, first, target)?;
-        let zero = self.constant(Scalar::Float(0.0), Element::F32);
+        let zero = self.constant(Scalar::Float(0.0), self.float);
         // The weight of each target.
         let one = match classes.weight {
             Some(weight) => self.rows(weight, 0, index, false)?,
-            None => self.constant(Scalar::Float(1.0), Element::F32),
+            None => self.constant(Scalar::Float(1.0), self.float),
         };
         let counts = self.choose(is_ignored, zero, one)?;
         let mut beside = kept.clone();
@@ -730,9 +729,9 @@ impl Lowerer<'_, '_> {
             return Ok(value);
         };
         let smooth = finish(smooth)?;
-        let value = self.single(Unary::scale((1.0 - smoothing) as f32), value);
+        let value = self.single(Unary::scale(1.0 - smoothing), value);
         let part = smoothing / classes.count as f64;
-        let smooth = self.single(Unary::scale(part as f32), smooth);
+        let smooth = self.single(Unary::scale(part), smooth);
         self.pairwise(Binary::Add, value, smooth)
     }
 }

@@ -147,6 +147,8 @@ struct Lowerer<'g, 'h> {
     checked: usize,
     /// Whether calls may write to inputs.
     writes: bool,
+    /// The type of the floating-point numbers of the current call.
+    float: Element,
     /// The values that are returned, with their storages in the graph.
     returned: Vec<(ValueId, Storage)>,
 }
@@ -168,6 +170,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             node: NodeId::ROOT,
             checked: 0,
             writes: false,
+            float: Element::F32,
             returned: Vec::new(),
         }
     }
@@ -287,7 +290,10 @@ impl<'g, 'h> Lowerer<'g, 'h> {
                 let mut has_tensors = false;
                 value.for_each_tensor(&mut |_| has_tensors = true);
                 if has_tensors || is_assignment(view.target_name()) {
-                    self.call(node)?
+                    let first = self.program.steps.len();
+                    let lowered = self.call(node)?;
+                    self.check_doubles(first)?;
+                    lowered
                 } else {
                     self.check_writes(node)?;
                     Lowered::Known(value.clone())
@@ -311,11 +317,13 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         self.check_arguments(node)?;
         let mut call = Call::of(self, node)?;
         call.in_place |= is_operator!(call.operator, "setitem");
+        self.float = self.float_of(&mut call);
         if let Some(own) = self.taken_result(node, &call) {
             // What has been written to it since is in it.
             return self.operand(&Arg::Node(own));
         }
         self.check_effects(node, &call)?;
+        self.check_precision(&mut call)?;
         if !call.out.is_empty() {
             return self.call_into_out(node, call);
         }
@@ -326,6 +334,52 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         let lowered = self.as_typed(&call, lowered)?;
         self.check_types(&lowered, self.types.value(node))?;
         Ok(lowered)
+    }
+
+    /// The type of the floating-point numbers that a call computes with: those that it returns, or else
+    /// those that it reads.
+    fn float_of(&self, call: &mut Call) -> Element {
+        let mut given = None;
+        self.types.value(self.node).for_each_tensor(&mut |tensor| {
+            let element = element_of(tensor.dtype).ok();
+            given = given.max(element.filter(|own| own.is_float()));
+        });
+        let mut read = call.tensors_mut().map(|own| self.program.element(*own));
+        match given {
+            Some(element) => element,
+            None if read.any(|own| own == Element::F64) => Element::F64,
+            None => Element::F32,
+        }
+    }
+
+    /// Checks that a call that writes numbers of float32 does not compute them in double precision.
+    fn check_precision(&self, call: &mut Call) -> Result<(), Reason> {
+        let writes = call.in_place || !call.out.is_empty();
+        if !writes || self.float == Element::F64 || !call.operator.row().converts_operands {
+            return Ok(());
+        }
+        let is_wide = |own: &mut ValueId| {
+            self.program.element(*own) == Element::F64 && !self.program.shape(*own).is_empty()
+        };
+        match call.tensors_mut().any(is_wide) && !is_operator!(call.operator, "copy" | "setitem") {
+            true => Err("a result of float32 computed in float64".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that there are kernels for the numbers of double precision in the steps from `first` on.
+    fn check_doubles(&self, first: usize) -> Result<(), Reason> {
+        for step in &self.program.steps[first..] {
+            let mut read = step.reads().chain([step.output]);
+            let elements: SmallVec<[Element; 4]> =
+                read.by_ref().map(|own| self.program.element(own)).collect();
+            let own = |element: Element| elements.contains(&element);
+            let is_mixed = own(Element::F32) && !matches!(step.op, Op::Cast);
+            if own(Element::F64) && (is_mixed || !step.op.takes_doubles()) {
+                return Err(format!("{} of float64", step.op.name()));
+            }
+        }
+        Ok(())
     }
 
     /// Checks that PyTorch accepts such arguments: type rules have one list of parameters for all
@@ -400,20 +454,20 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         self.types
             .value(self.node)
             .for_each_tensor(&mut |tensor| match element_of(tensor.dtype) {
-                Ok(Element::F32) => {}
+                Ok(own) if own == self.float => {}
                 _ => results = Err(format!("{} of {}", call.operator.name(), tensor.dtype)),
             });
         results?;
-        let casts = row.converts_operands;
+        let casts = row.converts_operands || call.get("dtype").is_some();
         for operand in call.tensors_mut() {
             let element = self.program.element(*operand);
-            if element == Element::F32 {
+            if element == self.float {
                 continue;
             }
             if !casts {
                 return Err(format!("an operand of {}", element.name()));
             }
-            *operand = self.cast(*operand, Element::F32);
+            *operand = self.cast(*operand, self.float);
         }
         Ok(())
     }
@@ -546,14 +600,18 @@ impl<'g, 'h> Lowerer<'g, 'h> {
 
     // -- building blocks of operators ----------------------------------------------------------
 
-    /// Adds a step whose result has the shape `shape`.
+    /// Adds a step whose result has the shape `shape`, and floating-point numbers: of the type of its
+    /// inputs, or else of the call.
     fn emit(
         &mut self,
         op: Op,
         inputs: impl IntoIterator<Item = ValueId>,
         shape: impl Into<Vec<usize>>,
     ) -> ValueId {
-        self.emit_typed(op, inputs, Element::F32, shape)
+        let inputs: SmallVec<[ValueId; 4]> = inputs.into_iter().collect();
+        let mut elements = inputs.iter().map(|&input| self.program.element(input));
+        let element = elements.find(|own| own.is_float());
+        self.emit_typed(op, inputs, element.unwrap_or(self.float), shape)
     }
 
     /// Adds a step whose result has this element type.

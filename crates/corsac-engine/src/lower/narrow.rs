@@ -71,6 +71,7 @@ impl Lowerer<'_, '_> {
     pub(super) fn dtype(&self, value: ValueId) -> DType {
         match self.program.element(value) {
             Element::F32 => self.narrow_type(value).unwrap_or(DType::Float32),
+            Element::F64 => DType::Float64,
             Element::Bool => DType::Bool,
             Element::I64 => self.narrow_type(value).unwrap_or(DType::Int64),
         }
@@ -183,11 +184,15 @@ impl Lowerer<'_, '_> {
     }
 
     /// An operand beside a tensor of 16 bits, rounded where PyTorch converts it to that type: integers, and
-    /// a float32 number without dimensions beside a tensor with some.
+    /// a number without dimensions of float32 or float64 beside a tensor with some.
     fn promoted(&mut self, operand: ValueId, half: Half, has_dims: bool) -> ValueId {
         let is_number = self.program.shape(operand).is_empty();
         match (self.program.element(operand), self.dtype(operand)) {
             (Element::I64, _) if has_dims || is_number => {
+                let number = self.cast(operand, Element::F32);
+                self.rounded_to(number, half)
+            }
+            (Element::F64, _) if has_dims && is_number => {
                 let number = self.cast(operand, Element::F32);
                 self.rounded_to(number, half)
             }
@@ -298,7 +303,7 @@ impl Lowerer<'_, '_> {
         let value = match self.program.element(value) {
             Element::Bool => self.cast(value, Element::I64),
             Element::I64 if moved => value,
-            Element::I64 | Element::F32 => wrap(self),
+            Element::I64 | Element::F32 | Element::F64 => wrap(self),
         };
         self.note_narrow(value, dtype);
         Ok(value)

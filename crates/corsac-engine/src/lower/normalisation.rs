@@ -5,7 +5,7 @@ use corsac_ops::shape::Value;
 use super::call::{Call, wrapped};
 use super::table::{Lowering, lowered, tensor};
 use super::{Lowered, Lowerer, Reason};
-use crate::program::{Binary, Op, Reduction, Source, Unary, ValueId};
+use crate::program::{Binary, Element, Op, Reduction, Source, Unary, ValueId};
 
 #[rustfmt::skip]
 pub(super) const LOWERINGS: &[Lowering] = &[
@@ -36,7 +36,7 @@ impl Lowerer<'_, '_> {
         let (Some(mean), Some(variance)) = statistics else {
             return Err("batch norm with the statistics of each batch".to_owned());
         };
-        let eps = call.number("eps")?.unwrap_or(1e-5) as f32;
+        let eps = call.number("eps")?.unwrap_or(1e-5);
         let norm = [
             Some(mean),
             Some(variance),
@@ -70,7 +70,7 @@ impl Lowerer<'_, '_> {
         &mut self,
         input: ValueId,
         norm: [Option<ValueId>; 4],
-        eps: f32,
+        eps: f64,
     ) -> Result<ValueId, Reason> {
         let mut beside = vec![1; self.shape(input).len().saturating_sub(1)];
         let Some(channels) = beside.first_mut() else {
@@ -106,7 +106,7 @@ impl Lowerer<'_, '_> {
         let (weight, bias) = (call.optional("weight")?, call.optional("bias")?);
         let op = Op::LayerNorm {
             dims,
-            eps: call.number("eps")?.unwrap_or(1e-5) as f32,
+            eps: call.number("eps")?.unwrap_or(1e-5),
             weight: weight.is_some(),
             bias: bias.is_some(),
         };
@@ -128,7 +128,10 @@ impl Lowerer<'_, '_> {
             return Err("a row of no dimensions".to_owned());
         }
         let dims: Vec<usize> = (rank.saturating_sub(count)..rank).collect();
-        let eps = call.number("eps")?.map_or(f32::EPSILON, |eps| eps as f32);
+        let eps = call.number("eps")?.unwrap_or(match self.float {
+            Element::F64 => f64::EPSILON,
+            _ => f32::EPSILON.into(),
+        });
         let squares = self.single(Unary::Power(2.0), input);
         let mean = self.reduced(Reduction::Mean, squares, &dims);
         let moved = self.single(Unary::Affine(1.0, eps), mean);
@@ -159,7 +162,7 @@ impl Lowerer<'_, '_> {
         let rows = self.alias(input, vec![batch * groups, row]);
         let norm = Op::LayerNorm {
             dims: 1,
-            eps: call.number("eps")?.unwrap_or(1e-5) as f32,
+            eps: call.number("eps")?.unwrap_or(1e-5),
             weight: false,
             bias: false,
         };
@@ -224,13 +227,13 @@ impl Lowerer<'_, '_> {
         let input = self.at_least_a_vector(whole);
         let rank = self.shape(input).len();
         let p = call.number("p")?.unwrap_or(2.0);
-        let eps = call.number("eps")?.unwrap_or(1e-12) as f32;
+        let eps = call.number("eps")?.unwrap_or(1e-12);
         let dims = match call.ints("dim")? {
             None => [wrapped(1, rank)?].into_iter().collect(),
             Some(_) => call.dims(rank)?,
         };
         let norm = self.norm_of(input, p, &dims)?;
-        let norm = self.single(Unary::Clamp(eps, f32::INFINITY), norm);
+        let norm = self.single(Unary::Clamp(eps, f64::INFINITY), norm);
         let value = self.pairwise(Binary::Div, input, norm)?;
         let shape = self.shape(whole);
         Ok(self.alias(value, shape))

@@ -289,19 +289,22 @@ impl Lowerer<'_, '_> {
             let found = self.emit(Op::Reduce { reduction, dims }, [input], shape.clone());
             self.single(clamp, found)
         };
-        let least = extreme(Reduction::Min, Unary::Clamp(f32::NEG_INFINITY, 0.0));
-        let most = extreme(Reduction::Max, Unary::Clamp(0.0, f32::INFINITY));
+        let least = extreme(Reduction::Min, Unary::Clamp(f64::NEG_INFINITY, 0.0));
+        let most = extreme(Reduction::Max, Unary::Clamp(0.0, f64::INFINITY));
         let range = self.pairwise(Binary::Sub, most, least)?;
-        let scales = self.single(Unary::DivideBy(high - low), range);
-        let scales = self.single(Unary::Clamp(f32::MIN_POSITIVE, f32::INFINITY), scales);
+        let scales = self.single(Unary::DivideBy(f64::from(high - low)), range);
+        let scales = self.single(
+            Unary::Clamp(f32::MIN_POSITIVE.into(), f64::INFINITY),
+            scales,
+        );
         // NaN for a range that is not finite.
         let nothing = self.single(Unary::scale(0.0), scales);
         let scales = self.pairwise(Binary::Add, scales, nothing)?;
         let under = self.pairwise(Binary::Div, least, scales)?;
-        let zero_points = self.single(Unary::Affine(-1.0, low), under);
+        let zero_points = self.single(Unary::Affine(-1.0, low.into()), under);
         let zero_points = self.single(Unary::Round, zero_points);
-        let zero_points = self.single(Unary::Clamp(low, high), zero_points);
-        let zero_points = self.single(Unary::NanTo(low), zero_points);
+        let zero_points = self.single(Unary::Clamp(low.into(), high.into()), zero_points);
+        let zero_points = self.single(Unary::NanTo(low.into()), zero_points);
         let zero_points = self.as_integers(zero_points, DType::Int32);
         self.row_parameters
             .insert([scales, zero_points], (input, [low, high]));

@@ -48,7 +48,7 @@ pub(super) const LOWERINGS: &[Lowering] = &[
 impl Lowerer<'_, '_> {
     fn reduction(&mut self, call: &mut Call, reduction: Reduction) -> Result<ValueId, Reason> {
         let first = call.tensor("input");
-        let of_numbers = first.is_ok_and(|value| self.program.element(value) == Element::F32);
+        let of_numbers = first.is_ok_and(|value| self.program.element(value).is_float());
         if of_numbers && reduction != Reduction::Product {
             self.check_elements(call)?;
             return self.reduction_of_numbers(call, reduction);
@@ -59,7 +59,7 @@ impl Lowerer<'_, '_> {
             _ => return Err("it has several results".to_owned()),
         };
         let input = self.cast(input, result);
-        if result == Element::F32 && reduction != Reduction::Product {
+        if result.is_float() && reduction != Reduction::Product {
             // A sum of integers as floating-point numbers.
             return Err("a sum of integers in floating point".to_owned());
         }
@@ -319,7 +319,7 @@ impl Lowerer<'_, '_> {
             let first = self.narrowed(value, dim, 0, len);
             let shape = self.shape(first);
             let op = match element {
-                Element::F32 => Op::Binary(Binary::Sub),
+                Element::F32 | Element::F64 => Op::Binary(Binary::Sub),
                 Element::I64 => Op::Arithmetic(Arithmetic::Sub),
                 Element::Bool => Op::Arithmetic(Arithmetic::Xor),
             };
@@ -356,7 +356,7 @@ impl Lowerer<'_, '_> {
         let squares = self.single(Unary::Power(2.0), distance);
         let sum = self.reduced(Reduction::Sum, squares, &dims);
         let factor = 1.0 / (count as f64 - correction).max(0.0);
-        let mut value = self.single(Unary::scale(factor as f32), sum);
+        let mut value = self.single(Unary::scale(factor), sum);
         if root {
             value = self.single(Unary::Sqrt, value);
         }
@@ -409,10 +409,10 @@ impl Lowerer<'_, '_> {
                 self.single(Unary::Sqrt, sum)
             }
             0.0 => {
-                let zero = self.constant(Scalar::Float(0.0), Element::F32);
+                let zero = self.constant(Scalar::Float(0.0), self.float);
                 let op = Op::Compare(Comparison::Ne);
                 let other = self.emit_typed(op, [input, zero], Element::Bool, sizes);
-                let ones = self.cast(other, Element::F32);
+                let ones = self.cast(other, self.float);
                 self.reduced(Reduction::Sum, ones, dims)
             }
             p if p.is_nan() => return Err("a norm of order NaN".to_owned()),
@@ -433,9 +433,9 @@ impl Lowerer<'_, '_> {
             }
             p => {
                 let absolute = self.single(Unary::Abs, input);
-                let powers = self.single(Unary::Power(p as f32), absolute);
+                let powers = self.single(Unary::Power(p), absolute);
                 let sum = self.reduced(Reduction::Sum, powers, dims);
-                self.single(Unary::Power((1.0 / p) as f32), sum)
+                self.single(Unary::Power(1.0 / p), sum)
             }
         })
     }
@@ -452,7 +452,7 @@ impl Lowerer<'_, '_> {
         // Infinities are not subtracted from each other.
         let absolute = self.single(Unary::Abs, most);
         let infinite = self.compared(Comparison::Eq, absolute, f64::INFINITY);
-        let zero = self.constant(Scalar::Float(0.0), Element::F32);
+        let zero = self.constant(Scalar::Float(0.0), self.float);
         let most = self.choose(infinite, zero, most)?;
         let shifted = self.pairwise(Binary::Sub, input, most)?;
         let powers = self.single(Unary::Exp, shifted);

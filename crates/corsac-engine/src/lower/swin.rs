@@ -158,12 +158,12 @@ impl Lowerer<'_, '_> {
             transposed: true,
             scale: match scale {
                 Some(_) => 1.0,
-                None => (own as f32).powf(-0.5),
+                None => (own as f64).powf(-0.5),
             },
         };
         let mut weights = self.emit(product, [query, key], scores.clone());
         if let Some(scale) = scale {
-            let bounded = Unary::Clamp(f32::NEG_INFINITY, 100.0_f64.ln() as f32);
+            let bounded = Unary::Clamp(f64::NEG_INFINITY, 100.0_f64.ln());
             let bounded = self.single(bounded, scale);
             let factor = self.single(Unary::Exp, bounded);
             weights = self.pairwise(Binary::Mul, weights, factor)?;
@@ -213,7 +213,7 @@ impl Lowerer<'_, '_> {
         };
         let sum = self.emit(op, [squares], shape);
         let length = self.single(Unary::Sqrt, sum);
-        let length = self.single(Unary::Clamp(1e-12, f32::INFINITY), length);
+        let length = self.single(Unary::Clamp(1e-12, f64::INFINITY), length);
         self.pairwise(Binary::Div, value, length)
     }
 
@@ -260,8 +260,8 @@ impl Lowerer<'_, '_> {
         let b = self.alias(region, vec![count, 1, len]);
         let op = Op::Compare(Comparison::Ne);
         let apart = self.emit_typed(op, [a, b], Element::Bool, vec![count, len, len]);
-        let never = self.constant(Scalar::Float(-100.0), Element::F32);
-        let zero = self.constant(Scalar::Float(0.0), Element::F32);
+        let never = self.constant(Scalar::Float(-100.0), self.float);
+        let zero = self.constant(Scalar::Float(0.0), self.float);
         let mask = self.choose(apart, never, zero)?;
         Ok(self.alias(mask, vec![1, count, 1, len, len]))
     }

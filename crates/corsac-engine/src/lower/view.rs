@@ -293,7 +293,7 @@ impl Lowerer<'_, '_> {
         let shape = self.result_shape()?;
         let element = self.program.element(input);
         let value = match element {
-            Element::F32 => call.number("value")?.map(Scalar::Float),
+            Element::F32 | Element::F64 => call.number("value")?.map(Scalar::Float),
             Element::I64 | Element::Bool => call.known("value")?.and_then(scalar),
         };
         let value = value.unwrap_or(element.zero());

@@ -406,7 +406,7 @@ impl Lowerer<'_, '_> {
                     combination = self.sums(base)?;
                     match call.number("alpha")?.unwrap_or(1.0) {
                         1.0 => {}
-                        factor if element == Element::F32 => {
+                        factor if element.is_float() => {
                             source = self.scaled(source, factor);
                         }
                         _ => return Err("index_add of integers with alpha".to_owned()),

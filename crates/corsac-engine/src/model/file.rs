@@ -381,7 +381,7 @@ fn narrow_borders(graph: &Graph, types: &Propagator<'_>) -> Vec<LowerError> {
     for node in borders {
         types.value(node).for_each_tensor(&mut |tensor| {
             let is_supported = match tensor.dtype {
-                DType::Float32 | DType::Int64 | DType::Bool => true,
+                DType::Float32 | DType::Float64 | DType::Int64 | DType::Bool => true,
                 // Numbers of fewer bits are weights, not results.
                 DType::BFloat16 | DType::Int32 | DType::Int16 | DType::Int8 | DType::UInt8 => {
                     graph.node(node).op() == GraphOp::GetAttr
@@ -531,6 +531,12 @@ impl Weights for FileWeights<'_> {
         let (numbers, _) = bytes.as_chunks();
         let numbers = numbers.iter().map(|&own| f32::from_le_bytes(own));
         Some(numbers.collect())
+    }
+
+    fn f64_weight(&self, number: usize) -> Option<Cow<'_, [f64]>> {
+        let bytes = self.bytes(number, DType::Float64)?;
+        let numbers = bytes.as_chunks().0.iter();
+        Some(numbers.map(|&own| f64::from_le_bytes(own)).collect())
     }
 
     fn byte_weight(&self, number: usize) -> Option<(Cow<'_, [u8]>, Byte)> {

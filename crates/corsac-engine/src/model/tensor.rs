@@ -14,8 +14,8 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of this shape with these elements, row by row: a vector or an array of `f32`, `i64`
-    /// or `bool`.
+    /// A tensor of this shape with these elements, row by row: a vector or an array of `f32`, `f64`,
+    /// `i64` or `bool`.
     ///
     /// # Errors
     /// If the shape has another number of elements.
@@ -53,7 +53,7 @@ impl Tensor {
     pub fn as_f32(&self) -> Option<&[f32]> {
         match &self.elements {
             Elements::F32(elements) => Some(elements),
-            Elements::I64(_) | Elements::Bool(_) => None,
+            Elements::F64(_) | Elements::I64(_) | Elements::Bool(_) => None,
         }
     }
 
@@ -70,6 +70,12 @@ impl Tensor {
 impl From<Vec<f32>> for Elements {
     fn from(elements: Vec<f32>) -> Self {
         Self::F32(elements)
+    }
+}
+
+impl From<Vec<f64>> for Elements {
+    fn from(elements: Vec<f64>) -> Self {
+        Self::F64(elements)
     }
 }
 
@@ -98,6 +104,7 @@ where
 pub(super) fn dtype_of(element: Element) -> DType {
     match element {
         Element::F32 => DType::Float32,
+        Element::F64 => DType::Float64,
         Element::I64 => DType::Int64,
         Element::Bool => DType::Bool,
     }
@@ -120,6 +127,7 @@ impl TensorSpec {
     pub fn zeros(&self) -> Option<Tensor> {
         let element = match self.dtype {
             DType::Float32 => Element::F32,
+            DType::Float64 => Element::F64,
             DType::Int64 => Element::I64,
             DType::Bool => Element::Bool,
             _ => return None,

@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 
 use super::flow::Flow;
-use crate::program::{Attention, Binary, Op, Program, Step, Unary, ValueId, View};
+use crate::program::{Attention, Binary, Element, Op, Program, Step, Unary, ValueId, View};
 
 /// Fuses the steps of each attention into one. The steps before it that become unused stay in the
 /// program.
@@ -65,6 +65,9 @@ impl<'a> Search<'a> {
         let [weights, value] = last.inputs[..] else {
             return None;
         };
+        if self.program.element(last.output) != Element::F32 {
+            return None;
+        }
         let softmax = self.made(weights)?;
         let scores = *softmax.inputs.first()?;
         let rank = self.program.shape(scores).len();

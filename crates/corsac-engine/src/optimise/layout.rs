@@ -380,7 +380,7 @@ impl Unary {
             Self::Threshold(_, value) => value.is_finite(),
             Self::Power(exponent) => exponent >= 0.0,
             Self::Affine(scale, offset) => scale.is_finite() && offset.is_finite(),
-            Self::Clamp(low, high) => low < f32::INFINITY && high > f32::NEG_INFINITY,
+            Self::Clamp(low, high) => low < f64::INFINITY && high > f64::NEG_INFINITY,
             Self::Relu
             | Self::LeakyRelu(_)
             | Self::Elu(_)

@@ -108,7 +108,7 @@ fn absorb(
             }
             let norm = &step.inputs[1..];
             let transform =
-                |inputs: &[ValueId], make: fn(f32) -> WeightTransform| (make(*eps), inputs.into());
+                |inputs: &[ValueId], make: fn(f64) -> WeightTransform| (make(*eps), inputs.into());
             let weight = before.inputs[1];
             let factor = [&[weight], norm].concat();
             let (weight_transform, factor) = transform(&factor, WeightTransform::NormWeight);
@@ -205,6 +205,9 @@ fn stand_alone(program: &mut Program, step: Step) -> Step {
     let Op::BatchNorm { eps } = step.op else {
         return step;
     };
+    if program.element(step.output) == Element::F64 {
+        return step;
+    }
     let norm = &step.inputs[1..];
     let shape = program.shape(norm[0]).to_vec();
     let scale =

@@ -469,7 +469,7 @@ impl Fusion<'_> {
             [add] => (add, [f32::NEG_INFINITY, f32::INFINITY]),
             [clamp, add] => match self.program.steps[clamp].op {
                 Op::Unary(Unary::Relu) => (add, [0.0, f32::INFINITY]),
-                Op::Unary(Unary::Clamp(low, high)) => (add, [low, high]),
+                Op::Unary(Unary::Clamp(low, high)) => (add, [low as f32, high as f32]),
                 _ => return None,
             },
             _ => return None,

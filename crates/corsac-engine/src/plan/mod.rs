@@ -40,9 +40,13 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lens {
     pub(crate) f32: usize,
+    pub(crate) f64: usize,
     pub(crate) i64: usize,
     pub(crate) bool: usize,
 }
+
+/// The types that have memory of their own.
+const ELEMENTS: [Element; 4] = [Element::F32, Element::F64, Element::I64, Element::Bool];
 
 /// A buffer: it holds a value, and before that those that the value was computed in place of.
 struct Buffer {
@@ -95,7 +99,7 @@ impl Plan {
             start: found.start,
         };
         let mut places: Vec<Place> = vec![Place::default(); buffers.len()];
-        for element in [Element::F32, Element::I64, Element::Bool] {
+        for element in ELEMENTS {
             let is_f32 = element == Element::F32;
             let own = buffers.iter().zip(&mut places);
             let own = own.filter(|(buffer, _)| buffer.element == element);
@@ -185,6 +189,7 @@ impl Plan {
     pub fn len(&self, element: Element) -> usize {
         match element {
             Element::F32 => self.lens.f32,
+            Element::F64 => self.lens.f64,
             Element::I64 => self.lens.i64,
             Element::Bool => self.lens.bool,
         }
@@ -193,8 +198,7 @@ impl Plan {
     /// Bytes to allocate. Results have memory of their own.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
-        let elements = [Element::F32, Element::I64, Element::Bool];
-        let bytes = elements.map(|element| self.len(element).saturating_mul(element.size_bytes()));
+        let bytes = ELEMENTS.map(|element| self.len(element).saturating_mul(element.size_bytes()));
         bytes.into_iter().fold(0, usize::saturating_add)
     }
 }
@@ -203,6 +207,7 @@ impl Lens {
     fn of_mut(&mut self, element: Element) -> &mut usize {
         match element {
             Element::F32 => &mut self.f32,
+            Element::F64 => &mut self.f64,
             Element::I64 => &mut self.i64,
             Element::Bool => &mut self.bool,
         }
@@ -421,9 +426,7 @@ fn works_in_place(program: &Program, step: &Step) -> bool {
                 .iter()
                 .all(|&value| program.shape(value) == shape)
         }
-        Op::Fused(ref fused) => {
-            program.element(step.output) == Element::F32 && fused.works_in_place()
-        }
+        Op::Fused(ref fused) => program.element(step.output).is_float() && fused.works_in_place(),
         Op::Unary(_)
         | Op::ChannelAffine
         | Op::LayerNorm { .. }

@@ -30,7 +30,7 @@ impl Attention {
             value: self.value.pitch(),
             mask: self.mask.as_ref().map(View::pitch),
             result: self.result.pitch().row,
-            scale: self.scale,
+            scale: self.scale as f32,
             causal: self.causal,
             safe: self.safe,
         }

@@ -24,7 +24,12 @@ pub fn borrow_weights(program: &mut Program, can_borrow: &dyn Fn(usize) -> bool)
             let Source::Weight(number) = info.source else {
                 continue;
             };
-            let large = info.element == Element::F32 && info.len() >= LARGE;
+            let (element, dtype) = match info.element {
+                Element::F32 => (Element::F32, DType::Float32),
+                Element::F64 => (Element::F64, DType::Float64),
+                Element::I64 | Element::Bool => continue,
+            };
+            let large = info.len() >= LARGE;
             if packed.contains(&at) || !large || !can_borrow(number) {
                 continue;
             }
@@ -32,8 +37,8 @@ pub fn borrow_weights(program: &mut Program, can_borrow: &dyn Fn(usize) -> bool)
             *value = *inputs.entry(*value).or_insert_with(|| {
                 borrowed.push(number);
                 program.inputs += 1;
-                program.input_dtypes.push(DType::Float32);
-                program.add_value(shape, Source::Input(program.inputs - 1))
+                program.input_dtypes.push(dtype);
+                program.add_typed(element, shape, Source::Input(program.inputs - 1))
             });
         }
     }

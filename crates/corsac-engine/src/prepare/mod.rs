@@ -21,6 +21,7 @@ use crate::kernels::blocked::conv::BlockedConv;
 use crate::kernels::blocked::depthwise::BlockedDepthwise;
 use crate::kernels::blocked::linear::{LinearKernel, LinearWeight};
 use crate::kernels::conv::ConvKernel;
+use crate::kernels::double::linear::DoubleLinear;
 use crate::kernels::int8::conv::Int8Conv;
 use crate::kernels::int8::linear::Int8Linear;
 use crate::kernels::int8::weight_only::WeightOnlyLinear;
@@ -56,6 +57,11 @@ pub trait Weights {
 
     /// The bytes of a weight of int8 or uint8, row by row, and its type; `None` if it is of another type.
     fn byte_weight(&self, _number: usize) -> Option<(Cow<'_, [u8]>, Byte)> {
+        None
+    }
+
+    /// The elements of a weight of double precision.
+    fn f64_weight(&self, _number: usize) -> Option<Cow<'_, [f64]>> {
         None
     }
 
@@ -208,6 +214,10 @@ impl<'a> Loader<'a> {
                 (Some(known), _) => Some(known),
                 (None, Source::Weight(number)) => {
                     let found = match info.element {
+                        Element::F64 => {
+                            let found = self.source.f64_weight(number);
+                            found.map(|own| Elements::F64(own.into_owned()))
+                        }
                         Element::I64 => self.source.i64_weight(number).map(Elements::I64),
                         _ => self.source.bool_weight(number).map(Elements::bools),
                     };
@@ -341,6 +351,27 @@ impl<'a> Loader<'a> {
         Ok(self.on_threads(program.value(weight).len(), pack))
     }
 
+    /// The numbers of a weight of double precision.
+    fn doubles(&self, value: ValueId) -> Result<Cow<'a, [f64]>, RunError> {
+        let info = self.program.value(self.program.root(value));
+        let Source::Weight(number) = info.source else {
+            unreachable!("weights of double precision are not computed from others");
+        };
+        whole(self.source.f64_weight(number), number, info, |own| {
+            own.len()
+        })
+    }
+
+    fn double_linear(&self, step: &Step, sizes: [usize; 2]) -> Result<Packed, RunError> {
+        let (weight, by_input) = self.program.untransposed(step.inputs[1]);
+        let weight = self.doubles(weight)?;
+        let bias = step.inputs.get(2).map(|&bias| self.doubles(bias));
+        let bias = bias.transpose()?;
+        let pack = || DoubleLinear::new(&weight, sizes, by_input, bias.as_deref());
+        let kernel = self.on_threads(weight.len(), pack);
+        Ok(Packed::DoubleLinear(Arc::new(kernel)))
+    }
+
     /// The packed weights of a step, from the cache if they are there.
     fn packed(&mut self, step: &Step, format: PackFormat) -> Result<Packed, RunError> {
         let program = self.program;
@@ -352,6 +383,13 @@ impl<'a> Loader<'a> {
         });
         if let Some(known) = key.as_ref().and_then(|key| self.cache.packed(key)) {
             return Ok(known);
+        }
+        if let PackFormat::DoubleLinear(sizes) = format {
+            let packed = self.double_linear(step, sizes)?;
+            if let Some(key) = key {
+                self.cache.keep_packed(key, &packed);
+            }
+            return Ok(packed);
         }
         if format.is_of_integers() {
             if let Some(packed) = self.packed_integers(step, &format)? {
@@ -408,8 +446,11 @@ impl<'a> Loader<'a> {
                 };
                 Packed::Linear(Arc::new(linear_kernel(program, step, &weight, bias)))
             }
-            PackFormat::Int8Linear(..) | PackFormat::Int8Conv(..) | PackFormat::WeightOnly(_) => {
-                unreachable!("integers are packed before")
+            PackFormat::Int8Linear(..)
+            | PackFormat::Int8Conv(..)
+            | PackFormat::WeightOnly(_)
+            | PackFormat::DoubleLinear(_) => {
+                unreachable!("integers and doubles are packed before")
             }
             PackFormat::Conv(shape) => Packed::Conv(Arc::new(ConvKernel::new(shape, weight, bias))),
             PackFormat::Blocked(shape, algorithm) => {
@@ -440,6 +481,11 @@ impl<'a> Loader<'a> {
 /// computed while the program runs are packed then.
 fn pack_format(program: &Program, step: &Step) -> Option<PackFormat> {
     let is_known = || step.weights().iter().all(|&value| program.is_weight(value));
+    if program.element(step.output) == Element::F64 {
+        let is_packed = step.op == Op::Linear && is_known();
+        let weight = || program.shape(step.inputs[1]);
+        return is_packed.then(|| PackFormat::DoubleLinear([weight()[0], weight()[1]]));
+    }
     match &step.op {
         Op::Recurrent(own) if is_known() => {
             let width = LinearKernel::width(own.batch);
@@ -578,7 +624,7 @@ fn scaled(weight: &[f32], factors: &[f32]) -> Vec<f32> {
 
 impl WeightTransform {
     /// The number that is added to the variance.
-    pub(crate) fn eps(self) -> f32 {
+    pub(crate) fn eps(self) -> f64 {
         match self {
             Self::NormWeight(eps)
             | Self::NormBias(eps)
@@ -632,13 +678,13 @@ struct Norm<'a> {
 
 impl<'a> Norm<'a> {
     /// From mean, variance, and weight and bias if there are four inputs.
-    fn of(inputs: &[&'a [f32]], eps: f32) -> Self {
+    fn of(inputs: &[&'a [f32]], eps: f64) -> Self {
         Self {
             mean: inputs[0],
             variance: inputs[1],
             gamma: inputs.get(2).copied(),
             beta: inputs.get(3).copied(),
-            eps: f64::from(eps),
+            eps,
         }
     }
 

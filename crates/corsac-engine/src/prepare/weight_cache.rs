@@ -14,6 +14,7 @@ use crate::kernels::blocked::ConvAlgorithm;
 use crate::kernels::blocked::conv::BlockedConv;
 use crate::kernels::blocked::depthwise::BlockedDepthwise;
 use crate::kernels::conv::ConvKernel;
+use crate::kernels::double::linear::DoubleLinear;
 use crate::kernels::int8::conv::Int8Conv;
 use crate::kernels::int8::linear::Int8Linear;
 use crate::kernels::int8::weight_only::WeightOnlyLinear;
@@ -38,7 +39,7 @@ pub(crate) enum WeightKey {
     /// variances, the format of integers, and the keys of the inputs.
     Transformed {
         transform: std::mem::Discriminant<WeightTransform>,
-        eps_bits: u32,
+        eps_bits: u64,
         format: Option<Quantised>,
         of: Vec<WeightKey>,
     },
@@ -79,6 +80,8 @@ pub(crate) enum PackFormat {
     Int8Linear([usize; 2], [u32; 5]),
     /// For a linear layer with these numbers of outputs and inputs, over rows of numbers.
     WeightOnly([usize; 2]),
+    /// For a linear layer of double precision with these numbers of outputs and inputs.
+    DoubleLinear([usize; 2]),
     /// For a convolution of these shapes over images of levels with these bits.
     Int8Conv(ConvShape, [u32; 5]),
 }
@@ -88,7 +91,7 @@ impl PackFormat {
     pub(crate) fn is_of_integers(&self) -> bool {
         match self {
             Self::Int8Linear(..) | Self::Int8Conv(..) | Self::WeightOnly(_) => true,
-            Self::Conv(_) | Self::Blocked(..) | Self::Linear(..) => false,
+            Self::Conv(_) | Self::Blocked(..) | Self::Linear(..) | Self::DoubleLinear(_) => false,
         }
     }
 }
@@ -109,6 +112,7 @@ pub(crate) enum Packed {
     BlockedDepthwise(Arc<BlockedDepthwise>),
     Bf16Conv(Arc<Bf16Conv>),
     Linear(Arc<Linear>),
+    DoubleLinear(Arc<DoubleLinear>),
     Int8Linear(Arc<Int8Linear>),
     Int8Conv(Arc<Int8Conv>),
     WeightOnly(Arc<WeightOnlyLinear>),
@@ -122,6 +126,7 @@ enum Held {
     BlockedDepthwise(Weak<BlockedDepthwise>),
     Bf16Conv(Weak<Bf16Conv>),
     Linear(Weak<Linear>),
+    DoubleLinear(Weak<DoubleLinear>),
     Int8Linear(Weak<Int8Linear>),
     Int8Conv(Weak<Int8Conv>),
     WeightOnly(Weak<WeightOnlyLinear>),
@@ -135,6 +140,7 @@ impl Packed {
             Self::BlockedDepthwise(kernel) => Held::BlockedDepthwise(Arc::downgrade(kernel)),
             Self::Bf16Conv(kernel) => Held::Bf16Conv(Arc::downgrade(kernel)),
             Self::Linear(kernel) => Held::Linear(Arc::downgrade(kernel)),
+            Self::DoubleLinear(kernel) => Held::DoubleLinear(Arc::downgrade(kernel)),
             Self::Int8Linear(kernel) => Held::Int8Linear(Arc::downgrade(kernel)),
             Self::Int8Conv(kernel) => Held::Int8Conv(Arc::downgrade(kernel)),
             Self::WeightOnly(kernel) => Held::WeightOnly(Arc::downgrade(kernel)),
@@ -150,6 +156,7 @@ impl Held {
             Self::BlockedDepthwise(kernel) => kernel.upgrade().map(Packed::BlockedDepthwise),
             Self::Bf16Conv(kernel) => kernel.upgrade().map(Packed::Bf16Conv),
             Self::Linear(kernel) => kernel.upgrade().map(Packed::Linear),
+            Self::DoubleLinear(kernel) => kernel.upgrade().map(Packed::DoubleLinear),
             Self::Int8Linear(kernel) => kernel.upgrade().map(Packed::Int8Linear),
             Self::Int8Conv(kernel) => kernel.upgrade().map(Packed::Int8Conv),
             Self::WeightOnly(kernel) => kernel.upgrade().map(Packed::WeightOnly),

@@ -1,6 +1,6 @@
 //! Functions of two elements of one type.
 
-use super::Element;
+use super::{Element, Float};
 
 /// Functions of two elements of one type, with a result of that type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,42 +55,42 @@ impl Arithmetic {
     pub fn is_of(self, element: Element) -> bool {
         match self {
             Self::Add | Self::Mul | Self::Maximum | Self::Minimum | Self::Fmax | Self::Fmin => true,
-            Self::And | Self::Or | Self::Xor => element != Element::F32,
+            Self::And | Self::Or | Self::Xor => !element.is_float(),
             Self::Sub
             | Self::FloorDivide
             | Self::TruncDivide
             | Self::Remainder
             | Self::Fmod
             | Self::Power => element != Element::Bool,
-            Self::Atan2 | Self::Hypot => element == Element::F32,
+            Self::Atan2 | Self::Hypot => element.is_float(),
         }
     }
 }
 
 /// The function of floating-point numbers.
-pub(crate) fn of_floats(function: Arithmetic) -> fn(f32, f32) -> f32 {
+pub(crate) fn of_floats<T: Float>(function: Arithmetic) -> fn(T, T) -> T {
     match function {
         Arithmetic::Add => |a, b| a + b,
         Arithmetic::Sub => |a, b| a - b,
         Arithmetic::Mul => |a, b| a * b,
         Arithmetic::Maximum => |a, b| if a > b || a.is_nan() { a } else { b },
         Arithmetic::Minimum => |a, b| if a < b || a.is_nan() { a } else { b },
-        Arithmetic::Fmax => f32::max,
-        Arithmetic::Fmin => f32::min,
+        Arithmetic::Fmax => T::max,
+        Arithmetic::Fmin => T::min,
         Arithmetic::FloorDivide => |a, b| floor_divide(a, b, a % b),
         Arithmetic::TruncDivide => |a, b| (a / b).trunc(),
         Arithmetic::Remainder => |a, b| {
             let rest = a % b;
-            if rest != 0.0 && (rest < 0.0) != (b < 0.0) {
+            if rest != T::of(0.0) && (rest < T::of(0.0)) != (b < T::of(0.0)) {
                 rest + b
             } else {
                 rest
             }
         },
         Arithmetic::Fmod => |a, b| a % b,
-        Arithmetic::Power => f32::powf,
-        Arithmetic::Atan2 => f32::atan2,
-        Arithmetic::Hypot => f32::hypot,
+        Arithmetic::Power => T::powf,
+        Arithmetic::Atan2 => T::atan2,
+        Arithmetic::Hypot => T::hypot,
         // Not defined for floating-point numbers.
         Arithmetic::And | Arithmetic::Or | Arithmetic::Xor => |a, _| a,
     }
@@ -99,19 +99,20 @@ pub(crate) fn of_floats(function: Arithmetic) -> fn(f32, f32) -> f32 {
 /// The quotient rounded down, where `rest` is the remainder. Source: `div_floor_floating` of
 /// PyTorch, which is Python's.
 #[inline(always)]
-pub(crate) fn floor_divide(a: f32, b: f32, rest: f32) -> f32 {
+pub(crate) fn floor_divide<T: Float>(a: T, b: T, rest: T) -> T {
+    let [zero, one, half] = [0.0, 1.0, 0.5].map(T::of);
     let exact = (a - rest) / b;
-    let is_below = rest != 0.0 && (b < 0.0) != (rest < 0.0);
-    let exact = if is_below { exact - 1.0 } else { exact };
+    let is_below = rest != zero && (b < zero) != (rest < zero);
+    let exact = if is_below { exact - one } else { exact };
     let floor = exact.floor();
-    let nearest = if exact - floor > 0.5 {
-        floor + 1.0
+    let nearest = if exact - floor > half {
+        floor + one
     } else {
         floor
     };
-    let zero = 0.0_f32.copysign(a / b);
-    let found = if exact == 0.0 { zero } else { nearest };
-    if b == 0.0 { a / b } else { found }
+    let signed = zero.copysign(a / b);
+    let found = if exact == zero { signed } else { nearest };
+    if b == zero { a / b } else { found }
 }
 
 /// The function of integers.
@@ -155,8 +156,7 @@ pub(crate) fn of_integers(function: Arithmetic) -> fn(i64, i64) -> i64 {
 
 /// Converts a number to a 32-bit integer as x86 does, and PyTorch on the way to narrower ones: the
 /// least integer if it does not fit, or is NaN.
-pub(crate) fn of_32_bits(number: f32) -> i64 {
-    // The bounds are exact in f32.
+pub(crate) fn of_32_bits(number: f64) -> i64 {
     match (-2147483648.0..2147483648.0).contains(&number) {
         true => number as i64,
         false => i64::from(i32::MIN),

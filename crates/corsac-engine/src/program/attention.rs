@@ -28,7 +28,7 @@ pub struct Attention {
     /// `[…, rows, outputs]`
     pub result: View,
     /// Factor of the products.
-    pub scale: f32,
+    pub scale: f64,
     /// Whether a query sees no keys after it.
     pub causal: bool,
     /// Whether rows whose keys are all masked are zero; otherwise they are NaN.

@@ -62,12 +62,12 @@ impl Access {
 
 impl Broadcast {
     /// Writes the elements of `from` for the elements of the result from `start` on.
-    pub(crate) fn read<T: Copy>(
+    pub(crate) fn read<T: Copy, N: Copy>(
         &self,
         from: &[T],
         start: usize,
-        out: &mut [f32],
-        as_number: impl Fn(T) -> f32,
+        out: &mut [N],
+        as_number: impl Fn(T) -> N,
     ) {
         let (mut index, mut skipped) = (start / self.run, start % self.run);
         let mut rest = out;

@@ -4,17 +4,17 @@ use corsac_ir::DType;
 use corsac_kernels::int8::Quantisation;
 use corsac_kernels::{bf16, f16};
 
-/// Functions of one number.
+/// Functions of one number. Parameters are rounded to the type of the numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unary {
     /// `max(x, 0)`, NaN for NaN
     Relu,
     /// `min(max(x, low), high)`
-    Clamp(f32, f32),
+    Clamp(f64, f64),
     /// `x` if positive, otherwise times the slope
-    LeakyRelu(f32),
+    LeakyRelu(f64),
     /// `x` if positive, otherwise `alpha * (exp(x) - 1)`
-    Elu(f32),
+    Elu(f64),
     /// `x * min(max(x + 3, 0), 6) / 6`
     Hardswish,
     /// `min(max(x + 3, 0), 6) / 6`
@@ -42,13 +42,13 @@ pub enum Unary {
     /// Absolute value.
     Abs,
     /// `scale * x + offset`. Adding -0.0 changes nothing, not even the sign of a zero.
-    Affine(f32, f32),
+    Affine(f64, f64),
     /// `x / divisor`
-    DivideBy(f32),
+    DivideBy(f64),
     /// `x ** exponent`
-    Power(f32),
+    Power(f64),
     /// `numerator / x`
-    DivideInto(f32),
+    DivideInto(f64),
     /// Sine.
     Sin,
     /// Cosine.
@@ -94,7 +94,7 @@ pub enum Unary {
     /// -1, 0 or 1.
     Sign,
     /// `log(1 + exp(beta * x)) / beta`; `x` where `beta * x` is larger than the threshold.
-    Softplus(f32, f32),
+    Softplus(f64, f64),
     /// `x * tanh(softplus(x))`
     Mish,
     /// `x / (1 + |x|)`
@@ -102,19 +102,19 @@ pub enum Unary {
     /// `log(sigmoid(x))`
     LogSigmoid,
     /// `x` moved towards zero by this much, but not past it.
-    Softshrink(f32),
+    Softshrink(f64),
     /// `x`; 0 if its absolute value is at most this.
-    Hardshrink(f32),
+    Hardshrink(f64),
     /// `x - tanh(x)`
     Tanhshrink,
     /// `x` above the first number, otherwise the second.
-    Threshold(f32, f32),
+    Threshold(f64, f64),
     /// `max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`
-    Celu(f32),
+    Celu(f64),
     /// The nearest number of a type of 16 bits.
     RoundTo(Half),
     /// `x`; this for NaN.
-    NanTo(f32),
+    NanTo(f64),
     /// The level of a number: `round(x * inverse) + zero`, ties to even, within bounds; 0 for NaN.
     Quantise(Levels),
     /// The number of a level: `(x - zero) * scale`
@@ -312,16 +312,17 @@ impl Half {
 impl Unary {
     /// `factor * x`, with the sign that PyTorch gives a zero.
     #[must_use]
-    pub fn scale(factor: f32) -> Self {
+    pub fn scale(factor: f64) -> Self {
         Self::Affine(factor, -0.0)
     }
 
     /// `x / divisor`: a product with the inverse where the results are equal.
     #[must_use]
-    pub fn divide_by(divisor: f32) -> Self {
+    pub fn divide_by(divisor: f64) -> Self {
         let factor = 1.0 / divisor;
-        // A power of two: its fraction has no bits, and its inverse is exact.
-        let is_exact = divisor.to_bits() << 9 == 0 && divisor.is_normal() && factor.is_normal();
+        // A power of two: its fraction has no bits, and its inverse is exact, in single precision too.
+        let is_normal = |x: f64| (x as f32).is_normal();
+        let is_exact = divisor.to_bits() << 12 == 0 && is_normal(divisor) && is_normal(factor);
         match is_exact {
             true => Self::scale(factor),
             false => Self::DivideBy(divisor),
@@ -391,7 +392,7 @@ pub enum Ternary {
     /// Linear interpolation between the first two, by the third.
     Lerp,
     /// The first, plus the product of the others times a number.
-    AddProduct(f32),
+    AddProduct(f64),
     /// The first, plus the quotient of the others times a number.
-    AddQuotient(f32),
+    AddQuotient(f64),
 }

@@ -1,7 +1,7 @@
 //! Fused elementwise operators, computed a tile at a time.
 //!
 //! A tile is a few kilobytes of the result, so that intermediate values never leave the first-level
-//! cache. Floating-point numbers and booleans (0 and 1) are both floating-point numbers there. If
+//! cache. Floating-point numbers, of one precision, and booleans (0 and 1) are both such numbers there. If
 //! there are reductions of rows, tiles are whole rows.
 
 use std::fmt;
@@ -9,7 +9,7 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use super::broadcast::Broadcast;
-use super::{Arithmetic, Binary, Comparison, Reduction, Ternary, Unary};
+use super::{Arithmetic, Binary, Comparison, Element, Reduction, Ternary, Unary};
 
 /// Approximate number of elements of registers, inputs and result that are in use at a time: 24 KB,
 /// which stay in the first-level cache.
@@ -22,6 +22,8 @@ const TILE: [usize; 2] = [256, 4096];
 /// Elementwise operators over tensors of `len` elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused {
+    /// Type of the numbers in registers.
+    pub element: Element,
     /// Number of elements of tensors.
     pub len: usize,
     /// Number of elements of a row, if there are numbers for rows.
@@ -64,7 +66,7 @@ pub enum Arg {
     /// The result of an earlier instruction.
     Register(usize, Width),
     /// A number.
-    Number(f32),
+    Number(f64),
 }
 
 /// Target of an instruction.
@@ -164,6 +166,7 @@ impl Fused {
         } else {
             TOGETHER
         };
+        let together = together * size_of::<f32>() / self.element.size_bytes();
         let fits = together / (self.registers + whole.count() + 1) / LINES * LINES;
         let fits = fits.clamp(TILE[0], TILE[1]).min(self.len.max(1));
         match self.row {

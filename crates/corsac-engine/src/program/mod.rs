@@ -4,6 +4,7 @@ pub(crate) mod arithmetic;
 mod attention;
 mod broadcast;
 mod conv;
+mod float;
 mod function;
 pub mod fused;
 mod indexing;
@@ -19,6 +20,7 @@ use rustc_hash::FxHashSet;
 pub use arithmetic::Arithmetic;
 pub use attention::{Attention, View};
 pub use conv::{Conv, ConvNd, ConvShape};
+pub use float::Float;
 pub use function::{Binary, Comparison, Half, Levels, Reduction, Rounding, Ternary, Unary};
 pub use indexing::{Combination, IndexPut};
 pub use op::{
@@ -27,6 +29,7 @@ pub use op::{
 };
 pub(crate) use recurrent::{Cell, Recurrent};
 pub use scalar::Scalar;
+pub(crate) use scalar::float_to_int;
 pub use step::{Epilogue, Step};
 
 /// A value of a program.
@@ -71,6 +74,8 @@ pub enum Element {
     /// Floating-point numbers of 32 bits.
     #[default]
     F32,
+    /// Floating-point numbers of 64 bits.
+    F64,
 }
 
 impl Element {
@@ -79,7 +84,7 @@ impl Element {
     pub fn size_bytes(self) -> usize {
         match self {
             Self::Bool => 1,
-            Self::I64 => 8,
+            Self::I64 | Self::F64 => 8,
             Self::F32 => 4,
         }
     }
@@ -91,7 +96,14 @@ impl Element {
             Self::Bool => "bool",
             Self::I64 => "int64",
             Self::F32 => "float32",
+            Self::F64 => "float64",
         }
+    }
+
+    /// Whether elements are floating-point numbers.
+    #[must_use]
+    pub fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F64)
     }
 }
 
@@ -368,8 +380,13 @@ impl Program {
         inputs: Vec<ValueId>,
         shape: Vec<usize>,
     ) -> ValueId {
+        let element = match transform {
+            WeightTransform::Transpose => self.element(inputs[0]),
+            _ => Element::F32,
+        };
         self.weight_transforms.push((transform, inputs));
-        self.add_value(shape, Source::Transformed(self.weight_transforms.len() - 1))
+        let source = Source::Transformed(self.weight_transforms.len() - 1);
+        self.add_typed(element, shape, source)
     }
 
     pub(crate) fn add_value(&mut self, shape: Vec<usize>, source: Source) -> ValueId {

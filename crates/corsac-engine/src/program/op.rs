@@ -14,13 +14,13 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WeightTransform {
     /// A convolution's weight times the factors of the norm after it.
-    NormWeight(f32),
+    NormWeight(f64),
     /// A convolution's bias times the factors of the norm after it, plus its offsets.
-    NormBias(f32),
+    NormBias(f64),
     /// The factors of a norm.
-    NormScale(f32),
+    NormScale(f64),
     /// The offsets of a norm.
-    NormOffset(f32),
+    NormOffset(f64),
     /// The transpose of a matrix.
     Transpose,
     /// The weight or bias of a layer, with each output channel times a factor.
@@ -139,12 +139,12 @@ pub enum Op {
         /// Whether the second matrix is transposed.
         transposed: bool,
         /// Factor of the products.
-        scale: f32,
+        scale: f64,
     },
     /// Input, mean, variance, and weight and bias if there are five; over dimension 1.
     BatchNorm {
         /// Added to the variance.
-        eps: f32,
+        eps: f64,
     },
     /// Input, factors, offsets: `x * factor + offset` over dimension 1.
     ChannelAffine,
@@ -153,7 +153,7 @@ pub enum Op {
         /// Number of dimensions of a row.
         dims: usize,
         /// Added to the variance.
-        eps: f32,
+        eps: f64,
         /// Whether the first input after `x` is a weight.
         weight: bool,
         /// Whether the last input is a bias.
@@ -385,6 +385,67 @@ impl Op {
             | Self::Scan { .. }
             | Self::Sort { .. }
             | Self::ArgReduce { .. }
+            | Self::LabelMargins => false,
+        }
+    }
+
+    /// Whether there is a kernel for numbers of double precision.
+    pub(crate) fn takes_doubles(&self) -> bool {
+        match self {
+            Self::Unary(function) => !matches!(
+                function,
+                Unary::RoundTo(_) | Unary::Quantise(_) | Unary::Dequantise { .. }
+            ),
+            Self::Conv(_)
+            | Self::ConvNd(_)
+            | Self::Linear
+            | Self::MatMul { .. }
+            | Self::BatchNorm { .. }
+            | Self::ChannelAffine
+            | Self::LayerNorm { .. }
+            | Self::Binary(_)
+            | Self::Ternary(_)
+            | Self::Fused(_)
+            | Self::MaxPool(_)
+            | Self::AvgPool { .. }
+            | Self::AdaptiveAvgPool
+            | Self::Reduce { .. }
+            | Self::Softmax { .. }
+            | Self::SafeSoftmax
+            | Self::Causal
+            | Self::Copy { .. }
+            | Self::Concat { .. }
+            | Self::Pad { .. }
+            | Self::Cast
+            | Self::Compare(_)
+            | Self::Arithmetic(_)
+            | Self::Not
+            | Self::Where
+            | Self::Fill(_)
+            | Self::Range { .. }
+            | Self::IndexSelect { .. }
+            | Self::Gather { .. }
+            | Self::Scatter { .. }
+            | Self::IndexPut(_)
+            | Self::Wrap { .. }
+            | Self::Scan { .. }
+            | Self::Sort { .. }
+            | Self::ArgReduce { .. } => true,
+            Self::ChannelScaledConv(_)
+            | Self::QuantisedLinear(_)
+            | Self::QuantisedConv(..)
+            | Self::ToLevels(_)
+            | Self::FromLevels(..)
+            | Self::MapLevels(_)
+            | Self::AddLevels(_)
+            | Self::Attention(_)
+            | Self::Recurrent(_)
+            | Self::ToBlocks(_)
+            | Self::FromBlocks(_)
+            | Self::BatchTiling(_)
+            | Self::Arrange { .. }
+            | Self::Resample { .. }
+            | Self::RoundRows(_)
             | Self::LabelMargins => false,
         }
     }

@@ -22,15 +22,15 @@ impl Scalar {
     pub(crate) fn int(self) -> i64 {
         match self {
             Self::Int(value) => value,
-            Self::Float(value) => float_to_int(value as f32),
+            Self::Float(value) => float_to_int(value),
         }
     }
 }
 
 /// Converts a number as PyTorch does on x86: the smallest integer if it does not fit.
 #[inline(always)]
-fn float_to_int(x: f32) -> i64 {
-    // 2^63 is the first float that does not fit.
+pub(crate) fn float_to_int(x: f64) -> i64 {
+    // 2^63 is the first number that does not fit.
     match (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&x) {
         true => x as i64,
         false => i64::MIN,
@@ -42,7 +42,7 @@ impl Element {
     #[must_use]
     pub fn zero(self) -> Scalar {
         match self {
-            Self::F32 => Scalar::Float(0.0),
+            Self::F32 | Self::F64 => Scalar::Float(0.0),
             Self::I64 | Self::Bool => Scalar::Int(0),
         }
     }

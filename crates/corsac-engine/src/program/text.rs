@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Binary, Epilogue, Layout, Op, Program, Source, Step, Ternary, ValueId};
+use super::{Binary, Element, Epilogue, Layout, Op, Program, Source, Step, Ternary, ValueId};
 
 impl Program {
     /// Number of steps, with those of micro-batches.
@@ -45,10 +45,11 @@ impl Program {
             "{}{:?}{} = {}({})",
             self.name(step.output),
             self.shape(step.output),
-            match self.value(step.output).layout {
-                Layout::Rows => "",
-                Layout::Blocks => " in blocks",
-                Layout::Pixels => " by pixel",
+            match (self.value(step.output).layout, self.element(step.output)) {
+                (Layout::Rows, Element::F64) => " in float64",
+                (Layout::Rows, _) => "",
+                (Layout::Blocks, _) => " in blocks",
+                (Layout::Pixels, _) => " by pixel",
             },
             step.op.name(),
             inputs.join(", ")

@@ -43,7 +43,7 @@ pub(super) struct Allocator {
     delete: Delete,
     wrap: Wrap,
     /// The numbers of the types of results.
-    dtypes: [(DType, i32); 5],
+    dtypes: [(DType, i32); 6],
     cpu: i32,
 }
 
@@ -112,6 +112,7 @@ impl Allocator {
             wrap,
             dtypes: [
                 (DType::Float32, number("aoti_torch_dtype_float32")?),
+                (DType::Float64, number("aoti_torch_dtype_float64")?),
                 (DType::Int64, number("aoti_torch_dtype_int64")?),
                 (DType::Bool, number("aoti_torch_dtype_bool")?),
                 (DType::BFloat16, number("aoti_torch_dtype_bfloat16")?),

@@ -50,6 +50,7 @@ impl Target<'_> {
     pub(super) fn data_mut(&mut self) -> DataMut<'_> {
         match self {
             Self::Direct(DataMut::F32(data)) => DataMut::F32(data),
+            Self::Direct(DataMut::F64(data)) => DataMut::F64(data),
             Self::Direct(DataMut::I64(data)) => DataMut::I64(data),
             Self::Direct(DataMut::Bool(data)) => DataMut::Bool(data),
             Self::Half(_, _, wide) => DataMut::F32(wide),

@@ -77,7 +77,7 @@ impl Spec {
         match self.element {
             Element::I64 => DType::Int64,
             Element::Bool => DType::Bool,
-            Element::F32 => self.dtype,
+            Element::F32 | Element::F64 => self.dtype,
         }
     }
 
@@ -88,7 +88,10 @@ impl Spec {
 
     /// Whether the program and PyTorch store elements alike.
     fn is_direct(&self) -> bool {
-        matches!(self.dtype, DType::Float32 | DType::Int64 | DType::Bool)
+        matches!(
+            self.dtype,
+            DType::Float32 | DType::Float64 | DType::Int64 | DType::Bool
+        )
     }
 }
 
@@ -136,6 +139,7 @@ fn read(array: &Bound<'_, PyAny>, element: Element) -> PyResult<Elements> {
     let py = array.py();
     Ok(match element {
         Element::F32 => Elements::F32(PyBuffer::<f32>::get(array)?.to_vec(py)?),
+        Element::F64 => Elements::F64(PyBuffer::<f64>::get(array)?.to_vec(py)?),
         Element::I64 => Elements::I64(PyBuffer::<i64>::get(array)?.to_vec(py)?),
         Element::Bool => Elements::bools(PyBuffer::<u8>::get(array)?.to_vec(py)?),
     })
@@ -146,6 +150,7 @@ fn write(array: &Bound<'_, PyAny>, from: &Elements) -> PyResult<()> {
     let py = array.py();
     match from {
         Elements::F32(from) => PyBuffer::<f32>::get(array)?.copy_from_slice(py, from),
+        Elements::F64(from) => PyBuffer::<f64>::get(array)?.copy_from_slice(py, from),
         Elements::I64(from) => PyBuffer::<i64>::get(array)?.copy_from_slice(py, from),
         Elements::Bool(from) => PyBuffer::<u8>::get(array)?.copy_from_slice(py, from),
     }
@@ -340,7 +345,7 @@ impl PyProgram {
         }
         if !self.inputs.iter().chain(&self.outputs).all(Spec::is_direct) {
             return Err(PyValueError::new_err(
-                "arrays are of float32, int64 and truth values",
+                "arrays are of float32, float64, int64 and truth values",
             ));
         }
         let given = inputs.iter().zip(&self.inputs);

@@ -459,7 +459,7 @@ impl From<Dense> for Described<'_> {
     fn from(own: Dense) -> Self {
         let code = match own.dtype {
             // `kDLFloat`, `kDLBfloat`, `kDLInt`, `kDLUInt`, `kDLBool`
-            DType::Float32 | DType::Float16 => 2,
+            DType::Float32 | DType::Float64 | DType::Float16 => 2,
             DType::BFloat16 => 4,
             DType::Int64 | DType::Int32 | DType::Int16 | DType::Int8 => 0,
             DType::UInt8 => 1,
@@ -494,6 +494,7 @@ impl<'a> Described<'a> {
         match (dtype.code, dtype.bits, dtype.lanes) {
             // `kDLFloat`, `kDLInt`, `kDLBool`
             (2, 32, 1) => Some(Element::F32),
+            (2, 64, 1) => Some(Element::F64),
             (0, 64, 1) => Some(Element::I64),
             (6, 8, 1) => Some(Element::Bool),
             _ => None,
@@ -513,6 +514,7 @@ impl<'a> Described<'a> {
             (1, 8, 1) => Some(DType::UInt8),
             _ => self.element().map(|element| match element {
                 Element::F32 => DType::Float32,
+                Element::F64 => DType::Float64,
                 Element::I64 => DType::Int64,
                 Element::Bool => DType::Bool,
             }),
@@ -664,6 +666,7 @@ impl<'a> Described<'a> {
         if len == 0 {
             return Some(match element {
                 Element::F32 => Data::F32(&[]),
+                Element::F64 => Data::F64(&[]),
                 Element::I64 => Data::I64(&[]),
                 Element::Bool => Data::Bool(&[]),
             });
@@ -674,6 +677,7 @@ impl<'a> Described<'a> {
         Some(unsafe {
             match element {
                 Element::F32 => Data::F32(std::slice::from_raw_parts(start.cast(), len)),
+                Element::F64 => Data::F64(std::slice::from_raw_parts(start.cast(), len)),
                 Element::I64 => Data::I64(std::slice::from_raw_parts(start.cast(), len)),
                 Element::Bool => Data::Bool(std::slice::from_raw_parts(start.cast(), len)),
             }
@@ -717,6 +721,7 @@ impl Described<'_> {
         Some(unsafe {
             match element {
                 Element::F32 => Elements::F32(gathered(start.cast(), sizes, strides, len)),
+                Element::F64 => Elements::F64(gathered(start.cast(), sizes, strides, len)),
                 Element::I64 => Elements::I64(gathered(start.cast(), sizes, strides, len)),
                 Element::Bool => Elements::bools(gathered(start.cast(), sizes, strides, len)),
             }
@@ -792,6 +797,7 @@ pub(super) fn writable<'a>(
     if len == 0 {
         return Some(match element {
             Element::F32 => DataMut::F32(&mut []),
+            Element::F64 => DataMut::F64(&mut []),
             Element::I64 => DataMut::I64(&mut []),
             Element::Bool => DataMut::Bool(&mut []),
         });
@@ -806,6 +812,7 @@ pub(super) fn writable<'a>(
     Some(unsafe {
         match element {
             Element::F32 => DataMut::F32(std::slice::from_raw_parts_mut(start.cast(), len)),
+            Element::F64 => DataMut::F64(std::slice::from_raw_parts_mut(start.cast(), len)),
             Element::I64 => DataMut::I64(std::slice::from_raw_parts_mut(start.cast(), len)),
             Element::Bool => DataMut::Bool(std::slice::from_raw_parts_mut(start.cast(), len)),
         }
@@ -827,6 +834,7 @@ impl<'py> Fresh<'py> {
                 DType::Int64 => DataMut::I64(std::slice::from_raw_parts_mut(data.cast(), len)),
                 DType::Bool => DataMut::Bool(std::slice::from_raw_parts_mut(data.cast(), len)),
                 DType::Float32 => DataMut::F32(std::slice::from_raw_parts_mut(data.cast(), len)),
+                DType::Float64 => DataMut::F64(std::slice::from_raw_parts_mut(data.cast(), len)),
                 _ => DataMut::default(),
             }
         }

@@ -16,7 +16,7 @@ use crate::runtime::TorchValues;
 pub(super) struct Loaded<'a> {
     tensors: &'a [Py<PyAny>],
     elements: Vec<Option<Element>>,
-    borrowed: Vec<Option<&'a [f32]>>,
+    borrowed: Vec<Option<Data<'a>>>,
     /// The bits of those whose numbers have 16 bits.
     halves: Vec<Option<(&'a [u16], Half)>>,
     /// Those of int8 and uint8.
@@ -55,8 +55,8 @@ impl<'a> Loaded<'a> {
             if let Some(exchange) = exchange
                 && let Some(described) = exchange.described(tensors[number].bind(py))?
             {
-                if let Some(Data::F32(data)) = described.data(Element::F32, &value.shape) {
-                    weights.borrowed[number] = Some(data);
+                if value.element.is_float() {
+                    weights.borrowed[number] = described.data(value.element, &value.shape);
                 }
                 weights.halves[number] = described.halves(&value.shape);
                 let byte = match described.dtype() {
@@ -107,12 +107,22 @@ impl<'a> Loaded<'a> {
 
 impl Weights for Loaded<'_> {
     fn weight(&self, number: usize) -> Option<Cow<'_, [f32]>> {
-        if let Some(&Some(borrowed)) = self.borrowed.get(number) {
+        if let Some(&Some(Data::F32(borrowed))) = self.borrowed.get(number) {
             return Some(Cow::Borrowed(borrowed));
         }
         match self.take(number)? {
             Elements::F32(data) => Some(Cow::Owned(data)),
-            Elements::I64(_) | Elements::Bool(_) => None,
+            Elements::F64(_) | Elements::I64(_) | Elements::Bool(_) => None,
+        }
+    }
+
+    fn f64_weight(&self, number: usize) -> Option<Cow<'_, [f64]>> {
+        if let Some(&Some(Data::F64(borrowed))) = self.borrowed.get(number) {
+            return Some(Cow::Borrowed(borrowed));
+        }
+        match self.take(number)? {
+            Elements::F64(data) => Some(Cow::Owned(data)),
+            Elements::F32(_) | Elements::I64(_) | Elements::Bool(_) => None,
         }
     }
 
@@ -132,14 +142,14 @@ impl Weights for Loaded<'_> {
     fn i64_weight(&self, number: usize) -> Option<Vec<i64>> {
         match self.take(number)? {
             Elements::I64(data) => Some(data),
-            Elements::F32(_) | Elements::Bool(_) => None,
+            Elements::F32(_) | Elements::F64(_) | Elements::Bool(_) => None,
         }
     }
 
     fn bool_weight(&self, number: usize) -> Option<Vec<u8>> {
         match self.take(number)? {
             Elements::Bool(data) => Some(data),
-            Elements::F32(_) | Elements::I64(_) => None,
+            Elements::F32(_) | Elements::F64(_) | Elements::I64(_) => None,
         }
     }
 }
@@ -149,6 +159,7 @@ pub(super) fn elements(tensor: &Bound<'_, PyAny>, element: Element) -> PyResult<
     let py = tensor.py();
     let dtype = match element {
         Element::F32 => DType::Float32,
+        Element::F64 => DType::Float64,
         Element::I64 => DType::Int64,
         Element::Bool => DType::Bool,
     };
@@ -170,6 +181,7 @@ pub(super) fn elements(tensor: &Bound<'_, PyAny>, element: Element) -> PyResult<
         .call_method0(intern!(py, "numpy"))?;
     Ok(match element {
         Element::F32 => Elements::F32(PyBuffer::<f32>::get(&array)?.to_vec(py)?),
+        Element::F64 => Elements::F64(PyBuffer::<f64>::get(&array)?.to_vec(py)?),
         Element::I64 => Elements::I64(PyBuffer::<i64>::get(&array)?.to_vec(py)?),
         Element::Bool => {
             let bytes = array.call_method1(intern!(py, "view"), (intern!(py, "uint8"),))?;

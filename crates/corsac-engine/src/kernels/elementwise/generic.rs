@@ -125,6 +125,18 @@ impl Paired for f32 {
     }
 }
 
+impl Paired for f64 {
+    fn arithmetic(
+        function: Arithmetic,
+        a: Operand<'_, Self>,
+        b: Operand<'_, Self>,
+        shape: &[usize],
+        out: &mut [Self],
+    ) {
+        arithmetic(function, a, b, shape, out);
+    }
+}
+
 impl Paired for i64 {
     fn arithmetic(
         function: Arithmetic,

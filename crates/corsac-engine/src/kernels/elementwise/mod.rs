@@ -2,6 +2,7 @@
 
 pub mod generic;
 mod pairs;
+mod real;
 
 use std::borrow::Cow;
 use std::iter::repeat_n;
@@ -12,9 +13,11 @@ use crate::kernels::functions::{double, single};
 use crate::kernels::result_tiles::ResultTiles;
 use crate::program::{Half, Unary};
 
+pub(crate) use real::Real;
+
 pub use pairs::{Operand, binary, binary_in_place, binary_over};
 pub(crate) use pairs::{
-    arithmetic, arithmetic_chunk, binary_chunk, binary_rows, maximum, prelu, ternary, ternary_chunk,
+    arithmetic, binary_chunk, binary_rows, maximum, prelu, ternary, ternary_chunk,
 };
 
 /// Length of results that, with their operands, exceed the second-level cache, or nearly so. Stores
@@ -65,6 +68,7 @@ macro_rules! partial_functions {
             Unary::Tan => $do!(single::is_angle, single::tan, double::tan),
             Unary::Rsqrt => $do!(single::is_usual, single::rsqrt, double::rsqrt),
             Unary::Power(exponent) if exponent.is_finite() && whole(exponent).is_none() => {
+                let exponent = exponent as f32;
                 let of_negative = sign_of_negative(exponent);
                 $do!(
                     is_usual_of_any_sign,
@@ -96,8 +100,8 @@ fn sign_of_negative(exponent: f32) -> f32 {
 
 /// The exponent of a power that is a product of a few factors.
 #[inline(always)]
-fn whole(exponent: f32) -> Option<i32> {
-    const MOST: f32 = 32.0;
+pub(super) fn whole(exponent: f64) -> Option<i32> {
+    const MOST: f64 = 32.0;
     (exponent.fract() == 0.0 && exponent.abs() <= MOST).then_some(exponent as i32)
 }
 
@@ -198,18 +202,19 @@ fn partial_of_any(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
 
 /// Applies a closure, which is inlined into the loop, or a function.
 macro_rules! mapped {
-    ($from:expr, $data:expr, |$x:ident: f32| $f:expr) => {
-        for_each(
+    ($type:ty, $from:expr, $data:expr, |$x:ident: $own:ty| $f:expr) => {
+        $crate::kernels::elementwise::for_each(
             $from,
             $data,
             #[inline(always)]
-            |$x: f32| $f,
+            |$x: $type| $f,
         )
     };
-    ($from:expr, $data:expr, $f:path) => {
-        for_each($from, $data, $f)
+    ($type:ty, $from:expr, $data:expr, $f:path) => {
+        $crate::kernels::elementwise::for_each::<$type>($from, $data, $f)
     };
 }
+pub(super) use mapped;
 
 /// Computes a function with one version for all numbers.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
@@ -218,7 +223,7 @@ fn total(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
         return;
     }
     macro_rules! map {
-        ($($function:tt)*) => { mapped!(from, data, $($function)*) };
+        ($($function:tt)*) => { mapped!(f32, from, data, $($function)*) };
     }
     match function {
         Unary::Tanh => map!(single::tanh),
@@ -226,15 +231,28 @@ fn total(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
         Unary::Erf => map!(single::erf),
         Unary::Gelu => map!(single::gelu),
         Unary::GeluTanh => map!(single::gelu_tanh),
-        Unary::Softplus(1.0, threshold) => map!(|x: f32| single::softplus(x, 1.0, threshold)),
-        Unary::Softplus(beta, threshold) => map!(|x: f32| single::softplus(x, beta, threshold)),
-        Unary::Elu(alpha) => map!(|x: f32| single::elu(x, alpha)),
+        Unary::Softplus(1.0, threshold) => {
+            let threshold = threshold as f32;
+            map!(|x: f32| single::softplus(x, 1.0, threshold))
+        }
+        Unary::Softplus(beta, threshold) => {
+            let beta = beta as f32;
+            let threshold = threshold as f32;
+            map!(|x: f32| single::softplus(x, beta, threshold))
+        }
+        Unary::Elu(alpha) => {
+            let alpha = alpha as f32;
+            map!(|x: f32| single::elu(x, alpha))
+        }
         Unary::Asin => map!(single::asin),
         Unary::Acos => map!(single::acos),
         Unary::Atan => map!(single::atan),
         Unary::Power(exponent) => match whole(exponent) {
             Some(exponent) => whole_powers(exponent, from, data),
-            None => map!(|x: f32| double::power(x, exponent)),
+            None => {
+                let exponent = exponent as f32;
+                map!(|x: f32| double::power(x, exponent))
+            }
         },
         Unary::Sinh => map!(double::sinh),
         Unary::Cosh => map!(double::cosh),
@@ -243,7 +261,10 @@ fn total(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
         Unary::Expm1 => map!(double::expm1),
         Unary::Mish => map!(double::mish),
         Unary::LogSigmoid => map!(double::log_sigmoid),
-        Unary::Celu(alpha) => map!(|x: f32| double::celu(x, alpha)),
+        Unary::Celu(alpha) => {
+            let alpha = alpha as f32;
+            map!(|x: f32| double::celu(x, alpha))
+        }
         _ => unreachable!("it is not the same for all"),
     }
 }
@@ -259,28 +280,41 @@ fn streamed(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
 #[inline(always)]
 fn brief(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
     macro_rules! map {
-        ($($function:tt)*) => { mapped!(from, data, $($function)*) };
+        ($($function:tt)*) => { mapped!(f32, from, data, $($function)*) };
     }
     // Comparisons with NaN are false, so that NaN is kept.
     match function {
         Unary::Relu => map!(|x: f32| if x < 0.0 { 0.0 } else { x }),
-        Unary::Clamp(low, high) => map!(|x: f32| {
-            let x = if x < low { low } else { x };
-            if x > high { high } else { x }
-        }),
+        Unary::Clamp(low, high) => {
+            let (low, high) = (low as f32, high as f32);
+            map!(|x: f32| {
+                let x = if x < low { low } else { x };
+                if x > high { high } else { x }
+            })
+        }
         Unary::Hardswish => map!(|x: f32| x * gate(x)),
         Unary::Hardsigmoid => map!(gate),
         Unary::Sqrt => map!(f32::sqrt),
         Unary::Abs => map!(f32::abs),
-        Unary::Affine(scale, offset) => map!(|x: f32| scale * x + offset),
+        Unary::Affine(scale, offset) => {
+            let scale = scale as f32;
+            let offset = offset as f32;
+            map!(|x: f32| scale * x + offset)
+        }
         Unary::Power(2.0) => map!(|x: f32| x * x),
         // As in PyTorch.
         Unary::Power(3.0) => map!(|x: f32| x * x * x),
         Unary::Power(1.0) => map!(|x: f32| x),
         Unary::Power(-1.0) => map!(|x: f32| 1.0 / x),
         Unary::Power(-2.0) => map!(|x: f32| 1.0 / (x * x)),
-        Unary::DivideInto(numerator) => map!(|x: f32| numerator / x),
-        Unary::DivideBy(divisor) => map!(|x: f32| x / divisor),
+        Unary::DivideInto(numerator) => {
+            let numerator = numerator as f32;
+            map!(|x: f32| numerator / x)
+        }
+        Unary::DivideBy(divisor) => {
+            let divisor = divisor as f32;
+            map!(|x: f32| x / divisor)
+        }
         Unary::Floor => map!(f32::floor),
         Unary::Ceil => map!(f32::ceil),
         Unary::Round => map!(f32::round_ties_even),
@@ -292,18 +326,34 @@ fn brief(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
             _ => 0.0,
         }),
         Unary::Softsign => map!(|x: f32| x / (1.0 + x.abs())),
-        Unary::Softshrink(by) => map!(|x: f32| match x {
-            x if x > by => x - by,
-            x if x < -by => x + by,
-            x if x.is_nan() => x,
-            _ => 0.0,
-        }),
-        Unary::Hardshrink(by) => map!(|x: f32| if x >= -by && x <= by { 0.0 } else { x }),
-        Unary::Threshold(least, value) => map!(|x: f32| if x <= least { value } else { x }),
-        Unary::LeakyRelu(slope) => map!(|x: f32| prelu(x, slope)),
+        Unary::Softshrink(by) => {
+            let by = by as f32;
+            map!(|x: f32| match x {
+                x if x > by => x - by,
+                x if x < -by => x + by,
+                x if x.is_nan() => x,
+                _ => 0.0,
+            })
+        }
+        Unary::Hardshrink(by) => {
+            let by = by as f32;
+            map!(|x: f32| if x >= -by && x <= by { 0.0 } else { x })
+        }
+        Unary::Threshold(least, value) => {
+            let least = least as f32;
+            let value = value as f32;
+            map!(|x: f32| if x <= least { value } else { x })
+        }
+        Unary::LeakyRelu(slope) => {
+            let slope = slope as f32;
+            map!(|x: f32| prelu(x, slope))
+        }
         Unary::RoundTo(Half::Bf16) => map!(|x: f32| Half::Bf16.nearest(x)),
         Unary::RoundTo(Half::F16) => map!(|x: f32| Half::F16.nearest(x)),
-        Unary::NanTo(other) => map!(|x: f32| if x.is_nan() { other } else { x }),
+        Unary::NanTo(other) => {
+            let other = other as f32;
+            map!(|x: f32| if x.is_nan() { other } else { x })
+        }
         Unary::Quantise(levels) => map!(|x: f32| levels.of(x)),
         Unary::Dequantise { zero, scale } => map!(|x: f32| (x - zero) * scale),
         _ => return false,
@@ -313,7 +363,7 @@ fn brief(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
 
 /// `data[i] = function(from[i])`, or in place.
 #[inline(always)]
-fn for_each(from: Option<&[f32]>, data: &mut [f32], function: impl Fn(f32) -> f32) {
+pub(super) fn for_each<T: Copy>(from: Option<&[T]>, data: &mut [T], function: impl Fn(T) -> T) {
     match from {
         None => {
             for x in data {
@@ -358,7 +408,7 @@ pub fn channel_affine(
     tiles.pieces_from(out, row, |number, from, piece| {
         let channel = number % factors.len();
         unary_from(
-            Unary::Affine(factors[channel], offsets[channel]),
+            Unary::Affine(f64::from(factors[channel]), f64::from(offsets[channel])),
             from,
             piece,
         );

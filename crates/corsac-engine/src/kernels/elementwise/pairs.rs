@@ -11,20 +11,20 @@ use crate::parallel::Parallel;
 use crate::program::Binary;
 use crate::program::arithmetic::{floor_divide, of_floats};
 use crate::program::fused::Access;
-use crate::program::{Arithmetic, Ternary};
+use crate::program::{Arithmetic, Float, Ternary};
 
-use super::STREAMED;
+use super::{Real, STREAMED};
 
 /// Expands `$do` with the closure of `$function`.
 macro_rules! binary_functions {
     ($function:expr, $do:ident) => {
         match $function {
-            Binary::Add => $do!(|x: f32, y: f32| x + y),
-            Binary::Sub => $do!(|x: f32, y: f32| x - y),
-            Binary::Mul => $do!(|x: f32, y: f32| x * y),
-            Binary::Div => $do!(|x: f32, y: f32| x / y),
+            Binary::Add => $do!(|x: T, y: T| x + y),
+            Binary::Sub => $do!(|x: T, y: T| x - y),
+            Binary::Mul => $do!(|x: T, y: T| x * y),
+            Binary::Div => $do!(|x: T, y: T| x / y),
             Binary::Maximum => $do!(maximum),
-            Binary::Minimum => $do!(|x: f32, y: f32| -maximum(-x, -y)),
+            Binary::Minimum => $do!(|x: T, y: T| -maximum(-x, -y)),
             Binary::Prelu => $do!(prelu),
         }
     };
@@ -32,7 +32,7 @@ macro_rules! binary_functions {
 
 /// `data[i] = function(data[i], other[i])`
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-pub fn binary_in_place(function: Binary, data: &mut [f32], other: &[f32]) {
+pub fn binary_in_place<T: Float>(function: Binary, data: &mut [T], other: &[T]) {
     macro_rules! zip {
         ($f:expr) => {
             data.iter_mut()
@@ -45,19 +45,19 @@ pub fn binary_in_place(function: Binary, data: &mut [f32], other: &[f32]) {
 
 /// The larger number; NaN if one is.
 #[inline(always)]
-pub(crate) fn maximum(x: f32, y: f32) -> f32 {
+pub(crate) fn maximum<T: Float>(x: T, y: T) -> T {
     if x > y || x.is_nan() { x } else { y }
 }
 
 /// `x` if positive, otherwise times the slope.
 #[inline(always)]
-pub(crate) fn prelu(x: f32, slope: f32) -> f32 {
+pub(crate) fn prelu<T: Float>(x: T, slope: T) -> T {
     let scaled = x * slope;
-    if x > 0.0 { x } else { scaled }
+    if x > T::of(0.0) { x } else { scaled }
 }
 
 /// [`binary_in_place`] for any number of elements, on several threads.
-pub fn binary_over(function: Binary, data: &mut [f32], other: &[f32]) {
+pub fn binary_over<T: Float>(function: Binary, data: &mut [T], other: &[T]) {
     data.par_chunks_mut(GRAIN)
         .zip(other.par_chunks(GRAIN))
         .run_parallel(|(data, other)| binary_in_place(function, data, other));
@@ -65,18 +65,18 @@ pub fn binary_over(function: Binary, data: &mut [f32], other: &[f32]) {
 
 /// `out[i] = function(a[i], b[i])`
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-pub(crate) fn binary_chunk(function: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
+pub(crate) fn binary_chunk<T: Float>(function: Binary, a: &[T], b: &[T], out: &mut [T]) {
     pairs(function, a, b, out);
 }
 
 /// [`binary_chunk`] for [long](STREAMED) results.
 #[multiversion(targets("x86_64+avx2+fma"))]
-fn binary_streamed(function: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
+fn binary_streamed<T: Float>(function: Binary, a: &[T], b: &[T], out: &mut [T]) {
     pairs(function, a, b, out);
 }
 
 #[inline(always)]
-fn pairs(function: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
+fn pairs<T: Float>(function: Binary, a: &[T], b: &[T], out: &mut [T]) {
     macro_rules! zip {
         ($f:expr) => {
             out.iter_mut()
@@ -90,11 +90,11 @@ fn pairs(function: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
 /// `data[i] = function(from[i], number)`, or in place, with one of `numbers` for each row of `row`
 /// elements; or `function(number, from[i])`.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-pub(crate) fn binary_rows(
+pub(crate) fn binary_rows<T: Float>(
     function: Binary,
-    from: Option<&[f32]>,
-    data: &mut [f32],
-    numbers: &[f32],
+    from: Option<&[T]>,
+    data: &mut [T],
+    numbers: &[T],
     row: usize,
     reversed: bool,
 ) {
@@ -121,7 +121,7 @@ pub(crate) fn binary_rows(
         ($f:expr) => {
             match reversed {
                 false => map!($f),
-                true => map!(|x: f32, number: f32| $f(number, x)),
+                true => map!(|x: T, number: T| $f(number, x)),
             }
         };
     }
@@ -137,7 +137,7 @@ pub struct Operand<'a, T = f32> {
     pub shape: &'a [usize],
 }
 
-impl Operand<'_> {
+impl<T> Operand<'_, T> {
     /// Strides along the dimensions of a result of rank `rank`: 0 where it is broadcast.
     fn strides(&self, rank: usize) -> SmallVec<[usize; 6]> {
         let strides = broadcast_strides(self.shape, rank);
@@ -179,7 +179,13 @@ impl Operand<'_> {
 type Steps = SmallVec<[usize; 6]>;
 
 /// `out[i] = function(a[i], b[i])`, after broadcasting to `shape`.
-pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize], out: &mut [f32]) {
+pub fn binary<T: Float>(
+    function: Binary,
+    a: Operand<'_, T>,
+    b: Operand<'_, T>,
+    shape: &[usize],
+    out: &mut [T],
+) {
     if a.data.len() == out.len() && b.data.len() == out.len() {
         let is_long = out.len() >= STREAMED;
         let chunks = out.par_chunks_mut(GRAIN).zip(a.data.par_chunks(GRAIN));
@@ -270,38 +276,38 @@ impl Iterator for Starts<'_> {
 /// `function` of elements of `a` and `b`, for each row of `row` elements, with the offsets of the
 /// row in both; the strides of both are 0 or 1.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn binary_lines<S: Iterator<Item = (usize, usize)>>(
+fn binary_lines<T: Float, S: Iterator<Item = (usize, usize)>>(
     function: Binary,
-    a: (&[f32], usize),
-    b: (&[f32], usize),
+    a: (&[T], usize),
+    b: (&[T], usize),
     starts: S,
     row: usize,
-    out: &mut [f32],
+    out: &mut [T],
 ) {
     lines(function, a, b, starts, row, out);
 }
 
 /// [`binary_lines`] for [long](STREAMED) results.
 #[multiversion(targets("x86_64+avx2+fma"))]
-fn binary_lines_streamed<S: Iterator<Item = (usize, usize)>>(
+fn binary_lines_streamed<T: Float, S: Iterator<Item = (usize, usize)>>(
     function: Binary,
-    a: (&[f32], usize),
-    b: (&[f32], usize),
+    a: (&[T], usize),
+    b: (&[T], usize),
     starts: S,
     row: usize,
-    out: &mut [f32],
+    out: &mut [T],
 ) {
     lines(function, a, b, starts, row, out);
 }
 
 #[inline(always)]
-fn lines<S: Iterator<Item = (usize, usize)>>(
+fn lines<T: Float, S: Iterator<Item = (usize, usize)>>(
     function: Binary,
-    (a, a_step): (&[f32], usize),
-    (b, b_step): (&[f32], usize),
+    (a, a_step): (&[T], usize),
+    (b, b_step): (&[T], usize),
     starts: S,
     row: usize,
-    out: &mut [f32],
+    out: &mut [T],
 ) {
     macro_rules! lines {
         ($f:expr) => {{
@@ -401,12 +407,12 @@ pub(crate) fn arithmetic_chunk(function: Arithmetic, a: &[f32], b: &[f32], out: 
 }
 
 /// [`arithmetic_chunk`] after broadcasting to `shape`.
-pub(crate) fn arithmetic(
+pub(crate) fn arithmetic<T: Real>(
     function: Arithmetic,
-    a: Operand<'_>,
-    b: Operand<'_>,
+    a: Operand<'_, T>,
+    b: Operand<'_, T>,
     shape: &[usize],
-    out: &mut [f32],
+    out: &mut [T],
 ) {
     /// Elements of a row that are computed at a time.
     const PIECE: usize = 512;
@@ -414,35 +420,35 @@ pub(crate) fn arithmetic(
         let chunks = out.par_chunks_mut(GRAIN).zip(a.data.par_chunks(GRAIN));
         return chunks
             .zip(b.data.par_chunks(GRAIN))
-            .run_parallel(|((out, a), b)| arithmetic_chunk(function, a, b, out));
+            .run_parallel(|((out, a), b)| T::arithmetic_chunk(function, a, b, out));
     }
     let [a_access, b_access] = [a, b].map(|own| Access::of(own.shape, shape));
     out.par_chunks_mut(PIECE)
         .enumerate()
         .with_min_len(GRAIN / PIECE)
         .run_parallel(|(number, out)| {
-            let (mut x, mut y) = ([0.0; PIECE], [0.0; PIECE]);
+            let (mut x, mut y) = ([T::default(); PIECE], [T::default(); PIECE]);
             let (x, y) = (&mut x[..out.len()], &mut y[..out.len()]);
             a_access.read(a.data, number * PIECE, x, |x| x);
             b_access.read(b.data, number * PIECE, y, |y| y);
-            arithmetic_chunk(function, x, y, out);
+            T::arithmetic_chunk(function, x, y, out);
         });
 }
 
 /// `out[i] = function(a[i], b[i], c[i])`
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-pub(crate) fn ternary_chunk(function: Ternary, operands: [&[f32]; 3], out: &mut [f32]) {
+pub(crate) fn ternary_chunk<T: Float>(function: Ternary, operands: [&[T]; 3], out: &mut [T]) {
     triples(function, operands, out);
 }
 
 /// [`ternary_chunk`] for [long](STREAMED) results.
 #[multiversion(targets("x86_64+avx2+fma"))]
-fn ternary_streamed(function: Ternary, operands: [&[f32]; 3], out: &mut [f32]) {
+fn ternary_streamed<T: Float>(function: Ternary, operands: [&[T]; 3], out: &mut [T]) {
     triples(function, operands, out);
 }
 
 #[inline(always)]
-fn triples(function: Ternary, [a, b, c]: [&[f32]; 3], out: &mut [f32]) {
+fn triples<T: Float>(function: Ternary, [a, b, c]: [&[T]; 3], out: &mut [T]) {
     macro_rules! zip {
         ($f:expr) => {
             for (out, (&a, (&b, &c))) in out.iter_mut().zip(a.iter().zip(b.iter().zip(c))) {
@@ -452,23 +458,32 @@ fn triples(function: Ternary, [a, b, c]: [&[f32]; 3], out: &mut [f32]) {
     }
     match function {
         // Source: `lerp` of PyTorch, from the nearer end.
-        Ternary::Lerp => zip!(|start: f32, end: f32, weight: f32| {
+        Ternary::Lerp => zip!(|start: T, end: T, weight: T| {
             let distance = end - start;
-            let (near, far) = (start + weight * distance, end - distance * (1.0 - weight));
-            if weight.abs() < 0.5 { near } else { far }
+            let (near, far) = (
+                start + weight * distance,
+                end - distance * (T::of(1.0) - weight),
+            );
+            if weight.abs() < T::of(0.5) { near } else { far }
         }),
-        Ternary::AddProduct(1.0) => zip!(|a: f32, b: f32, c: f32| a + b * c),
-        Ternary::AddProduct(by) => zip!(|a: f32, b: f32, c: f32| a + by * (b * c)),
-        Ternary::AddQuotient(by) => zip!(|a: f32, b: f32, c: f32| a + by * (b / c)),
+        Ternary::AddProduct(1.0) => zip!(|a: T, b: T, c: T| a + b * c),
+        Ternary::AddProduct(by) => {
+            let by = T::of(by);
+            zip!(|a: T, b: T, c: T| a + by * (b * c));
+        }
+        Ternary::AddQuotient(by) => {
+            let by = T::of(by);
+            zip!(|a: T, b: T, c: T| a + by * (b / c));
+        }
     }
 }
 
 /// [`ternary_chunk`] after broadcasting to `shape`.
-pub(crate) fn ternary(
+pub(crate) fn ternary<T: Float>(
     function: Ternary,
-    operands: [Operand<'_>; 3],
+    operands: [Operand<'_, T>; 3],
     shape: &[usize],
-    out: &mut [f32],
+    out: &mut [T],
 ) {
     let [a, b, c] = operands.map(|own| own.data);
     let out_len = out.len();
@@ -490,7 +505,7 @@ pub(crate) fn ternary(
         .enumerate()
         .with_min_len(GRAIN / PIECE)
         .run_parallel(|(number, out)| {
-            let mut read = [[0.0; PIECE]; 3];
+            let mut read = [[T::default(); PIECE]; 3];
             for (access, (operand, to)) in accesses.iter().zip(operands.iter().zip(&mut read)) {
                 access.read(operand.data, number * PIECE, &mut to[..out.len()], |x| x);
             }

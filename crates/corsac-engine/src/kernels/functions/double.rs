@@ -4,7 +4,7 @@
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E, LOG10_E, SQRT_2};
 
 /// Adding it leaves the nearest integer in the lowest bits: 1.5 * 2^52.
-const ROUND: f64 = 6_755_399_441_055_744.0;
+pub(super) const ROUND: f64 = 6_755_399_441_055_744.0;
 /// π/2 minus the number nearest to it.
 const FRAC_PI_2_REST: f64 = 6.123_233_995_736_766e-17;
 /// Powers of e beyond these are 0 and infinity in single precision.
@@ -15,7 +15,7 @@ const LARGEST_ANGLE: f32 = 268_435_456.0;
 
 /// `sum(coefficients[i] * x ** i)`
 #[inline(always)]
-fn polynomial<const N: usize>(x: f64, coefficients: [f64; N]) -> f64 {
+pub(super) fn polynomial<const N: usize>(x: f64, coefficients: [f64; N]) -> f64 {
     let mut sum = coefficients[N - 1];
     for at in (0..N - 1).rev() {
         sum = sum.mul_add(x, coefficients[at]);
@@ -36,7 +36,7 @@ const fn twice_artanh<const N: usize>() -> [f64; N] {
 
 /// `2 ** n` for an integer, which was found by adding [`ROUND`]; `n` from -1022 to 1023.
 #[inline(always)]
-fn power_of_two(rounded: f64) -> f64 {
+pub(super) fn power_of_two(rounded: f64) -> f64 {
     f64::from_bits(rounded.to_bits().wrapping_add(1023) << 52)
 }
 
@@ -123,7 +123,7 @@ fn ln64(x: f64) -> f64 {
 
 /// `ln(x)` of positive finite numbers, by a series of `N` terms.
 #[inline(always)]
-fn ln_of_usual<const N: usize>(x: f64) -> f64 {
+pub(super) fn ln_of_usual<const N: usize>(x: f64) -> f64 {
     // 2 ** n * m with m from sqrt(1/2) to sqrt(2).
     const HALF: u64 = 0x3fe6_a09e_667f_3bcd;
     const BIAS: u64 = 1024;

@@ -3,34 +3,28 @@
 #[cfg(test)]
 mod tests;
 
-use std::cell::Cell;
-
 use multiversion::multiversion;
 use rayon::prelude::*;
 
 use crate::aligned_buffer::AlignedBuffer;
-use crate::data::{Data, DataMut};
-use crate::kernels::{GRAIN, elementwise, reduce};
+use crate::data::{Data, DataMut, Stored};
+use crate::kernels::elementwise::{self, Real};
+use crate::kernels::{GRAIN, reduce};
 use crate::parallel::Parallel;
-use crate::program::Comparison;
 use crate::program::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
-
-thread_local! {
-    /// Registers, kept from one run to the next.
-    static REGISTERS: Cell<Vec<AlignedBuffer>> = const { Cell::new(Vec::new()) };
-}
+use crate::program::{Comparison, Element, Float};
 
 /// An operand of an instruction, for a tile.
 #[derive(Clone, Copy)]
-enum Operand<'a> {
+enum Operand<'a, T> {
     /// The current contents of the target.
     Target,
     /// One number for each element.
-    Each(&'a [f32]),
+    Each(&'a [T]),
     /// One number for each row.
-    Rows(&'a [f32]),
+    Rows(&'a [T]),
     /// One number for all.
-    Number(f32),
+    Number(T),
 }
 
 /// A tile of the result.
@@ -60,34 +54,51 @@ impl Fused {
     /// is ignored.
     pub fn run(&self, inputs: &[Data<'_>], in_place: bool, out: DataMut<'_>) {
         match out {
-            DataMut::F32(out) => self.tiles(out, |place, registers, out| {
-                if in_place {
-                    let first = &mut registers[self.registers];
-                    first[..out.len()].copy_from_slice(out);
-                }
-                self.instructions(inputs, in_place, place, registers, out);
-            }),
-            DataMut::Bool(out) => self.tiles(out, |place, registers, out| {
-                let mut numbers = std::mem::take(&mut registers[self.registers]);
-                let own = &mut numbers[..out.len()];
-                self.instructions(inputs, false, place, registers, own);
-                match self.gives_levels() {
-                    true => convert(own, out, |x| x as u8),
-                    false => convert(own, out, |x| u8::from(x != 0.0)),
-                }
-                registers[self.registers] = numbers;
-            }),
+            DataMut::F32(out) => self.numbers(inputs, in_place, out),
+            DataMut::F64(out) => self.numbers(inputs, in_place, out),
+            DataMut::Bool(out) if self.element == Element::F64 => {
+                self.bytes(inputs, out, |x: f64| u8::from(x != 0.0));
+            }
+            DataMut::Bool(out) if self.gives_levels() => self.bytes(inputs, out, |x: f32| x as u8),
+            DataMut::Bool(out) => self.bytes(inputs, out, |x: f32| u8::from(x != 0.0)),
             DataMut::I64(_) => {
                 unreachable!("results of integers are refused when a program is made")
             }
         }
     }
 
-    /// Calls `compute` with each tile of the result, and with registers.
-    fn tiles<T: Send>(
+    /// Computes a result of numbers.
+    fn numbers<T: Input>(&self, inputs: &[Data<'_>], in_place: bool, out: &mut [T]) {
+        self.tiles(out, |place, registers: &mut [AlignedBuffer<T>], out| {
+            if in_place {
+                let first = &mut registers[self.registers];
+                first[..out.len()].copy_from_slice(out);
+            }
+            self.instructions(inputs, in_place, place, registers, out);
+        });
+    }
+
+    /// Computes a result of bytes, which `as_byte` makes of numbers.
+    fn bytes<T: Input>(
         &self,
-        out: &mut [T],
-        compute: impl Fn(Place, &mut [AlignedBuffer], &mut [T]) + Sync,
+        inputs: &[Data<'_>],
+        out: &mut [u8],
+        as_byte: impl Fn(T) -> u8 + Sync,
+    ) {
+        self.tiles(out, |place, registers: &mut [AlignedBuffer<T>], out| {
+            let mut numbers = std::mem::take(&mut registers[self.registers]);
+            let own = &mut numbers[..out.len()];
+            self.instructions(inputs, false, place, registers, own);
+            convert(own, out, &as_byte);
+            registers[self.registers] = numbers;
+        });
+    }
+
+    /// Calls `compute` with each tile of the result, and with registers.
+    fn tiles<O: Send, T: Real>(
+        &self,
+        out: &mut [O],
+        compute: impl Fn(Place, &mut [AlignedBuffer<T>], &mut [O]) + Sync,
     ) {
         let tile = self.tile();
         let row = self.row.unwrap_or(1);
@@ -110,7 +121,7 @@ impl Fused {
                     first: start / row,
                     rows: len / row,
                 };
-                let mut registers = REGISTERS.take();
+                let mut registers = T::registers().take();
                 if registers.len() < count {
                     registers.resize_with(count, AlignedBuffer::default);
                 }
@@ -120,17 +131,17 @@ impl Fused {
                     }
                 }
                 compute(place, &mut registers, out);
-                REGISTERS.set(registers);
+                T::registers().set(registers);
             });
     }
 
-    fn instructions(
+    fn instructions<T: Input>(
         &self,
         inputs: &[Data<'_>],
         in_place: bool,
         place: Place,
-        registers: &mut [AlignedBuffer],
-        out: &mut [f32],
+        registers: &mut [AlignedBuffer<T>],
+        out: &mut [T],
     ) {
         for instruction in &self.instructions {
             let count = place.count(instruction.width);
@@ -149,7 +160,7 @@ impl Fused {
                 self.load((inputs[input], levels), input, place, instruction.width, to);
             } else {
                 let spares = instruction.function.spares();
-                let mut spare: [AlignedBuffer; 3] = Default::default();
+                let mut spare: [AlignedBuffer<T>; 3] = Default::default();
                 for (at, spare) in spare.iter_mut().enumerate().take(spares) {
                     *spare = std::mem::take(&mut registers[self.registers + 1 + at]);
                 }
@@ -163,7 +174,7 @@ impl Fused {
                         Operand::Each(&registers[self.registers][..place.len])
                     }
                     Some(Arg::Input(input)) => self.input(inputs[input], input, place, instruction),
-                    Some(Arg::Number(number)) => Operand::Number(number),
+                    Some(Arg::Number(number)) => Operand::Number(T::of(number)),
                     None => Operand::Target,
                 };
                 let operands = [operand(0), operand(1), operand(2)];
@@ -179,14 +190,14 @@ impl Fused {
         }
     }
 
-    fn input<'a>(
+    fn input<'a, T: Input>(
         &self,
         data: Data<'a>,
         input: usize,
         place: Place,
         instruction: &Instruction,
-    ) -> Operand<'a> {
-        let Data::F32(data) = data else {
+    ) -> Operand<'a, T> {
+        let Some(data) = T::of_data(data) else {
             unreachable!("inputs of other types are refused when a program is made");
         };
         match self.inputs[input] {
@@ -200,29 +211,59 @@ impl Fused {
     }
 
     /// Loads elements of an input as floating-point numbers.
-    fn load(
+    fn load<T: Input>(
         &self,
         (data, levels): (Data<'_>, bool),
         input: usize,
         place: Place,
         width: Width,
-        to: &mut [f32],
+        to: &mut [T],
     ) {
         let start = match width {
             Width::Tile => place.start,
             Width::Row => place.first,
         };
         match data {
-            Data::F32(data) => self.inputs[input].read(data, start, to, |x| x),
-            Data::I64(data) => self.inputs[input].read(data, start, to, |x| x as f32),
+            Data::F32(data) => self.inputs[input].read(data, start, to, |x| T::of(x.into())),
+            Data::F64(data) => self.inputs[input].read(data, start, to, T::of),
+            Data::I64(data) => self.inputs[input].read(data, start, to, T::of_integer),
             Data::Bool(data) if levels => {
-                self.inputs[input].read(data, start, to, f32::from);
+                self.inputs[input].read(data, start, to, |x| T::of(x.into()));
             }
             Data::Bool(data) => {
-                let as_number = |x: u8| if x != 0 { 1.0 } else { 0.0 };
+                let as_number = |x: u8| T::of(if x != 0 { 1.0 } else { 0.0 });
                 self.inputs[input].read(data, start, to, as_number);
             }
         }
+    }
+}
+
+/// Floating-point types of inputs.
+trait Input: Real {
+    /// The elements, if they are of this type.
+    fn of_data(data: Data<'_>) -> Option<&[Self]>;
+
+    /// The number nearest to an integer.
+    fn of_integer(number: i64) -> Self;
+}
+
+impl Input for f32 {
+    fn of_data(data: Data<'_>) -> Option<&[Self]> {
+        Stored::of(data)
+    }
+
+    fn of_integer(number: i64) -> Self {
+        number as Self
+    }
+}
+
+impl Input for f64 {
+    fn of_data(data: Data<'_>) -> Option<&[Self]> {
+        Stored::of(data)
+    }
+
+    fn of_integer(number: i64) -> Self {
+        number as Self
     }
 }
 
@@ -240,12 +281,12 @@ impl Function {
 
 impl Access {
     /// Writes the elements of a tensor from `start` on, with this access.
-    pub(crate) fn read<T: Copy>(
+    pub(crate) fn read<T: Copy, N: Copy>(
         &self,
         data: &[T],
         start: usize,
-        to: &mut [f32],
-        as_number: impl Fn(T) -> f32,
+        to: &mut [N],
+        as_number: impl Fn(T) -> N,
     ) {
         match self {
             Self::Whole | Self::Rows => {
@@ -261,14 +302,14 @@ impl Access {
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw", "x86_64+avx2"))]
-fn convert(from: &[f32], to: &mut [u8], as_byte: impl Fn(f32) -> u8) {
+fn convert<T: Copy, F: Fn(T) -> u8>(from: &[T], to: &mut [u8], as_byte: &F) {
     for (to, &x) in to.iter_mut().zip(from) {
         *to = as_byte(x);
     }
 }
 
 /// Numbers for rows are expanded to elements where the instruction needs elements.
-fn one_for_each<'a>(data: &'a [f32], width: Width, instruction: &Instruction) -> Operand<'a> {
+fn one_for_each<'a, T>(data: &'a [T], width: Width, instruction: &Instruction) -> Operand<'a, T> {
     let of_rows = matches!(
         instruction.function,
         Function::Reduce(_) | Function::ReduceSquares(_)
@@ -280,21 +321,21 @@ fn one_for_each<'a>(data: &'a [f32], width: Width, instruction: &Instruction) ->
     }
 }
 
-fn compute(
+fn compute<T: Real>(
     function: Function,
-    operands: [Operand<'_>; 3],
+    operands: [Operand<'_, T>; 3],
     row: usize,
-    spare: &mut [AlignedBuffer; 3],
-    to: &mut [f32],
+    spare: &mut [AlignedBuffer<T>; 3],
+    to: &mut [T],
 ) {
     match function {
         Function::Load { .. } => {}
         Function::Same => put(operands[0], row, to),
         Function::Unary(function) => match operands[0] {
-            Operand::Each(data) => elementwise::unary_from(function, Some(data), to),
+            Operand::Each(data) => T::unary_from(function, Some(data), to),
             operand => {
                 put(operand, row, to);
-                elementwise::unary_chunk(function, to);
+                T::unary_from(function, None, to);
             }
         },
         Function::Binary(function) => match (operands[0], operands[1]) {
@@ -319,7 +360,7 @@ fn compute(
                 each(operands[0], row, a, len),
                 each(operands[1], row, b, len),
             );
-            elementwise::arithmetic_chunk(function, a, b, to);
+            T::arithmetic_chunk(function, a, b, to);
         }
         Function::Compare(comparison) => {
             let [a, b, _] = spare;
@@ -353,7 +394,7 @@ fn compute(
         Function::Reduce(reduction) => {
             let data = each(operands[0], row, &mut spare[0], to.len() * row);
             for (to, row) in to.iter_mut().zip(data.chunks_exact(row)) {
-                *to = reduce::of_row(reduction, row);
+                *to = T::of_row(reduction, row);
             }
         }
         Function::ReduceSquares(reduction) => {
@@ -366,7 +407,7 @@ fn compute(
 }
 
 /// Writes an operand to `to`, unless it is there already.
-fn put(operand: Operand<'_>, row: usize, to: &mut [f32]) {
+fn put<T: Copy>(operand: Operand<'_, T>, row: usize, to: &mut [T]) {
     match operand {
         Operand::Target => {}
         Operand::Each(data) => to.copy_from_slice(data),
@@ -380,7 +421,12 @@ fn put(operand: Operand<'_>, row: usize, to: &mut [f32]) {
 }
 
 /// An operand with one number for each element, expanded into `spare` if necessary.
-fn each<'a>(operand: Operand<'a>, row: usize, spare: &'a mut [f32], len: usize) -> &'a [f32] {
+fn each<'a, T: Copy>(
+    operand: Operand<'a, T>,
+    row: usize,
+    spare: &'a mut [T],
+    len: usize,
+) -> &'a [T] {
     match operand {
         Operand::Each(data) => data,
         other => {
@@ -392,13 +438,13 @@ fn each<'a>(operand: Operand<'a>, row: usize, spare: &'a mut [f32], len: usize) 
 }
 
 /// `function` of `from`, or else of `to`, and of numbers for rows or one for all.
-fn with_numbers(
+fn with_numbers<T: Float>(
     function: crate::program::Binary,
-    numbers: Operand<'_>,
-    from: Option<&[f32]>,
+    numbers: Operand<'_, T>,
+    from: Option<&[T]>,
     row: usize,
     reversed: bool,
-    to: &mut [f32],
+    to: &mut [T],
 ) {
     match numbers {
         Operand::Rows(numbers) => {
@@ -413,29 +459,29 @@ fn with_numbers(
 }
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn compare(comparison: Comparison, a: &[f32], b: &[f32], to: &mut [f32]) {
+fn compare<T: Float>(comparison: Comparison, a: &[T], b: &[T], to: &mut [T]) {
+    let [zero, one] = [0.0, 1.0].map(T::of);
     macro_rules! all {
         ($f:expr) => {
             for ((to, &a), &b) in to.iter_mut().zip(a).zip(b) {
-                *to = if $f(a, b) { 1.0 } else { 0.0 };
+                *to = if $f(a, b) { one } else { zero };
             }
         };
     }
     match comparison {
-        Comparison::Eq => all!(|a: f32, b: f32| a == b),
-        Comparison::Ne => all!(|a: f32, b: f32| a != b),
-        Comparison::Lt => all!(|a: f32, b: f32| a < b),
-        Comparison::Le => all!(|a: f32, b: f32| a <= b),
-        Comparison::Gt => all!(|a: f32, b: f32| a > b),
-        Comparison::Ge => all!(|a: f32, b: f32| a >= b),
+        Comparison::Eq => all!(|a: T, b: T| a == b),
+        Comparison::Ne => all!(|a: T, b: T| a != b),
+        Comparison::Lt => all!(|a: T, b: T| a < b),
+        Comparison::Le => all!(|a: T, b: T| a <= b),
+        Comparison::Gt => all!(|a: T, b: T| a > b),
+        Comparison::Ge => all!(|a: T, b: T| a >= b),
     }
 }
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn choose(condition: &[f32], a: &[f32], b: &[f32], to: &mut [f32]) {
-    // By their bits: the compiler would select between addresses, and gather them.
+fn choose<T: Real>(condition: &[T], a: &[T], b: &[T], to: &mut [T]) {
+    let zero = T::of(0.0);
     for (((to, &condition), &a), &b) in to.iter_mut().zip(condition).zip(a).zip(b) {
-        let mask = 0_u32.wrapping_sub(u32::from(condition != 0.0));
-        *to = f32::from_bits(a.to_bits() & mask | b.to_bits() & !mask);
+        *to = T::selected(condition != zero, a, b);
     }
 }

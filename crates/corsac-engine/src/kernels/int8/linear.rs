@@ -148,7 +148,7 @@ impl Int8Linear {
                     (*scale, *zero_point) = (own.scale, own.zero_point + moved);
                 });
             }
-            Data::I64(_) => {}
+            Data::I64(_) | Data::F64(_) => {}
         }
         Rows {
             bytes: copy,

@@ -252,7 +252,7 @@ impl Finish<'_> {
         let bounds = match *self.functions {
             [] => Some(ALL),
             [Unary::Relu] => Some([0.0, f32::INFINITY]),
-            [Unary::Clamp(low, high)] => Some([low, high]),
+            [Unary::Clamp(low, high)] => Some([low as f32, high as f32]),
             _ => None,
         };
         let quantisation = self.levels.as_bytes().quantisation();

@@ -7,7 +7,7 @@ use super::group::Group;
 use super::{Kind, dies, epilogues, number, rows_of};
 use crate::optimise::flow::Flow;
 use crate::program::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
-use crate::program::{Binary, Element, Op, Program, Reduction, Step, Unary, ValueId};
+use crate::program::{Binary, Op, Program, Reduction, Step, Unary, ValueId};
 
 /// The fused step of `group`; `None` if the group is too small to gain from it.
 pub(super) fn step(program: &Program, flow: &Flow, group: &Group) -> Option<Step> {
@@ -41,6 +41,7 @@ pub(super) fn step(program: &Program, flow: &Flow, group: &Group) -> Option<Step
     remove_unread(&mut builder.instructions);
     let (inputs, accesses): (Vec<ValueId>, Vec<Access>) = builder.inputs.into_iter().unzip();
     let mut fused = Fused {
+        element: group.element(),
         len: group.len,
         row: group.row,
         inputs: accesses,
@@ -85,7 +86,7 @@ impl Builder<'_> {
                 let outside = self.flow.maker(program, value);
                 let outside = outside.is_some_and(|maker| group.member(maker).is_none());
                 if outside
-                    && program.element(value) == Element::F32
+                    && program.element(value) == group.element()
                     && program.value(value).len() == group.len
                     && self.access(at, value) == Access::Whole
                     && number(program, self.flow, value).is_none()
@@ -194,7 +195,7 @@ impl Builder<'_> {
         };
         let (_, access) = &self.inputs[number];
         let direct = !matches!(access, Access::Broadcast(_));
-        if direct && program.element(root) == Element::F32 {
+        if direct && program.element(root) == self.group.element() {
             return Arg::Input(number);
         }
         // A value with one number for each row is loaded at row width.

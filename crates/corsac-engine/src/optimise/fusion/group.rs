@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BinaryHeap};
 
-use super::{Kind, rows_fit, rows_of};
+use super::{Kind, float_of, rows_fit, rows_of};
 use crate::optimise::flow::Flow;
 use crate::program::fused::Width;
-use crate::program::{Program, ValueId};
+use crate::program::{Element, Program, ValueId};
 
 /// Steps that are fused into one.
 pub(super) struct Group {
@@ -17,6 +17,8 @@ pub(super) struct Group {
     pub(super) len: usize,
     /// Number of elements of a row, if there are numbers for rows.
     pub(super) row: Option<usize>,
+    /// Type of the floating-point numbers, if there are some.
+    float: Option<Element>,
 }
 
 impl Group {
@@ -29,6 +31,7 @@ impl Group {
             root,
             len: program.value(step.output).len(),
             row: None,
+            float: float_of(program, step).ok()?,
         };
         let width = match kind {
             Kind::Rows(_, row) => {
@@ -65,6 +68,11 @@ impl Group {
         self.members.keys().copied()
     }
 
+    /// Type of the numbers that are computed.
+    pub(super) fn element(&self) -> Element {
+        self.float.unwrap_or(Element::F32)
+    }
+
     /// Kind and width of step `at`, if it is a member.
     pub(super) fn member(&self, at: usize) -> Option<(Kind, Width)> {
         self.members.get(&at).copied()
@@ -75,7 +83,9 @@ impl Group {
         let step = &program.steps[at];
         let kind = Kind::of(program, step)?;
         let output = program.root(step.output);
-        if flow.is_returned(output) {
+        let float = float_of(program, step).ok()?;
+        let differs = float.is_some() && self.float.is_some() && float != self.float;
+        if flow.is_returned(output) || differs {
             return None;
         }
         let mut common: Option<(Width, Option<usize>)> = None;
@@ -85,7 +95,14 @@ impl Group {
                 return None;
             }
         }
-        match (common?, kind) {
+        let admitted = self.as_width(kind, common?)?;
+        self.float = self.float.or(float);
+        Some(admitted)
+    }
+
+    /// Kind and width of a member that is read with this width, and the length of a row.
+    fn as_width(&mut self, kind: Kind, read: (Width, Option<usize>)) -> Option<(Kind, Width)> {
+        match (read, kind) {
             ((Width::Tile, _), Kind::Each(_) | Kind::WithNumber(..)) => Some((kind, Width::Tile)),
             ((Width::Tile, _), Kind::Rows(_, row)) => {
                 // The members so far then compute one number for each row of the reduced value.

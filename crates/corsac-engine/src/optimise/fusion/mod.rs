@@ -55,13 +55,14 @@ pub(crate) fn fuse(program: &mut Program) {
 }
 
 /// The number that fills `value`, if it is filled with one.
-fn number(program: &Program, flow: &Flow, value: ValueId) -> Option<f32> {
+fn number(program: &Program, flow: &Flow, value: ValueId) -> Option<f64> {
     let Op::Fill(number) = program.steps[flow.maker(program, value)?].op else {
         return None;
     };
     match program.element(value) {
-        Element::F32 => Some(Stored::number(number)),
-        Element::Bool => Some(f32::from(u8::number(number))),
+        Element::F32 => Some(f32::number(number).into()),
+        Element::F64 => Some(f64::number(number)),
+        Element::Bool => Some(u8::number(number).into()),
         Element::I64 => None,
     }
 }
@@ -72,7 +73,7 @@ enum Kind {
     /// A function of elements at the same place, after broadcasting.
     Each(Function),
     /// The same, with a number as its second operand.
-    WithNumber(Function, f32),
+    WithNumber(Function, f64),
     /// A reduction of each row of this many elements.
     Rows(Reduction, usize),
 }
@@ -120,7 +121,7 @@ impl Kind {
             Op::Reduce {
                 reduction,
                 ref dims,
-            } if info.element == Element::F32 => {
+            } if info.element.is_float() => {
                 let shape = program.shape(step.inputs[0]);
                 let first = shape.len() - dims.len();
                 let last = dims.iter().copied().eq(first..shape.len());
@@ -136,10 +137,10 @@ impl Kind {
             }
             Op::Cast => Function::Same,
             Op::Arithmetic(function) => match (info.element, function) {
-                (Element::F32, Arithmetic::Add) => Function::Binary(Binary::Add),
-                (Element::F32, Arithmetic::Sub) => Function::Binary(Binary::Sub),
-                (Element::F32, Arithmetic::Mul) => Function::Binary(Binary::Mul),
-                (Element::F32, other) => Function::Arithmetic(other),
+                (Element::F32 | Element::F64, Arithmetic::Add) => Function::Binary(Binary::Add),
+                (Element::F32 | Element::F64, Arithmetic::Sub) => Function::Binary(Binary::Sub),
+                (Element::F32 | Element::F64, Arithmetic::Mul) => Function::Binary(Binary::Mul),
+                (Element::F32 | Element::F64, other) => Function::Arithmetic(other),
                 // For booleans.
                 (_, Arithmetic::And | Arithmetic::Mul | Arithmetic::Minimum | Arithmetic::Fmin) => {
                     Function::Binary(Binary::Mul)
@@ -151,6 +152,19 @@ impl Kind {
         };
         Some(Self::Each(function))
     }
+}
+
+/// The type of the floating-point numbers that a step reads and writes: none if there are none; `Err`
+/// if there are two.
+fn float_of(program: &Program, step: &Step) -> Result<Option<Element>, ()> {
+    let mut found = None;
+    for value in step.reads().chain([step.output]) {
+        let element = program.element(value);
+        if element.is_float() && *found.get_or_insert(element) != element {
+            return Err(());
+        }
+    }
+    Ok(found)
 }
 
 /// The elementwise functions in the epilogues of a step.
