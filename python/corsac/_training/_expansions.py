@@ -187,10 +187,11 @@ def _batch_norm(
     statistics after it."""
     del training
     sizes = x.meta["val"].shape
-    others = _all_but_channels(sizes)
-    mean = graph.call_function(torch.mean, (x, others, True))
+    mean = _by_channels(graph, torch.mean, x, sizes)
+    # Computed twice, which takes less time than writing and reading it.
     centred = graph.call_function(torch.sub, (x, mean))
-    variance = graph.call_function(torch.mean, (_product(graph, centred, centred), others, True))
+    variance = _by_channels(graph, torch.mean, _product(graph, centred, centred), sizes)
+    centred = graph.call_function(torch.sub, (x, mean))
     rstd = graph.call_function(torch.rsqrt, (graph.call_function(torch.add, (variance, eps)),))
     factor = rstd if weight is None else _product(graph, rstd, _by_channel(graph, weight, sizes))
     result = _product(graph, centred, factor)
@@ -238,7 +239,6 @@ def _batch_norm_gradients(
 ) -> list[Node | None]:
     """Gradients of the operand, the weight and the bias, as far as ``output_mask`` asks for them."""
     sizes = x.meta["val"].shape
-    others = _all_but_channels(sizes)
     if not training:
         mean = running_mean
         rstd = graph.call_function(torch.rsqrt, (graph.call_function(torch.add, (running_var, eps)),))
@@ -246,16 +246,17 @@ def _batch_norm_gradients(
     centred = graph.call_function(torch.sub, (x, mean))
     results: list[Node | None] = [None, None, None]
     if training or output_mask[1]:
-        slope = graph.call_function(torch.sum, (_product(graph, grad, centred), others, True))
+        slope = _by_channels(graph, torch.sum, _product(graph, grad, centred), sizes)
         slope = _product(graph, slope, rstd)
         results[1] = _flat(graph, slope, sizes)
     if training or output_mask[2]:
-        total = graph.call_function(torch.sum, (grad, others, True))
+        total = _by_channels(graph, torch.sum, grad, sizes)
         results[2] = _flat(graph, total, sizes)
     if output_mask[0]:
         factor = rstd if weight is None else _product(graph, rstd, _by_channel(graph, weight, sizes))
         if training:
             count = sizes.numel() // sizes[1]
+            centred = graph.call_function(torch.sub, (x, mean))
             part = graph.call_function(torch.mul, (_product(graph, slope, rstd), 1.0 / count))
             along = graph.call_function(torch.mul, (total, 1.0 / count))
             grad = graph.call_function(torch.sub, (grad, along))
@@ -264,8 +265,16 @@ def _batch_norm_gradients(
     return results
 
 
-def _all_but_channels(sizes: Sequence[int]) -> list[int]:
-    return [dim for dim in range(len(sizes)) if dim != 1]
+#: From so many elements on, planes are reduced by themselves first: rows of an elementwise group.
+_PLANE = 16
+
+
+def _by_channels(graph: Graph, reduce: Any, x: Node, sizes: Sequence[int]) -> Node:
+    """The sum or mean over all dimensions but that of channels, which stay with size 1."""
+    inner = list(range(2, len(sizes)))
+    if math.prod(sizes[2:]) < _PLANE:
+        return graph.call_function(reduce, (x, [0, *inner], True))
+    return graph.call_function(reduce, (graph.call_function(reduce, (x, inner, True)), [0], True))
 
 
 def _by_channel(graph: Graph, x: Node, sizes: Sequence[int]) -> Node:
