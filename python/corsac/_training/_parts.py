@@ -70,22 +70,19 @@ class Parts:
         # Convolutions are parts by themselves: which way is faster depends on their sizes, and what is around them is
         # not to be decided by that.
         alone = [
-            [node]
+            node
             for node in self.graph.nodes
             if node.target in _CONVOLUTIONS and node not in self._refusals
         ]
-        refusals = [
-            "it is a part by itself" if node.target in _CONVOLUTIONS else self._refusals.get(node)
-            for node in self.graph.nodes
-        ]
-        grown, reasons = _core.training_parts(self.graph, refusals, results)
-        grown += alone
+        refusals = self._refusals | dict.fromkeys(alone, "it is a part by itself")
+        grown, reasons = _core.training_parts(
+            self.graph, list(map(refusals.get, self.graph.nodes)), results
+        )
+        grown += [[node] for node in alone]
         named = zip(self.graph.nodes, reasons, strict=True)
-        self.reasons = {
-            node: self._refusals.get(node, reason)
-            for node, reason in named
-            if reason is not None and [node] not in alone
-        }
+        self.reasons = {node: reason for node, reason in named if reason is not None}
+        for node in alone:
+            self.reasons.pop(node, None)
         self._part_of = {node: number for number, part in enumerate(grown) for node in part}
         for node in reversed(list(self.graph.nodes)):
             self._release(node)
