@@ -241,7 +241,9 @@ def _batch_norm_gradients(
     sizes = x.meta["val"].shape
     if not training:
         mean = running_mean
-        rstd = graph.call_function(torch.rsqrt, (graph.call_function(torch.add, (running_var, eps)),))
+        rstd = graph.call_function(
+            torch.rsqrt, (graph.call_function(torch.add, (running_var, eps)),)
+        )
     mean, rstd = (_by_channel(graph, own, sizes) for own in (mean, rstd))
     centred = graph.call_function(torch.sub, (x, mean))
     results: list[Node | None] = [None, None, None]
@@ -253,7 +255,9 @@ def _batch_norm_gradients(
         total = _by_channels(graph, torch.sum, grad, sizes)
         results[2] = _flat(graph, total, sizes)
     if output_mask[0]:
-        factor = rstd if weight is None else _product(graph, rstd, _by_channel(graph, weight, sizes))
+        factor = (
+            rstd if weight is None else _product(graph, rstd, _by_channel(graph, weight, sizes))
+        )
         if training:
             count = sizes.numel() // sizes[1]
             centred = graph.call_function(torch.sub, (x, mean))
@@ -265,16 +269,10 @@ def _batch_norm_gradients(
     return results
 
 
-#: From so many elements on, planes are reduced by themselves first: rows of an elementwise group.
-_PLANE = 16
-
-
 def _by_channels(graph: Graph, reduce: Any, x: Node, sizes: Sequence[int]) -> Node:
     """The sum or mean over all dimensions but that of channels, which stay with size 1."""
-    inner = list(range(2, len(sizes)))
-    if math.prod(sizes[2:]) < _PLANE:
-        return graph.call_function(reduce, (x, [0, *inner], True))
-    return graph.call_function(reduce, (graph.call_function(reduce, (x, inner, True)), [0], True))
+    others = [dim for dim in range(len(sizes)) if dim != 1]
+    return graph.call_function(reduce, (x, others, True))
 
 
 def _by_channel(graph: Graph, x: Node, sizes: Sequence[int]) -> Node:
