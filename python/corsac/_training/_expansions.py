@@ -198,6 +198,121 @@ def _layer_norm_gradients(
     return results
 
 
+@_expands("_native_batch_norm_legit_functional")
+def _batch_norm(
+    graph: Graph,
+    x: Node,
+    weight: Node | None,
+    bias: Node | None,
+    running_mean: Node | None,
+    running_var: Node | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> list[Node | None]:
+    """The batch norm by statistics of the batch, their mean and reciprocal standard deviation, and the running
+    statistics after it."""
+    del training
+    sizes = x.meta["val"].shape
+    mean = _by_channels(graph, torch.mean, x, sizes)
+    # Computed twice, which takes less time than writing and reading it.
+    centred = graph.call_function(torch.sub, (x, mean))
+    variance = _by_channels(graph, torch.mean, _product(graph, centred, centred), sizes)
+    centred = graph.call_function(torch.sub, (x, mean))
+    rstd = graph.call_function(torch.rsqrt, (graph.call_function(torch.add, (variance, eps)),))
+    factor = rstd if weight is None else _product(graph, rstd, _by_channel(graph, weight, sizes))
+    result = _product(graph, centred, factor)
+    if bias is not None:
+        result = graph.call_function(torch.add, (result, _by_channel(graph, bias, sizes)))
+    mean, variance, rstd = (_flat(graph, own, sizes) for own in (mean, variance, rstd))
+    results: list[Node | None] = [result, mean, rstd, None, None]
+    if running_mean is not None and running_var is not None:
+        count = sizes.numel() // sizes[1]
+        # The variance of the batch divides by the number of elements, the running one by one less.
+        of_batch = ((mean, momentum), (variance, momentum * count / (count - 1)))
+        for at, (kept, (own, part)) in enumerate(
+            zip((running_mean, running_var), of_batch, strict=True)
+        ):
+            old = graph.call_function(torch.mul, (kept, 1.0 - momentum))
+            new = graph.call_function(torch.mul, (own, part))
+            results[3 + at] = graph.call_function(torch.add, (new, old))
+    return results
+
+
+@_expands("_native_batch_norm_legit")
+def _batch_norm_without_statistics(
+    graph: Graph,
+    x: Node,
+    weight: Node | None,
+    bias: Node | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> list[Node | None]:
+    return _batch_norm(graph, x, weight, bias, None, None, training, momentum, eps)[:3]
+
+
+@_expands("native_batch_norm_backward")
+def _batch_norm_gradients(
+    graph: Graph,
+    grad: Node,
+    x: Node,
+    weight: Node | None,
+    running_mean: Node | None,
+    running_var: Node | None,
+    mean: Node | None,
+    rstd: Node | None,
+    training: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+) -> list[Node | None]:
+    """Gradients of the operand, the weight and the bias, as far as ``output_mask`` asks for them."""
+    sizes = x.meta["val"].shape
+    if not training:
+        mean = running_mean
+        rstd = graph.call_function(
+            torch.rsqrt, (graph.call_function(torch.add, (running_var, eps)),)
+        )
+    mean, rstd = (_by_channel(graph, own, sizes) for own in (mean, rstd))
+    centred = graph.call_function(torch.sub, (x, mean))
+    results: list[Node | None] = [None, None, None]
+    if training or output_mask[1]:
+        slope = _by_channels(graph, torch.sum, _product(graph, grad, centred), sizes)
+        slope = _product(graph, slope, rstd)
+        results[1] = _flat(graph, slope, sizes)
+    if training or output_mask[2]:
+        total = _by_channels(graph, torch.sum, grad, sizes)
+        results[2] = _flat(graph, total, sizes)
+    if output_mask[0]:
+        factor = (
+            rstd if weight is None else _product(graph, rstd, _by_channel(graph, weight, sizes))
+        )
+        if training:
+            count = sizes.numel() // sizes[1]
+            centred = graph.call_function(torch.sub, (x, mean))
+            part = graph.call_function(torch.mul, (_product(graph, slope, rstd), 1.0 / count))
+            along = graph.call_function(torch.mul, (total, 1.0 / count))
+            grad = graph.call_function(torch.sub, (grad, along))
+            grad = graph.call_function(torch.sub, (grad, _product(graph, centred, part)))
+        results[0] = _product(graph, grad, factor)
+    return results
+
+
+def _by_channels(graph: Graph, reduce: Any, x: Node, sizes: Sequence[int]) -> Node:
+    """The sum or mean over all dimensions but that of channels, which stay with size 1."""
+    others = [dim for dim in range(len(sizes)) if dim != 1]
+    return graph.call_function(reduce, (x, others, True))
+
+
+def _by_channel(graph: Graph, x: Node, sizes: Sequence[int]) -> Node:
+    shape = [1, sizes[1]] + [1] * (len(sizes) - 2)
+    return graph.call_function(torch.reshape, (x, shape))
+
+
+def _flat(graph: Graph, x: Node, sizes: Sequence[int]) -> Node:
+    return graph.call_function(torch.reshape, (x, [sizes[1]]))
+
+
 @_expands("select_backward")
 def _select(graph: Graph, grad: Node, sizes: Sequence[int], dim: int, index: int) -> Node:
     dim %= len(sizes)
@@ -252,7 +367,10 @@ def _fake_quantize(
 
 @functools.cache
 def _expansion_of(target: Any) -> Expansion | None:
-    is_operator = isinstance(target, torch._ops.OpOverload) and target._overloadname == "default"
+    # Other overloads of a batch norm write running statistics in place.
+    overload = "no_stats" if target is aten._native_batch_norm_legit.no_stats else "default"
+    is_operator = isinstance(target, torch._ops.OpOverload) and target._overloadname == overload
+    is_operator = is_operator and target is not aten._native_batch_norm_legit.default
     return _EXPANSIONS.get(_core.operator_of("call_function", target)[0]) if is_operator else None
 
 
@@ -262,9 +380,24 @@ def can_expand(node: Node) -> bool:
         return False
     if _expansion_of(node.target) is _leaky_relu:
         return node.args[2] >= 0
+    if node.target in _OF_BATCH and not _has_batch(node):
+        return False
     gives_several = isinstance(node.meta.get("val"), tuple | list)
     # Several results can be replaced only if each user takes an item.
     return not gives_several or all(user.target is operator.getitem for user in node.users)
+
+
+#: Batch norms, with the number of the argument that says whether they use statistics of the batch.
+_OF_BATCH = {
+    aten._native_batch_norm_legit_functional.default: 5,
+    aten._native_batch_norm_legit.no_stats: 3,
+}
+
+
+def _has_batch(node: Node) -> bool:
+    """Whether a batch norm uses statistics of a batch that has several elements for each channel."""
+    sizes = node.args[0].meta["val"].shape
+    return bool(node.args[_OF_BATCH[node.target]]) and sizes.numel() > sizes[1]
 
 
 def _replace(node: Node, by: Node) -> None:

@@ -45,6 +45,9 @@ pub(super) const LOWERINGS: &[Lowering] = &[
     lowered("var_mean", |own, call| own.variance(call, false, true)),
 ];
 
+/// From so many elements on, planes are reduced by themselves where a reduction is over planes and batch.
+const PLANE: usize = 16;
+
 impl Lowerer<'_, '_> {
     fn reduction(&mut self, call: &mut Call, reduction: Reduction) -> Result<ValueId, Reason> {
         let first = call.tensor("input");
@@ -130,14 +133,35 @@ impl Lowerer<'_, '_> {
         let input = call.tensor("input")?;
         let input = self.at_least_a_vector(input);
         let rank = self.shape(input).len();
-        let dims = call.dims(rank)?;
+        let mut dims = call.dims(rank)?;
         let sizes = self.shape(input);
         let extreme = matches!(reduction, Reduction::Max | Reduction::Min);
         if extreme && dims.iter().any(|&dim| sizes.get(dim) == Some(&0)) {
             return Err("an extreme of nothing".to_owned());
         }
         let shape = self.result_shape()?;
-        Ok(self.emit(Op::Reduce { reduction, dims }, [input], shape))
+        // Rows are fused with what computes them. Trailing sizes of 1 may as well be reduced, and of planes and
+        // batch, planes are rows.
+        let last = (0..rank).rev().find(|dim| sizes[*dim] != 1);
+        dims.extend(last.map_or(0, |last| last + 1)..rank);
+        dims.sort_unstable();
+        dims.dedup();
+        let rows = (0..rank).rev().take_while(|dim| dims.contains(dim)).count();
+        let (inner, outer) = (rank - rows..rank, &dims[..dims.len() - rows]);
+        let plane: usize = sizes[inner.clone()].iter().product();
+        let others: usize = outer.iter().map(|&dim| sizes[dim]).product();
+        if outer.is_empty() || plane < PLANE || others == 0 {
+            return Ok(self.emit(Op::Reduce { reduction, dims }, [input], shape));
+        }
+        let mut reduced = sizes.clone();
+        reduced[inner.clone()].fill(1);
+        let op = Op::Reduce {
+            reduction,
+            dims: inner.collect(),
+        };
+        let planes = self.emit(op, [input], reduced);
+        let dims = SmallVec::from_slice(outer);
+        Ok(self.emit(Op::Reduce { reduction, dims }, [planes], shape))
     }
 
     fn of_flags(&mut self, call: &Call, reduction: Reduction) -> Result<ValueId, Reason> {

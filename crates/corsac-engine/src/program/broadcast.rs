@@ -61,6 +61,27 @@ impl Access {
 }
 
 impl Broadcast {
+    /// Number of elements of the result in a row that one element is broadcast to.
+    pub(crate) fn run_of_one(&self) -> Option<usize> {
+        (!self.moves).then_some(self.run)
+    }
+
+    /// Whether one element is broadcast to all `len` elements of the result from `start` on.
+    pub(crate) fn is_one(&self, start: usize, len: usize) -> bool {
+        let run = self.run_of_one();
+        run.is_some_and(|run| (start + len).div_ceil(run) == start / run + 1)
+    }
+
+    /// The place of the first element of run number `index`.
+    fn place(&self, mut index: usize) -> usize {
+        let mut at = 0;
+        for dim in self.outer.iter().rev() {
+            at += index % dim.size * dim.step;
+            index /= dim.size;
+        }
+        at
+    }
+
     /// Writes the elements of `from` for the elements of the result from `start` on.
     pub(crate) fn read<T: Copy, N: Copy>(
         &self,
@@ -72,11 +93,7 @@ impl Broadcast {
         let (mut index, mut skipped) = (start / self.run, start % self.run);
         let mut rest = out;
         while !rest.is_empty() {
-            let (mut at, mut outer) = (0, index);
-            for dim in self.outer.iter().rev() {
-                at += outer % dim.size * dim.step;
-                outer /= dim.size;
-            }
+            let at = self.place(index);
             let count = rest.len().min(self.run - skipped);
             let (own, after) = rest.split_at_mut(count);
             if self.moves {

@@ -19,6 +19,10 @@ const LINES: usize = 16;
 /// Least and largest number of elements of a tile, unless it is one row.
 const TILE: [usize; 2] = [256, 4096];
 
+/// Least number of elements of a tile that lies in a run of a broadcast number: for shorter ones, the fixed cost of
+/// a tile is more than is saved.
+const SHORTEST_RUN: usize = 512;
+
 /// Elementwise operators over tensors of `len` elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused {
@@ -56,6 +60,16 @@ pub enum Access {
     Number,
     /// Elements that are broadcast in another way; they are [loaded](Function::Load).
     Broadcast(Broadcast),
+}
+
+impl Access {
+    /// Number of elements of the result in a row that one element is broadcast to.
+    fn run(&self) -> Option<usize> {
+        match self {
+            Self::Broadcast(broadcast) => broadcast.run_of_one(),
+            Self::Whole | Self::Rows | Self::Number => None,
+        }
+    }
 }
 
 /// Operand of an instruction.
@@ -169,9 +183,18 @@ impl Fused {
         let together = together * size_of::<f32>() / self.element.size_bytes();
         let fits = together / (self.registers + whole.count() + 1) / LINES * LINES;
         let fits = fits.clamp(TILE[0], TILE[1]).min(self.len.max(1));
-        match self.row {
-            Some(row) => (fits / row).max(1) * row,
-            None => fits,
+        // Where a number is broadcast to a run, a tile in it reads one number.
+        let runs = self.inputs.iter().filter_map(Access::run);
+        let run = runs.min().filter(|&run| run >= SHORTEST_RUN);
+        match (self.row, run) {
+            (Some(row), Some(run)) if run <= row => row,
+            (Some(row), _) => (fits / row).max(1) * row,
+            (None, Some(run)) => {
+                let parts = (run.div_ceil(fits)..=run / SHORTEST_RUN)
+                    .find(|&parts| run.is_multiple_of(parts * LINES));
+                parts.map_or(fits, |parts| run / parts)
+            }
+            (None, None) => fits,
         }
     }
 }

@@ -5,6 +5,8 @@ use super::{Operator, operator};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Operator] = &[
+    operator("_native_batch_norm_legit"),
+    operator("_native_batch_norm_legit_functional"),
     operator("_native_batch_norm_legit_no_training"),
     operator("batch_norm").modules("BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm")
         .module_call("torch.nn.functional.batch_norm", "running_mean=@ running_var=@ weight=@ bias=@ training= momentum=|0 eps=")
@@ -18,6 +20,7 @@ pub(super) const ROWS: &[Operator] = &[
         .relative_cost(4.0),
     operator("local_response_norm").modules("LocalResponseNorm").composed(),
     operator("native_batch_norm"),
+    operator("native_batch_norm_backward"),
     operator("native_group_norm"),
     operator("native_layer_norm"),
     operator("native_layer_norm_backward"),

@@ -5,6 +5,7 @@ mod tests;
 
 use multiversion::multiversion;
 use rayon::prelude::*;
+use smallvec::SmallVec;
 
 use crate::aligned_buffer::AlignedBuffer;
 use crate::data::{Data, DataMut, Stored};
@@ -143,8 +144,25 @@ impl Fused {
         registers: &mut [AlignedBuffer<T>],
         out: &mut [T],
     ) {
+        // What is one number for all elements of the tile is not expanded.
+        let mut numbers: SmallVec<[Option<T>; 16]> = SmallVec::from_elem(None, self.registers);
         for instruction in &self.instructions {
-            let count = place.count(instruction.width);
+            let one = |arg: &Arg| match *arg {
+                Arg::Register(number, _) => numbers[number].is_some(),
+                Arg::Input(input) => self.inputs[input] == Access::Number,
+                Arg::Number(_) => true,
+            };
+            let is_one = match (instruction.function, instruction.target) {
+                (_, Target::Result) => false,
+                (Function::Load { input, .. }, _) => self.is_one(input, place),
+                _ => instruction.args.iter().all(one),
+            };
+            let is_one = is_one && instruction.width == Width::Tile;
+            let count = if is_one {
+                1
+            } else {
+                place.count(instruction.width)
+            };
             // Taken out, so that the others can be read.
             let (target, mut own) = match instruction.target {
                 Target::Result => (None, None),
@@ -165,6 +183,9 @@ impl Fused {
                     *spare = std::mem::take(&mut registers[self.registers + 1 + at]);
                 }
                 let operand = |at: usize| match instruction.args.get(at).copied() {
+                    Some(Arg::Register(number, _)) if let Some(own) = numbers[number] => {
+                        Operand::Number(own)
+                    }
                     Some(Arg::Register(number, _)) if Some(number) == target => Operand::Target,
                     Some(Arg::Register(number, width)) => {
                         let data = &registers[number][..place.count(width)];
@@ -185,8 +206,18 @@ impl Fused {
                 }
             }
             if let (Some(number), Some(own)) = (target, own) {
+                numbers[number] = is_one.then(|| own[0]);
                 registers[number] = own;
             }
+        }
+    }
+
+    /// Whether all elements of an input for a tile are one.
+    fn is_one(&self, input: usize, place: Place) -> bool {
+        match &self.inputs[input] {
+            Access::Number => true,
+            Access::Broadcast(broadcast) => broadcast.is_one(place.start, place.len),
+            Access::Whole | Access::Rows => false,
         }
     }
 
@@ -365,6 +396,9 @@ fn compute<T: Real>(
         Function::Compare(comparison) => {
             let [a, b, _] = spare;
             let len = to.len();
+            if let (Operand::Each(a), Operand::Number(b)) = (operands[0], operands[1]) {
+                return compare_with(comparison, a, b, to);
+            }
             let (a, b) = (
                 each(operands[0], row, a, len),
                 each(operands[1], row, b, len),
@@ -374,7 +408,18 @@ fn compute<T: Real>(
         Function::Where => {
             let [c, a, b] = spare;
             let len = to.len();
-            let condition = each(operands[0], row, c, len);
+            let condition = match (operands[0], operands[1], operands[2]) {
+                (Operand::Number(own), a, b) => {
+                    return put(if own == T::of(0.0) { b } else { a }, row, to);
+                }
+                (condition, a, Operand::Number(b)) if let Operand::Each(a) = a => {
+                    return choose_number(each(condition, row, c, len), a, b, false, to);
+                }
+                (condition, Operand::Number(a), b) if let Operand::Each(b) = b => {
+                    return choose_number(each(condition, row, c, len), b, a, true, to);
+                }
+                (condition, ..) => each(condition, row, c, len),
+            };
             let (a, b) = (
                 each(operands[1], row, a, len),
                 each(operands[2], row, b, len),
@@ -475,6 +520,35 @@ fn compare<T: Float>(comparison: Comparison, a: &[T], b: &[T], to: &mut [T]) {
         Comparison::Le => all!(|a: T, b: T| a <= b),
         Comparison::Gt => all!(|a: T, b: T| a > b),
         Comparison::Ge => all!(|a: T, b: T| a >= b),
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn compare_with<T: Float>(comparison: Comparison, a: &[T], b: T, to: &mut [T]) {
+    let [zero, one] = [0.0, 1.0].map(T::of);
+    macro_rules! all {
+        ($f:expr) => {
+            for (to, &a) in to.iter_mut().zip(a) {
+                *to = if $f(a, b) { one } else { zero };
+            }
+        };
+    }
+    match comparison {
+        Comparison::Eq => all!(|a: T, b: T| a == b),
+        Comparison::Ne => all!(|a: T, b: T| a != b),
+        Comparison::Lt => all!(|a: T, b: T| a < b),
+        Comparison::Le => all!(|a: T, b: T| a <= b),
+        Comparison::Gt => all!(|a: T, b: T| a > b),
+        Comparison::Ge => all!(|a: T, b: T| a >= b),
+    }
+}
+
+/// The elements where the condition holds, or where it does not if `reversed`; elsewhere the number.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn choose_number<T: Real>(condition: &[T], each: &[T], number: T, reversed: bool, to: &mut [T]) {
+    let zero = T::of(0.0);
+    for ((to, &condition), &x) in to.iter_mut().zip(condition).zip(each) {
+        *to = T::selected((condition != zero) != reversed, x, number);
     }
 }
 
