@@ -13,7 +13,8 @@ from corsac.analysis import TensorSpec
 from corsac.fx import Graph, GraphModule, Node
 
 #: Dtypes of native code.
-DTYPES = (torch.float32, torch.int64, torch.bool)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool)
+_OF_DTYPES = ", ".join(str(own).removeprefix("torch.") for own in DTYPES)
 #: Metadata of an output node: number of its leading values that the caller gets.
 _RESULTS = "results"
 
@@ -92,7 +93,7 @@ class Parts:
             if can_expand(node) and _is_real(node):
                 found.pop(node, None)
             elif not _is_plain(node):
-                found.setdefault(node, "its tensors are not of float32, int64 or bool on the CPU")
+                found.setdefault(node, f"its tensors are not of {_OF_DTYPES} on the CPU")
         return found
 
     def _release(self, view: Node) -> None:
@@ -173,5 +174,5 @@ def _is_plain(node: Node) -> bool:
 
 
 def _is_real(node: Node) -> bool:
-    """Whether its values are float32, or masks."""
+    """Whether its values are floating-point numbers, or masks."""
     return _is_plain(node) and all(own.dtype is not torch.int64 for own in _tensors(node))
