@@ -14,7 +14,7 @@ from corsac.fx import Graph, GraphModule, Node
 
 #: Dtypes of native code.
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool)
-_OF_DTYPES = ", ".join(str(own).removeprefix("torch.") for own in DTYPES)
+_NOT_PLAIN = "its tensors are not of float32, bfloat16, float16, int64 or bool on the CPU"
 #: Metadata of an output node: number of its leading values that the caller gets.
 _RESULTS = "results"
 
@@ -93,7 +93,7 @@ class Parts:
             if can_expand(node) and _is_real(node):
                 found.pop(node, None)
             elif not _is_plain(node):
-                found.setdefault(node, f"its tensors are not of {_OF_DTYPES} on the CPU")
+                found.setdefault(node, _NOT_PLAIN)
         return found
 
     def _release(self, view: Node) -> None:

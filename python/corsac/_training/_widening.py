@@ -22,7 +22,7 @@ _PRODUCTS = frozenset(
 )
 
 
-def _is_slow(dtype: torch.dtype) -> bool:
+def _is_slow(dtype: torch.dtype | None) -> bool:
     """Whether products of this type have no kernels of oneDNN here."""
     if dtype is torch.bfloat16:
         return not torch.ops.mkldnn._is_mkldnn_bf16_supported()
