@@ -1,12 +1,13 @@
 """Training steps: corsac against eager, and the first step against inductor's.
 
-    python benches/training.py [--only PATTERN] [--threads N] [--seconds S] [--inductor] [--cpu-time]
+    python benches/training.py [--only PATTERN] [--threads N] [--seconds S] [--inductor] [--autocast] [--cpu-time]
 
 Gradients of the first step are compared with those in float64, with a tolerance a little above eager's own
 error. Then steps (forward, loss, backward, optimiser) are made in turn, one of each peer, once corsac has
 decided for all parts; the minimum and the median are reported. The first step is capture, compilation and a
 step, in this process, with everything imported; corsac's time for compiling graphs, without capture, is
-reported too, in wall-clock seconds. ``--cpu-time`` reports CPU seconds instead, for one thread on a machine
+reported too, in wall-clock seconds. ``--autocast`` takes steps in autocast to bfloat16, and beside them corsac's in
+float32. ``--cpu-time`` reports CPU seconds instead, for one thread on a machine
 shared with other programs; those of the C++ compiler count, and inductor starts one at a time.
 
 Writes target/bench/training.json: by model, ``first``, ``steady`` and ``median`` in seconds by peer, ``compiling``, ``error``
@@ -37,6 +38,8 @@ from machine import REPORTS, machine
 REPORT = REPORTS / "training.json"
 #: Allowed difference of a gradient from eager's, relative to its largest element.
 TOLERANCE = 1e-4
+#: The peer in float32, beside steps in autocast.
+IN_FLOAT32 = "corsac float32"
 #: Number of steps after which it is decided for all parts whether native code is faster.
 STEPS = 30
 
@@ -109,16 +112,25 @@ MODELS: dict[str, tuple[Callable[[], Any], str]] = {
 class Trained:
     """A copy of a model, with its optimiser and its compiled function."""
 
-    def __init__(self, model: nn.Module, compiled: Callable[[nn.Module], Any]) -> None:
+    def __init__(
+        self, model: nn.Module, compiled: Callable[[nn.Module], Any], *, autocast: bool = False
+    ) -> None:
         self.model = copy.deepcopy(model).train()
         self.run = compiled(self.model)
+        self._autocast = autocast
         self._optimiser = torch.optim.SGD(self.model.parameters(), lr=0.01)
 
     def step(self, x: torch.Tensor, labels: torch.Tensor) -> None:
         self._optimiser.zero_grad()
-        results = self.run(x)
-        F.cross_entropy(results.flatten(0, -2), labels).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=self._autocast):
+            loss = F.cross_entropy(self.run(x).flatten(0, -2), labels)
+        loss.backward()
         self._optimiser.step()
+
+    def graphs(self) -> list[Any]:
+        """The forward and backward graphs of corsac."""
+        runs = [self.run, *self.run._in_autocast.values()]
+        return [own for run in runs for piece in run._trained_graphs() for own in piece.graphs]
 
 
 def processor_seconds() -> float:
@@ -137,7 +149,12 @@ def _difference(one: nn.Module, other: nn.Module) -> float:
 
 
 def checked_gradients(
-    found: Trained, model: nn.Module, x: torch.Tensor, labels: torch.Tensor
+    found: Trained,
+    model: nn.Module,
+    x: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    autocast: bool = False,
 ) -> float:
     """Difference of the worst gradient of a first step of ``model`` from that in float64.
 
@@ -146,7 +163,7 @@ def checked_gradients(
     """
     exact, eager = (
         Trained(copy.deepcopy(model).double(), lambda own: own),
-        Trained(model, lambda own: own),
+        Trained(model, lambda own: own, autocast=autocast),
     )
     exact.step(x.double() if x.is_floating_point() else x, labels)
     eager.step(x, labels)
@@ -164,7 +181,7 @@ def settle(trained: Trained, x: torch.Tensor, labels: torch.Tensor) -> None:
 
 
 def _measure(
-    name: str, seconds: float, clock: Callable[[], float], *, inductor: bool
+    name: str, seconds: float, clock: Callable[[], float], *, inductor: bool, autocast: bool
 ) -> dict[str, Any]:
     torch.manual_seed(0)
     torch._dynamo.reset()
@@ -175,6 +192,8 @@ def _measure(
     }
     if inductor:
         peers["inductor"] = torch.compile
+    if autocast:
+        peers[IN_FLOAT32] = corsac.compile
     result: dict[str, Any] = {"first": {}}
     trained = {}
     for compiled in peers.values():
@@ -184,14 +203,15 @@ def _measure(
     torch._dynamo.reset()
     for peer, compiled in peers.items():
         start = clock()
-        trained[peer] = Trained(model, compiled)
+        trained[peer] = Trained(model, compiled, autocast=autocast and peer != IN_FLOAT32)
         trained[peer].step(x, labels)
         result["first"][peer] = clock() - start
-    result["error"] = checked_gradients(trained["corsac"], model, x, labels)
-    settle(trained["corsac"], x, labels)
+    result["error"] = checked_gradients(trained["corsac"], model, x, labels, autocast=autocast)
+    for peer in {"corsac", IN_FLOAT32} & {*trained}:
+        settle(trained[peer], x, labels)
     steps = {peer: partial(own.step, x, labels) for peer, own in trained.items()}
     samples = samples_in_turn(steps, seconds, clock=clock)
-    graphs = [own for piece in trained["corsac"].run._trained_graphs() for own in piece.graphs]
+    graphs = trained["corsac"].graphs()
     result["compiling"] = sum(own.seconds for own in graphs)
     result["native"] = [f"{own.native} of {own.calls} calls native" for own in graphs]
     return result | summary(samples)
@@ -203,6 +223,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seconds", type=float, default=10.0, help="for each model")
     parser.add_argument("--inductor", action="store_true", help="compare with inductor, too")
+    parser.add_argument("--autocast", action="store_true", help="steps in autocast to bfloat16")
     parser.add_argument("--cpu-time", action="store_true", help="seconds of the processor")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
@@ -216,7 +237,9 @@ def main() -> None:
     for name, (_, batch) in MODELS.items():
         if not re.search(chosen.only, name):
             continue
-        result = _measure(name, chosen.seconds, clock, inductor=chosen.inductor)
+        result = _measure(
+            name, chosen.seconds, clock, inductor=chosen.inductor, autocast=chosen.autocast
+        )
         report["models"][name] = result
         print(
             f"{name} ({batch}): worst gradient {result['error']:.1e}; {', '.join(result['native'])}"

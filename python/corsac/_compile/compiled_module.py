@@ -252,7 +252,7 @@ class CompiledModule(EngineModule):
             self._trained is not None
             and torch.is_grad_enabled()
             and self._model_guards.requires_grad()
-            and _core.unusual_mode() is None
+            and _core.unusual_mode(autocast=self._autocast is not None) is None
         ):
             # Weights change from step to step, so they are not checked here.
             return self._trained(*args, **kwargs)

@@ -219,7 +219,7 @@ class EngineModule(ModelWrapper):
         if torch.is_grad_enabled() and (
             any(tensor.requires_grad for _, tensor in tensors) or self._model_guards.requires_grad()
         ):
-            return unusual or (AUTOGRAD if self._autocast is None else "autocast is on")
+            return unusual or AUTOGRAD
         return unusual
 
 

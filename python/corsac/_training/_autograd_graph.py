@@ -46,10 +46,6 @@ class AutogradGraph:
             with self._lock:
                 if self._backward is None:
                     self._backward = self._make_backward()
-        if torch.is_autocast_enabled("cpu"):
-            # The casts of autocast are in the graphs already.
-            with torch.autocast("cpu", enabled=False):
-                return self._backward(arguments)
         return self._backward(arguments)
 
 

@@ -20,6 +20,7 @@ from corsac import _core
 from corsac._capture.collection import no_collection
 from corsac._engine.module import HostWarning
 from corsac._native.panic import EngineError, panic_message
+from corsac._pytorch.autocast import WithoutAutocast
 from corsac._pytorch.functions import drops_between_layers
 from corsac._training._autograd_graph import AutogradGraph
 from corsac._training._joint_graph import NotSimple, joint_graph
@@ -28,6 +29,7 @@ from corsac._training._partition import min_cut_partition
 from corsac._training._parts import Parts, has_symbols, mark_results, value_of, why_not_split
 from corsac._training._placed_graph import PREFIX, AtenGraph, PlacedGraph, boxed, computes
 from corsac._training._sizes import BySizes
+from corsac._training._widening import widen
 from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch, to_torch
 from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule
@@ -58,8 +60,8 @@ class TrainedGraph:
         self._precision, self._placement = precision, placement
         self._partitioner = PARTITIONERS[partition]
         self._run: Callable[..., Any] | None = None
-        #: The captured graph, if PyTorch's own autograd may turn out to be faster.
-        self._plain: Any = None
+        #: The captured graph run by PyTorch, if its own autograd may turn out to be faster.
+        self._plain: Callable[..., Any] | None = None
         self._is_left = False
 
     def __call__(self, *args: Any) -> Any:
@@ -75,14 +77,16 @@ class TrainedGraph:
             module: a graph module of torch.fx or corsac.fx.
             example_inputs: its inputs.
             weights: number of leading inputs that are weights; set if corsac captured ``module``, which may then
-                do without AOTAutograd.
+                do without AOTAutograd, and has the casts of autocast as calls.
         """
         # Option "fewest_bytes" saves memory, so it is kept even if it is slower.
         may_be_left = self._placement == "measured" and self._partitioner is not _FEWEST
         if may_be_left and _may_be_left(module):
             graph = torch.fx.Graph()
             graph.output(graph.graph_copy(module.graph, {}))
-            self._plain = torch.fx.GraphModule(module, graph)
+            self._plain = torch.fx.GraphModule(module, graph).forward
+            if weights is not None:
+                self._plain = WithoutAutocast(self._plain)
         with no_collection():
             if weights is None:
                 self._run = self._by_aot_autograd(module, example_inputs)
@@ -153,7 +157,7 @@ class TrainedGraph:
         saves = sum(own.gain for own in self.graphs) > (OVERHEAD if is_short else 0.0)
         if saves or not all(own.was_measured for own in self.graphs):
             return
-        self._run, self._plain = self._plain.forward, None
+        self._run, self._plain = self._plain, None
         self._is_left = True
 
     def explain(self) -> str:
@@ -206,10 +210,13 @@ class TrainedGraph:
         return None
 
     def _compiled(self, module: GraphModule, record: AtenGraph) -> Callable[..., Any]:
+        why_not = self._why_not() or why_not_split(module.graph)
+        if why_not is None and widen(module.graph):
+            # Faster than PyTorch's own autograd, whatever native parts save.
+            self._plain = None
         record.calls = sum(map(computes, module.graph.nodes))
         if self._plain is not None:
             record.work = _work(module.graph)
-        why_not = self._why_not() or why_not_split(module.graph)
         if why_not is not None:
             record.host[why_not] = record.calls
             return _taking_a_list(boxed(module))
@@ -268,11 +275,10 @@ def _work(graph: Any) -> tuple[int, int]:
 
 
 def _taking_a_list(function: Callable[[list[Any]], Any]) -> Callable[..., Any]:
-    """``function``, marked as taking its arguments in a list, as AOTAutograd expects."""
+    """The function of a graph of ATen operators, marked as taking its arguments in a list, as AOTAutograd expects.
 
-    def run(arguments: list[Any]) -> Any:
-        return function(arguments)
-
+    Casts of autocast are among the operators, so that it makes none itself."""
+    run = WithoutAutocast(function)
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
 

@@ -30,6 +30,7 @@ from corsac._capture.rewritten import WrittenInTraining
 from corsac._capture.stages import StagedRun, Stages, sizes_of, whole_form
 from corsac._engine.module import why_not_plain
 from corsac._native.panic import as_compile_error
+from corsac._pytorch.autocast import without_autocast
 from corsac._training._backend import TrainedGraph
 from corsac._training._views import ReturnedViews, without_views
 from corsac.fx import Graph, GraphModule, Node
@@ -183,6 +184,7 @@ class Captures(Recordings):
             replays=True,
             sizes=sizes,
             decides=decides,
+            casts=True,
         )
         self._new_graph = make
         self._stages: Stages = Stages()
@@ -264,6 +266,7 @@ class Captures(Recordings):
             no_collection(),
             _without_hooks_of_saved_tensors(),
             random_numbers_kept(),
+            without_autocast(),
         ):
             yield
 

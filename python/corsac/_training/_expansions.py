@@ -1,7 +1,8 @@
 """Expansions of operators of backward graphs into operators of the engine.
 
 Formulas are those of ``tools/autograd/derivatives.yaml`` and of ``torch/_decomp/decompositions.py``
-in PyTorch. Values and gradients are float32, and masks bool; callers leave other types to PyTorch.
+in PyTorch. Values and gradients are of one floating-point type, and masks bool; callers leave other types to PyTorch.
+Operands of several floating-point types become float32, and results are converted to their types.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 
 from corsac import _core
 from corsac.fx import Graph, Node
+from corsac.fx.node import map_arg
 
 aten = torch.ops.aten
 #: A function of a graph and the arguments of a call that returns the node of its result, or a list of nodes
@@ -375,7 +377,7 @@ def _expansion_of(target: Any) -> Expansion | None:
 
 
 def can_expand(node: Node) -> bool:
-    """Whether ``node``, with static sizes, can be expanded if its tensors are float32."""
+    """Whether ``node``, with static sizes, can be expanded if its tensors are numbers of at most 32 bits, or masks."""
     if _expansion_of(node.target) is None:
         return False
     if _expansion_of(node.target) is _leaky_relu:
@@ -400,6 +402,32 @@ def _has_batch(node: Node) -> bool:
     return bool(node.args[_OF_BATCH[node.target]]) and sizes.numel() > sizes[1]
 
 
+def _expanded(graph: Graph, node: Node, expansion: Expansion) -> Any:
+    """The result of an expansion, or a list of them."""
+    floats = {own: _dtype(own) for own in node.all_input_nodes if _dtype(own).is_floating_point}
+    if set(floats.values()) <= {torch.float32}:
+        return expansion(graph, *node.args, **node.kwargs)
+
+    def converted(own: Node, dtype: torch.dtype) -> Node:
+        made = graph.call_method("to", (own, dtype))
+        made.meta["val"] = own.meta["val"].to(dtype)
+        return made
+
+    single = {own: converted(own, torch.float32) for own in floats}
+    args, kwargs = map_arg((node.args, node.kwargs), lambda own: single.get(own, own))
+    made = expansion(graph, *args, **kwargs)
+    if not isinstance(made, list):
+        return graph.call_method("to", (made, _dtype(node)))
+    for item in node.users:
+        result = made[item.args[1]]
+        made[item.args[1]] = graph.call_method("to", (result, _dtype(item)))
+    return made
+
+
+def _dtype(node: Node) -> torch.dtype:
+    return node.meta["val"].dtype
+
+
 def _replace(node: Node, by: Node) -> None:
     # Expansions of users need its type.
     by.meta.setdefault("val", node.meta["val"])
@@ -421,7 +449,7 @@ def expand(graph: Graph) -> None:
         with graph.inserting_before(node):
             expansion = _expansion_of(node.target)
             assert expansion is not None
-            made = expansion(graph, *node.args, **node.kwargs)
+            made = _expanded(graph, node, expansion)
         if isinstance(made, list):
             for item in list(node.users):
                 _replace(item, made[item.args[1]])

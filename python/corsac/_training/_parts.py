@@ -13,7 +13,8 @@ from corsac.analysis import TensorSpec
 from corsac.fx import Graph, GraphModule, Node
 
 #: Dtypes of native code.
-DTYPES = (torch.float32, torch.int64, torch.bool)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool)
+_NOT_PLAIN = "its tensors are not of float32, bfloat16, float16, int64 or bool on the CPU"
 _CONVOLUTIONS = {torch.ops.aten.convolution.default}
 #: Metadata of an output node: number of its leading values that the caller gets.
 _RESULTS = "results"
@@ -105,7 +106,7 @@ class Parts:
             if can_expand(node) and _is_real(node):
                 found.pop(node, None)
             elif not _is_plain(node):
-                found.setdefault(node, "its tensors are not of float32, int64 or bool on the CPU")
+                found.setdefault(node, _NOT_PLAIN)
         return found
 
     def _release(self, view: Node) -> None:
@@ -186,5 +187,5 @@ def _is_plain(node: Node) -> bool:
 
 
 def _is_real(node: Node) -> bool:
-    """Whether its values are float32, or masks."""
+    """Whether its values are floating-point numbers, or masks."""
     return _is_plain(node) and all(own.dtype is not torch.int64 for own in _tensors(node))

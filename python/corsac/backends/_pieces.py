@@ -30,7 +30,7 @@ def piece_for(module: Any, example_inputs: Sequence[Any], settings: Settings) ->
 
 def _wants_gradients(module: Any, example_inputs: Sequence[Any]) -> bool:
     """Whether autograd records a part of a graph with these inputs."""
-    if not torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
+    if not torch.is_grad_enabled():
         return False
     tensors = [own for own in example_inputs if isinstance(own, torch.Tensor)]
     tensors += [*module.parameters(), *module.buffers()]
