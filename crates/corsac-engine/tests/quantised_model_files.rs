@@ -268,6 +268,18 @@ fn files_of_integers_that_were_edited_are_errors() {
         ),
         (
             "(%x, 0.5, 3, 0, 255",
+            "(%x, 0.5, 3, -300, 255",
+            Unsupported,
+            "levels from -300 to 255 in torch.uint8",
+        ),
+        (
+            "(%x, 0.5, 3, 0, 255",
+            "(%x, 0.5, 3, 0, 256",
+            Unsupported,
+            "levels from 0 to 256 in torch.uint8",
+        ),
+        (
+            "(%x, 0.5, 3, 0, 255",
             "(%x, 0.5, 3, nan, 255",
             Unsupported,
             "quant_min",

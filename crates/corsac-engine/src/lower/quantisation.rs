@@ -5,6 +5,7 @@
 //! integers.
 
 use corsac_ir::DType;
+use corsac_ops::shape::Value;
 
 use super::call::Call;
 use super::table::{Lowering, lowered, tensor};
@@ -42,19 +43,36 @@ pub(super) enum Integers {
     Packed(ValueId),
 }
 
+/// Whether integers of this type hold a level.
+fn holds(dtype: DType, level: f32) -> bool {
+    let range = match dtype {
+        DType::UInt8 => 0.0..=255.0,
+        DType::Int8 => -128.0..=127.0,
+        DType::UInt16 => 0.0..=65_535.0,
+        DType::Int16 => -32_768.0..=32_767.0,
+        _ => return true,
+    };
+    range.contains(&level)
+}
+
 /// Largest level: sums of it and a zero point are exact.
 const MOST: f64 = (1 << 22) as f64;
 
 impl Lowerer<'_, '_> {
-    /// The bounds of levels.
+    /// The bounds of levels, which the type of the integers holds.
     fn bounds(call: &Call) -> Result<[f32; 2], Reason> {
         let bound = |param: &str| match call.number(param)? {
             Some(bound) if bound.abs() <= MOST => Ok(bound as f32),
             _ => Err(format!("a {param} that float32 does not hold exactly")),
         };
         match [bound("quant_min")?, bound("quant_max")?] {
-            [low, high] if low <= high => Ok([low, high]),
-            [low, high] => Err(format!("quant_min {low} above quant_max {high}")),
+            [low, high] if low > high => Err(format!("quant_min {low} above quant_max {high}")),
+            [low, high] => match call.known("dtype")? {
+                Some(&Value::DType(dtype)) if !holds(dtype, low) || !holds(dtype, high) => {
+                    Err(format!("levels from {low} to {high} in {dtype}"))
+                }
+                _ => Ok([low, high]),
+            },
         }
     }
 
