@@ -70,26 +70,6 @@ mod x86_64 {
             unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), found) };
         }
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_byte_is_mapped_by_the_table() {
-        let table: [u8; 256] = std::array::from_fn(|at| (at * 167 % 256) as u8 ^ 0x5a);
-        let from: Vec<u8> = (0..1000_usize).map(|at| (at * 97 % 256) as u8).collect();
-        for len in [0, 1, 63, 64, 65, 1000] {
-            let mut to = vec![0; len];
-            map(&table, &from[..len], &mut to);
-            let expected: Vec<u8> = from[..len]
-                .iter()
-                .map(|&own| table[usize::from(own)])
-                .collect();
-            assert_eq!(to, expected);
-        }
-    }
 
     /// [`map`](super::map) of whole vectors: of each sixteen numbers of the table, those that bytes
     /// choose, and zero for other bytes.
@@ -115,6 +95,26 @@ mod tests {
             }
             // SAFETY: these are 32 bytes.
             unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), found) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_byte_is_mapped_by_the_table() {
+        let table: [u8; 256] = std::array::from_fn(|at| (at * 167 % 256) as u8 ^ 0x5a);
+        let from: Vec<u8> = (0..1000_usize).map(|at| (at * 97 % 256) as u8).collect();
+        for len in [0, 1, 63, 64, 65, 1000] {
+            let mut to = vec![0; len];
+            map(&table, &from[..len], &mut to);
+            let expected: Vec<u8> = from[..len]
+                .iter()
+                .map(|&own| table[usize::from(own)])
+                .collect();
+            assert_eq!(to, expected);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::epilogue::Vectors;
 use super::rows::{RowScale, choose, quantise_row, range};
-use super::{Epilogue, Quantisation, Residual, RowScales, dequantise, map, quantise};
+use super::{Epilogue, Quantisation, Residual, RowScales, dequantise, quantise};
 use crate::int8_unit::{COLUMNS, Dense, Int8Unit, Operands, RowSums, Sums};
 
 /// Pseudorandom bits.
@@ -390,17 +390,4 @@ fn products_have_as_many_sums_as_rows() {
     }
     let case = Case::new(&mut Bits(8), 1);
     case.epilogues()[0].multiply_to_floats(&Wrong, &[0; COLUMNS], 32, &mut [0.0; 32], 32);
-}
-
-#[test]
-fn tables_are_looked_up_byte_by_byte() {
-    let mut bits = Bits(12);
-    let table: [u8; 256] = std::array::from_fn(|_| bits.next() as u8);
-    for len in [0, 5, 32, 64, 100, 1000] {
-        let from: Vec<u8> = (0..len).map(|at| (at * 7) as u8).collect();
-        let mut to = vec![0; len];
-        map(&table, &from, &mut to);
-        let expected = from.iter().map(|&byte| table[usize::from(byte)]);
-        assert!(to.iter().copied().eq(expected), "{len} bytes");
-    }
 }
