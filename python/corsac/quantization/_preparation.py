@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -155,12 +154,6 @@ def _standalone_children(
 
 def _warn(message: str, deeper: int = 0) -> None:
     warnings.warn(message, stacklevel=5 + deeper)
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of a sentence with the names that are most like ``name``."""
-    close = difflib.get_close_matches(name, [*names], n=3)
-    return f"; near are {', '.join(map(repr, close))}" if close else ""
 
 
 def _configure(model: GraphModule, choices: NodeConfigurations) -> None:
@@ -406,7 +399,7 @@ def _swap_custom_modules(
         kind = replacement(module, custom_config.float_to_observed_mapping, qconfig)
         if returns_tuples(kind):
             raise NotImplementedError(
-                f"{path}: {kind.__name__} of torch.ao returns tuples, which graphs have no observers for; "
+                f"{path}: {kind.__name__} returns tuples, which graphs have no observers for; "
                 "corsac.quantization.prepare quantises it module by module"
             )
         made = kind.from_float(module)
