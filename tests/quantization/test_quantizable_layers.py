@@ -168,6 +168,21 @@ def test_observed_layers_compute_what_float_ones_do(options, split_gates):
     assert_close(converted(x)[0], expected, rtol=0, atol=0.03)
 
 
+def test_classes_of_torch():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.LSTM(4, 5)).eval(), torch.randn(6, 3, 4)
+    model.qconfig = theirs.default_qconfig
+    observed, final = torch.ao.nn.quantizable.LSTM, torch.ao.nn.quantized.LSTM
+    custom = {"float_to_observed_custom_module_class": {nn.LSTM: observed}}
+    prepared = ours.prepare(model, prepare_custom_config_dict=custom)
+    assert type(prepared[0]) is quantizable.LSTM
+    prepared(x)
+    custom = {"observed_to_quantized_custom_module_class": {observed: final}}
+    converted = ours.convert(prepared, convert_custom_config_dict=custom)
+    assert type(converted[0]) is static.LSTM
+    assert_close(converted(x)[0], model(x)[0], rtol=0, atol=0.05)
+
+
 def test_cells():
     torch.manual_seed(0)
     cell, x = nn.LSTMCell(4, 5).eval(), torch.randn(3, 4)

@@ -199,8 +199,14 @@ OBSERVED_TO_QUANTIZED: dict[type[nn.Module], Any] = {
 
 def own_class(kind: Any) -> Any:
     """The observed or quantised class of this package for one of ``torch.ao``; other classes as they are."""
-    own = (*OBSERVED_TO_QUANTIZED, *OBSERVED_TO_QUANTIZED.values())
-    return next((made for made in own if same_place(made, kind)), kind)
+    packages = {
+        "torch.ao.nn.quantizable.modules": OBSERVED_TO_QUANTIZED,
+        "torch.ao.nn.quantized.modules": OBSERVED_TO_QUANTIZED.values(),
+    }
+    for package, classes in packages.items():
+        if kind.__module__.startswith(package):
+            return next((own for own in classes if own.__name__ == kind.__name__), kind)
+    return kind
 
 
 def no_observer_set() -> set[Any]:
