@@ -22,6 +22,7 @@ from corsac.quantization import quantizable
 from corsac.quantization import quantize_fx as our_fx
 from corsac.quantization.fx import _equalize as our_equalize
 from corsac.quantization.fx import custom_config as our_settings
+from corsac.quantization.quantized import static
 from kit import row
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -524,12 +525,43 @@ def test_attention_of_batches() -> None:
 
 @row("LSTM and attention as custom modules in graph mode")
 def test_custom_modules_that_return_tuples() -> None:
-    model, mapping = nn.Sequential(nn.LSTM(4, 5)).eval(), theirs.get_default_qconfig_mapping()
-    observed = (their_quantizable.LSTM, quantizable.LSTM)
-    for kind in observed:
-        config = their_settings.PrepareCustomConfig().set_float_to_observed_mapping(nn.LSTM, kind)
-        with pytest.raises(NotImplementedError, match="0: LSTM returns tuples"):
-            our_fx.prepare_fx(model, mapping, (torch.randn(6, 2, 4),), config)
+    class Model(nn.Module):
+        def __init__(self, layer: nn.Module, inputs: int) -> None:
+            super().__init__()
+            self.layer, self.inputs = layer, inputs
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(*[x] * self.inputs)[0]
+
+    def configured(layer: nn.Module) -> tuple[Any, Any]:
+        name = type(layer).__name__
+        observed = getattr(their_quantizable, name)
+        prepare = their_settings.PrepareCustomConfig().set_float_to_observed_mapping(
+            type(layer), observed
+        )
+        convert = their_settings.ConvertCustomConfig()
+        final = getattr(torch.ao.nn.quantized, name)
+        return prepare, convert.set_observed_to_quantized_mapping(observed, final)
+
+    mapping, x = theirs.get_default_qconfig_mapping("fbgemm"), torch.randn(5, 3, 8)
+    for layer, inputs in ((nn.MultiheadAttention(8, 2), 3), (nn.LSTM(8, 8), 1)):
+        model = Model(layer, inputs).eval()
+        prepare, convert = configured(layer)
+        with pytest.raises((AttributeError, AssertionError)):
+            expected = their_fx.prepare_fx(copy.deepcopy(model), mapping, (x,), prepare)
+            expected(x)
+            their_fx.convert_fx(expected, convert)
+        prepared = our_fx.prepare_fx(model, mapping, (x,), prepare)
+        prepared(x)
+        for config in (convert, None):
+            converted = our_fx.convert_fx(prepared, config)
+            assert type(converted.layer) is getattr(static, type(layer).__name__)
+            assert torch.allclose(converted(x), model(x), atol=0.05)
+
+    derived = type("Derived", (their_quantizable.LSTM,), {})
+    config = their_settings.PrepareCustomConfig().set_float_to_observed_mapping(nn.LSTM, derived)
+    with pytest.raises(NotImplementedError, match="layer: Derived derives from a class of torch"):
+        our_fx.prepare_fx(Model(nn.LSTM(8, 8), 1).eval(), mapping, (x,), config)
 
 
 @row("TorchScript (`quantize_jit`, …), sparse modules")
