@@ -193,8 +193,9 @@ def test_functions_and_modules_that_are_called_twice() -> None:
 
 @row("`use_reference_representation` of")
 def test_reference_representation() -> None:
-    gm, _ = prepared()
-    with pytest.raises(NotImplementedError, match="use_reference_representation"):
-        convert_pt2e(gm, use_reference_representation=True)
+    gm, x = prepared()
+    converted, written = convert_pt2e(gm), convert_pt2e(gm, use_reference_representation=True)
+    assert torch.allclose(written(*x), converted(*x), rtol=1e-5, atol=1e-6)
+    assert "corsac" in converted.code and "corsac" not in written.code
     with pytest.raises(ValueError, match="expected a bool"):
         convert_pt2e(gm, use_reference_representation=1)

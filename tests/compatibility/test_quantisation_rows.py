@@ -12,14 +12,17 @@ import torch
 import torch.ao.quantization as theirs
 import torch.nn.functional as F
 from torch import nn
+from torch.ao.nn import quantizable as their_quantizable
 from torch.ao.quantization import quantize_fx as their_fx
 from torch.ao.quantization.fx import _equalize as their_equalize
 from torch.ao.quantization.fx import custom_config as their_settings
 
 import corsac.quantization as ours
+from corsac.quantization import quantizable
 from corsac.quantization import quantize_fx as our_fx
 from corsac.quantization.fx import _equalize as our_equalize
 from corsac.quantization.fx import custom_config as our_settings
+from corsac.quantization.quantized import static
 from kit import row
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -96,8 +99,11 @@ def misspelt_type(package: Any, fx: Any, settings: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "texts"),
     [
-        (misspelt_mapping, ["no module '00'; is it '0'?", "no module of the model matches 'head'"]),
-        (misspelt_module, ["the model has no module '00'; near are '0'"]),
+        (
+            misspelt_mapping,
+            ["no module '00': did you mean 0?", "no module of the model matches 'head'"],
+        ),
+        (misspelt_module, ["the model has no module '00': did you mean 0?"]),
         (misspelt_key, ["unknown keys ['module_nam'] are ignored"]),
         (misspelt_setting, ["PrepareCustomConfig: unknown keys ['module_nam'] are ignored"]),
         (misspelt_type, ["the model has no module of type LSTM"]),
@@ -464,14 +470,98 @@ def test_tables_of_embeddings() -> None:
         ours.quantize_dynamic(bounded, dtype=torch.quint8)
 
 
-@row("`prepare` on recurrent layers and attention")
+@row("`prepare` on `nn.RNN` and `nn.GRU`")
 def test_recurrent_layers() -> None:
-    model = nn.ModuleList([nn.LSTM(4, 4), nn.MultiheadAttention(4, 2)]).eval()
+    model = nn.ModuleList([nn.RNN(4, 4), nn.GRU(4, 4)]).eval()
     model.qconfig = theirs.default_qconfig
-    assert all("quantizable" in type(layer).__module__ for layer in theirs.prepare(model))
+    with pytest.raises(AttributeError):
+        theirs.prepare(model)[1](torch.randn(3, 2, 4))
     with pytest.warns(UserWarning, match="modules that stay floats: 0, 1"):
         kept = ours.prepare(model)
-    assert [type(layer) for layer in kept] == [nn.LSTM, nn.MultiheadAttention]
+    assert [type(layer) for layer in kept] == [nn.RNN, nn.GRU]
+
+
+def quantised_layer(package: Any, layer: nn.Module, *inputs: torch.Tensor) -> nn.Module:
+    """A layer, quantised module by module."""
+    model = nn.ModuleList([copy.deepcopy(layer)]).eval()
+    model.qconfig = package.get_default_qconfig("fbgemm")
+    prepared = package.prepare(model)
+    prepared[0](*inputs)
+    return package.convert(prepared)[0]
+
+
+@row("quantised LSTM with two directions")
+def test_ranges_of_joined_values() -> None:
+    torch.manual_seed(0)
+    layer, x = nn.LSTM(4, 5, bidirectional=True), torch.randn(6, 3, 4)
+    quantised = torch.quantize_per_tensor(x, 0.05, 64, torch.quint8)
+    reference = quantised_layer(theirs, layer, x)(quantised)[0].dequantize()
+    result, expected = quantised_layer(ours, layer, x)(quantised.dequantize())[0], layer(x)[0]
+    assert (result - expected).abs().max() < (reference - expected).abs().max()
+    attention, y = nn.MultiheadAttention(8, 2, add_bias_kv=True), torch.randn(5, 3, 8)
+    made = quantised_layer(ours, attention, y, y, y)
+    assert torch.equal(made.bias_k, attention.bias_k)
+
+
+@row("quantizable attention with `batch_first`")
+def test_attention_of_batches() -> None:
+    torch.manual_seed(0)
+    layer, x = nn.MultiheadAttention(8, 2, batch_first=True).eval(), torch.randn(3, 5, 8)
+    layer.qconfig = theirs.default_qconfig
+    expected = layer(x, x, x)[0]
+    observed = their_quantizable.MultiheadAttention.from_float(layer)
+    assert (observed(x, x, x)[0] - expected).abs().max() > 0.1
+    own = quantizable.MultiheadAttention.from_float(layer)
+    assert torch.allclose(own(x, x, x)[0], expected, atol=1e-6)
+    causal = {"attn_mask": torch.ones(5, 5, dtype=torch.bool).triu(1), "is_causal": True}
+    with pytest.raises(AssertionError):
+        observed(x, x, x, **causal)
+    assert torch.allclose(own(x, x, x, **causal)[0], layer(x, x, x, **causal)[0], atol=1e-6)
+    padding = {"key_padding_mask": torch.randn(3, 5)}
+    with pytest.raises(RuntimeError):
+        observed(x, x, x, **padding)
+    assert torch.allclose(own(x, x, x, **padding)[0], layer(x, x, x, **padding)[0], atol=1e-6)
+
+
+@row("LSTM and attention as custom modules in graph mode")
+def test_custom_modules_that_return_tuples() -> None:
+    class Model(nn.Module):
+        def __init__(self, layer: nn.Module, inputs: int) -> None:
+            super().__init__()
+            self.layer, self.inputs = layer, inputs
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(*[x] * self.inputs)[0]
+
+    def configured(layer: nn.Module) -> tuple[Any, Any]:
+        name = type(layer).__name__
+        observed = getattr(their_quantizable, name)
+        prepare = their_settings.PrepareCustomConfig().set_float_to_observed_mapping(
+            type(layer), observed
+        )
+        convert = their_settings.ConvertCustomConfig()
+        final = getattr(torch.ao.nn.quantized, name)
+        return prepare, convert.set_observed_to_quantized_mapping(observed, final)
+
+    mapping, x = theirs.get_default_qconfig_mapping("fbgemm"), torch.randn(5, 3, 8)
+    for layer, inputs in ((nn.MultiheadAttention(8, 2), 3), (nn.LSTM(8, 8), 1)):
+        model = Model(layer, inputs).eval()
+        prepare, convert = configured(layer)
+        with pytest.raises((AttributeError, AssertionError)):
+            expected = their_fx.prepare_fx(copy.deepcopy(model), mapping, (x,), prepare)
+            expected(x)
+            their_fx.convert_fx(expected, convert)
+        prepared = our_fx.prepare_fx(model, mapping, (x,), prepare)
+        prepared(x)
+        for config in (convert, None):
+            converted = our_fx.convert_fx(prepared, config)
+            assert type(converted.layer) is getattr(static, type(layer).__name__)
+            assert torch.allclose(converted(x), model(x), atol=0.05)
+
+    derived = type("Derived", (their_quantizable.LSTM,), {})
+    config = their_settings.PrepareCustomConfig().set_float_to_observed_mapping(nn.LSTM, derived)
+    with pytest.raises(NotImplementedError, match="layer: Derived derives from a class of torch"):
+        our_fx.prepare_fx(Model(nn.LSTM(8, 8), 1).eval(), mapping, (x,), config)
 
 
 @row("TorchScript (`quantize_jit`, …), sparse modules")

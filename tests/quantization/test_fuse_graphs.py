@@ -192,7 +192,7 @@ def test_attributes_are_preserved():
         assert copy.deepcopy(fused).classes == model.classes
     assert not hasattr(ours.fuse_fx(model), "classes")
     config = FuseCustomConfig().set_preserved_attributes(["clases"])
-    with pytest.warns(UserWarning, match="no attribute 'clases' to preserve; near are 'classes'"):
+    with pytest.warns(UserWarning, match="no attribute 'clases' to preserve: did you mean classes"):
         ours.fuse_fx(model, config)
 
 

@@ -608,7 +608,7 @@ def test_names_that_nothing_matches():
     mapping = QConfigMapping().set_module_name("featurs", None).set_module_name("features.0", None)
     mapping.set_module_name_regex("head.*", None)
     assert list(unmatched_names(mapping, model)) == [
-        "the model has no module 'featurs'; is it 'features'?",
+        "the model has no module 'featurs': did you mean features?",
         "no module of the model matches 'head.*'",
     ]
 

@@ -227,7 +227,7 @@ def test_all_fused_layers_have_the_configuration_of_the_first():
 def test_names_that_match_nothing():
     model, inputs = Blocks().eval(), (torch.randn(2, 4),)
     new = our_mappings.QConfigMapping
-    with pytest.warns(UserWarning, match=r"no module 'frist'.*'first'"):
+    with pytest.warns(UserWarning, match=r"no module 'frist': did you mean first"):
         ours.prepare_fx(model, new().set_module_name("frist", A), inputs)
     with pytest.warns(UserWarning, match=r"no module of the model matches 'third\.\*'"):
         ours.prepare_fx(model, new().set_module_name_regex("third.*", A), inputs)
@@ -237,7 +237,7 @@ def test_names_that_match_nothing():
     ):
         ours.prepare_fx(model, mapping, inputs)
     config = PrepareCustomConfig().set_non_traceable_module_names(["secnd"])
-    with pytest.warns(UserWarning, match="no module 'secnd'; near are 'second'"):
+    with pytest.warns(UserWarning, match="no module 'secnd': did you mean second"):
         ours.prepare_fx(model, new().set_global(A), inputs, config)
 
 

@@ -739,3 +739,19 @@ def test_nothing_needs_torch_ao():
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.stdout == "torch.Size([2, 3])\n", done.stderr
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_norms_behind_transposed_convolutions_with_groups(rank, bias):
+    torch.manual_seed(0)
+    layer = (nn.ConvTranspose1d, nn.ConvTranspose2d)[rank - 1](4, 6, 3, groups=2, bias=bias)
+    norm = (nn.BatchNorm1d, nn.BatchNorm2d)[rank - 1](6)
+    for one in (norm.weight, norm.bias, norm.running_mean):
+        nn.init.uniform_(one)
+    norm.running_var.uniform_(0.5, 2)
+    model, x = nn.Sequential(layer, norm).eval(), torch.randn(2, 4, *[5] * rank)
+    prepared = prepare_pt2e(exported(model, x), x86())
+    assert "batch_norm" not in prepared.code
+    assert_close(prepared(x), model(x))
+    assert_close(ours.fuse_convtranspose_bn(False, layer, norm)(x), model(x))

@@ -826,3 +826,47 @@ def test_fused_modules_of_onednn(kind, options, fused):
     found = apart(converted, from_torch_ao(converted), *inputs)
     assert max(most for most, _ in found.values()) <= 1
     assert max(share for _, share in found.values()) < 0.02
+
+
+class Rounding(nn.Module):
+    """A module of the user's with the scale of its result as a number, or as a buffer."""
+
+    def __init__(self, buffer):
+        super().__init__()
+        if buffer:
+            self.register_buffer("scale", torch.tensor(0.05))
+        else:
+            self.scale = 0.05
+        self.zero_point, self.calibrating = 10, True
+
+    def forward(self, x):
+        if self.calibrating:
+            return x
+        return torch.quantize_per_tensor(x, self.scale, self.zero_point, torch.quint8)
+
+
+@pytest.mark.parametrize("buffer", [False, True])
+def test_scales_of_modules_of_the_user_are_followed(buffer):
+    torch.manual_seed(0)
+    model = nn.Sequential(Rounding(buffer), nn.Linear(8, 4), theirs.DeQuantStub()).eval()
+    model[1].qconfig = model[2].qconfig = theirs.get_default_qconfig("fbgemm")
+    prepared, x = theirs.prepare(model), torch.randn(3, 8)
+    prepared(x)
+    model = theirs.convert(prepared)
+    rounding = model[0]
+    rounding.calibrating = False
+    with torch.inference_mode():
+        fast = corsac.compile(model, options={"inference": "native"})
+        fast(x)
+        assert torch.equal(fast(x), model(x))
+    before = model(x)
+    with torch.no_grad():
+        if buffer:
+            rounding.scale.mul_(4)
+        else:
+            rounding.scale = 0.2
+    assert not torch.equal(model(x), before)
+    with torch.inference_mode():
+        assert torch.equal(fast(x), model(x))
+        rounding.zero_point = 100
+        assert torch.equal(fast(x), model(x))

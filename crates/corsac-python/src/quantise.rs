@@ -8,7 +8,7 @@ use corsac_passes::quantise::convert::{self, Channels, Conversion, Operators, Ra
 use corsac_passes::quantise::fuse::{self, Fusible};
 use corsac_passes::quantise::observe::{
     self, Backend, Bounded, DTypeConfig, Observation, Observer, Part, QConfig, Quantisable,
-    Request, Wholes,
+    Request, Structure, TupleFunctions, Wholes,
 };
 use corsac_passes::quantise::pattern::{Call, Pattern};
 use corsac_passes::quantise::qconfigs::{self, Choice, Kind, Mapping, Ordered, Scope};
@@ -276,6 +276,8 @@ pub(crate) struct RawRequest<'py> {
     qconfigs: Vec<RawQConfig>,
     choices: HashMap<String, Choice>,
     custom: HashSet<String>,
+    tuples: HashMap<String, String>,
+    tuple_functions: [Bound<'py, PyAny>; 2],
     standalone: HashMap<String, Vec<usize>>,
     quantised_inputs: Vec<usize>,
     taken: HashSet<String>,
@@ -300,12 +302,13 @@ fn by_node<T>(graph: &Graph, mut names: HashMap<String, T>) -> FxHashMap<NodeId,
 /// name of the observer that it shares, or its own, and of the value; none where it was removed again.
 type RawPlaced = (String, usize, bool, String, Option<String>);
 
-/// Observers, the names of nodes that are to be quantised, the nodes of custom modules, and the names
-/// of nodes whose configuration breaks the bounds of element types, both by number; and the sites.
+/// Observers, the names of nodes that are to be quantised, the nodes of custom modules, the names
+/// of stubs, and those of nodes whose configuration breaks the bounds of element types, both by number; and the sites.
 type RawObserved = (
     Vec<RawPlaced>,
     Vec<String>,
     Vec<Py<PyNode>>,
+    Vec<String>,
     Vec<(String, usize, usize)>,
     Vec<RawSite>,
 );
@@ -363,11 +366,27 @@ pub(crate) fn observe_values(
         weight: raw.weight.map(Into::into),
         reuses_input: raw.reuses_input,
     });
+    let mut tuples = FxHashMap::default();
+    for (path, structure) in request.tuples {
+        let structure = match structure.as_str() {
+            "recurrent" => Structure::RECURRENT,
+            "pair" => Structure::PAIR,
+            other => return Err(PyValueError::new_err(format!("no results are {other}"))),
+        };
+        tuples.insert(path, structure);
+    }
+    let [getitem, tuple] = &request.tuple_functions;
+    let tuple_functions = TupleFunctions {
+        getitem: PyGraph::function(graph, getitem)?,
+        tuple: PyGraph::function(graph, tuple)?,
+    };
     let own = Request {
+        tuple_functions: Some(tuple_functions),
         qconfigs: qconfigs.collect(),
         choices: by_node(graph.try_borrow()?.ir(), request.choices),
         wholes: Wholes {
             custom: request.custom.into_iter().collect(),
+            tuples,
             standalone: request.standalone.into_iter().collect(),
         },
         quantised_inputs: request.quantised_inputs,
@@ -397,7 +416,8 @@ pub(crate) fn observe_values(
     let unbounded = unbounded.collect();
     drop(borrowed);
     let custom = PyNode::all(graph, &observed.custom)?;
-    Ok((raw, nodes, custom, unbounded, raw_sites(observed.sites)))
+    let sites = raw_sites(observed.sites);
+    Ok((raw, nodes, custom, observed.stubs, unbounded, sites))
 }
 
 /// What becomes of an observer: `corsac.quantization._requests.Conversion`.

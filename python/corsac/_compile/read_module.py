@@ -35,6 +35,13 @@ class ReadModule(ModelWrapper):
         state["_settings"], state["_compile"] = settings, compiled
         state["_reason"], state["_read"], state["_inside"] = None, None, None
         state["_quantised"] = [own for own in parts(model) if place(own)]
+        state["_users"] = [
+            own
+            for own in parts(model)
+            if not place(own)
+            and not is_graph(own)
+            and not type(own).__module__.startswith("torch.")
+        ]
         state["_attributes"] = [
             (own.get_submodule(path.rpartition(".")[0]), path.rpartition(".")[2])
             for own in parts(model)
@@ -47,7 +54,7 @@ class ReadModule(ModelWrapper):
         return ReadModule, (self._model, self._settings, self._compile)
 
     def _values(self) -> list[Any]:
-        """What quantised modules and functions have of their own: objects and numbers, the same as long as the model is."""
+        """What quantised modules, functions and users' modules have of their own: objects and numbers, the same as long as the model is."""
         values: list[Any] = [self._model.training]
         for module in self._quantised:
             own = vars(module)
@@ -59,6 +66,9 @@ class ReadModule(ModelWrapper):
                     values.append(module._buffers[name])
             for child in module._modules.values():
                 values += [vars(child).get(name) for name in _STATE if name in vars(child)]
+        for module in self._users:
+            values += [own for own in vars(module).values() if isinstance(own, _SIMPLE)]
+            values += module._buffers.values()
         values += [getattr(owner, name, None) for owner, name in self._attributes]
         return values
 
@@ -103,12 +113,15 @@ class ReadModule(ModelWrapper):
 
 def _version(value: Any) -> Any:
     """What is another for another object, and for a tensor that has been written to."""
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, torch.Tensor) and not value.is_inference():
         return id(value), value._version
     return id(value)
 
+
+#: Types of attributes of users' modules that what is read may depend on.
+_SIMPLE = (bool, int, float, str, torch.Tensor)
 
 #: Attributes of quantised modules with weights and parameters of results.
 _STATE = (

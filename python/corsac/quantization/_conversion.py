@@ -21,6 +21,7 @@ from corsac.quantization._equalization import equalise
 from corsac.quantization._kinds import is_a, is_activation_post_process, is_fake_quantize
 from corsac.quantization._preparation import (
     STATE,
+    STUB_PREFIX,
     ObservedState,
     custom_classes,
     replacement,
@@ -30,6 +31,8 @@ from corsac.quantization._requests import Conversion
 from corsac.quantization._weighted import QuantisedLayers
 from corsac.quantization.fx.custom_config import ConvertCustomConfig
 from corsac.quantization.qconfig import qconfig_equals
+from corsac.quantization.quant_type import QuantType
+from corsac.quantization.quantization_mappings import OBSERVED_TO_QUANTIZED, own_class
 from corsac.quantization.quantized._steps import WeightSteps
 
 
@@ -90,6 +93,7 @@ def convert(
         _operators_of_graphs(),
         _float_type(observed),
     )
+    _drop_stubs(model)
     model.graph.eliminate_dead_code()
     converted = GraphModule(model, model.graph)
     if keeps_weights:
@@ -312,7 +316,10 @@ def saw_nothing(observer: Any) -> bool:
 def _swap_custom_modules(
     model: GraphModule, custom_config: Any, qconfigs: dict[str, Any], observers: _Observers
 ) -> None:
-    mapping = custom_config.observed_to_quantized_mapping
+    mapping: dict[Any, dict[type, type]] = {QuantType.STATIC: dict(OBSERVED_TO_QUANTIZED)}
+    for kind, made in custom_config.observed_to_quantized_mapping.items():
+        known = mapping.setdefault(QuantType[kind.name], {})
+        known.update({own_class(observed): own_class(one) for observed, one in made.items()})
     classes = custom_classes(mapping)
     done: set[str] = set()
     for node in model.graph.find_nodes(op="call_module"):
@@ -327,6 +334,14 @@ def _swap_custom_modules(
             module.activation_post_process = observer
         made = replacement(module, mapping, qconfig).from_observed(module)
         install(model, node.target, made)
+
+
+def _drop_stubs(model: GraphModule) -> None:
+    """Give users of values in whole steps the values: they are floats already."""
+    for node in model.graph.find_nodes(op="call_module"):
+        if node.target.startswith(STUB_PREFIX):
+            node.replace_all_uses_with(node.args[0])
+            model.graph.erase_node(node)
 
 
 def _convert_standalone(model: GraphModule, backend: Any, remove_qconfig: bool) -> None:

@@ -14,8 +14,11 @@ _PACKAGES = ("corsac.quantization", "torch.ao.quantization", "torch.ao.nn", "tor
 
 
 def returns_tuples(kind: type[nn.Module]) -> bool:
-    """Whether a class is that of a recurrent layer or attention of ``torch.ao``, with observers in it."""
-    return kind.__module__.startswith("torch.ao.nn.quantizable")
+    """Whether a class is, or derives from, that of a recurrent layer or attention with observers in it."""
+    return any(
+        base.__module__.startswith(("torch.ao.nn.quantizable", "corsac.quantization.quantizable"))
+        for base in kind.__mro__
+    )
 
 
 def is_a(value: Any, *names: str) -> bool:

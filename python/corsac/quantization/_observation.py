@@ -11,9 +11,10 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from corsac.quantization._kinds import is_a, is_activation_post_process, returns_tuples
 from corsac.quantization.qconfig import _activation_is_memoryless
 from corsac.quantization.quantization_mappings import (
+    LEFT_AS_FLOATS,
     _get_special_act_post_process,
     _has_special_act_post_process,
-    no_observer_set,
+    own_class,
 )
 from corsac.quantization.utils import has_no_children_ignoring_parametrizations
 
@@ -79,12 +80,12 @@ class _Observation:
             elif _has_special_act_post_process(child):
                 self._observe(child, inner, _get_special_act_post_process(child))
             elif wanted and kind in self._custom:
-                observed = self._custom[kind].from_float(child)
+                observed = own_class(self._custom[kind]).from_float(child)
                 module._modules[name] = observed
-                if type(observed) not in no_observer_set() and not returns_tuples(type(observed)):
+                if not returns_tuples(type(observed)):
                     observed.qconfig = child.qconfig
                     self._observe(observed, inner)
-            elif kind in no_observer_set():
+            elif kind in LEFT_AS_FLOATS:
                 if wanted:
                     left.append(inner)
             else:

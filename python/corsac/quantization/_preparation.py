@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
+import operator
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,12 +36,16 @@ from corsac.quantization._requests import (
     ObserverRequest,
     dtype_name,
 )
+from corsac.quantization.quantization_mappings import OBSERVED_TO_QUANTIZED, own_class
+from corsac.quantization.stubs import DeQuantStub
 
 #: The key of ``GraphModule.meta`` with the :class:`ObservedState`, and the name of an attribute with it.
 STATE = "_observed_graph_module_attrs"
 #: The key of ``GraphModule.meta`` with the report.
 REPORT = "observer_report"
 _PREFIX = "activation_post_process_"
+#: What the names of stubs begin with, in which values of custom modules become floats.
+STUB_PREFIX = "dequant_stub_"
 
 
 @dataclass
@@ -105,10 +109,12 @@ def observe(
         _swap_for_training(fused, choices, backend)
     for path, child in standalone.items():
         install(fused, path, child.module)
-    placed, names, custom = _observe_values(
+    placed, names, custom, stubs = _observe_values(
         fused, choices, custom_config, backend, standalone, is_qat
     )
     _add_observers(fused, choices.qconfigs, placed)
+    for stub in stubs:
+        setattr(fused, stub, DeQuantStub())
     add_equalization_observers(fused, equalised, set(names), reasons)
     _swap_custom_modules(fused, choices, custom, custom_config)
     observed = GraphModule(fused, fused.graph)
@@ -155,12 +161,6 @@ def _standalone_children(
 
 def _warn(message: str, deeper: int = 0) -> None:
     warnings.warn(message, stacklevel=5 + deeper)
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of a sentence with the names that are most like ``name``."""
-    close = difflib.get_close_matches(name, [*names], n=3)
-    return f"; near are {', '.join(map(repr, close))}" if close else ""
 
 
 def _configure(model: GraphModule, choices: NodeConfigurations) -> None:
@@ -238,8 +238,8 @@ def _described(constructor: Any, kinds: Numbered) -> DescribedObserver | None:
     )
 
 
-#: The observers of a graph, the names of nodes that are quantised, and the nodes of custom modules.
-_Placed = tuple[list[tuple[str, int, bool, str, str | None]], list[str], list[Any]]
+#: The observers of a graph, the names of nodes that are quantised, the nodes of custom modules, the names of stubs.
+_Placed = tuple[list[tuple[str, int, bool, str, str | None]], list[str], list[Any], list[str]]
 
 
 def _observe_values(
@@ -273,13 +273,23 @@ def _observe_values(
             for qconfig in choices.qconfigs
         ],
         choices=choices.chosen,
-        custom={path for path, module in modules.items() if type(module) in classes},
+        custom=(custom := {path for path, module in modules.items() if type(module) in classes}),
+        tuples={
+            path: structure
+            for kind, structure in (
+                (torch.nn.LSTM, "recurrent"),
+                (torch.nn.MultiheadAttention, "pair"),
+            )
+            for path in custom
+            if isinstance(modules[path], kind)
+        },
+        tuple_functions=[operator.getitem, tuple],
         standalone={path: child.quantised_inputs for path, child in standalone.items()},
         quantised_inputs=[*custom_config.input_quantized_indexes],
-        taken={name for name in dir(model) if name.startswith(_PREFIX)},
+        taken={name for name in dir(model) if name.startswith((_PREFIX, STUB_PREFIX))},
     )
     before = len(model.graph.nodes)
-    placed, names, custom, unbounded, sites = _core.observe_values(model.graph, request)
+    placed, names, swapped, stubs, unbounded, sites = _core.observe_values(model.graph, request)
     model.meta[REPORT] = Report(
         "observers", tuple(Site(*site) for site in sites), before, len(model.graph.nodes)
     )
@@ -294,8 +304,8 @@ def _observe_values(
         }
     )
     bounded = {name for name, _, _ in unbounded}
-    _warn_of_types(model, modules, choices, backend, bounded | {node.name for node in custom})
-    return placed, names, custom
+    _warn_of_types(model, modules, choices, backend, bounded | {node.name for node in swapped})
+    return placed, names, swapped, stubs
 
 
 #: Layers whose configurations are meant for them: configurations of all nodes are not meant for embeddings.
@@ -404,10 +414,11 @@ def _swap_custom_modules(
     for path, name in {node.target: node.name for node in nodes}.items():
         module, qconfig = get_submodule(model, path), choices.of_node(name)
         kind = replacement(module, custom_config.float_to_observed_mapping, qconfig)
-        if returns_tuples(kind):
+        kind = own_class(kind)
+        if returns_tuples(kind) and not issubclass(kind, (*OBSERVED_TO_QUANTIZED,)):
             raise NotImplementedError(
-                f"{path}: {kind.__name__} of torch.ao returns tuples, which graphs have no observers for; "
-                "corsac.quantization.prepare quantises it module by module"
+                f"{path}: {kind.__name__} derives from a class of torch.ao, whose observed and quantised layers graphs "
+                "here do not call: expected a class that derives from one of corsac.quantization.quantizable"
             )
         made = kind.from_float(module)
         made.qconfig = qconfig

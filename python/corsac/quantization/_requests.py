@@ -90,6 +90,8 @@ class ObserverRequest:
     qconfigs: list[DescribedQConfig]
     choices: dict[str, Choice]
     custom: set[str]
+    tuples: dict[str, str]
+    tuple_functions: list[Any]
     standalone: dict[str, list[int]]
     quantised_inputs: list[int]
     taken: set[str]

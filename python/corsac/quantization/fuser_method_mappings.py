@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from corsac.quantization import intrinsic
+from corsac.quantization._grouped_norms import fold_transposed
 from corsac.quantization._kinds import is_a
 from corsac.quantization.utils import MatchAllNode, get_combined_dict
 
@@ -108,7 +109,7 @@ def fuse_convtranspose_bn(is_qat: bool, convt: nn.Module, bn: nn.Module) -> nn.M
     _require_one_mode(convt, bn)
     if is_qat:
         raise NotImplementedError(f"no fused module for training for {_names(convt, bn)}")
-    return fuse_conv_bn_eval(convt, bn, transpose=True)
+    return fold_transposed(convt, bn)
 
 
 def _fuse_linear_bn_leaky_relu(

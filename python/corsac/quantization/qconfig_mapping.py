@@ -5,7 +5,6 @@ The names are those of ``torch.ao.quantization.qconfig_mapping``.
 
 from __future__ import annotations
 
-import difflib
 import re
 import warnings
 from collections import OrderedDict
@@ -16,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from corsac._messages.near_names import did_you_mean
 from corsac.quantization.fake_quantize import FixedQParamsFakeQuantize, default_weight_fake_quant
 from corsac.quantization.observer import (
     _PartialWrapper,
@@ -172,6 +172,22 @@ class QConfigMapping:
         return mapping
 
 
+def require_configurations(mapping: Any) -> None:
+    """Check that what a mapping has for types and names are configurations.
+
+    Raises:
+        TypeError: one is something else.
+    """
+    tables = {name: getattr(mapping, name) for name in _STYLES if name != "global_qconfig"}
+    found = [("global_qconfig", mapping.global_qconfig)]
+    found += [
+        (f"{name}, {key}", one) for name, table in tables.items() for key, one in table.items()
+    ]
+    for place, own in found:
+        if own is not None and not (hasattr(own, "activation") and hasattr(own, "weight")):
+            raise TypeError(f"{place}: expected a QConfig or None, got {own!r}")
+
+
 def unmatched_names(mapping: Any, model: nn.Module) -> Iterator[str]:
     """Sentences about names of a mapping, or expressions, that no module of a model matches."""
     names = [name for name, _ in model.named_modules()]
@@ -181,10 +197,14 @@ def unmatched_names(mapping: Any, model: nn.Module) -> Iterator[str]:
     ]
     for name in dict.fromkeys(wanted):
         if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"; is it {close[0]!r}?" if close else ""
-            yield f"the model has no module {name!r}{hint}"
+            yield f"the model has no module {name!r}{did_you_mean(name, names)}"
     for expression in mapping.module_name_regex_qconfigs:
+        try:
+            re.compile(expression)
+        except re.error as error:
+            raise ValueError(
+                f"module_name_regex: expected a regular expression, got {expression!r}: {error}"
+            ) from error
         if not any(re.match(expression, name) for name in names):
             yield f"no module of the model matches {expression!r}"
 

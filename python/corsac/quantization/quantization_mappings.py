@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from corsac.quantization import intrinsic, qat, reference
+from corsac.quantization import intrinsic, qat, quantizable, reference
 from corsac.quantization._kinds import same_place
 from corsac.quantization.fake_quantize import (
     default_fixed_qparams_range_0to1_fake_quant,
@@ -183,9 +183,35 @@ _ALL = (
 )
 
 
+#: Modules that stay floats in static quantisation, with all that is in them, unless they are custom modules.
+LEFT_AS_FLOATS = frozenset({nn.RNN, nn.LSTM, nn.GRU, nn.MultiheadAttention})
+
+#: The observed classes of modules that have observers in them, and the quantised ones of those.
+OBSERVED_MODULES: dict[type[nn.Module], Any] = {
+    nn.LSTM: quantizable.LSTM,
+    nn.MultiheadAttention: quantizable.MultiheadAttention,
+}
+OBSERVED_TO_QUANTIZED: dict[type[nn.Module], Any] = {
+    quantizable.LSTM: static.LSTM,
+    quantizable.MultiheadAttention: static.MultiheadAttention,
+}
+
+
+def own_class(kind: Any) -> Any:
+    """The observed or quantised class of this package for one of ``torch.ao``; other classes as they are."""
+    packages = {
+        "torch.ao.nn.quantizable.modules": OBSERVED_TO_QUANTIZED,
+        "torch.ao.nn.quantized.modules": OBSERVED_TO_QUANTIZED.values(),
+    }
+    for package, classes in packages.items():
+        if kind.__module__.startswith(package):
+            return next((own for own in classes if own.__name__ == kind.__name__), kind)
+    return kind
+
+
 def no_observer_set() -> set[Any]:
-    """Modules that stay floats in static quantisation; so does all that is in them."""
-    return {nn.RNN, nn.LSTM, nn.GRU, nn.MultiheadAttention}
+    """Modules with observers in them, which are not observed themselves."""
+    return set(OBSERVED_TO_QUANTIZED)
 
 
 def get_default_static_quant_module_mappings() -> dict[Callable[..., Any], Any]:

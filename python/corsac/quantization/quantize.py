@@ -21,18 +21,22 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from corsac._messages.near_names import did_you_mean
 from corsac.quantization import _dtypes, qconfig
 from corsac.quantization._finite import infinite_numbers
 from corsac.quantization._kinds import is_a, is_activation_post_process
 from corsac.quantization._observation import add_observers, observer_hooks, remove_observers
 from corsac.quantization.quantization_mappings import (
+    LEFT_AS_FLOATS,
+    OBSERVED_MODULES,
+    OBSERVED_TO_QUANTIZED,
     counterpart,
     get_default_dynamic_quant_module_mappings,
     get_default_qat_module_mappings,
     get_default_qconfig_propagation_list,
     get_default_static_quant_module_mappings,
     get_default_static_quant_reference_module_mappings,
-    no_observer_set,
+    own_class,
 )
 from corsac.quantization.stubs import QuantWrapper
 from corsac.quantization.utils import (
@@ -68,10 +72,10 @@ _DYNAMIC: dict[torch.dtype, tuple[Any, tuple[type[nn.Module], ...]]] = {
 
 
 def get_default_custom_config_dict() -> dict[str, dict[type, type]]:
-    """The custom modules of :func:`prepare` and :func:`convert`: none."""
+    """The custom modules of :func:`prepare` and :func:`convert`: LSTM and attention."""
     return {
-        "float_to_observed_custom_module_class": {},
-        "observed_to_quantized_custom_module_class": {},
+        "float_to_observed_custom_module_class": dict(OBSERVED_MODULES),
+        "observed_to_quantized_custom_module_class": dict(OBSERVED_TO_QUANTIZED),
     }
 
 
@@ -135,7 +139,8 @@ def prepare(
 ) -> nn.Module:
     """A copy of a model with observers of the results of its layers, for calibration.
 
-    A layer is observed with its ``qconfig``, or that of a module around it. Recurrent layers and attention stay floats.
+    A layer is observed with its ``qconfig``, or that of a module around it. LSTM and attention become those of
+    :mod:`corsac.quantization.quantizable`; ``nn.RNN`` and ``nn.GRU`` stay floats.
 
     Args:
         model: the model.
@@ -272,13 +277,13 @@ def quantize_dynamic(
 
 def _warn_of_unmatched(model: nn.Module, spec: dict[Any, Any]) -> None:
     """Warn of names and types that no module of a model has."""
-    from corsac.quantization._preparation import nearest
-
     names = [name for name, _ in model.named_modules()]
     types = {type_before_parametrizations(module) for module in model.modules()}
     for key in spec:
         if isinstance(key, str) and key not in names:
-            warnings.warn(f"the model has no module {key!r}{nearest(key, names)}", stacklevel=3)
+            warnings.warn(
+                f"the model has no module {key!r}{did_you_mean(key, names)}", stacklevel=3
+            )
         elif isinstance(key, type) and key not in types:
             warnings.warn(f"the model has no module of type {key.__name__}", stacklevel=3)
 
@@ -332,6 +337,7 @@ def convert(
     custom = (convert_custom_config_dict or get_default_custom_config_dict()).get(
         "observed_to_quantized_custom_module_class", {}
     )
+    custom = {own_class(observed): own_class(made) for observed, made in custom.items()}
     module = module if inplace else copy.deepcopy(module)
     _require_calibration(module, mapping)
     _convert(module, "", mapping, custom, use_precomputed_fake_quant)
@@ -366,7 +372,7 @@ def _convert(
     for name, child in module.named_children():
         inner = f"{path}.{name}" if path else name
         kind = type_before_parametrizations(child)
-        if kind in no_observer_set() and counterpart(kind, mapping) is None and kind not in custom:
+        if kind in LEFT_AS_FLOATS and counterpart(kind, mapping) is None and kind not in custom:
             continue
         # A fused module, or a custom one, is swapped with all that is in it.
         if not is_a(child, "_FusedModule") and kind not in custom:

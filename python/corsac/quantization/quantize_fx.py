@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from corsac._messages.near_names import did_you_mean
 from corsac.fx._symbolic_trace import symbolic_trace
 from corsac.fx.graph_module import _USER_PRESERVED_ATTRIBUTES_KEY, GraphModule
 from corsac.quantization._conversion import CalibrationError as CalibrationError
@@ -30,7 +31,6 @@ from corsac.quantization._preparation import (
     StandaloneChild,
     custom_classes,
     keep_state,
-    nearest,
     observe,
     scope_names,
     state_of,
@@ -42,7 +42,11 @@ from corsac.quantization.fx.custom_config import (
     FuseCustomConfig,
     PrepareCustomConfig,
 )
-from corsac.quantization.qconfig_mapping import QConfigMapping, unmatched_names
+from corsac.quantization.qconfig_mapping import (
+    QConfigMapping,
+    require_configurations,
+    unmatched_names,
+)
 
 __all__ = [
     "convert_fx",
@@ -78,7 +82,7 @@ def _backend(value: Any) -> Any:
 def _preserved(model: torch.nn.Module, names: list[str]) -> dict[str, Any]:
     missing = [name for name in names if not hasattr(model, name)]
     for name in missing:
-        _warn(f"the model has no attribute {name!r} to preserve{nearest(name, dir(model))}")
+        _warn(f"the model has no attribute {name!r} to preserve{did_you_mean(name, dir(model))}")
     return {name: getattr(model, name) for name in names if hasattr(model, name)}
 
 
@@ -180,6 +184,7 @@ def _prepare(
 ) -> GraphModule:
     config = _given(prepare_custom_config, PrepareCustomConfig, "prepare_custom_config")
     mapping = copy.deepcopy(_given(qconfig_mapping, QConfigMapping, "qconfig_mapping"))
+    require_configurations(mapping)
     backend = _backend(backend_config)
     equalization = _given(equalization_config, QConfigMapping, "_equalization_config")
     _warn_of_unmatched(model, mapping, config)
@@ -187,6 +192,7 @@ def _prepare(
         _warn(f"_equalization_config: {sentence}")
     preserved = _preserved(model, config.preserved_attributes)
     traced, scopes = _traced(model, config, is_standalone)
+    _warn_of_places(traced, config)
     fused = fuse(traced, is_qat, backend)
 
     def prepare_child(path: str, module: torch.nn.Module, qconfig: Any) -> StandaloneChild | None:
@@ -246,7 +252,21 @@ def _warn_of_unmatched(model: torch.nn.Module, mapping: Any, config: Any) -> Non
     known = [name for name, _ in model.named_modules()]
     for name in (*config.non_traceable_module_names, *config.standalone_module_names):
         if name not in known:
-            _warn_higher(f"the model has no module {name!r}{nearest(name, known)}")
+            _warn_higher(f"the model has no module {name!r}{did_you_mean(name, known)}")
+
+
+def _warn_of_places(traced: GraphModule, config: Any) -> None:
+    """Warn of numbers of inputs and results that the program does not have."""
+    (result,) = traced.graph.output_node().args
+    results = len(result) if isinstance(result, list | tuple) else 1
+    inputs = len(traced.graph.find_nodes(op="placeholder"))
+    for name, count in (("input", inputs), ("output", results)):
+        indexes = getattr(config, f"{name}_quantized_indexes")
+        wrong = [index for index in indexes if index not in range(count)]
+        if wrong:
+            _warn_higher(
+                f"{name}_quantized_indexes: the model has {count} {name}s, {wrong} are ignored"
+            )
 
 
 def _warn_higher(message: str) -> None:

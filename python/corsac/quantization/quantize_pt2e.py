@@ -28,6 +28,7 @@ from corsac.quantization.pt2e._conversion import DEQUANTISE, Conversion
 from corsac.quantization.pt2e._nodes import is_node
 from corsac.quantization.pt2e._observers import Insertion, has_observers, observers_of
 from corsac.quantization.pt2e._placement import copy_metadata, separate_dequantised
+from corsac.quantization.pt2e._reference import write_arithmetic
 from corsac.quantization.pt2e.export_utils import refuse_train_eval
 
 __all__ = ["convert_pt2e", "prepare_pt2e", "prepare_qat_pt2e"]
@@ -124,7 +125,8 @@ def convert_pt2e(
 
     Args:
         model: a prepared model that has been calibrated or trained.
-        use_reference_representation: must be False; integer arithmetic is the compiler's matter.
+        use_reference_representation: whether the operators are written out, as arithmetic with integers, for other
+            compilers; :func:`corsac.compile` is faster without.
         fold_quantize: whether weights become integers; otherwise they are quantised at each call.
 
     Raises:
@@ -133,11 +135,6 @@ def convert_pt2e(
     if not isinstance(use_reference_representation, bool):
         raise ValueError(
             f"expected a bool for use_reference_representation, got {use_reference_representation!r}"
-        )
-    if use_reference_representation:
-        raise NotImplementedError(
-            "use_reference_representation: graphs of integer arithmetic are not made, only operators that quantise "
-            "and dequantise; corsac.compile computes them with integers"
         )
     _require_graph(model)
     scopes = model.meta.get(_STATE)
@@ -153,6 +150,8 @@ def convert_pt2e(
     copy_metadata(converted.graph)
     if fold_quantize:
         fold_quantised(converted)
+    if use_reference_representation:
+        write_arithmetic(converted)
     meta = converted.meta
     converted = _module_of(converted, converted.graph)
     converted.meta = meta

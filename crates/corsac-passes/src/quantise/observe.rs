@@ -21,11 +21,14 @@
 mod insert;
 mod matched;
 mod requirements;
+mod results;
 mod support;
 
 use corsac_ir::{Graph, NodeId, Op};
 use corsac_ops::Host;
 use rustc_hash::{FxHashMap, FxHashSet};
+
+pub use results::{Structure, TupleFunctions};
 
 use super::pattern::{Call, Pattern};
 use super::qconfigs::Choice;
@@ -135,6 +138,8 @@ pub struct Backend {
 pub struct Wholes {
     /// Modules that are replaced by observed ones of the user's.
     pub custom: FxHashSet<String>,
+    /// Custom modules whose results are tuples of quantised values.
+    pub tuples: FxHashMap<String, Structure>,
     /// Modules that are quantised by themselves, with the places of inputs that they get quantised.
     pub standalone: FxHashMap<String, Vec<usize>>,
 }
@@ -152,6 +157,8 @@ pub struct Request {
     pub quantised_inputs: Vec<usize>,
     /// Whether an attribute name is taken.
     pub taken: FxHashSet<String>,
+    /// The functions of results that are tuples; without them, such results are left as they are.
+    pub tuple_functions: Option<TupleFunctions>,
 }
 
 /// The part of a configuration that makes an observer.
@@ -187,6 +194,8 @@ pub struct Observed {
     pub nodes: Vec<NodeId>,
     /// The nodes of custom modules that are to be replaced.
     pub custom: Vec<NodeId>,
+    /// The names of the modules that values of tuples become floats in.
+    pub stubs: Vec<String>,
     /// Every call, with the reason why it is not quantised.
     pub sites: Vec<Site>,
     /// The nodes whose configuration breaks the bounds of a backend: with the configuration, and the

@@ -6,7 +6,8 @@ use corsac_ops::Host;
 use corsac_passes::quantise::convert::{self, Conversion, Operators, Range, Request, Steps};
 use corsac_passes::quantise::fuse::{self, Fusible};
 use corsac_passes::quantise::observe::{
-    self, Backend, DTypeConfig, Observation, Observed, Observer, QConfig, Quantisable,
+    self, Backend, DTypeConfig, Observation, Observed, Observer, QConfig, Quantisable, Structure,
+    TupleFunctions, Wholes,
 };
 use corsac_passes::quantise::pattern::{Call, Pattern};
 use corsac_passes::{Budget, PassError};
@@ -128,6 +129,17 @@ fn observed(graph: &mut Graph, host: &dyn Host) -> Result<Observed, PassError> {
             .nodes()
             .map(|node| (node, (name(graph, node) != "float").then_some(0)))
             .collect(),
+        wholes: Wholes {
+            custom: ["lstm".to_owned()].into_iter().collect(),
+            tuples: [("lstm".to_owned(), Structure::RECURRENT)]
+                .into_iter()
+                .collect(),
+            ..Wholes::default()
+        },
+        tuple_functions: Some(TupleFunctions {
+            getitem: graph.function("operator.getitem"),
+            tuple: graph.function("tuple"),
+        }),
         ..observe::Request::default()
     };
     observe::observe(graph, host, &backend, &request)

@@ -150,6 +150,10 @@ class PerChannelMinMaxObserver(_RangeObserver):
     def _range_of(self, x: Tensor) -> tuple[Tensor, Tensor]:
         # Two reductions are several times faster than aminmax along a dimension.
         others = list(range(x.dim()))
+        if not -x.dim() <= self.ch_axis < x.dim():
+            raise IndexError(
+                f"{type(self).__name__}: expected values with dimension {self.ch_axis}, got {x.dim()} dimensions"
+            )
         del others[self.ch_axis]
         return (x.amin(others), x.amax(others)) if others else (x, x)
 

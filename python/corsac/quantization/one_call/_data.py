@@ -38,8 +38,10 @@ class Batch:
         """Check that all numbers are finite.
 
         Raises:
-            ValueError: they are not: the message has the ``number`` of the batch.
+            ValueError: they are not, or there are none: the message has the ``number`` of the batch.
         """
+        if all(tensor.numel() == 0 for _, tensor in self.tensors()):
+            raise ValueError(f"calibration batch {number} ({self}): expected numbers, got none")
         for name, tensor in self.tensors():
             wrong = infinite_numbers(tensor) if tensor.is_floating_point() else ""
             if wrong:

@@ -85,6 +85,8 @@ def evaluated(metric: Metric, model: nn.Module) -> float:
     """
     with torch.no_grad():
         value: Any = metric(model)
+    if isinstance(value, torch.Tensor) and value.numel() != 1:
+        raise ValueError(f"metric: expected a finite number, got a tensor of {[*value.shape]}")
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"metric: expected a finite number, got {number}")

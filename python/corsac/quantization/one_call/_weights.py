@@ -37,7 +37,7 @@ class WeightForm:
         """
         if text == "int8":
             return cls()
-        found = re.fullmatch(r"int4(?::(\d+))?", text)
+        found = re.fullmatch(r"int4(?::(\d+))?", text) if isinstance(text, str) else None
         group = int(found[1] or GROUPS[0]) if found else 0
         if group not in GROUPS:
             sizes = ", ".join(f"'int4:{size}'" for size in GROUPS)

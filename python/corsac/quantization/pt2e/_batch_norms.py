@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 
+from corsac.quantization._grouped_norms import fold_transposed_weights
 from corsac.quantization.pt2e._nodes import (
     BATCH_NORMS,
     CONVOLUTIONS,
@@ -103,17 +104,12 @@ def fold_into(model: Any, norm: Any, layer: Any, weight_node: Any, bias_node: An
     eps = argument(norm, "eps")
     if layer.target is aten.linear.default:
         folded = fuse_linear_bn_weights(weight, bias, mean, variance, eps, scale, shift)
+    elif layer.target in TRANSPOSED:
+        assert mean is not None and variance is not None
+        groups = argument(layer, "groups")
+        folded = fold_transposed_weights(groups, weight, bias, mean, variance, eps, scale, shift)
     else:
-        folded = fuse_conv_bn_weights(
-            weight,
-            bias,
-            mean,
-            variance,
-            eps,
-            scale,
-            shift,
-            transpose=layer.target in TRANSPOSED,
-        )
+        folded = fuse_conv_bn_weights(weight, bias, mean, variance, eps, scale, shift)
     set_parameter(model, weight_node.target, folded[0])
     if is_node(bias_node):
         set_parameter(model, bias_node.target, folded[1])

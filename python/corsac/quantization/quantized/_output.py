@@ -11,6 +11,15 @@ from corsac.quantization import _operators  # noqa: F401  registers torch.ops.co
 from corsac.quantization._dtypes import UNDERLYING
 
 
+def rounded_to(
+    value: Tensor, scale: float, zero_point: int, low: int, high: int, dtype: torch.dtype
+) -> Tensor:
+    """``value``, quantised and dequantised: a float in whole steps."""
+    bounds = scale, zero_point, low, high, dtype
+    corsac = torch.ops.corsac
+    return corsac.dequantize_per_tensor(corsac.quantize_per_tensor(value, *bounds), *bounds)
+
+
 class RoundedOutput:
     """A module with results that are quantised and dequantised: floats that are ``(q - zero_point) * scale``.
 
@@ -67,9 +76,14 @@ class RoundedOutput:
         """A result in the steps."""
         if self.scale is None:
             return value
-        bounds = self.scale, self.zero_point, self.output_min, self.output_max, self.output_dtype
-        corsac = torch.ops.corsac
-        return corsac.dequantize_per_tensor(corsac.quantize_per_tensor(value, *bounds), *bounds)
+        return rounded_to(
+            value,
+            self.scale,
+            self.zero_point,
+            self.output_min,
+            self.output_max,
+            self.output_dtype,
+        )
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool

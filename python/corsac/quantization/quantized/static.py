@@ -15,9 +15,11 @@ from corsac.quantization._dtypes import UNDERLYING, full_range, quint8
 from corsac.quantization.quantized import layers
 from corsac.quantization.quantized._observed import float_layer, weight_steps
 from corsac.quantization.quantized._output import RoundedOutput, same_parts
+from corsac.quantization.quantized.sequence import LSTM, MultiheadAttention
 
 __all__ = [
     "ELU",
+    "LSTM",
     "BatchNorm2d",
     "BatchNorm3d",
     "Conv1d",
@@ -38,6 +40,7 @@ __all__ = [
     "LayerNorm",
     "LeakyReLU",
     "Linear",
+    "MultiheadAttention",
     "PReLU",
     "Quantize",
     "ReLU6",

@@ -5,6 +5,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::matched::{Match, Matched, Matches};
 use super::requirements::{Required, Requirements, ValueType};
+use super::results::split;
 use super::support::is_supported;
 use super::{Backend, Observed, Part, Placed, Request};
 use crate::error::PassError;
@@ -24,6 +25,7 @@ pub(crate) struct Insertion<'a> {
     /// The nodes that are to be quantised.
     seen: FxHashSet<NodeId>,
     next: usize,
+    next_stub: usize,
 }
 
 impl<'a> Insertion<'a> {
@@ -42,6 +44,7 @@ impl<'a> Insertion<'a> {
             by_node: FxHashMap::default(),
             seen: FxHashSet::default(),
             next: 0,
+            next_stub: 0,
         }
     }
 
@@ -78,7 +81,9 @@ impl<'a> Insertion<'a> {
             self.observe_inputs(graph, node, found, qconfig)?;
         }
         if node == found.last {
-            self.observe_result(graph, node)?;
+            if !self.split_result(graph, node, qconfig)? {
+                self.observe_result(graph, node)?;
+            }
             if found.matched == Matched::Custom {
                 self.observed.custom.push(node);
             }
@@ -220,6 +225,47 @@ impl<'a> Insertion<'a> {
             }
             None => self.requirements.of(node).output,
         }
+    }
+
+    /// Puts stubs on a result that is a tuple of quantised values. Returns whether it is one.
+    fn split_result(
+        &mut self,
+        graph: &mut Graph,
+        node: NodeId,
+        qconfig: usize,
+    ) -> Result<bool, PassError> {
+        let structure = match graph.node(node).op() {
+            Op::CallModule => self
+                .request
+                .wholes
+                .tuples
+                .get(graph.node(node).target_name()),
+            _ => None,
+        };
+        let activation = ValueType::Observed(qconfig, Part::Activation);
+        let (dtype, dynamic) = self.request.dtype_of(activation);
+        let (Some(&structure), Some(functions)) = (structure, self.request.tuple_functions) else {
+            return Ok(false);
+        };
+        if dynamic || !dtype.is_some_and(is_observed) {
+            return Ok(false);
+        }
+        let taken = &self.request.taken;
+        let next = &mut self.next_stub;
+        let made = split(graph, node, structure, functions, &mut |prefix| {
+            loop {
+                let name = format!("{prefix}{next}");
+                *next += 1;
+                if !taken.contains(&name) {
+                    return name;
+                }
+            }
+        })?;
+        for float in made.floats {
+            self.requirements.set_output(float, activation);
+        }
+        self.observed.stubs.extend(made.stubs);
+        Ok(true)
     }
 
     fn observe_result(&mut self, graph: &mut Graph, node: NodeId) -> Result<(), PassError> {

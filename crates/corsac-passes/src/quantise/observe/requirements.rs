@@ -125,6 +125,11 @@ impl Requirements {
         self.by_node.get(&node).copied().unwrap_or_default()
     }
 
+    /// Sets the type that the result of a node has.
+    pub(crate) fn set_output(&mut self, node: NodeId, output: ValueType) {
+        self.by_node.entry(node).or_default().output = output;
+    }
+
     /// Adds what is known without patterns: inputs that are quantised, and values that are no tensors.
     fn add_known_types(
         &mut self,
