@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn the_first_number_is_at_the_beginning_of_a_line() {
         for len in [1, 15, 16, 17, 1000, 1_000_000] {
-            let mut numbers = AlignedBuffer::zeros(len);
+            let mut numbers = AlignedBuffer::<f32>::zeros(len);
             assert_eq!(numbers.len(), len);
             assert_eq!(numbers.as_ptr().addr() % LINE_BYTES, 0);
             numbers.fill(1.0);
@@ -104,6 +104,6 @@ mod tests {
             assert!(numbers.iter().all(|&number| number == 0.0));
             assert_eq!(numbers.len(), len / 2);
         }
-        assert!(AlignedBuffer::zeros(0).is_empty());
+        assert!(AlignedBuffer::<f32>::zeros(0).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 use crate::data::{Data, DataMut};
 use crate::program::Comparison;
 use crate::program::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
-use crate::program::{Binary, Reduction, Unary};
+use crate::program::{Binary, Element, Reduction, Unary};
 
 /// All elements of a tensor of shape `shape` broadcast to `result`, one by one.
 fn repeated(data: &[f32], shape: &[usize], result: &[usize]) -> Vec<f32> {
@@ -70,6 +70,7 @@ fn instruction(function: Function, args: &[Arg], width: Width, target: Target) -
 fn centred(rows: usize, row: usize) -> Fused {
     let (tile, each) = (Width::Tile, Width::Row);
     Fused {
+        element: Element::F32,
         len: rows * row,
         row: Some(row),
         inputs: vec![Access::Whole, Access::of(&[row], &[rows, row])],
@@ -150,6 +151,7 @@ fn rows_are_whole_in_tiles_and_results_may_overwrite_the_input() {
 #[test]
 fn truth_values_are_bytes() {
     let fused = Fused {
+        element: Element::F32,
         len: 9000,
         row: None,
         inputs: vec![Access::Whole, Access::Number],
