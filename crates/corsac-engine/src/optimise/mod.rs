@@ -81,7 +81,7 @@ fn absorb(
     step: &Step,
 ) -> Option<usize> {
     let is_of_numbers = program.element(step.output) == Element::F32;
-    if !is_of_numbers && !matches!(step.op, Op::ToLevels(_)) {
+    if !is_of_numbers && !matches!(step.op, Op::ToLevels(_) | Op::MapLevels(_)) {
         return None;
     }
     // No aliases: their shape may differ from that of the value that the step computes.
@@ -136,6 +136,20 @@ fn absorb(
                 kept[at].epilogues.push(Epilogue::Unary(*function));
                 at
             })
+        }
+        // A clamp of levels is one of the levels before.
+        Op::MapLevels(table) => {
+            let at = made_by(program, step.inputs[0])?;
+            let levels = match &mut kept[at].op {
+                Op::ToLevels(levels) => levels,
+                Op::AddLevels(add) => &mut add.levels,
+                Op::QuantisedLinear(layer) | Op::QuantisedConv(_, layer) => {
+                    layer.output.as_mut()?
+                }
+                _ => return None,
+            };
+            *levels = levels.clamped(table)?;
+            Some(at)
         }
         Op::ToLevels(levels) => {
             let at = made_by(program, step.inputs[0])?;

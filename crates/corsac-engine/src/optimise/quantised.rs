@@ -36,7 +36,6 @@ pub(super) fn fuse(program: &mut Program) {
         fusion.before(at, layout);
     }
     fusion.dequantise();
-    fusion.clamp();
     let Fusion {
         mut inserted,
         program,
@@ -167,47 +166,6 @@ impl Fusion<'_> {
                 }
             }
         }
-    }
-
-    /// Tables that clamp bytes become the bounds of the levels before, if nothing else reads these.
-    fn clamp(&mut self) {
-        let mut readers: FxHashMap<ValueId, usize> = FxHashMap::default();
-        let inserted = self.inserted.iter().map(|(_, step)| step);
-        for value in inserted.chain(&self.program.steps).flat_map(Step::reads) {
-            *readers.entry(self.program.root(value)).or_default() += 1;
-        }
-        let makers = self.inserted.iter().enumerate();
-        let mut makers: FxHashMap<ValueId, usize> =
-            makers.map(|(at, (_, step))| (step.output, at)).collect();
-        let mut merged = FxHashSet::default();
-        for at in 0..self.inserted.len() {
-            let (_, step) = &self.inserted[at];
-            let (input, output) = (step.inputs[0], step.output);
-            let Op::MapLevels(table) = step.op.clone() else {
-                continue;
-            };
-            if readers.get(&input) != Some(&1) {
-                continue;
-            }
-            let Some(&maker) = makers.get(&input) else {
-                continue;
-            };
-            let (_, step) = &mut self.inserted[maker];
-            let levels = match &mut step.op {
-                Op::ToLevels(levels) => levels,
-                Op::AddLevels(add) => &mut add.levels,
-                _ => continue,
-            };
-            if let Some(clamped) = levels.clamped(&table) {
-                *levels = clamped;
-                step.output = output;
-                makers.insert(output, maker);
-                merged.insert(at);
-            }
-        }
-        let mut at = 0..;
-        self.inserted
-            .retain(|_| at.next().is_none_or(|at| !merged.contains(&at)));
     }
 
     /// Makes step `at` multiply bytes, if it is a layer over quantised numbers.
