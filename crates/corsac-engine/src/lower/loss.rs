@@ -215,7 +215,7 @@ impl Lowerer<'_, '_> {
             true => Comparison::Le,
             false => Comparison::Lt,
         };
-        let is_near = self.compared(comparison, absolute, f64::from(bound));
+        let is_near = self.compared(comparison, absolute, bound);
         self.choose(is_near, near, far)
     }
 

@@ -26,9 +26,7 @@ pub(super) fn panel(
         let packed = weights.packed.get(chunk * len..(chunk + 1) * len);
         let group = chunk / in_group;
         if last != Some(group) && packed.is_some() {
-            for column in 0..PANEL {
-                scales[column] = weights.scales.get(group * PANEL + column);
-            }
+            scales = std::array::from_fn(|column| weights.scales.get(group * PANEL + column));
             if let Some(all) = weights.zero_points {
                 let own = &all[group * PANEL..][..PANEL];
                 zero_points = std::array::from_fn(|column| own[column].into());
@@ -43,10 +41,9 @@ pub(super) fn panel(
             });
             let mut numbers = [0.0; PANEL];
             if let Some(steps) = steps {
-                for column in 0..PANEL {
-                    let step = steps[column] - zero_points[column];
-                    numbers[column] = step as f32 * scales[column];
-                }
+                numbers = std::array::from_fn(|column| {
+                    (steps[column] - zero_points[column]) as f32 * scales[column]
+                });
             }
             let to = &mut to[(row - rows.start) * stride..][..columns.len()];
             match to.first_chunk_mut() {

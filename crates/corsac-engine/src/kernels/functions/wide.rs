@@ -88,7 +88,7 @@ pub(in crate::kernels) fn tanh(x: f64) -> f64 {
 #[inline(always)]
 pub(in crate::kernels) fn erf(x: f64) -> f64 {
     let of_small = [
-        1.128_379_167_095_512_6,
+        std::f64::consts::FRAC_2_SQRT_PI,
         -0.376_126_389_031_835_43,
         0.112_837_916_709_450_06,
         -0.026_866_170_643_237_77,

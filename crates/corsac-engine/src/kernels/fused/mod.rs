@@ -412,10 +412,10 @@ fn compute<T: Real>(
                 (Operand::Number(own), a, b) => {
                     return put(if own == T::of(0.0) { b } else { a }, row, to);
                 }
-                (condition, a, Operand::Number(b)) if let Operand::Each(a) = a => {
+                (condition, Operand::Each(a), Operand::Number(b)) => {
                     return choose_number(each(condition, row, c, len), a, b, false, to);
                 }
-                (condition, Operand::Number(a), b) if let Operand::Each(b) = b => {
+                (condition, Operand::Number(a), Operand::Each(b)) => {
                     return choose_number(each(condition, row, c, len), b, a, true, to);
                 }
                 (condition, ..) => each(condition, row, c, len),
