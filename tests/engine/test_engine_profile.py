@@ -37,10 +37,9 @@ def test_each_step_has_a_time():
 def test_what_pytorch_runs_has_no_steps():
     net, x = Net(), torch.randn(1, 3, 8, 8)
     with (
-        torch.autocast("cpu", torch.bfloat16),
         pytest.warns(corsac.HostWarning),
         pytest.raises(corsac.CompileError, match="PyTorch runs"),
     ):
-        corsac.profile(corsac.compile(net), x)
+        corsac.profile(corsac.compile(torch.add), x.to(torch.complex64), x)
     with pytest.raises(ValueError, match="at least one repeat"):
         corsac.profile(corsac.compile(net), x, repeats=0)
