@@ -26,6 +26,7 @@ import onnx
 from corsac.onnx import OnnxImportError, from_onnx, save, to_onnx
 from corsac.quantization import QConfigMapping, default_dynamic_qconfig, get_default_qconfig_mapping
 from corsac.quantization.quantize_fx import convert_fx, prepare_fx
+from kit.int8_products import pytorch_saturates
 from onnx import TensorProto, helper, numpy_helper
 
 pytestmark = [
@@ -229,8 +230,9 @@ def test_static_files_of_onnx_runtime(tmp_path, kind, form, per_channel, activat
     expected = ran(made, x)
     # Sums are in another order than in ONNX Runtime: a level may be the next one.
     step = expected.abs().max() / 100
-    assert (called(model, x) - expected).abs().max() <= step
-    assert (called(model, x) != expected).float().mean() < 0.02
+    if form is QuantFormat.QDQ or not pytorch_saturates():
+        assert (called(model, x) - expected).abs().max() <= step
+        assert (called(model, x) != expected).float().mean() < 0.02
     torch.testing.assert_close(natively(model, x), called(model, x), rtol=0, atol=float(step))
     matrices = [own for own in model.state_dict().values() if own.dim() >= 2]
     assert matrices and all(own.dtype in BYTES for own in matrices)
@@ -244,7 +246,9 @@ def test_dynamic_files_of_onnx_runtime(tmp_path, kind, weights, per_channel):
     made = tmp_path / "quantised.onnx"
     quantize_dynamic(path, made, per_channel=per_channel, weight_type=weights)
     model = from_onnx(made)
-    torch.testing.assert_close(called(model, x), ran(made, x), rtol=1e-4, atol=1e-5)
+    # As PyTorch's, its products saturate on some processors.
+    if not pytorch_saturates():
+        torch.testing.assert_close(called(model, x), ran(made, x), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(natively(model, x), called(model, x), rtol=1e-4, atol=1e-4)
     matrices = [own for own in model.state_dict().values() if own.dim() >= 2]
     assert matrices and all(own.dtype in BYTES for own in matrices)

@@ -608,7 +608,7 @@ def test_names_that_nothing_matches():
     mapping = QConfigMapping().set_module_name("featurs", None).set_module_name("features.0", None)
     mapping.set_module_name_regex("head.*", None)
     assert list(unmatched_names(mapping, model)) == [
-        "the model has no module 'featurs': did you mean features?",
+        "the model has no module 'featurs': did you mean features or features.0?",
         "no module of the model matches 'head.*'",
     ]
 
