@@ -200,7 +200,7 @@ def test_gradients_are_those_of_eager_for_twenty_steps(name, training):
     compiled = torch.compile(model, backend="corsac", options={"training": training})
     batch = batches()
     # Behind batch norms, a number near zero may be on the other side of a rectifier in one step.
-    tolerance = 1e-2 if name == "resnet" else TOLERANCE
+    tolerance = 5e-2 if name == "resnet" else TOLERANCE
     for optimiser in OPTIMISERS:
         losses = trains(model, compiled, lambda: batch, optimiser, tolerance=tolerance)
         assert losses[-1] < losses[0]
