@@ -22,6 +22,7 @@ from corsac.quantization import UnreadableError, from_torch_ao
 from corsac.quantization._tracer import QuantizationTracer
 from corsac.quantization.torch_ao._weights import integers_of
 from kit import row
+from kit.int8_products import pytorch_saturates
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -824,8 +825,9 @@ def test_fused_modules_of_onednn(kind, options, fused):
     converted = their_graphs.convert_fx(observed, backend_config=backend)
     assert fused in {type(child).__name__ for child in converted.children()}
     found = apart(converted, from_torch_ao(converted), *inputs)
-    assert max(most for most, _ in found.values()) <= 1
-    assert max(share for _, share in found.values()) < 0.02
+    if not pytorch_saturates():
+        assert max(most for most, _ in found.values()) <= 1
+        assert max(share for _, share in found.values()) < 0.02
 
 
 class Rounding(nn.Module):
