@@ -215,3 +215,32 @@ def test_what_cannot_be_observed():
             kind.from_float(layer)
     with pytest.raises(NotImplementedError, match="by from_float"):
         quantizable.LSTM.from_observed(observed)
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM(8, 4, 2), nn.MultiheadAttention(8, 2)])
+def test_batches_may_be_empty(layer):
+    inputs = 1 if isinstance(layer, nn.LSTM) else 3
+    x = torch.randn(5, 3, 8)
+    prepared, _, converted = quantised(ours, layer.eval(), inputs, x, "fbgemm")
+    for model in (prepared, converted):
+        assert model(x[:, :0]).shape == (5, 0, 4 if inputs == 1 else 8)
+
+
+def test_states_of_32_bits_are_as_fine_as_floats():
+    torch.manual_seed(0)
+    layer, x = nn.LSTM(8, 4).eval(), torch.randn(5, 3, 8)
+    model = Model(ours, copy.deepcopy(layer), 1).eval()
+    wide = ours.MinMaxObserver.with_args(
+        dtype=torch.qint32, quant_min=-(2**31), quant_max=2**31 - 1
+    )
+    model.qconfig = ours.QConfig(wide, ours.default_weight_observer)
+    prepared = ours.prepare(model)
+    prepared(x)
+    assert_close(ours.convert(prepared)(x), layer(x)[0], atol=0.02, rtol=0)
+
+
+def test_a_query_of_other_dimensions_is_shown_as_it_is():
+    layer = quantizable.MultiheadAttention(8, 2, batch_first=True)
+    x = torch.randn(3, 5, 7)
+    with pytest.raises(ValueError, match=r"the last of 8, got \[3, 5, 7\]"):
+        layer(x, x, x)

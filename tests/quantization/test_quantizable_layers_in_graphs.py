@@ -186,3 +186,25 @@ def test_classes_that_derive_from_those_of_torch():
     converted = quantize_fx.convert_fx(prepared, convert)
     assert len(converted.layer.layers[0].layer_fw.cell.igates) == 4
     assert_close(converted(*inputs)[0], model(*inputs)[0], rtol=0, atol=0.05)
+
+
+class NamedAsStub(nn.Module):
+    """A module of the user's, named as those that stand for results of layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.dequant_stub_out = nn.Linear(4, 3), nn.Tanh()
+
+    def forward(self, x):
+        return self.dequant_stub_out(self.first(x))
+
+
+def test_modules_that_are_named_as_stubs_are_kept():
+    torch.manual_seed(0)
+    model, x = NamedAsStub().eval(), torch.randn(8, 4)
+    mapping = ours.get_default_qconfig_mapping("onednn")
+    prepared = quantize_fx.prepare_fx(model, mapping, (x,))
+    prepared(x)
+    converted = quantize_fx.convert_fx(prepared)
+    assert "dequant_stub_out" in converted.code
+    assert_close(converted(x), model(x), atol=0.05, rtol=0)

@@ -10,9 +10,16 @@ from torch import nn
 from torch.testing import assert_close
 
 import corsac
+import corsac.quantization as quantization
 from corsac.quantization import pt2e, quantize_pt2e
 from corsac.quantization.quantize_pt2e import convert_pt2e, prepare_pt2e
-from corsac.quantization.quantizer import x86_inductor_quantizer, xnnpack_quantizer
+from corsac.quantization.quantizer import (
+    QuantizationAnnotation,
+    QuantizationSpec,
+    Quantizer,
+    x86_inductor_quantizer,
+    xnnpack_quantizer,
+)
 from kit.exported_models import CASES, exported_model, observed_and_converted
 
 aten = torch.ops.aten
@@ -122,3 +129,65 @@ def test_compiled():
         fast = corsac.compile(written)
         fast(x)
         assert_close(fast(x), plain(x), rtol=1e-5, atol=1e-6)
+
+
+class Levels16(Quantizer):
+    """Inputs of linear layers in levels of 16 bits, which reach from zero on."""
+
+    def annotate(self, model):
+        values = QuantizationSpec(
+            torch.int16,
+            quantization.MinMaxObserver.with_args(eps=2**-20),
+            quant_min=-(2**15),
+            quant_max=2**15 - 1,
+            qscheme=torch.per_tensor_affine,
+        )
+        weights = QuantizationSpec(
+            torch.int8,
+            quantization.MinMaxObserver,
+            quant_min=-128,
+            quant_max=127,
+            qscheme=torch.per_tensor_affine,
+        )
+        for node in model.graph.nodes:
+            if node.target is aten.linear.default:
+                x, weight = node.args[:2]
+                own = QuantizationAnnotation({x: values, weight: weights}, None, _annotated=True)
+                node.meta["quantization_annotation"] = own
+        return model
+
+    def validate(self, model):
+        pass
+
+
+def test_levels_of_16_bits_stay_floats_in_layers():
+    torch.manual_seed(0)
+    model, x = nn.Linear(600, 4).eval(), torch.rand(3, 600)
+    prepared = prepare_pt2e(torch.export.export(model, (x,)).module(), Levels16())
+    prepared(x)
+    written, plain = (
+        convert_pt2e(prepared, use_reference_representation=own) for own in (True, False)
+    )
+    with torch.no_grad():
+        assert_close(written(x), plain(x), rtol=1e-5, atol=1e-5)
+        assert_close(written(x), model(x), rtol=0, atol=0.05)
+
+
+def test_scales_of_calls_leave_floats_in_single_precision():
+    config = x86_inductor_quantizer.get_default_x86_inductor_quantization_config(is_dynamic=True)
+    quantizer = x86_inductor_quantizer.X86InductorQuantizer().set_global(config)
+    model, x = nn.Linear(16, 4).eval(), torch.randn(3, 16)
+    prepared = prepare_pt2e(torch.export.export(model, (x,)).module(), quantizer)
+    written = convert_pt2e(prepared, use_reference_representation=True)
+    doubles = []
+
+    class Watched(torch.fx.Interpreter):
+        def run_node(self, node):
+            result = super().run_node(node)
+            if isinstance(result, torch.Tensor) and result.dtype == torch.float64:
+                doubles.append(result.numel())
+            return result
+
+    Watched(written).run(x)
+    # A scale for the input, and one for each output.
+    assert doubles and max(doubles) == 4

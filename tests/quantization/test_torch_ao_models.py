@@ -446,6 +446,7 @@ FUNCTIONS = {
     "parameters": lambda t: t.dequantize() * t.q_scale() + t.q_zero_point(),
     "comparison": lambda t: (t > 0.3).float(),
     "levels in place": lambda t: t.relu_().int_repr() - 2.0 * t.int_repr(),
+    "relu6 in place": lambda t: own.relu6(t, True).dequantize() + t.dequantize(),
     "in place": lambda t: F.hardtanh(t, -0.51, 0.73, inplace=True).dequantize() + t.dequantize(),
 }
 

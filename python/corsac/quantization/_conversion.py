@@ -339,7 +339,8 @@ def _swap_custom_modules(
 def _drop_stubs(model: GraphModule) -> None:
     """Give users of values in whole steps the values: they are floats already."""
     for node in model.graph.find_nodes(op="call_module"):
-        if node.target.startswith(STUB_PREFIX):
+        stub = node.target.startswith(STUB_PREFIX) and get_submodule(model, node.target)
+        if stub and is_a(stub, "DeQuantStub"):
             node.replace_all_uses_with(node.args[0])
             model.graph.erase_node(node)
 

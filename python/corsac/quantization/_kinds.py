@@ -13,8 +13,8 @@ from torch import nn
 _PACKAGES = ("corsac.quantization", "torch.ao.quantization", "torch.ao.nn", "torchao.quantization")
 
 
-def returns_tuples(kind: type[nn.Module]) -> bool:
-    """Whether a class is, or derives from, that of a recurrent layer or attention with observers in it."""
+def is_quantizable(kind: type[nn.Module]) -> bool:
+    """Whether a class is, or derives from, one of ``quantizable``, which has observers of its own."""
     return any(
         base.__module__.startswith(("torch.ao.nn.quantizable", "corsac.quantization.quantizable"))
         for base in kind.__mro__

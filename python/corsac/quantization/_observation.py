@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from corsac.quantization._kinds import is_a, is_activation_post_process, returns_tuples
+from corsac.quantization._kinds import is_a, is_activation_post_process, is_quantizable
 from corsac.quantization.qconfig import _activation_is_memoryless
 from corsac.quantization.quantization_mappings import (
     LEFT_AS_FLOATS,
@@ -82,7 +82,7 @@ class _Observation:
             elif wanted and kind in self._custom:
                 observed = own_class(self._custom[kind]).from_float(child)
                 module._modules[name] = observed
-                if not returns_tuples(type(observed)):
+                if not is_quantizable(type(observed)):
                     observed.qconfig = child.qconfig
                     self._observe(observed, inner)
             elif kind in LEFT_AS_FLOATS:

@@ -21,7 +21,7 @@ from corsac.quantization._equalization import (
     equalised_names,
     refusals,
 )
-from corsac.quantization._kinds import is_a, is_activation_post_process, returns_tuples
+from corsac.quantization._kinds import is_a, is_activation_post_process, is_quantizable
 from corsac.quantization._patterns import (
     broken_bounds,
     describe,
@@ -415,7 +415,7 @@ def _swap_custom_modules(
         module, qconfig = get_submodule(model, path), choices.of_node(name)
         kind = replacement(module, custom_config.float_to_observed_mapping, qconfig)
         kind = own_class(kind)
-        if returns_tuples(kind) and not issubclass(kind, (*OBSERVED_TO_QUANTIZED,)):
+        if is_quantizable(kind) and not issubclass(kind, (*OBSERVED_TO_QUANTIZED,)):
             raise NotImplementedError(
                 f"{path}: {kind.__name__} derives from a class of torch.ao, whose observed and quantised layers graphs "
                 "here do not call: expected a class that derives from one of corsac.quantization.quantizable"

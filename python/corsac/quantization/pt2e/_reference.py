@@ -49,6 +49,10 @@ class _Levels:
         axis = rest.pop(0) if len(rest) == 4 else None
         return cls(value, scale, zero_point, *rest, axis=axis)
 
+    @property
+    def is_of_bytes(self) -> bool:
+        return self.dtype in (torch.int8, torch.uint8)
+
 
 def write_arithmetic(model: Any) -> None:
     """Replace the quantised operators of a converted graph module, which is changed."""
@@ -104,10 +108,9 @@ class _Arithmetic:
             return self._call(aten.mul.Tensor, left, right)
         return self._call(aten.mul.Tensor, right, left) if is_node(right) else left * right
 
-    def _scaled(self, value: Any, scale: Any) -> Any:
-        """Floats times a scale, which may be of double precision."""
-        product = self._call(aten.mul.Tensor, value, scale)
-        return self._call(aten.to.dtype, product, torch.float32) if is_node(scale) else product
+    def _single(self, scale: Any) -> Any:
+        """A scale, which may be a tensor of double precision, in single precision."""
+        return self._call(aten.to.dtype, scale, torch.float32) if is_node(scale) else scale
 
     def _ratio(self, left: Any, right: float) -> Any:
         return self._call(aten.div.Tensor, left, right) if is_node(left) else left / right
@@ -120,10 +123,8 @@ class _Arithmetic:
             return wide
         if is_node(zero_point) and dimensions:
             zero_point = self._call(aten.reshape.default, zero_point, [-1] + [1] * dimensions)
-        if not is_node(zero_point):
-            return self._call(aten.sub.Tensor, wide, zero_point)
         centred = self._call(aten.sub.Tensor, wide, zero_point)
-        return self._call(aten.to.dtype, centred, dtype)
+        return self._call(aten.to.dtype, centred, dtype) if is_node(zero_point) else centred
 
     def _follower(self, node: Any) -> tuple[Any, bool]:
         """The operator that quantises a value, if it is all that reads it, and whether ReLU is between."""
@@ -152,15 +153,18 @@ class _Arithmetic:
         known = values.kwargs.get("out_dtype") or weight.kwargs.get("out_dtype")
         if w.axis not in (None, 0) or known not in (None, torch.float32):
             return
+        if not (x.is_of_bytes and w.is_of_bytes):
+            # Sums do not fit 32 bits.
+            return
         if calls(node, *CONVOLUTIONS) and {*argument(node, "dilation")} != {1}:
             # PyTorch has no integer kernel for it.
             return
         spatial = 0 if calls(node, aten.linear.default) else int(node.target._schema.name[-2])
         self._at(node)
         summed_wide = node.target in _SUMMED_WIDE
-        own = torch.int16 if summed_wide else torch.int32
+        dtype = torch.int16 if summed_wide else torch.int32
         dimensions = 0 if w.axis is None else spatial + 1
-        integers = self._centred(x, own), self._centred(w, own, dimensions)
+        integers = self._centred(x, dtype), self._centred(w, dtype, dimensions)
         names = [own.name for own in node.target._schema.arguments[3:]]
         rest = [argument(node, name) for name in names]
         before = (_OUT_DTYPE, node.target, torch.int32) if summed_wide else (node.target,)
@@ -173,7 +177,7 @@ class _Arithmetic:
             scale = self._ratio(scale, into.scale)
         if is_node(scale) and w.axis is not None and spatial:
             scale = self._call(aten.reshape.default, scale, [-1] + [1] * spatial)
-        value = self._scaled(value, scale)
+        value = self._call(aten.mul.Tensor, value, self._single(scale))
         if bias is not None:
             if spatial:
                 bias = self._call(aten.reshape.default, bias, [-1] + [1] * spatial)
@@ -200,10 +204,13 @@ class _Arithmetic:
         follower, rectified = self._follower(node)
         if not pair or follower is None or node.kwargs.get("alpha", 1) != 1:
             return
-        into = _Levels.of(follower)
+        into, operands = _Levels.of(follower), (_Levels.of(left), _Levels.of(right))
+        if any(levels.dtype == torch.int32 for levels in operands):
+            # Differences to the zero point do not fit 32 bits.
+            return
         self._at(node)
         parts = []
-        for levels in (_Levels.of(left), _Levels.of(right)):
+        for levels in operands:
             centred = self._centred(levels, torch.int32)
             parts.append(self._call(aten.mul.Tensor, centred, levels.scale / into.scale))
         total = self._call(aten.add.Tensor, *parts)
@@ -216,6 +223,8 @@ class _Arithmetic:
         if not calls(value, _DEQUANTISE[0]) or follower is None:
             return
         levels, into = _Levels.of(value), _Levels.of(follower)
+        if levels.dtype == torch.int32:
+            return
         self._at(node)
         if calls(node, aten.max_pool2d.default):
             moved = self._call(node.target, self._centred(levels, torch.int32), *rest)
@@ -234,7 +243,7 @@ class _Arithmetic:
         own = levels.node.meta.get("val")
         is_float = isinstance(own, torch.Tensor) and own.dtype == torch.float32
         value = levels.node if is_float else self._call(aten.to.dtype, levels.node, torch.float32)
-        value, scale = self._last(value, levels), levels.scale
+        value, scale = self._last(value, levels), self._single(levels.scale)
         inverse = self._call(aten.reciprocal.default, scale) if is_node(scale) else 1.0 / scale
         whole = self._call(aten.round.default, self._call(aten.mul.Tensor, value, inverse))
         if is_node(levels.zero_point) or levels.zero_point:
@@ -248,7 +257,8 @@ class _Arithmetic:
         value = self._last(self._call(aten.to.dtype, levels.node, torch.float32), levels)
         if is_node(levels.zero_point) or levels.zero_point:
             value = self._call(aten.sub.Tensor, value, levels.zero_point)
-        value = self._last(self._scaled(value, levels.scale), levels)
+        value = self._call(aten.mul.Tensor, value, self._single(levels.scale))
+        value = self._last(value, levels)
         out_dtype = node.kwargs.get("out_dtype") or torch.float32
         return value if out_dtype == torch.float32 else self._call(aten.to.dtype, value, out_dtype)
 

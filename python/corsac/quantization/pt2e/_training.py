@@ -231,7 +231,7 @@ def _counts_batches(node: Any) -> bool:
 def _own(model: Any, node: Any, readers: set[Any]) -> Any:
     """``node``, which reads a parameter, or a node that reads a copy of it if others than ``readers`` read it, too."""
     graph = model.graph
-    nodes = [one for one in graph.nodes if one.op == "get_attr" and one.target == node.target]
+    nodes = graph.find_nodes(op="get_attr", target=node.target)
     if all(user in readers for one in nodes for user in one.users):
         return node
     number = 0

@@ -168,13 +168,13 @@ class MultiheadAttention(nn.MultiheadAttention):
         """As ``nn.MultiheadAttention``, with a batch; ``is_causal`` only says what ``attn_mask`` has."""
         if is_causal and attn_mask is None:
             raise RuntimeError(f"{self._get_name()}: expected attn_mask with is_causal, got None")
-        if self.batch_first:
-            query, key, value = (one.transpose(0, 1) for one in (query, key, value))
         if query.dim() != 3 or query.size(2) != self.embed_dim:
             raise ValueError(
                 f"{self._get_name()}: expected queries of 3 dimensions, the last of {self.embed_dim}, got "
                 f"{[*query.shape]}"
             )
+        if self.batch_first:
+            query, key, value = (one.transpose(0, 1) for one in (query, key, value))
         length, batch, _ = query.shape
         q = self.q_scaling_product.mul_scalar(self.linear_Q(query), self.head_dim**-0.5)
         k, v = self.linear_K(key), self.linear_V(value)
@@ -195,7 +195,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         if key_padding_mask is not None:
             mask = _additive(key_padding_mask, added, scores)
             mask = mask.unsqueeze(1).unsqueeze(2)
-            scores = (scores.view(batch, self.num_heads, length, -1) + mask).view(scores.shape)
+            by_head = scores.view(batch, self.num_heads, *scores.shape[1:])
+            scores = (by_head + mask).view(scores.shape)
         weights = F.dropout(F.softmax(scores, dim=-1), self.dropout, self.training)
         output = torch.bmm(weights, v).transpose(0, 1).reshape(length, batch, self.embed_dim)
         output = self.out_proj(self.quant_attn_output(output))
@@ -204,12 +205,13 @@ class MultiheadAttention(nn.MultiheadAttention):
         weights = self.quant_attn_output_weights(weights)
         if not need_weights:
             return output, None
-        weights = weights.view(batch, self.num_heads, length, -1)
+        weights = weights.view(batch, self.num_heads, *weights.shape[1:])
         return output, weights.mean(dim=1) if average_attn_weights else weights
 
     def _heads(self, value: Tensor, batch: int) -> Tensor:
         """A tensor of ``[batch * heads, length, head_dim]`` of one of ``[length, batch, embed_dim]``."""
-        return value.reshape(-1, batch * self.num_heads, self.head_dim).transpose(0, 1)
+        heads = value.reshape(value.size(0), batch * self.num_heads, self.head_dim)
+        return heads.transpose(0, 1)
 
 
 def _float_weight(layer: Any) -> Tensor:

@@ -123,10 +123,11 @@ class LSTMCell(nn.Module):
         if not self.is_converted:
             return value
         dtype: Any = self.ogate_cy.output_dtype
-        smallest = torch.iinfo(dtype).min
-        return rounded_to(
-            value, scale, zero_point + smallest, smallest, torch.iinfo(dtype).max, dtype
-        )
+        limits = torch.iinfo(dtype)
+        if limits.bits > 16:
+            # The steps of these are finer than those of floats.
+            return value
+        return rounded_to(value, scale, zero_point + limits.min, limits.min, limits.max, dtype)
 
     def initialize_hidden(self, batch_size: int, is_quantized: bool = False) -> _States:
         """States of zeros."""
@@ -305,7 +306,7 @@ class LSTM(nn.Module):
             x, (h, c) = layer(x, states)
             hx.append(h)
             cx.append(c)
-        shape = -1, batch, self.hidden_size
+        shape = self.num_layers * directions, batch, self.hidden_size
         last = torch.stack(hx).reshape(shape), torch.stack(cx).reshape(shape)
         return (x.transpose(0, 1) if self.batch_first else x), last
 

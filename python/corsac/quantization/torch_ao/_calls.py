@@ -375,7 +375,10 @@ _reads("threshold")(_of_own_steps(F.threshold))
 
 @_reads("relu6")
 def _relu6(reader: Reader, qx: Any, inplace: bool = False) -> Levels:
-    return reader.in_steps(reader.function(F.relu6, qx), reader.steps_of(qx))
+    made = reader.in_steps(reader.function(F.relu6, qx), reader.steps_of(qx))
+    if inplace:
+        qx.write(made)
+    return made
 
 
 @_reads("max_pool1d")

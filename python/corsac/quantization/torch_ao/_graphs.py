@@ -315,7 +315,7 @@ class Reader:
                 kind = f"{type(module).__module__}.{name}"
                 raise self.error("a module that takes values of a quantised type", kind)
             if getattr(module, "inplace", False):
-                _write(value, made)
+                value.write(made)
             return made
         if path not in self._installed:
             module = self._read(path, module)
@@ -359,7 +359,10 @@ class Reader:
         if found.steps is None:
             if isinstance(found.layer, nn.Identity):
                 return Levels(result, given.steps)
-            return self.in_steps(result, self.steps_of(given))
+            made = self.in_steps(result, self.steps_of(given))
+            if getattr(module, "inplace", False):
+                given.write(made)
+            return made
         return self.in_steps(result, Steps(*found.steps, self.steps_of(given).dtype))
 
     def _call_function(self, model: Any, prefix: str, node: Any, args: Any, kwargs: Any) -> Any:
@@ -410,7 +413,7 @@ class Reader:
             if made is None:
                 raise self.error("a function that takes values of a quantised type", name)
             if (stem != name and name.endswith("_")) or kwargs.get("inplace"):
-                _write(value, made)
+                value.write(made)
             return made
         return call(args, kwargs)
 
@@ -542,12 +545,6 @@ class Reader:
                 self.graph.call_method("to", self._plain((value, *args)), kwargs), value.steps
             )
         return None
-
-
-def _write(value: Levels, made: Any) -> None:
-    """Let a value that is written to in place be the result from there on."""
-    if isinstance(made, Levels):
-        value.real, value.steps, value.integers = made.real, made.steps, made.integers
 
 
 def _reduced(reduce_range: bool) -> int:
