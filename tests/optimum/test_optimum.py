@@ -522,7 +522,16 @@ USES = {
     "wider bytes": (lambda y: y.view(torch.float64) * 1, True),
     "as_strided": (lambda y: torch.as_strided(y, (2, 4), (4, 1), 3) * 1, True),
     "as_strided of a view": (lambda y: y[0].as_strided((2, 4), (4, 1)) * 1, True),
+    "as_strided of primitives": (
+        lambda y: torch.ops.prims.as_strided.default(y, [2, 4], [4, 1], 3) * 1,
+        True,
+    ),
+    "_reshape_alias": (
+        lambda y: torch.ops.aten._reshape_alias.default(y, [2, 4], [4, 1]) * 1,
+        True,
+    ),
     "a stride": (lambda y: y * y.stride(0), True),
+    "a symbolic stride": (lambda y: y * torch.ops.aten.sym_stride.int(y, 0), True),
     "strides": (lambda y: y * y.stride()[0], True),
     "an offset": (lambda y: y + y.storage_offset(), True),
     "is_contiguous": (lambda y: y * y.is_contiguous(), True),

@@ -283,3 +283,25 @@ def test_every_overload_of_a_convolution_is_one():
     assert report.count == 1
     x = torch.randn(2, 3, 8, 8)
     torch.testing.assert_close(gm(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+class GivenResult(nn.Module):
+    """A linear layer that writes to a tensor that is returned, too, and a batch norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3))
+        self.register_buffer("mean", torch.randn(4))
+        self.register_buffer("variance", torch.rand(4) + 0.5)
+
+    def forward(self, x):
+        given = torch.empty(2, 4)
+        y = torch.ops.aten.linear.out(x, self.weight, None, out=given)
+        return nn.functional.batch_norm(y, self.mean, self.variance), given
+
+
+def test_a_layer_that_writes_to_a_given_tensor_is_kept():
+    model, x = GivenResult().eval().requires_grad_(False), torch.randn(2, 3)
+    gm, report = fuse(model, linear=True)
+    assert report.count == 0
+    torch.testing.assert_close(gm(x), model(x))

@@ -77,6 +77,7 @@ pub(super) const ROWS: &[Operator] = &[
         .operand_inverses(OfResult("operator.truediv"), OfResult("operator.truediv")).recompute(Copied)
         .converts_operands(),
     operator("nan_to_num").in_place(Promoted).jumps(),
+    operator("native_dropout_backward"),
     operator("ndtr"),
     operator("ndtri"),
     operator("neg negative").signature("input").in_place(SameType).result_is_free().inverse(&["torch.neg"])

@@ -15,6 +15,5 @@ pub(super) const ROWS: &[Operator] = &[
         .module_call("torch.nn.functional.feature_alpha_dropout", "p= training= inplace="),
     operator("feature_dropout"),
     operator("native_dropout"),
-    operator("native_dropout_backward"),
     operator("stochastic_depth"),
 ];

@@ -1,5 +1,6 @@
 //! Primitives that PyTorch's decompositions end in (`torch.ops.prims`).
 
+use super::Layout::Places;
 use super::Recompute::{Copied, Free};
 use super::{Operator, operator};
 
@@ -9,6 +10,8 @@ pub(super) const ROWS: &[Operator] = &[
     operator("prims.add").recompute(Copied),
     operator("prims.amax").recompute(Copied),
     operator("prims.amin").recompute(Copied),
+    operator("prims.as_strided").view().layout(Places),
+    operator("prims.as_strided_scatter").layout(Places),
     operator("prims.broadcast_in_dim").recompute(Free),
     operator("prims.collapse_view").recompute(Free),
     operator("prims.div").recompute(Copied),

@@ -11,7 +11,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("_conj").recompute(Free),
     operator("_neg_view").recompute(Free),
     operator("_patch_merging_pad"),
-    operator("_reshape_alias").recompute(Free).moves_elements().view(),
+    operator("_reshape_alias").recompute(Free).moves_elements().view().layout(Strides),
     operator("_unsafe_view").recompute(Free).moves_elements().view().layout(Strides),
     operator("adjoint").moves_elements().view(),
     operator("alias").recompute(Free).partitioner_view().moves_elements().view(),

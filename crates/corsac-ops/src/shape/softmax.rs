@@ -47,7 +47,12 @@ fn gumbel(call: &Call<'_>) -> Result<Value, Failure> {
 const FIVE: Cost = Cost::PerOutput(5);
 
 pub(super) const RULES: &[Rule] = &[
-    rule("softmax log_softmax", "input dim dtype", softmax, FIVE),
+    rule(
+        "softmax log_softmax _safe_softmax",
+        "input dim dtype",
+        softmax,
+        FIVE,
+    ),
     rule(
         "F.softmax F.log_softmax F.softmin",
         "input dim _stacklevel dtype",
@@ -55,7 +60,7 @@ pub(super) const RULES: &[Rule] = &[
         FIVE,
     ),
     rule(
-        "_softmax _log_softmax _safe_softmax",
+        "_softmax _log_softmax",
         "input dim half_to_float",
         exact,
         FIVE,

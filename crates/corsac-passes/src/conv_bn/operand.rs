@@ -108,6 +108,10 @@ impl Layer {
     }
 
     fn of_function(graph: &Graph, node: Node<'_>) -> Option<Self> {
+        // The result is also what `out` gave.
+        if node.kwarg("out").is_some() {
+            return None;
+        }
         // Of most calls this is known before their operator.
         let (weight_node, weight) = attribute(graph, argument(node, 1, "weight")?)?;
         let kind = kind_of(OperatorId::of(node.op(), node.target_name())?)?;
