@@ -129,8 +129,7 @@ class Trained:
 
     def graphs(self) -> list[Any]:
         """The forward and backward graphs of corsac."""
-        runs = [self.run, *self.run._in_autocast.values()]
-        return [own for run in runs for piece in run._trained_graphs() for own in piece.graphs]
+        return [own for piece in self.run._trained_graphs() for own in piece.graphs]
 
 
 def processor_seconds() -> float:

@@ -7,7 +7,6 @@ numbers.
 
 import copy
 import statistics
-import warnings
 
 import pytest
 import torch
@@ -524,22 +523,6 @@ def test_tensors_that_do_not_lie_in_rows():
     found.square().sum().backward()
     expected.square().sum().backward()
     same_gradients(model, other)
-
-
-def test_autocast_is_left_to_pytorch():
-    model = mlp()
-    other, compiled = copy.deepcopy(model), corsac.compile(model)
-    x, labels = rows()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", corsac.HostWarning)
-        with torch.autocast("cpu", torch.bfloat16):
-            found, expected = compiled(x), other(x)
-    assert found.dtype is expected.dtype is torch.bfloat16
-    torch.testing.assert_close(found, expected)
-    loss_of(found.float(), labels).backward()
-    loss_of(expected.float(), labels).backward()
-    for own, its in zip(model.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(own.grad, its.grad)
 
 
 def test_double_precision():

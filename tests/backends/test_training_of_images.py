@@ -142,6 +142,46 @@ def test_convolutions_are_parts_by_themselves():
     assert "forward: 4 of 4 calls native, in 3 parts" in report
 
 
+class Windows(nn.Module):
+    """Overlapping windows of what a convolution gives, by their strides."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 3)
+
+    def forward(self, x):
+        y = self.conv(x)
+        return y.as_strided((2, 2, 3, 4), (y.stride(0), y.stride(1), 1, 1)).tanh()
+
+
+def test_strided_views_of_convolutions():
+    report = _assert_like_eager(Windows(), torch.randn(2, 1, 8, 8))
+    assert "it is a part by itself" not in report and "as_strided" in report
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (0, 3, 2, 2), (2, 3, 0, 2)], ids=str)
+def test_batch_norm_without_elements(shape):
+    """PyTorch's statistics are not numbers then, and its gradients zeros."""
+    model = nn.Sequential(KINDS[len(shape)](3), nn.Tanh())
+    other, fast = copy.deepcopy(model), corsac.compile(model, options={"training": "native"})
+    for _ in range(2):
+        results = []
+        for run in (fast, other):
+            x = torch.randn(shape, requires_grad=True)
+            try:
+                found = run(x)
+                found.sum().backward()
+            except ValueError as error:
+                results.append(str(error))
+                continue
+            results.append((found.detach(), x.grad))
+        torch.testing.assert_close(*results)
+    for own, its in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(own.grad, its.grad)
+    for own, its in zip(model.buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(own, its, equal_nan=True)
+
+
 class Channels(nn.Module):
     """Chains with numbers for channels, and conditions that are numbers."""
 

@@ -873,3 +873,30 @@ def test_scales_of_modules_of_the_user_are_followed(buffer):
         assert torch.equal(fast(x), model(x))
         rounding.zero_point = 100
         assert torch.equal(fast(x), model(x))
+
+
+class Cached(nn.Module):
+    """A layer that keeps its result in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+        self.register_buffer("cache", torch.zeros(3, 4))
+
+    def forward(self, x):
+        result = self.linear(x)
+        self.cache.add_(result)
+        return result + self.cache
+
+
+def test_models_that_write_to_their_buffers_are_read_once():
+    torch.manual_seed(0)
+    model = theirs.quantize_dynamic(Cached().eval(), {nn.Linear}, torch.qint8)
+    other, x = copy.deepcopy(model), torch.randn(3, 8)
+    with torch.inference_mode():
+        fast = corsac.compile(model, options={"inference": "native"})
+        inside = fast._current()
+        for _ in range(4):
+            torch.testing.assert_close(fast(x), other(x), atol=0.2, rtol=0)
+            torch.testing.assert_close(model.cache, other.cache, atol=0.2, rtol=0)
+    assert fast._current() is inside

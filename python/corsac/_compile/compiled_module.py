@@ -379,13 +379,16 @@ class CompiledModule(EngineModule):
         """The native programs of whole graphs, including Dynamo's."""
         recorded = self._recorded.programs()
         found = [native for own in recorded for native in own.compiled.native_programs()]
-        found += [native for own in self._in_autocast.values() for native in own.native_programs()]
-        for piece in [*self._pieces, *self._trained_graphs()]:
+        for piece in [*self._in_autocast.values(), *self._pieces, *self._own_trained_graphs()]:
             found += piece.native_programs()
         return found
 
     def _trained_graphs(self) -> list[TrainedGraph]:
-        """The forward and backward graphs of calls captured for their sizes."""
+        """The forward and backward graphs of calls captured for their sizes, in autocast, too."""
+        inside = [graph for own in self._in_autocast.values() for graph in own._trained_graphs()]
+        return self._own_trained_graphs() + inside
+
+    def _own_trained_graphs(self) -> list[TrainedGraph]:
         if self._trained is None:
             return []
         programs = self._trained.captures.programs()

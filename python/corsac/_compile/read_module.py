@@ -9,7 +9,13 @@ import torch
 
 from corsac._models.wrapper import ModelWrapper
 from corsac._native.options import Settings
-from corsac._pytorch.quantised_parts import is_graph, parts, place, quantised_attributes
+from corsac._pytorch.quantised_parts import (
+    is_graph,
+    is_static,
+    parts,
+    place,
+    quantised_attributes,
+)
 
 
 class ReadModule(ModelWrapper):
@@ -34,6 +40,7 @@ class ReadModule(ModelWrapper):
         state = self.__dict__
         state["_settings"], state["_compile"] = settings, compiled
         state["_reason"], state["_read"], state["_inside"] = None, None, None
+        state["_is_static"] = is_static(model)
         state["_quantised"] = [own for own in parts(model) if place(own)]
         state["_users"] = [
             own
@@ -68,14 +75,21 @@ class ReadModule(ModelWrapper):
                 values += [vars(child).get(name) for name in _STATE if name in vars(child)]
         for module in self._users:
             values += [own for own in vars(module).values() if isinstance(own, _SIMPLE)]
-            values += module._buffers.values()
         values += [getattr(owner, name, None) for owner, name in self._attributes]
         return values
 
+    def _tensors(self) -> list[torch.Tensor | None]:
+        """The tensors of users' modules. Their numbers matter only where they become constants of a graph."""
+        found: list[torch.Tensor | None] = []
+        for module in self._users:
+            found += [own for own in vars(module).values() if isinstance(own, torch.Tensor)]
+            found += module._buffers.values()
+        return found
+
     def _current(self) -> Any:
         """The compiled form of what is read of the present model."""
-        values = self._values()
-        state = [*map(_version, values)]
+        values, tensors = self._values(), self._tensors()
+        state = [*map(_version, values), *map(_version if self._is_static else id, tensors)]
         if self._inside is None or state != self._read:
             # Not at the top: most models are not quantised.
             from corsac.quantization.torch_ao import from_torch_ao
@@ -90,7 +104,7 @@ class ReadModule(ModelWrapper):
             self.__dict__["_inside"] = self._compile(found, self._settings)
             self.__dict__["_read"] = state
             # As long as they are held, no other objects have their identities.
-            self.__dict__["_kept"] = values
+            self.__dict__["_kept"] = values, tensors
         return self._inside
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -121,7 +135,7 @@ def _version(value: Any) -> Any:
 
 
 #: Types of attributes of users' modules that what is read may depend on.
-_SIMPLE = (bool, int, float, str, torch.Tensor)
+_SIMPLE = (bool, int, float, str)
 
 #: Attributes of quantised modules with weights and parameters of results.
 _STATE = (

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
 
 from corsac import _core
 from corsac.fx import Graph, Node
@@ -227,18 +228,18 @@ def _batch_norm(
     if bias is not None:
         result = graph.call_function(torch.add, (result, _by_channel(graph, bias, sizes)))
     mean, variance, rstd = (_flat(graph, own, sizes) for own in (mean, variance, rstd))
-    results: list[Node | None] = [result, mean, rstd, None, None]
-    if running_mean is not None and running_var is not None:
-        count = sizes.numel() // sizes[1]
-        # The variance of the batch divides by the number of elements, the running one by one less.
-        of_batch = ((mean, momentum), (variance, momentum * count / (count - 1)))
-        for at, (kept, (own, part)) in enumerate(
-            zip((running_mean, running_var), of_batch, strict=True)
-        ):
-            old = graph.call_function(torch.mul, (kept, 1.0 - momentum))
-            new = graph.call_function(torch.mul, (own, part))
-            results[3 + at] = graph.call_function(torch.add, (new, old))
-    return results
+    results: list[Node | None] = [result, mean, rstd]
+    if running_mean is None or running_var is None:
+        return results
+
+    def moved(kept: Node, own: Node, part: float) -> Node:
+        old = graph.call_function(torch.mul, (kept, 1.0 - momentum))
+        return graph.call_function(torch.add, (graph.call_function(torch.mul, (own, part)), old))
+
+    count = sizes.numel() // sizes[1]
+    # The variance of the batch divides by the number of elements, the running one by one less.
+    running_var = moved(running_var, variance, momentum * count / (count - 1))
+    return [*results, moved(running_mean, mean, momentum), running_var]
 
 
 @_expands("_native_batch_norm_legit")
@@ -251,7 +252,7 @@ def _batch_norm_without_statistics(
     momentum: float,
     eps: float,
 ) -> list[Node | None]:
-    return _batch_norm(graph, x, weight, bias, None, None, training, momentum, eps)[:3]
+    return _batch_norm(graph, x, weight, bias, None, None, training, momentum, eps)
 
 
 @_expands("native_batch_norm_backward")
@@ -369,20 +370,22 @@ def _fake_quantize(
 
 @functools.cache
 def _expansion_of(target: Any) -> Expansion | None:
-    # Other overloads of a batch norm write running statistics in place.
-    overload = "no_stats" if target is aten._native_batch_norm_legit.no_stats else "default"
-    is_operator = isinstance(target, torch._ops.OpOverload) and target._overloadname == overload
-    is_operator = is_operator and target is not aten._native_batch_norm_legit.default
-    return _EXPANSIONS.get(_core.operator_of("call_function", target)[0]) if is_operator else None
+    # Overloads that write, to results that are given or to running statistics, have none.
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+        return None
+    return _EXPANSIONS.get(_core.operator_of("call_function", target)[0])
 
 
 def can_expand(node: Node) -> bool:
     """Whether ``node``, with static sizes, can be expanded if its tensors are numbers of at most 32 bits, or masks."""
-    if _expansion_of(node.target) is None:
+    expansion = _expansion_of(node.target)
+    if expansion is None:
         return False
-    if _expansion_of(node.target) is _leaky_relu:
+    if expansion is _leaky_relu:
         return node.args[2] >= 0
-    if node.target in _OF_BATCH and not _has_batch(node):
+    if expansion in _OF_BATCH and not _has_batch(node, _OF_BATCH[expansion]):
+        return False
+    if expansion is _batch_norm_gradients and not node.args[1].meta["val"].numel():
         return False
     gives_several = isinstance(node.meta.get("val"), tuple | list)
     # Several results can be replaced only if each user takes an item.
@@ -390,22 +393,21 @@ def can_expand(node: Node) -> bool:
 
 
 #: Batch norms, with the number of the argument that says whether they use statistics of the batch.
-_OF_BATCH = {
-    aten._native_batch_norm_legit_functional.default: 5,
-    aten._native_batch_norm_legit.no_stats: 3,
-}
+_OF_BATCH = {_batch_norm: 5, _batch_norm_without_statistics: 3}
 
 
-def _has_batch(node: Node) -> bool:
+def _has_batch(node: Node, training: int) -> bool:
     """Whether a batch norm uses statistics of a batch that has several elements for each channel."""
     sizes = node.args[0].meta["val"].shape
-    return bool(node.args[_OF_BATCH[node.target]]) and sizes.numel() > sizes[1]
+    return bool(node.args[training]) and sizes.numel() > sizes[1]
 
 
 def _expanded(graph: Graph, node: Node, expansion: Expansion) -> Any:
     """The result of an expansion, or a list of them."""
-    floats = {own: _dtype(own) for own in node.all_input_nodes if _dtype(own).is_floating_point}
-    if set(floats.values()) <= {torch.float32}:
+    floats = [own for own in node.all_input_nodes if _dtype(own).is_floating_point]
+    results = [own for own in tree_leaves(node.meta["val"]) if isinstance(own, torch.Tensor)]
+    dtypes = {*map(_dtype, floats), *(own.dtype for own in results if own.is_floating_point())}
+    if dtypes <= {torch.float32}:
         return expansion(graph, *node.args, **node.kwargs)
 
     def converted(own: Node, dtype: torch.dtype) -> Node:

@@ -15,7 +15,9 @@ from corsac.fx import Graph, GraphModule, Node
 #: Dtypes of native code.
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool)
 _NOT_PLAIN = "its tensors are not of float32, bfloat16, float16, int64 or bool on the CPU"
-_CONVOLUTIONS = {torch.ops.aten.convolution.default}
+#: Convolutions are parts by themselves: which way is faster depends on their sizes, and what is around them is not to
+#: be decided by that.
+_ALONE = "it is a part by itself"
 #: Metadata of an output node: number of its leading values that the caller gets.
 _RESULTS = "results"
 
@@ -68,22 +70,18 @@ class Parts:
         self.graph = module.graph
         results = self.graph.output_node().meta.get(_RESULTS)
         self._refusals = self._refused_by_engine()
-        # Convolutions are parts by themselves: which way is faster depends on their sizes, and what is around them is
-        # not to be decided by that.
-        alone = [
-            node
-            for node in self.graph.nodes
-            if node.target in _CONVOLUTIONS and node not in self._refusals
-        ]
-        refusals = self._refusals | dict.fromkeys(alone, "it is a part by itself")
+        refusals = dict(self._refusals)
+        for node in self.graph.nodes:
+            if node.target is torch.ops.aten.convolution.default:
+                refusals.setdefault(node, _ALONE)
         grown, reasons = _core.training_parts(
             self.graph, list(map(refusals.get, self.graph.nodes)), results
         )
-        grown += [[node] for node in alone]
-        named = zip(self.graph.nodes, reasons, strict=True)
-        self.reasons = {node: reason for node, reason in named if reason is not None}
-        for node in alone:
-            self.reasons.pop(node, None)
+        named = dict(zip(self.graph.nodes, reasons, strict=True))
+        grown += [[node] for node, reason in named.items() if reason == _ALONE]
+        self.reasons = {
+            node: reason for node, reason in named.items() if reason not in (None, _ALONE)
+        }
         self._part_of = {node: number for number, part in enumerate(grown) for node in part}
         for node in reversed(list(self.graph.nodes)):
             self._release(node)

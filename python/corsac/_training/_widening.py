@@ -6,6 +6,7 @@ import operator
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch.utils._pytree import tree_map_only
 
 from corsac.fx import Graph, Node
@@ -32,7 +33,7 @@ def _is_slow(dtype: torch.dtype | None) -> bool:
 def widen(graph: Graph) -> bool:
     """Compute the operators of ``graph`` in float32 that are slow in 16 bits, and round their results.
 
-    Operands are converted before, results after. Returns whether there are any.
+    Operands are converted before, results after, which keep the strides that they had. Returns whether there are any.
     """
     slow = [
         node
@@ -47,8 +48,8 @@ def widen(graph: Graph) -> bool:
 def _widen(graph: Graph, node: Node) -> None:
     narrow = [own for own in node.all_input_nodes if _is_slow(_dtype(own))]
     with graph.inserting_before(node):
-        single = {own: _converted(graph, own, torch.float32) for own in narrow}
-    args, kwargs = map_arg((node.args, node.kwargs), lambda own: single.get(own, own))
+        wide = {own: _converted(graph, own, torch.float32) for own in narrow}
+    args, kwargs = map_arg((node.args, node.kwargs), lambda own: wide.get(own, own))
     node.args, node.kwargs = args, kwargs
     # The strides of results may depend on their type.
     values = map_aggregate((args, kwargs), _value)
@@ -59,17 +60,20 @@ def _widen(graph: Graph, node: Node) -> None:
     for item in list(node.users):
         assert item.target is operator.getitem
         own = before[item.args[1]]
-        item.meta["val"] = node.meta["val"][item.args[1]]
-        if item.meta["val"].dtype == own.dtype:
+        single = item.meta["val"] = node.meta["val"][item.args[1]]
+        if single.dtype == own.dtype:
             continue
+        kept = single.stride() == own.stride()
+        layout = torch.preserve_format if kept else suggest_memory_format(own)
         with graph.inserting_after(item):
-            rounded = _converted(graph, item, own.dtype)
+            rounded = _converted(graph, item, own.dtype, memory_format=layout)
         item.replace_all_uses_with(rounded, lambda user, rounded=rounded: user is not rounded)
 
 
-def _converted(graph: Graph, own: Node, dtype: torch.dtype) -> Node:
-    made = graph.call_function(_aten._to_copy.default, (own,), {"dtype": dtype})
-    made.meta["val"] = _aten._to_copy.default(own.meta["val"], dtype=dtype)
+def _converted(graph: Graph, own: Node, dtype: torch.dtype, **layout: torch.memory_format) -> Node:
+    options = {"dtype": dtype, **layout}
+    made = graph.call_function(_aten._to_copy.default, (own,), options)
+    made.meta["val"] = _aten._to_copy.default(own.meta["val"], **options)
     return made
 
 
