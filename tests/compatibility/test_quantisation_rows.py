@@ -225,6 +225,19 @@ def test_the_model_that_is_prepared() -> None:
     assert changed == [True, False]
 
 
+@row("`qconfig` attributes that modules have before `prepare_qat_fx`")
+def test_modules_that_have_configurations() -> None:
+    found = []
+    for package, fx, _ in PACKAGES:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        model[1].qconfig = None
+        mapping = package.get_default_qat_qconfig_mapping("x86")
+        gm = fx.prepare_qat_fx(model.train(), mapping, (batch(),))
+        calls = [own for own in gm.graph.nodes if "activation_post_process" in str(own.target)]
+        found.append((len(calls), hasattr(gm.get_submodule("1"), "weight_fake_quant")))
+    assert found == [(3, False), (3, True)]
+
+
 @row("the prepared model after `convert_fx`")
 def test_a_second_conversion() -> None:
     gm = calibrated(theirs, their_fx, linear())

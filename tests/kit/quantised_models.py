@@ -69,7 +69,12 @@ def _torch_model(name: str) -> nn.Module:
 def _inputs(name: str, model: nn.Module) -> tuple[torch.Tensor, ...]:
     if hasattr(model, "get_example_inputs"):
         return tuple(torch.cat([x, x]) for x in model.get_example_inputs())
-    shape = {"SkipQuantModel": (5,), "NestedModel": (5,), "ActivationsTestModel": (3,)}
+    shape = {
+        "SkipQuantModel": (5,),
+        "NestedModel": (5,),
+        "ActivationsTestModel": (3,),
+        "NormalizationTestModel": (5,),
+    }
     return (torch.randn(2, *shape.get(name, IMAGE)),)
 
 
@@ -96,6 +101,18 @@ _TORCH_MODELS = (
     "FunctionalLinearReluModel",
     "FunctionalConvReluModel",
     "ActivationsTestModel",
+    "LinearAddModel",
+    "LinearReluLinearModel",
+    "TwoLayerConvModel",
+    "TwoLayerLinearModel",
+    "ConvBnAddReluModel",
+    "NormalizationTestModel",
+    "ModelMultipleOpsNoAvgPool",
+    "TwoLayerFunctionalLinearModel",
+    "FunctionalLinearAddModel",
+    "FunctionalLinearReluLinearModel",
+    "TwoLayerFunctionalConvModel",
+    "FunctionalConvReluConvModel",
 )
 OWN = {
     "Classifier": (Classifier, (torch.randn(2, *IMAGE), torch.tensor([1, 2]))),

@@ -86,6 +86,30 @@ def test_training(name, own):
     assert_close(result, expected(*inputs))
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "default_dynamic_qconfig",
+        "per_channel_dynamic_qconfig",
+        "float16_dynamic_qconfig",
+        "float16_static_qconfig",
+        "float_qparams_weight_only_qconfig",
+        "default_symmetric_qnnpack_qconfig",
+    ],
+)
+def test_other_kinds_of_observers(name):
+    mapping = their_mappings.QConfigMapping().set_global(getattr(their_qconfigs, name))
+    own = our_mappings.QConfigMapping().set_global(getattr(our_qconfigs, name))
+    for model_name in NAMES:
+        model, inputs = model_and_inputs(model_name)
+        model.eval()
+        if name.startswith(("per_channel", "float_qparams")) and "Transpose" in model_name:
+            with pytest.raises(AssertionError, match="Per channel weight observer"):
+                theirs.prepare_fx(copy.deepcopy(model), mapping, inputs)
+            continue
+        check(model, inputs, own, mapping)
+
+
 def test_modes():
     model, inputs = model_and_inputs("ConvBnReLUModel")
     mapping = their_mappings.get_default_qconfig_mapping("fbgemm")
