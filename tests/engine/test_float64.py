@@ -221,6 +221,17 @@ def test_functions_of_two_numbers(name):
             _check(own, x, y)
 
 
+def test_inverse_hyperbolic_cosines_below_one_are_no_numbers():
+    _check(torch.acosh, torch.tensor([-1e8, -1e12, -1e17, -1e200, 0.5], dtype=torch.float64))
+
+
+def test_divisors_of_means_are_not_rounded():
+    def means(x):
+        return F.avg_pool2d(x, 2, divisor_override=2**24 + 1) * 2.0**24
+
+    _check(means, _random(2, 3, 6, 6))
+
+
 def test_large_integers():
     x = torch.tensor([2**53, 2**53 - 1, -(2**53) + 1], dtype=torch.int64)
 

@@ -75,8 +75,7 @@ impl StepRun<'_> {
                 bias,
             } => {
                 let row = shape[shape.len() - dims..].iter().product();
-                let given = |given: bool, index: usize| given.then(|| self.get(index)).transpose();
-                let affine = [given(*weight, 1)?, given(*bias, 1 + usize::from(*weight))?];
+                let affine = self.affine(*weight, *bias)?;
                 norm::layer_norm(self.start_of(out)?, row, affine, *eps);
             }
             Op::Softmax { dim, log } => {

@@ -414,7 +414,8 @@ fn check_operators(program: &Program) -> Result<(), RunError> {
             op => {
                 let element = program.element(step.output);
                 let is_own = |value: ValueId| program.element(value) == element;
-                !op.is_of_floats() || element.is_float() && step.reads().all(is_own)
+                let has_kernel = element != Element::F64 || op.takes_doubles();
+                has_kernel && (!op.is_of_floats() || element.is_float() && step.reads().all(is_own))
             }
         };
         // Other kernels take the bytes of images, and numbers by pixel, for something else.

@@ -130,8 +130,7 @@ impl<'a> StepRun<'a> {
                 bias,
             } => {
                 let row = shape[shape.len() - dims..].iter().product();
-                let given = |given: bool, index: usize| given.then(|| self.get(index)).transpose();
-                let affine = [given(*weight, 1)?, given(*bias, 1 + usize::from(*weight))?];
+                let affine = self.affine(*weight, *bias)?;
                 let out = self.result(out)?;
                 self.with_tiles(|tiles| {
                     normalise::layer_norm(tiles, out, row, affine, *eps as f32)
@@ -458,6 +457,16 @@ impl<'a> StepRun<'a> {
     pub(super) fn get<T: Stored>(&self, index: usize) -> Result<&'a [T], RunError> {
         let value = self.step.inputs.get(index);
         self.values.get(*value.ok_or_else(|| self.mismatch())?)
+    }
+
+    /// The weight and the bias of a norm, where it has them.
+    pub(super) fn affine<T: Stored>(
+        &self,
+        weight: bool,
+        bias: bool,
+    ) -> Result<[Option<&'a [T]>; 2], RunError> {
+        let given = |given: bool, index: usize| given.then(|| self.get(index)).transpose();
+        Ok([given(weight, 1)?, given(bias, 1 + usize::from(weight))?])
     }
 
     /// The elements of an input, if there is one with this number.

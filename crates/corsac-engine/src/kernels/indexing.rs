@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::rows::{broadcast_strides, by_rows, start};
 use crate::program::arithmetic::of_floats;
-use crate::program::{Arithmetic, Combination, IndexPut, Strides};
+use crate::program::{Arithmetic, Combination, Float, IndexPut, Strides};
 
 /// Element types that are combined at indexed places.
 pub trait Combined: Copy + Send + Sync {
@@ -16,26 +16,18 @@ pub trait Combined: Copy + Send + Sync {
     fn combined(combination: Combination, old: Self, new: Self) -> Self;
 }
 
-/// Implements [`Combined`] for floating-point numbers.
-macro_rules! combined_floats {
-    ($type:ty) => {
-        impl Combined for $type {
-            #[inline(always)]
-            fn combined(combination: Combination, old: Self, new: Self) -> Self {
-                match combination {
-                    Combination::Replace => new,
-                    Combination::Add => old + new,
-                    Combination::Multiply => old * new,
-                    Combination::Largest => of_floats(Arithmetic::Maximum)(old, new),
-                    Combination::Smallest => of_floats(Arithmetic::Minimum)(old, new),
-                }
-            }
+impl<T: Float> Combined for T {
+    #[inline(always)]
+    fn combined(combination: Combination, old: Self, new: Self) -> Self {
+        match combination {
+            Combination::Replace => new,
+            Combination::Add => old + new,
+            Combination::Multiply => old * new,
+            Combination::Largest => of_floats(Arithmetic::Maximum)(old, new),
+            Combination::Smallest => of_floats(Arithmetic::Minimum)(old, new),
         }
-    };
+    }
 }
-
-combined_floats!(f32);
-combined_floats!(f64);
 
 impl Combined for i64 {
     #[inline(always)]

@@ -176,13 +176,13 @@ pub struct Averages<'a> {
 impl Averages<'_> {
     /// Divisor of the window at this row and column of the result.
     pub(super) fn count(&self, at: [usize; 2], image: [usize; 2]) -> f32 {
-        self.along(0, at[0], image[0]) * self.along(1, at[1], image[1])
+        self.along(0, at[0], image[0]) as f32 * self.along(1, at[1], image[1]) as f32
     }
 
     /// Factor of the divisor for a dimension of an image with that size.
-    fn along(&self, dim: usize, at: usize, size: usize) -> f32 {
+    fn along(&self, dim: usize, at: usize, size: usize) -> usize {
         if let Some(divisor) = self.divisor {
-            return if dim == 0 { 1.0 } else { divisor as f32 };
+            return if dim == 0 { 1 } else { divisor };
         }
         // Even if zeros outside the image count, a window ends at the end of the padding.
         let pool = self.pool;
@@ -192,7 +192,7 @@ impl Averages<'_> {
             true => end - start,
             false => end.min(size as isize) - start.max(0),
         };
-        count.unsigned_abs() as f32
+        count.unsigned_abs()
     }
 }
 
@@ -206,7 +206,7 @@ pub fn avg_pool<T: Float>(
 ) {
     let pool = averages.pool;
     let scratch = || {
-        let counts = (0..out_columns).map(|at| T::of(f64::from(averages.along(1, at, columns))));
+        let counts = (0..out_columns).map(|at| T::of(averages.along(1, at, columns) as f64));
         let line = Line::new(columns, pool, out_columns, T::default());
         (line, counts.collect::<Vec<T>>())
     };
@@ -214,7 +214,7 @@ pub fn avg_pool<T: Float>(
         .with_min_len(GRAIN.div_ceil((rows * columns).max(1)))
         .run_parallel_with(scratch, |(line, counts), (out, plane)| {
             for (i, out) in out.chunks_mut(out_columns).enumerate() {
-                let count = T::of(f64::from(averages.along(0, i, rows)));
+                let count = T::of(averages.along(0, i, rows) as f64);
                 let rows = window(i, rows, pool, 0).map(|row| &plane[row * columns..][..columns]);
                 means(line, rows, pool, (counts, count), out);
             }

@@ -25,26 +25,18 @@ pub trait Reduced: Copy {
     ) -> Option<()>;
 }
 
-/// Implements [`Reduced`] for floating-point numbers.
-macro_rules! reduced_floats {
-    ($type:ty) => {
-        impl Reduced for $type {
-            fn reduce(
-                reduction: Reduction,
-                input: &[Self],
-                shape: &[usize],
-                dims: &[usize],
-                out: &mut [Self],
-            ) -> Option<()> {
-                floats(reduction, input, shape, dims, out);
-                Some(())
-            }
-        }
-    };
+impl<T: OfRow> Reduced for T {
+    fn reduce(
+        reduction: Reduction,
+        input: &[Self],
+        shape: &[usize],
+        dims: &[usize],
+        out: &mut [Self],
+    ) -> Option<()> {
+        floats(reduction, input, shape, dims, out);
+        Some(())
+    }
 }
-
-reduced_floats!(f32);
-reduced_floats!(f64);
 
 /// Implements [`Reduced`] by the neutral element and the function of each reduction but means.
 macro_rules! reduced {
@@ -80,7 +72,7 @@ reduced! { u8:
 }
 
 /// Reduces floating-point numbers; products in their precision, as PyTorch multiplies them.
-fn floats<T: Real>(
+fn floats<T: OfRow>(
     reduction: Reduction,
     input: &[T],
     shape: &[usize],
@@ -149,6 +141,24 @@ fn mean<T: Float>(reduction: Reduction, count: usize, out: &mut [T]) {
     if reduction == Reduction::Mean {
         let count = T::of(count as f64);
         out.iter_mut().for_each(|x| *x /= count);
+    }
+}
+
+/// Floating-point types whose rows are reduced.
+pub(crate) trait OfRow: Real {
+    /// Reduces a row.
+    fn of_row(reduction: Reduction, row: &[Self]) -> Self;
+}
+
+impl OfRow for f32 {
+    fn of_row(reduction: Reduction, row: &[Self]) -> Self {
+        of_row(reduction, row)
+    }
+}
+
+impl OfRow for f64 {
+    fn of_row(reduction: Reduction, row: &[Self]) -> Self {
+        of_doubles(reduction, row)
     }
 }
 

@@ -24,7 +24,7 @@ pub const DTYPES: &[DType] = &[
 ];
 
 /// The element type for a type of PyTorch.
-pub(super) fn element_of(dtype: DType) -> Result<Element, Reason> {
+pub(crate) fn element_of(dtype: DType) -> Result<Element, Reason> {
     match dtype {
         DType::Float32 | DType::BFloat16 | DType::Float16 => Ok(Element::F32),
         DType::Float64 => Ok(Element::F64),

@@ -41,7 +41,8 @@ use smallvec::SmallVec;
 use crate::program::{Element, Op, Output, Program, Source, Step, ValueId};
 use call::{Call, as_number};
 pub use element::DTYPES;
-use element::element_of;
+pub(crate) use element::element_of;
+pub(crate) use narrow::integer_bits;
 use quantisation::Integers;
 use sharing::Sharing;
 pub use table::lowered_operators;
@@ -354,14 +355,17 @@ impl<'g, 'h> Lowerer<'g, 'h> {
 
     /// Checks that a call that writes numbers of float32 does not compute them in double precision.
     fn check_precision(&self, call: &mut Call) -> Result<(), Reason> {
-        let writes = call.in_place || !call.out.is_empty();
-        if !writes || self.float == Element::F64 || !call.operator.row().converts_operands {
+        if !call.in_place
+            || self.float == Element::F64
+            || !call.operator.row().converts_operands
+            || is_operator!(call.operator, "copy" | "setitem")
+        {
             return Ok(());
         }
         let is_wide = |own: &mut ValueId| {
             self.program.element(*own) == Element::F64 && !self.program.shape(*own).is_empty()
         };
-        match call.tensors_mut().any(is_wide) && !is_operator!(call.operator, "copy" | "setitem") {
+        match call.tensors_mut().any(is_wide) {
             true => Err("a result of float32 computed in float64".to_owned()),
             false => Ok(()),
         }
@@ -370,9 +374,9 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     /// Checks that there are kernels for the numbers of double precision in the steps from `first` on.
     fn check_doubles(&self, first: usize) -> Result<(), Reason> {
         for step in &self.program.steps[first..] {
-            let mut read = step.reads().chain([step.output]);
+            let read = step.reads().chain([step.output]);
             let elements: SmallVec<[Element; 4]> =
-                read.by_ref().map(|own| self.program.element(own)).collect();
+                read.map(|own| self.program.element(own)).collect();
             let own = |element: Element| elements.contains(&element);
             let is_mixed = own(Element::F32) && !matches!(step.op, Op::Cast);
             if own(Element::F64) && (is_mixed || !step.op.takes_doubles()) {

@@ -19,7 +19,7 @@ use crate::program::arithmetic::wrapped;
 use crate::program::{Element, Half, Op, Precision, Scalar, Source, Unary, ValueId};
 
 /// Number of bits of a narrow integer, and whether it is signed; `None` for int64 and all others.
-fn bits(dtype: DType) -> Option<(u32, bool)> {
+pub(crate) fn integer_bits(dtype: DType) -> Option<(u32, bool)> {
     match dtype {
         DType::Int32 => Some((32, true)),
         DType::Int16 => Some((16, true)),
@@ -32,7 +32,7 @@ fn bits(dtype: DType) -> Option<(u32, bool)> {
 impl Lowerer<'_, '_> {
     /// Records that `value` is of this type, if the type is a narrow one.
     pub(super) fn note_narrow(&mut self, value: ValueId, dtype: DType) {
-        if bits(dtype).is_some() || Half::of(dtype).is_some() {
+        if integer_bits(dtype).is_some() || Half::of(dtype).is_some() {
             let root = self.program.root(value);
             self.narrow.insert(root, dtype);
         }
@@ -48,7 +48,7 @@ impl Lowerer<'_, '_> {
     /// The narrow type of `value`, if it has one of integers.
     pub(super) fn narrow_integers(&self, value: ValueId) -> Option<DType> {
         self.narrow_type(value)
-            .filter(|&dtype| bits(dtype).is_some())
+            .filter(|&dtype| integer_bits(dtype).is_some())
     }
 
     /// Makes `alias` of the type of `value`, where that differs from the type of its root.
@@ -63,7 +63,7 @@ impl Lowerer<'_, '_> {
         let mut is_narrow = false;
         self.types
             .value(self.node)
-            .for_each_tensor(&mut |tensor| is_narrow |= bits(tensor.dtype).is_some());
+            .for_each_tensor(&mut |tensor| is_narrow |= integer_bits(tensor.dtype).is_some());
         is_narrow
     }
 
@@ -92,7 +92,7 @@ impl Lowerer<'_, '_> {
         let Value::Tensor(first) = &call.first_type else {
             return Ok(());
         };
-        let Some((bits, signed)) = bits(first.dtype) else {
+        let Some((bits, signed)) = integer_bits(first.dtype) else {
             return Ok(());
         };
         for param in [
@@ -285,7 +285,7 @@ impl Lowerer<'_, '_> {
         {
             return Ok(self.as_float(value, dtype));
         }
-        let Some((bits, signed)) = bits(dtype) else {
+        let Some((bits, signed)) = integer_bits(dtype) else {
             if self.dtype(value) == dtype || dtype != DType::Int64 {
                 return Ok(value);
             }

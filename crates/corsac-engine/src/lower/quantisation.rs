@@ -80,7 +80,7 @@ impl Lowerer<'_, '_> {
     fn check_parameters(&self, parameters: &[ValueId], count: usize) -> Result<(), Reason> {
         for &own in parameters {
             let (len, element) = (self.program.value(own).len(), self.program.element(own));
-            if len != count || element == Element::Bool {
+            if len != count || matches!(element, Element::Bool | Element::F64) {
                 return Err(format!(
                     "{len} scales or zero points of {element:?} for {count} channels or groups"
                 ));

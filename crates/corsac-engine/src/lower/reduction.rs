@@ -140,12 +140,17 @@ impl Lowerer<'_, '_> {
             return Err("an extreme of nothing".to_owned());
         }
         let shape = self.result_shape()?;
-        // Rows are fused with what computes them. Trailing sizes of 1 may as well be reduced, and of planes and
-        // batch, planes are rows.
-        let last = (0..rank).rev().find(|dim| sizes[*dim] != 1);
-        dims.extend(last.map_or(0, |last| last + 1)..rank);
-        dims.sort_unstable();
-        dims.dedup();
+        // Rows are fused with what computes them: sizes of 1 behind them are part of them, and of planes and
+        // batch, planes are rows. Others of 1 need no reduction.
+        let last = (0..rank).rev().find(|&dim| sizes[dim] != 1);
+        if let Some(last) = last
+            && dims.iter().any(|&dim| sizes[dim] != 1)
+        {
+            dims.retain(|dim| sizes[*dim] != 1);
+            if dims.last() == Some(&last) {
+                dims.extend(last + 1..rank);
+            }
+        }
         let rows = (0..rank).rev().take_while(|dim| dims.contains(dim)).count();
         let (inner, outer) = (rank - rows..rank, &dims[..dims.len() - rows]);
         let plane: usize = sizes[inner.clone()].iter().product();
@@ -153,8 +158,7 @@ impl Lowerer<'_, '_> {
         if outer.is_empty() || plane < PLANE || others == 0 {
             return Ok(self.emit(Op::Reduce { reduction, dims }, [input], shape));
         }
-        let mut reduced = sizes.clone();
-        reduced[inner.clone()].fill(1);
+        let reduced = sizes[..inner.start].to_vec();
         let op = Op::Reduce {
             reduction,
             dims: inner.collect(),

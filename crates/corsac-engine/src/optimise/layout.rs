@@ -365,8 +365,9 @@ fn is_by_pixel(
 }
 
 impl Unary {
-    /// Whether its value at zero is a finite number.
+    /// Whether its value at zero is a finite number, in single precision.
     fn is_finite_at_zero(self) -> bool {
+        let single = |x: f64| x as f32;
         match self {
             Self::Log
             | Self::Log2
@@ -374,13 +375,15 @@ impl Unary {
             | Self::Acosh
             | Self::Rsqrt
             | Self::DivideInto(_) => false,
-            Self::Softplus(beta, _) => beta != 0.0,
-            Self::Celu(alpha) => alpha != 0.0,
-            Self::DivideBy(divisor) => divisor != 0.0 && !divisor.is_nan(),
-            Self::Threshold(_, value) => value.is_finite(),
+            Self::Softplus(beta, _) => single(beta) != 0.0,
+            Self::Celu(alpha) => single(alpha) != 0.0,
+            Self::DivideBy(divisor) => single(divisor) != 0.0 && !divisor.is_nan(),
+            Self::Threshold(_, value) => single(value).is_finite(),
             Self::Power(exponent) => exponent >= 0.0,
-            Self::Affine(scale, offset) => scale.is_finite() && offset.is_finite(),
-            Self::Clamp(low, high) => low < f64::INFINITY && high > f64::NEG_INFINITY,
+            Self::Affine(scale, offset) => single(scale).is_finite() && single(offset).is_finite(),
+            Self::Clamp(low, high) => {
+                single(low) < f32::INFINITY && single(high) > f32::NEG_INFINITY
+            }
             Self::Relu
             | Self::LeakyRelu(_)
             | Self::Elu(_)

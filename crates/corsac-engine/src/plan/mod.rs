@@ -375,6 +375,10 @@ fn workspaces(program: &Program) -> impl Iterator<Item = LiveRange> + '_ {
 
 /// Number of elements that a step needs besides its inputs and its result.
 fn workspace_len(program: &Program, step: &Step) -> usize {
+    // Kernels of double precision need none.
+    if program.element(step.output) == Element::F64 {
+        return 0;
+    }
     let in_blocks = program.value(step.output).layout == Layout::Blocks;
     match step.op {
         Op::Conv(ref conv) | Op::ChannelScaledConv(ref conv) if in_blocks => {

@@ -23,6 +23,8 @@ pub trait Float:
 {
     /// The number nearest to `number`.
     fn of(number: f64) -> Self;
+    /// The number nearest to an integer.
+    fn of_integer(number: i64) -> Self;
     /// Whether it is NaN.
     fn is_nan(self) -> bool;
     /// The absolute value.
@@ -53,6 +55,11 @@ macro_rules! float {
         impl Float for $type {
             #[inline(always)]
             fn of(number: f64) -> Self {
+                number as Self
+            }
+
+            #[inline(always)]
+            fn of_integer(number: i64) -> Self {
                 number as Self
             }
 

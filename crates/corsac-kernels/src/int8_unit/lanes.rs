@@ -131,21 +131,42 @@ pub(super) struct Avx2;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Avx2Pairs;
 
-impl Lanes for Avx512Vnni {
-    type Sums = __m512i;
-    type Weights = __m512i;
-    type Row = __m512i;
+/// Products of whole vectors of weights.
+///
+/// # Safety
+/// As for [`Lanes`].
+pub(super) trait Dot {
+    /// Sums of some columns, and as many quads of weights or of a row.
+    type Vector: Vector;
+
+    unsafe fn dot(sums: Self::Vector, row: Self::Vector, weights: Self::Vector) -> Self::Vector;
+}
+
+impl<D: Dot> Lanes for D {
+    type Sums = D::Vector;
+    type Weights = D::Vector;
+    type Row = D::Vector;
 
     #[inline(always)]
-    unsafe fn weights(from: *const i8) -> __m512i {
-        // SAFETY: the processor has AVX-512F, and sixteen quads can be read.
+    unsafe fn weights(from: *const i8) -> D::Vector {
+        // SAFETY: by the contract.
         unsafe { Vector::load(from.cast()) }
     }
     #[inline(always)]
-    unsafe fn row(from: *const u8) -> __m512i {
-        // SAFETY: the processor has AVX-512F, and a quad can be read.
+    unsafe fn row(from: *const u8) -> D::Vector {
+        // SAFETY: by the contract.
         unsafe { Vector::quad(from) }
     }
+    #[inline(always)]
+    unsafe fn dot(sums: D::Vector, row: D::Vector, weights: D::Vector) -> D::Vector {
+        // SAFETY: by the contract.
+        unsafe { <D as Dot>::dot(sums, row, weights) }
+    }
+}
+
+impl Dot for Avx512Vnni {
+    type Vector = __m512i;
+
     #[inline(always)]
     unsafe fn dot(sums: __m512i, row: __m512i, weights: __m512i) -> __m512i {
         // SAFETY: the processor has AVX-512 VNNI.
@@ -153,25 +174,27 @@ impl Lanes for Avx512Vnni {
     }
 }
 
-impl Lanes for AvxVnni {
-    type Sums = __m256i;
-    type Weights = __m256i;
-    type Row = __m256i;
+impl Dot for AvxVnni {
+    type Vector = __m256i;
 
-    #[inline(always)]
-    unsafe fn weights(from: *const i8) -> __m256i {
-        // SAFETY: the processor has AVX2, and eight quads can be read.
-        unsafe { Vector::load(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn row(from: *const u8) -> __m256i {
-        // SAFETY: the processor has AVX2, and a quad can be read.
-        unsafe { Vector::quad(from) }
-    }
     #[inline(always)]
     unsafe fn dot(sums: __m256i, row: __m256i, weights: __m256i) -> __m256i {
         // SAFETY: the processor has AVX-VNNI.
         unsafe { _mm256_dpbusd_avx_epi32(sums, row, weights) }
+    }
+}
+
+impl Dot for Avx2Pairs {
+    type Vector = __m256i;
+
+    #[inline(always)]
+    unsafe fn dot(sums: __m256i, row: __m256i, weights: __m256i) -> __m256i {
+        // SAFETY: the processor has AVX2.
+        unsafe {
+            let pairs = _mm256_maddubs_epi16(row, weights);
+            let quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+            _mm256_add_epi32(sums, quads)
+        }
     }
 }
 
@@ -207,32 +230,6 @@ impl Lanes for Avx2 {
             let even = _mm256_madd_epi16(row[0], weights[0]);
             let odd = _mm256_madd_epi16(row[1], weights[1]);
             _mm256_add_epi32(sums, _mm256_add_epi32(even, odd))
-        }
-    }
-}
-
-impl Lanes for Avx2Pairs {
-    type Sums = __m256i;
-    type Weights = __m256i;
-    type Row = __m256i;
-
-    #[inline(always)]
-    unsafe fn weights(from: *const i8) -> __m256i {
-        // SAFETY: the processor has AVX2, and eight quads can be read.
-        unsafe { Vector::load(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn row(from: *const u8) -> __m256i {
-        // SAFETY: the processor has AVX2, and a quad can be read.
-        unsafe { Vector::quad(from) }
-    }
-    #[inline(always)]
-    unsafe fn dot(sums: __m256i, row: __m256i, weights: __m256i) -> __m256i {
-        // SAFETY: the processor has AVX2.
-        unsafe {
-            let pairs = _mm256_maddubs_epi16(row, weights);
-            let quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-            _mm256_add_epi32(sums, quads)
         }
     }
 }

@@ -3,7 +3,7 @@
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use super::{Operand, arithmetic};
+use super::{Operand, Real, arithmetic};
 use crate::kernels::GRAIN;
 use crate::kernels::rows::{broadcast_strides, by_rows, row_len, start};
 use crate::parallel::Parallel;
@@ -113,19 +113,7 @@ pub trait Paired: Copy + Send + Sync {
     );
 }
 
-impl Paired for f32 {
-    fn arithmetic(
-        function: Arithmetic,
-        a: Operand<'_, Self>,
-        b: Operand<'_, Self>,
-        shape: &[usize],
-        out: &mut [Self],
-    ) {
-        arithmetic(function, a, b, shape, out);
-    }
-}
-
-impl Paired for f64 {
+impl<T: Real> Paired for T {
     fn arithmetic(
         function: Arithmetic,
         a: Operand<'_, Self>,

@@ -67,7 +67,9 @@ macro_rules! partial_functions {
             Unary::Cos => $do!(single::is_angle, single::cos, double::cos),
             Unary::Tan => $do!(single::is_angle, single::tan, double::tan),
             Unary::Rsqrt => $do!(single::is_usual, single::rsqrt, double::rsqrt),
-            Unary::Power(exponent) if exponent.is_finite() && whole(exponent).is_none() => {
+            Unary::Power(exponent)
+                if (exponent as f32).is_finite() && whole(exponent).is_none() =>
+            {
                 let exponent = exponent as f32;
                 let of_negative = sign_of_negative(exponent);
                 $do!(

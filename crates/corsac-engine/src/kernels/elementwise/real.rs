@@ -8,20 +8,16 @@ use multiversion::multiversion;
 use super::{mapped, pairs, prelu, unary_from, whole};
 use crate::aligned_buffer::AlignedBuffer;
 use crate::kernels::functions::wide;
-use crate::kernels::reduce;
 use crate::program::arithmetic::of_floats;
-use crate::program::{Arithmetic, Float, Reduction, Unary};
+use crate::program::{Arithmetic, Float, Unary};
 
-/// The floating-point types of elementwise kernels and reductions.
+/// The floating-point types of elementwise kernels.
 pub(crate) trait Real: Float {
     /// `data[i] = function(from[i])`, or in place.
     fn unary_from(function: Unary, from: Option<&[Self]>, data: &mut [Self]);
 
     /// `out[i] = function(a[i], b[i])`
     fn arithmetic_chunk(function: Arithmetic, a: &[Self], b: &[Self], out: &mut [Self]);
-
-    /// Reduces a row.
-    fn of_row(reduction: Reduction, row: &[Self]) -> Self;
 
     /// `a` if `condition`, otherwise `b`: without a branch.
     fn selected(condition: bool, a: Self, b: Self) -> Self;
@@ -32,7 +28,7 @@ pub(crate) trait Real: Float {
 
 /// Implements what is the same but for the number of bits.
 macro_rules! same {
-    ($bits:ty) => {
+    ($float:ty, $bits:ty) => {
         #[inline(always)]
         fn selected(condition: bool, a: Self, b: Self) -> Self {
             // By their bits: the compiler would select between addresses, and gather them.
@@ -42,25 +38,11 @@ macro_rules! same {
 
         fn registers() -> &'static LocalKey<Cell<Vec<AlignedBuffer<Self>>>> {
             thread_local! {
-                static REGISTERS: Cell<Vec<AlignedBuffer<<() as OfBits<$bits>>::Float>>> =
-                    const { Cell::new(Vec::new()) };
+                static REGISTERS: Cell<Vec<AlignedBuffer<$float>>> = const { Cell::new(Vec::new()) };
             }
             &REGISTERS
         }
     };
-}
-
-/// The floating-point type of as many bits.
-trait OfBits<T> {
-    type Float;
-}
-
-impl OfBits<u32> for () {
-    type Float = f32;
-}
-
-impl OfBits<u64> for () {
-    type Float = f64;
 }
 
 impl Real for f32 {
@@ -72,11 +54,7 @@ impl Real for f32 {
         pairs::arithmetic_chunk(function, a, b, out);
     }
 
-    fn of_row(reduction: Reduction, row: &[Self]) -> Self {
-        reduce::of_row(reduction, row)
-    }
-
-    same!(u32);
+    same!(f32, u32);
 }
 
 impl Real for f64 {
@@ -90,11 +68,7 @@ impl Real for f64 {
         arithmetic_chunk(function, a, b, out);
     }
 
-    fn of_row(reduction: Reduction, row: &[Self]) -> Self {
-        reduce::of_doubles(reduction, row)
-    }
-
-    same!(u64);
+    same!(f64, u64);
 }
 
 /// Computes a function that is vectorised. Returns false for others.
@@ -113,10 +87,6 @@ fn quick(function: Unary, from: Option<&[f64]>, data: &mut [f64]) -> bool {
         Unary::LeakyRelu(slope) => map!(|x: f64| prelu(x, slope)),
         Unary::Elu(alpha) => map!(|x: f64| {
             let below = alpha * wide::expm1_of_negative(if x > 0.0 { 0.0 } else { x });
-            if x > 0.0 { x } else { below }
-        }),
-        Unary::Celu(alpha) => map!(|x: f64| {
-            let below = alpha * (x / alpha).exp_m1();
             if x > 0.0 { x } else { below }
         }),
         Unary::Hardswish => map!(|x: f64| x * gate(x)),
@@ -196,6 +166,12 @@ fn single_calls(function: Unary, from: Option<&[f64]>, data: &mut [f64]) {
         Unary::Log10 => f64::log10,
         Unary::Mish => |x| x * wide::softplus(x).tanh(),
         Unary::LogSigmoid => |x| x.min(0.0) - (-x.abs()).exp().ln_1p(),
+        Unary::Celu(alpha) => {
+            return mapped!(f64, from, data, |x: f64| match x > 0.0 {
+                true => x,
+                false => alpha * (x / alpha).exp_m1(),
+            });
+        }
         Unary::Softplus(beta, threshold) => {
             return mapped!(f64, from, data, |x: f64| match beta * x {
                 scaled if scaled > threshold => x,
@@ -214,7 +190,7 @@ fn single_calls(function: Unary, from: Option<&[f64]>, data: &mut [f64]) {
     mapped!(f64, from, data, f);
 }
 
-/// Functions of two numbers that are not in [`Binary`](crate::program::Binary).
+/// Functions of two numbers.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn arithmetic_chunk(function: Arithmetic, a: &[f64], b: &[f64], out: &mut [f64]) {
     macro_rules! zip {

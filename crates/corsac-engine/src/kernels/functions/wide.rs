@@ -180,6 +180,9 @@ pub(in crate::kernels) fn asinh(x: f64) -> f64 {
 /// Inverse hyperbolic cosine.
 pub(in crate::kernels) fn acosh(x: f64) -> f64 {
     let more = x - 1.0;
+    if more < 0.0 {
+        return f64::NAN;
+    }
     if x > 1e8 {
         return x.ln() + LN_2;
     }

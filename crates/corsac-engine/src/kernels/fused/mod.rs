@@ -9,8 +9,9 @@ use smallvec::SmallVec;
 
 use crate::aligned_buffer::AlignedBuffer;
 use crate::data::{Data, DataMut, Stored};
+use crate::kernels::GRAIN;
 use crate::kernels::elementwise::{self, Real};
-use crate::kernels::{GRAIN, reduce};
+use crate::kernels::reduce::{self, OfRow};
 use crate::parallel::Parallel;
 use crate::program::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
 use crate::program::{Comparison, Element, Float};
@@ -69,7 +70,7 @@ impl Fused {
     }
 
     /// Computes a result of numbers.
-    fn numbers<T: Input>(&self, inputs: &[Data<'_>], in_place: bool, out: &mut [T]) {
+    fn numbers<T: OfRow + Stored>(&self, inputs: &[Data<'_>], in_place: bool, out: &mut [T]) {
         self.tiles(out, |place, registers: &mut [AlignedBuffer<T>], out| {
             if in_place {
                 let first = &mut registers[self.registers];
@@ -80,7 +81,7 @@ impl Fused {
     }
 
     /// Computes a result of bytes, which `as_byte` makes of numbers.
-    fn bytes<T: Input>(
+    fn bytes<T: OfRow + Stored>(
         &self,
         inputs: &[Data<'_>],
         out: &mut [u8],
@@ -136,7 +137,7 @@ impl Fused {
             });
     }
 
-    fn instructions<T: Input>(
+    fn instructions<T: OfRow + Stored>(
         &self,
         inputs: &[Data<'_>],
         in_place: bool,
@@ -195,7 +196,7 @@ impl Fused {
                         Operand::Each(&registers[self.registers][..place.len])
                     }
                     Some(Arg::Input(input)) => self.input(inputs[input], input, place, instruction),
-                    Some(Arg::Number(number)) => Operand::Number(T::of(number)),
+                    Some(Arg::Number(number)) => Operand::Number(Float::of(number)),
                     None => Operand::Target,
                 };
                 let operands = [operand(0), operand(1), operand(2)];
@@ -221,14 +222,14 @@ impl Fused {
         }
     }
 
-    fn input<'a, T: Input>(
+    fn input<'a, T: OfRow + Stored>(
         &self,
         data: Data<'a>,
         input: usize,
         place: Place,
         instruction: &Instruction,
     ) -> Operand<'a, T> {
-        let Some(data) = T::of_data(data) else {
+        let Some(data) = Stored::of(data) else {
             unreachable!("inputs of other types are refused when a program is made");
         };
         match self.inputs[input] {
@@ -242,7 +243,7 @@ impl Fused {
     }
 
     /// Loads elements of an input as floating-point numbers.
-    fn load<T: Input>(
+    fn load<T: OfRow + Stored>(
         &self,
         (data, levels): (Data<'_>, bool),
         input: usize,
@@ -255,46 +256,17 @@ impl Fused {
             Width::Row => place.first,
         };
         match data {
-            Data::F32(data) => self.inputs[input].read(data, start, to, |x| T::of(x.into())),
-            Data::F64(data) => self.inputs[input].read(data, start, to, T::of),
+            Data::F32(data) => self.inputs[input].read(data, start, to, |x| Float::of(x.into())),
+            Data::F64(data) => self.inputs[input].read(data, start, to, Float::of),
             Data::I64(data) => self.inputs[input].read(data, start, to, T::of_integer),
             Data::Bool(data) if levels => {
-                self.inputs[input].read(data, start, to, |x| T::of(x.into()));
+                self.inputs[input].read(data, start, to, |x| Float::of(x.into()));
             }
             Data::Bool(data) => {
-                let as_number = |x: u8| T::of(if x != 0 { 1.0 } else { 0.0 });
+                let as_number = |x: u8| Float::of(if x != 0 { 1.0 } else { 0.0 });
                 self.inputs[input].read(data, start, to, as_number);
             }
         }
-    }
-}
-
-/// Floating-point types of inputs.
-trait Input: Real {
-    /// The elements, if they are of this type.
-    fn of_data(data: Data<'_>) -> Option<&[Self]>;
-
-    /// The number nearest to an integer.
-    fn of_integer(number: i64) -> Self;
-}
-
-impl Input for f32 {
-    fn of_data(data: Data<'_>) -> Option<&[Self]> {
-        Stored::of(data)
-    }
-
-    fn of_integer(number: i64) -> Self {
-        number as Self
-    }
-}
-
-impl Input for f64 {
-    fn of_data(data: Data<'_>) -> Option<&[Self]> {
-        Stored::of(data)
-    }
-
-    fn of_integer(number: i64) -> Self {
-        number as Self
     }
 }
 
@@ -352,7 +324,7 @@ fn one_for_each<'a, T>(data: &'a [T], width: Width, instruction: &Instruction) -
     }
 }
 
-fn compute<T: Real>(
+fn compute<T: OfRow>(
     function: Function,
     operands: [Operand<'_, T>; 3],
     row: usize,
@@ -503,6 +475,20 @@ fn with_numbers<T: Float>(
     }
 }
 
+/// Expands `$do` with the closure of `$comparison`.
+macro_rules! comparison_functions {
+    ($comparison:expr, $do:ident) => {
+        match $comparison {
+            Comparison::Eq => $do!(|a: T, b: T| a == b),
+            Comparison::Ne => $do!(|a: T, b: T| a != b),
+            Comparison::Lt => $do!(|a: T, b: T| a < b),
+            Comparison::Le => $do!(|a: T, b: T| a <= b),
+            Comparison::Gt => $do!(|a: T, b: T| a > b),
+            Comparison::Ge => $do!(|a: T, b: T| a >= b),
+        }
+    };
+}
+
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn compare<T: Float>(comparison: Comparison, a: &[T], b: &[T], to: &mut [T]) {
     let [zero, one] = [0.0, 1.0].map(T::of);
@@ -513,14 +499,7 @@ fn compare<T: Float>(comparison: Comparison, a: &[T], b: &[T], to: &mut [T]) {
             }
         };
     }
-    match comparison {
-        Comparison::Eq => all!(|a: T, b: T| a == b),
-        Comparison::Ne => all!(|a: T, b: T| a != b),
-        Comparison::Lt => all!(|a: T, b: T| a < b),
-        Comparison::Le => all!(|a: T, b: T| a <= b),
-        Comparison::Gt => all!(|a: T, b: T| a > b),
-        Comparison::Ge => all!(|a: T, b: T| a >= b),
-    }
+    comparison_functions!(comparison, all);
 }
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
@@ -533,14 +512,7 @@ fn compare_with<T: Float>(comparison: Comparison, a: &[T], b: T, to: &mut [T]) {
             }
         };
     }
-    match comparison {
-        Comparison::Eq => all!(|a: T, b: T| a == b),
-        Comparison::Ne => all!(|a: T, b: T| a != b),
-        Comparison::Lt => all!(|a: T, b: T| a < b),
-        Comparison::Le => all!(|a: T, b: T| a <= b),
-        Comparison::Gt => all!(|a: T, b: T| a > b),
-        Comparison::Ge => all!(|a: T, b: T| a >= b),
-    }
+    comparison_functions!(comparison, all);
 }
 
 /// The elements where the condition holds, or where it does not if `reversed`; elsewhere the number.
