@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use corsac_engine::{DType, Precision, Tensor, TensorSpec};
+use corsac_engine::{Elements, Precision, Tensor, TensorSpec};
 use serde_json::json;
 
 use crate::arguments::BenchOptions;
@@ -21,7 +21,7 @@ pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Fai
     let model = options.model.load(options.precision, options.threads)?;
     let load = start.elapsed();
     let inputs = match options.input.is_empty() {
-        true => model.inputs().iter().map(made_up).collect(),
+        true => model.inputs().iter().filter_map(made_up).collect(),
         false => crate::run::inputs(&model, &options.input)?,
     };
     let call = || -> Result<Duration, Failure> {
@@ -81,18 +81,25 @@ fn shown(time: Duration) -> String {
     }
 }
 
-/// An input of numbers between -1 and 1, the same in every run; zeros for types but float32.
-fn made_up(spec: &TensorSpec) -> Tensor {
-    if spec.dtype != DType::Float32 {
-        return spec.zeros().unwrap_or_default();
-    }
-    let len = spec.shape.iter().product();
+/// An input of numbers between -1 and 1, the same in every run; zeros for integers and truth values.
+/// `None` if the engine has no such elements.
+fn made_up(spec: &TensorSpec) -> Option<Tensor> {
+    let zeros = spec.zeros()?;
+    let len = zeros.elements().len();
     let mut state = 1_u32;
     let mut next = || {
         // Source: Numerical Recipes, "An even quicker generator".
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (state >> 8) as f32 / (1 << 23) as f32 - 1.0
     };
-    let elements: Vec<f32> = (0..len).map(|_| next()).collect();
-    Tensor::new(spec.shape.clone(), elements).unwrap_or_default()
+    let elements: Elements = match zeros.elements() {
+        Elements::F32(_) => (0..len).map(|_| next()).collect::<Vec<f32>>().into(),
+        Elements::F64(_) => (0..len)
+            .map(|_| f64::from(next()))
+            .collect::<Vec<f64>>()
+            .into(),
+        Elements::I64(_) | Elements::Bool(_) => return Some(zeros),
+    };
+    let tensor = Tensor::new(spec.shape.clone(), elements);
+    tensor.and_then(|own| own.with_dtype(spec.dtype)).ok()
 }

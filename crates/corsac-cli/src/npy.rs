@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use corsac_engine::{DType, Elements, Tensor, TensorSpec};
+use half::f16;
 use npyz::{NpyFile, Order, WriterBuilder};
 
 use crate::failure::Failure;
@@ -44,13 +45,30 @@ pub(crate) fn read(path: &Path, spec: &TensorSpec) -> Result<Tensor, Failure> {
         )));
     }
     let elements: Elements = match spec.dtype {
-        DType::Float32 => numbers::<f32, _>(path, spec, array)?.into(),
+        // numpy has no bfloat16.
+        DType::Float32 | DType::BFloat16 => numbers::<f32, _>(path, spec, array)?.into(),
         DType::Float64 => numbers::<f64, _>(path, spec, array)?.into(),
+        DType::Float16 => wide::<_, f32>(numbers::<f16, _>(path, spec, array)?),
         DType::Int64 => numbers::<i64, _>(path, spec, array)?.into(),
+        DType::Int32 => wide::<_, i64>(numbers::<i32, _>(path, spec, array)?),
+        DType::Int16 => wide::<_, i64>(numbers::<i16, _>(path, spec, array)?),
+        DType::Int8 => wide::<_, i64>(numbers::<i8, _>(path, spec, array)?),
+        DType::UInt8 => wide::<_, i64>(numbers::<u8, _>(path, spec, array)?),
         DType::Bool => numbers::<bool, _>(path, spec, array)?.into(),
         dtype => return Err(wrong(format!("arrays of {dtype} are not read"))),
     };
-    Tensor::new(spec.shape.clone(), elements).map_err(|error| wrong(error.to_string()))
+    let tensor = Tensor::new(spec.shape.clone(), elements);
+    let tensor = tensor.and_then(|tensor| tensor.with_dtype(spec.dtype));
+    tensor.map_err(|error| wrong(error.to_string()))
+}
+
+/// Numbers as elements with more bits.
+fn wide<T, W: From<T>>(numbers: Vec<T>) -> Elements
+where
+    Vec<W>: Into<Elements>,
+{
+    let numbers: Vec<W> = numbers.into_iter().map(W::from).collect();
+    numbers.into()
 }
 
 /// The numbers of an array, row by row.
@@ -127,15 +145,24 @@ fn row_by_row<T: Copy>(elements: &[T], shape: &[usize]) -> Vec<T> {
     rows
 }
 
-/// Writes `tensor` to the file at `path`.
+/// Writes `tensor` to the file at `path`: of bfloat16 as float32, as numpy has no bfloat16.
 pub(crate) fn write(path: &Path, tensor: &Tensor) -> Result<(), Failure> {
+    let (dtype, shape) = (tensor.dtype(), tensor.shape());
     let written = match tensor.elements() {
-        Elements::F32(elements) => write_numbers(path, tensor.shape(), elements.iter().copied()),
-        Elements::F64(elements) => write_numbers(path, tensor.shape(), elements.iter().copied()),
-        Elements::I64(elements) => write_numbers(path, tensor.shape(), elements.iter().copied()),
-        Elements::Bool(elements) => {
-            write_numbers(path, tensor.shape(), elements.iter().map(|&byte| byte != 0))
+        Elements::F32(own) if dtype == DType::Float16 => {
+            write_numbers(path, shape, own.iter().map(|&own| f16::from_f32(own)))
         }
+        Elements::F32(own) => write_numbers(path, shape, own.iter().copied()),
+        Elements::F64(own) => write_numbers(path, shape, own.iter().copied()),
+        // In the range of the type.
+        Elements::I64(own) => match dtype {
+            DType::Int32 => write_numbers(path, shape, own.iter().map(|&own| own as i32)),
+            DType::Int16 => write_numbers(path, shape, own.iter().map(|&own| own as i16)),
+            DType::Int8 => write_numbers(path, shape, own.iter().map(|&own| own as i8)),
+            DType::UInt8 => write_numbers(path, shape, own.iter().map(|&own| own as u8)),
+            _ => write_numbers(path, shape, own.iter().copied()),
+        },
+        Elements::Bool(own) => write_numbers(path, shape, own.iter().map(|&byte| byte != 0)),
     };
     written.map_err(|error| Failure::array(path, error))
 }

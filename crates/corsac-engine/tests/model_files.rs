@@ -124,7 +124,7 @@ fn a_model_runs_from_a_file() {
 #[test]
 fn calls_that_do_not_fit_are_errors() {
     let model = load(network()).unwrap();
-    let x = Tensor::new([2, 1, 4, 4], vec![0.0; 32]).unwrap();
+    let x = Tensor::new([2, 1, 4, 4], vec![0.0_f32; 32]).unwrap();
     let error = model.run(&[x]).unwrap_err();
     assert_eq!(error.kind(), ModelErrorKind::Call);
     assert_eq!(
@@ -757,7 +757,7 @@ fn survives(bytes: Vec<u8>) {
         .map(|spec| match spec.dtype {
             DType::Float32 => {
                 let len = spec.shape.iter().product();
-                Tensor::new(spec.shape.clone(), vec![0.5; len]).unwrap()
+                Tensor::new(spec.shape.clone(), vec![0.5_f32; len]).unwrap()
             }
             _ => spec.zeros().unwrap(),
         })
@@ -826,4 +826,70 @@ proptest! {
         let inputs = [spec("x", &shapes[0]), spec("w", &shapes[1])];
         survives(model_bytes(&graph, &inputs, &[]).unwrap());
     }
+}
+
+#[test]
+fn inputs_weights_and_results_have_their_types() {
+    use DType::{BFloat16, Float16, Int16, Int32};
+    let graph = graph(
+        "%x = placeholder[target=x]
+        %n = placeholder[target=n]
+        %w = get_attr[target=w]
+        %y = call_function[target=torch.mul](args = (%x, %w), kwargs = {})
+        %h = call_method[target=half](args = (%x,), kwargs = {})
+        %m = call_function[target=torch.mul](args = (%n, %n), kwargs = {})
+        %s = call_method[target=to](args = (%n, torch.int16), kwargs = {})
+        %output = output[target=output](args = ((%y, %h, %m, %s),), kwargs = {})",
+    );
+    let typed = |name: &str, dtype, len| TensorSpec {
+        name: name.to_owned(),
+        dtype,
+        shape: vec![len],
+    };
+    // 1.5 and -2^-7 as float16.
+    let bits = [0x3e00_u16, 0xa000].map(u16::to_le_bytes).concat();
+    let inputs = [typed("x", BFloat16, 2), typed("n", Int32, 3)];
+    let weights = [(typed("w", Float16, 2), &bits[..])];
+    let bytes = model_bytes(&graph, &inputs, &weights).unwrap();
+    assert!(String::from_utf8_lossy(&bytes).contains(r#""corsac.format":"2""#));
+    let model = load(bytes).unwrap();
+    let outputs: Vec<String> = model.outputs().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        outputs,
+        [
+            "0: float32[2]",
+            "1: float16[2]",
+            "2: int32[3]",
+            "3: int16[3]"
+        ]
+    );
+    // 1 + 2^-9 is not of bfloat16: it is rounded to 1.
+    let x = Tensor::new([2], [1.001_953_1_f32, 3.0]).unwrap();
+    let x = x.with_dtype(BFloat16).unwrap();
+    let n = Tensor::new([3], [70_000_i64, -3, 1 << 20]).unwrap();
+    let n = n.with_dtype(Int32).unwrap();
+    let found = model.run(&[x.clone(), n.clone()]).unwrap();
+    assert_eq!(found[0].as_f32().unwrap(), [1.5, -3.0 / 128.0]);
+    assert_eq!(found[1].dtype(), Float16);
+    assert_eq!(found[1].as_f32().unwrap(), [1.0, 3.0]);
+    // 70,000² = 4,900,000,000 modulo 2^32, and 2^40.
+    let wrapped = Tensor::new([3], [605_032_704_i64, 9, 0]).unwrap();
+    assert_eq!(found[2], wrapped.with_dtype(Int32).unwrap());
+    let short = Tensor::new([3], [4_464_i64, -3, 0]).unwrap();
+    assert_eq!(found[3], short.with_dtype(Int16).unwrap());
+
+    let plain = Tensor::new([2], [1.0_f32, 3.0]).unwrap();
+    let error = model.run(&[plain.clone(), n.clone()]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the input is x: bfloat16[2], not float32[2]"
+    );
+    let error = n.with_dtype(Int16).unwrap_err();
+    assert_eq!(error.kind(), ModelErrorKind::Call);
+    assert_eq!(
+        error.to_string(),
+        "the number 70000 in a tensor of torch.int16"
+    );
+    let error = plain.with_dtype(Int16).unwrap_err().to_string();
+    assert_eq!(error, "elements of float32 in a tensor of torch.int16");
 }

@@ -127,13 +127,54 @@ pub fn quantised_model() -> Vec<u8> {
     model_bytes(&graph, &inputs, &weights).expect("weights of these sizes")
 }
 
+/// A small model file with inputs, weights and results of other types, for fuzzers to change.
+///
+/// # Panics
+/// Never: the model is valid.
+#[must_use]
+pub fn typed_model() -> Vec<u8> {
+    let graph = Graph::parse(
+        "graph v1:
+        %x = placeholder[target=x]
+        %n = placeholder[target=n]
+        %d = placeholder[target=d]
+        %w = get_attr[target=fc.weight]
+        %e = get_attr[target=words.weight]
+        %y = call_function[target=torch.nn.functional.linear](args = (%x, %w), kwargs = {})
+        %z = call_function[target=torch.nn.functional.embedding](args = (%n, %e), kwargs = {})
+        %s = call_function[target=operator.add](args = (%y, %z), kwargs = {})
+        %t = call_method[target=to](args = (%s, torch.int16), kwargs = {})
+        %m = call_function[target=operator.mul](args = (%t, %n), kwargs = {})
+        %v = call_function[target=torch.mul](args = (%d, 0.5), kwargs = {})
+        %f = call_method[target=half](args = (%v,), kwargs = {})
+        %output = output[target=output](args = ((%s, {'m': %m}, %v, %f),), kwargs = {})",
+    );
+    let graph = graph.expect("a graph");
+    let spec = |name: &str, dtype, shape: &[usize]| TensorSpec {
+        name: name.to_owned(),
+        dtype,
+        shape: shape.to_vec(),
+    };
+    use DType::{BFloat16, Float16, Float64, Int32};
+    let weights = [
+        (spec("fc.weight", BFloat16, &[4, 2]), [60_u8; 16].as_slice()),
+        (spec("words.weight", Float16, &[5, 4]), &[60; 40]),
+    ];
+    let inputs = [
+        spec("x", BFloat16, &[4, 2]),
+        spec("n", Int32, &[4]),
+        spec("d", Float64, &[3]),
+    ];
+    model_bytes(&graph, &inputs, &weights).expect("weights of these sizes")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn models_for_fuzzers_load_and_run() {
-        for bytes in [small_model(), quantised_model()] {
+        for bytes in [small_model(), quantised_model(), typed_model()] {
             let file = ModelFile::from_bytes(bytes.clone(), &Limits::default());
             let model = file.and_then(Model::from_file).expect("a model");
             let inputs = model.inputs().iter().map(|own| own.zeros().expect("zeros"));

@@ -53,6 +53,8 @@ def load(
 class NumpyModel:
     """A model as a function of numpy arrays. Results are new arrays.
 
+    numpy has no bfloat16: inputs of that type are float32, and are rounded; results are float32.
+
     Calls from many threads at once are safe, and Python is free while one runs.
     """
 
@@ -72,16 +74,34 @@ class NumpyModel:
         given = []
         for (name, dtype, shape), array in zip(self.inputs, arrays, strict=True):
             array = numpy.asarray(array)
-            if str(array.dtype) != dtype or list(array.shape) != shape:
+            if str(array.dtype) != _held_as(dtype) or list(array.shape) != shape:
                 got = f"{array.dtype}{list(array.shape)}"
-                raise TypeError(f"input {name} is {dtype}{shape}, not {got}")
-            given.append(_flat(numpy.ascontiguousarray(array)))
-        results = [numpy.empty(shape, dtype) for _, dtype, shape in self.outputs]
+                raise TypeError(f"input {name} is {_held_as(dtype)}{shape}, not {got}")
+            given.append(_flat(numpy.ascontiguousarray(array, _COMPUTED_AS.get(dtype))))
+        results = [
+            numpy.empty(shape, _COMPUTED_AS.get(dtype, dtype)) for _, dtype, shape in self.outputs
+        ]
         self._program.run(given, [_flat(result) for result in results])
-        return filled(self._result, results)
+        own = zip(results, self.outputs, strict=True)
+        return filled(
+            self._result,
+            [result.astype(_held_as(dtype), copy=False) for result, (_, dtype, _) in own],
+        )
 
     def __repr__(self) -> str:
         return f"NumpyModel({_shown(self.inputs)} -> {_shown(self.outputs)})"
+
+
+def _held_as(dtype: str) -> str:
+    """The type of numpy arrays for an element type."""
+    return "float32" if dtype == "bfloat16" else dtype
+
+
+#: Types in which programs hold elements of other types.
+_COMPUTED_AS = {
+    **dict.fromkeys(("float16", "bfloat16"), "float32"),
+    **dict.fromkeys(("int32", "int16", "int8", "uint8"), "int64"),
+}
 
 
 def _flat(array: Any) -> Any:

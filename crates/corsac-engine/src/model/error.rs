@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use corsac_ir::ParseError;
+use corsac_ir::{DType, ParseError};
 use corsac_ops::shape::ShapeError;
 
 use super::tensor::TensorSpec;
@@ -96,6 +96,14 @@ pub enum ModelError {
         /// Number of elements that were given.
         got: usize,
     },
+    /// Elements that are no numbers of a type.
+    #[error("{reason} in a tensor of {dtype}")]
+    Elements {
+        /// The type.
+        dtype: DType,
+        /// Description of the fault.
+        reason: String,
+    },
     /// The program cannot be called with these tensors.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -142,7 +150,9 @@ impl ModelError {
             Self::Version { .. } => ModelErrorKind::Version,
             Self::Unsupported(_) => ModelErrorKind::Unsupported,
             Self::TooLarge { .. } => ModelErrorKind::TooLarge,
-            Self::Input { .. } | Self::Tensor { .. } | Self::Run(_) => ModelErrorKind::Call,
+            Self::Input { .. } | Self::Tensor { .. } | Self::Elements { .. } | Self::Run(_) => {
+                ModelErrorKind::Call
+            }
             Self::Internal { .. } => ModelErrorKind::Internal,
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Mutex;
 
-use corsac_ir::{DType, ExternalId, Graph, NodeId, Op as GraphOp};
+use corsac_ir::{DType, ExternalId, Graph, Op as GraphOp};
 use corsac_ops::shape::{
     Dim, ModuleFacts, Propagator, Settings, Storage, Tensor as TypedTensor, TensorType, TypeHost,
     Value, element_bytes,
@@ -18,13 +18,13 @@ use super::header::{Header, LENGTH_BYTES, graph_type};
 use super::limits::{Limits, within};
 use super::metadata::ModelMetadata;
 use super::source::Source;
-use super::tensor::{TensorSpec, dtype_of};
+use super::tensor::TensorSpec;
 use crate::data::Byte;
 use crate::execute::Executable;
 use crate::lower::{LowerError, lower, unsupported};
 use crate::optimise::optimise;
 use crate::prepare::Weights;
-use crate::program::{Output, Precision, Program};
+use crate::program::{Half, Output, Precision, Program};
 
 /// A model file: the graph, its inputs and outputs, and the places of its weights. The whole file
 /// is checked, but only its header is read.
@@ -355,50 +355,11 @@ fn compiled(
         Ok(program) => program,
         Err(first) => return Err(ModelError::Unsupported(all_unknown(graph, &types, first))),
     };
-    let narrow = narrow_borders(graph, &types);
-    if !narrow.is_empty() {
-        return Err(ModelError::Unsupported(narrow));
-    }
     program.precision = program.precision.or(precision);
     check_program(&program, limits)?;
     optimise(&mut program);
     check_program(&program, limits)?;
     Ok(program)
-}
-
-/// Inputs, attributes and outputs of element types that callers cannot pass.
-fn narrow_borders(graph: &Graph, types: &Propagator<'_>) -> Vec<LowerError> {
-    let mut borders: Vec<NodeId> = Vec::new();
-    for node in graph.nodes() {
-        let view = graph.node(node);
-        match view.op() {
-            GraphOp::Placeholder | GraphOp::GetAttr => borders.push(node),
-            GraphOp::Output => borders.extend(view.inputs()),
-            _ => {}
-        }
-    }
-    let mut found = Vec::new();
-    for node in borders {
-        types.value(node).for_each_tensor(&mut |tensor| {
-            let is_supported = match tensor.dtype {
-                DType::Float32 | DType::Float64 | DType::Int64 | DType::Bool => true,
-                // Numbers of fewer bits are weights, not results.
-                DType::BFloat16 | DType::Int32 | DType::Int16 | DType::Int8 | DType::UInt8 => {
-                    graph.node(node).op() == GraphOp::GetAttr
-                }
-                _ => false,
-            };
-            if !is_supported {
-                found.push(LowerError {
-                    node,
-                    name: graph.node(node).name().to_owned(),
-                    target: graph.node(node).target_name().to_owned(),
-                    reason: format!("a tensor of {} in a model file", tensor.dtype),
-                });
-            }
-        });
-    }
-    found
 }
 
 /// All nodes that cannot be lowered, except those that fail only because of others.
@@ -432,7 +393,7 @@ fn name_outputs(program: &Program, output: &Output, path: String, names: &mut Ve
                 true => "output".to_owned(),
                 false => path,
             },
-            dtype: dtype_of(program.element(*value)),
+            dtype: program.output_dtypes[names.len()],
             shape: program.shape(*value).to_vec(),
         }),
         Output::Tuple(items) | Output::List(items) => {
@@ -522,15 +483,22 @@ impl FileWeights<'_> {
 
 impl Weights for FileWeights<'_> {
     fn weight(&self, number: usize) -> Option<Cow<'_, [f32]>> {
-        if let Some(bytes) = self.bytes(number, DType::BFloat16) {
-            let bits = bytes.as_chunks().0.iter();
-            let bits = bits.map(|&own| u32::from(u16::from_le_bytes(own)) << 16);
-            return Some(bits.map(f32::from_bits).collect());
+        if let Some((bits, half)) = self.half_weight(number) {
+            let mut numbers = vec![0.0; bits.len()];
+            half.widen(&bits, &mut numbers);
+            return Some(Cow::Owned(numbers));
         }
         let bytes = self.bytes(number, DType::Float32)?;
         let (numbers, _) = bytes.as_chunks();
         let numbers = numbers.iter().map(|&own| f32::from_le_bytes(own));
         Some(numbers.collect())
+    }
+
+    fn half_weight(&self, number: usize) -> Option<(Cow<'_, [u16]>, Half)> {
+        let half = Half::of(self.file.weights.get(number)?.spec.dtype)?;
+        let bytes = self.bytes(number, half.dtype())?;
+        let bits = bytes.as_chunks().0.iter();
+        Some((bits.map(|&own| u16::from_le_bytes(own)).collect(), half))
     }
 
     fn f64_weight(&self, number: usize) -> Option<Cow<'_, [f64]>> {

@@ -26,7 +26,7 @@
 //! write_model(&path, &graph, &[spec("x", &[3])], &[(spec("factor", &[]), &factor)])?;
 //!
 //! let model = Model::load(&path)?;
-//! let outputs = model.run(&[Tensor::new([3], [1.0, 2.0, 3.0])?])?;
+//! let outputs = model.run(&[Tensor::new([3], [1.0_f32, 2.0, 3.0])?])?;
 //! assert_eq!(outputs[0].as_f32(), Some(&[2.0, 4.0, 6.0][..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -60,6 +60,7 @@ use crate::data::{Data, DataMut, Elements};
 use crate::error::RunError;
 use crate::execute::Context;
 use crate::execute::Executable;
+use crate::program::Half;
 use crate::threads::default_threads;
 use error::without_panic;
 
@@ -164,12 +165,13 @@ impl Model {
         let mut places: Vec<DataMut<'_>> = outputs.iter_mut().map(Elements::all_mut).collect();
         self.run_into(&inputs, &mut places)?;
         let results = self.outputs.iter().zip(outputs);
-        results
-            .map(|(spec, elements)| Tensor::new(spec.shape.clone(), elements))
-            .collect()
+        Ok(results
+            .map(|(spec, elements)| spec.tensor(elements))
+            .collect())
     }
 
-    /// As [`Model::run`], with elements row by row, into memory of the caller.
+    /// As [`Model::run`], with elements row by row, into memory of the caller: numbers of 16 bits as
+    /// `f32`, integers of fewer than 64 bits as `i64`.
     ///
     /// # Errors
     /// If inputs or outputs differ in number, length or element type from those of the model.
@@ -192,6 +194,11 @@ impl Model {
             });
             run.map_err(ModelError::Run)
         })?;
+        for (spec, output) in self.outputs.iter().zip(outputs) {
+            if let (Some(half), DataMut::F32(numbers)) = (Half::of(spec.dtype), output) {
+                half.round_all(numbers);
+            }
+        }
         if let Ok(mut idle) = self.idle.lock() {
             idle.push(context);
         }

@@ -4,11 +4,14 @@ use corsac_ir::DType;
 
 use super::error::ModelError;
 use crate::data::Elements;
-use crate::program::Element;
+use crate::lower::{element_of, integer_bits};
+use crate::program::arithmetic::wrapped;
+use crate::program::{Element, Half};
 
-/// A tensor, row by row.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// A tensor, row by row. Numbers of 16 bits are `f32`, integers of fewer than 64 bits `i64`.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
+    dtype: DType,
     shape: Vec<usize>,
     elements: Elements,
 }
@@ -28,12 +31,48 @@ impl Tensor {
             .iter()
             .try_fold(1_usize, |len, &size| len.checked_mul(size));
         if expected == Some(elements.len()) {
-            return Ok(Self { shape, elements });
+            return Ok(Self {
+                dtype: dtype_of(elements.all().element()),
+                shape,
+                elements,
+            });
         }
         Err(ModelError::Tensor {
             shape,
             got: elements.len(),
         })
+    }
+
+    /// The same tensor in a type of fewer bits: of `f32`, rounded to the nearest numbers of bfloat16 or
+    /// float16; of `i64`, as int32, int16, int8 or uint8.
+    ///
+    /// # Errors
+    /// If the elements of `dtype` are others, or an integer is out of its range.
+    pub fn with_dtype(mut self, dtype: DType) -> Result<Self, ModelError> {
+        let wrong = |reason: String| Err(ModelError::Elements { dtype, reason });
+        let own = self.elements.all().element();
+        if element_of(dtype) != Ok(own) {
+            return wrong(format!("elements of {}", own.name()));
+        }
+        if let Elements::I64(elements) = &self.elements
+            && let Some((bits, signed)) = integer_bits(dtype)
+            && let Some(number) = elements
+                .iter()
+                .find(|&&number| wrapped(number, bits, signed) != number)
+        {
+            return wrong(format!("the number {number}"));
+        }
+        if let (Elements::F32(elements), Some(half)) = (&mut self.elements, Half::of(dtype)) {
+            half.round_all(elements);
+        }
+        self.dtype = dtype;
+        Ok(self)
+    }
+
+    /// The type of its elements.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.dtype
     }
 
     /// Its sizes, outermost dimension first.
@@ -61,7 +100,7 @@ impl Tensor {
     pub(super) fn spec(&self, name: &str) -> TensorSpec {
         TensorSpec {
             name: name.to_owned(),
-            dtype: dtype_of(self.elements.all().element()),
+            dtype: self.dtype,
             shape: self.shape.clone(),
         }
     }
@@ -101,7 +140,7 @@ where
 }
 
 /// The PyTorch element type.
-pub(super) fn dtype_of(element: Element) -> DType {
+fn dtype_of(element: Element) -> DType {
     match element {
         Element::F32 => DType::Float32,
         Element::F64 => DType::Float64,
@@ -122,18 +161,20 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
+    /// The tensor with these elements, which fit the type and the shape.
+    pub(super) fn tensor(&self, elements: Elements) -> Tensor {
+        Tensor {
+            dtype: self.dtype,
+            shape: self.shape.clone(),
+            elements,
+        }
+    }
+
     /// A tensor of zeros; `None` if the engine has no such elements.
     #[must_use]
     pub fn zeros(&self) -> Option<Tensor> {
-        let element = match self.dtype {
-            DType::Float32 => Element::F32,
-            DType::Float64 => Element::F64,
-            DType::Int64 => Element::I64,
-            DType::Bool => Element::Bool,
-            _ => return None,
-        };
         let len = self.shape.iter().product();
-        Tensor::new(self.shape.clone(), Elements::zeros(element, len)).ok()
+        Some(self.tensor(Elements::zeros(element_of(self.dtype).ok()?, len)))
     }
 }
 

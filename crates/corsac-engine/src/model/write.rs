@@ -86,18 +86,14 @@ pub(crate) fn temporary(folder: &Path, mode: u32) -> io::Result<tempfile::NamedT
     builder.tempfile_in(folder)
 }
 
-/// The oldest version of the format that has weights of these types.
-fn version(weights: &[(TensorSpec, &[u8])]) -> u32 {
-    let is_narrow = |dtype| {
-        use DType::{BFloat16, Int8, Int16, Int32, UInt8, UInt16, UInt32};
-        matches!(
-            dtype,
-            BFloat16 | Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32
-        )
-    };
-    match weights.iter().any(|(spec, _)| is_narrow(spec.dtype)) {
-        true => 2,
-        false => 1,
+/// The oldest version of the format that has inputs and weights of these types.
+fn version(inputs: &[TensorSpec], weights: &[(TensorSpec, &[u8])]) -> u32 {
+    let weights = weights.iter().map(|(spec, _)| spec);
+    let is_old =
+        |spec: &TensorSpec| matches!(spec.dtype, DType::Float32 | DType::Int64 | DType::Bool);
+    match inputs.iter().chain(weights).all(is_old) {
+        true => 1,
+        false => 2,
     }
 }
 
@@ -109,7 +105,7 @@ fn header(
     let graph = plain(graph).map_err(|error| ModelError::graph("", error.to_string()))?;
     let mut entries = Map::new();
     let metadata = json!({
-        FORMAT: version(weights).to_string(),
+        FORMAT: version(inputs, weights).to_string(),
         GRAPH: graph.to_lossless(),
         INPUTS: write_inputs(inputs)?,
     });

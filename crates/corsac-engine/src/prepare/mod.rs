@@ -50,8 +50,8 @@ pub trait Weights {
     fn weight(&self, number: usize) -> Option<Cow<'_, [f32]>>;
 
     /// The bits of a weight whose numbers have 16 bits, row by row, and their type; `None` if it is
-    /// of another type, or has to be copied for it.
-    fn half_weight(&self, _number: usize) -> Option<(&[u16], Half)> {
+    /// of another type, or has to be copied in memory for it.
+    fn half_weight(&self, _number: usize) -> Option<(Cow<'_, [u16]>, Half)> {
         None
     }
 
@@ -302,7 +302,7 @@ impl<'a> Loader<'a> {
     }
 
     /// The bits of a weight of the source whose numbers have 16 bits.
-    fn half(&self, value: ValueId) -> Result<Option<(&'a [u16], Half)>, RunError> {
+    fn half(&self, value: ValueId) -> Result<Option<(Cow<'a, [u16]>, Half)>, RunError> {
         let info = self.program.value(self.program.root(value));
         let Source::Weight(number) = info.source else {
             return Ok(None);
@@ -424,9 +424,9 @@ impl<'a> Loader<'a> {
             self.load(bias)?;
         }
         let (weight, bias) = (self.get(weight), bias.map(|&bias| self.get(bias)));
-        let elements = half.map_or(weight.len(), |(data, _)| data.len());
+        let elements = half.as_ref().map_or(weight.len(), |(data, _)| data.len());
         let pack = || match format {
-            PackFormat::Linear(sizes, _) if let Some((data, half)) = half => {
+            PackFormat::Linear(sizes, _) if let Some((data, half)) = &half => {
                 let rows = program.linear_rows(step, sizes[1]);
                 let weight = LinearWeight {
                     data,
@@ -435,7 +435,7 @@ impl<'a> Loader<'a> {
                 };
                 Packed::Linear(Arc::new(match program.products(step).bf16_unit() {
                     Some(unit) => Linear::Bf16(Bf16Linear::of_bits(unit, &weight, bias)),
-                    None => Linear::F32(LinearKernel::of_half((&weight, half), bias, rows)),
+                    None => Linear::F32(LinearKernel::of_half((&weight, *half), bias, rows)),
                 }))
             }
             PackFormat::Linear(sizes, _) => {

@@ -86,6 +86,13 @@ impl Spec {
         Half::of(self.dtype).is_some()
     }
 
+    /// Rounds numbers to the type that they have in PyTorch, if that has 16 bits.
+    fn round(&self, elements: &mut Elements) {
+        if let (Some(half), Elements::F32(numbers)) = (Half::of(self.dtype), elements) {
+            half.round_all(numbers);
+        }
+    }
+
     /// Whether the program and PyTorch store elements alike.
     fn is_direct(&self) -> bool {
         matches!(
@@ -343,13 +350,12 @@ impl PyProgram {
         if !self.written.is_empty() {
             return Err(PyValueError::new_err("the program writes to its inputs"));
         }
-        if !self.inputs.iter().chain(&self.outputs).all(Spec::is_direct) {
-            return Err(PyValueError::new_err(
-                "arrays are of float32, float64, int64 and truth values",
-            ));
-        }
         let given = inputs.iter().zip(&self.inputs);
-        let given = given.map(|(array, spec)| read(array, spec.element));
+        let given = given.map(|(array, spec)| {
+            let mut elements = read(array, spec.element)?;
+            spec.round(&mut elements);
+            Ok(elements)
+        });
         let given = given.collect::<PyResult<Vec<_>>>()?;
         let data: Vec<Data<'_>> = given.iter().map(Elements::all).collect();
         let results = self.outputs.iter();
@@ -358,8 +364,9 @@ impl PyProgram {
         let mut results: Vec<Elements> = results.collect();
         let mut places: Vec<DataMut<'_>> = results.iter_mut().map(Elements::all_mut).collect();
         self.run_on(py, threads, &data, &mut places, times)?;
-        for (to, from) in outputs.iter().zip(&results) {
-            write(to, from)?;
+        for ((to, mut from), spec) in outputs.iter().zip(results).zip(&self.outputs) {
+            spec.round(&mut from);
+            write(to, &from)?;
         }
         Ok(())
     }
@@ -680,8 +687,8 @@ impl PyProgram {
         Ok((results, times))
     }
 
-    /// Run the program on arrays in row-major order, and write the results to others: float32,
-    /// int64, and bytes for truth values. The interpreter is released meanwhile. The number of
+    /// Run the program on arrays in row-major order, and write the results to others: float32, also
+    /// for numbers of 16 bits, float64, int64 for all integers, and bytes for truth values. The interpreter is released meanwhile. The number of
     /// threads is `CORSAC_NUM_THREADS`, or that of the cores: PyTorch may be absent.
     fn run(
         &self,

@@ -126,8 +126,9 @@ impl Weights for Loaded<'_> {
         }
     }
 
-    fn half_weight(&self, number: usize) -> Option<(&[u16], Half)> {
-        *self.halves.get(number)?
+    fn half_weight(&self, number: usize) -> Option<(Cow<'_, [u16]>, Half)> {
+        let (bits, half) = (*self.halves.get(number)?)?;
+        Some((Cow::Borrowed(bits), half))
     }
 
     fn byte_weight(&self, number: usize) -> Option<(Cow<'_, [u8]>, Byte)> {

@@ -117,8 +117,9 @@ fn model(random: &mut Random) -> Vec<u8> {
         let len = random.below(400);
         return random.bytes(len);
     }
-    let mut file = match random.below(2) {
+    let mut file = match random.below(3) {
         0 => fuzz::small_model(),
+        1 => fuzz::typed_model(),
         _ => fuzz::quantised_model(),
     };
     if random.below(4) == 0 {
