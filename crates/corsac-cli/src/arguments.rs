@@ -46,7 +46,7 @@ pub(crate) enum Command {
 /// Options of `completions`.
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsOptions {
-    /// Whose script to print
+    /// The shell for which a script is printed
     #[arg(value_enum, value_name = "SHELL")]
     pub(crate) shell: ShellName,
 }
@@ -161,13 +161,13 @@ pub(crate) struct RunOptions {
     /// An input: a *.npy file, in the order of the inputs or after a name; once per input
     #[arg(long, value_name = "[NAME=]FILE")]
     pub(crate) input: Vec<String>,
-    /// Where a result goes: a *.npy file, in the order of the results or after a name
+    /// File for a result, *.npy: in the order of the results or after a name
     #[arg(long, value_name = "[NAME=]FILE")]
     pub(crate) output: Vec<String>,
-    /// What convolutions and linear layers multiply; bf16 where the processor has them (AMX, AVX-512 BF16)
+    /// Numbers that convolutions and linear layers multiply; bf16 where the processor has them (AMX, AVX-512 BF16)
     #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
     pub(crate) precision: PrecisionName,
-    /// How many threads take part (CORSAC_NUM_THREADS, or as many as there are)
+    /// Number of threads (CORSAC_NUM_THREADS, or as many as there are)
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) threads: Option<usize>,
     /// Print JSON, for programs to read
@@ -183,13 +183,13 @@ pub(crate) struct BenchOptions {
     /// An input: a *.npy file, as for run (made-up numbers)
     #[arg(long, value_name = "[NAME=]FILE")]
     pub(crate) input: Vec<String>,
-    /// How many calls are timed, after three that are not
+    /// Number of calls that are timed, after three that are not
     #[arg(long, value_name = "N", default_value = "20", value_parser = at_least_one)]
     pub(crate) repeat: usize,
-    /// What convolutions and linear layers multiply; bf16 where the processor has them (AMX, AVX-512 BF16)
+    /// Numbers that convolutions and linear layers multiply; bf16 where the processor has them (AMX, AVX-512 BF16)
     #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
     pub(crate) precision: PrecisionName,
-    /// How many threads take part (CORSAC_NUM_THREADS, or as many as there are)
+    /// Number of threads (CORSAC_NUM_THREADS, or as many as there are)
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) threads: Option<usize>,
     /// Print JSON, for programs to read
@@ -202,7 +202,7 @@ pub(crate) struct BenchOptions {
 pub(crate) struct ShowOptions {
     #[command(flatten)]
     pub(crate) model: ModelArgument,
-    /// What to print
+    /// Form of the output
     #[arg(long, value_enum, default_value = "graph")]
     pub(crate) format: Format,
     /// The same as --format lossless

@@ -74,7 +74,7 @@ impl Budget {
 /// The smallest number of changes in `1..=changes` with which `fails` returns true, given that it
 /// does with all of them and does not with none; calls it about `log2(changes)` times.
 ///
-/// Where more changes hide a failure again, returns some number that fails while one less does not.
+/// Returns some number that fails while one less does not, if more changes hide a failure again.
 ///
 /// # Errors
 /// Those of `fails`.

@@ -112,7 +112,7 @@ pub(crate) type Apply =
 /// Finds a function of the graph by its qualified name, among those of [`Plan::functions`].
 pub type Functions<'f> = dyn Fn(&mut Graph, &str) -> FunctionId + 'f;
 
-/// What a pass is going to do.
+/// A change that a pass is going to make.
 pub enum Changes {
     /// Erases nodes, in this order.
     Erase(Vec<NodeId>),
@@ -123,12 +123,12 @@ pub enum Changes {
     Other(Box<Apply>),
 }
 
-/// What the host has to make before the graph is changed, such as a module or weights.
+/// Objects that the host has to make before the graph is changed, such as a module or weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     /// The site that it is for, by its place in the plan.
     pub site: usize,
-    /// What the host has to know, by name.
+    /// Facts for the host, by name.
     pub facts: Vec<(&'static str, Value)>,
     /// The qualified names of what the host has made.
     pub names: Vec<String>,
@@ -162,7 +162,7 @@ pub struct Plan {
     pub sites: Vec<Site>,
     /// The qualified names of the functions that new calls have as targets.
     pub functions: Vec<String>,
-    /// What the host has to make first: it adds names to each, or refuses its site.
+    /// Objects that the host has to make first: it adds names to each, or refuses its site.
     pub requests: Vec<Request>,
     /// The changes.
     pub changes: Changes,

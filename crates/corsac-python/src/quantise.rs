@@ -420,7 +420,7 @@ pub(crate) fn observe_values(
     Ok((raw, nodes, custom, observed.stubs, unbounded, sites))
 }
 
-/// What becomes of an observer: `corsac.quantization._requests.Conversion`.
+/// The replacement of an observer: `corsac.quantization._requests.Conversion`.
 #[derive(FromPyObject)]
 pub(crate) struct RawConversion<'py> {
     kind: String,

@@ -13,7 +13,7 @@ from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch
 from corsac.fx.graph import CodeGen
 
-#: What checks the inputs of an exported module.
+#: Name of the call that checks the inputs of an exported module.
 _GUARDS = "_guards_fn"
 
 

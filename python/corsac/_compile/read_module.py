@@ -61,7 +61,7 @@ class ReadModule(ModelWrapper):
         return ReadModule, (self._model, self._settings, self._compile)
 
     def _values(self) -> list[Any]:
-        """What quantised modules, functions and users' modules have of their own: objects and numbers, the same as long as the model is."""
+        """Objects and numbers of quantised modules, functions and users' modules: the same as long as the model is."""
         values: list[Any] = [self._model.training]
         for module in self._quantised:
             own = vars(module)
@@ -126,7 +126,7 @@ class ReadModule(ModelWrapper):
 
 
 def _version(value: Any) -> Any:
-    """What is another for another object, and for a tensor that has been written to."""
+    """A value that is another for another object, and for a tensor that has been written to."""
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, torch.Tensor) and not value.is_inference():

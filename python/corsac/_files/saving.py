@@ -87,7 +87,7 @@ def _program(model: Any, inputs: tuple[torch.Tensor, ...]) -> GraphModule:
 
 
 def _read(model: Any) -> Any:
-    """What is read of a model that torch.ao has quantised; other models as they are."""
+    """The quantised form of a model that torch.ao has quantised; other models as they are."""
     own = model._model if isinstance(model, ModelWrapper) else model
     if not isinstance(own, nn.Module) or not is_converted(own):
         return model

@@ -12,7 +12,7 @@ _NN = "torch.ao.nn."
 
 
 def place(module: Any) -> str:
-    """Where the class of a module is: "static", "dynamic" or "reference" for quantised ones of torch.ao, or ""."""
+    """The kind of the class of a module: "static", "dynamic" or "reference" for quantised ones of torch.ao, or ""."""
     for base in type(module).__mro__:
         name = base.__module__
         if not name.startswith(_NN):

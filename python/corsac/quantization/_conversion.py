@@ -200,7 +200,7 @@ class _Observers:
         require_seen(self._by_path)
 
     def conversions(self, weights: dict[str, tuple[str, torch.Tensor]]) -> dict[str, Conversion]:
-        """What becomes of each observer; makes the attributes that this needs."""
+        """The replacement of each observer; makes the attributes that this needs."""
         return {
             path: self._conversion(path, observer, weights.get(path))
             for path, observer in self._by_path.items()

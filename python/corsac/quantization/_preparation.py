@@ -44,13 +44,13 @@ STATE = "_observed_graph_module_attrs"
 #: The key of ``GraphModule.meta`` with the report.
 REPORT = "observer_report"
 _PREFIX = "activation_post_process_"
-#: What the names of stubs begin with, in which values of custom modules become floats.
+#: Beginning of the names of stubs, in which values of custom modules become floats.
 STUB_PREFIX = "dequant_stub_"
 
 
 @dataclass
 class ObservedState:
-    """What conversion has to know about an observed graph module."""
+    """Facts about an observed graph module, for conversion."""
 
     node_name_to_qconfig: dict[str, Any]
     node_name_to_scope: dict[str, tuple[str, str | None]]

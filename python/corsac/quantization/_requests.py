@@ -1,4 +1,4 @@
-"""What the native passes of quantisation read: patterns, configurations and conversions, without Python objects."""
+"""Requests to the native passes of quantisation: patterns, configurations and conversions, without Python objects."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class ObserverRequest:
 
 @dataclass
 class Conversion:
-    """What becomes of an observer.
+    """The replacement of an observer.
 
     Attributes:
         kind: "dropped", "half", "static", "dynamic", or "constant" for a value that does not change.

@@ -15,7 +15,7 @@ pub(super) struct Call {
     operands: Vec<(&'static str, Lowered)>,
     /// Whether the result is written to the first argument.
     pub(super) in_place: bool,
-    /// What the results are written to that is given for them.
+    /// The tensors that are given for the results.
     pub(super) out: SmallVec<[NodeId; 2]>,
     /// The type of the first argument.
     pub(super) first_type: Value,

@@ -546,7 +546,7 @@ impl Lowerer<'_, '_> {
         Ok((self.alias(input, shape), target))
     }
 
-    /// What `reduction` makes of sums over classes, by row.
+    /// The reduction of sums over classes, by row.
     fn mean_of_classes(
         &mut self,
         call: &Call,

@@ -528,7 +528,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Where the bracket opened at `open` is closed; `None` for one that is text.
+    /// The end of the bracket opened at `open`; `None` for one that is text.
     fn closed_at(&self, open: usize) -> Option<usize> {
         match self.brackets.get(open.wrapping_sub(self.brackets_from)) {
             Some(&distance) if distance > 0 => Some(open + distance as usize),
@@ -536,7 +536,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Where the bracket opened at `open` is closed, which it must be.
+    /// The end of the bracket opened at `open`, which must be closed.
     fn closing(&self, open: usize) -> Result<usize, ParseError> {
         let closed = self.closed_at(open);
         closed.ok_or_else(|| self.cursor.error_at(open, "a bracket that is closed"))
@@ -567,7 +567,7 @@ impl<'t> Reader<'t> {
         items
     }
 
-    /// Where the first `: ` between `start` and `end` is, brackets left whole.
+    /// The place of the first `: ` between `start` and `end`, brackets left whole.
     fn find_colon(&self, start: usize, end: usize) -> Option<usize> {
         let bytes = self.cursor.text().as_bytes();
         let mut at = start;

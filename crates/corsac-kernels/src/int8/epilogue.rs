@@ -17,7 +17,7 @@ pub struct Epilogue<'a> {
     /// Scales of rows of their own: `sum` is then `sum - zero_point * column_sum`, and `scale` is
     /// `scale * row_scale`.
     pub rows: Option<RowScales<'a>>,
-    /// What is added to each number.
+    /// Numbers that are added, one to each.
     pub residual: Option<Residual<'a>>,
     /// The smallest and the largest number: zero and infinity for a rectifier. NaN stays NaN.
     pub bounds: [f32; 2],

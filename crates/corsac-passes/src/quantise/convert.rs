@@ -61,7 +61,7 @@ pub enum Steps {
     Channels(Channels),
 }
 
-/// What becomes of an observer.
+/// The replacement of an observer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Conversion {
     /// Nothing: the value stays as it is.
@@ -100,7 +100,7 @@ pub struct Operators {
 /// The request to convert a graph.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What becomes of observers, by the paths of their modules.
+    /// The replacements of observers, by the paths of their modules.
     pub observers: FxHashMap<String, Conversion>,
     /// Nodes that are not to be quantised: between them, observers are dropped.
     pub left_alone: FxHashSet<NodeId>,

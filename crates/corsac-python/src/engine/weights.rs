@@ -86,7 +86,7 @@ impl<'a> Loaded<'a> {
         self.read(number, |tensor| elements(tensor, element))
     }
 
-    /// What `read` makes of a tensor; its error is kept.
+    /// The result of `read` for a tensor; its error is kept.
     fn read<T>(
         &self,
         number: usize,

@@ -157,7 +157,7 @@ fn declare(py: Python<'_>) -> PyResult<Py<PyType>> {
 
     let op_doc = c"The opcode.";
     let target_doc =
-        c"What the node calls or names: a function for call_function, otherwise a string.";
+        c"The target: a function for call_function, otherwise a string.";
     let mut members = [
         member(
             c"op",

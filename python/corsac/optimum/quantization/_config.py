@@ -44,7 +44,7 @@ _LEAST_BITS = 2
 
 @dataclass(frozen=True)
 class QuantizationConfig:
-    """How a model is quantised.
+    """Configuration of the quantisation of a model.
 
     Attributes:
         approach: ``"static"``: the ranges of the inputs of layers are measured on calibration data. ``"dynamic"``: each

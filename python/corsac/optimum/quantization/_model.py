@@ -63,7 +63,7 @@ class GraphModel(nn.Module):
 
     @property
     def outputs(self) -> Outputs:
-        """What the graph returns."""
+        """The results of the graph."""
         return self._outputs
 
     @property

@@ -22,7 +22,7 @@ from corsac.optimum.quantization._layers import layers_as_modules
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a model returns.
+    """The structure of a model's results.
 
     Attributes:
         spec: the containers, of the model's classes.

@@ -123,7 +123,7 @@ class DTypeConfig:
         return cls(**{name: dtype_config_dict.get(name) for name in _DTYPE_KEYS})
 
     def to_dict(self) -> dict[str, Any]:
-        """What :meth:`from_dict` takes, without what is None."""
+        """The argument of :meth:`from_dict`, without what is None."""
         entries = {}
         for name in _DTYPE_KEYS:
             if getattr(self, name) is not None:

@@ -201,7 +201,7 @@ def extract_logger_info(
     logger_cls: Callable[..., Any],
     model_name_to_use_for_layer_names: str,
 ) -> NSResultsType:
-    """What the loggers of two models have kept, by the names of the nodes of one of them.
+    """The records of the loggers of two models, by the names of the nodes of one of them.
 
     Args:
         model_a: a model of :func:`add_loggers`.
@@ -220,7 +220,7 @@ def extract_shadow_logger_info(
     logger_cls: Callable[..., Any],
     model_name_to_use_for_layer_names: str,
 ) -> NSResultsType:
-    """What the loggers of a model of :func:`add_shadow_loggers` have kept; see :func:`extract_logger_info`."""
+    """The records of the loggers of a model of :func:`add_shadow_loggers`; see :func:`extract_logger_info`."""
     results: NSResultsType = {}
     collect(model_a_shadows_b, results, logger_cls)
     return named_by_nodes(results, model_name_to_use_for_layer_names)

@@ -206,7 +206,7 @@ def convert_n_shadows_model(
 
 
 def extract_results_n_shadows_model(model: torch.nn.Module) -> NSResultsType:
-    """What the loggers of a model have kept, under "model" and "node_output", by operation and configuration."""
+    """The records of the loggers of a model, under "model" and "node_output", by operation and configuration."""
     results: NSResultsType = {}
     collect(model, results, OutputLogger)
     for kinds in results.values():

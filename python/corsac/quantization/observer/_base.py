@@ -1,4 +1,4 @@
-"""What observers have in common: a type, a range of quantised values, parameters of a recorded range."""
+"""Common parts of observers: a type, a range of quantised values, parameters of a recorded range."""
 
 from __future__ import annotations
 

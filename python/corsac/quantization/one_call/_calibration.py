@@ -26,7 +26,7 @@ _LEAST_NUMBERS, _CERTAIN = 64, 3.0
 
 @dataclass
 class Seen:
-    """What the inputs of a layer were.
+    """Statistics of the inputs of a layer.
 
     Attributes:
         histogram: of floating-point inputs.
@@ -118,7 +118,7 @@ def range_warnings(name: str, histogram: Histogram) -> list[str]:
 
 @dataclass
 class Errors:
-    """What quantising changes in the output of one layer.
+    """Errors of the output of one layer that is quantised.
 
     Attributes:
         signal: the sum of the squared float numbers.
@@ -150,7 +150,7 @@ class Errors:
         return noise_ratio(self.signal, self.noise)
 
     def correction(self) -> Tensor | None:
-        """What to add to the bias so that the mean errors that are certain vanish; the errors are then without them."""
+        """The numbers to add to the bias so that the mean errors that are certain vanish; the errors are then without them."""
         if self.sums is None or self.squares is None or self.count < _LEAST_NUMBERS:
             return None
         mean = self.sums / self.count

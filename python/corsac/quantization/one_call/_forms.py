@@ -28,7 +28,7 @@ from corsac.quantization.quantized.integer_layers import (
     IntegerLinear,
 )
 
-#: How a layer's input is quantised: in one fixed range, each row in its own, not at all.
+#: Quantisation of a layer's input: in one fixed range, each row in its own, not at all.
 Inputs = Literal["static", "dynamic", "float"]
 
 _CLASSES: dict[type[nn.Module], Any] = {

@@ -21,7 +21,7 @@ from corsac.quantization.quantized.integer_layers import GroupedLinear
 
 #: Classes that are quantised, with subclasses that compute the same.
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
-#: How alike names of modules are that errors list.
+#: Least likeness of the names of modules that errors list.
 _ALIKE = 0.4
 
 

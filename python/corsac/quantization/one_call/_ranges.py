@@ -48,7 +48,7 @@ class Histogram:
 
     @property
     def numbers(self) -> int:
-        """How many numbers were counted."""
+        """The number of numbers that were counted."""
         return int(self.counts.sum())
 
     def add(self, numbers: Tensor) -> None:

@@ -68,7 +68,7 @@ class Point:
 
 @dataclass
 class Report:
-    """What was quantised, and why other layers were not.
+    """Report of quantised layers, and why others were not.
 
     Attributes:
         rows: the layers.

@@ -123,7 +123,7 @@ def _rows(producer: Producer) -> Tensor:
 
 
 def _groups(layer: Layer) -> int | None:
-    """How many outputs each channel has of its own, for convolutions of single channels; 0 if channels are summed up,
+    """The number of outputs that each channel has of its own, for convolutions of single channels; 0 if channels are summed up,
     None if some are."""
     own: Any = layer.module
     groups = getattr(own, "groups", 1)

@@ -9,7 +9,7 @@ from torch import nn
 
 from corsac.fx import Graph, Node, symbolic_trace
 
-#: What calls a layer's forward, and finds it and all else.
+#: Attributes that call a layer's forward, and find it and all else.
 _CALLS = ("__call__", "_call_impl", "_wrapped_call_impl", "__getattr__", "__getattribute__")
 
 

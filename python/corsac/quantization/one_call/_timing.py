@@ -57,7 +57,7 @@ class Sample:
 
 
 def kind_of(layer: Layer, form: Form, sample: Sample) -> Hashable:
-    """What is the same for layers of the same kind, form and sizes."""
+    """A key: the same for layers of the same kind, form and sizes."""
     described = as_linear(layer.module).extra_repr()
     return type(layer.module), described, form, sample.shape, sample.dtype
 

@@ -94,7 +94,7 @@ class Conversion:
         self._graph.erase_node(node)
 
     def _converted(self, node: Any, observer: Any, value: Any) -> Any:
-        """What becomes of the value that an observer passes on."""
+        """The replacement of the value that an observer passes on."""
         dtype = observer.dtype
         plain = UNDERLYING.get(dtype)
         if getattr(observer, "is_dynamic", False):

@@ -136,7 +136,7 @@ class Insertion:
         node.args, node.kwargs = args, kwargs
 
     def _observed(self, value: Any, node: Any) -> Any:
-        """What ``node`` reads in place of ``value``."""
+        """The node that ``node`` reads in place of ``value``."""
         original = value
         while original in self._calls:
             original = original.args[0]

@@ -6,7 +6,7 @@ from typing import Any
 
 from corsac.quantization.pt2e._annotations import Annotations, annotation_of, is_shared
 
-#: What specifications have in common if one observer can do for both.
+#: Attributes that specifications have in common if one observer can do for both.
 _FIELDS = (
     "dtype",
     "is_dynamic",

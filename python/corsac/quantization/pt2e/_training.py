@@ -165,7 +165,7 @@ class _Chain:
         self.norm, self.found = norm, False
         self._quantise, self._dequantise = quantise, dequantise
         result, self.bias = norm.args[0], None
-        #: What reads the weight and the bias.
+        #: Nodes that read the weight and the bias.
         self.readers: set[Any] = set()
         if calls(result, aten.add.Tensor) and calls(result.args[1], aten.reshape.default):
             result, shape = result.args
@@ -196,7 +196,7 @@ class _Chain:
         )
 
     def _rounded(self, node: Any) -> tuple[Any, Any]:
-        """What is quantised and dequantised, and these two operators."""
+        """The value that is quantised and dequantised, and these two operators."""
         if calls(node, *self._dequantise) and calls(node.args[0], *self._quantise):
             return node.args[0].args[0], (node.args[0], node)
         return node, None

@@ -97,7 +97,7 @@ class SplitAttention(nn.MultiheadAttention):
     def _mask(
         self, attention: Tensor | None, padding: Tensor | None, dtype: torch.dtype
     ) -> Tensor | None:
-        """What is added to scores [batch, heads, queries, keys]."""
+        """Numbers that are added to scores [batch, heads, queries, keys]."""
         mask = _added(attention, dtype)
         if mask is not None and mask.dim() == 3:
             mask = mask.unflatten(0, (-1, self.num_heads))

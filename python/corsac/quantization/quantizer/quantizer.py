@@ -1,4 +1,4 @@
-"""What a quantiser says of a graph: a specification for each value that is quantised, and the contract of quantisers.
+"""Annotations of quantisers: a specification for each value that is quantised, and the contract of quantisers.
 
 The names are those of ``torch.ao.quantization.quantizer.quantizer``.
 """
@@ -32,7 +32,7 @@ EdgeOrNode = Any
 
 
 class QuantizationSpecBase(ABC):  # noqa: B024  there is nothing that all have
-    """How a value is quantised."""
+    """Specification of a quantised value."""
 
 
 @dataclass(eq=True, frozen=True)
@@ -112,7 +112,7 @@ class DerivedQuantizationSpec(QuantizationSpecBase):
 
 @dataclass
 class QuantizationAnnotation:
-    """How the inputs and the output of a node are quantised.
+    """Specifications for the inputs and the output of a node.
 
     Args:
         input_qspec_map: specifications by input; None leaves an input as it is.

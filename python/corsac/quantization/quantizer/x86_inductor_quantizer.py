@@ -172,7 +172,7 @@ def _sequences(graph: Any, *kinds: tuple[Any, ...]) -> Iterator[list[Any]]:
 
 
 def _other_input(add: Any, value: Any) -> Any:
-    """What is added to ``value``, if that is another node."""
+    """The node that is added to ``value``, if that is another."""
     left, right = add.args[:2]
     other = right if left is value else left
     return other if other is not value and hasattr(other, "meta") else None

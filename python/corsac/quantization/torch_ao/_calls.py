@@ -14,7 +14,7 @@ from corsac.quantization.torch_ao._values import Levels, Packed, Steps
 if TYPE_CHECKING:
     from corsac.quantization.torch_ao._graphs import Reader
 
-#: What reads a call, by the name of the operator: a function of the reader and the arguments.
+#: Readers of calls, by the name of the operator: each a function of the reader and the arguments.
 QUANTISED: dict[str, Callable[..., Any]] = {}
 
 

@@ -12,7 +12,7 @@ pub(crate) type Panel = [f64; COLUMNS];
 /// Products of fewer multiplications are computed on one thread.
 pub(crate) const SMALL: usize = 64 * 1024;
 
-/// What a sum begins with.
+/// The beginning of a sum.
 #[derive(Clone, Copy)]
 pub(crate) enum Start<'a> {
     /// 0.
@@ -21,7 +21,7 @@ pub(crate) enum Start<'a> {
     Columns(&'a [f64]),
     /// A number for each row.
     Rows(&'a [f64]),
-    /// What there is.
+    /// The result so far.
     Sums,
 }
 

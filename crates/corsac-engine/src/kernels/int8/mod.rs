@@ -59,7 +59,7 @@ impl RowBytes {
     }
 }
 
-/// What is known of the columns of a panel.
+/// Facts about the columns of a panel.
 #[derive(Debug)]
 struct Columns {
     /// The scale of the products of a column.
@@ -67,7 +67,7 @@ struct Columns {
     biases: [f32; COLUMNS],
     /// The sums of the weights of each column.
     sums: Sums,
-    /// What sums begin with: the zero point of the rows times the sums of the weights, negated.
+    /// The beginning of sums: the zero point of the rows times the sums of the weights, negated.
     initial: Sums,
 }
 
@@ -188,7 +188,7 @@ impl Panels {
         }
     }
 
-    /// What makes numbers of the sums of a panel.
+    /// Parameters that make numbers of the sums of a panel.
     fn epilogue(&self, panel: usize) -> Epilogue<'_> {
         let Columns { scales, biases, .. } = &self.columns[panel];
         Epilogue {
@@ -229,7 +229,7 @@ const ALL: [f32; 2] = [f32::NEG_INFINITY, f32::INFINITY];
 /// Most rows of sums that are made bytes at a time.
 const TOGETHER: usize = 128;
 
-/// What is made of numbers before they are bytes.
+/// Operations on numbers before they are bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Finish<'a> {
     /// Functions of each number.

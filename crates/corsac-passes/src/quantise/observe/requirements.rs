@@ -26,7 +26,7 @@ pub(crate) enum ValueType {
     Observed(usize, Part),
 }
 
-/// What a node requires of its inputs and its result.
+/// Requirements of a node for its inputs and its result.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Required {
     pub(crate) input: ValueType,
@@ -42,7 +42,7 @@ pub(crate) struct Required {
     pub(crate) standalone: bool,
 }
 
-/// What the nodes of a graph require.
+/// Requirements of the nodes of a graph.
 pub(crate) struct Requirements {
     by_node: FxHashMap<NodeId, Required>,
     pub(crate) unbounded: Vec<(NodeId, usize, usize)>,
@@ -220,7 +220,7 @@ fn is_at(graph: &Graph, node: NodeId, arg: NodeId, at: Option<usize>, name: &str
         .any(|found| found.as_node() == Some(arg))
 }
 
-/// What a node in a match requires, with this configuration.
+/// Requirements of a node in a match, with this configuration.
 fn required(
     graph: &Graph,
     backend: &Backend,

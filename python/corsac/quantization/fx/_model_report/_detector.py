@@ -1,4 +1,4 @@
-"""What detectors have in common: places of observers, and configurations that follow from a report."""
+"""Common parts of detectors: places of observers, and configurations that follow from a report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DETECTOR_OBS_ARGS_KEY = "observer_args"
 
 
 class DetectorQConfigInfo:
-    """What detectors advise for a module.
+    """Advice of detectors for a module.
 
     Args:
         module_fqn: the path of the module.
