@@ -84,12 +84,14 @@ class Transformer(nn.Module):
 
 
 def progress(name: str, steps: int) -> Iterator[int]:
-    """Count to ``steps``, and show a bar."""
+    """Count to ``steps``, and show a bar on a terminal."""
     for step in range(steps):
         done = 30 * (step + 1) // steps
-        print(f"\r{name:<22} [{'#' * done}{'.' * (30 - done)}]", end="", file=sys.stderr)
+        if sys.stderr.isatty():
+            print(f"\r{name:<22} [{'#' * done}{'.' * (30 - done)}]", end="", file=sys.stderr)
         yield step
-    print(file=sys.stderr)
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
 
 
 def sequences(data: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:

@@ -684,9 +684,10 @@ class NativeProgram:
         """Like a call; returns its result, and the seconds that each step took."""
         ...
     def run(self, inputs: Any, outputs: Any) -> Any:
-        """Run the program on arrays in row-major order, and write the results to others: float32,
-        int64, and bytes for truth values. The interpreter is released meanwhile. The number of
-        threads is `CORSAC_NUM_THREADS`, or that of the cores: PyTorch may be absent.
+        """Run the program on arrays in row-major order, and write the results to others: float32, also
+        for numbers of 16 bits, float64, int64 for all integers, and bytes for truth values. The
+        interpreter is released meanwhile. The number of threads is `CORSAC_NUM_THREADS`, or that of
+        the cores: PyTorch may be absent.
         """
         ...
     @property

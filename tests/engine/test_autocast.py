@@ -364,14 +364,15 @@ def test_recurrent_layers():
 
 
 @pytest.mark.recording
+@pytest.mark.parametrize("most", [1, pytest.param(2, marks=pytest.mark.slow)])
 @half
-def test_samples_of_operators(dtype):
+def test_samples_of_operators(dtype, most):
     """The recorded call of each sample is PyTorch's to the bit: the casts are those of autocast."""
     recorded, wrong = 0, []
     for op in entries():
         if op.name in ORDERING or op.name.startswith(("empty", "new_empty", "rand", "normal")):
             continue
-        for sample in samples(op, torch.float32, 2):
+        for sample in samples(op, torch.float32, most):
             call = Call(op, sample)
             with torch.no_grad(), warnings.catch_warnings(), torch.autocast("cpu", dtype):
                 warnings.simplefilter("ignore")
@@ -394,7 +395,7 @@ def test_samples_of_operators(dtype):
                     break
             recorded += "captured" in compiled.explain()
     assert not wrong, "\n".join(wrong)
-    assert recorded > 450
+    assert recorded > (220 if most == 1 else 450)
 
 
 def _is_nearer(call, found, expected):

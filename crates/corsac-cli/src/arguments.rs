@@ -164,7 +164,7 @@ pub(crate) struct RunOptions {
     /// File for a result, *.npy: in the order of the results or after a name
     #[arg(long, value_name = "[NAME=]FILE")]
     pub(crate) output: Vec<String>,
-    /// Numbers that convolutions and linear layers multiply; bf16 where the processor has them (AMX, AVX-512 BF16)
+    /// Precision of the products of convolutions and linear layers; bf16 where the processor has them (AMX, AVX-512 BF16)
     #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
     pub(crate) precision: PrecisionName,
     /// Number of threads (CORSAC_NUM_THREADS, or as many as there are)
@@ -186,7 +186,7 @@ pub(crate) struct BenchOptions {
     /// Number of calls that are timed, after three that are not
     #[arg(long, value_name = "N", default_value = "20", value_parser = at_least_one)]
     pub(crate) repeat: usize,
-    /// Numbers that convolutions and linear layers multiply; bf16 where the processor has them (AMX, AVX-512 BF16)
+    /// Precision of the products of convolutions and linear layers; bf16 where the processor has them (AMX, AVX-512 BF16)
     #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
     pub(crate) precision: PrecisionName,
     /// Number of threads (CORSAC_NUM_THREADS, or as many as there are)

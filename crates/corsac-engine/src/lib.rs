@@ -43,7 +43,7 @@ pub use model::{
 };
 pub use optimise::optimise;
 pub use plan::Plan;
-pub use prepare::{WeightCache, Weights, borrow_weights};
+pub use prepare::{HalfBits, WeightCache, Weights, borrow_weights};
 pub use program::{
     Attention, BatchTiling, Binary, Conv, Element, Epilogue, Half, Layout, Op, Output, Pool,
     Precision, Program, Reduction, Source, Step, Unary, ValueId, ValueInfo, View, WeightTransform,

@@ -10,6 +10,7 @@ use crate::kernels::double::linear::DoubleLinear;
 use crate::kernels::double::norm;
 use crate::kernels::elementwise::{self, Real};
 use crate::kernels::pool::Averages;
+use crate::kernels::resample::resample;
 use crate::kernels::{GRAIN, attention, pool};
 use crate::parallel::Parallel;
 use crate::prepare::{Packed, Prepared};
@@ -130,6 +131,10 @@ impl StepRun<'_> {
             Op::AdaptiveAvgPool => {
                 let (image, out): (_, &mut [f64]) = (last_two(self.shape(0)), self.result(out)?);
                 pool::adaptive_avg_pool(self.get(0)?, image, last_two(shape), out);
+            }
+            Op::Resample { dim, taps } => {
+                let [size, inner] = self.along(*dim);
+                resample::<f64>(self.get(0)?, size, inner, taps, self.result(out)?);
             }
             _ => return Err(self.mismatch()),
         }

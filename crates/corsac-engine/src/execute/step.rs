@@ -211,7 +211,7 @@ impl<'a> StepRun<'a> {
             }
             Op::Resample { dim, taps } => {
                 let [size, inner] = self.along(*dim);
-                resample(self.get(0)?, size, inner, taps, self.result(out)?);
+                resample::<f32>(self.get(0)?, size, inner, taps, self.result(out)?);
             }
             Op::ToBlocks(order) => {
                 let plane = shape[2] * shape[3];
@@ -498,7 +498,7 @@ impl<'a> StepRun<'a> {
     }
 
     /// The size of dimension `dim` of the first input, and the stride of its elements.
-    fn along(&self, dim: usize) -> [usize; 2] {
+    pub(super) fn along(&self, dim: usize) -> [usize; 2] {
         let shape = self.shape(0);
         [shape[dim], shape[dim + 1..].iter().product()]
     }

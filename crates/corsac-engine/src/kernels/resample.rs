@@ -4,12 +4,19 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::GRAIN;
+use super::indexing::Gathered;
 use crate::parallel::Parallel;
-use crate::program::Taps;
+use crate::program::{Float, Taps};
 
 /// Weighted sums of rows of `inner` elements, in blocks of `size` rows: `taps` has, for each row of
 /// the result, the rows and their weights.
-pub(crate) fn resample(input: &[f32], size: usize, inner: usize, taps: &Taps, out: &mut [f32]) {
+pub(crate) fn resample<T: Float + Gathered>(
+    input: &[T],
+    size: usize,
+    inner: usize,
+    taps: &Taps,
+    out: &mut [T],
+) {
     if out.is_empty() || taps.is_empty() {
         return;
     }
@@ -29,14 +36,14 @@ pub(crate) fn resample(input: &[f32], size: usize, inner: usize, taps: &Taps, ou
             let from = |at: usize| &input[(block * size + at) * inner..][..inner];
             match taps[..] {
                 [(at, 1.0)] => out.copy_from_slice(from(at)),
-                [(a, x), (b, y)] => of_two([from(a), from(b)], [x, y], out),
+                [(a, x), (b, y)] => of_two([from(a), from(b)], [x, y].map(T::of), out),
                 [(a, x), (b, y), (c, z), (d, w)] => {
-                    of_four([a, b, c, d].map(from), [x, y, z, w], out);
+                    of_four([a, b, c, d].map(from), [x, y, z, w].map(T::of), out);
                 }
                 ref taps => {
-                    out.fill(-0.0);
+                    out.fill(T::of(-0.0));
                     for &(at, weight) in taps {
-                        add(from(at), weight, out);
+                        add(from(at), T::of(weight), out);
                     }
                 }
             }
@@ -44,37 +51,37 @@ pub(crate) fn resample(input: &[f32], size: usize, inner: usize, taps: &Taps, ou
 }
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn of_two([a, b]: [&[f32]; 2], [x, y]: [f32; 2], out: &mut [f32]) {
-    for (out, (a, b)) in out.iter_mut().zip(a.iter().zip(b)) {
+fn of_two<T: Float>([a, b]: [&[T]; 2], [x, y]: [T; 2], out: &mut [T]) {
+    for (out, (&a, &b)) in out.iter_mut().zip(a.iter().zip(b)) {
         *out = x * a + y * b;
     }
 }
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn of_four([a, b, c, d]: [&[f32]; 4], [x, y, z, w]: [f32; 4], out: &mut [f32]) {
+fn of_four<T: Float>([a, b, c, d]: [&[T]; 4], [x, y, z, w]: [T; 4], out: &mut [T]) {
     let rows = a.iter().zip(b).zip(c.iter().zip(d));
-    for (out, ((a, b), (c, d))) in out.iter_mut().zip(rows) {
+    for (out, ((&a, &b), (&c, &d))) in out.iter_mut().zip(rows) {
         *out = x * a + y * b + z * c + w * d;
     }
 }
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn add(from: &[f32], weight: f32, out: &mut [f32]) {
-    for (out, x) in out.iter_mut().zip(from) {
+fn add<T: Float>(from: &[T], weight: T, out: &mut [T]) {
+    for (out, &x) in out.iter_mut().zip(from) {
         *out += weight * x;
     }
 }
 
 /// Taps within a line, with the same number for all elements but the last ones, which may have
 /// fewer.
-enum Line {
+enum Line<T> {
     Copies(Vec<i64>),
-    Two(Vec<[(u32, f32); 2]>),
-    Four(Vec<[(u32, f32); 4]>),
+    Two(Vec<[(u32, T); 2]>),
+    Four(Vec<[(u32, T); 4]>),
     Others,
 }
 
-impl Line {
+impl<T: Float + Gathered> Line<T> {
     fn of(taps: &Taps) -> Self {
         match taps[0].len() {
             1 if taps.iter().all(|own| matches!(own[..], [(_, 1.0)])) => {
@@ -86,10 +93,10 @@ impl Line {
         }
     }
 
-    fn sums(&self, input: &[f32], taps: &Taps, out: &mut [f32]) {
+    fn sums(&self, input: &[T], taps: &Taps, out: &mut [T]) {
         let done = match self {
             Self::Copies(places) => {
-                let all = corsac_kernels::gather::gather(input, places, &mut out[..places.len()]);
+                let all = T::gather(input, places, &mut out[..places.len()]);
                 debug_assert!(all, "taps lie in the line");
                 places.len()
             }
@@ -98,21 +105,21 @@ impl Line {
             Self::Others => 0,
         };
         for (out, taps) in out.iter_mut().zip(taps).skip(done) {
-            let products = taps.iter().map(|&(at, weight)| weight * input[at]);
-            *out = products.reduce(|a, b| a + b).unwrap_or(0.0);
+            let products = taps.iter().map(|&(at, own)| T::of(own) * input[at]);
+            *out = products.reduce(|a, b| a + b).unwrap_or_default();
         }
     }
 }
 
 /// The taps of the leading elements, as long as each has `N`.
-fn several<const N: usize>(taps: &Taps) -> Vec<[(u32, f32); N]> {
+fn several<T: Float, const N: usize>(taps: &Taps) -> Vec<[(u32, T); N]> {
     let whole = taps.iter().take_while(|own| own.len() == N);
     whole
-        .map(|own| std::array::from_fn(|tap| (own[tap].0 as u32, own[tap].1)))
+        .map(|own| std::array::from_fn(|tap| (own[tap].0 as u32, T::of(own[tap].1))))
         .collect()
 }
 
-fn weighted<const N: usize>(input: &[f32], taps: &[[(u32, f32); N]], out: &mut [f32]) -> usize {
+fn weighted<T: Float, const N: usize>(input: &[T], taps: &[[(u32, T); N]], out: &mut [T]) -> usize {
     for (out, taps) in out.iter_mut().zip(taps) {
         let mut sum = taps[0].1 * input[taps[0].0 as usize];
         for &(at, weight) in &taps[1..] {

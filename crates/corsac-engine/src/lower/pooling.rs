@@ -7,7 +7,7 @@ use corsac_ops::is_operator;
 use super::call::{Call, as_number};
 use super::table::{Lowering, tensor};
 use super::{Lowerer, Reason};
-use crate::program::{Op, Pool, Taps, ValueId};
+use crate::program::{Element, Float, Op, Pool, Taps, ValueId};
 
 #[rustfmt::skip]
 pub(super) const LOWERINGS: &[Lowering] = &[
@@ -176,7 +176,12 @@ impl Lowerer<'_, '_> {
             }
             return Ok(self.emit(Op::AdaptiveAvgPool, [input], to));
         }
-        if spatial == 2 && mode.starts_with("nearest") {
+        let is_single = self.program.element(input) == Element::F32;
+        let resampling = match is_single {
+            true => resampling::<f32>,
+            false => resampling::<f64>,
+        };
+        if spatial == 2 && mode.starts_with("nearest") && is_single {
             let mut places = [Vec::new(), Vec::new()];
             for (at, places) in places.iter_mut().enumerate() {
                 let sizes = [from[at + 2], to[at + 2]];
@@ -239,18 +244,18 @@ impl Lowerer<'_, '_> {
 }
 
 /// Taps of each of `count` elements of the result along a dimension of `size` elements, in images
-/// of `spatial` dimensions.
-fn resampling(
+/// of `spatial` dimensions. Places and weights are computed in the precision of the image, as in
+/// PyTorch.
+fn resampling<T: Float + Into<f64>>(
     mode: &str,
     spatial: usize,
     [size, count]: [usize; 2],
     factor: Option<f64>,
     corners: bool,
 ) -> Result<Taps, Reason> {
-    // In single precision, as PyTorch computes it.
     let scale = match factor {
-        Some(factor) => (1.0 / factor) as f32,
-        None => size as f32 / count as f32,
+        Some(factor) => T::of(1.0 / factor),
+        None => number::<T>(size) / number(count),
     };
     // Where the ratio of the sizes is a whole number, a given factor is ignored.
     let plain = match mode {
@@ -266,47 +271,48 @@ fn resampling(
     (0..count).map(tap).collect()
 }
 
+/// A size or an index as a number.
+fn number<T: Float>(size: usize) -> T {
+    T::of_integer(size as i64)
+}
+
 /// Taps of element `i` of `count`, over `size` elements. Source: `UpSample.h` of PyTorch.
-fn taps(
+fn taps<T: Float + Into<f64>>(
     mode: &str,
     i: usize,
     [size, count]: [usize; 2],
-    scale: f32,
+    scale: T,
     corners: bool,
-) -> Result<SmallVec<[(usize, f32); 4]>, Reason> {
-    let last = size - 1;
-    let place = |half: bool| -> f32 {
-        match (corners, half) {
-            (true, _) if count > 1 => i as f32 * (last as f32 / (count - 1) as f32),
-            (true, _) => 0.0,
-            (false, true) => scale * (i as f32 + 0.5) - 0.5,
-            (false, false) => i as f32 * scale,
-        }
+) -> Result<SmallVec<[(usize, f64); 4]>, Reason> {
+    let (last, own) = (size - 1, number::<T>(i));
+    let [half, one] = [0.5, 1.0].map(T::of);
+    let whole = |number: T| number.into() as usize;
+    // Without aligned corners, relative to the middle of an element.
+    let place = match corners {
+        true if count > 1 => own * (number::<T>(last) / number(count - 1)),
+        true => T::default(),
+        false => scale * (own + half) - half,
     };
-    let mut taps: SmallVec<[(usize, f32); 4]> = SmallVec::new();
+    let mut taps: SmallVec<[(usize, f64); 4]> = SmallVec::new();
     match mode {
-        "nearest" => taps.push((((i as f32 * scale).floor() as usize).min(last), 1.0)),
-        "nearest-exact" => {
-            taps.push(((((i as f32 + 0.5) * scale).floor() as usize).min(last), 1.0));
-        }
+        "nearest" => taps.push((whole((own * scale).floor()).min(last), 1.0)),
+        "nearest-exact" => taps.push((whole(((own + half) * scale).floor()).min(last), 1.0)),
         "linear" | "bilinear" | "trilinear" => {
-            let at = place(true).max(0.0);
-            let low = (at.floor() as usize).min(last);
-            let part = (at - low as f32).clamp(0.0, 1.0);
-            taps.push((low, 1.0 - part));
+            let at = place.max(T::default());
+            let low = whole(at.floor()).min(last);
+            let part = (at - number(low)).max(T::default()).min(one);
+            taps.push((low, (one - part).into()));
             if low < last {
-                taps.push((low + 1, part));
+                taps.push((low + 1, part.into()));
             } else {
                 taps[0].1 = 1.0;
             }
         }
         "bicubic" => {
-            let at = place(true);
-            let low = at.floor();
-            let part = at - low;
-            for (offset, weight) in cubic(part).into_iter().enumerate() {
-                let own = (low as i64 + offset as i64 - 1).clamp(0, last as i64);
-                taps.push((own.unsigned_abs() as usize, weight));
+            let low = place.floor();
+            for (offset, weight) in cubic(place - low).into_iter().enumerate() {
+                let own = (low.into() as i64 + offset as i64 - 1).clamp(0, last as i64);
+                taps.push((own.unsigned_abs() as usize, weight.into()));
             }
         }
         other => return Err(format!("interpolation by {other}")),
@@ -315,9 +321,10 @@ fn taps(
 }
 
 /// Weights of four neighbours: Keys' cubic convolution with the parameter -0.75.
-fn cubic(t: f32) -> [f32; 4] {
-    let a = -0.75;
-    let near = |x: f32| ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
-    let far = |x: f32| ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
-    [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
+fn cubic<T: Float>(t: T) -> [T; 4] {
+    let [a, one, two, three] = [-0.75, 1.0, 2.0, 3.0].map(T::of);
+    let [four, five, eight] = [4.0, 5.0, 8.0].map(T::of);
+    let near = |x: T| ((a + two) * x - (a + three)) * x * x + one;
+    let far = |x: T| ((a * x - five * a) * x + eight * a) * x - four * a;
+    [far(t + one), near(t), near(one - t), far(two - t)]
 }

@@ -283,11 +283,12 @@ impl Lowerer<'_, '_> {
         if is_projected && layers.cell != Cell::Lstm {
             return Err("a projection of another layer than an LSTM".to_owned());
         }
-        let mut values = layers.weights.iter().chain(&layers.state);
-        if !values.all(|&own| self.program.element(own) == Element::F32)
-            || self.program.element(layers.input) != Element::F32
-        {
-            return Err("recurrent layers of integers".to_owned());
+        let values = layers.weights.iter().chain(&layers.state);
+        let mut elements = values
+            .chain([&layers.input])
+            .map(|&own| self.program.element(own));
+        if let Some(other) = elements.find(|&own| own != Element::F32) {
+            return Err(format!("recurrent layers of {}", other.name()));
         }
         let mut input = layers.input;
         if batch_first {

@@ -23,7 +23,7 @@ use crate::data::Byte;
 use crate::execute::Executable;
 use crate::lower::{LowerError, lower, unsupported};
 use crate::optimise::optimise;
-use crate::prepare::Weights;
+use crate::prepare::{HalfBits, Weights};
 use crate::program::{Half, Output, Precision, Program};
 
 /// A model file: the graph, its inputs and outputs, and the places of its weights. The whole file
@@ -494,7 +494,7 @@ impl Weights for FileWeights<'_> {
         Some(numbers.collect())
     }
 
-    fn half_weight(&self, number: usize) -> Option<(Cow<'_, [u16]>, Half)> {
+    fn half_weight(&self, number: usize) -> Option<HalfBits<'_>> {
         let half = Half::of(self.file.weights.get(number)?.spec.dtype)?;
         let bytes = self.bytes(number, half.dtype())?;
         let bits = bytes.as_chunks().0.iter();

@@ -43,15 +43,18 @@ pub use weight_cache::WeightCache;
 /// µs.
 const SMALL: usize = 64 * 1024;
 
+/// The bits of numbers of 16 bits, row by row, and their type.
+pub type HalfBits<'a> = (Cow<'a, [u16]>, Half);
+
 /// Source of weights.
 pub trait Weights {
     /// The elements of weight `number`, row by row; `None` if it is missing. They are borrowed
     /// where possible: packing is then the only copy of most weights.
     fn weight(&self, number: usize) -> Option<Cow<'_, [f32]>>;
 
-    /// The bits of a weight whose numbers have 16 bits, row by row, and their type; `None` if it is
-    /// of another type, or has to be copied in memory for it.
-    fn half_weight(&self, _number: usize) -> Option<(Cow<'_, [u16]>, Half)> {
+    /// The bits of a weight whose numbers have 16 bits; `None` if it is of another type, or has to be
+    /// copied in memory for it.
+    fn half_weight(&self, _number: usize) -> Option<HalfBits<'_>> {
         None
     }
 
@@ -302,7 +305,7 @@ impl<'a> Loader<'a> {
     }
 
     /// The bits of a weight of the source whose numbers have 16 bits.
-    fn half(&self, value: ValueId) -> Result<Option<(Cow<'a, [u16]>, Half)>, RunError> {
+    fn half(&self, value: ValueId) -> Result<Option<HalfBits<'a>>, RunError> {
         let info = self.program.value(self.program.root(value));
         let Source::Weight(number) = info.source else {
             return Ok(None);

@@ -68,7 +68,7 @@ pub type Strides = SmallVec<[isize; 6]>;
 
 /// For each element of a result, the places of the elements that it is a weighted sum of, and their
 /// weights.
-pub type Taps = Vec<SmallVec<[(usize, f32); 4]>>;
+pub type Taps = Vec<SmallVec<[(usize, f64); 4]>>;
 
 /// Order of the channels of images that are not in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -409,6 +409,7 @@ impl Op {
             | Self::MaxPool(_)
             | Self::AvgPool { .. }
             | Self::AdaptiveAvgPool
+            | Self::Resample { .. }
             | Self::Reduce { .. }
             | Self::Softmax { .. }
             | Self::SafeSoftmax
@@ -444,7 +445,6 @@ impl Op {
             | Self::FromBlocks(_)
             | Self::BatchTiling(_)
             | Self::Arrange { .. }
-            | Self::Resample { .. }
             | Self::RoundRows(_)
             | Self::LabelMargins => false,
         }

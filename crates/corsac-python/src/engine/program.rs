@@ -688,8 +688,9 @@ impl PyProgram {
     }
 
     /// Run the program on arrays in row-major order, and write the results to others: float32, also
-    /// for numbers of 16 bits, float64, int64 for all integers, and bytes for truth values. The interpreter is released meanwhile. The number of
-    /// threads is `CORSAC_NUM_THREADS`, or that of the cores: PyTorch may be absent.
+    /// for numbers of 16 bits, float64, int64 for all integers, and bytes for truth values. The
+    /// interpreter is released meanwhile. The number of threads is `CORSAC_NUM_THREADS`, or that of
+    /// the cores: PyTorch may be absent.
     fn run(
         &self,
         py: Python<'_>,

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Mutex;
 
-use corsac_engine::{Byte, DType, Data, Element, Elements, Half, Program, Source, Weights};
+use corsac_engine::{
+    Byte, DType, Data, Element, Elements, Half, HalfBits, Program, Source, Weights,
+};
 use pyo3::buffer::PyBuffer;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -126,7 +128,7 @@ impl Weights for Loaded<'_> {
         }
     }
 
-    fn half_weight(&self, number: usize) -> Option<(Cow<'_, [u16]>, Half)> {
+    fn half_weight(&self, number: usize) -> Option<HalfBits<'_>> {
         let (bits, half) = (*self.halves.get(number)?)?;
         Some((Cow::Borrowed(bits), half))
     }

@@ -156,8 +156,7 @@ fn declare(py: Python<'_>) -> PyResult<Py<PyType>> {
     let doc = doc(&base)?;
 
     let op_doc = c"The opcode.";
-    let target_doc =
-        c"The target: a function for call_function, otherwise a string.";
+    let target_doc = c"The target: a function for call_function, otherwise a string.";
     let mut members = [
         member(
             c"op",
