@@ -486,12 +486,12 @@ def test_an_operator_without_a_kernel_is_named_and_left_to_pytorch():
 )
 def test_images_of_other_sizes(mode):
     sizes = {"linear": [(2, 3, 9)], "trilinear": [(1, 2, 5, 6, 7)]}
-    sizes = sizes.get(mode, [(2, 3, 9, 11), (1, 2, 7, 4), (1, 1, 16, 16)])
+    sizes = sizes.get(mode, [(2, 3, 9, 11), (1, 2, 7, 4), (1, 1, 16, 16), (1, 1, 2, 2)])
     for size in sizes:
         x, spatial = _random(*size), len(size) - 2
         for factor in (2, 0.5, 1.7, 3.1, 1 / 3):
             _check(lambda x, f=factor: F.interpolate(x, scale_factor=f, mode=mode), x)
-        for to in ([13] * spatial, [4, 21, 7][:spatial], list(size[2:])):
+        for to in ([13] * spatial, [4, 21, 7][:spatial], list(size[2:]), [98, 49, 3][:spatial]):
             _check(lambda x, to=to: F.interpolate(x, to, mode=mode), x)
             if "linear" in mode or mode == "bicubic":
                 corners = {"mode": mode, "align_corners": True}

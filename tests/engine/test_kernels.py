@@ -98,6 +98,16 @@ def test_images_of_other_sizes(mode, size):
 
 
 def test_lines_and_volumes_of_other_sizes():
+    for dtype in (torch.float32, torch.float64):
+        # Sizes at which the order of roundings decides.
+        for size, count in ((2, 49), (2, 98), (6, 94), (14, 110), (2, 41), (4, 82), (4, 110)):
+            line = torch.arange(float(size)).to(dtype)
+            for mode in ("nearest", "nearest-exact"):
+                check(lambda x, n=count, m=mode: F.interpolate(x, n, mode=m), line.view(1, 1, -1))
+                check(
+                    lambda x, n=count, m=mode: F.interpolate(x, (1, n), mode=m),
+                    line.view(1, 1, 1, -1),
+                )
     check(lambda x: F.interpolate(x, scale_factor=2.5), _numbers(2, 3, 9))
     check(lambda x: F.interpolate(x, size=5, mode="linear"), torch.randn(2, 3, 9))
     check(lambda x: F.interpolate(x, scale_factor=2.0), _numbers(1, 2, 3, 4, 5))

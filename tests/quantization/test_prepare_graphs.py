@@ -106,6 +106,8 @@ def test_other_kinds_of_observers(name):
         if name.startswith(("per_channel", "float_qparams")) and "Transpose" in model_name:
             with pytest.raises(AssertionError, match="Per channel weight observer"):
                 theirs.prepare_fx(copy.deepcopy(model), mapping, inputs)
+            prepared = ours.prepare_fx(copy.deepcopy(model), own, inputs)
+            assert_close(prepared(*inputs), model(*inputs), rtol=0, atol=0)
             continue
         check(model, inputs, own, mapping)
 

@@ -82,8 +82,14 @@ fn numbers<T: npyz::Deserialize + Copy, R: Read>(
     let dtype = array.dtype().descr();
     let numbers = array.data::<T>().map_err(|_| {
         wrong(format!(
-            "elements are {}, and {spec} is needed",
-            dtype.trim()
+            "elements are {}, and {} is needed{}",
+            dtype.trim(),
+            spec,
+            if spec.dtype == DType::BFloat16 {
+                ", as '<f4'"
+            } else {
+                ""
+            }
         ))
     })?;
     let numbers: std::io::Result<Vec<T>> = numbers.collect();

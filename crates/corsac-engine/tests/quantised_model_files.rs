@@ -246,7 +246,7 @@ fn files_of_integers_that_were_edited_are_errors() {
             "(%w, %s, %z, 0",
             "(%w, %s, %z, 1",
             Unsupported,
-            "4 scales or zero points of F32 for 3 channels",
+            "4 scales or zero points for 3 channels",
         ),
         (
             "(%w, %s, %z, 0",
@@ -307,7 +307,7 @@ fn files_of_integers_that_were_edited_are_errors() {
             "torch.int8, 2)",
             "torch.int8, 4)",
             Unsupported,
-            "4 scales or zero points of F32 for 2",
+            "4 scales or zero points for 2",
         ),
         (
             "torch.int8, 2)",
@@ -417,14 +417,14 @@ fn parameters_that_do_not_fit_are_errors() {
             channels,
             "0 scales or zero points",
         ),
-        (matrix, (Float32, 3), (Bool, 3), channels, "of Bool"),
-        (matrix, (Bool, 3), (Int32, 3), channels, "of Bool"),
+        (matrix, (Float32, 3), (Bool, 3), channels, "of bool"),
+        (matrix, (Bool, 3), (Int32, 3), channels, "of bool"),
         (
             matrix,
             (Float64, 3),
             (Int32, 3),
             channels,
-            "3 scales or zero points of F64",
+            "scales or zero points of float64",
         ),
         (
             matrix,

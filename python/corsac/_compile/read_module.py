@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import operator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import nn
 
 from corsac._models.wrapper import ModelWrapper
 from corsac._native.options import Settings
-from corsac._pytorch.quantised_parts import (
-    is_graph,
-    is_static,
-    parts,
-    place,
-    quantised_attributes,
-)
+from corsac._pytorch.quantised_parts import is_static, parts, place
 
 
 class ReadModule(ModelWrapper):
     """A model with quantised modules of torch.ao, which is read by :func:`corsac.quantization.from_torch_ao` and
-    compiled. Parameters, buffers and submodules are those of the model; it is read again if it has got other weights.
+    compiled. Parameters, buffers and submodules are those of the model; it is read again if it has got others.
 
     Where it cannot be read, PyTorch runs it.
 
@@ -39,76 +36,49 @@ class ReadModule(ModelWrapper):
         super().__init__(model)
         state = self.__dict__
         state["_settings"], state["_compile"] = settings, compiled
-        state["_reason"], state["_read"], state["_inside"] = None, None, None
-        state["_is_static"] = is_static(model)
-        state["_quantised"] = [own for own in parts(model) if place(own)]
-        state["_users"] = [
-            own
-            for own in parts(model)
-            if not place(own)
-            and not is_graph(own)
-            and not type(own).__module__.startswith("torch.")
-        ]
-        state["_attributes"] = [
-            (own.get_submodule(path.rpartition(".")[0]), path.rpartition(".")[2])
-            for own in parts(model)
-            if is_graph(own)
-            for path in quantised_attributes(own)
-        ]
-        self._current()
+        self._read_again()
 
     def __reduce__(self) -> Any:
         return ReadModule, (self._model, self._settings, self._compile)
 
-    def _values(self) -> list[Any]:
-        """Objects and numbers of quantised modules, functions and users' modules: the same as long as the model is."""
-        values: list[Any] = [self._model.training]
-        for module in self._quantised:
-            own = vars(module)
-            for name in _STATE:
-                if name in own:
-                    values.append(own[name])
-            for name in ("scale", "zero_point"):
-                if name in module._buffers:
-                    values.append(module._buffers[name])
-            for child in module._modules.values():
-                values += [vars(child).get(name) for name in _STATE if name in vars(child)]
-        for module in self._users:
-            values += [own for own in vars(module).values() if isinstance(own, _SIMPLE)]
-        values += [getattr(owner, name, None) for owner, name in self._attributes]
-        return values
-
-    def _tensors(self) -> list[torch.Tensor | None]:
-        """The tensors of users' modules. Their numbers matter only where they become constants of a graph."""
-        found: list[torch.Tensor | None] = []
-        for module in self._users:
-            found += [own for own in vars(module).values() if isinstance(own, torch.Tensor)]
-            found += module._buffers.values()
-        return found
-
     def _current(self) -> Any:
         """The compiled form of what is read of the present model."""
-        values, tensors = self._values(), self._tensors()
-        state = [*map(_version, values), *map(_version if self._is_static else id, tensors)]
-        if self._inside is None or state != self._read:
-            # Not at the top: most models are not quantised.
-            from corsac.quantization.torch_ao import from_torch_ao
-
-            found: Any = self._model
-            self.__dict__["_reason"] = None
-            try:
-                found = from_torch_ao(self._model)
-            except Exception as error:
-                # Whatever the reason, PyTorch can run the model.
-                self.__dict__["_reason"] = str(error) or type(error).__name__
-            self.__dict__["_inside"] = self._compile(found, self._settings)
-            self.__dict__["_read"] = state
-            # As long as they are held, no other objects have their identities.
-            self.__dict__["_kept"] = values, tensors
+        if not self._read.is_current():
+            self._read_again()
         return self._inside
 
+    def _read_again(self) -> None:
+        # Not at the top: most models are not quantised.
+        from corsac.quantization.torch_ao import from_torch_ao
+
+        state, found = self.__dict__, self._model
+        state["_reason"] = None
+        state["_read"] = _Snapshot(self._model)
+        try:
+            found = from_torch_ao(self._model)
+        except Exception as error:
+            # Whatever the reason, PyTorch can run the model.
+            state["_reason"] = str(error) or type(error).__name__
+        state["_copies"] = list(_copies(self._model, found))
+        state["_inside"] = self._compile(found, self._settings)
+
+    def _take_back(self) -> None:
+        """Give the model what a call has written to attributes of copies of its modules."""
+        is_other = False
+        for own, copied, before in self._copies:
+            for name, value in copied.items():
+                if before.get(name, _copies) is not value:
+                    own[name] = before[name] = value
+                    is_other = True
+        if is_other:
+            self._read.take()
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._current()(*args, **kwargs)
+        inside = self._current()
+        try:
+            return inside(*args, **kwargs)
+        finally:
+            self._take_back()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._with_own_hooks(args, kwargs)
@@ -125,17 +95,104 @@ class ReadModule(ModelWrapper):
         return f"not read from torch.ao: {self._reason}\n{text}"
 
 
-def _version(value: Any) -> Any:
-    """A value that is another for another object, and for a tensor that has been written to."""
-    if isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, torch.Tensor) and not value.is_inference():
-        return id(value), value._version
-    return id(value)
+def _copies(
+    model: nn.Module, found: nn.Module
+) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
+    """The attributes of users' modules, those of their copies in what was read, and these as they are now."""
+    copies = dict(found.named_modules())
+    for path, own in model.named_modules():
+        copied = copies.get(path)
+        is_user_s = not type(own).__module__.startswith("torch.nn.")
+        if copied is not None and copied is not own and type(copied) is type(own) and is_user_s:
+            yield vars(own), vars(copied), dict(vars(copied))
 
 
-#: Types of attributes of users' modules that what is read may depend on.
-_SIMPLE = (bool, int, float, str)
+class _Snapshot:
+    """The objects and numbers that reading a model depends on.
+
+    Of a model without static layers, parts are copied with the same containers and tensors; of one with them, they
+    become constants of a graph.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._deeply = is_static(model)
+        #: Dictionaries of submodules; attributes of quantised modules; those of other modules.
+        self._children: list[dict[str, Any]] = []
+        self._quantised: list[tuple[dict[str, Any], str]] = []
+        self._others: list[dict[str, Any]] = []
+        for module in parts(model):
+            if not isinstance(module, torch.jit.ScriptModule):
+                self._watch(module, module is model)
+        self.take()
+
+    def _watch(self, module: Any, is_root: bool) -> None:
+        own, kind = vars(module), type(module)
+        self._children.append(own["_modules"])
+        if place(module):
+            self._quantised += [(own, name) for name in _STATE if name in own]
+            steps = (name for name in ("scale", "zero_point") if name in own["_buffers"])
+            self._quantised += [(own["_buffers"], name) for name in steps]
+            for child in map(vars, own["_modules"].values()):
+                self._quantised += [(child, name) for name in _STATE if name in child]
+            return
+        # Of other layers, what is read has the same objects.
+        is_layer = kind.__module__.startswith("torch.nn.") and not own["_modules"]
+        if is_root or kind is nn.Module or not (is_layer or kind in _CONTAINERS):
+            self._others.append(own)
+
+    def take(self) -> None:
+        """Take the present objects and numbers."""
+        self._numbers, self._objects = self._present()
+
+    def is_current(self) -> bool:
+        """Whether the model has the same objects and numbers still."""
+        numbers, objects = self._present()
+        return (
+            len(objects) == len(self._objects)
+            and all(map(operator.is_, objects, self._objects))
+            and numbers == self._numbers
+        )
+
+    def _present(self) -> tuple[list[Any], list[Any]]:
+        numbers: list[Any] = []
+        objects: list[Any] = []
+        for children in self._children:
+            numbers += children
+            objects += children.values()
+        for own, name in self._quantised:
+            _add(own.get(name), numbers, objects, deeply=True)
+        for own in self._others:
+            numbers += own
+            for value in own.values():
+                _add(value, numbers, objects, deeply=self._deeply)
+        return numbers, objects
+
+
+def _add(
+    value: Any, numbers: list[Any], objects: list[Any], depth: int = 0, *, deeply: bool
+) -> None:
+    """Add a value to numbers or objects; ``deeply`` with the items of containers, and the writes to tensors."""
+    kind = type(value)
+    if kind in _SIMPLE:
+        numbers += (kind, value)
+        if kind is float:
+            numbers.append(math.copysign(1.0, value))
+    elif deeply and isinstance(value, list | tuple | dict | set) and depth < _DEPTH:
+        numbers += (kind, len(value))
+        for item in value.items() if isinstance(value, dict) else value:
+            _add(item, numbers, objects, depth + 1, deeply=True)
+    else:
+        objects.append(value)
+        if deeply and isinstance(value, torch.Tensor) and not value.is_inference():
+            numbers.append(value._version)
+
+
+#: Types of values that are compared as such.
+_SIMPLE = (bool, int, float, str, type(None))
+#: Classes with nothing but submodules.
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+#: Levels of containers in containers whose items are compared.
+_DEPTH = 8
 
 #: Attributes of quantised modules with weights and parameters of results.
 _STATE = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,19 @@ _NN = "torch.ao.nn."
 
 def place(module: Any) -> str:
     """The kind of the class of a module: "static", "dynamic" or "reference" for quantised ones of torch.ao, or ""."""
-    for base in type(module).__mro__:
+    kind = type(module)
+    found = _PLACES.get(kind)
+    if found is None:
+        found = _PLACES[kind] = _place(kind)
+    return found
+
+
+#: Kinds of classes: models are looked at in each call.
+_PLACES: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
+
+
+def _place(kind: type) -> str:
+    for base in kind.__mro__:
         name = base.__module__
         if not name.startswith(_NN):
             continue
@@ -70,15 +83,6 @@ _CONVERSIONS = frozenset(
 def has_quantised_calls(module: Any) -> bool:
     """Whether the graph of a graph module has functions of quantised types."""
     return any(map(_is_quantised_call, module.graph.nodes))
-
-
-def quantised_attributes(module: Any) -> list[str]:
-    """The paths of attributes that functions of quantised types take in the graph of a graph module."""
-    return [
-        node.target
-        for node in module.graph.nodes
-        if node.op == "get_attr" and any(map(_is_quantised_call, node.users))
-    ]
 
 
 def _is_quantised_call(node: Any) -> bool:

@@ -170,7 +170,7 @@ def difference(expected, got, path="", *, rounded=False):
             # Sums may cancel: their errors are those of the largest numbers.
             sizes = expected_numbers.abs().nan_to_num(0, 0, 0)
             relative = 1e-2
-            absolute = 1e-2 * max(1.0, sizes.max().item() if sizes.numel() else 0.0)
+            absolute = max(absolute, 1e-2 * (sizes.max().item() if sizes.numel() else 0.0))
         if not torch.allclose(expected_numbers, numbers, relative, absolute, True):
             return f"{path}: {expected} / {got}"
         return None

@@ -5,7 +5,7 @@ use corsac_ops::shape::{Given, Value};
 use corsac_ops::{OperatorId, is_operator};
 use smallvec::SmallVec;
 
-use super::{Lowered, Lowerer, Reason};
+use super::{Lowered, Lowerer, Reason, not_held};
 use crate::program::ValueId;
 
 /// A call of an operator that has a type rule, with operands by the parameters of the rule.
@@ -135,7 +135,8 @@ impl Call {
     pub(super) fn tensor(&self, param: &str) -> Result<ValueId, Reason> {
         match self.get(param) {
             Some(Lowered::Tensor(value)) => Ok(*value),
-            Some(_) => Err(format!("{param} is no tensor")),
+            Some(Lowered::Known(value)) => Err(not_held(value, param)),
+            Some(Lowered::Items(_)) => Err(format!("{param} is no tensor")),
             None => Err(format!("there is no {param}")),
         }
     }

@@ -134,6 +134,8 @@ struct Lowerer<'g, 'h> {
     narrow: FxHashMap<ValueId, DType>,
     /// Values rounded to such a type; what is rounded already is so to itself.
     rounded: FxHashMap<ValueId, ValueId>,
+    /// Sum of the sizes to which images were interpolated.
+    resampled: usize,
     /// Integers that are levels of numbers, or halves of bytes.
     integers: FxHashMap<ValueId, Integers>,
     /// The rows of numbers that scales and zero points were computed for, with the bounds of levels.
@@ -164,6 +166,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             weights: FxHashMap::default(),
             narrow: FxHashMap::default(),
             rounded: FxHashMap::default(),
+            resampled: 0,
             integers: FxHashMap::default(),
             row_parameters: FxHashMap::default(),
             catalogue: Catalogue::new(types),
@@ -700,7 +703,15 @@ fn returned(lowered: Lowered) -> Result<Output, Reason> {
             .collect::<Result<_, _>>()
             .map(Output::Tuple),
         Lowered::Known(Value::None) => Ok(Output::None),
-        Lowered::Known(_) => Err("the result is no tensor".to_owned()),
+        Lowered::Known(value) => Err(not_held(&value, "the result")),
+    }
+}
+
+/// The reason why a known value is no tensor of the engine.
+fn not_held(value: &Value, what: &str) -> Reason {
+    match value {
+        Value::Tensor(tensor) => format!("a tensor of {}", tensor.dtype),
+        _ => format!("{what} is no tensor"),
     }
 }
 

@@ -170,6 +170,12 @@ impl Lowerer<'_, '_> {
         if from.contains(&0) || to.contains(&0) {
             return Err("an image without elements".to_owned());
         }
+        self.resampled += to[2..].iter().sum::<usize>();
+        if self.resampled > RESAMPLED {
+            return Err(format!(
+                "interpolation to more than {RESAMPLED} rows and columns"
+            ));
+        }
         if mode == "area" {
             if spatial != 2 {
                 return Err("areas of what is no image".to_owned());
@@ -243,6 +249,9 @@ impl Lowerer<'_, '_> {
     }
 }
 
+/// Sum of the sizes to which the images of a program may be interpolated: each takes about 72 bytes.
+const RESAMPLED: usize = 1 << 22;
+
 /// Taps of each of `count` elements of the result along a dimension of `size` elements, in images
 /// of `spatial` dimensions. Places and weights are computed in the precision of the image, as in
 /// PyTorch.
@@ -266,9 +275,30 @@ fn resampling<T: Float + Into<f64>>(
     };
     let tap = |i: usize| match plain {
         Some(times) => Ok(SmallVec::from_iter([(i / times, 1.0)])),
+        None if mode.starts_with("nearest") => {
+            let own = nearest(mode == "nearest-exact", spatial, i, scale);
+            Ok(SmallVec::from_iter([(own.min(size - 1), 1.0)]))
+        }
         None => taps(mode, i, [size, count], scale, corners),
     };
     (0..count).map(tap).collect()
+}
+
+/// The element nearest to element `i` of a result. PyTorch finds places of pixels in single precision; other
+/// places have the precision of the elements, and are rounded to single precision in the end.
+fn nearest<T: Float + Into<f64>>(is_exact: bool, spatial: usize, i: usize, scale: T) -> usize {
+    let single = scale.into() as f32;
+    let place = match (is_exact, spatial) {
+        (false, 2) => i as f32 * single,
+        (true, 2) => (i as f32 + 0.5) * single,
+        (false, _) => (number::<T>(i) * scale).into() as f32,
+        (true, _) => {
+            // The product and the difference are rounded once.
+            let place = T::of(scale.into() * (i as f64 + 0.5) - 0.5);
+            (place.max(T::default()) + T::of(0.5)).into() as f32
+        }
+    };
+    place.floor() as usize
 }
 
 /// A size or an index as a number.
@@ -295,8 +325,6 @@ fn taps<T: Float + Into<f64>>(
     };
     let mut taps: SmallVec<[(usize, f64); 4]> = SmallVec::new();
     match mode {
-        "nearest" => taps.push((whole((own * scale).floor()).min(last), 1.0)),
-        "nearest-exact" => taps.push((whole(((own + half) * scale).floor()).min(last), 1.0)),
         "linear" | "bilinear" | "trilinear" => {
             let at = place.max(T::default());
             let low = whole(at.floor()).min(last);
@@ -311,7 +339,9 @@ fn taps<T: Float + Into<f64>>(
         "bicubic" => {
             let low = place.floor();
             for (offset, weight) in cubic(place - low).into_iter().enumerate() {
-                let own = (low.into() as i64 + offset as i64 - 1).clamp(0, last as i64);
+                let own = (low.into() as i64)
+                    .saturating_add(offset as i64 - 1)
+                    .clamp(0, last as i64);
                 taps.push((own.unsigned_abs() as usize, weight.into()));
             }
         }

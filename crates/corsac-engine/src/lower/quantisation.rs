@@ -80,9 +80,12 @@ impl Lowerer<'_, '_> {
     fn check_parameters(&self, parameters: &[ValueId], count: usize) -> Result<(), Reason> {
         for &own in parameters {
             let (len, element) = (self.program.value(own).len(), self.program.element(own));
-            if len != count || matches!(element, Element::Bool | Element::F64) {
+            if matches!(element, Element::Bool | Element::F64) {
+                return Err(format!("scales or zero points of {}", element.name()));
+            }
+            if len != count {
                 return Err(format!(
-                    "{len} scales or zero points of {element:?} for {count} channels or groups"
+                    "{len} scales or zero points for {count} channels or groups"
                 ));
             }
         }

@@ -64,9 +64,8 @@ use crate::program::Half;
 use crate::threads::default_threads;
 use error::without_panic;
 
-/// The newest version of the format. All versions up to it are read, and the oldest that a model can
-/// have is written: 2 for weights of integers of fewer than 64 bits, which programs that read only
-/// version 1 do not run.
+/// The newest version of the format. All versions up to it are read. Version 1 is written if all inputs
+/// and weights are of float32, int64 or bool: programs that read only that do not run others.
 pub const VERSION: u32 = 2;
 
 /// A model ready to run. Any number of threads may run it at once.
@@ -171,7 +170,8 @@ impl Model {
     }
 
     /// As [`Model::run`], with elements row by row, into memory of the caller: numbers of 16 bits as
-    /// `f32`, integers of fewer than 64 bits as `i64`.
+    /// `f32`, integers of fewer than 64 bits as `i64`. Inputs have to be numbers of their types, to
+    /// which results are rounded.
     ///
     /// # Errors
     /// If inputs or outputs differ in number, length or element type from those of the model.

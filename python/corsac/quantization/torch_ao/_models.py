@@ -115,6 +115,8 @@ class _Models:
     def _with_parts(self, path: str, module: nn.Module) -> nn.Module:
         """A copy of a module, with the same parameters, and with parts that were read."""
         made = shallow_copy(module)
+        # Containers, too: calls and users may write to them.
+        vars(made).update({**vars(module), "_modules": vars(made)["_modules"]})
         for name, child in module.named_children():
             made._modules[name] = self.read(f"{path}.{name}" if path else name, child)
         _keep_from_fast_paths(made)
