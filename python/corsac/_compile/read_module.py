@@ -66,7 +66,8 @@ class ReadModule(ModelWrapper):
         """Give the model what a call has written to attributes of copies of its modules."""
         is_other = False
         for own, copied, before in self._copies:
-            for name, value in copied.items():
+            # A list: another thread may add attributes.
+            for name, value in list(copied.items()):
                 if before.get(name, _copies) is not value:
                     own[name] = before[name] = value
                     is_other = True
@@ -163,7 +164,7 @@ class _Snapshot:
             _add(own.get(name), numbers, objects, deeply=True)
         for own in self._others:
             numbers += own
-            for value in own.values():
+            for value in list(own.values()):
                 _add(value, numbers, objects, deeply=self._deeply)
         return numbers, objects
 
