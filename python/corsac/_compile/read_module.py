@@ -51,16 +51,17 @@ class ReadModule(ModelWrapper):
         # Not at the top: most models are not quantised.
         from corsac.quantization.torch_ao import from_torch_ao
 
-        state, found = self.__dict__, self._model
-        state["_reason"] = None
-        state["_read"] = _Snapshot(self._model)
+        found, reason, snapshot = self._model, None, _Snapshot(self._model)
         try:
             found = from_torch_ao(self._model)
         except Exception as error:
             # Whatever the reason, PyTorch can run the model.
-            state["_reason"] = str(error) or type(error).__name__
-        state["_copies"] = list(_copies(self._model, found))
+            reason = str(error) or type(error).__name__
+        state = self.__dict__
+        state["_reason"], state["_copies"] = reason, list(_copies(self._model, found))
         state["_inside"] = self._compile(found, self._settings)
+        # Last: until then, other threads read the model themselves.
+        state["_read"] = snapshot
 
     def _take_back(self) -> None:
         """Give the model what a call has written to attributes of copies of its modules."""
