@@ -490,6 +490,8 @@ def test_images_of_other_sizes(mode):
     for size in sizes:
         x, spatial = _random(*size), len(size) - 2
         for factor in (2, 0.5, 1.7, 3.1, 1 / 3):
+            if factor * min(size[2:]) < 1:
+                continue
             _check(lambda x, f=factor: F.interpolate(x, scale_factor=f, mode=mode), x)
         for to in ([13] * spatial, [4, 21, 7][:spatial], list(size[2:]), [98, 49, 3][:spatial]):
             _check(lambda x, to=to: F.interpolate(x, to, mode=mode), x)
