@@ -893,3 +893,36 @@ fn inputs_weights_and_results_have_their_types() {
     let error = plain.with_dtype(Int16).unwrap_err().to_string();
     assert_eq!(error, "elements of float32 in a tensor of torch.int16");
 }
+
+#[test]
+fn interpolation_is_bounded() {
+    let resized = |sizes: &[usize]| {
+        let mut text = String::new();
+        for (at, size) in sizes.iter().enumerate() {
+            let from = if at == 0 {
+                "x".to_owned()
+            } else {
+                format!("s{at}")
+            };
+            let to = if at + 1 == sizes.len() {
+                "y".to_owned()
+            } else {
+                format!("s{}", at + 1)
+            };
+            text += &format!(
+                "%{to} = call_function[target=torch.nn.functional.interpolate](args = (%{from},), kwargs = {{size: {size}, mode: \"linear\"}})\n"
+            );
+        }
+        lines(&text, &[1, 1, 4])
+    };
+    assert!(resized(&[1000, 7]).is_ok());
+    for sizes in [&[5_000_000][..], &[3_000_000, 2_000_000]] {
+        let error = resized(sizes).unwrap_err();
+        assert_eq!(error.kind(), ModelErrorKind::Unsupported);
+        let text = error.to_string();
+        assert!(
+            text.contains("interpolation to more than 4194304 rows"),
+            "{text}"
+        );
+    }
+}

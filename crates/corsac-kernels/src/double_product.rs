@@ -1,12 +1,13 @@
 //! Products of matrices in double precision: a few rows times a panel of columns.
 //!
 //! Sums stay in registers while one vector of the panel at a time is multiplied with broadcast numbers
-//! of each row: three vectors and eight rows with AVX-512, three vectors and four rows with AVX2.
+//! of each row: three vectors and eight rows with AVX-512, two vectors and six rows with AVX2. There,
+//! three vectors and four rows would take all registers, and a sum would go to memory at each step.
 
 /// Columns of a panel.
 pub const COLUMNS: usize = 24;
 /// Most rows that are multiplied at a time.
-pub const ROWS: usize = 8;
+pub const ROWS: usize = 12;
 
 /// A few rows of a matrix: number `k` of row `i` is at `i * stride + k * step`.
 #[derive(Clone, Copy, Debug)]
@@ -72,12 +73,9 @@ mod x86_64 {
 
     use super::{COLUMNS, Rows};
 
-    /// Vectors of a tile.
-    const VECTORS: usize = 3;
-
-    /// Defines a function for any number of rows, by tiles of `$rows` rows and three vectors.
+    /// Defines a function for any number of rows, by tiles of `$rows` rows and `$vectors` vectors.
     macro_rules! products {
-        ($name:ident, $tile:ident, $features:literal, $lanes:literal, [$($rows:literal),*],
+        ($name:ident, $tile:ident, $features:literal, $lanes:literal, [$($rows:literal: $vectors:literal),*],
          $load:ident, $all:ident, $add:ident, $store:ident) => {
             /// Adds the products of the rows.
             ///
@@ -96,24 +94,23 @@ mod x86_64 {
                 };
                 for (at, sums) in sums.chunks_mut(MOST).enumerate() {
                     let from = &rows.data[at * MOST * rows.stride..];
-                    for first in (0..COLUMNS).step_by(VECTORS * $lanes) {
-                        // SAFETY: the numbers of these rows are there, and as many columns.
-                        unsafe {
-                            match sums.len() {
-                                $($rows => $tile::<$rows>(Rows { data: from, ..rows }, panel, first, sums),)*
-                                _ => unreachable!("there are {MOST} rows at most"),
-                            }
-                        }
+                    match sums.len() {
+                        $($rows => for first in (0..COLUMNS).step_by($vectors * $lanes) {
+                            let rows = Rows { data: from, ..rows };
+                            // SAFETY: the numbers of these rows are there, and as many columns.
+                            unsafe { $tile::<$rows, $vectors>(rows, panel, first, sums) }
+                        })*
+                        _ => unreachable!("there are {MOST} rows at most"),
                     }
                 }
             }
 
-            /// Adds the products of `R` rows with the columns of three vectors from `first` on.
+            /// Adds the products of `R` rows with the columns of `V` vectors from `first` on.
             ///
             /// # Safety
             /// As above; there must be as many rows of sums, and as many columns.
             #[target_feature(enable = $features)]
-            unsafe fn $tile<const R: usize>(
+            unsafe fn $tile<const R: usize, const V: usize>(
                 rows: Rows<'_>,
                 panel: &[[f64; COLUMNS]],
                 first: usize,
@@ -122,23 +119,23 @@ mod x86_64 {
                 // SAFETY: by the contract of this function.
                 unsafe {
                     let at = |v: usize| first + v * $lanes;
-                    let mut own: [[_; VECTORS]; R] = std::array::from_fn(|i| {
+                    let mut own: [[_; V]; R] = std::array::from_fn(|i| {
                         std::array::from_fn(|v| $load(sums[i].as_ptr().add(at(v))))
                     });
                     let mut x = rows.data.as_ptr();
                     for panel in panel {
-                        let y: [_; VECTORS] =
+                        let y: [_; V] =
                             std::array::from_fn(|v| $load(panel.as_ptr().add(at(v))));
                         for i in 0..R {
                             let x = $all(*x.add(i * rows.stride));
-                            for v in 0..VECTORS {
+                            for v in 0..V {
                                 own[i][v] = $add(x, y[v], own[i][v]);
                             }
                         }
                         x = x.wrapping_add(rows.step);
                     }
                     for i in 0..R {
-                        for v in 0..VECTORS {
+                        for v in 0..V {
                             $store(sums[i].as_mut_ptr().add(at(v)), own[i][v]);
                         }
                     }
@@ -152,7 +149,7 @@ mod x86_64 {
         tile_avx512,
         "avx512f",
         8,
-        [1, 2, 3, 4, 5, 6, 7, 8],
+        [1: 3, 2: 3, 3: 3, 4: 3, 5: 3, 6: 3, 7: 3, 8: 3],
         _mm512_loadu_pd,
         _mm512_set1_pd,
         _mm512_fmadd_pd,
@@ -163,7 +160,7 @@ mod x86_64 {
         tile_avx2,
         "avx2,fma",
         4,
-        [1, 2, 3, 4],
+        [1: 6, 2: 3, 3: 3, 4: 2, 5: 2, 6: 2],
         _mm256_loadu_pd,
         _mm256_set1_pd,
         _mm256_fmadd_pd,
@@ -177,9 +174,14 @@ mod tests {
 
     #[test]
     fn products_are_the_same_with_all_instructions() {
-        for (count, depth, stride, step) in
-            [(1, 1, 1, 1), (8, 37, 40, 1), (5, 16, 1, 6), (3, 7, 0, 2)]
-        {
+        for (count, depth, stride, step) in [
+            (1, 1, 1, 1),
+            (8, 37, 40, 1),
+            (5, 16, 1, 6),
+            (3, 7, 0, 2),
+            (12, 20, 25, 1),
+            (6, 9, 9, 1),
+        ] {
             let len = (count - 1) * stride + (depth - 1) * step + 1;
             let data: Vec<f64> = (0..len).map(|at| (at as f64 * 0.7).sin()).collect();
             let rows = Rows {

@@ -2,9 +2,9 @@
 
 use corsac_kernels::double_product::{COLUMNS, ROWS, Rows, add_products};
 
-/// Numbers of each column that are multiplied at a time: a part of a panel, 48 KB, stays in the
-/// second-level cache while all rows are multiplied with it, and that of the rows in the first.
-pub(crate) const DEPTH: usize = 256;
+/// Numbers of each column that are multiplied at a time: a part of a panel, 24 KB, stays in the
+/// first-level cache while all rows are multiplied with it.
+pub(crate) const DEPTH: usize = 128;
 
 /// Numbers of the columns of a panel, at each depth.
 pub(crate) type Panel = [f64; COLUMNS];
