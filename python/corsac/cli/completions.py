@@ -11,7 +11,7 @@ from corsac.cli.arguments import COMMAND_PARSERS, COMMANDS
 
 #: An option in the text of ``--help``; the next pattern matches the list of values after it.
 _OPTION = re.compile(r"^\s+(?:-\w, )?(--[a-z][a-z-]*)", re.MULTILINE)
-_VALUES = re.compile(r"\[possible values: ([^]]*)\]")
+_VALUES = re.compile(r"\[possible\s+values:\s+([^]]*)\]")
 
 #: Values of each option of a command, empty if any value is possible; under an empty name those of the
 #: command itself.
