@@ -13,15 +13,7 @@ import corsac
 import corsac.quantization as ours
 from corsac.quantization.quantized import dynamic
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(autouse=True)
-def fbgemm():
-    before = torch.backends.quantized.engine
-    torch.backends.quantized.engine = "fbgemm"
-    yield
-    torch.backends.quantized.engine = before
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("fbgemm")]
 
 
 DYNAMIC = {
