@@ -15,7 +15,6 @@ from corsac._pytorch.quantised_parts import (
     place,
 )
 from corsac.fx.proxy import TraceError
-from corsac.passes._weights import shallow_copy
 from corsac.quantization._tracer import QuantizationTracer
 from corsac.quantization.torch_ao._graphs import Reader
 from corsac.quantization.torch_ao._layers import float_layer
@@ -114,9 +113,9 @@ class _Models:
 
     def _with_parts(self, path: str, module: nn.Module) -> nn.Module:
         """A copy of a module, with the same parameters, and with parts that were read."""
-        made = shallow_copy(module)
-        # Containers, too: calls and users may write to them.
-        vars(made).update({**vars(module), "_modules": vars(made)["_modules"]})
+        made: Any = type(module).__new__(type(module))
+        # With the same containers, which calls and users may write to. Only the parts are others.
+        vars(made).update(vars(module), _modules=module._modules.copy())
         for name, child in module.named_children():
             made._modules[name] = self.read(f"{path}.{name}" if path else name, child)
         _keep_from_fast_paths(made)
