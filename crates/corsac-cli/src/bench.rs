@@ -92,12 +92,10 @@ fn made_up(spec: &TensorSpec) -> Option<Tensor> {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (state >> 8) as f32 / (1 << 23) as f32 - 1.0
     };
+    let numbers = (0..len).map(|_| next());
     let elements: Elements = match zeros.elements() {
-        Elements::F32(_) => (0..len).map(|_| next()).collect::<Vec<f32>>().into(),
-        Elements::F64(_) => (0..len)
-            .map(|_| f64::from(next()))
-            .collect::<Vec<f64>>()
-            .into(),
+        Elements::F32(_) => numbers.collect::<Vec<f32>>().into(),
+        Elements::F64(_) => numbers.map(f64::from).collect::<Vec<f64>>().into(),
         Elements::I64(_) | Elements::Bool(_) => return Some(zeros),
     };
     let tensor = Tensor::new(spec.shape.clone(), elements);

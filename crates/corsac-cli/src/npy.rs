@@ -80,16 +80,14 @@ fn numbers<T: npyz::Deserialize + Copy, R: Read>(
     let wrong = |reason: String| Failure::array(path, reason);
     let order = array.order();
     let dtype = array.dtype().descr();
+    let held = match spec.dtype {
+        DType::BFloat16 => ", as '<f4'",
+        _ => "",
+    };
     let numbers = array.data::<T>().map_err(|_| {
         wrong(format!(
-            "elements are {}, and {} is needed{}",
-            dtype.trim(),
-            spec,
-            if spec.dtype == DType::BFloat16 {
-                ", as '<f4'"
-            } else {
-                ""
-            }
+            "elements are {}, and {spec} is needed{held}",
+            dtype.trim()
         ))
     })?;
     let numbers: std::io::Result<Vec<T>> = numbers.collect();

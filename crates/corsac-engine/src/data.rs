@@ -1,8 +1,9 @@
 //! Elements of values, by type.
 
+use corsac_ir::DType;
 use multiversion::multiversion;
 
-use crate::program::{Element, Scalar};
+use crate::program::{Element, Half, Scalar};
 
 /// Types of integers of a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +161,15 @@ impl DataMut<'_> {
             Self::F64(data) => Data::F64(data),
             Self::I64(data) => Data::I64(data),
             Self::Bool(data) => Data::Bool(data),
+        }
+    }
+
+    /// Rounds numbers of single precision to the nearest of `dtype`, if that has 16 bits.
+    pub fn round_to(&mut self, dtype: DType) {
+        if let (Some(half), Self::F32(numbers)) = (Half::of(dtype), self) {
+            for number in &mut **numbers {
+                *number = half.nearest(*number);
+            }
         }
     }
 

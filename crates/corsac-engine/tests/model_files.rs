@@ -13,9 +13,13 @@ use corsac_ir::Graph;
 use proptest::prelude::*;
 
 fn spec(name: &str, shape: &[usize]) -> TensorSpec {
+    typed(name, DType::Float32, shape)
+}
+
+fn typed(name: &str, dtype: DType, shape: &[usize]) -> TensorSpec {
     TensorSpec {
         name: name.to_owned(),
-        dtype: DType::Float32,
+        dtype,
         shape: shape.to_vec(),
     }
 }
@@ -496,17 +500,13 @@ fn integers_and_truth_values_come_from_files() {
         %g = call_function[target=operator.gt](args = (%e, 2.5), kwargs = {})
         %output = output[target=output](args = ((%e, %s, %g),), kwargs = {})",
     );
-    let of = |name: &str, dtype, shape: &[usize]| TensorSpec {
-        dtype,
-        ..spec(name, shape)
-    };
     let offsets: Vec<u8> = [1_i64, 0].iter().flat_map(|n| n.to_le_bytes()).collect();
     let table = bytes_of(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
     let weights = [
-        (of("offsets", DType::Int64, &[2]), &offsets[..]),
+        (typed("offsets", DType::Int64, &[2]), &offsets[..]),
         (spec("table", &[3, 2]), &table[..]),
     ];
-    let inputs = [of("i", DType::Int64, &[2])];
+    let inputs = [typed("i", DType::Int64, &[2])];
     let model = load(model_bytes(&graph, &inputs, &weights).unwrap()).unwrap();
     let names: Vec<String> = model.outputs().iter().map(ToString::to_string).collect();
     assert_eq!(names, ["0: float32[2, 2]", "1: int64[2]", "2: bool[2, 2]"]);
@@ -841,15 +841,10 @@ fn inputs_weights_and_results_have_their_types() {
         %s = call_method[target=to](args = (%n, torch.int16), kwargs = {})
         %output = output[target=output](args = ((%y, %h, %m, %s),), kwargs = {})",
     );
-    let typed = |name: &str, dtype, len| TensorSpec {
-        name: name.to_owned(),
-        dtype,
-        shape: vec![len],
-    };
     // 1.5 and -2^-7 as float16.
     let bits = [0x3e00_u16, 0xa000].map(u16::to_le_bytes).concat();
-    let inputs = [typed("x", BFloat16, 2), typed("n", Int32, 3)];
-    let weights = [(typed("w", Float16, 2), &bits[..])];
+    let inputs = [typed("x", BFloat16, &[2]), typed("n", Int32, &[3])];
+    let weights = [(typed("w", Float16, &[2]), &bits[..])];
     let bytes = model_bytes(&graph, &inputs, &weights).unwrap();
     assert!(String::from_utf8_lossy(&bytes).contains(r#""corsac.format":"2""#));
     let model = load(bytes).unwrap();

@@ -38,7 +38,7 @@ pub enum When {
     Never,
     /// In every call.
     Always,
-    /// Under the condition that this argument is true: anything but a literal `False`, `None` or zero. The flag is the
+    /// If this argument is true: anything but a literal `False`, `None` or zero. The flag is the
     /// value where the argument is not given.
     If(Param, bool),
 }

@@ -60,7 +60,6 @@ use crate::data::{Data, DataMut, Elements};
 use crate::error::RunError;
 use crate::execute::Context;
 use crate::execute::Executable;
-use crate::program::Half;
 use crate::threads::default_threads;
 use error::without_panic;
 
@@ -195,9 +194,7 @@ impl Model {
             run.map_err(ModelError::Run)
         })?;
         for (spec, output) in self.outputs.iter().zip(outputs) {
-            if let (Some(half), DataMut::F32(numbers)) = (Half::of(spec.dtype), output) {
-                half.round_all(numbers);
-            }
+            output.round_to(spec.dtype);
         }
         if let Ok(mut idle) = self.idle.lock() {
             idle.push(context);

@@ -5,8 +5,8 @@ use corsac_ir::DType;
 use super::error::ModelError;
 use crate::data::Elements;
 use crate::lower::{element_of, integer_bits};
+use crate::program::Element;
 use crate::program::arithmetic::wrapped;
-use crate::program::{Element, Half};
 
 /// A tensor, row by row. Numbers of 16 bits are `f32`, integers of fewer than 64 bits `i64`.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,9 +62,7 @@ impl Tensor {
         {
             return wrong(format!("the number {number}"));
         }
-        if let (Elements::F32(elements), Some(half)) = (&mut self.elements, Half::of(dtype)) {
-            half.round_all(elements);
-        }
+        self.elements.all_mut().round_to(dtype);
         self.dtype = dtype;
         Ok(self)
     }

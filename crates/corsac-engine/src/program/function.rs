@@ -298,13 +298,6 @@ impl Half {
         }
     }
 
-    /// Rounds each number to the nearest of this type.
-    pub fn round_all(self, numbers: &mut [f32]) {
-        for number in numbers {
-            *number = self.nearest(*number);
-        }
-    }
-
     /// The nearest number of this type, ties to even.
     #[inline(always)]
     #[must_use]

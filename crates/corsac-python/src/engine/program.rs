@@ -86,13 +86,6 @@ impl Spec {
         Half::of(self.dtype).is_some()
     }
 
-    /// Rounds numbers to the type that they have in PyTorch, if that has 16 bits.
-    fn round(&self, elements: &mut Elements) {
-        if let (Some(half), Elements::F32(numbers)) = (Half::of(self.dtype), elements) {
-            half.round_all(numbers);
-        }
-    }
-
     /// Whether the program and PyTorch store elements alike.
     fn is_direct(&self) -> bool {
         matches!(
@@ -353,7 +346,7 @@ impl PyProgram {
         let given = inputs.iter().zip(&self.inputs);
         let given = given.map(|(array, spec)| {
             let mut elements = read(array, spec.element)?;
-            spec.round(&mut elements);
+            elements.all_mut().round_to(spec.dtype);
             Ok(elements)
         });
         let given = given.collect::<PyResult<Vec<_>>>()?;
@@ -365,7 +358,7 @@ impl PyProgram {
         let mut places: Vec<DataMut<'_>> = results.iter_mut().map(Elements::all_mut).collect();
         self.run_on(py, threads, &data, &mut places, times)?;
         for ((to, mut from), spec) in outputs.iter().zip(results).zip(&self.outputs) {
-            spec.round(&mut from);
+            from.all_mut().round_to(spec.dtype);
             write(to, &from)?;
         }
         Ok(())
