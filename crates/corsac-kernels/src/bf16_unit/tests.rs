@@ -83,6 +83,34 @@ fn some_rows_of_the_last_product_are_enough() {
 }
 
 #[test]
+fn few_rows_have_the_sums_of_many() {
+    let Some(unit) = Bf16Unit::detect() else {
+        return;
+    };
+    let taps = [0, BLOCK_LEN, 2 * BLOCK_LEN];
+    let source = numbers(3 * BLOCK_LEN, 5);
+    let weights = numbers(taps.len() * WEIGHTS_LEN, 6);
+    let operands = Operands {
+        source: &source,
+        taps: &taps,
+        weights: &weights,
+        ahead: &weights[..WEIGHTS_LEN],
+    };
+    let sums = |rows| {
+        let mut sums = vec![Sums([0.25; ROWS * COLUMNS])];
+        unit.multiply(&operands, &[0], rows, &mut sums);
+        sums[0].0
+    };
+    let whole = sums(ROWS);
+    for rows in 1..ROWS {
+        let own = sums(rows);
+        for (got, expected) in own[..rows * COLUMNS].iter().zip(&whole) {
+            assert!((got - expected).abs() < 1e-4, "{rows}: {got}, {expected}");
+        }
+    }
+}
+
+#[test]
 #[should_panic(expected = "rows lie in the source")]
 fn nothing_is_read_past_the_end() {
     let Some(unit) = Bf16Unit::detect() else {
