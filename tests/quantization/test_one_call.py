@@ -315,8 +315,8 @@ def test_groups_that_do_not_fit_and_convolutions_have_8_bits():
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Flatten(), nn.Linear(36, 32), nn.Linear(32, 4))
     made = corsac.quantize(model.eval(), weights="int4:32")
     assert forms(made) == {"0": "int8", "2": "int8", "3": "int4:32"}
-    assert made.quantization_report["0"].reason == "int4 is for linear layers"
-    assert "36 input features are not in groups of 32" in made.quantization_report["2"].reason
+    assert made.quantization_report["0"].reason == "int4 is for linear layers and tables"
+    assert "rows of 36 features are not in groups of 32" in made.quantization_report["2"].reason
     assert isinstance(made[3], GroupedLinear) and made[3].weight.shape == (4, 32)
 
 
@@ -329,17 +329,50 @@ def test_shared_layers_are_replaced_at_all_places():
     assert model[0] is model[2] is shared and type(shared) is nn.Linear
 
 
-def test_tied_weights_stay_tied():
+@pytest.mark.parametrize(
+    ("weights", "name", "least"), [("int8", "integers", 30.0), ("int4:32", "packed", 14.0)]
+)
+def test_tied_weights_stay_tied(weights, name, least):
     model = Language().eval()
     words = torch.randint(0, 64, (2, 5))
-    made = corsac.quantize(model, weights="int8")
-    assert made.head.integers.data_ptr() == made.table.integers.data_ptr()
+    made = corsac.quantize(model, weights=weights)
+    assert set(forms(made).values()) == {weights}
+
+    def place(layer):
+        return getattr(layer, name).data_ptr()
+
+    assert place(made.head) == place(made.table)
     assert "tied with table.weight" in made.quantization_report["head"].remark
-    assert sqnr(model(words), made(words)) > 30.0
+    assert sqnr(model(words), made(words)) > least
     copied = copy.deepcopy(made)
-    assert copied.head.integers.data_ptr() == copied.table.integers.data_ptr()
-    excluded = corsac.quantize(model, weights="int8", exclude=("table", "head"))
+    assert place(copied.head) == place(copied.table)
+    float_again = copied.dequantize()
+    assert type(float_again.table) is nn.Embedding and type(float_again.head) is nn.Linear
+    assert torch.equal(float_again.table.weight, float_again.head.weight)
+    excluded = corsac.quantize(model, weights=weights, exclude=("table", "head"))
     assert excluded.head.weight is excluded.table.weight
+
+
+@pytest.mark.parametrize("sizes", [(), (5,), (2, 5), (2, 0), (2, 3, 4)])
+def test_rows_of_tables_of_4_bits(sizes, tmp_path):
+    model = nn.Sequential(nn.Embedding(64, 128, padding_idx=3), nn.Linear(128, 8)).eval()
+    made = corsac.quantize(model, weights="int4:64", measure=False)
+    assert forms(made) == {"0": "int4:64", "1": "int4:64"}
+    words = torch.randint(0, 64, sizes)
+    rows = made[0](words)
+    assert torch.equal(rows, made[0].weight[words]) and rows.shape == (*sizes, 128)
+    if words.numel():
+        assert sqnr(model[0](words), rows) > 15.0
+        assert sqnr(made(words), compiled_result(made, words)) > 100.0
+        path = tmp_path / "table.safetensors"
+        corsac.save(made, path, (words,))
+        assert sqnr(made(words), corsac.load(path)(words)) > 100.0
+
+
+def test_a_language_model_of_4_bits_takes_at_most_a_sixth():
+    made = corsac.quantize(Language(512, 256).eval(), weights="int4:32", measure=False)
+    report = made.quantization_report
+    assert report.bytes / report.float_bytes <= 0.16
 
 
 def test_a_quantised_layer_leaves_the_table_it_is_tied_with_float():

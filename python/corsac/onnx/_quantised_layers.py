@@ -10,7 +10,7 @@ from corsac.fx import Node, Tracer
 from corsac.fx._own_copy import own_copy
 from corsac.fx.graph_module import GraphModule
 from corsac.quantization import intrinsic, quantized
-from corsac.quantization.quantized.integer_layers import GroupedLinear, IntegerLayer
+from corsac.quantization.quantized.integer_layers import GroupedLayer, IntegerLayer
 
 _LAYERS = (
     quantized.Linear,
@@ -22,7 +22,7 @@ _LAYERS = (
     quantized.ConvTranspose3d,
     quantized.Bilinear,
     quantized.Embedding,
-    GroupedLinear,
+    GroupedLayer,
     IntegerLayer,
 )
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from corsac.quantization.one_call._layers import merge_attentions
 from corsac.quantization.quantized._weight import QuantisedWeight
-from corsac.quantization.quantized.integer_layers import GroupedLinear
+from corsac.quantization.quantized.integer_layers import GroupedLayer
 
 #: Attributes that float layers do not have.
 _OWN = ("axis", "quant_min", "quant_max", "group", "input_quantiser")
@@ -35,7 +35,7 @@ class Dequantizer:
             vars(made).pop(name, None)
         known: dict[int, nn.Module] = {}
         for name, module in [*made.named_modules(remove_duplicate=False)]:
-            if not isinstance(module, (QuantisedWeight, GroupedLinear)):
+            if not isinstance(module, (QuantisedWeight, GroupedLayer)):
                 continue
             layer = known.setdefault(id(module), _float(module))
             if not name:
@@ -57,7 +57,7 @@ class Dequantizer:
 
 def _float(module: Any) -> nn.Module:
     """The float layer with the weight that the integers stand for."""
-    kind = nn.Linear if isinstance(module, GroupedLinear) else module._float
+    kind = module._float
     made: Any = kind.__new__(kind)
     nn.Module.__init__(made)
     for name, value in vars(module).items():

@@ -20,11 +20,14 @@ from corsac.quantization.quantized.half_layers import (
 )
 from corsac.quantization.quantized.inputs import DynamicInput, StaticInput
 from corsac.quantization.quantized.integer_layers import (
+    GroupedEmbedding,
+    GroupedLayer,
     GroupedLinear,
     IntegerConv1d,
     IntegerConv2d,
     IntegerConv3d,
     IntegerEmbedding,
+    IntegerLayer,
     IntegerLinear,
 )
 
@@ -59,16 +62,16 @@ class Form:
 
     def fitting(self, layer: Layer) -> tuple[Form | None, str]:
         """This form, or the nearest one that the layer can have, or None; and why it is another one."""
-        if layer.is_table:
-            return (Form("float", WeightForm()), "") if self.inputs == "float" else (None, _TABLE)
+        if layer.is_table and self.inputs != "float":
+            return None, _TABLE
         if self.inputs == "dynamic" and not layer.is_matrix:
             return None, "only inputs of linear layers are quantised row by row"
         if self.weights.bits == 4:
-            if not layer.is_matrix:
-                return Form(self.inputs, WeightForm()), "int4 is for linear layers"
+            if not (layer.is_matrix or layer.is_table):
+                return Form(self.inputs, WeightForm()), "int4 is for linear layers and tables"
             columns, group = layer.weight().shape[1], self.weights.group
             if columns % group:
-                why = f"{columns} input features are not in groups of {group}"
+                why = f"rows of {columns} features are not in groups of {group}"
                 return Form(self.inputs, WeightForm()), why
         return self, ""
 
@@ -111,16 +114,18 @@ def quantised(
         quantiser = StaticInput(*steps)
     made: Any
     if form.weights.bits == 4:
-        made = GroupedLinear(module, *groups_of(module.weight, form.weights.group), quantiser)
+        weight = groups_of(module.weight, form.weights.group)
+        if layer.is_table:
+            made = GroupedEmbedding(module, *weight)
+        else:
+            made = GroupedLinear(module, *weight, quantiser)
     elif form == HALF:
         made = _HALVES[base_of(module)].from_float(module, None)
-        if tables is not None:
-            tables.share(layer.module, made)
     else:
         made = _CLASSES[base_of(module)].from_float(module, steps_of(module.weight))
         made.input_quantiser = quantiser
-        if tables is not None:
-            tables.share(layer.module, made)
+    if tables is not None:
+        tables.share(layer.module, made)
     if is_transposed(layer.module):
         own: Any = layer.module
         made.nf, made.nx = own.nf, own.nx
@@ -128,7 +133,11 @@ def quantised(
 
 
 #: The tensors of weights of layers, by their names.
-_INTEGERS, _ROUNDED = ("integers", "weight_scale", "weight_zero_point"), ("rounded_weight",)
+_NAMES: dict[type[nn.Module], tuple[str, ...]] = {
+    GroupedLayer: ("packed", "weight_scale"),
+    HalfLayer: ("rounded_weight",),
+    IntegerLayer: ("integers", "weight_scale", "weight_zero_point"),
+}
 
 
 class Tables:
@@ -142,7 +151,7 @@ class Tables:
         own: Any = layer
         if is_transposed(layer):
             return
-        names = _ROUNDED if isinstance(made, HalfLayer) else _INTEGERS
+        names = next(names for kind, names in _NAMES.items() if isinstance(made, kind))
         new = own.weight, [getattr(made, name) for name in names]
         _, tensors = self._known.setdefault((id(own.weight), names), new)
         for name, tensor in zip(names, tensors, strict=True):

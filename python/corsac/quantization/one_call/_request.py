@@ -96,7 +96,7 @@ class Request:
             # Tables are looked up, not multiplied.
             return ([], _NO_PRODUCT) if layer.is_table else ([HALF], "")
         if layer.is_table and self.saves_bytes:
-            form = Form("float", WeightForm())
+            form = Form("float", form.weights)
         first, why = form.fitting(layer)
         if first is None:
             return [], why

@@ -110,8 +110,47 @@ class IntegerEmbedding(IntegerLayer, nn.Embedding):  # type: ignore[override]
         )
 
 
-class GroupedLinear(nn.Linear):
-    """``nn.Linear`` with a weight of 4 bits, and a scale for each group of numbers of a row.
+class GroupedLayer(nn.Module):
+    """A layer with a weight [out, in] of 4 bits, and a scale for each group of numbers of a row.
+
+    The integers are the buffer ``packed``, two in a byte; ``weight`` is floats, for programs that look at it.
+    """
+
+    _float: type[nn.Module]
+    packed: Tensor
+    weight_scale: Tensor
+    group: int
+
+    def _set_weight(self, integers: Tensor, scales: Tensor) -> None:
+        """Set the weight: int8, [out, in], from -8 to 7; float32, [out, in / group]."""
+        self.group = integers.shape[1] // scales.shape[1]
+        self.register_buffer("packed", _operators.pack_int4(integers))
+        self.register_buffer("weight_scale", scales.to(torch.float32))
+
+    def _numbers(self, packed: Tensor, scales: Tensor) -> Tensor:
+        """Rows of the weight as floats."""
+        corsac = torch.ops.corsac
+        integers = corsac.unpack_int4(packed)
+        return corsac.dequantize_per_channel_group(
+            integers, scales, None, -8, 7, torch.int8, self.group, torch.float32
+        )
+
+    def dequantised(self) -> Tensor:
+        """The weight as floats, [out, in]."""
+        return self._numbers(self.packed, self.weight_scale)
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight as floats."""
+        return self.dequantised()
+
+    def extra_repr(self) -> str:
+        described: Any = self._float.extra_repr
+        return f"{described(self)}, weight=int4, group={self.group}"
+
+
+class GroupedLinear(GroupedLayer, nn.Linear):  # type: ignore[misc]
+    """``nn.Linear`` with a weight of 4 bits.
 
     Args:
         layer: the float layer, whose bias is shared.
@@ -120,8 +159,7 @@ class GroupedLinear(nn.Linear):
         input_quantiser: rounds the input, if given.
     """
 
-    packed: Tensor
-    weight_scale: Tensor
+    _float = nn.Linear
     input_quantiser: nn.Module | None
 
     def __init__(
@@ -134,35 +172,36 @@ class GroupedLinear(nn.Linear):
         nn.Module.__init__(self)
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.training = layer.training
-        self.group = integers.shape[1] // scales.shape[1]
-        self.register_buffer("packed", _operators.pack_int4(integers))
-        self.register_buffer("weight_scale", scales.to(torch.float32))
+        self._set_weight(integers, scales)
         self.register_parameter("bias", layer.bias)
         self.input_quantiser = input_quantiser
-
-    def dequantised(self) -> Tensor:
-        """The weight as floats, [out, in]."""
-        corsac = torch.ops.corsac
-        return corsac.dequantize_per_channel_group(
-            corsac.unpack_int4(self.packed),
-            self.weight_scale,
-            None,
-            -8,
-            7,
-            torch.int8,
-            self.group,
-            torch.float32,
-        )
-
-    @property
-    def weight(self) -> Tensor:  # type: ignore[override]
-        """The weight as floats, for programs that look at it."""
-        return self.dequantised()
 
     def forward(self, input: Tensor) -> Tensor:
         if self.input_quantiser is not None:
             input = self.input_quantiser(input)
         return F.linear(input, self.dequantised(), self.bias)
 
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, weight=int4, group={self.group}"
+
+class GroupedEmbedding(GroupedLayer, nn.Embedding):  # type: ignore[misc]
+    """``nn.Embedding`` with a table of 4 bits: only the rows that are looked up are dequantised.
+
+    Args:
+        layer: the float layer.
+        integers: int8, [rows, features], from -8 to 7.
+        scales: float32, [rows, features / group].
+    """
+
+    _float = nn.Embedding
+
+    def __init__(self, layer: nn.Embedding, integers: Tensor, scales: Tensor) -> None:
+        nn.Module.__init__(self)
+        for name in ("num_embeddings", "embedding_dim", "padding_idx", "max_norm", "norm_type"):
+            setattr(self, name, getattr(layer, name))
+        self.scale_grad_by_freq, self.sparse = layer.scale_grad_by_freq, layer.sparse
+        self.training = layer.training
+        self._set_weight(integers, scales)
+
+    def forward(self, input: Tensor) -> Tensor:
+        rows = input.flatten()
+        numbers = self._numbers(self.packed[rows], self.weight_scale[rows])
+        return numbers.reshape(*input.shape, self.embedding_dim)
