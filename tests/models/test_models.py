@@ -14,6 +14,7 @@ from kit.known import WRITES_STAY
 from kit.observe import Raised, attempt
 from models.zoo import (
     CLASSIFICATION,
+    FAMILIES,
     RUN,
     SEGMENTATION,
     TIMM,
@@ -25,9 +26,13 @@ from models.zoo import (
 
 ALL = [f"torchvision:{name}" for name in (*CLASSIFICATION, *SEGMENTATION, *VIDEO)]
 ALL += [f"timm:{name}" for name in TIMM]
-# Models whose constructors take seconds even without initialisation.
-HEAVY = {"torchvision:regnet_y_128gf"}
-DEFAULT = [s if s not in HEAVY else pytest.param(s, marks=pytest.mark.slow) for s in ALL]
+# Always traced: one of each family of torchvision, and some of timm. All together take minutes.
+QUICK = {*(f"torchvision:{name}" for name in FAMILIES), *(f"timm:{name}" for name in TIMM[::3])}
+
+
+def quick(sources):
+    """Parameters of a test, of which those that are not ``sources`` are slow."""
+    return [s if s in sources else pytest.param(s, marks=pytest.mark.slow) for s in ALL]
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +42,7 @@ def free_memory():
     gc.collect()
 
 
-@pytest.mark.parametrize("source", DEFAULT)
+@pytest.mark.parametrize("source", quick(QUICK))
 @differential
 def test_tracing(fx, rec, source):
     rec.reads_back = True
@@ -73,10 +78,7 @@ TRANSFORMED += ["torchvision:densenet121", "timm:convnext_atto"]
 ADDS_POSITIONS_IN_PLACE = {"torchvision:mvit_v1_b", "torchvision:mvit_v2_s"}
 
 
-@pytest.mark.parametrize(
-    "source",
-    [s if s in TRANSFORMED else pytest.param(s, marks=pytest.mark.slow) for s in ALL],
-)
+@pytest.mark.parametrize("source", quick(TRANSFORMED))
 @known_difference(
     "edited",
     reason=WRITES_STAY,

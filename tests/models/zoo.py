@@ -13,6 +13,39 @@ CLASSIFICATION = vision.list_models(module=vision)
 SEGMENTATION = vision.list_models(module=vision.segmentation)
 VIDEO = vision.list_models(module=vision.video)
 
+# A small model of each family of torchvision.
+FAMILIES = [
+    "alexnet",
+    "convnext_tiny",
+    "deeplabv3_resnet50",
+    "densenet121",
+    "efficientnet_b0",
+    "efficientnet_v2_s",
+    "fcn_resnet50",
+    "googlenet",
+    "inception_v3",
+    "lraspp_mobilenet_v3_large",
+    "maxvit_t",
+    "mnasnet0_5",
+    "mobilenet_v2",
+    "mobilenet_v3_small",
+    "mvit_v1_b",
+    "r3d_18",
+    "regnet_x_400mf",
+    "regnet_y_400mf",
+    "resnet18",
+    "resnext50_32x4d",
+    "s3d",
+    "shufflenet_v2_x0_5",
+    "squeezenet1_0",
+    "swin3d_t",
+    "swin_t",
+    "swin_v2_t",
+    "vgg11_bn",
+    "vit_b_32",
+    "wide_resnet50_2",
+]
+
 # One model of each family of timm that torch.fx can trace.
 TIMM = [
     "beit_base_patch16_224",
