@@ -12,7 +12,9 @@ from corsac.backends import check
 from corsac.backends.conformance import PROGRAMS
 
 BUILT_IN = ["engine", "eager", "debug", "aot_eager", "onnxruntime", "openvino"]
-OF_TORCH = ["torch:eager", "torch:aot_eager"]
+OF_TORCH = [
+    pytest.param(name, marks=pytest.mark.slow) for name in ("torch:eager", "torch:aot_eager")
+]
 #: Known deviations of runtimes, from docs/lowering.md.
 KNOWN = {"openvino": {"largest_of_nan"}}
 

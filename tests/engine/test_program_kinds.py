@@ -133,6 +133,10 @@ TRAINED_BY_BACKENDS = [
 ]
 
 
+#: Of the settings other than "native", one program in so many is always run, or all of those above; the others are slow.
+SHARE = 4
+
+
 def cases():
     reasons = {
         (name, setting): reason
@@ -140,13 +144,16 @@ def cases():
         for name, settings in programs.items()
         for setting in settings
     }
-    for name in PROGRAMS:
+    for number, name in enumerate(PROGRAMS):
         for setting in ("native", "backend", "grads", "grads backend"):
-            if setting == "grads backend" and name not in TRAINED_BY_BACKENDS:
+            is_trained = name in TRAINED_BY_BACKENDS
+            if setting == "grads backend" and not is_trained:
                 continue
             reason = reasons.get((name, setting))
             # Verified calls return the results of PyTorch.
             marks = [pytest.mark.xfail(strict=not verify.ON, reason=reason)] if reason else []
+            if setting != "native" and not is_trained and number % SHARE:
+                marks.append(pytest.mark.slow)
             yield pytest.param(name, setting, id=f"{name} ({setting})", marks=marks)
 
 

