@@ -31,7 +31,9 @@ print([name for name in sys.modules if name.startswith(("corsac.minifier", "cors
     assert done.stdout == "[]\n[]\n"
 
 
-@pytest.mark.parametrize("package", [corsac, corsac.backends, corsac.distributed, corsac.lowering, corsac.onnx])
+@pytest.mark.parametrize(
+    "package", [corsac, corsac.backends, corsac.distributed, corsac.lowering, corsac.onnx]
+)
 def test_all_names_are_there(package: object) -> None:
     assert set(package.__all__) <= set(dir(package))
     assert all(getattr(package, name) is not None for name in package.__all__)

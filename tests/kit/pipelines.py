@@ -71,6 +71,28 @@ class Relayed(nn.Module):
         return {"words": self.out(x), "mask": keep, "counts": words.sum(1)}
 
 
+class Frozen(Perceptron):
+    """The first layers are not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers[:5].requires_grad_(False)
+
+
+class Apart(nn.Module):
+    """The last stage has a table whose rows meet no value of the first one before the result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(6))
+        self.table = nn.Embedding(5, 16)
+
+    def forward(self, x, words):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return torch.sigmoid(x), torch.sigmoid(self.table(words) @ self.table.weight.t())
+
+
 @dataclass(frozen=True)
 class Case:
     """A model with its inputs.
@@ -97,7 +119,9 @@ def _hugging_face(name: str) -> Case:
                 more.pop(key, None)
             if architecture.inputs.__name__ in ("translation", "speech"):
                 more["decoder_input_ids"] = torch.randint(3, WORDS, (2, 7))
-            pairs = {key: torch.cat([pairs[key], own]) if pairs else own for key, own in more.items()}
+            pairs = {
+                key: torch.cat([pairs[key], own]) if pairs else own for key, own in more.items()
+            }
         found: dict[str, Any] = {key: own[:batch] for key, own in pairs.items()}
         if "use_cache" in architecture.inputs():
             found["use_cache"] = False
@@ -122,8 +146,14 @@ def case_of(name: str) -> Case:
     """A model by name."""
     if name in IMAGES:
         return _image(name)
-    if name == "perceptron":
-        return Case(Perceptron, lambda batch: {"x": torch.randn(batch, 16)})
+    if name in ("perceptron", "frozen"):
+        make = Perceptron if name == "perceptron" else Frozen
+        return Case(make, lambda batch: {"x": torch.randn(batch, 16)})
+    if name == "apart":
+        return Case(
+            Apart,
+            lambda batch: {"x": torch.randn(batch, 16), "words": torch.randint(5, (batch,))},
+        )
     if name == "relayed":
         return Case(
             Relayed,
@@ -200,6 +230,7 @@ def compare(
         schedule=schedule,
         microbatches=microbatches,
         loss_fn=loss_of,
+        timeout=60,
         **options,
     )
     losses: list[torch.Tensor] = []
@@ -244,9 +275,7 @@ def compare(
             if own.shape[1:] == parts[0].shape and own.shape[0] == microbatches:
                 whole = torch.stack(parts)
             else:
-                dim = next(
-                    (d for d in range(own.dim()) if own.shape[d] != parts[0].shape[d]), 0
-                )
+                dim = next((d for d in range(own.dim()) if own.shape[d] != parts[0].shape[d]), 0)
                 whole = torch.cat(parts, dim)
             assert own.shape == whole.shape and own.dtype == whole.dtype
             scale = max(1.0, whole.double().abs().max().item())
@@ -260,4 +289,219 @@ def compare(
     return found
 
 
-__all__ = ["IMAGES", "case_of", "compare", "loss_of", "made", "tensors_of"]
+class Looked(nn.Module):
+    """Ends with a table of three rows, in which a word may not be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(6))
+        self.table = nn.Embedding(3, 8)
+
+    def forward(self, x, words):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return self.last(x, words)
+
+    def last(self, x, words):
+        return x + self.table(words)
+
+
+def _looked(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(batch, 8), torch.randint(3, (batch,))
+
+
+def resized(rank: int) -> list[float]:
+    """Differences of results for batches of other sizes, and of sentences of another length."""
+    from corsac.distributed import pipeline
+
+    del rank
+    model, inputs = made("relayed", 8)
+    reference, _ = made("relayed", 8)
+    pipe = pipeline(model, (), inputs, microbatches=4, loss_fn=loss_of, timeout=60)
+    found = []
+    for batch, length in ((8, 5), (7, 5), (9, 3)):
+        torch.manual_seed(batch)
+        words, mask = torch.randint(20, (batch, length)), torch.randint(2, (batch, length))
+        pipe.resize(words=words.to("meta"), mask=mask.to("meta"))
+        for own in pipe.parameters():
+            own.grad = None
+        reference.zero_grad()
+        result = pipe.step(words=words, mask=mask)
+        wanted = reference(words, mask)
+        loss_of(wanted, None).backward()
+        known = dict(reference.named_parameters(remove_duplicate=False))
+        found += [
+            (own.grad - known[key].grad).abs().max().item()
+            for key, own in pipe.named_parameters()
+            if own.requires_grad
+        ]
+        if result is not None:
+            found += [
+                (a.double() - b.double()).abs().max().item()
+                for a, b in zip(tensors_of(result), tensors_of(wanted), strict=True)
+            ]
+        evaluated = pipe(words=words, mask=mask)
+        if result is not None:
+            assert torch.equal(evaluated["words"], result["words"])
+            assert not evaluated["words"].requires_grad
+    return found
+
+
+def trained(rank: int, schedule: str, stages: int) -> dict[str, Any]:
+    """Weights after three steps of two accumulated batches each, which begin with other weights on each rank."""
+    from corsac.distributed import pipeline
+
+    model, inputs = made("relayed", 8, seed=rank)
+    pipe = pipeline(
+        model,
+        (),
+        inputs,
+        schedule=schedule,
+        stages=stages,
+        microbatches=4,
+        loss_fn=loss_of,
+        timeout=60,
+    )
+    start = {key: own.clone() for key, own in pipe.state_dict().items()}
+    optimizer = torch.optim.AdamW(pipe.parameters(), lr=0.01)
+    for step in range(3):
+        optimizer.zero_grad()
+        for at in range(2):
+            torch.manual_seed(10 * step + at)
+            words, mask = torch.randint(20, (8, 5)), torch.randint(2, (8, 5))
+            pipe.step(words=words, mask=mask)
+        optimizer.step()
+    return {"start": start, "end": {key: own.clone() for key, own in pipe.state_dict().items()}}
+
+
+def read_bytes() -> int:
+    """Bytes that this process has read by system calls."""
+    with open("/proc/self/io") as file:
+        return int(file.readline().split()[1])
+
+
+def from_file(rank: int, path: str, model: str) -> dict[str, Any]:
+    """A pipeline of a model on meta, whose weights are read from a file."""
+    import corsac.distributed._pipeline as module
+    from corsac.distributed import pipeline
+
+    torch.manual_seed(0)
+    with torch.device("meta"):
+        made_on_meta = {"perceptron": Perceptron, "looked": Looked}[model]()
+    inputs = (torch.ones(8, 16),) if model == "perceptron" else _looked(8)
+    counted: list[int] = []
+    own = module.stage_weights
+
+    def counting(*args: Any) -> Any:
+        before = read_bytes()
+        found = own(*args)
+        counted.append(read_bytes() - before)
+        return found
+
+    module.stage_weights = counting
+    try:
+        pipe = pipeline(made_on_meta, inputs, weights=path, microbatches=4, timeout=60)
+    finally:
+        module.stage_weights = own
+    result = pipe(*inputs)
+    size = sum(own.numel() * own.element_size() for own in pipe.parameters())
+    return {"read": counted[0], "own": size, "result": result, "names": list(pipe.state_dict())}
+
+
+def from_plan(rank: int, path: str) -> Any:
+    """The result of a pipeline made from a plan file."""
+    from corsac.distributed import PipelinePlan, pipeline
+
+    del rank
+    model, inputs = made("relayed", 8)
+    plan = PipelinePlan.load(path)
+    plan.program.tensors.update(
+        {key: own for key, own in (*model.named_parameters(), *model.named_buffers())}
+    )
+    pipe = pipeline(plan, (), inputs, microbatches=4, timeout=60)
+    result = pipe(**inputs)
+    return None if result is None else (result, model(**inputs))
+
+
+def mismatched(rank: int, kind: str) -> str:
+    """The message of a pipeline whose ranks were given different things."""
+    from corsac.distributed import PipelineError, pipeline
+
+    model = Looked()
+    if kind == "model" and rank == 1:
+        model.layers[2] = nn.Linear(8, 8, bias=False)
+    inputs = _looked(12 if kind == "batch" and rank == 1 else 8)
+    if kind == "fails" and rank == 1:
+        model.layers[2] = nn.Linear(8, 9)
+    microbatches = 2 if kind == "schedule" and rank == 1 else 4
+    try:
+        pipeline(model, inputs, microbatches=microbatches, timeout=20)
+    except (PipelineError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def raising(rank: int, stage: int) -> tuple[str, float]:
+    """The message of a step in which a stage raises, and its time in seconds."""
+    import time
+
+    from corsac.distributed import PipelineError, pipeline
+
+    del rank
+    torch.manual_seed(0)
+    x, words = _looked(8)
+    pipe = pipeline(Looked(), (x, words), microbatches=4, loss_fn=loss_of, timeout=30)
+    words[5] = 7
+    if stage == 0:
+        x = x.to(torch.complex64)
+        pipe._types = [
+            [(shape, torch.complex64 if dtype.is_floating_point else dtype) for shape, dtype in own]
+            for own in pipe._types
+        ]
+    begin = time.monotonic()
+    try:
+        pipe.step(x, words)
+    except PipelineError as error:
+        return str(error), time.monotonic() - begin
+    return "no error", 0.0
+
+
+def dying(rank: int) -> tuple[str, float]:
+    """The message of a step in which the last rank ends, and its time in seconds."""
+    import os
+    import time
+
+    import torch.distributed as dist
+
+    from corsac.distributed import PipelineError, pipeline
+
+    torch.manual_seed(0)
+    x, words = _looked(8)
+    pipe = pipeline(Looked(), (x, words), microbatches=4, loss_fn=loss_of, timeout=30)
+    if rank == dist.get_world_size() - 1:
+        pipe.modules[0].register_forward_pre_hook(lambda *_: os._exit(3))
+    begin = time.monotonic()
+    try:
+        pipe.step(x, words)
+    except PipelineError as error:
+        return str(error), time.monotonic() - begin
+    return "no error", 0.0
+
+
+def unanswered(rank: int) -> tuple[str, float]:
+    """The message of a step that one rank does not make."""
+    import time
+
+    from corsac.distributed import PipelineError, pipeline
+
+    torch.manual_seed(0)
+    x, words = _looked(8)
+    pipe = pipeline(Looked(), (x, words), microbatches=4, loss_fn=loss_of, timeout=5)
+    begin = time.monotonic()
+    if rank == 1:
+        return "", 0.0
+    try:
+        pipe.step(x, words)
+    except PipelineError as error:
+        return str(error), time.monotonic() - begin
+    return "no error", 0.0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import multiprocessing
+import multiprocessing.connection
 import os
+import time
 import traceback
 from pathlib import Path
 from typing import Any, Self
@@ -72,17 +75,26 @@ class Ranks:
         for connection in self._connections:
             connection.send((job.__module__, job.__name__, args))
 
-    def results(self, limit: float = LIMIT) -> list[tuple[bool, Any]]:
-        """What each process returned, or raised as text, with whether it returned."""
-        found = []
-        for rank, connection in enumerate(self._connections):
-            if not connection.poll(limit):
-                raise TimeoutError(f"rank {rank} has not ended in {limit} seconds")
-            try:
-                found.append(connection.recv())
-            except EOFError:
-                found.append((False, "the process ended"))
-        return found
+    def results(self, limit: float = LIMIT, others: float = 60.0) -> list[tuple[bool, Any]]:
+        """What each process returned, or raised as text, with whether it returned; ``others`` is the time in seconds that
+        is left once one has failed."""
+        found: dict[int, tuple[bool, Any]] = {}
+        until = time.monotonic() + limit
+        while len(found) < len(self._connections):
+            waiting = [own for at, own in enumerate(self._connections) if at not in found]
+            left = until - time.monotonic()
+            ready = multiprocessing.connection.wait(waiting, max(left, 0.0))
+            if not ready:
+                raise TimeoutError(f"a process has not ended; others: {found}")
+            for connection in ready:
+                rank = self._connections.index(connection)
+                try:
+                    found[rank] = connection.recv()
+                except EOFError:
+                    found[rank] = False, "the process ended"
+                if not found[rank][0]:
+                    until = min(until, time.monotonic() + others)
+        return [found[rank] for rank in range(len(found))]
 
     def run(self, job: Any, *args: Any) -> list[Any]:
         """What each process returned.
@@ -92,17 +104,17 @@ class Ranks:
         """
         self.start(job, *args)
         results = self.results()
-        failed = [f"rank {rank}: {own}" for rank, (is_done, own) in enumerate(results) if not is_done]
+        failed = [
+            f"rank {rank}: {own}" for rank, (is_done, own) in enumerate(results) if not is_done
+        ]
         assert not failed, "\n".join(failed)
         return [own for _, own in results]
 
     def close(self) -> None:
         """End the processes."""
         for connection, process in zip(self._connections, self._processes, strict=True):
-            try:
+            with contextlib.suppress(OSError):
                 connection.send(None)
-            except OSError:
-                pass
             connection.close()
             process.join(5)
             if process.is_alive():

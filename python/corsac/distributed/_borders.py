@@ -99,6 +99,11 @@ class Dependencies:
                     elif not opaque:
                         uses = by_target[str(source.target)]
                         forbid(min(uses), max(uses))
+        for node in nodes:
+            if "as_strided" in str(getattr(node.target, "__name__", node.target)):
+                # Values that are sent become contiguous.
+                for own in node.all_input_nodes:
+                    forbid(place[own], place[node])
         for first, last in _mode_regions(nodes):
             forbid(first, last)
             fixed.update(own for own in nodes[first : last + 1] if own.op.startswith("call_"))

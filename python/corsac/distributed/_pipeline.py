@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import os
 import time
 import warnings
@@ -22,11 +23,16 @@ from corsac.distributed._plan import PipelinePlan, plan_pipeline
 from corsac.distributed._stage import SizedStage, StageModule, may_split
 from corsac.distributed._stage_weights import stage_weights
 from corsac.distributed._values import InputType
+from corsac.fx._module_attributes import _get_attr
 
 #: Schedules in which the stages of a rank make a V: the first and the last one are on the same rank.
 _V = ("ZBVZeroBubble", "DualPipeV")
 #: Seconds to wait for the reason of another rank, once a connection has failed.
 _GRACE = 3.0
+#: Tag of a message that is never sent.
+_CLOSING = 2**20 - 7
+#: Numbers of the pipelines of this process, which are the same on all ranks.
+_numbers = itertools.count()
 
 
 class Pipeline:
@@ -52,6 +58,7 @@ class Pipeline:
         device: torch.device,
         group: Any,
         rank_of: Mapping[int, int],
+        key: str,
     ) -> None:
         self.plan, self.group = plan, group
         self.modules = list(modules.values())
@@ -62,7 +69,7 @@ class Pipeline:
         self.rank = dist.get_rank(group)
         self._batch = 0
         self._types: list[list[InputType]] = []
-        self._key = f"corsac/pipeline/{plan.hash()[:16]}"
+        self._key = key
         self.stages: list[SizedStage] = []
         self.schedule: Any = None
 
@@ -166,7 +173,7 @@ class Pipeline:
         Raises:
             PipelineError: a stage failed, on this rank or another.
         """
-        with self._watched("step"):
+        with self._watched():
             before = self._put_aside()
             result = self._run(self.schedule.step, args, kwargs, target, losses)
             self._sum_shared(before)
@@ -174,7 +181,7 @@ class Pipeline:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model on a batch without gradients; see :meth:`step`."""
-        with self._watched("call"):
+        with self._watched(), torch.no_grad():
             has_loss = self.schedule._loss_fn
             # Without targets there is no loss.
             self.schedule._loss_fn = None
@@ -207,9 +214,13 @@ class Pipeline:
         if is_last:
             given["target_mbs"] = self._targets(target)
         found: list[torch.Tensor] = []
-        merged = run(losses=found, **given)
         if losses is not None:
-            losses[:] = [own.detach() / share for own, share in zip(found, self._shares(), strict=False)]
+            given["losses"] = found
+        merged = run(**given)
+        if losses is not None:
+            losses[:] = [
+                own.detach() / share for own, share in zip(found, self._shares(), strict=False)
+            ]
         return self.plan.program.result(merged) if is_last else None
 
     def _shares(self) -> list[float]:
@@ -237,7 +248,12 @@ class Pipeline:
         assert self._loss_fn is not None
         share, own = target
         values = output if isinstance(output, tuple) else (output,)
-        return self._loss_fn(self.plan.program.result(values), own) * share
+        try:
+            return self._loss_fn(self.plan.program.result(values), own) * share
+        except Exception as error:
+            raise PipelineError(
+                f"rank {self.rank}, loss_fn: {type(error).__name__}: {error}"
+            ) from error
 
     # Weights -------------------------------------------------------------------------------
 
@@ -261,35 +277,43 @@ class Pipeline:
                     found.update(dict.fromkeys((name, *weight.aliases), own))
         return found
 
-    def _copies(self, name: str) -> dict[int, torch.nn.Parameter]:
-        """The copies of a parameter on this rank, by stage."""
+    def _copies(self, name: str) -> dict[int, torch.Tensor]:
+        """The copies of a weight on this rank, by stage."""
         return {
-            number: dict(module.named_parameters())[name]
+            number: _get_attr(module, name)
             for number, module in self._numbered.items()
             if name in self.plan.stages[number].weights
         }
 
-    def _put_aside(self) -> dict[torch.nn.Parameter, torch.Tensor | None]:
+    def _tied(self) -> list[tuple[dict[int, torch.Tensor], list[int]]]:
+        """The copies of the weights with gradients that several stages have, some on this rank, and these stages."""
+        weights = self.plan.program.weights
+        found = [
+            (self._copies(name), numbers)
+            for name, numbers in sorted(self.plan.shared().items())
+            if weights[name].requires_grad
+        ]
+        return [own for own in found if own[0]]
+
+    def _put_aside(self) -> dict[torch.Tensor, torch.Tensor | None]:
         """Take the gradients of earlier steps off the parameters that several stages have."""
         before = {}
-        for name in self.plan.shared():
-            for own in self._copies(name).values():
+        for copies, _ in self._tied():
+            for own in copies.values():
                 before[own], own.grad = own.grad, None
         return before
 
-    def _sum_shared(self, before: Mapping[torch.nn.Parameter, torch.Tensor | None]) -> None:
+    def _sum_shared(self, before: Mapping[torch.Tensor, torch.Tensor | None]) -> None:
         """Sum the gradients of the parameters that several stages have, in the order of the stages on all ranks."""
         if self._loss_fn is None:
             return
-        for name, numbers in sorted(self.plan.shared().items()):
-            copies = self._copies(name)
-            if not copies:
-                continue
+        for copies, numbers in self._tied():
             own = {
                 number: torch.zeros_like(copy) if copy.grad is None else copy.grad.contiguous()
                 for number, copy in copies.items()
             }
-            total = sum(self._exchanged(own, numbers).values())
+            exchanged = self._exchanged(own, numbers)
+            total = torch.stack([exchanged[number] for number in numbers]).sum(0)
             for copy in copies.values():
                 earlier = before[copy]
                 copy.grad = total.clone() if earlier is None else earlier + total
@@ -324,7 +348,7 @@ class Pipeline:
             for name, numbers in sorted(self.plan.shared().items()):
                 copies = self._copies(name)
                 if copies:
-                    values = {number: copy.detach() for number, copy in copies.items()}
+                    values = {n: copy.detach().contiguous() for n, copy in copies.items()}
                     first = self._exchanged(values, numbers)[numbers[0]]
                     for copy in copies.values():
                         copy.copy_(first)
@@ -332,40 +356,49 @@ class Pipeline:
     # Failures ------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _watched(self, what: str) -> Iterator[None]:
-        """Name the rank and the stage in errors, and let the others end."""
+    def _watched(self) -> Iterator[None]:
+        """Name the rank and the stage in errors, and let the other ranks end."""
         try:
             yield
         except Exception as error:
+            own = f"rank {self.rank}, stages {list(self._numbered)}"
             reason = _cause(error)
             if reason is None:
-                reason = self._reason_of_others(error)
-            else:
-                self._tell_others(reason)
+                reason = f"{own}: {self._reason_of_others(error)}"
+            elif not reason.startswith("rank "):
+                reason = f"{own}: {reason}"
+            self._tell_others(reason)
             raise PipelineError(reason) from error
 
     def _store(self) -> Any:
         return dist.distributed_c10d._get_process_group_store(self.group)
 
     def _tell_others(self, reason: str) -> None:
-        """Leave the reason of a failure for the other ranks, and close the connections that they wait for."""
+        """Leave the first reason of a failure for the other ranks, and close the connections that they wait for."""
         with contextlib.suppress(Exception):
-            self._store().set(self._key, reason)
-        with contextlib.suppress(Exception):
-            dist.destroy_process_group(self.group)
+            self._store().compare_set(self._key, "", reason)
+        if dist.get_backend(self.group) != "gloo":
+            with contextlib.suppress(Exception):
+                self.group.abort()
+            return
+        for rank in range(dist.get_world_size(self.group)):
+            if rank == self.rank:
+                continue
+            # Gloo closes a connection when an operation on it times out, and in no other way while the process lives.
+            with contextlib.suppress(Exception):
+                other = dist.get_global_rank(self.group, rank)
+                nothing = dist.irecv(torch.empty(1), other, group=self.group, tag=_CLOSING)
+                nothing.wait(datetime.timedelta(milliseconds=10))
 
     def _reason_of_others(self, error: Exception) -> str:
         """What another rank has left; or else that a connection failed."""
-        own = f"rank {self.rank}, stages {list(self._numbered)}"
         until = time.monotonic() + _GRACE
         with contextlib.suppress(Exception):
             store = self._store()
             while time.monotonic() < until:
                 if store.check([self._key]):
-                    return f"{own}: another rank failed: {store.get(self._key).decode()}"
+                    return f"another rank failed: {store.get(self._key).decode()}"
                 time.sleep(0.05)
-        with contextlib.suppress(Exception):
-            dist.destroy_process_group(self.group)
         lines = str(_root(error)).strip().splitlines()
         neighbours = sorted(
             {
@@ -376,7 +409,7 @@ class Pipeline:
             }
         )
         return (
-            f"{own}: one of its neighbours, ranks {neighbours}, has ended or does not answer: "
+            f"one of its neighbours, ranks {neighbours}, has ended or does not answer: "
             f"{lines[0] if lines else type(error).__name__}"
         )
 
@@ -388,7 +421,16 @@ def _root(error: BaseException) -> BaseException:
 
 
 #: Parts of messages of errors that a failed connection has.
-_CONNECTION = ("connection", "timed out", "timeout", "gloo", "socket", "peer", "broken pipe", "nccl")
+_CONNECTION = (
+    "connection",
+    "timed out",
+    "timeout",
+    "gloo",
+    "socket",
+    "peer",
+    "broken pipe",
+    "nccl",
+)
 
 
 def _cause(error: BaseException) -> str | None:
@@ -473,6 +515,7 @@ def pipeline(
         raise PipelineError("there is no process group: call torch.distributed.init_process_group")
     if loss_reduction not in ("mean", "sum"):
         raise ValueError(f"loss_reduction: expected 'mean' or 'sum', got {loss_reduction!r}")
+    key = f"corsac/pipeline/{next(_numbers)}"
     device = torch.device("cpu" if device is None else device)
     name = _schedule_name(schedule)
     if group is None:
@@ -483,10 +526,14 @@ def pipeline(
     plan: PipelinePlan | None = None
     try:
         args = (
-            tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+            tuple(example_inputs)
+            if isinstance(example_inputs, (tuple, list))
+            else (example_inputs,)
         )
         named = dict(kwargs or {})
-        plan = _planned(model, args, named, stages, memory, name, microbatches, size, dynamic_shapes)
+        plan = _planned(
+            model, args, named, stages, memory, name, microbatches, size, dynamic_shapes
+        )
         rank_of = generate_stage_to_rank_mapping(
             size, len(plan.stages), "v" if name in _V else "loop"
         )
@@ -497,7 +544,7 @@ def pipeline(
             for number, own in zip(mine, tensors, strict=True)
         }
         made = Pipeline(
-            plan, modules, name, microbatches, loss_fn, loss_reduction, device, group, rank_of
+            plan, modules, name, microbatches, loss_fn, loss_reduction, device, group, rank_of, key
         )
         made.resize(*args, **named)
     except Exception as caught:
@@ -509,7 +556,7 @@ def pipeline(
             "a batch norm in training mode takes its statistics from each microbatch, not from the batch",
             stacklevel=2,
         )
-    with made._watched("start"):
+    with made._watched():
         made._start_equal()
     return made
 
@@ -583,9 +630,7 @@ def _agree(
         raise error or PipelineError(
             f"rank {rank}: another rank ended before the pipeline began: {caught}"
         ) from caught
-    failed = [
-        f"rank {number}: {own['error']}" for number, own in enumerate(all_of) if own["error"]
-    ]
+    failed = [f"rank {number}: {own['error']}" for number, own in enumerate(all_of) if own["error"]]
     if failed:
         if isinstance(error, (TypeError, ValueError)):
             raise error

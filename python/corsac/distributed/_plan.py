@@ -59,12 +59,11 @@ class PipelinePlan:
         return {node.name: own for node, own in self._values[key].items()}
 
     def shared(self) -> dict[str, list[int]]:
-        """The parameters that several stages read, with these stages."""
+        """The weights that several stages read, with these stages."""
         found: dict[str, list[int]] = {}
         for number, stage in enumerate(self.stages):
             for name in stage.weights:
-                if self.program.weights[name].requires_grad:
-                    found.setdefault(name, []).append(number)
+                found.setdefault(name, []).append(number)
         return {name: own for name, own in found.items() if len(own) > 1}
 
     def hash(self) -> str:
@@ -194,7 +193,9 @@ def plan_pipeline(
     args = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     program = program_of(model, args, kwargs or {}, dynamic_shapes)
     base = input_types(program.arguments.tensors(args, kwargs or {}))
-    return _plan(program, [base, *_other_sizes(program, base, dynamic_shapes)], stages, memory, cut_before)
+    return _plan(
+        program, [base, *_other_sizes(program, base, dynamic_shapes)], stages, memory, cut_before
+    )
 
 
 def _plan(
@@ -221,7 +222,9 @@ def _plan(
                     "is written to, a mode or a tuple lies across"
                 )
         if len(borders) != stages - 1:
-            raise PipelineError(f"expected {stages - 1} cuts for {stages} stages, got {len(borders)}")
+            raise PipelineError(
+                f"expected {stages - 1} cuts for {stages} stages, got {len(borders)}"
+            )
     made = stage_graphs(program, borders, dependencies, found)
     names = tuple(dependencies.nodes[own].name for own in borders)
     plan = PipelinePlan(program, inputs, names, made)
@@ -252,7 +255,9 @@ def _other_sizes(
         other = [
             (
                 tuple(
-                    own + 1 if (own, number) == (size, dim) and _varies(place, number, dynamic_shapes) else own
+                    own + 1
+                    if (own, number) == (size, dim) and _varies(place, number, dynamic_shapes)
+                    else own
                     for number, own in enumerate(shape)
                 ),
                 dtype,
@@ -323,7 +328,9 @@ def _read(content: Mapping[str, Any]) -> PipelinePlan:
     for name, own in weights.items():
         if own.kind == "constant":
             data = bytearray(base64.b64decode(content["constants"][name]))
-            flat = torch.frombuffer(data, dtype=own.dtype) if data else torch.empty(0, dtype=own.dtype)
+            flat = (
+                torch.frombuffer(data, dtype=own.dtype) if data else torch.empty(0, dtype=own.dtype)
+            )
             tensors[name] = flat.reshape(own.shape)
         else:
             tensors[name] = torch.empty(own.shape, dtype=own.dtype, device="meta")

@@ -195,9 +195,7 @@ def _recorded(
             if dims:
                 dynamic[id(value)] = dims
     try:
-        recorded = record_at_once(
-            model, model, positional, named, dynamic=dynamic, trains=True
-        )
+        recorded = record_at_once(model, model, positional, named, dynamic=dynamic, trains=True)
     except Exception as error:
         if any(own.is_meta for own in (*model.parameters(), *model.buffers())):
             # Stand-ins for weights have no values that a program could read.

@@ -162,7 +162,9 @@ class SizedStage(PipelineStage):
         return _derive_grad_metas(self._inputs_of[self._sent])[input_idx]
 
 
-def may_split(stage: StageGraph, inputs: Sequence[torch.Tensor], weights: Mapping[str, Weight]) -> bool:
+def may_split(
+    stage: StageGraph, inputs: Sequence[torch.Tensor], weights: Mapping[str, Weight]
+) -> bool:
     """Whether all results of a stage that have gradients depend on inputs that do."""
     frozen = {name: replace(weights[name], requires_grad=False) for name in stage.weights}
     gradients = [own.requires_grad for own in inputs]

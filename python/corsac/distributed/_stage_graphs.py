@@ -24,11 +24,18 @@ SizePlace = tuple[str, int]
 
 
 def sent(value: torch.Tensor) -> torch.Tensor:
-    """A value as stages send it: contiguous, and neither a view nor an input, which autograd could not detach."""
-    is_plain = value.is_contiguous() and not value._is_view()
-    if is_plain and not (value.requires_grad and value.is_leaf):
-        return value
-    return value.clone(memory_format=torch.contiguous_format)
+    """A value as stages return it: contiguous and, if it has a gradient, a tensor that autograd has not saved, since
+    schedules detach it in place."""
+    if value.requires_grad:
+        return value.clone(memory_format=torch.contiguous_format)
+    return value.contiguous()
+
+
+def gradients_off() -> bool:
+    """Switch gradients off; return whether they were on."""
+    before = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(False)
+    return before
 
 
 @dataclass(slots=True)
@@ -123,7 +130,7 @@ class _Cut:
         made: list[StageGraph] = []
         for stage in reversed(range(self._count)):
             part = _Stage(self, stage, outputs)
-            made.append(part.graph(is_last=stage == self._count - 1))
+            made.append(part.graph())
             outputs = part.inputs
         return made[::-1]
 
@@ -202,9 +209,7 @@ class _Stage:
             self.inputs = cut._program.graph.find_nodes(op="placeholder")
             return
         self._take([own for own in outputs if cut.before(own, stage)])
-        used = [
-            own for node in self._own for own in node.all_input_nodes if cut.before(own, stage)
-        ]
+        used = [own for node in self._own for own in node.all_input_nodes if cut.before(own, stage)]
         used = list(dict.fromkeys(used))
         # What has to be sent in any case comes first: it has sizes, too.
         self._take([own for own in used if cut.is_tensor(own) and not cut.may_recompute(own)])
@@ -212,9 +217,8 @@ class _Stage:
             if node in self.inputs or node in self._recomputed:
                 continue
             leaves, written = self._leaves(node)
-            if not cut.is_tensor(node):
-                self._recompute(node, leaves)
-            elif sum(map(cut.bytes, leaves)) + written / _FASTER < cut.bytes(node):
+            moved = sum(map(cut.bytes, leaves)) + written / _FASTER
+            if not cut.is_tensor(node) or moved < cut.bytes(node):
                 self._recompute(node, leaves)
             else:
                 self._take([node])
@@ -287,12 +291,23 @@ class _Stage:
         found = cut.equal_size(size, nodes)
         return found[0] if isinstance(found, tuple) else size[0]
 
-    def graph(self, *, is_last: bool) -> StageGraph:
+    def graph(self) -> StageGraph:
         """The graph, complete."""
         graph, made = Graph(), dict[Node, Any]()
         for node in self.inputs:
             made[node] = graph.placeholder(node.name)
         names: dict[str, None] = {}
+        #: Whether gradients were on before the region without them that the graph is in.
+        mode: list[Node] = []
+
+        def switch(enabled: bool) -> Node:
+            """Switch gradients as the program did, but on again only if they were before."""
+            if not enabled and not mode:
+                mode.append(graph.call_function(gradients_off))
+                return mode[0]
+            return graph.call_function(
+                torch._C._set_grad_enabled, (mode.pop() if enabled and mode else enabled,)
+            )
 
         def get(node: Node) -> Any:
             """A node in the new graph, or a size that is a constant."""
@@ -301,6 +316,8 @@ class _Stage:
             if node.op == "get_attr":
                 names.setdefault(str(node.target))
                 made[node] = graph.node_copy(node, get)
+            elif node.target is torch._C._set_grad_enabled:
+                made[node] = switch(node.args[0])
             elif isinstance(size := self._sizes.get(node), tuple):
                 made[node] = graph.call_method("size", (get(size[0]), size[1]))
             elif size is not None:
@@ -318,9 +335,7 @@ class _Stage:
         for node in self._own:
             get(node)
         results = [get(own) for own in self._outputs]
-        if not is_last:
-            results = [graph.call_function(sent, (own,)) for own in results]
-        graph.output(tuple(results))
+        graph.output(tuple(graph.call_function(sent, (own,)) for own in results))
         sizes: dict[SizePlace, SizePlace | int] = {}
         for node, own in self._sizes.items():
             tensor, dim = self._cut.size_of(node)  # type: ignore[misc]
