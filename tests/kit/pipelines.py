@@ -173,7 +173,7 @@ def made(name: str, batch: int, *, seed: int = 0) -> tuple[nn.Module, dict[str, 
         warnings.simplefilter("ignore")
         model = case.make().train(case.trains)
     for module in model.modules():
-        if isinstance(module, nn.Dropout):
+        if isinstance(module, nn.Dropout) or type(module).__name__ == "StochasticDepth":
             module.p = 0.0
         for key, own in list(module.__dict__.items()):
             if isinstance(own, float) and ("drop" in key):
@@ -420,7 +420,8 @@ def from_plan(rank: int, path: str) -> Any:
     )
     pipe = pipeline(plan, (), inputs, microbatches=4, timeout=60)
     result = pipe(**inputs)
-    return None if result is None else (result, model(**inputs))
+    with torch.no_grad():
+        return None if result is None else (result, model(**inputs))
 
 
 def mismatched(rank: int, kind: str) -> str:

@@ -14,13 +14,15 @@ from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
 from corsac import _core
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._program import Program
-from corsac.distributed._values import bytes_of
+from corsac.distributed._values import bytes_of, written_bytes
 from corsac.fx import GraphModule, Node
 from corsac.fx._own_copy import copied_graph
 from corsac.passes._writes import OUTSIDE
 
 #: Cost of moving a byte, in operations: that of a machine of 50 GFLOP/s with 12 GB/s for each thread.
 _BYTE = 4
+#: Cost of sending a byte to another process: 1 GB/s, as gloo has it on one machine.
+_SENT_BYTE = 50
 #: Slack of the slowest part, for which borders with less traffic are chosen.
 _SLACK = 1.05
 #: Largest number of borders that are compared.
@@ -146,7 +148,9 @@ def _mode_regions(nodes: Sequence[Node]) -> Iterator[tuple[int, int]]:
 def costs_of(program: Program, values: Mapping[Node, Any]) -> list[float]:
     """The cost of each node in operations: arithmetic, and the bytes that it writes."""
     return [
-        float(flops + _BYTE * bytes_of(values.get(node))) if node.op.startswith("call_") else 0.0
+        float(flops + _BYTE * written_bytes(values.get(node)))
+        if node.op.startswith("call_")
+        else 0.0
         for node, flops in zip(program.graph.nodes, _counted(program, values), strict=True)
     ]
 
@@ -196,7 +200,7 @@ def cuts(
         return []
     costs = costs_of(program, values)
     start = list(itertools.accumulate(costs, initial=0.0))
-    traffic = _traffic(program, values, dependencies)
+    sent, traffic = _traffic(program, values, dependencies)
     borders = _thinned(dependencies.borders, traffic)
     if len(borders) < stages - 1:
         raise PipelineError(
@@ -222,6 +226,7 @@ def cuts(
                     if before is None:
                         continue
                     cost = start[points[right]] - start[points[left]]
+                    cost += _SENT_BYTE * (sent[points[left]] + sent[points[right]])
                     if limit is None:
                         total = max(before[0], cost)
                     elif cost > limit:
@@ -263,10 +268,10 @@ def _thinned(borders: Sequence[int], traffic: Sequence[float]) -> list[int]:
 
 def _traffic(
     program: Program, values: Mapping[Node, Any], dependencies: Dependencies
-) -> list[float]:
-    """Bytes of values in use before and after each border, and of the gradients of parameters that are."""
+) -> tuple[list[float], list[float]]:
+    """Bytes of values in use before and after each border; and these with the gradients of parameters that are."""
     place = dependencies.place
-    change = [0.0] * (len(place) + 2)
+    change, tied = [0.0] * (len(place) + 2), [0.0] * (len(place) + 2)
     spans: dict[str, list[int]] = {}
     for node, own in values.items():
         uses = [place[user] for user in node.users]
@@ -277,9 +282,11 @@ def _traffic(
             change[place[node] + 1] += bytes_of(own)
             change[max(uses) + 1] -= bytes_of(own)
     for name, uses in spans.items():
-        change[min(uses, default=0) + 1] += 2 * program.weights[name].bytes
-        change[max(uses, default=0) + 1] -= 2 * program.weights[name].bytes
-    return list(itertools.accumulate(change))
+        tied[min(uses, default=0) + 1] += 2 * program.weights[name].bytes
+        tied[max(uses, default=0) + 1] -= 2 * program.weights[name].bytes
+    sent = list(itertools.accumulate(change))
+    sent[len(place)] = 0.0
+    return sent, [a + b for a, b in zip(sent, itertools.accumulate(tied), strict=True)]
 
 
 def _weight_sizes(program: Program, dependencies: Dependencies, points: Sequence[int]) -> Any:

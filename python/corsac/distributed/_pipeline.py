@@ -593,8 +593,13 @@ def _planned(
         raise ValueError(f"{schedule}: expected {wanted} stages, got {count}")
     if isinstance(model, PipelinePlan):
         return model
-    first = next(own for own in (*args, *kwargs.values()) if isinstance(own, torch.Tensor))
-    batch = first.size(0) if first.dim() else 0
+    tensors = [own for own in (*args, *kwargs.values()) if isinstance(own, torch.Tensor)]
+    if not tensors or tensors[0].dim() == 0 or tensors[0].size(0) < microbatches:
+        got = list(tensors[0].shape) if tensors else "no tensor"
+        raise PipelineError(
+            f"expected a first input with a batch of at least {microbatches}, got {got}"
+        )
+    batch = tensors[0].size(0)
 
     def part(own: Any) -> Any:
         return _parts(own, batch, microbatches)[0] if isinstance(own, torch.Tensor) else own

@@ -22,6 +22,8 @@ from corsac.fx import Graph, Node
 
 #: Version of plan files.
 _FORMAT = 1
+#: Number of sets of sizes for which the types of values are kept.
+_KEPT = 16
 #: Modules of functions that the graphs of plan files may call.
 _ALLOWED = ("torch", "operator", "_operator", "builtins", "corsac")
 
@@ -55,8 +57,13 @@ class PipelinePlan:
             by_name = {node.name: own for node, own in found.items()}
             for stage in self.stages:
                 _check_sizes(stage, by_name)
+            if len(self._values) >= _KEPT:
+                del self._values[next(own for own in self._values if own not in self._own_keys())]
             self._values[key] = found
         return {node.name: own for node, own in self._values[key].items()}
+
+    def _own_keys(self) -> set[Any]:
+        return {tuple(own) for own in self.inputs}
 
     def shared(self) -> dict[str, list[int]]:
         """The weights that several stages read, with these stages."""
@@ -247,7 +254,10 @@ def _other_sizes(
     base: Sequence[InputType],
     dynamic_shapes: Mapping[str | int, Collection[int]] | None,
 ) -> list[list[InputType]]:
-    """Types of inputs that differ in one size from ``base`` each, for which the program is valid, too."""
+    """Types of inputs that differ in one size from ``base`` each, the batch first, for which the program is valid, too."""
+    reads_sizes = any(
+        node.target == "size" or "sym_size" in str(node.target) for node in program.graph.nodes
+    )
     found: list[list[InputType]] = []
     symbols = {(shape[dim], dim) for shape, _ in base for dim in range(len(shape))}
     for size, dim in sorted(symbols, key=lambda own: own[1]):
@@ -255,16 +265,15 @@ def _other_sizes(
         other = [
             (
                 tuple(
-                    own + 1
-                    if (own, number) == (size, dim) and _varies(place, number, dynamic_shapes)
-                    else own
+                    own + ((own, number) == (size, dim) and _varies(place, dim, dynamic_shapes))
                     for number, own in enumerate(shape)
                 ),
                 dtype,
             )
             for place, (shape, dtype) in zip(program.arguments.places, base, strict=True)
         ]
-        if other == list(base) or (dim > 0 and any(dtype.is_floating_point for _, dtype in base)):
+        # Only programs that read sizes need to have them told apart.
+        if other == list(base) or (dim > 0 and not reads_sizes):
             continue
         with _quiet():
             try:

@@ -11,7 +11,7 @@ import torch
 from corsac.distributed._borders import Dependencies, takes_item
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._program import Program
-from corsac.distributed._values import bytes_of, described
+from corsac.distributed._values import bytes_of, described, written_bytes
 from corsac.fx import Graph, Node
 
 #: Bytes that a stage may write to recompute a value, for each byte that would be sent otherwise: memory is about this
@@ -270,7 +270,7 @@ class _Stage:
                     f"stage {self._stage} needs {described(own)}, which is no tensor and cannot "
                     "be computed again"
                 )
-            written += cut.bytes(own)
+            written += written_bytes(cut._values[own])
             more = [source for source in own.all_input_nodes if source not in met]
             met.update(more)
             waiting += more

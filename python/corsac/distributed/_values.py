@@ -121,4 +121,19 @@ def bytes_of(value: Any) -> int:
     return sum(map(bytes_of, value)) if isinstance(value, (tuple, list)) else 0
 
 
-__all__ = ["InputType", "bytes_of", "described", "failing", "input_types", "values_of"]
+def written_bytes(value: Any) -> int:
+    """Bytes that computing a value writes: none for views."""
+    if isinstance(value, torch.Tensor):
+        return 0 if value._is_view() else bytes_of(value)
+    return sum(map(written_bytes, value)) if isinstance(value, (tuple, list)) else 0
+
+
+__all__ = [
+    "InputType",
+    "bytes_of",
+    "described",
+    "failing",
+    "input_types",
+    "values_of",
+    "written_bytes",
+]
