@@ -85,6 +85,9 @@ class Ranks:
             left = until - time.monotonic()
             ready = multiprocessing.connection.wait(waiting, max(left, 0.0))
             if not ready:
+                # Their next answers would be those of this job.
+                for process in self._processes:
+                    process.kill()
                 raise TimeoutError(f"a process has not ended; others: {found}")
             for connection in ready:
                 rank = self._connections.index(connection)

@@ -21,10 +21,10 @@ from corsac.passes._writes import OUTSIDE
 
 #: Cost of moving a byte, in operations: that of a machine of 50 GFLOP/s with 12 GB/s for each thread.
 _BYTE = 4
-#: Cost of sending a byte to another process: 1 GB/s, as gloo has it on one machine.
-_SENT_BYTE = 50
-#: Slack of the slowest part, for which borders with less traffic are chosen.
-_SLACK = 1.05
+#: Balance, the mean cost of parts by the largest, up to which borders with less traffic are preferred.
+_BALANCE = 0.9
+#: The same where the best balance is worse: slack of the slowest part.
+_SLACK = 1.02
 #: Largest number of borders that are compared.
 _MOST = 300
 
@@ -200,7 +200,7 @@ def cuts(
         return []
     costs = costs_of(program, values)
     start = list(itertools.accumulate(costs, initial=0.0))
-    sent, traffic = _traffic(program, values, dependencies)
+    traffic = _traffic(program, values, dependencies)
     borders = _thinned(dependencies.borders, traffic)
     if len(borders) < stages - 1:
         raise PipelineError(
@@ -226,7 +226,6 @@ def cuts(
                     if before is None:
                         continue
                     cost = start[points[right]] - start[points[left]]
-                    cost += _SENT_BYTE * (sent[points[left]] + sent[points[right]])
                     if limit is None:
                         total = max(before[0], cost)
                     elif cost > limit:
@@ -251,7 +250,7 @@ def cuts(
         raise PipelineError(
             f"no {stages} stages fit into {memory} bytes each: expected more memory or stages"
         )
-    chosen = best(slowest[0] * _SLACK)
+    chosen = best(max(slowest[0] * _SLACK, start[-1] / stages / _BALANCE))
     return slowest[1] if chosen is None else chosen[1]
 
 
@@ -268,10 +267,10 @@ def _thinned(borders: Sequence[int], traffic: Sequence[float]) -> list[int]:
 
 def _traffic(
     program: Program, values: Mapping[Node, Any], dependencies: Dependencies
-) -> tuple[list[float], list[float]]:
-    """Bytes of values in use before and after each border; and these with the gradients of parameters that are."""
+) -> list[float]:
+    """Bytes of values in use before and after each border, and of the gradients of parameters that are."""
     place = dependencies.place
-    change, tied = [0.0] * (len(place) + 2), [0.0] * (len(place) + 2)
+    change = [0.0] * (len(place) + 2)
     spans: dict[str, list[int]] = {}
     for node, own in values.items():
         uses = [place[user] for user in node.users]
@@ -282,11 +281,9 @@ def _traffic(
             change[place[node] + 1] += bytes_of(own)
             change[max(uses) + 1] -= bytes_of(own)
     for name, uses in spans.items():
-        tied[min(uses, default=0) + 1] += 2 * program.weights[name].bytes
-        tied[max(uses, default=0) + 1] -= 2 * program.weights[name].bytes
-    sent = list(itertools.accumulate(change))
-    sent[len(place)] = 0.0
-    return sent, [a + b for a, b in zip(sent, itertools.accumulate(tied), strict=True)]
+        change[min(uses, default=0) + 1] += 2 * program.weights[name].bytes
+        change[max(uses, default=0) + 1] -= 2 * program.weights[name].bytes
+    return list(itertools.accumulate(change))
 
 
 def _weight_sizes(program: Program, dependencies: Dependencies, points: Sequence[int]) -> Any:
