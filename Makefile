@@ -121,6 +121,11 @@ bench-engine: $(EXTENSION) ## operators, models, calls, guards, first calls, tra
 bench-warm: $(EXTENSION) ## first calls in fresh processes, with and without CORSAC_CACHE_DIR; writes target/bench/warm_start.json
 	@$(PY) benches/warm_start.py
 
+.PHONY: bench-distributed
+bench-distributed: $(EXTENSION) ## training steps of a pipeline of two processes against one; writes target/bench/distributed.json
+	$(call say,'pipelines: one process against two of one thread each')
+	@$(PY) benches/distributed.py
+
 .PHONY: bench-readme
 bench-readme: $(EXTENSION) ## write the ratios of the last `make bench` into README.md
 	@$(PY) benches/readme.py

@@ -29,6 +29,7 @@ _drawing _engine
 _files _training
 backends
 minifier
+distributed
 _compile
 quantization.one_call
 optimum.quantization

@@ -7,6 +7,7 @@ import pytest
 
 import corsac
 import corsac.backends
+import corsac.distributed
 import corsac.lowering
 import corsac.onnx
 
@@ -30,7 +31,9 @@ print([name for name in sys.modules if name.startswith(("corsac.minifier", "cors
     assert done.stdout == "[]\n[]\n"
 
 
-@pytest.mark.parametrize("package", [corsac, corsac.backends, corsac.lowering, corsac.onnx])
+@pytest.mark.parametrize(
+    "package", [corsac, corsac.backends, corsac.distributed, corsac.lowering, corsac.onnx]
+)
 def test_all_names_are_there(package: object) -> None:
     assert set(package.__all__) <= set(dir(package))
     assert all(getattr(package, name) is not None for name in package.__all__)
@@ -43,7 +46,7 @@ def test_packages_are_there_without_being_imported() -> None:
     """``import corsac`` is enough for ``corsac.passes.simplify``."""
     program = """
 import corsac
-packages = "analysis backends cache config fx lowering minifier onnx optimum passes quantization".split()
+packages = "analysis backends cache config distributed fx lowering minifier onnx optimum passes quantization".split()
 print([name for name in packages if getattr(corsac, name).__name__ != f"corsac.{name}"])
 """
     done = subprocess.run(

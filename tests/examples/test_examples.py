@@ -1,7 +1,9 @@
 """The example programs run, with the described results."""
 
 import importlib.util
+import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -198,3 +200,29 @@ def test_training_with_rounded_weights_needs_fewer_bits_for_text():
     # After so few steps they are nearly the same, and which is faster decides the last bits of each step.
     assert found["int4 after training"] < found["int3 after training"] + 0.01
     assert found["int4 while training"] < found["int4 after training"]
+
+
+def test_a_pipeline_trains_on_two_processes():
+    """The losses are those of one process, which the example checks."""
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
+    done = subprocess.run(
+        [*command, str(EXAMPLES / "pipeline_gpt2.py")],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("step ")]
+    assert len(lines) == 4
+    for line in lines:
+        ours, _, theirs = line.partition("loss ")[2].partition(", on one process ")
+        assert abs(float(ours) - float(theirs)) < 1e-4

@@ -861,11 +861,15 @@ def record_at_once(
     dynamic: Mapping[int, Collection[int]] = MappingProxyType({}),
     replays: bool = False,
     decides: bool = False,
+    trains: bool = False,
 ) -> Recorded | Refusal:
-    """Record a program with these arguments, in several calls if needed: some state is set up in the first ones."""
+    """Record a program with these arguments, in several calls if needed: some state is set up in the first ones. With
+    ``trains`` the graph is for autograd."""
     given = (*args, *kwargs.values())
     structures = [own for own in given if isinstance(own, _CONTAINERS)] if replays else None
-    options = RecordingOptions(structures=structures, dynamic=dynamic, decides=decides, casts=True)
+    options = RecordingOptions(
+        structures=structures, dynamic=dynamic, decides=decides, trains=trains, casts=True
+    )
     recorded: Recorded | Refusal | None = None
     for _ in range(ATTEMPTS[Kind.DYNAMO]):
         compiling = isinstance(recorded, Refusal) and recorded.by_values

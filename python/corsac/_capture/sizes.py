@@ -244,6 +244,23 @@ class SizeConditions:
     def __len__(self) -> int:
         return len(self._conditions)
 
+    def with_names(self) -> list[Condition]:
+        """The conditions, with the names of nodes in the place of the numbers of tensors."""
+        names = [node.name for node in self._module.graph.nodes]
+
+        def named(expression: Expression) -> Expression:
+            if isinstance(expression, int):
+                return expression
+            name, first, second = expression
+            if name in ("size", "count"):
+                return name, names[self._places[first]], second
+            return name, named(first), named(second)
+
+        return [
+            (name, named(left), named(right), expected)
+            for name, left, right, expected in self._conditions
+        ]
+
     def as_text(self) -> list[str]:
         """The conditions, a line each."""
         names = {place: node.name for place, node in enumerate(self._module.graph.nodes)}

@@ -1,0 +1,39 @@
+"""Models on several processes: pipelines, planned on the graph and run by :mod:`torch.distributed`.
+
+::
+
+    torch.distributed.init_process_group("gloo")
+    pipe = corsac.distributed.pipeline(model, x, schedule="1f1b", microbatches=8, loss_fn=loss)
+    optimizer = torch.optim.AdamW(pipe.parameters())
+    pipe.step(x, target=y)
+    optimizer.step()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from corsac._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from corsac.distributed._errors import PipelineError, PlanMismatchError
+    from corsac.distributed._pipeline import Pipeline, pipeline
+    from corsac.distributed._plan import PipelinePlan, plan_pipeline
+
+__all__ = [
+    "Pipeline",
+    "PipelineError",
+    "PipelinePlan",
+    "PlanMismatchError",
+    "pipeline",
+    "plan_pipeline",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "_errors": ("PipelineError", "PlanMismatchError"),
+        "_pipeline": ("Pipeline", "pipeline"),
+        "_plan": ("PipelinePlan", "plan_pipeline"),
+    },
+)

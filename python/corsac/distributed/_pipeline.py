@@ -1,0 +1,666 @@
+"""Pipelines: the stages of a rank, and a schedule of PyTorch that runs them."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import itertools
+import os
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.pipelining._utils import generate_stage_to_rank_mapping
+from torch.distributed.pipelining.microbatch import TensorChunkSpec, _CustomReducer
+from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
+from torch.utils._pytree import tree_map_only
+
+from corsac.distributed._errors import PipelineError, PlanMismatchError
+from corsac.distributed._plan import PipelinePlan, plan_pipeline
+from corsac.distributed._stage import SizedStage, StageModule, may_split
+from corsac.distributed._stage_weights import stage_weights
+from corsac.distributed._values import InputType
+from corsac.fx._module_attributes import _get_attr
+
+#: Schedules in which the stages of a rank make a V: the first and the last one are on the same rank.
+_V = ("ZBVZeroBubble", "DualPipeV")
+#: Seconds to wait for the reason of another rank, once a connection has failed.
+_GRACE = 3.0
+#: Tag of a message that is never sent.
+_CLOSING = 2**20 - 7
+#: Numbers of the pipelines of this process, which are the same on all ranks.
+_numbers = itertools.count()
+
+
+class Pipeline:
+    """The stages of this rank, and a schedule that runs them.
+
+    Attributes:
+        plan: the graphs of all stages.
+        modules: the modules of the stages of this rank, whose weights have the names that they have in the model.
+        stages: their places in the schedule.
+        schedule: a schedule of :mod:`torch.distributed.pipelining`. :meth:`step` calls it, and sums the gradients of
+            weights that several stages have.
+        group: the process group.
+    """
+
+    def __init__(
+        self,
+        plan: PipelinePlan,
+        modules: Mapping[int, StageModule],
+        schedule: str,
+        microbatches: int,
+        loss_fn: Callable[[Any, Any], torch.Tensor] | None,
+        loss_reduction: str,
+        device: torch.device,
+        group: Any,
+        rank_of: Mapping[int, int],
+        key: str,
+    ) -> None:
+        self.plan, self.group = plan, group
+        self.modules = list(modules.values())
+        self._numbered, self._name = dict(modules), schedule
+        self._microbatches, self._device = microbatches, device
+        self._loss_fn, self._reduction = loss_fn, loss_reduction
+        self._rank_of = rank_of
+        self.rank = dist.get_rank(group)
+        self._batch = 0
+        self._types: list[list[InputType]] = []
+        self._key = key
+        self.stages: list[SizedStage] = []
+        self.schedule: Any = None
+
+    # Sizes ---------------------------------------------------------------------------------
+
+    def resize(self, *args: Any, **kwargs: Any) -> None:
+        """Prepare for batches of other sizes. All ranks must call it, with tensors of the same sizes, which may be on
+        ``meta``. Microbatches differ by one in size if the batch is no multiple of their number.
+
+        Raises:
+            PipelineError: the graph is not that of the model for these sizes.
+        """
+        tensors = self.plan.program.arguments.tensors(args, kwargs)
+        split = self._split(tensors)
+        self._types = [[(tuple(own.shape), own.dtype) for own in one] for one in split]
+        self._batch = tensors[0].size(0)
+        values = [self.plan.values(own) for own in self._types]
+        last = self.plan.stages[-1]
+        count = len(self.plan.stages)
+        self.stages = []
+        for number, module in self._numbered.items():
+            stage = self.plan.stages[number]
+            inputs = [_contiguous(own, stage.inputs) for own in values]
+            outputs = [_contiguous(own, stage.outputs) for own in values]
+            splits = (
+                number == 0
+                or "ZeroBubble" not in self._name
+                or may_split(stage, inputs[0], self.plan.program.weights)
+            )
+            self.stages.append(
+                SizedStage(
+                    module,
+                    number,
+                    count,
+                    self._device,
+                    self.group,
+                    inputs,
+                    outputs,
+                    splits=splits,
+                )
+            )
+        self._merge = tuple(self._merge_spec(name) for name in last.outputs)
+        self.schedule = self._scheduled()
+
+    def _scheduled(self) -> Any:
+        cls = get_schedule_class(self._name)
+        is_multi = issubclass(cls, PipelineScheduleMulti)
+        loss = None if self._loss_fn is None else self._loss
+        return cls(
+            self.stages if is_multi else self.stages[0],
+            n_microbatches=self._microbatches,
+            loss_fn=loss,
+            output_merge_spec=self._merge,
+            # Losses have the share of their microbatch.
+            scale_grads=False,
+        )
+
+    def _split(self, tensors: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
+        """The inputs of each microbatch."""
+        if not tensors or tensors[0].dim() == 0:
+            raise PipelineError("the first input has no batch dimension")
+        batch = tensors[0].size(0)
+        if batch < self._microbatches:
+            raise PipelineError(
+                f"expected a batch of at least {self._microbatches} for as many microbatches, got {batch}"
+            )
+        parts = [_parts(own, batch, self._microbatches) for own in tensors]
+        return list(zip(*parts, strict=True))
+
+    def _merge_spec(self, name: str) -> Any:
+        """How the results of microbatches become one: concatenated along the dimension that depends on the batch, or
+        stacked if there is none."""
+        found = [self.plan.values(own)[name].shape for own in self.plan.inputs[:2]]
+        differ = [dim for dim, (a, b) in enumerate(zip(found[0], found[-1], strict=True)) if a != b]
+        if differ:
+            return TensorChunkSpec(differ[0])
+        size = self.plan.inputs[0][0][0][0]
+        if len(self.plan.inputs) == 1 and found[0] and found[0][0] == size:
+            return TensorChunkSpec(0)
+        return _CustomReducer(
+            None, lambda all, own: own[None] if all is None else torch.cat([all, own[None]])
+        )
+
+    # Steps ---------------------------------------------------------------------------------
+
+    def step(
+        self, *args: Any, target: Any = None, losses: list[Any] | None = None, **kwargs: Any
+    ) -> Any:
+        """Run the model on a batch, and if the pipeline has a loss, compute gradients.
+
+        Args:
+            args, kwargs: the arguments of the model; they are used on the rank of the first stage, others may leave
+                them out.
+            target: the second argument of the loss, a tensor or a container of tensors for the whole batch; used on
+                the rank of the last stage.
+            losses: is filled with the loss of each microbatch, on the rank of the last stage.
+
+        Returns:
+            The result of the model on the rank of the last stage, None on others.
+
+        Raises:
+            PipelineError: a stage failed, on this rank or another.
+        """
+        with self._watched():
+            before = self._put_aside()
+            result = self._run(self.schedule.step, args, kwargs, target, losses)
+            self._sum_shared(before)
+        return result
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model on a batch without gradients; see :meth:`step`."""
+        with self._watched(), torch.no_grad():
+            has_loss = self.schedule._loss_fn
+            # Without targets there is no loss.
+            self.schedule._loss_fn = None
+            try:
+                return self._run(self.schedule.eval, args, kwargs, None, None)
+            finally:
+                self.schedule._loss_fn = has_loss
+
+    def _run(
+        self,
+        run: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        target: Any,
+        losses: list[Any] | None,
+    ) -> Any:
+        given: dict[str, Any] = {"arg_mbs": [()] * self._microbatches}
+        if 0 in self._numbered:
+            tensors = self.plan.program.arguments.tensors(args, kwargs)
+            split = self._split(tensors)
+            types = [[(tuple(own.shape), own.dtype) for own in one] for one in split]
+            if types != self._types:
+                wanted = [list(shape) for shape, _ in self._types[0]]
+                got = [list(shape) for shape, _ in types[0]]
+                raise PipelineError(
+                    f"expected microbatches of sizes {wanted}, got {got}: call resize on all ranks"
+                )
+            given["arg_mbs"] = [tuple(own.to(self._device) for own in one) for one in split]
+        is_last = len(self.plan.stages) - 1 in self._numbered
+        if is_last:
+            given["target_mbs"] = self._targets(target)
+        found: list[torch.Tensor] = []
+        if losses is not None:
+            given["losses"] = found
+        merged = run(**given)
+        if losses is not None:
+            losses[:] = [
+                own.detach() / share for own, share in zip(found, self._shares(), strict=False)
+            ]
+        return self.plan.program.result(merged) if is_last else None
+
+    def _shares(self) -> list[float]:
+        """The part of the batch that each microbatch is, for losses that are means."""
+        if self._reduction == "sum":
+            return [1.0] * self._microbatches
+        return [own[0][0][0] / self._batch for own in self._types]
+
+    def _targets(self, target: Any) -> list[tuple[float, Any]]:
+        """The target of each microbatch, with its share."""
+        parts: list[Any] = []
+        for number in range(self._microbatches):
+            parts.append(
+                tree_map_only(
+                    torch.Tensor,
+                    lambda own, at=number: _parts(own, self._batch, self._microbatches)[at].to(
+                        self._device
+                    ),
+                    target,
+                )
+            )
+        return list(zip(self._shares(), parts, strict=True))
+
+    def _loss(self, output: Any, target: tuple[float, Any]) -> torch.Tensor:
+        assert self._loss_fn is not None
+        share, own = target
+        values = output if isinstance(output, tuple) else (output,)
+        try:
+            return self._loss_fn(self.plan.program.result(values), own) * share
+        except Exception as error:
+            raise PipelineError(
+                f"rank {self.rank}, loss_fn: {type(error).__name__}: {error}"
+            ) from error
+
+    # Weights -------------------------------------------------------------------------------
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """The parameters of the stages of this rank, by their names in the model."""
+        for own in self.modules:
+            yield from own.named_parameters()
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The parameters of the stages of this rank."""
+        for _, own in self.named_parameters():
+            yield own
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The weights of the stages of this rank, under all their names in the model."""
+        found: dict[str, torch.Tensor] = {}
+        for module in self.modules:
+            for name, own in module.state_dict().items():
+                weight = self.plan.program.weights[name]
+                if weight.kind != "constant":
+                    found.update(dict.fromkeys((name, *weight.aliases), own))
+        return found
+
+    def _copies(self, name: str) -> dict[int, torch.Tensor]:
+        """The copies of a weight on this rank, by stage."""
+        return {
+            number: _get_attr(module, name)
+            for number, module in self._numbered.items()
+            if name in self.plan.stages[number].weights
+        }
+
+    def _tied(self) -> list[tuple[dict[int, torch.Tensor], list[int]]]:
+        """The copies of the weights with gradients that several stages have, some on this rank, and these stages."""
+        weights = self.plan.program.weights
+        found = [
+            (self._copies(name), numbers)
+            for name, numbers in sorted(self.plan.shared().items())
+            if weights[name].requires_grad
+        ]
+        return [own for own in found if own[0]]
+
+    def _put_aside(self) -> dict[torch.Tensor, torch.Tensor | None]:
+        """Take the gradients of earlier steps off the parameters that several stages have."""
+        before = {}
+        for copies, _ in self._tied():
+            for own in copies.values():
+                before[own], own.grad = own.grad, None
+        return before
+
+    def _sum_shared(self, before: Mapping[torch.Tensor, torch.Tensor | None]) -> None:
+        """Sum the gradients of the parameters that several stages have, in the order of the stages on all ranks."""
+        if self._loss_fn is None:
+            return
+        for copies, numbers in self._tied():
+            own = {
+                number: torch.zeros_like(copy) if copy.grad is None else copy.grad.contiguous()
+                for number, copy in copies.items()
+            }
+            exchanged = self._exchanged(own, numbers)
+            total = torch.stack([exchanged[number] for number in numbers]).sum(0)
+            for copy in copies.values():
+                earlier = before[copy]
+                copy.grad = total.clone() if earlier is None else earlier + total
+
+    def _exchanged(
+        self, own: Mapping[int, torch.Tensor], numbers: Sequence[int]
+    ) -> dict[int, torch.Tensor]:
+        """A tensor for each of the stages ``numbers``, of which this rank has those in ``own``."""
+        ranks = sorted({self._rank_of[number] for number in numbers})
+        like = next(iter(own.values()))
+        found: dict[int, torch.Tensor] = {}
+        work = []
+        for number in numbers:
+            if number in own:
+                found[number] = own[number]
+                for rank in ranks:
+                    if rank != self.rank:
+                        work.append(self._p2p(dist.isend, own[number], rank))
+            else:
+                found[number] = torch.empty_like(like)
+                work.append(self._p2p(dist.irecv, found[number], self._rank_of[number]))
+        for one in work:
+            one.wait()
+        return found
+
+    def _p2p(self, op: Callable[..., Any], tensor: torch.Tensor, rank: int) -> Any:
+        return op(tensor, dist.get_global_rank(self.group, rank), group=self.group)
+
+    def _start_equal(self) -> None:
+        """Give all copies of a parameter the values of the first one."""
+        with torch.no_grad():
+            for name, numbers in sorted(self.plan.shared().items()):
+                copies = self._copies(name)
+                if copies:
+                    values = {n: copy.detach().contiguous() for n, copy in copies.items()}
+                    first = self._exchanged(values, numbers)[numbers[0]]
+                    for copy in copies.values():
+                        copy.copy_(first)
+
+    # Failures ------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Name the rank and the stage in errors, and let the other ranks end."""
+        try:
+            yield
+        except Exception as error:
+            own = f"rank {self.rank}, stages {list(self._numbered)}"
+            reason = _cause(error)
+            if reason is None:
+                reason = f"{own}: {self._reason_of_others(error)}"
+            elif not reason.startswith("rank "):
+                reason = f"{own}: {reason}"
+            self._tell_others(reason)
+            raise PipelineError(reason) from error
+
+    def _store(self) -> Any:
+        return dist.distributed_c10d._get_process_group_store(self.group)
+
+    def _tell_others(self, reason: str) -> None:
+        """Leave the first reason of a failure for the other ranks, and close the connections that they wait for."""
+        with contextlib.suppress(Exception):
+            self._store().compare_set(self._key, "", reason)
+        if dist.get_backend(self.group) != "gloo":
+            with contextlib.suppress(Exception):
+                self.group.abort()
+            return
+        for rank in range(dist.get_world_size(self.group)):
+            if rank == self.rank:
+                continue
+            # Gloo closes a connection when an operation on it times out, and in no other way while the process lives.
+            with contextlib.suppress(Exception):
+                other = dist.get_global_rank(self.group, rank)
+                nothing = dist.irecv(torch.empty(1), other, group=self.group, tag=_CLOSING)
+                nothing.wait(datetime.timedelta(milliseconds=10))
+
+    def _reason_of_others(self, error: Exception) -> str:
+        """What another rank has left; or else that a connection failed."""
+        until = time.monotonic() + _GRACE
+        with contextlib.suppress(Exception):
+            store = self._store()
+            while time.monotonic() < until:
+                if store.check([self._key]):
+                    return f"another rank failed: {store.get(self._key).decode()}"
+                time.sleep(0.05)
+        lines = str(_root(error)).strip().splitlines()
+        neighbours = sorted(
+            {
+                self._rank_of[other]
+                for number in self._numbered
+                for other in (number - 1, number + 1)
+                if other in self._rank_of and self._rank_of[other] != self.rank
+            }
+        )
+        return (
+            f"one of its neighbours, ranks {neighbours}, has ended or does not answer: "
+            f"{lines[0] if lines else type(error).__name__}"
+        )
+
+
+def _root(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+#: Parts of messages of errors that a failed connection has.
+_CONNECTION = (
+    "connection",
+    "timed out",
+    "timeout",
+    "gloo",
+    "socket",
+    "peer",
+    "broken pipe",
+    "nccl",
+)
+
+
+def _cause(error: BaseException) -> str | None:
+    """What failed on this rank, as text; None if it was a connection."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, PipelineError):
+            return str(found)
+        found = found.__cause__
+    root = _root(error)
+    text = str(root).lower()
+    if isinstance(root, dist.DistError) or any(own in text for own in _CONNECTION):
+        return None
+    lines = str(root).strip().splitlines()
+    return f"{type(root).__name__}: {lines[0] if lines else ''}"
+
+
+def _contiguous(
+    values: Mapping[str, torch.Tensor], names: Sequence[str]
+) -> tuple[torch.Tensor, ...]:
+    """Types of values as they are sent."""
+    return tuple(
+        torch.empty(values[name].shape, dtype=values[name].dtype, device="meta").requires_grad_(
+            values[name].requires_grad
+        )
+        for name in names
+    )
+
+
+def _parts(tensor: torch.Tensor, batch: int, count: int) -> Sequence[torch.Tensor]:
+    """A tensor in microbatches, or the whole for each if it has no batch dimension."""
+    if tensor.dim() and tensor.size(0) == batch:
+        return torch.tensor_split(tensor, count)
+    return [tensor] * count
+
+
+def pipeline(
+    model: Any,
+    example_inputs: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    stages: int | None = None,
+    memory: int | None = None,
+    schedule: str = "1f1b",
+    microbatches: int = 8,
+    loss_fn: Callable[[Any, Any], torch.Tensor] | None = None,
+    loss_reduction: str = "mean",
+    weights: str | os.PathLike[str] | None = None,
+    dynamic_shapes: Mapping[str | int, Collection[int]] | None = None,
+    device: torch.device | str | None = None,
+    group: Any = None,
+    timeout: float = 300.0,
+) -> Pipeline:
+    """Cut a model into stages, one or more for each rank, that a schedule of PyTorch runs. All ranks call it.
+
+    Args:
+        model: a module, which may be on ``meta``, or a :class:`PipelinePlan`. The graph has the training modes that
+            its modules have now.
+        example_inputs: the positional arguments of a call with a whole batch: a tensor, or a tuple of tensors and
+            plain values. Tensors whose first dimension is that of the first one are split into microbatches.
+        kwargs: its keyword arguments.
+        stages: the number of stages; by default one for each rank, or two where the schedule takes several.
+        memory: the largest number of bytes of weights and their gradients of a stage.
+        schedule: ``"gpipe"``, ``"1f1b"``, ``"interleaved1f1b"``, ``"looped_bfs"``, ``"interleaved_zero_bubble"`` or
+            ``"zbv_zero_bubble"``.
+        microbatches: the number of microbatches of a batch.
+        loss_fn: takes the result of the model and the target of a microbatch; without it there are no gradients.
+        loss_reduction: whether the loss of a batch is the ``"mean"`` or the ``"sum"`` over its items.
+        weights: a safetensors file, of which each rank reads the bytes of its own stages. By default, the weights of
+            the model.
+        dynamic_shapes: as for :func:`plan_pipeline`.
+        device: where the stages run; by default the CPU.
+        group: the process group; by default one of all ranks.
+        timeout: seconds after which a rank that waits for another one gives up, if ``group`` is None.
+
+    Raises:
+        PipelineError: the model cannot be captured or cut, or a rank failed.
+        PlanMismatchError: the ranks have different plans.
+        ValueError: the number of stages does not fit the schedule and the number of ranks.
+    """
+    if not dist.is_initialized():
+        raise PipelineError("there is no process group: call torch.distributed.init_process_group")
+    if loss_reduction not in ("mean", "sum"):
+        raise ValueError(f"loss_reduction: expected 'mean' or 'sum', got {loss_reduction!r}")
+    key = f"corsac/pipeline/{next(_numbers)}"
+    device = torch.device("cpu" if device is None else device)
+    name = _schedule_name(schedule)
+    if group is None:
+        group = dist.new_group(timeout=datetime.timedelta(seconds=timeout))
+    size, rank = dist.get_world_size(group), dist.get_rank(group)
+    made: Pipeline | None = None
+    error: Exception | None = None
+    plan: PipelinePlan | None = None
+    try:
+        args = (
+            tuple(example_inputs)
+            if isinstance(example_inputs, (tuple, list))
+            else (example_inputs,)
+        )
+        named = dict(kwargs or {})
+        plan = _planned(
+            model, args, named, stages, memory, name, microbatches, size, dynamic_shapes
+        )
+        rank_of = generate_stage_to_rank_mapping(
+            size, len(plan.stages), "v" if name in _V else "loop"
+        )
+        mine = [number for number, own in rank_of.items() if own == rank]
+        tensors = stage_weights(plan, mine, weights, device)
+        modules = {
+            number: StageModule(rank, number, plan.stages[number], own, device)
+            for number, own in zip(mine, tensors, strict=True)
+        }
+        made = Pipeline(
+            plan, modules, name, microbatches, loss_fn, loss_reduction, device, group, rank_of, key
+        )
+        made.resize(*args, **named)
+    except Exception as caught:
+        error = caught
+    _agree(group, rank, plan, error, (name, microbatches))
+    assert made is not None and plan is not None
+    if rank == 0 and _has_batch_statistics(plan):
+        warnings.warn(
+            "a batch norm in training mode takes its statistics from each microbatch, not from the batch",
+            stacklevel=2,
+        )
+    with made._watched():
+        made._start_equal()
+    return made
+
+
+def _schedule_name(schedule: str) -> str:
+    """The name that PyTorch has for a schedule.
+
+    Raises:
+        ValueError: there is no such schedule.
+    """
+    plain = schedule.lower().replace("_", "").replace("-", "")
+    return get_schedule_class(plain).__name__.removeprefix("Schedule")
+
+
+def _planned(
+    model: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    stages: int | None,
+    memory: int | None,
+    schedule: str,
+    microbatches: int,
+    size: int,
+    dynamic_shapes: Mapping[str | int, Collection[int]] | None,
+) -> PipelinePlan:
+    """The plan for a schedule; that which is given, or one for the first microbatch."""
+    is_multi = issubclass(get_schedule_class(schedule), PipelineScheduleMulti)
+    if isinstance(model, PipelinePlan):
+        count = len(model.stages)
+    else:
+        count = stages if stages is not None else size * (2 if is_multi else 1)
+    if (count != size) if not is_multi else (count % size != 0):
+        wanted = f"a multiple of {size}" if is_multi else f"{size}, one for each rank"
+        raise ValueError(f"{schedule}: expected {wanted} stages, got {count}")
+    if isinstance(model, PipelinePlan):
+        return model
+    tensors = [own for own in (*args, *kwargs.values()) if isinstance(own, torch.Tensor)]
+    if not tensors or tensors[0].dim() == 0 or tensors[0].size(0) < microbatches:
+        got = list(tensors[0].shape) if tensors else "no tensor"
+        raise PipelineError(
+            f"expected a first input with a batch of at least {microbatches}, got {got}"
+        )
+    batch = tensors[0].size(0)
+
+    def part(own: Any) -> Any:
+        return _parts(own, batch, microbatches)[0] if isinstance(own, torch.Tensor) else own
+
+    return plan_pipeline(
+        model,
+        tuple(map(part, args)),
+        {key: part(own) for key, own in kwargs.items()},
+        stages=count,
+        memory=memory,
+        dynamic_shapes=dynamic_shapes,
+    )
+
+
+def _agree(
+    group: Any, rank: int, plan: PipelinePlan | None, error: Exception | None, options: Any
+) -> None:
+    """Check that all ranks have made the same plan.
+
+    Raises:
+        PipelineError: a rank has failed.
+        PlanMismatchError: the plans differ.
+    """
+    own = {
+        "error": None if error is None else f"{type(error).__name__}: {error}",
+        "hash": None if plan is None else plan.hash(),
+        "digests": {} if plan is None else plan.digests() | {"schedule": repr(options)},
+    }
+    all_of: list[Any] = [None] * dist.get_world_size(group)
+    try:
+        dist.all_gather_object(all_of, own, group=group)
+    except Exception as caught:
+        raise error or PipelineError(
+            f"rank {rank}: another rank ended before the pipeline began: {caught}"
+        ) from caught
+    failed = [f"rank {number}: {own['error']}" for number, own in enumerate(all_of) if own["error"]]
+    if failed:
+        if isinstance(error, (TypeError, ValueError)):
+            raise error
+        raise PipelineError("; ".join(failed)) from error
+    for number, other in enumerate(all_of):
+        differ = [
+            part
+            for part, digest in all_of[0]["digests"].items()
+            if other["digests"].get(part) != digest
+        ]
+        if differ:
+            raise PlanMismatchError(
+                f"rank {number} has another plan than rank 0: {', '.join(differ)}"
+            )
+
+
+def _has_batch_statistics(plan: PipelinePlan) -> bool:
+    """Whether a batch norm computes its statistics from its input."""
+    for node in plan.program.graph.nodes:
+        name = str(getattr(node.target, "__name__", node.target))
+        if node.op == "call_function" and "batch_norm" in name:
+            training = node.kwargs.get("training", node.args[5] if len(node.args) > 5 else None)
+            if training is True:
+                return True
+    return False
+
+
+__all__ = ["Pipeline", "pipeline"]

@@ -1,0 +1,139 @@
+"""Types of all values of a program for given sizes, found without memory or arithmetic."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from corsac._capture.sizes import Condition, Expression
+from corsac.distributed._errors import PipelineError
+from corsac.distributed._program import Weight
+from corsac.fx import Graph, Node
+from corsac.fx.node import map_arg
+
+#: Shape and element type of an input.
+InputType = tuple[tuple[int, ...], torch.dtype]
+
+
+def input_types(tensors: Sequence[torch.Tensor]) -> list[InputType]:
+    """The types of inputs."""
+    return [(tuple(own.shape), own.dtype) for own in tensors]
+
+
+def values_of(
+    graph: Graph,
+    inputs: Sequence[InputType],
+    weights: Mapping[str, Weight],
+    gradients: Sequence[bool] = (),
+) -> dict[Node, Any]:
+    """The values of all nodes for inputs of these types: fake tensors, with ``requires_grad`` as in training, and
+    numbers. ``gradients`` are the ``requires_grad`` of the inputs, false by default.
+
+    Raises:
+        PipelineError: a call fails, or its sizes depend on values.
+    """
+    found: dict[Node, Any] = {}
+    given = itertools.zip_longest(inputs, gradients, fillvalue=False)
+    mode = FakeTensorMode()
+    before = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(True)
+    try:
+        with mode:
+            known = {
+                name: torch.empty(own.shape, dtype=own.dtype).requires_grad_(own.requires_grad)
+                for name, own in weights.items()
+            }
+            for node in graph.nodes:
+                if node.op == "placeholder":
+                    (shape, dtype), has_gradient = next(given)
+                    found[node] = torch.empty(shape, dtype=dtype).requires_grad_(has_gradient)
+                elif node.op == "get_attr":
+                    found[node] = known[str(node.target)]
+                elif node.op != "output":
+                    found[node] = _call(node, found)
+    finally:
+        torch._C._set_grad_enabled(before)
+    return found
+
+
+def _call(node: Node, found: Mapping[Node, Any]) -> Any:
+    args = map_arg(node.args, found.__getitem__)
+    kwargs = map_arg(node.kwargs, found.__getitem__)
+    try:
+        if node.op == "call_method":
+            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+        if node.op == "call_function":
+            return node.target(*args, **kwargs)
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        raise PipelineError(
+            f"{described(node)}: {type(error).__name__}: {lines[0] if lines else ''}"
+        ) from error
+    raise PipelineError(f"{described(node)} calls a module: only functions can be cut")
+
+
+def described(node: Node) -> str:
+    """A node with its source line."""
+    source = getattr(node, "source", None)
+    return f"node {node.name}" if source is None else f"node {node.name} ({source})"
+
+
+def failing(conditions: Sequence[Condition], found: Mapping[Node, Any]) -> str | None:
+    """The first condition on sizes that these values do not fulfil, as text; None if there is none."""
+    by_name = {node.name: own for node, own in found.items()}
+
+    def value(expression: Expression) -> Any:
+        if isinstance(expression, int):
+            return expression
+        name, first, second = expression
+        if name == "size":
+            return by_name[first].shape[second]
+        if name == "count":
+            return len(by_name[first])
+        return getattr(operator, name)(value(first), value(second))
+
+    def text(expression: Expression) -> str:
+        if isinstance(expression, int):
+            return str(expression)
+        name, first, second = expression
+        if name == "size":
+            return f"{first}.shape[{second}]"
+        return f"len({first})" if name == "count" else f"{name}({text(first)}, {text(second)})"
+
+    for name, left, right, expected in conditions:
+        if getattr(operator, name)(value(left), value(right)) is not expected:
+            return (
+                f"{text((name, left, right))} was {expected} when the model was captured "
+                f"({text(left)} is {value(left)})"
+            )
+    return None
+
+
+def bytes_of(value: Any) -> int:
+    """Size of a value in bytes: of a tensor, or of the tensors in a tuple."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.dtype.itemsize
+    return sum(map(bytes_of, value)) if isinstance(value, (tuple, list)) else 0
+
+
+def written_bytes(value: Any) -> int:
+    """Bytes that computing a value writes: none for views."""
+    if isinstance(value, torch.Tensor):
+        return 0 if value._is_view() else bytes_of(value)
+    return sum(map(written_bytes, value)) if isinstance(value, (tuple, list)) else 0
+
+
+__all__ = [
+    "InputType",
+    "bytes_of",
+    "described",
+    "failing",
+    "input_types",
+    "values_of",
+    "written_bytes",
+]
