@@ -3,8 +3,9 @@
     python benches/distributed.py [--rounds N] [--microbatches N] [--schedules NAME ...]
 
 The model is a transformer whose blocks divide evenly. In turn, the first process makes a step of the whole model on
-the microbatches of a batch while the second one waits, and both make the step as a pipeline, with each schedule. The
-bubble of GPipe and 1F1B allows 2 m / (m + 1) for m microbatches: 1.78 for eight.
+the microbatches of a batch while the second one waits, both make a step of the whole model on half of them each
+without a word to each other (``apart``: what two processes can gain on the machine as it is), and both make the step as
+a pipeline, with each schedule. The bubble of GPipe and 1F1B allows 2 m / (m + 1) for m microbatches: 1.78 for eight.
 
 Writes target/bench/distributed.json.
 """
@@ -66,9 +67,10 @@ def process(rank: int, store: str, options: argparse.Namespace) -> None:
     x = torch.randn(count, LENGTH, WIDTH)
     target = torch.randn(count, LENGTH, WIDTH)
 
-    def one_rank() -> None:
+    def alone(first: int) -> None:
+        """A step on the microbatches from ``first`` on."""
         whole.zero_grad()
-        for own, wanted in zip(x.split(1), target.split(1), strict=True):
+        for own, wanted in zip(x[first:].split(1), target[first:].split(1), strict=True):
             (loss(whole(own), wanted) / count).backward()
 
     pipes = {
@@ -83,15 +85,17 @@ def process(rank: int, store: str, options: argparse.Namespace) -> None:
             own.grad = None
         pipes[name].step(x, target=target)
 
-    samples: dict[str, list[float]] = {"one rank": [], **{name: [] for name in pipes}}
+    samples: dict[str, list[float]] = {name: [] for name in ("one rank", "apart", *pipes)}
     for at in range(options.rounds + 1):
         for name, own in samples.items():
             dist.barrier()
             begin = time.perf_counter()
-            if name != "one rank":
+            if name in pipes:
                 step(name)
+            elif name == "apart":
+                alone(count // 2)
             elif rank == 0:
-                one_rank()
+                alone(0)
             dist.barrier()
             # The first one sets up connections.
             if at:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -246,7 +247,6 @@ def _exported(
         return dict.fromkeys(_dynamic(place, value, dynamic_shapes), auto)
 
     given = dict(enumerate(args)) | dict(kwargs)
-    names = list(kwargs)
     try:
         exported = torch.export.export(
             model,
@@ -272,7 +272,6 @@ def _exported(
                 raise PipelineError(f"the model is no graph: {reason}; {node.name} is no tensor")
             module.graph.erase_node(node)
     weights, tensors = _weights(model, module)
-    del names
     return Program(
         module.graph,
         arguments,
@@ -291,8 +290,6 @@ def _by_parameter(
     model: torch.nn.Module, args: Sequence[Any], shapes: Mapping[int | str, Any]
 ) -> dict[str, Any]:
     """Dynamic shapes by the names of parameters."""
-    import inspect
-
     bound = inspect.signature(model.forward).bind(
         *(shapes[place] for place in range(len(args))),
         **{name: own for name, own in shapes.items() if isinstance(name, str)},
