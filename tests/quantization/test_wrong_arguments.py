@@ -36,6 +36,12 @@ def test_one_call(given, error, message):
         corsac.quantize(model(), measure=False, **given)
 
 
+def test_one_call_on_prepared_models():
+    prepared = prepare(ours.get_default_qconfig_mapping())
+    with pytest.raises(ValueError, match="prepared already: activation_post_process_0 is a Histo"):
+        corsac.quantize(prepared, X)
+
+
 def prepare(mapping, config=None):
     return quantize_fx.prepare_fx(model(), mapping, X, config)
 

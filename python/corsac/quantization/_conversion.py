@@ -113,7 +113,8 @@ def _float_type(model: GraphModule) -> torch.dtype | None:
 def _chosen_again(model: GraphModule, state: ObservedState, mapping: Any) -> dict[str, Any]:
     """The configurations of nodes for conversion: those that were prepared for, or None."""
     _require_same(state.qconfig_mapping, mapping)
-    again = NodeConfigurations(model, mapping, state.node_name_to_scope).by_name()
+    scopes, classes = state.node_name_to_scope, state.module_classes
+    again = NodeConfigurations(model, mapping, scopes, classes).by_name()
     for name, before in state.node_name_to_qconfig.items():
         now = again.get(name)
         if now is not None and (before is None or not qconfig_equals(before, now)):

@@ -21,11 +21,11 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from corsac._messages.near_names import did_you_mean
 from corsac.quantization import _dtypes, qconfig
 from corsac.quantization._finite import infinite_numbers
 from corsac.quantization._kinds import is_a, is_activation_post_process
 from corsac.quantization._observation import add_observers, observer_hooks, remove_observers
+from corsac.quantization._unmatched import unknown_modules, unknown_types
 from corsac.quantization.quantization_mappings import (
     LEFT_AS_FLOATS,
     OBSERVED_MODULES,
@@ -277,15 +277,11 @@ def quantize_dynamic(
 
 def _warn_of_unmatched(model: nn.Module, spec: dict[Any, Any]) -> None:
     """Warn of names and types that no module of a model has."""
-    names = [name for name, _ in model.named_modules()]
-    types = {type_before_parametrizations(module) for module in model.modules()}
-    for key in spec:
-        if isinstance(key, str) and key not in names:
-            warnings.warn(
-                f"the model has no module {key!r}{did_you_mean(key, names)}", stacklevel=3
-            )
-        elif isinstance(key, type) and key not in types:
-            warnings.warn(f"the model has no module of type {key.__name__}", stacklevel=3)
+    for sentence in (
+        *unknown_modules([key for key in spec if isinstance(key, str)], model),
+        *unknown_types([key for key in spec if isinstance(key, type)], model),
+    ):
+        warnings.warn(sentence, stacklevel=3)
 
 
 def _keep_from_fast_paths(model: nn.Module) -> None:
