@@ -256,7 +256,7 @@ class Text(nn.Module):
         return self.out(self.layers(self.words(words))[0])
 
 
-@row("recurrent layers of models that `from_torch_ao` reads")
+@row("dynamic recurrent layers of models that `from_torch_ao` reads")
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True}])
 def test_recurrent_layers(kind, options):
