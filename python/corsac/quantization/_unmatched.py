@@ -82,8 +82,8 @@ class Calls:
         texts: dict[str, list[str]] = {}
         for own in self._targets:
             texts.setdefault(_name(own), []).append(_shown(own))
-        known = {name: " or ".join(sorted(shown)) for name, shown in texts.items()}
-        return did_you_mean(_name(wanted), known)
+        shown = {name: " or ".join(sorted(own)) for name, own in texts.items()}
+        return did_you_mean(_name(wanted), shown, shown=shown)
 
 
 def _name(target: Any) -> str:
