@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from corsac.quantization import _dtypes, qconfig
-from corsac.quantization._finite import infinite_numbers
+from corsac.quantization._finite import infinite_numbers, infinite_parameter
 from corsac.quantization._kinds import is_a, is_activation_post_process
 from corsac.quantization._observation import add_observers, observer_hooks, remove_observers
 from corsac.quantization._unmatched import unknown_modules, unknown_types
@@ -161,6 +161,9 @@ def prepare(
             "no module has a qconfig, nothing is observed: set the attribute qconfig of the model, or of modules in it",
             stacklevel=2,
         )
+    wrong = infinite_parameter(model)
+    if wrong:
+        warnings.warn(wrong, stacklevel=2)
     classes = get_default_qconfig_propagation_list() if allow_list is None else set(allow_list)
     left = add_observers(model, classes, set(observer_non_leaf_module_list or ()), custom)
     if left:
@@ -359,7 +362,7 @@ def _require_calibration(model: nn.Module, mapping: dict[Any, Any]) -> None:
         for path in [path for path in blind if is_a(observed[path], "FloatFunctional")]:
             observed[path].activation_post_process = nn.Identity()
             del observers[path]
-    require_seen(observers)
+    require_seen(observers, model)
 
 
 def _convert(

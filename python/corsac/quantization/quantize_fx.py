@@ -24,6 +24,7 @@ from corsac.fx._symbolic_trace import symbolic_trace
 from corsac.fx.graph_module import _USER_PRESERVED_ATTRIBUTES_KEY, GraphModule
 from corsac.quantization._conversion import CalibrationError as CalibrationError
 from corsac.quantization._conversion import convert
+from corsac.quantization._finite import infinite_parameter
 from corsac.quantization._fusion import TrainingModeError as TrainingModeError
 from corsac.quantization._fusion import fuse
 from corsac.quantization._kinds import is_a
@@ -282,6 +283,9 @@ def _warn_of_unmatched(
         *unknown_types(types, model),
     ):
         _warn_higher(sentence)
+    wrong = infinite_parameter(model)
+    if wrong:
+        _warn_higher(wrong)
 
 
 def _warn_of_unmatched_again(
