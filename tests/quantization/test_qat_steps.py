@@ -167,6 +167,24 @@ def test_fake_quantisers_with_observers_are_left_to_pytorch():
     assert torch.equal(own.scale, eager.scale)
 
 
+def test_fixed_parameters_are_native():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 32), nn.Sigmoid(), nn.Linear(32, 4), nn.Tanh()).train()
+    x = torch.randn(16, 20)
+    eager = prepare_qat_fx(model, get_default_qat_qconfig_mapping("qnnpack"), (x,))
+    own = copy.deepcopy(eager)
+    compiled = corsac.compile(own, options={"training": "native"})
+    for number in range(5):
+        if number == 3:
+            for one in (eager, own):
+                one.apply(disable_fake_quant)
+        assert abs(step(own, compiled, x) - step(eager, eager, x)) < 1e-5
+        for left, right in zip(own.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(left.grad, right.grad, atol=1e-3, rtol=1e-2)
+    assert "with gradients" in compiled.explain()
+    assert "by PyTorch" not in compiled.explain().partition("\n")[0]
+
+
 def per_channel(package, observer, kind="FakeQuantize"):
     return getattr(package, kind).with_args(
         observer=getattr(package, observer),
