@@ -381,7 +381,7 @@ def test_calibration_is_required():
     prepared = ours.prepare_fx(model.eval(), mapping, inputs)
     with pytest.raises(
         ours.CalibrationError,
-        match=r"15 of 18 observers .*: activation_post_process_0, .* and 7 more",
+        match=r"15 of 18 observers .*: activation_post_process_0 of x .* and 7 more",
     ):
         ours.convert_fx(prepared)
 
