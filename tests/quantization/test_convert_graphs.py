@@ -21,8 +21,9 @@ from corsac.quantization import qconfig_mapping as our_mappings
 from corsac.quantization import quantize_fx as ours
 from corsac.quantization import quantized
 from corsac.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig
-from corsac.quantization.fx.custom_config import PrepareCustomConfig
+from corsac.quantization.fx.custom_config import ConvertCustomConfig, PrepareCustomConfig
 from corsac.quantization.observer import PerChannelMinMaxObserver
+from kit import row
 from kit.quantised_models import NAMES, batches, model_and_inputs
 
 pytestmark = pytest.mark.filterwarnings(
@@ -380,7 +381,7 @@ def test_calibration_is_required():
     prepared = ours.prepare_fx(model.eval(), mapping, inputs)
     with pytest.raises(
         ours.CalibrationError,
-        match=r"15 of 18 observers .*: activation_post_process_0, .* and 7 more",
+        match=r"15 of 18 observers .*: activation_post_process_0 of x .* and 7 more",
     ):
         ours.convert_fx(prepared)
 
@@ -472,6 +473,50 @@ def test_operators_that_are_left_floats_at_conversion():
     other = our_mappings.QConfigMapping().set_global(our_qconfigs.default_per_channel_qconfig)
     with pytest.raises(ValueError, match="expected the global configuration"):
         ours.convert_fx(prepared, qconfig_mapping=other)
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.fc(F.relu(self.norm(self.conv(x))).mean((2, 3)))
+
+
+@row("`convert_fx(…, qconfig_mapping=…)` with configurations by type, after training")
+def test_the_same_configurations_by_type_after_training():
+    qconfig = our_qconfigs.get_default_qat_qconfig("x86")
+    mapping = our_mappings.QConfigMapping()
+    for kind in (nn.Conv2d, nn.BatchNorm2d, F.relu, nn.Linear):
+        mapping.set_object_type(kind, qconfig)
+    x = torch.randn(2, 3, 8, 8)
+    prepared = ours.prepare_qat_fx(Normed().train(), mapping, (x,))
+    run(prepared, [(x,)])
+    expected = ours.convert_fx(prepared)
+    converted = ours.convert_fx(prepared, qconfig_mapping=mapping)
+    assert converted.code == expected.code
+    assert [*weights(converted)] == [*weights(expected)] == ["conv.0", "fc"]
+    assert torch.equal(converted(x), expected(x))
+    left = ours.convert_fx(prepared, qconfig_mapping=mapping.set_object_type(nn.Linear, None))
+    assert [*weights(left)] == ["conv.0"]
+
+
+def test_what_matches_nothing_in_conversion():
+    new, x = our_mappings.QConfigMapping, torch.randn(2, 3, 8, 8)
+    qconfig = our_qconfigs.default_qconfig
+    prepared = ours.prepare_fx(Normed().eval(), new().set_global(qconfig), (x,))
+    run(prepared, [(x,)])
+    for said, mapping in (
+        (r"no module 'cnv': did you mean conv or", new().set_module_name("cnv", None)),
+        ("no module of the model matches 'heads.*'", new().set_module_name_regex("heads.*", None)),
+        ("matches the method 'Linear': did you mean", new().set_object_type("Linear", None)),
+    ):
+        with pytest.warns(UserWarning, match=said):
+            ours.convert_fx(prepared, qconfig_mapping=mapping.set_global(qconfig))
+    custom = ConvertCustomConfig().set_observed_to_quantized_mapping(nn.LSTM, nn.LSTM)
+    with pytest.warns(UserWarning, match="the model has no module of type LSTM"):
+        ours.convert_fx(prepared, custom)
 
 
 def test_a_layer_of_which_one_call_is_quantised():

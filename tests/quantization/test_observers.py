@@ -16,7 +16,8 @@ from torch import nn
 
 import corsac.quantization.observer as ours
 from corsac.quantization import utils
-from corsac.quantization.qconfig_mapping import QConfigMapping, unmatched_names
+from corsac.quantization._unmatched import unmatched_names
+from corsac.quantization.qconfig_mapping import QConfigMapping
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -3,11 +3,13 @@
 import copy
 import operator
 import pickle
+import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.ao.nn import intrinsic as their_nni
 from torch.ao.quantization import backend_config as their_backends
 from torch.ao.quantization import qconfig as their_qconfigs
 from torch.ao.quantization import qconfig_mapping as their_mappings
@@ -21,6 +23,7 @@ from corsac.quantization import qconfig as our_qconfigs
 from corsac.quantization import qconfig_mapping as our_mappings
 from corsac.quantization import quantize_fx as ours
 from corsac.quantization.fx.custom_config import PrepareCustomConfig
+from kit import row
 from kit.quantised_models import NAMES, Classifier, model_and_inputs
 
 pytestmark = pytest.mark.filterwarnings(
@@ -265,6 +268,113 @@ def test_names_that_match_nothing():
     config = PrepareCustomConfig().set_non_traceable_module_names(["secnd"])
     with pytest.warns(UserWarning, match="no module 'secnd': did you mean second"):
         ours.prepare_fx(model, new().set_global(A), inputs, config)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("Linear", r"the method 'Linear': did you mean the class Linear or the function linear\?"),
+        (nn.LSTM, "the class LSTM$"),
+        (
+            nn.Bilinear,
+            r"the class Bilinear: did you mean the function linear or the class Linear\?",
+        ),
+        (torch.mul, "the function mul"),
+        (nn.ReLU(), r"ReLU\(\)"),
+    ],
+    ids=["string", "class", "near class", "function", "module"],
+)
+@pytest.mark.parametrize("prepare", [ours.prepare_fx, ours.prepare_qat_fx])
+def test_types_that_match_nothing(prepare, kind, said):
+    model = Blocks().train(prepare is ours.prepare_qat_fx)
+    mapping = our_mappings.QConfigMapping().set_object_type(kind, A)
+    with pytest.warns(UserWarning, match=f"object_type: nothing in the model matches {said}"):
+        prepare(model, mapping, (torch.randn(2, 4),))
+
+
+def test_types_that_match_something():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm, self.blocks = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), Blocks()
+
+        def forward(self, x):
+            return self.blocks(F.relu(self.norm(self.conv(x))).mean((2, 3)))
+
+    # Also if they are fused, contain others, or are of default mappings, which are for all models.
+    mapping = our_mappings.get_default_qconfig_mapping("qnnpack")
+    mapping.set_global(default := our_qconfigs.default_qconfig)
+    for kind in (
+        nn.Conv2d,
+        nn.BatchNorm2d,
+        F.relu,
+        nn.Linear,
+        Blocks,
+        "mean",
+        their_nni.ConvReLU2d,
+    ):
+        mapping.set_object_type(kind, default)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours.prepare_fx(Model().eval(), mapping, (torch.randn(2, 3, 4, 4),))
+
+
+def test_fused_classes_of_torch_ao():
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU()).eval()
+    mapping = their_mappings.QConfigMapping().set_object_type(their_nni.ConvReLU2d, A)
+    check(model, (torch.randn(2, 3, 4, 4),), mapping, mapping)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PrepareCustomConfig().set_non_traceable_module_classes([nn.LSTMCell]),
+        PrepareCustomConfig().set_standalone_module_class(nn.LSTMCell, None, (), None, None),
+        PrepareCustomConfig().set_float_to_observed_mapping(nn.LSTMCell, nn.Linear),
+    ],
+    ids=["non-traceable", "standalone", "custom"],
+)
+def test_classes_of_custom_configurations_that_match_nothing(config):
+    mapping = our_mappings.QConfigMapping().set_global(A)
+    with pytest.warns(UserWarning, match="the model has no module of type LSTMCell"):
+        ours.prepare_fx(Blocks().eval(), mapping, (torch.randn(2, 4),), config)
+
+
+class Inside(nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.part, self.last = part, nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.last(self.part(x))
+
+
+@row("`prepare_fx`, `prepare_qat_fx` and `fuse_fx` on models that are prepared already")
+@pytest.mark.parametrize("around", [lambda part: part, lambda part: Inside(part).eval()])
+def test_prepared_models_are_not_prepared_again(around):
+    mapping, x = our_mappings.QConfigMapping().set_global(A), torch.randn(2, 4)
+    prepared = ours.prepare_fx(Blocks().eval(), mapping, (x,))
+    for prepare in (ours.prepare_fx, ours.prepare_qat_fx):
+        with pytest.raises(
+            ValueError, match=r"prepared already: \w*activation_post_process_0 .*is a"
+        ):
+            prepare(around(prepared), mapping, (x,))
+    with pytest.raises(ValueError, match=r"prepared already: .* or fuse the float model"):
+        ours.fuse_fx(around(prepared))
+    prepared(x)
+    converted = ours.convert_fx(prepared)
+    for prepare in (ours.prepare_fx, ours.prepare_qat_fx):
+        with pytest.raises(ValueError, match=r"quantised already: \w*quantize_per_tensor_\w+"):
+            prepare(around(converted), mapping, (x,))
+
+
+def test_prepared_parts_that_are_not_traced():
+    mapping, x = our_mappings.QConfigMapping().set_global(A), torch.randn(2, 4)
+    part = ours.prepare_fx(Blocks().eval(), mapping, (x,))
+    config = PrepareCustomConfig().set_non_traceable_module_names(["part"])
+    prepared = ours.prepare_fx(Inside(part).eval(), mapping, (x,), config)
+    assert "self.part(" in prepared.code
+    assert prepared.part.code == part.code
 
 
 class Looping(nn.Module):

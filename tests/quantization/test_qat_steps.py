@@ -6,10 +6,13 @@ import copy
 
 import pytest
 import torch
+import torch.ao.quantization
 import torch.nn.functional as F
 from torch import nn
+from torch.ao.quantization._learnable_fake_quantize import _LearnableFakeQuantize
 
 import corsac
+import corsac.quantization
 from corsac.quantization import (
     FakeQuantize,
     disable_fake_quant,
@@ -60,7 +63,8 @@ def step(model, run, x, rate=0.05):
     loss.backward()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter -= rate * parameter.grad
+            if parameter.grad is not None:
+                parameter -= rate * parameter.grad
     return float(loss.detach())
 
 
@@ -161,6 +165,102 @@ def test_fake_quantisers_with_observers_are_left_to_pytorch():
     for number in range(4):
         assert torch.equal(compiled(x * (1 + number)), eager(x * (1 + number)))
     assert torch.equal(own.scale, eager.scale)
+
+
+def test_fixed_parameters_are_native():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 32), nn.Sigmoid(), nn.Linear(32, 4), nn.Tanh()).train()
+    x = torch.randn(16, 20)
+    eager = prepare_qat_fx(model, get_default_qat_qconfig_mapping("qnnpack"), (x,))
+    own = copy.deepcopy(eager)
+    compiled = corsac.compile(own, options={"training": "native"})
+    for number in range(5):
+        if number == 3:
+            for one in (eager, own):
+                one.apply(disable_fake_quant)
+        assert abs(step(own, compiled, x) - step(eager, eager, x)) < 1e-5
+        for left, right in zip(own.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(left.grad, right.grad, atol=1e-3, rtol=1e-2)
+    assert "with gradients" in compiled.explain()
+    assert "by PyTorch" not in compiled.explain().partition("\n")[0]
+
+
+def per_channel(package, observer, kind="FakeQuantize"):
+    return getattr(package, kind).with_args(
+        observer=getattr(package, observer),
+        dtype=torch.qint8,
+        quant_min=-128,
+        quant_max=127,
+        qscheme=torch.per_channel_symmetric,
+        ch_axis=0,
+    )
+
+
+def of_values(package, observer):
+    return package.FakeQuantize.with_args(
+        observer=getattr(package, observer), dtype=torch.quint8, quant_min=0, quant_max=255
+    )
+
+
+def learnable(package):
+    return _LearnableFakeQuantize.with_args(
+        observer=package.MovingAverageMinMaxObserver,
+        dtype=torch.quint8,
+        quant_min=0,
+        quant_max=255,
+        use_grad_scaling=True,
+    )
+
+
+FIXED = "default_fixed_qparams_range_neg1to1_fake_quant"
+FUSED = "FusedMovingAvgObsFakeQuantize"
+OBSERVERS = {
+    "smallest and largest": lambda k: (
+        of_values(k, "MinMaxObserver"),
+        per_channel(k, "PerChannelMinMaxObserver"),
+    ),
+    "moving averages": lambda k: (
+        of_values(k, "MovingAverageMinMaxObserver"),
+        per_channel(k, "MovingAveragePerChannelMinMaxObserver"),
+    ),
+    "histograms": lambda k: (
+        of_values(k, "HistogramObserver"),
+        per_channel(k, "PerChannelMinMaxObserver"),
+    ),
+    "fixed": lambda k: (getattr(k, FIXED), per_channel(k, "PerChannelMinMaxObserver")),
+    "learnable": lambda k: (learnable(k), per_channel(k, "PerChannelMinMaxObserver")),
+    "fused values": lambda k: (
+        k.default_fused_act_fake_quant,
+        per_channel(k, "PerChannelMinMaxObserver"),
+    ),
+    "fused weights": lambda k: (
+        of_values(k, "MinMaxObserver"),
+        per_channel(k, "MovingAveragePerChannelMinMaxObserver", FUSED),
+    ),
+}
+
+
+@pytest.mark.parametrize("package", [corsac.quantization, torch.ao.quantization], ids=str)
+@pytest.mark.parametrize("name", OBSERVERS)
+def test_steps_with_any_observer_are_eager_ones(name, package):
+    """Values, gradients, ranges and scales, also with observers and rounding switched off and on."""
+    torch.manual_seed(0)
+    model, x = convolutions()
+    qconfig = package.QConfig(*OBSERVERS[name](package))
+    mapping = corsac.quantization.QConfigMapping().set_global(qconfig)
+    eager = prepare_qat_fx(model.train(), mapping, (x,))
+    own = copy.deepcopy(eager)
+    compiled = corsac.compile(own)
+    switches = {3: disable_observer, 4: disable_fake_quant, 5: enable_observer}
+    for number in range(6):
+        for one in (eager, own):
+            one.apply(switches.get(number, lambda _: None))
+        batch = x * (1 + number)
+        assert step(own, compiled, batch) == step(eager, eager, batch)
+        for left, right in zip(own.parameters(), eager.parameters(), strict=True):
+            assert (left.grad is right.grad is None) or torch.equal(left.grad, right.grad)
+        for key, value in eager.state_dict().items():
+            assert torch.equal(own.state_dict()[key], value), key
 
 
 def test_fake_quantize_is_pytorchs_operator():

@@ -256,7 +256,7 @@ class Text(nn.Module):
         return self.out(self.layers(self.words(words))[0])
 
 
-@row("recurrent layers of models that `from_torch_ao` reads")
+@row("dynamic recurrent layers of models that `from_torch_ao` reads")
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True}])
 def test_recurrent_layers(kind, options):
@@ -337,8 +337,6 @@ def test_tables(bits):
     state = from_torch_ao(converted.state_dict())
     assert {*state} == {"0.weight", "0.weight_scale", "0.weight_zero_point"}
     assert all(torch.equal(state[name], own) for name, own in read.state_dict().items())
-    with pytest.raises(UnreadableError, match="LSTM"):
-        from_torch_ao(static_lstm())
 
 
 @row("tables of 4 bits that `convert` makes of `nn.Embedding`")
@@ -351,23 +349,6 @@ def test_tables_of_4_bits_are_read_by_the_type_of_their_weight():
     read = from_torch_ao(converted)
     assert read(words).shape == (50, 16)
     assert (read(words) - model(words)).abs().max() < 0.25
-
-
-def static_lstm():
-    class Layers(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.quant, self.lstm = theirs.QuantStub(), nn.LSTM(4, 5)
-            self.dequant = theirs.DeQuantStub()
-
-        def forward(self, x):
-            return self.dequant(self.lstm(self.quant(x))[0])
-
-    model = Layers().eval()
-    model.qconfig = theirs.default_qconfig
-    observed = theirs.prepare(model)
-    observed(torch.randn(3, 2, 4))
-    return theirs.convert(observed)
 
 
 class Function(nn.Module):
@@ -733,10 +714,6 @@ def test_names_of_attributes_that_are_alike():
 
 
 def test_errors_name_the_place():
-    with pytest.raises(
-        UnreadableError, match=r"lstm.*torch\.ao\.nn\.quantized\.modules\.rnn\.LSTM"
-    ):
-        from_torch_ao(static_lstm())
     unknown = Function(lambda t: torch.cumsum(t, 1))
     with pytest.raises(
         UnreadableError,

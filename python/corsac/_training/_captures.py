@@ -284,6 +284,9 @@ def _model_guards(weights: Iterable[torch.Tensor]) -> _core.ModelGuards:
     return _core.ModelGuards(torch.nn.Module(), constants=constants, trains=True)
 
 
+_OBSERVERS = "its fake quantisers have observers that cannot be recorded"
+
+
 class TrainedModel:
     """A model for calls that autograd records: captured for their sizes, or else by Dynamo.
 
@@ -304,6 +307,8 @@ class TrainedModel:
         self.captures = captures
         self._program, self._dynamo, self._note = program, dynamo, note
         self._of_dynamo: Callable[..., Any] | None = None
+        parts = program.modules() if isinstance(program, torch.nn.Module) else ()
+        self._quantises = any(hasattr(own, "fake_quant_enabled") for own in parts)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = self.captures.call(args, kwargs)
@@ -326,6 +331,10 @@ class TrainedModel:
         return self.captures.record(call, args, kwargs)[0]
 
     def _by_dynamo(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._quantises:
+            # Dynamo's graphs are cut at observers. One may keep a buffer for the way back that the next one writes to.
+            self._note(_OBSERVERS, args, kwargs)
+            return self._program(*args, **kwargs)
         if self._of_dynamo is not None:
             return self._of_dynamo(*args, **kwargs)
         self._of_dynamo = self._dynamo()

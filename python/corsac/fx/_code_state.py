@@ -21,10 +21,12 @@ class CodeState:
     Attributes:
         read: the numbers of a graph module, by name.
         write: puts numbers into the graph, some or all of them; returns messages about those that it cannot take.
+        explain: why a state dict has none of the numbers, given the beginning of the module's names; may be empty.
     """
 
     read: Callable[[Any], dict[str, torch.Tensor]]
     write: Callable[[Any, dict[str, torch.Tensor]], list[str]]
+    explain: Callable[[dict[str, Any], str], str] = lambda state, prefix: ""
 
 
 _KINDS: list[CodeState] = []
@@ -52,10 +54,13 @@ def load(
 ) -> None:
     """Take the numbers of a module out of a state dict and write them into the graph."""
     for kind in _KINDS:
-        given = {}
-        for name in kind.read(module):
+        given, names = {}, [*kind.read(module)]
+        for name in names:
             if prefix + name in state:
                 given[name] = state.pop(prefix + name)
             else:
                 missing.append(prefix + name)
-        errors += kind.write(module, given) if given else []
+        if given:
+            errors += kind.write(module, given)
+        elif names and (explanation := kind.explain(state, prefix)):
+            errors.append(explanation)

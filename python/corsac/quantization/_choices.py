@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import torch
-
 from corsac import _core
-from corsac.quantization._kinds import is_a, is_activation_post_process
+from corsac.fx._module_attributes import get_submodule
+from corsac.fx.graph_module import GraphModule
+from corsac.quantization._kinds import is_a, is_activation_post_process, same_class
 from corsac.quantization._requests import Choices, Numbered
 from corsac.quantization.qconfig import qconfig_equals
 
@@ -20,6 +20,7 @@ class NodeConfigurations:
         model: the graph module, with fused layers.
         mapping: a ``QConfigMapping``.
         scopes: for each node, by name, the path and the class of the module that it was recorded in.
+        classes: :func:`module_classes` of the model before modules were swapped.
 
     Attributes:
         qconfigs: the different configurations; others have numbers, their places in this list.
@@ -27,10 +28,19 @@ class NodeConfigurations:
         unused: the entries of the mapping by type and number that no call has.
     """
 
-    def __init__(self, model: torch.nn.Module, mapping: Any, scopes: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        model: GraphModule,
+        mapping: Any,
+        scopes: dict[str, Any],
+        classes: dict[str, tuple[type, ...]],
+    ) -> None:
         modules = dict(model.named_modules(remove_duplicate=False))
         numbers = Numbered()
-        types = _with_fused_types(mapping.object_type_qconfigs, modules.values())
+        types = dict(mapping.object_type_qconfigs)
+        for path, kinds in classes.items():
+            if path in modules:
+                _add_type(types, mapping.object_type_qconfigs, type(modules[path]), kinds)
         ordered = mapping.module_name_object_type_order_qconfigs
         paths = {*modules, "", *(path for path, _ in scopes.values())}
         request = Choices(
@@ -68,29 +78,35 @@ def _first_match(expressions: dict[str, Any], path: str) -> list[Any]:
     return [*next(([qconfig] for qconfig in matching), [])]
 
 
-def _with_fused_types(types: dict[Any, Any], modules: Any) -> dict[Any, Any]:
-    """Configurations by type, with those of fused layers: that of the first layer."""
-    if not types:
-        return {}
-    found = dict(types)
-    for module in modules:
-        if not is_a(module, "_FusedModule") or type(module) in types:
-            continue
-        kinds = [type(layer) for layer in module._modules.values()]
-        if not kinds or kinds[0] not in types:
-            continue
-        qconfig = types[kinds[0]]
-        for kind in kinds[1:]:
-            other = types.get(kind, qconfig)
+def module_classes(model: GraphModule) -> dict[str, tuple[type, ...]]:
+    """The classes of the modules that a graph calls, by path, each with those of the layers that are fused in it."""
+    found = {}
+    for node in model.graph.find_nodes(op="call_module"):
+        module = get_submodule(model, node.target)
+        layers = module._modules.values() if is_a(module, "_FusedModule") else ()
+        found[node.target] = (type(module), *map(type, layers))
+    return found
+
+
+def _add_type(
+    found: dict[Any, Any], types: dict[Any, Any], now: type, kinds: tuple[type, ...]
+) -> None:
+    """Add the configuration of the class of a module: of the class that it had, or of the first layer fused in it."""
+    kind, *layers = kinds
+    own = next((one for one in types if same_class(one, kind)), None)
+    if own is not None:
+        found[now] = types[own]
+    elif layers and layers[0] in types:
+        qconfig = found[now] = types[layers[0]]
+        for layer in layers[1:]:
+            other = types.get(layer, qconfig)
             if other is not qconfig and (
                 other is None or qconfig is None or not qconfig_equals(other, qconfig)
             ):
                 raise LookupError(
-                    f"layers that are fused have one configuration, but {kinds[0].__name__} and {kind.__name__} of "
-                    f"{type(module).__name__} have different ones: {qconfig} and {other}"
+                    f"layers that are fused have one configuration, but {layers[0].__name__} and {layer.__name__} of "
+                    f"{kind.__name__} have different ones: {qconfig} and {other}"
                 )
-        found[type(module)] = qconfig
-    return found
 
 
 def is_reuse_input(qconfig: Any) -> bool:

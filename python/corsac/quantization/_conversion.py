@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from corsac.quantization import _operators  # noqa: F401  registers torch.ops.co
 from corsac.quantization._choices import NodeConfigurations
 from corsac.quantization._dtypes import UNDERLYING, full_range
 from corsac.quantization._equalization import equalise
+from corsac.quantization._finite import infinite_parameter
 from corsac.quantization._kinds import is_a, is_activation_post_process, is_fake_quantize
 from corsac.quantization._preparation import (
     STATE,
@@ -30,6 +32,7 @@ from corsac.quantization._preparation import (
 from corsac.quantization._requests import Conversion
 from corsac.quantization._weighted import QuantisedLayers
 from corsac.quantization.fx.custom_config import ConvertCustomConfig
+from corsac.quantization.pt2e._nodes import described
 from corsac.quantization.qconfig import qconfig_equals
 from corsac.quantization.quant_type import QuantType
 from corsac.quantization.quantization_mappings import OBSERVED_TO_QUANTIZED, own_class
@@ -113,7 +116,8 @@ def _float_type(model: GraphModule) -> torch.dtype | None:
 def _chosen_again(model: GraphModule, state: ObservedState, mapping: Any) -> dict[str, Any]:
     """The configurations of nodes for conversion: those that were prepared for, or None."""
     _require_same(state.qconfig_mapping, mapping)
-    again = NodeConfigurations(model, mapping, state.node_name_to_scope).by_name()
+    scopes, classes = state.node_name_to_scope, state.module_classes
+    again = NodeConfigurations(model, mapping, scopes, classes).by_name()
     for name, before in state.node_name_to_qconfig.items():
         now = again.get(name)
         if now is not None and (before is None or not qconfig_equals(before, now)):
@@ -195,9 +199,25 @@ class _Observers:
                     waiting += effects[node][0][1]
         return written
 
+    def _described(self, path: str) -> str:
+        """The value of an observer, with its line, for messages."""
+        calls = self._model.graph.find_nodes(op="call_module")
+        call = next(node for node in calls if node.target == path)
+        return f"{path} of {described(call.args[0])}"
+
     def require_calibration(self) -> None:
-        """Raise an error if observers have seen nothing."""
-        require_seen(self._by_path)
+        """Raise an error if observers have seen nothing; warn of values that were always the same."""
+        require_seen(
+            {self._described(path): own for path, own in self._by_path.items()}, self._model
+        )
+        constant = [
+            self._described(path) for path, own in self._by_path.items() if _saw_one_number(own)
+        ]
+        if constant:
+            warnings.warn(
+                f"values that were the same number in all batches: {', '.join(_listed(constant))}",
+                stacklevel=6,
+            )
 
     def conversions(self, weights: dict[str, tuple[str, torch.Tensor]]) -> dict[str, Conversion]:
         """The replacement of each observer; makes the attributes that this needs."""
@@ -228,6 +248,12 @@ class _Observers:
             return Conversion("dropped")
         if weight is not None:
             return self._constant(observer, *weight)
+        limits = torch.iinfo(plain)
+        if not limits.min <= observer.quant_min <= observer.quant_max <= limits.max:
+            raise ValueError(
+                f"{self._described(path)}: {plain} holds {limits.min} to {limits.max}, not {observer.quant_min} to "
+                f"{observer.quant_max}"
+            )
         scale, zero_point = observer.calculate_qparams()
         conversion = Conversion(
             "static", quant_min=observer.quant_min, quant_max=observer.quant_max, dtype=plain
@@ -286,14 +312,24 @@ def _is_per_channel(observer: Any) -> bool:
     )
 
 
-def require_seen(observers: dict[str, Any]) -> None:
-    """Raise an error if some of ``observers``, by path, have seen nothing."""
+def require_seen(observers: dict[str, Any], model: torch.nn.Module) -> None:
+    """Raise an error if some of ``observers`` of a model, by path, have seen nothing."""
     blind = [path for path, observer in observers.items() if saw_nothing(observer)]
     if blind:
+        advice = "run the prepared model on example inputs before it is converted"
         raise CalibrationError(
-            f"{len(blind)} of {len(observers)} observers have seen no values: {', '.join(_listed(blind))}; run "
-            "the prepared model on example inputs before it is converted"
+            f"{len(blind)} of {len(observers)} observers have seen no values: {', '.join(_listed(blind))}; "
+            f"{infinite_parameter(model) or advice}"
         )
+
+
+def _saw_one_number(observer: Any) -> bool:
+    """Whether an observer of a whole tensor has a range of one number."""
+    inner = getattr(observer, "activation_post_process", observer)
+    low, high = getattr(inner, "min_val", None), getattr(inner, "max_val", None)
+    if not isinstance(low, torch.Tensor) or not isinstance(high, torch.Tensor):
+        return False
+    return low.numel() == high.numel() == 1 and bool(low == high)
 
 
 def _listed(names: list[str]) -> Iterator[str]:

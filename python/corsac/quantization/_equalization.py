@@ -33,7 +33,9 @@ _WEIGHT, _BIAS = 1, 2  # places among the arguments of functions
 _GROUPS = 6
 
 
-def equalised_names(model: GraphModule, mapping: Any, scopes: dict[str, Any]) -> dict[str, Any]:
+def equalised_names(
+    model: GraphModule, mapping: Any, scopes: dict[str, Any], classes: dict[str, tuple[type, ...]]
+) -> dict[str, Any]:
     """The configurations of equalisation of nodes, by name, where they have some."""
     tables = (
         mapping.object_type_qconfigs,
@@ -43,7 +45,7 @@ def equalised_names(model: GraphModule, mapping: Any, scopes: dict[str, Any]) ->
     )
     if mapping.global_qconfig is None and not any(tables):
         return {}
-    chosen = NodeConfigurations(model, mapping, scopes).by_name()
+    chosen = NodeConfigurations(model, mapping, scopes, classes).by_name()
     found = {name: qconfig for name, qconfig in chosen.items() if qconfig is not None}
     for name, qconfig in found.items():
         if not hasattr(qconfig, "input_activation"):

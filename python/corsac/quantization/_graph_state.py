@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from corsac.fx import _code_state
+from corsac.quantization.torch_ao._weights import is_quantised
 
 #: The places of scale, zero point and bounds among the arguments.
 _SCALE, _ZERO_POINT, _BOUNDS = 1, 2, slice(3, 5)
@@ -123,4 +124,14 @@ def _refusal(args: list[Any]) -> str | None:
     return None
 
 
-_code_state.register(_code_state.CodeState(_read, _write))
+def _explain(state: dict[str, Any], prefix: str) -> str:
+    own = (item for item in state.items() if item[0].startswith(prefix))
+    if not any("_packed_" in name or is_quantised(value) for name, value in own):
+        return ""
+    return (
+        "the state dict is that of a graph module that torch.ao has converted, which names scales by its own graph: load "
+        "it into such a module, and read that with corsac.quantization.from_torch_ao"
+    )
+
+
+_code_state.register(_code_state.CodeState(_read, _write, _explain))

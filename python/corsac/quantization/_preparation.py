@@ -15,7 +15,7 @@ from corsac.fx._module_attributes import get_submodule
 from corsac.fx.graph_module import GraphModule
 from corsac.passes import Report, Site
 from corsac.passes._weights import install, shallow_copy
-from corsac.quantization._choices import NodeConfigurations, is_reuse_input
+from corsac.quantization._choices import NodeConfigurations, is_reuse_input, module_classes
 from corsac.quantization._equalization import (
     add_equalization_observers,
     equalised_names,
@@ -62,6 +62,7 @@ class ObservedState:
     standalone_module_input_quantized_idxs: list[int] = field(default_factory=list)
     standalone_module_output_quantized_idxs: list[int] = field(default_factory=list)
     equalization_node_name_to_qconfig: dict[str, Any] = field(default_factory=dict)
+    module_classes: dict[str, tuple[type, ...]] = field(default_factory=dict)
 
 
 def state_of(model: Any) -> ObservedState | None:
@@ -98,8 +99,9 @@ def observe(
     equalization: Any,
 ) -> GraphModule:
     """A graph module with observers on what ``backend`` quantises; see :func:`quantize_fx.prepare_fx`."""
-    choices = NodeConfigurations(fused, qconfig_mapping, scopes)
-    equalised = equalised_names(fused, equalization, scopes)
+    classes = module_classes(fused)
+    choices = NodeConfigurations(fused, qconfig_mapping, scopes, classes)
+    equalised = equalised_names(fused, equalization, scopes, classes)
     reasons = refusals(fused, equalised, choices.by_name())
     for path, kind, number in choices.unused:
         _warn(f"module {path!r} makes no call number {number} of {kind}")
@@ -129,6 +131,7 @@ def observe(
             is_qat=is_qat,
             observed_node_names=set(names),
             equalization_node_name_to_qconfig=equalised,
+            module_classes=classes,
         ),
     )
     return observed

@@ -9,7 +9,7 @@ import torch
 
 from corsac.fx._symbolic_trace import Tracer
 from corsac.fx.proxy import Scope
-from corsac.quantization._kinds import is_a
+from corsac.quantization._kinds import is_a, is_activation_post_process
 
 _LAYERS = ("torch.nn", "torch.ao.nn", "corsac.quantization")
 
@@ -40,6 +40,7 @@ class QuantizationTracer(Tracer):
             or module_qualified_name in self.skipped_module_names
             or type(m) in self.skipped_module_classes
             or is_a(m, "_FusedModule")
+            or is_activation_post_process(m)
         )
 
     def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> Any:

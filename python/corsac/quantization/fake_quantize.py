@@ -182,6 +182,19 @@ class FakeQuantize(FakeQuantizeBase):
             return torch.fake_quantize_per_tensor_affine(X, self.scale, self.zero_point, *limits)
         return X
 
+    def _rounded_in_functions(self, X: Tensor) -> Tensor:
+        """``X``, rounded if that is switched on, by functions that compiled programs compute natively."""
+        inner = self.activation_post_process
+        scale, zero_point = self.scale, self.zero_point.to(torch.float32)
+        if self.is_per_channel:
+            shape = [1] * X.dim()
+            shape[self.ch_axis] = -1
+            scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
+        rounded = torch.ops.corsac.fake_quantize(
+            X, scale, zero_point, inner.quant_min, inner.quant_max
+        )
+        return torch.where(self.fake_quant_enabled != 0, rounded, X)
+
     def _shown(self, *fields: str) -> str:
         """Fields and their values; those of the range are the observer's."""
         inner = self.activation_post_process
@@ -231,6 +244,12 @@ class FixedQParamsFakeQuantize(FakeQuantize):
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
         return self.scale, self.zero_point
+
+    def forward(self, X: Tensor) -> Tensor:
+        if is_recording() and X.dtype == torch.float32:
+            # The observer records nothing.
+            return self._rounded_in_functions(X)
+        return super().forward(X)
 
     def extra_repr(self) -> str:
         return self._shown(
@@ -323,15 +342,7 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
             self.is_per_channel,
             self.is_symmetric_quant,
         )
-        scale, zero_point = self.scale, self.zero_point.to(torch.float32)
-        if self.is_per_channel:
-            shape = [1] * X.dim()
-            shape[self.ch_axis] = -1
-            scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
-        rounded = torch.ops.corsac.fake_quantize(
-            X, scale, zero_point, inner.quant_min, inner.quant_max
-        )
-        return torch.where(self.fake_quant_enabled != 0, rounded, X)
+        return self._rounded_in_functions(X)
 
     def _keep_finite(self, state: tuple[Tensor, ...], before: list[Tensor]) -> None:
         """Count a batch; go back to the state before it where it has NaN or infinity, and raise ``ValueError``."""

@@ -5,17 +5,15 @@ The names are those of ``torch.ao.quantization.qconfig_mapping``.
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from corsac._messages.near_names import did_you_mean
 from corsac.quantization.fake_quantize import FixedQParamsFakeQuantize, default_weight_fake_quant
 from corsac.quantization.observer import (
     _PartialWrapper,
@@ -186,27 +184,6 @@ def require_configurations(mapping: Any) -> None:
     for place, own in found:
         if own is not None and not (hasattr(own, "activation") and hasattr(own, "weight")):
             raise TypeError(f"{place}: expected a QConfig or None, got {own!r}")
-
-
-def unmatched_names(mapping: Any, model: nn.Module) -> Iterator[str]:
-    """Sentences about names of a mapping, or expressions, that no module of a model matches."""
-    names = [name for name, _ in model.named_modules()]
-    wanted = [
-        *mapping.module_name_qconfigs,
-        *(name for name, _, _ in mapping.module_name_object_type_order_qconfigs),
-    ]
-    for name in dict.fromkeys(wanted):
-        if name not in names:
-            yield f"the model has no module {name!r}{did_you_mean(name, names)}"
-    for expression in mapping.module_name_regex_qconfigs:
-        try:
-            re.compile(expression)
-        except re.error as error:
-            raise ValueError(
-                f"module_name_regex: expected a regular expression, got {expression!r}: {error}"
-            ) from error
-        if not any(re.match(expression, name) for name in names):
-            yield f"no module of the model matches {expression!r}"
 
 
 def _get_default_qconfig_mapping(is_qat: bool, backend: str, version: int) -> QConfigMapping:

@@ -21,11 +21,11 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from corsac._messages.near_names import did_you_mean
 from corsac.quantization import _dtypes, qconfig
-from corsac.quantization._finite import infinite_numbers
+from corsac.quantization._finite import infinite_numbers, infinite_parameter
 from corsac.quantization._kinds import is_a, is_activation_post_process
 from corsac.quantization._observation import add_observers, observer_hooks, remove_observers
+from corsac.quantization._unmatched import unknown_modules, unknown_types
 from corsac.quantization.quantization_mappings import (
     LEFT_AS_FLOATS,
     OBSERVED_MODULES,
@@ -161,6 +161,9 @@ def prepare(
             "no module has a qconfig, nothing is observed: set the attribute qconfig of the model, or of modules in it",
             stacklevel=2,
         )
+    wrong = infinite_parameter(model)
+    if wrong:
+        warnings.warn(wrong, stacklevel=2)
     classes = get_default_qconfig_propagation_list() if allow_list is None else set(allow_list)
     left = add_observers(model, classes, set(observer_non_leaf_module_list or ()), custom)
     if left:
@@ -277,15 +280,11 @@ def quantize_dynamic(
 
 def _warn_of_unmatched(model: nn.Module, spec: dict[Any, Any]) -> None:
     """Warn of names and types that no module of a model has."""
-    names = [name for name, _ in model.named_modules()]
-    types = {type_before_parametrizations(module) for module in model.modules()}
-    for key in spec:
-        if isinstance(key, str) and key not in names:
-            warnings.warn(
-                f"the model has no module {key!r}{did_you_mean(key, names)}", stacklevel=3
-            )
-        elif isinstance(key, type) and key not in types:
-            warnings.warn(f"the model has no module of type {key.__name__}", stacklevel=3)
+    for sentence in (
+        *unknown_modules([key for key in spec if isinstance(key, str)], model),
+        *unknown_types([key for key in spec if isinstance(key, type)], model),
+    ):
+        warnings.warn(sentence, stacklevel=3)
 
 
 def _keep_from_fast_paths(model: nn.Module) -> None:
@@ -363,7 +362,7 @@ def _require_calibration(model: nn.Module, mapping: dict[Any, Any]) -> None:
         for path in [path for path in blind if is_a(observed[path], "FloatFunctional")]:
             observed[path].activation_post_process = nn.Identity()
             del observers[path]
-    require_seen(observers)
+    require_seen(observers, model)
 
 
 def _convert(

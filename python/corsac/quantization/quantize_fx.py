@@ -24,10 +24,12 @@ from corsac.fx._symbolic_trace import symbolic_trace
 from corsac.fx.graph_module import _USER_PRESERVED_ATTRIBUTES_KEY, GraphModule
 from corsac.quantization._conversion import CalibrationError as CalibrationError
 from corsac.quantization._conversion import convert
+from corsac.quantization._finite import infinite_parameter
 from corsac.quantization._fusion import TrainingModeError as TrainingModeError
 from corsac.quantization._fusion import fuse
 from corsac.quantization._kinds import is_a
 from corsac.quantization._preparation import (
+    ObservedState,
     StandaloneChild,
     custom_classes,
     keep_state,
@@ -35,7 +37,14 @@ from corsac.quantization._preparation import (
     scope_names,
     state_of,
 )
+from corsac.quantization._prepared_before import require_no_observers, require_unprepared
 from corsac.quantization._tracer import QuantizationTracer
+from corsac.quantization._unmatched import (
+    Calls,
+    unknown_modules,
+    unknown_types,
+    unmatched_names,
+)
 from corsac.quantization.backend_config import BackendConfig, get_native_backend_config
 from corsac.quantization.fx.custom_config import (
     ConvertCustomConfig,
@@ -45,8 +54,8 @@ from corsac.quantization.fx.custom_config import (
 from corsac.quantization.qconfig_mapping import (
     QConfigMapping,
     require_configurations,
-    unmatched_names,
 )
+from corsac.quantization.quantization_mappings import own_class
 
 __all__ = [
     "convert_fx",
@@ -113,11 +122,13 @@ def fuse_fx(
 
     Raises:
         TrainingModeError: a batch norm to fold is in training mode.
+        ValueError: the model is prepared already.
 
     https://docs.pytorch.org/docs/stable/generated/torch.ao.quantization.quantize_fx.fuse_fx.html
     """
     config = _given(fuse_custom_config, FuseCustomConfig, "fuse_custom_config")
     preserved = _preserved(model, config.preserved_attributes)
+    require_no_observers(model, "fuse")
     traced = _copy_of_captured(model) or symbolic_trace(model)
     fused = fuse(traced, False, _backend(backend_config))
     _preserve(fused, preserved)
@@ -146,6 +157,9 @@ def prepare_fx(
         _equalization_config: a ``QConfigMapping`` of the linear layers and convolutions whose inputs and weights are
             equalised, with ``corsac.quantization.fx._equalize.default_equalization_qconfig`` for example.
         backend_config: a ``BackendConfig`` with the patterns to quantise; PyTorch's own kernels if not given.
+
+    Raises:
+        ValueError: the model is prepared or converted already.
 
     https://docs.pytorch.org/docs/stable/generated/torch.ao.quantization.quantize_fx.prepare_fx.html
     """
@@ -187,13 +201,20 @@ def _prepare(
     require_configurations(mapping)
     backend = _backend(backend_config)
     equalization = _given(equalization_config, QConfigMapping, "_equalization_config")
-    _warn_of_unmatched(model, mapping, config)
-    for sentence in unmatched_names(equalization, model):
-        _warn(f"_equalization_config: {sentence}")
+    _warn_of_unmatched(model, mapping, equalization, config)
     preserved = _preserved(model, config.preserved_attributes)
     traced, scopes = _traced(model, config, is_standalone)
+    require_unprepared(traced)
     _warn_of_places(traced, config)
+    calls = Calls()
+    calls.add(model)
+    calls.add(traced)
     fused = fuse(traced, is_qat, backend)
+    calls.add(fused)
+    for sentence in calls.unmatched(
+        [*mapping.object_type_qconfigs, *equalization.object_type_qconfigs]
+    ):
+        _warn(sentence)
 
     def prepare_child(path: str, module: torch.nn.Module, qconfig: Any) -> StandaloneChild | None:
         return _standalone_child(path, module, qconfig, is_qat, config, backend)
@@ -246,13 +267,41 @@ def _tracer(config: Any, is_standalone: bool) -> QuantizationTracer:
     return QuantizationTracer(names, classes)
 
 
-def _warn_of_unmatched(model: torch.nn.Module, mapping: Any, config: Any) -> None:
-    for sentence in unmatched_names(mapping, model):
+def _warn_of_unmatched(
+    model: torch.nn.Module, mapping: Any, equalization: Any, config: Any
+) -> None:
+    modules = [*config.non_traceable_module_names, *config.standalone_module_names]
+    types = [
+        *config.non_traceable_module_classes,
+        *config.standalone_module_classes,
+        *custom_classes(config.float_to_observed_mapping),
+    ]
+    for sentence in (
+        *unmatched_names(mapping, model),
+        *(f"_equalization_config: {text}" for text in unmatched_names(equalization, model)),
+        *unknown_modules(modules, model),
+        *unknown_types(types, model),
+    ):
         _warn_higher(sentence)
-    known = [name for name, _ in model.named_modules()]
-    for name in (*config.non_traceable_module_names, *config.standalone_module_names):
-        if name not in known:
-            _warn_higher(f"the model has no module {name!r}{did_you_mean(name, known)}")
+    wrong = infinite_parameter(model)
+    if wrong:
+        _warn_higher(wrong)
+
+
+def _warn_of_unmatched_again(
+    model: GraphModule, state: ObservedState, mapping: Any, config: Any
+) -> None:
+    """Warn of what a mapping for conversion has more than that of preparation, and of custom modules."""
+    calls = Calls(kind for kinds in state.module_classes.values() for kind in kinds)
+    calls.add(model)
+    observed = map(own_class, custom_classes(config.observed_to_quantized_mapping))
+    new, known = (
+        [*unmatched_names(one, model), *calls.unmatched(one.object_type_qconfigs)]
+        for one in (mapping or QConfigMapping(), state.qconfig_mapping)
+    )
+    for sentence in (*unknown_types(observed, model), *new):
+        if sentence not in known:
+            _warn_higher(sentence)
 
 
 def _warn_of_places(traced: GraphModule, config: Any) -> None:
@@ -355,10 +404,12 @@ def _convert(
     mapping = None
     if qconfig_mapping:
         mapping = copy.deepcopy(_given(qconfig_mapping, QConfigMapping, "qconfig_mapping"))
-    if not isinstance(graph_module, torch.nn.Module) or state_of(graph_module) is None:
+    state = state_of(graph_module)
+    if not isinstance(graph_module, torch.nn.Module) or state is None:
         raise ValueError(
             f"expected a graph module that prepare_fx or prepare_qat_fx has made, got {type(graph_module).__name__}"
         )
+    _warn_of_unmatched_again(graph_module, state, mapping, config)
     names = config.preserved_attributes
     kept = graph_module.meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, {})
     preserved = {**kept, **_preserved(graph_module, names)}

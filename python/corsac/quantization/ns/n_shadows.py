@@ -14,7 +14,7 @@ from corsac.fx.graph import Graph
 from corsac.fx.graph_module import GraphModule
 from corsac.fx.interpreter import Interpreter
 from corsac.fx.node import Node, map_arg
-from corsac.quantization._choices import NodeConfigurations
+from corsac.quantization._choices import NodeConfigurations, module_classes
 from corsac.quantization._patterns import entries
 from corsac.quantization._tracer import QuantizationTracer
 from corsac.quantization.ns._operations import module_of, path_of, target_type, unmatchable_types
@@ -70,7 +70,8 @@ def prepare_n_shadows_model(
     with torch.no_grad():
         values.run(*example_inputs)
     mappings = qconfig_multi_mapping.qconfig_mappings_list
-    choices = [NodeConfigurations(traced, mapping, scopes) for mapping in mappings]
+    classes = module_classes(traced)
+    choices = [NodeConfigurations(traced, mapping, scopes, classes) for mapping in mappings]
     known = _targets(backend_config)
     everything = {**unmatchable_types(), "meths_unmatchable": set(), "mods_unmatchable": set()}
     found = [one for one in subgraphs(traced, everything) if _target(traced, one.base) in known]

@@ -65,6 +65,7 @@ class Job:
         self.warnings: list[str] = []
         self.expected: list[Any] = []
         self.is_measured = False
+        self._faster_together: frozenset[str] = frozenset()
         self.report = Report([], self.float_bytes, self.float_bytes)
 
     def active(self) -> list[Layer]:
@@ -257,7 +258,9 @@ class Job:
         groups = {kind: frozenset(kinds[kind]) for kind in order}
         layers = [layer for layer, _, _ in found.values()]
         made = {name: self.options[name][0].module for name in found}
-        return fastest(self.model, layers, made, sure, groups, self.data[0])
+        names = fastest(self.model, layers, made, sure, groups, self.data[0])
+        self._faster_together = names - sure
+        return names
 
     def choose(self) -> None:
         """Take a form for each layer."""
@@ -302,6 +305,9 @@ class Job:
         report = self.report
         report.rows = [self.rows[layer.name] for layer in self.layers]
         report.bytes = bytes_of(self.model)
+        for row in report.rows:
+            if row.is_quantised and row.layer in self._faster_together:
+                row.notes.insert(0, "faster between quantised layers only")
         if not any(row.is_quantised for row in report.rows):
             self.warnings.append("no layer is quantised: quantization_report has the reasons")
         for row in report.rows:

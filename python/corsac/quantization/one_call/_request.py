@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from corsac._engine.module import EngineModule
+from corsac.quantization._prepared_before import require_no_observers
 from corsac.quantization.one_call._forms import HALF, Form
 from corsac.quantization.one_call._layers import (
     Layer,
@@ -76,6 +77,7 @@ class Request:
             raise ValueError(
                 "the model is in training mode: call model.eval() before it is quantised"
             )
+        require_no_observers(model, "quantise")
         if any(isinstance(own, UninitializedParameter) for own in model.parameters()):
             raise ValueError("the model has parameters without a shape: call it once before")
         if calibration_data is None and self.form.inputs == "static":

@@ -26,6 +26,9 @@ _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 def described(node: Any) -> str:
     """A node with its line of the program outside PyTorch, for messages: ``conv2d (model.py:12)``."""
     lines = _LINE.findall(node.meta.get("stack_trace") or "")
+    source = getattr(node, "source", None)
+    if not lines and source is not None and source.file:
+        lines = [(source.file, source.line)]
     if not lines:
         return str(node.name)
     path, number = next((one for one in reversed(lines) if "/torch/" not in one[0]), lines[-1])

@@ -71,6 +71,13 @@ class QuantisedWeight:
         owner.register_buffer("weight_scale", steps.scales.clone())
         owner.register_buffer("weight_zero_point", steps.zero_points.clone())
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        from corsac.quantization.torch_ao._states import unpack_layer
+
+        unpack_layer(state_dict, prefix, self._output_axis)
+        owner: Any = super()
+        owner._load_from_state_dict(state_dict, prefix, *rest)
+
     def dequantised(self) -> Tensor:
         """The weight as floats."""
         if self.weight_scale is None:

@@ -48,6 +48,15 @@ class _Recurrent:
             made.register_buffer(f"{name}_zero_point", own.zero_points.clone())
         return made
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        from corsac.quantization.torch_ao._states import unpack_recurrent
+
+        names = getattr(self, "_flat_weights_names", ["weight_ih", "weight_hh"])
+        weights = [name for name in names if name.startswith("weight")]
+        unpack_recurrent(state_dict, prefix, weights)
+        owner: Any = super()
+        owner._load_from_state_dict(state_dict, prefix, *rest)
+
     def dequantised(self, name: str) -> Tensor:
         """A weight or bias as floats."""
         value: Any = getattr(self, name)

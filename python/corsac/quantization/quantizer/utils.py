@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
+from corsac._messages.near_names import did_you_mean
 from corsac.quantization.quantizer.quantizer import (
     Q_ANNOTATION_KEY,
     QuantizationAnnotation,
@@ -107,6 +109,16 @@ def get_module_name_filter(module_name: str) -> Callable[[Any], bool]:
         return any(path.removeprefix("L['self'].") == module_name for path, _ in stack.values())
 
     return comes_from_module
+
+
+def warn_of_unmatched(model: Any, names: Iterable[str]) -> None:
+    """Warn of names of modules that no node of an exported program comes from."""
+    stacks = (node.meta.get("nn_module_stack") or {} for node in model.graph.nodes)
+    known = {path.removeprefix("L['self'].") for stack in stacks for path, _ in stack.values()}
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, sorted(known))
+            warnings.warn(f"the model calls no module {name!r}{hint}", stacklevel=4)
 
 
 def is_valid_annotation(annotation: Any) -> bool:

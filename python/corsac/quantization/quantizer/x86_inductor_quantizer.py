@@ -36,6 +36,7 @@ from corsac.quantization.quantizer.utils import (
     get_module_name_filter,
     get_output_act_qspec,
     get_weight_qspec,
+    warn_of_unmatched,
 )
 
 __all__ = [
@@ -283,6 +284,7 @@ class X86InductorQuantizer(Quantizer):
         return True
 
     def annotate(self, model: Any) -> Any:
+        warn_of_unmatched(model, self.module_name_qconfig)
         for name, config in self.module_name_qconfig.items():
             comes_from = get_module_name_filter(name)
             self._annotate_with(

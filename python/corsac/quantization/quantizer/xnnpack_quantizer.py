@@ -44,6 +44,7 @@ from corsac.quantization.quantizer.utils import (
     get_module_name_filter,
     get_output_act_qspec,
     get_weight_qspec,
+    warn_of_unmatched,
 )
 
 __all__ = ["XNNPACKQuantizer", "get_symmetric_quantization_config"]
@@ -345,6 +346,7 @@ class XNNPACKQuantizer(Quantizer):
         return own
 
     def annotate(self, model: Any) -> Any:
+        warn_of_unmatched(model, self.module_name_config)
         chosen = [
             *(
                 (get_module_name_filter(own), config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,8 @@ from corsac.quantization import _operators  # noqa: F401  registers torch.ops.co
 from corsac.quantization._dtypes import UNDERLYING, full_range, quint8
 from corsac.quantization.torch_ao import _dynamic, _functions
 from corsac.quantization.torch_ao._calls import QUANTISED
-from corsac.quantization.torch_ao._layers import float_layer, static_layer
+from corsac.quantization.torch_ao._layers import bases, float_layer, static_layer
+from corsac.quantization.torch_ao._sequences import SEQUENCES, sequence
 from corsac.quantization.torch_ao._values import Levels, Packed, Several, Steps
 from corsac.quantization.torch_ao._weights import (
     UnreadableError,
@@ -348,6 +350,8 @@ class Reader:
         if name == "DeQuantize":
             return self._plain(values[0])
         given = self.levels(values[0])
+        if any(base in SEQUENCES for base in bases(module)):
+            return self._sequence(path, module, args, kwargs)
         found = static_layer(path, module)
         self._installed.setdefault(path, found.layer)
         result = self.graph.call_module(path, (given.real,))
@@ -364,6 +368,24 @@ class Reader:
                 given.write(made)
             return made
         return self.in_steps(result, Steps(*found.steps, self.steps_of(given).dtype))
+
+    def _sequence(self, path: str, module: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The result of an LSTM and its states, or that of attention and its weights."""
+        first = next(iter([*args, *kwargs.values()]))
+        found = sequence(path, module, self.steps_of(first).dtype)
+        self._installed.setdefault(path, found.layer)
+        node = self.graph.call_module(path, self._plain(args), self._plain(kwargs))
+        result = Levels(self.function(operator.getitem, node, 0), found.result)
+        rest = self.function(operator.getitem, node, 1)
+        if len(found.rest) == 1:
+            # Those of the heads may be averaged.
+            wanted = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+            has_weights = wanted.get("need_weights", True)
+            return result, self.in_steps(rest, *found.rest) if has_weights else None
+        return result, tuple(
+            Levels(self.function(operator.getitem, rest, at), steps)
+            for at, steps in enumerate(found.rest)
+        )
 
     def _call_function(self, model: Any, prefix: str, node: Any, args: Any, kwargs: Any) -> Any:
         name = operator_name(node.target)

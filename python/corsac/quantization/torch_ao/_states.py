@@ -33,11 +33,63 @@ def plain_state(state: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _add(made: dict[str, Any], name: str, value: Any) -> None:
+def unpack_layer(state: dict[str, Any], prefix: str, axis: int) -> None:
+    """Replace what torch.ao has in a state dict for a linear layer, a convolution or a table by plain tensors.
+
+    Args:
+        state: the state dict, which is changed; one that has no packed parameters stays as it is.
+        prefix: the beginning of the names of the layer.
+        axis: the dimension of the scales.
+    """
+    packed = state.pop(f"{prefix}{_PACKED}_packed_params", None)
+    table = state.pop(f"{prefix}{_PACKED}_packed_weight", None)
+    state.pop(f"{prefix}{_PACKED}dtype", None)
+    weight = state.get(f"{prefix}weight") if table is None else table
+    if packed is not None:
+        weight, bias = packed
+        if bias is not None:
+            state[f"{prefix}bias"] = bias.detach()
+    if packed is not None or is_quantised(weight):
+        _add(state, f"{prefix}weight", weight, axis)
+        if state.get(f"{prefix}bias", weight) is None:
+            del state[f"{prefix}bias"]
+        # Those of results, which dynamic layers of torch.ao keep as well.
+        for name in ("scale", "zero_point"):
+            state.pop(f"{prefix}{name}", None)
+
+
+def unpack_recurrent(state: dict[str, Any], prefix: str, names: list[str]) -> None:
+    """Replace what torch.ao has in a state dict for a dynamic recurrent layer or cell by plain tensors.
+
+    Args:
+        state: the state dict, which is changed; one that has no packed parameters stays as it is.
+        prefix: the beginning of the names of the layer.
+        names: the names of the layer's weights, those of inputs and states in turn.
+    """
+    pairs = [
+        (f"{prefix}_packed_{name}", f"{prefix}{name}")
+        for name in names
+        if f"{prefix}_packed_{name}" in state
+    ]
+    packed = [(state.pop(key), name) for key, name in pairs]
+    for number, own in enumerate(zip(names[::2], names[1::2], strict=True)):
+        cell = state.pop(f"{prefix}_all_weight_values.{number}.param", None)
+        if cell is not None:
+            parts = cell.__getstate__()[0][4]
+            packed += [(part, f"{prefix}{name}") for part, name in zip(parts, own, strict=True)]
+    for part, name in packed:
+        weight, bias = part.__getstate__()[0]
+        _add(state, name, weight)
+        if bias is not None:
+            before, _, end = name.rpartition("weight_")
+            state[f"{before}bias_{end}"] = bias.detach()
+
+
+def _add(made: dict[str, Any], name: str, value: Any, axis: int = 0) -> None:
     if not is_quantised(value):
         made[name] = value.detach() if isinstance(value, Tensor) else value
         return
     made[name] = integers_of(value)
     # Tensors of fewer than 8 bits are tables.
-    steps = packed_steps(value).expanded(value, 0)
+    steps = packed_steps(value).expanded(value, axis)
     made[f"{name}_scale"], made[f"{name}_zero_point"] = steps.scales, steps.zero_points
