@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -120,6 +124,18 @@ OWN = {
     "Branches": (Branches, (torch.randn(2, *IMAGE),)),
 }
 NAMES = (*OWN, *_TORCH_MODELS)
+
+
+def by_turns(names: Iterable[str]) -> Any:
+    """Parameters ``name`` and ``own``: each model with torch.ao's objects and with corsac's, by turns one of which is
+    slow."""
+    found = []
+    for number, name in enumerate(names):
+        for own in (False, True):
+            marks = [pytest.mark.slow] if (number + own) % 2 else []
+            label = f"{name}-{'our' if own else 'their'} objects"
+            found.append(pytest.param(name, own, id=label, marks=marks))
+    return pytest.mark.parametrize(("name", "own"), found)
 
 
 def model_and_inputs(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:

@@ -24,7 +24,7 @@ from corsac.quantization.backend_config import BackendConfig, BackendPatternConf
 from corsac.quantization.fx.custom_config import ConvertCustomConfig, PrepareCustomConfig
 from corsac.quantization.observer import PerChannelMinMaxObserver
 from kit import row
-from kit.quantised_models import NAMES, batches, model_and_inputs
+from kit.quantised_models import NAMES, batches, by_turns, model_and_inputs
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::FutureWarning", "ignore::DeprecationWarning", "ignore:.*reduce_range"
@@ -102,11 +102,7 @@ def mappings(backend, own, qat=False):
     return getattr(our_mappings, name)(backend) if own else their_mapping, their_mapping
 
 
-OWN = pytest.mark.parametrize("own", [False, True], ids=["their objects", "our objects"])
-
-
-@OWN
-@pytest.mark.parametrize("name", NAMES)
+@by_turns(NAMES)
 def test_parameters_and_results_are_those_of_torch(name, own):
     model, inputs = model_and_inputs(name)
     _, results, expected = check(
@@ -141,8 +137,7 @@ def test_models_of_torchvision(name):
     assert not any(type(module) in (nn.Linear, nn.Conv2d) for module in converted.modules())
 
 
-@OWN
-@pytest.mark.parametrize("name", NAMES)
+@by_turns(NAMES)
 def test_results_are_within_a_step_of_quantised_types(name, own):
     # PyTorch's quantised types round some halves to another integer; their range is that of the type, which the
     # configurations of "qnnpack" use in full.
@@ -153,8 +148,7 @@ def test_results_are_within_a_step_of_quantised_types(name, own):
     assert_close(results, expected, rtol=0, atol=largest_step(converted) + 1e-6)
 
 
-@OWN
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "Classifier"])
+@by_turns(name for name in NAMES if name != "Classifier")
 def test_trained_models(name, own):
     model, inputs = model_and_inputs(name)
     converted, results, expected = check(

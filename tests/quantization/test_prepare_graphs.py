@@ -24,7 +24,7 @@ from corsac.quantization import qconfig_mapping as our_mappings
 from corsac.quantization import quantize_fx as ours
 from corsac.quantization.fx.custom_config import PrepareCustomConfig
 from kit import row
-from kit.quantised_models import NAMES, Classifier, model_and_inputs
+from kit.quantised_models import NAMES, Classifier, by_turns, model_and_inputs
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::FutureWarning", "ignore::DeprecationWarning", "ignore:.*reduce_range"
@@ -62,8 +62,7 @@ def check(
     return prepared, expected
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["their objects", "our objects"])
-@pytest.mark.parametrize("name", NAMES)
+@by_turns(NAMES)
 def test_observers_are_those_of_torch(name, own):
     model, inputs = model_and_inputs(name)
     their_mapping = their_mappings.get_default_qconfig_mapping("fbgemm")
@@ -75,8 +74,7 @@ def test_observers_are_those_of_torch(name, own):
     assert all(after[name].keys() == before.keys() for name, before in modules.items())
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["their objects", "our objects"])
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "Classifier"])
+@by_turns(name for name in NAMES if name != "Classifier")
 def test_training(name, own):
     model, inputs = model_and_inputs(name)
     model.train()
