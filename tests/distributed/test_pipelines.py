@@ -122,6 +122,12 @@ def test_changed_plan_files_are_refused(tmp_path):
         PipelinePlan.load(path)
 
 
+def test_batch_norms_in_training_warn(two):
+    first, second = two.run(pipelines.warned, True)
+    assert len(first) == 1 and "statistics from each microbatch" in first[0]
+    assert second == [] and two.run(pipelines.warned, False) == [[], []]
+
+
 @pytest.mark.parametrize(
     "kind, wanted",
     [

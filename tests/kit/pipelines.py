@@ -442,6 +442,18 @@ def mismatched(rank: int, kind: str) -> str:
     return "no error"
 
 
+def warned(rank: int, trains: bool) -> list[str]:
+    """The warnings of a pipeline of a model with a batch norm."""
+    from corsac.distributed import pipeline
+
+    del rank
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 8)).train(trains)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        pipeline(model, torch.randn(8, 8), microbatches=4, timeout=60)
+    return [str(own.message) for own in found if "batch norm" in str(own.message)]
+
+
 def raising(rank: int, stage: int) -> tuple[str, float]:
     """The message of a step in which a stage raises, and its time in seconds."""
     import time
