@@ -77,7 +77,10 @@ def run(options: argparse.Namespace) -> bool:
     else:
         print(report)
         before, after = calls.medians
-        print(f"a call: {duration(before)} -> {duration(after)}, {calls.said}")
+        threads = torch.get_num_threads()
+        where = "one thread" if threads == 1 else f"{threads} threads"
+        if threads > 1 or report.seconds is None:
+            print(f"a call on {where}: {duration(before)} -> {duration(after)}, {calls.said}")
         agrees = "exactly" if agreement == float("inf") else f"to {agreement:.0f} dB"
         print(f"{options.out}: {size:,} bytes, agrees with the model {agrees}")
     if agreement < AGREEMENT:
