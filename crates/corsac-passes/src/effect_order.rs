@@ -43,9 +43,14 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Finds the places. Of a program that writes to nothing, values from outside have none.
-    pub(crate) fn of_graph(graph: &Graph, host: &dyn Host) -> Result<Self, PassError> {
-        let analysis = Analysis::of_graph(graph, host)?;
+    /// Finds the places; some values are known to be tensors. Of a program that writes to nothing,
+    /// values from outside have none.
+    pub(crate) fn with_tensors(
+        graph: &Graph,
+        host: &dyn Host,
+        is_tensor: impl Fn(NodeId) -> bool,
+    ) -> Result<Self, PassError> {
+        let analysis = Analysis::with_tensors(graph, host, is_tensor)?;
         let mut places = Self {
             analysis,
             origins: vec![Vec::new(); graph.id_bound()],
@@ -120,7 +125,7 @@ pub struct EffectOrder {
 pub fn find(graph: &Graph, host: &dyn Host) -> Result<EffectOrder, PassError> {
     let mut found = EffectOrder::default();
     let EffectOrder { waits, writers } = &mut found;
-    let places = Places::of_graph(graph, host)?;
+    let places = Places::with_tensors(graph, host, |_| false)?;
     if places.writers().next().is_none() {
         return Ok(found);
     }

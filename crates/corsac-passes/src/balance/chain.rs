@@ -71,7 +71,8 @@ impl Chain {
         facts: &Facts<'_>,
         crossing: Crossing,
     ) -> Result<(Self, Vec<NodeId>), PassError> {
-        let places = Places::of_graph(graph, host)?;
+        let is_tensor = |node| matches!((facts.value)(node), Value::Tensor(_));
+        let places = Places::with_tensors(graph, host, is_tensor)?;
         let is_call = |op| matches!(op, Op::CallFunction | Op::CallMethod | Op::CallModule);
         let calls: Vec<NodeId> = graph
             .nodes()
