@@ -21,6 +21,7 @@ passes
 _capture
 analysis
 fx.passes config
+_splitting
 fx.experimental
 quantization
 onnx optimum

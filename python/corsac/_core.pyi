@@ -33,6 +33,9 @@ class Attribute:
     @root.setter
     def root(self, value: Any) -> None: ...
 
+class BalanceError(ValueError):
+    """A graph that cannot be cut into so many parts, or within so much memory."""
+
 @final
 class Budget:
     """Limit on the number of changes that passes make, one after the other.
@@ -1382,6 +1385,20 @@ class TracerCore:
 @final
 class Types:
     """Types of the values of a graph, and the cost of computing them."""
+    def balance(self, seconds: Any, parts: Any, *, memory: Any = None, bandwidth: Any = None, training: Any = None, only_tensors: Any = False) -> Any:
+        """Cuts the calls of the graph into parts, so that the slowest takes as little time as
+        possible, with what crosses its borders. Costs have to be known.
+
+        `seconds` has the time of each node, in graph order; `memory` is in bytes for each part,
+        `bandwidth` in bytes a second; `training` has the number of copies of the weights that the
+        optimizer keeps, and that of microbatches. With `only_tensors`, nothing else crosses.
+
+        Returns the number of the part of each call, in graph order, for each part its seconds and
+        its memory, and the bytes that cross each border between two parts.
+
+        Raises `BalanceError` if there is no such cut.
+        """
+        ...
     def costs(self) -> Any:
         """Costs of the nodes, in order: multiplications, floating-point operations, bytes read, bytes
         written; None for what is unknown.

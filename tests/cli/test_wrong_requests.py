@@ -124,7 +124,7 @@ def errors(arguments, capsys):
         (["save", "own.py:Net", *GIVEN, "--out", "away/x.safetensors"], "there is no folder away"),
         (["describe", "own.py:Net", "--out", "away/x.toml"], "there is no folder away"),
         (["describe", "own.py:Lazy"], "error: the model cannot be described: RuntimeError: "),
-        (["split", "own.py:Lazy"], "error: --parts 2: the model has 1 call"),
+        (["split", "own.py:Lazy", *GIVEN], "got 2: the graph has 1 call"),
         (["build", "own.py:Net"], "error: own.py:Net: expected a file *.graph, *.toml or *.json"),
         (["build", "x.graph", "--max-gib", "-1"], "--max-gib: -1 is not above 0"),
         (

@@ -217,6 +217,22 @@ def test_overlays_colour_by_cost(open_page, net_page):
     assert page.locator("#overlay input[value=bytes]").is_disabled()
 
 
+def test_overlays_colour_parts(open_page, tmp_path):
+    gm = corsac.fx.symbolic_trace(nn.Sequential(Block(), Block(), nn.Flatten()))
+    blocks = {node.name: {"part": int(node.name.startswith("_1"))} for node in gm.graph.nodes}
+    del blocks["output"]
+    page = open_page(corsac.draw(gm, tmp_path / "parts.html", overlay="part", annotations=blocks))
+    page.get_by_role("button", name="Expand").click()
+    assert page.evaluate("window.corsac.overlay") == "part"
+    fill = "window.corsac.fillOf"
+    assert page.evaluate(f"{fill}('_0_conv')") == "tint-part-0"
+    assert page.evaluate(f"{fill}('_1_conv')") == "tint-part-1"
+    assert page.evaluate(f"{fill}('output')") == "page"
+    assert page.locator("#legend").inner_text().split() == ["part", "0", "part", "1"]
+    page.get_by_role("button", name="Collapse").click()
+    assert page.evaluate("window.corsac.fillOf('1')") == "tint-part-1"
+
+
 def test_keys_are_enough(open_page, net_page):
     page = open_page(net_page)
     page.locator("#graph").focus()

@@ -204,6 +204,9 @@ CALLS = {
     corsac.optimum.MergeLinears: corsac.optimum.MergeLinears(),
     corsac.passes.extract_subgraph: extract,
     corsac.passes.invert: invert,
+    corsac.passes.split_balanced: first_of(
+        lambda gm: corsac.passes.split_balanced(gm, IMAGE, parts=3)
+    ),
     fuse: lambda gm: fuse(gm, no_trace=True),
     fuse_as_graphmodule: first_of(
         lambda gm: fuse_as_graphmodule(
@@ -283,6 +286,7 @@ NO_TRANSFORMS = [
     "_transformation.Transformation",
     "_transformation.ReversibleTransformation",
     "_rules.Rule",
+    "report.BalanceReport",
     # They capture a model of Hugging Face.
     "_model.GraphModel",
     "_quantizer.Quantizer",

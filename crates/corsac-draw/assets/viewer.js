@@ -62,6 +62,9 @@ function element(name, attributes = {}, ...content) {
 }
 
 const kindLabel = new Map(data.kinds);
+/** How many nodes of each part a group holds, and the colour of a part. */
+const partsIn = data.groups.map((group) => group.parts ?? []);
+const partColour = (part) => `part-${part % data.part_colors}`;
 const titleOf = (what, index) => (what === "node" ? data.nodes[index].name : data.groups[index].path);
 
 // -- colours ----------------------------------------------------------------------------------
@@ -77,6 +80,11 @@ function heatStep(amount) {
 /** The names of the colours of a box: inside, outline, text where it is not the usual. */
 function colourOf(box) {
   const node = box.what === "node" ? data.nodes[box.index] : null;
+  if (state.overlay === "part") {
+    const parts = node ? (node.part === undefined ? [] : [node.part]) : partsIn[box.index].map(([part]) => part);
+    if (parts.length !== 1) return { fill: "page", strong: parts.length ? "muted" : "outline" };
+    return { fill: `tint-${partColour(parts[0])}`, strong: partColour(parts[0]) };
+  }
   if (state.overlay !== "kind") {
     const amount = quantitiesOf(box)[state.overlay];
     if (amount === undefined) return { fill: "page", strong: "outline" };
@@ -97,8 +105,9 @@ function strongestChange(group) {
   return states.length > 1 ? "changed" : states[0];
 }
 function mixOf(group) {
-  if (state.overlay !== "kind") return [];
   const size = data.groups[group].size;
+  if (state.overlay === "part") return partsIn[group].map(([part, count]) => [partColour(part), count / size]);
+  if (state.overlay !== "kind") return [];
   if (data.summary) return [...changesIn[group]].map(([change, count]) => [change, count / size]);
 
   return [...kindsIn[group]].map(([kind, count]) => [`kind-${kind}`, count / size]);
@@ -129,7 +138,7 @@ function layout(anchor) {
 }
 function measureLargest() {
   state.largest = 0;
-  if (state.overlay === "kind") return;
+  if (!(state.overlay in METRICS)) return;
   for (const box of state.picture.boxes) {
     if (!box.open) state.largest = Math.max(state.largest, quantitiesOf(box)[state.overlay] ?? 0);
   }
@@ -552,7 +561,7 @@ function nodeDetails(index) {
     ["Name", code(node.name)], ["Opcode", code(node.op)], ["Target", code(node.target)],
     ["Class", code(node.class)], ["Settings", code(node.settings)], ["Arguments", code(written)],
     ["Shape", node.shape], ["Dtype", node.dtype], ["Source", code(node.source)], ["Module", module],
-    ...amountRows(node), ...(node.more ?? []),
+    ...amountRows(node), ["Part", node.part], ...(node.more ?? []),
     ["Uses", ...links(inputsOf[index])], ["Used by", ...links(usersOf[index])],
   ]));
   return parts;
@@ -587,7 +596,7 @@ function setOverlay(name) {
   measureLargest();
   showLegend();
   redraw();
-  say(`colours show ${METRICS[name] ?? "kinds of operator"}`);
+  say(`colours show ${METRICS[name] ?? (name === "part" ? "parts" : "kinds of operator")}`);
 }
 function showLegend() {
   const legend = $("legend"), swatch = (fill, outline) => {
@@ -595,6 +604,12 @@ function showLegend() {
     made.style.cssText = `background:var(--${fill});border-color:var(--${outline})`;
     return made;
   };
+  if (state.overlay === "part") {
+    const parts = [...new Set(data.nodes.map((node) => node.part).filter((part) => part !== undefined))].sort((a, b) => a - b);
+    legend.replaceChildren(...parts.map((part) =>
+      element("span", {}, swatch(`tint-${partColour(part)}`, partColour(part)), `part ${part}`)));
+    return;
+  }
   if (state.overlay !== "kind") {
     const scale = element("span", { class: "scale" });
     const stops = Array.from({ length: data.steps }, (_, i) => `var(--heat-${i})`);
@@ -612,7 +627,9 @@ function showLegend() {
 }
 function makeOverlays() {
   const known = (metric) => data.nodes.some((node) => node[metric] !== undefined);
-  for (const [name, label] of [["kind", data.summary ? "Changes" : "Kind"], ...Object.entries(METRICS)]) {
+  const choices = [["kind", data.summary ? "Changes" : "Kind"], ...Object.entries(METRICS)];
+  if (known("part")) choices.push(["part", "Part"]);
+  for (const [name, label] of choices) {
     const input = element("input", { type: "radio", name: "overlay", value: name });
     const wrapped = element("label", {}, input, label);
     if (name !== "kind" && !known(name)) {

@@ -118,6 +118,45 @@ impl Quantities {
     }
 }
 
+/// The meaning of colours, instead of the kind of operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overlay {
+    /// A metric, from cold to hot.
+    Metric(Metric),
+    /// The part of the program that a node is in.
+    Part,
+}
+
+impl Overlay {
+    /// All overlays.
+    pub const ALL: [Self; 4] = [
+        Self::Metric(Metric::Time),
+        Self::Metric(Metric::Bytes),
+        Self::Metric(Metric::Flops),
+        Self::Part,
+    ];
+
+    /// Its name in options: `time`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Metric(Metric::Time) => "time",
+            Self::Metric(Metric::Bytes) => "bytes",
+            Self::Metric(Metric::Flops) => "flops",
+            Self::Part => "part",
+        }
+    }
+
+    /// The metric, if it is one.
+    #[must_use]
+    pub fn metric(self) -> Option<Metric> {
+        match self {
+            Self::Metric(metric) => Some(metric),
+            Self::Part => None,
+        }
+    }
+}
+
 /// Steps of the colour scale.
 pub(crate) const STEPS: usize = 9;
 

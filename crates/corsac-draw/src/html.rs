@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::escape::{json_in_script, xml};
-use crate::heat::{Metric, STEPS};
+use crate::heat::{Overlay, STEPS};
 use crate::kind::Kind;
 use crate::layout::{
     Level, Placement, closed_placement, group_size, group_subtitle, group_title, label_reach,
@@ -23,8 +23,8 @@ const SCRIPT: &str = include_str!("../assets/viewer.js");
 /// The state in which the page opens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HtmlOptions {
-    /// The metric that colours show at first, instead of the kind of operator.
-    pub overlay: Option<Metric>,
+    /// What colours show at first, instead of the kind of operator.
+    pub overlay: Option<Overlay>,
     /// Number of nested modules open at first; if `None`, as many as are easily read.
     pub depth: Option<u32>,
 }
@@ -34,10 +34,11 @@ pub struct HtmlOptions {
 struct Data<'s> {
     title: &'s str,
     summary: Option<&'s str>,
-    overlay: Option<Metric>,
+    overlay: Option<&'static str>,
     depth: Option<u32>,
     kinds: Vec<(&'static str, &'static str)>,
     steps: usize,
+    part_colors: usize,
     nodes: Vec<NodeData<'s>>,
     groups: Vec<GroupData<'s>>,
     edges: Vec<(u32, u32)>,
@@ -85,10 +86,11 @@ pub fn to_html(scene: &Scene, options: &HtmlOptions) -> String {
     let data = Data {
         title: &scene.title,
         summary: scene.summary.as_deref(),
-        overlay: options.overlay,
+        overlay: options.overlay.map(Overlay::name),
         depth: options.depth,
         kinds: Kind::ALL.map(|kind| (kind.class(), kind.label())).to_vec(),
         steps: STEPS,
+        part_colors: palette::PART_COLORS,
         nodes: scene.nodes.iter().map(node_data).collect(),
         groups: scene.groups.iter().map(group_data).collect(),
         edges: scene

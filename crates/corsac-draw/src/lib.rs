@@ -44,7 +44,7 @@ mod svg;
 mod text_width;
 
 pub use dot::to_dot;
-pub use heat::{Metric, Quantities};
+pub use heat::{Metric, Overlay, Quantities};
 pub use html::{HtmlOptions, to_html};
 pub use kind::Kind;
 pub use records::Record;

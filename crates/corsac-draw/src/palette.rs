@@ -91,8 +91,28 @@ fn kind(kind: Kind) -> Rgb {
     }
 }
 
+/// Colours of parts; one more part has the first colour again.
+const PARTS: [Rgb; 8] = [
+    [0x2f, 0x7a, 0xe5],
+    [0xec, 0x97, 0x12],
+    [0x12, 0x9c, 0x86],
+    [0xd0, 0x3c, 0x9b],
+    [0x63, 0x9c, 0x1c],
+    [0x7b, 0x55, 0xe8],
+    [0xdf, 0x56, 0x45],
+    [0x6b, 0x74, 0x82],
+];
+
+/// Number of different colours of parts.
+pub(crate) const PART_COLORS: usize = PARTS.len();
+
+/// The class of the colour of a part.
+pub(crate) fn part_class(part: u32) -> String {
+    format!("part-{}", part as usize % PARTS.len())
+}
+
 /// The colours as CSS custom properties, without selector: `--page`, `--ink`, `--kind-norm` and
-/// `--tint-norm` for kinds, `--heat-0` to `--heat-8`, `--added` and so on.
+/// `--tint-norm` for kinds, `--part-0` and `--tint-part-0` for parts, `--heat-0` to `--heat-8`, `--added` and so on.
 pub(crate) fn properties(dark: bool) -> String {
     let palette = if dark { DARK } else { LIGHT };
     let mut out = String::new();
@@ -116,6 +136,18 @@ pub(crate) fn properties(dark: bool) -> String {
         say(&format!("kind-{}", of.class()), color);
         say(
             &format!("tint-{}", of.class()),
+            mix(palette.page, color, palette.tint),
+        );
+    }
+    for (part, color) in PARTS.into_iter().enumerate() {
+        let color = if dark {
+            mix(color, [0xff; 3], 0.12)
+        } else {
+            color
+        };
+        say(&format!("part-{part}"), color);
+        say(
+            &format!("tint-part-{part}"),
             mix(palette.page, color, palette.tint),
         );
     }
@@ -186,6 +218,10 @@ mod tests {
             for of in Kind::ALL {
                 let tint = mix(palette.page, kind(of), palette.tint);
                 assert!(contrast(palette.ink, tint) > 7.0, "{of:?}");
+            }
+            for color in PARTS {
+                let tint = mix(palette.page, color, palette.tint);
+                assert!(contrast(palette.ink, tint) > 7.0, "{color:?}");
             }
         }
     }

@@ -50,6 +50,7 @@ impl Scene {
                 dtype: None,
                 source: None,
                 quantities: Quantities::default(),
+                part: None,
                 more: Vec::new(),
                 group: None,
                 shape_arithmetic: false,

@@ -27,6 +27,8 @@ pub struct Note {
     pub settings: Option<String>,
     /// Its costs.
     pub quantities: Quantities,
+    /// The part of the program that it is in.
+    pub part: Option<u32>,
     /// The module calls that it was made in, outermost first; if `None`, those in the graph.
     pub modules: Option<Vec<ModuleCall>>,
     /// Anything else to be listed with it: name and text.
@@ -87,6 +89,9 @@ pub struct SceneNode {
     /// Its costs.
     #[serde(flatten)]
     pub quantities: Quantities,
+    /// The part of the program that it is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<u32>,
     /// Anything else that is listed with it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub more: Vec<(String, String)>,
@@ -120,6 +125,9 @@ pub struct Group {
     pub size: u32,
     /// Number of nodes of each kind, in the order of [`Kind::ALL`].
     pub kinds: Vec<(Kind, u32)>,
+    /// Number of nodes in each part, in the order of parts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<(u32, u32)>,
     /// The sum of their known costs.
     #[serde(flatten)]
     pub quantities: Quantities,
@@ -252,6 +260,14 @@ impl Scene {
     }
 }
 
+/// Counts one more of `item`; `counts` is sorted.
+fn count<T: Copy + Ord>(counts: &mut Vec<(T, u32)>, item: T) {
+    match counts.binary_search_by_key(&item, |(other, _)| *other) {
+        Ok(at) => counts[at].1 += 1,
+        Err(at) => counts.insert(at, (item, 1)),
+    }
+}
+
 /// Puts a scene together, node by node.
 #[derive(Default)]
 pub(crate) struct Builder {
@@ -292,6 +308,7 @@ impl Builder {
             dtype: note.dtype,
             source: note.source.or_else(|| source_line(graph, id, host)),
             quantities: note.quantities,
+            part: note.part,
             more: note.more,
             group,
             change: None,
@@ -334,6 +351,7 @@ impl Builder {
                     call: call.call,
                     size: 0,
                     kinds: Vec::new(),
+                    parts: Vec::new(),
                     quantities: Quantities::default(),
                 });
                 u32::try_from(groups.len() - 1).expect("fewer than 2^32 groups")
@@ -357,12 +375,9 @@ impl Builder {
             while let Some(group) = next {
                 let group = &mut groups[group as usize];
                 group.size += 1;
-                match group
-                    .kinds
-                    .binary_search_by_key(&node.kind, |(kind, _)| *kind)
-                {
-                    Ok(at) => group.kinds[at].1 += 1,
-                    Err(at) => group.kinds.insert(at, (node.kind, 1)),
+                count(&mut group.kinds, node.kind);
+                if let Some(part) = node.part {
+                    count(&mut group.parts, part);
                 }
                 group.quantities.add(&node.quantities);
                 next = group.parent;

@@ -1,9 +1,10 @@
 //! A picture as SVG.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use crate::escape::xml;
-use crate::heat::{Metric, STEPS, step};
+use crate::heat::{Metric, Overlay, Quantities, STEPS, step};
 use crate::kind::{Kind, short_name};
 use crate::layout::{BoxShape, Content, Opening, Picture, Wire, levels};
 use crate::layout::{
@@ -28,8 +29,8 @@ const LABEL_BASE: f64 = 14.5;
 pub struct SvgOptions {
     /// The modules that are shown with their contents.
     pub opening: Opening,
-    /// The metric that colours show, instead of the kind of operator.
-    pub overlay: Option<Metric>,
+    /// What colours show, instead of the kind of operator.
+    pub overlay: Option<Overlay>,
 }
 
 /// The scene as an SVG document. It has no scripts and refers to nothing outside it; its colours
@@ -47,7 +48,7 @@ pub fn to_svg(scene: &Scene, options: &SvgOptions) -> String {
 
 struct Drawing<'a> {
     scene: &'a Scene,
-    overlay: Option<Metric>,
+    overlay: Option<Overlay>,
     out: String,
 }
 
@@ -153,6 +154,12 @@ impl Drawing<'_> {
                 ".{name}{{fill:var(--tint-{name});stroke:var(--{color}{name})}}"
             );
         }
+        for part in (0..palette::PART_COLORS as u32).map(palette::part_class) {
+            put!(
+                self,
+                ".{part}{{fill:var(--tint-{part});stroke:var(--{part})}}"
+            );
+        }
         for step in 0..STEPS {
             put!(self, ".heat-{step}{{fill:var(--heat-{step})}}");
         }
@@ -172,7 +179,15 @@ impl Drawing<'_> {
             let states = states.into_iter().filter(|state| seen(state));
             return states.map(|state| entry(state, state)).collect();
         }
-        if let Some(metric) = self.overlay {
+        if self.overlay == Some(Overlay::Part) {
+            let parts = self.scene.nodes.iter().filter_map(|node| node.part);
+            let parts: BTreeSet<u32> = parts.collect();
+            let parts = parts.into_iter();
+            return parts
+                .map(|part| entry(&palette::part_class(part), &format!("part {part}")))
+                .collect();
+        }
+        if let Some(metric) = self.overlay.and_then(Overlay::metric) {
             let largest = self.scene.largest(metric).unwrap_or(0.0);
             let steps = (0..STEPS).step_by(2).map(|at| {
                 let share = at as f64 / (STEPS - 1) as f64;
@@ -263,12 +278,23 @@ impl Drawing<'_> {
         }
     }
 
-    /// The class that gives a box its colour.
-    fn color(&self, kind: &str, amount: Option<f64>, change: Option<&NodeChange>) -> String {
+    /// The class that gives a box its colour. `part` is the part that all of it is in.
+    fn color(
+        &self,
+        kind: &str,
+        quantities: &Quantities,
+        part: Option<u32>,
+        change: Option<&NodeChange>,
+    ) -> String {
         if let Some(change) = change {
             return change.class().to_owned();
         }
-        match self.overlay.and_then(|metric| self.scene.largest(metric)) {
+        if self.overlay == Some(Overlay::Part) {
+            return part.map_or_else(|| "unknown".to_owned(), palette::part_class);
+        }
+        let metric = self.overlay.and_then(Overlay::metric);
+        let amount = metric.and_then(|metric| quantities.get(metric));
+        match metric.and_then(|metric| self.scene.largest(metric)) {
             Some(largest) => amount.map_or_else(
                 || "unknown".to_owned(),
                 |amount| format!("heat-{}", step(amount, largest)),
@@ -279,8 +305,8 @@ impl Drawing<'_> {
     }
 
     fn node(&mut self, node: &SceneNode, shape: &BoxShape) {
-        let amount = self.overlay.and_then(|metric| node.quantities.get(metric));
-        let color = self.color(node.kind.class(), amount, node.change.as_ref());
+        let kind = node.kind.class();
+        let color = self.color(kind, &node.quantities, node.part, node.change.as_ref());
         let is_end = node.op == "placeholder" || node.op == "output";
         let round = if is_end && node.lines.is_empty() {
             shape.height / 2.0
@@ -351,9 +377,14 @@ impl Drawing<'_> {
     }
 
     fn closed(&mut self, group: &Group, shape: &BoxShape) {
-        let amount = self.overlay.and_then(|metric| group.quantities.get(metric));
         // A module costs more than a node, and has a colour of the same scale.
-        let color = self.color("module", amount, None);
+        let color = match (self.overlay, group.parts.as_slice()) {
+            (Some(Overlay::Part), [_, _, ..]) => "module".to_owned(),
+            (_, parts) => {
+                let part = parts.first().map(|(part, _)| *part);
+                self.color("module", &group.quantities, part, None)
+            }
+        };
         self.open_box(&format!("closed {color}"), shape, 9.0, &group.path);
         let middle = shape.x + shape.width / 2.0;
         let room = shape.width - TEXT_MARGIN;
@@ -368,19 +399,24 @@ impl Drawing<'_> {
         self.out.push_str("</g>");
     }
 
-    /// Draws the contents of a closed module: a bar, by kind.
+    /// Draws the contents of a closed module: a bar, by kind or part.
     fn mix(&mut self, group: &Group, shape: &BoxShape) {
         let room = shape.width - 20.0;
         let mut x = shape.x + 10.0;
-        for (kind, count) in &group.kinds {
-            let width = room * f64::from(*count) / f64::from(group.size.max(1));
+        let by_kind = |(kind, count): &(Kind, u32)| (format!("kind-{}", kind.class()), *count);
+        let by_part = |(part, count): &(u32, u32)| (palette::part_class(*part), *count);
+        let counts: Vec<(String, u32)> = match self.overlay {
+            Some(Overlay::Part) => group.parts.iter().map(by_part).collect(),
+            _ => group.kinds.iter().map(by_kind).collect(),
+        };
+        for (color, count) in counts {
+            let width = room * f64::from(count) / f64::from(group.size.max(1));
             put!(
                 self,
-                "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"3.5\" fill=\"var(--kind-{})\"/>",
+                "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"3.5\" fill=\"var(--{color})\"/>",
                 N(x),
                 N(shape.y + shape.height - 9.0),
-                N(width),
-                kind.class()
+                N(width)
             );
             x += width;
         }

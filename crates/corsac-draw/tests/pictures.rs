@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use corsac_draw::layout::Opening;
 use corsac_draw::{
-    HtmlOptions, Metric, ModuleCall, Note, Notes, Quantities, Scene, SvgOptions, to_dot, to_html,
+    HtmlOptions, ModuleCall, Note, Notes, Overlay, Quantities, Scene, SvgOptions, to_dot, to_html,
     to_svg,
 };
 use corsac_ir::{Graph, NoHost};
@@ -73,7 +74,7 @@ fn no_text_becomes_markup() {
                 "{mark} for {text:?}"
             );
         }
-        for overlay in [None, Some(Metric::Time), Some(Metric::Flops)] {
+        for overlay in [None].into_iter().chain(Overlay::ALL.map(Some)) {
             let options = SvgOptions {
                 overlay,
                 ..SvgOptions::default()
@@ -133,4 +134,61 @@ fn the_page_needs_nothing_else() {
     ] {
         assert!(!page.contains(outside), "{outside}");
     }
+}
+
+#[test]
+fn parts_have_colours_and_a_legend() {
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    let nodes: Vec<_> = (0..3)
+        .map(|_| graph.call_method("neg", [x.into()]).unwrap())
+        .collect();
+    graph.output(nodes[2]).unwrap();
+    let part = |part| Note {
+        part: Some(part),
+        modules: Some(vec![ModuleCall {
+            path: format!("m{}", part / 2),
+            ..ModuleCall::default()
+        }]),
+        ..Note::default()
+    };
+    let notes: Notes = [
+        (nodes[0], part(0)),
+        (nodes[1], part(1)),
+        (nodes[2], part(9)),
+    ]
+    .into_iter()
+    .collect();
+    let scene = Scene::with(&graph, &notes, &NoHost);
+    assert_eq!(scene.groups[0].parts, [(0, 1), (1, 1)]);
+    let options = SvgOptions {
+        overlay: Some(Overlay::Part),
+        ..SvgOptions::default()
+    };
+    let svg = to_svg(&scene, &options);
+    // Part 9 has the colour of part 1; the input is in none.
+    for (class, count) in [("node part-0", 1), ("node part-1", 2), ("node unknown", 2)] {
+        assert_eq!(
+            svg.matches(&format!("\"{class}\"")).count(),
+            count,
+            "{class}"
+        );
+    }
+    for label in ["part 0", "part 1", "part 9"] {
+        assert!(svg.contains(&format!(">{label}<")), "{label}");
+    }
+    let closed = SvgOptions {
+        opening: Opening::Depth(0),
+        ..options
+    };
+    let svg = to_svg(&scene, &closed);
+    assert!(svg.contains("fill=\"var(--part-0)\"") && svg.contains("fill=\"var(--part-1)\""));
+    let page = to_html(
+        &scene,
+        &HtmlOptions {
+            overlay: Some(Overlay::Part),
+            depth: None,
+        },
+    );
+    assert!(page.contains("\"overlay\":\"part\"") && page.contains("\"part\":9"));
 }

@@ -29,10 +29,76 @@ use crate::error::PassError;
 /// A place that can be written to: values that may share storage, an attribute, an input or another
 /// value that comes from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Place {
+pub(crate) enum Place {
     Class(ClassId),
     Input(NodeId),
     Attribute(Target),
+}
+
+/// The places of all values of a program that writes to some.
+pub(crate) struct Places {
+    analysis: Analysis,
+    /// For values from outside: the inputs and attributes that they may be.
+    origins: Vec<Vec<Place>>,
+}
+
+impl Places {
+    /// Finds the places; some values are known to be tensors. Of a program that writes to nothing,
+    /// values from outside have none.
+    pub(crate) fn with_tensors(
+        graph: &Graph,
+        host: &dyn Host,
+        is_tensor: impl Fn(NodeId) -> bool,
+    ) -> Result<Self, PassError> {
+        let analysis = Analysis::with_tensors(graph, host, is_tensor)?;
+        let mut places = Self {
+            analysis,
+            origins: vec![Vec::new(); graph.id_bound()],
+        };
+        if places.writers().next().is_none() {
+            return Ok(places);
+        }
+        for (_, node, effects) in places.analysis.walk() {
+            let view = graph.node(node);
+            let own = match view.op() {
+                Op::Placeholder => vec![Place::Input(node)],
+                Op::GetAttr => vec![Place::Attribute(view.target())],
+                Op::Output => continue,
+                _ if places.analysis.classes.class(node) != ClassId::OUTSIDE => continue,
+                Op::CallFunction | Op::CallMethod | Op::CallModule => {
+                    let aliases = effects.aliases.iter().chain(&effects.mutates);
+                    let mut own: Vec<Place> = aliases.flat_map(|&a| places.of(a)).collect();
+                    own.dedup();
+                    if own.is_empty() {
+                        // A sum of inputs, which would hold their items if they were lists.
+                        own.push(Place::Input(node));
+                    }
+                    own
+                }
+            };
+            places.origins[node.index()] = own;
+        }
+        Ok(places)
+    }
+
+    /// The places of a value.
+    pub(crate) fn of(&self, value: NodeId) -> impl Iterator<Item = Place> {
+        let class = self.analysis.classes.class(value);
+        let own = (class != ClassId::OUTSIDE).then_some(Place::Class(class));
+        let outside = match own {
+            Some(_) => &[],
+            None => self.origins[value.index()].as_slice(),
+        };
+        own.into_iter().chain(outside.iter().copied())
+    }
+
+    /// The nodes that write to a value, in order.
+    pub(crate) fn writers(&self) -> impl Iterator<Item = (NodeId, &Effects)> {
+        let special = self.analysis.special();
+        special
+            .filter(|(_, effects)| writes(effects))
+            .map(|(at, effects)| (self.analysis.nodes[at as usize], effects))
+    }
 }
 
 /// The last writer of a place, and its readers since.
@@ -59,46 +125,18 @@ pub struct EffectOrder {
 pub fn find(graph: &Graph, host: &dyn Host) -> Result<EffectOrder, PassError> {
     let mut found = EffectOrder::default();
     let EffectOrder { waits, writers } = &mut found;
-    let analysis = Analysis::of_graph(graph, host)?;
-    if !analysis.special().any(|(_, effects)| writes(effects)) {
+    let places = Places::with_tensors(graph, host, |_| false)?;
+    if places.writers().next().is_none() {
         return Ok(found);
     }
-    // For values from outside: the inputs and attributes that they may be.
-    let mut origins: Vec<Vec<Place>> = vec![Vec::new(); graph.id_bound()];
     let mut uses: FxHashMap<Place, Uses> = FxHashMap::default();
-    for (_, node, effects) in analysis.walk() {
-        let view = graph.node(node);
-        match view.op() {
-            Op::Placeholder => {
-                origins[node.index()].push(Place::Input(node));
-                continue;
-            }
-            Op::GetAttr => {
-                origins[node.index()].push(Place::Attribute(view.target()));
-                continue;
-            }
-            Op::Output => continue,
+    for (_, node, effects) in places.analysis.walk() {
+        match graph.node(node).op() {
+            Op::Placeholder | Op::GetAttr | Op::Output => continue,
             Op::CallFunction | Op::CallMethod | Op::CallModule => {}
         }
-        let places = |value: NodeId, origins: &[Vec<Place>]| {
-            let class = analysis.classes.class(value);
-            match class {
-                ClassId::OUTSIDE => origins[value.index()].clone(),
-                class => vec![Place::Class(class)],
-            }
-        };
-        if analysis.classes.class(node) == ClassId::OUTSIDE {
-            let aliases = effects.aliases.iter().chain(&effects.mutates);
-            let mut own: Vec<Place> = aliases.flat_map(|&a| places(a, &origins)).collect();
-            own.dedup();
-            if own.is_empty() {
-                // A sum of inputs, which would hold their items if they were lists.
-                own.push(Place::Input(node));
-            }
-            origins[node.index()] = own;
-        }
         for input in graph.inputs(node) {
-            for place in places(input, &origins) {
+            for place in places.of(input) {
                 let used = uses.entry(place).or_default();
                 if let Some(writer) = used.writer.filter(|&writer| writer != input) {
                     waits.add(writer, node);
@@ -111,7 +149,7 @@ pub fn find(graph: &Graph, host: &dyn Host) -> Result<EffectOrder, PassError> {
         }
         writers.push(node);
         for &value in &effects.mutates {
-            for place in places(value, &origins) {
+            for place in places.of(value) {
                 let used = uses.entry(place).or_default();
                 for reader in used.readers.drain(..).filter(|&reader| reader != node) {
                     waits.add(reader, node);

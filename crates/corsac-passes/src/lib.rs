@@ -20,6 +20,7 @@
 //! | [`normal_form`] | gives arguments by keyword, writes functions as operators |
 //! | [`aten_parts`] | finds calls of graphs of ATen operators that cannot be native |
 //! | [`autocast`] | inserts the casts of automatic mixed precision |
+//! | [`balance`] | cuts a program into parts of which the slowest is as fast as possible |
 //! | [`effect_order`] | finds nodes that must run after others because one of the two writes |
 //! | [`inversion`] | inverts a program: computes its input from its result |
 //! | [`min_cut`] | finds the cheapest cut of a network, for [`joint`] |
@@ -64,6 +65,7 @@
 mod analysis;
 pub mod aten_parts;
 pub mod autocast;
+pub mod balance;
 mod budget;
 pub mod canonical;
 pub mod common_subexpressions;

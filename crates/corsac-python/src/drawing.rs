@@ -2,7 +2,7 @@
 
 use corsac_draw::layout::Opening;
 use corsac_draw::{
-    HtmlOptions, Metric, ModuleCall, Note, Notes, Quantities, Record, Scene, SvgOptions, to_dot,
+    HtmlOptions, ModuleCall, Note, Notes, Overlay, Quantities, Record, Scene, SvgOptions, to_dot,
     to_html, to_svg,
 };
 use pyo3::exceptions::PyValueError;
@@ -23,6 +23,7 @@ pub(crate) struct NoteObject {
     time: Option<f64>,
     bytes: Option<f64>,
     flops: Option<f64>,
+    part: Option<u32>,
     modules: Option<Vec<(String, String, u32)>>,
     more: Vec<(String, String)>,
 }
@@ -44,6 +45,7 @@ impl From<NoteObject> for Note {
                 bytes: known(note.bytes),
                 flops: known(note.flops),
             },
+            part: note.part,
             modules: modules.map(|calls| calls.into_iter().map(call).collect()),
             more: note.more,
         }
@@ -68,16 +70,16 @@ pub(crate) struct Style {
 }
 
 fn written(py: Python<'_>, mut scene: Scene, style: Style) -> PyResult<String> {
-    let overlay = match style.overlay.as_deref() {
-        None => None,
-        Some("time") => Some(Metric::Time),
-        Some("bytes") => Some(Metric::Bytes),
-        Some("flops") => Some(Metric::Flops),
-        Some(other) => {
-            let message = format!("overlay is 'time', 'bytes', 'flops' or None, not {other:?}");
-            return Err(PyValueError::new_err(message));
-        }
+    let named = |name: &str| {
+        let found = Overlay::ALL.into_iter().find(|own| own.name() == name);
+        found.ok_or_else(|| {
+            let names = Overlay::ALL
+                .map(|own| format!("'{}'", own.name()))
+                .join(", ");
+            PyValueError::new_err(format!("overlay is {names} or None, not {name:?}"))
+        })
     };
+    let overlay = style.overlay.as_deref().map(named).transpose()?;
     scene.title = style.title;
     let depth = style.depth;
     let opening = depth.map_or(Opening::All, Opening::Depth);

@@ -32,6 +32,8 @@ class Note:
     bytes: float | None = None
     #: Floating-point operations.
     flops: float | None = None
+    #: The number of the part of the program that it is in.
+    part: int | None = None
     #: The enclosing module calls, outermost first: path, class, number of the call.
     modules: list[tuple[str, str, int]] | None = None
     more: list[tuple[str, str]] = dataclasses.field(default_factory=list)
@@ -164,6 +166,7 @@ _FIELDS = {
     "bytes": "bytes",
     "bytes_moved": "bytes",
     "flops": "flops",
+    "part": "part",
 }
 _AMOUNTS = ("time", "bytes", "flops")
 
@@ -180,6 +183,8 @@ def _from_annotation(note: Note, said: Any) -> None:
         if field in _AMOUNTS:
             amount = float(value)
             setattr(note, field, amount if math.isfinite(amount) else None)
+        elif field == "part":
+            note.part = int(value)
         elif field == "shape" and isinstance(value, (tuple, list)):
             note.shape = "×".join(text(size) for size in value) or "scalar"
         elif field is not None:

@@ -17,7 +17,7 @@ from corsac import fx as corsac_fx
 from corsac._drawing.notes import notes_of, shape_and_dtype, text
 from corsac._models.example_inputs import ExampleInputs, as_tuple
 
-Overlay = Literal["time", "bytes", "flops"]
+Overlay = Literal["time", "bytes", "flops", "part"]
 
 FORMATS = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".html": "html", ".htm": "html"}
 # The height of a picture in a notebook, in pixels.
@@ -57,9 +57,9 @@ def draw(
         graph: a graph module, a graph, or a ``torch.nn.Module``, which is traced.
         path: the file to write.
         overlay: meaning of the colours, instead of the kind of operator: ``"time"``, ``"bytes"`` or
-            ``"flops"`` of each node, from ``annotations``.
+            ``"flops"`` of each node, or the ``"part"`` of the program that it is in, from ``annotations``.
         annotations: data of nodes: a mapping from a node, or its name, to a mapping with
-            any of ``flops``, ``bytes`` (read and written), ``time`` (seconds), ``shape``,
+            any of ``flops``, ``bytes`` (read and written), ``time`` (seconds), ``part`` (its number), ``shape``,
             ``dtype``, ``source``; other keys are listed with the node. A report of
             ``corsac.analysis`` will do.
         inputs: a tensor, or a tuple of positional arguments, with which the module is run once,

@@ -261,21 +261,21 @@ class CostReport:
                 (
                     row.name,
                     row.output[:40],
-                    *map(_short, (row.macs, row.flops, row.bytes_read, row.bytes_written)),
+                    *map(short, (row.macs, row.flops, row.bytes_read, row.bytes_written)),
                     intensity,
-                    _short(row.bytes_held),
+                    short(row.bytes_held),
                 )
             )
         lines = table(cells, left=range(2))
         lines.append("")
-        lines.append(f"multiplications  {_short(self.macs)}    operations  {_short(self.flops)}")
-        lines.append(f"parameters       {self.parameters:,} ({_short(self.parameter_bytes)}B)")
+        lines.append(f"multiplications  {short(self.macs)}    operations  {short(self.flops)}")
+        lines.append(f"parameters       {self.parameters:,} ({short(self.parameter_bytes)}B)")
         lines.append(
-            f"traffic          {_short(self.bytes_read)}B read, {_short(self.bytes_written)}B written"
+            f"traffic          {short(self.bytes_read)}B read, {short(self.bytes_written)}B written"
         )
         place = "" if self.peak_node is None else f", at {self.peak_node}"
         lines.append(
-            f"activations      {_short(self.peak_bytes)}B at most{place}"
+            f"activations      {short(self.peak_bytes)}B at most{place}"
             + (f" ({len(self.peak_unknown)} nodes aside)" if self.peak_unknown else "")
         )
         for site in self.unknown:
@@ -283,7 +283,8 @@ class CostReport:
         return "\n".join(lines)
 
 
-def _short(count: Count | None) -> str:
+def short(count: Count | None) -> str:
+    """A count with three digits and a decimal prefix; ``?`` if it is not known."""
     if count is None:
         return "?"
     if not isinstance(count, int):

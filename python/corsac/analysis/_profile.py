@@ -131,7 +131,7 @@ class Profile:
         return "\n".join(lines)
 
 
-class _Timer(Interpreter):
+class Timer(Interpreter):
     """Records the time of each node."""
 
     def __init__(self, module: GraphModule) -> None:
@@ -143,6 +143,11 @@ class _Timer(Interpreter):
         result = super().run_node(n)
         self.times[n].append(time.perf_counter() - start)
         return result
+
+    def clear(self) -> None:
+        """Forget the times."""
+        for own in self.times.values():
+            own.clear()
 
 
 def profile(
@@ -170,13 +175,12 @@ def profile(
     module, inputs = captured(target, gathered(inputs), kwargs)
     with torch.no_grad():
         report = cost(module, inputs)
-        timer = _Timer(module)
+        timer = Timer(module)
         plain = Interpreter(module)
         for _ in range(warmup):
             timer.run(*inputs)
             plain.run(*inputs)
-        for own in timer.times.values():
-            own.clear()
+        timer.clear()
         wholes = []
         for _ in range(repeats):
             timer.run(*inputs)

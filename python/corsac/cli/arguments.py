@@ -124,6 +124,24 @@ def above_zero(text: str) -> float:
     return number
 
 
+#: Factors by prefix: decimal ones as in reports, and binary ones.
+_PREFIXES = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+
+
+def size_bytes(text: str) -> int:
+    """A number of bytes above 0: ``512M`` and ``16G`` are powers of 1000, ``16Gi`` is one of 1024."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or (found[3] and not found[2]):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of bytes, such as 512M, 16G (10^9 bytes each) or 16Gi (2^30)"
+        )
+    size = round(float(found[1]) * (1024 if found[3] else 1000) ** _PREFIXES[found[2].lower()])
+    if size < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return size
+
+
 def tolerance(text: str) -> float:
     """A number of at least 0."""
     number = _number(text)
@@ -324,6 +342,38 @@ def _split(parser: argparse.ArgumentParser) -> None:
     _model(parser)
     _input(parser)
     parser.add_argument("--parts", type=positive, default=2, metavar="N", help="how many parts (2)")
+    parser.add_argument(
+        "--by",
+        choices=("flops", "bytes", "measured"),
+        default="flops",
+        help="what counts: operations (flops), bytes read and written, or measured times",
+    )
+    parser.add_argument(
+        "--memory",
+        type=size_bytes,
+        metavar="SIZE",
+        help="memory for each part, such as 512M, 16G or 16Gi (no bound)",
+    )
+    parser.add_argument(
+        "--bandwidth",
+        type=size_bytes,
+        metavar="SIZE",
+        help="bytes per second from part to part, such as 10G; without it, traffic takes no time",
+    )
+    parser.add_argument(
+        "--training",
+        choices=("sgd", "momentum", "adam"),
+        help="count memory for gradients, this optimizer and microbatches in flight",
+    )
+    parser.add_argument(
+        "--microbatches",
+        type=positive,
+        metavar="N",
+        help="how many microbatches a step has; at most so many are in flight",
+    )
+    parser.add_argument(
+        "--draw", metavar="FILE", help="draw the model in colours of its parts: *.html or *.svg"
+    )
     parser.add_argument(
         "--out", metavar="DIR", help="write the parts, importable, and their weights"
     )
@@ -643,10 +693,15 @@ and by module, without running it.
         "split",
         "split a model into parts",
         """\
-Split a model into parts of about as many calls each, one after the other, and print what goes from
-part to part.
+Split a model into parts that run one after the other, of which the slowest is as fast as possible, and
+print what each costs.
 """,
-        "example:\n  corsac split torchvision.models:vit_b_16 --parts 4 --out out/parts\n",
+        """\
+examples:
+  corsac split torchvision.models:vit_b_16 --input 1,3,224,224 --parts 4 --out out/parts
+  corsac split torchvision.models:densenet121 --input 8,3,224,224 --parts 4 --memory 2G --draw parts.html
+  corsac split model.py:Net --input 8,16 --training adam --memory 16G --bandwidth 10G
+""",
         _split,
     ),
     Command(

@@ -16,6 +16,7 @@ assumed to do anything: :func:`pure` and ``_is_impure = False`` on a module decl
 computes its result.
 """
 
+from corsac._lazy import lazy_names
 from corsac.passes._autocast import autocast
 from corsac.passes._budget import Budget, rewrite_budget
 from corsac.passes._cleaning import (
@@ -43,6 +44,8 @@ from corsac.passes._rules import Match, RewriteReport, Rule, Rules, rewrite, sim
 from corsac.passes._saturate import CallTypes, SaturationReport, ValueType, saturate
 
 __all__ = [
+    "BalanceError",
+    "BalanceReport",
     "Budget",
     "CallTypes",
     "Culprit",
@@ -50,6 +53,7 @@ __all__ = [
     "Match",
     "NotInvertible",
     "Outcome",
+    "PartCost",
     "PassManager",
     "Report",
     "RewriteReport",
@@ -84,4 +88,11 @@ __all__ = [
     "rewrite_budget",
     "saturate",
     "simplify",
+    "split_balanced",
 ]
+
+# It needs costs and the splitter, which need this package.
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {"corsac._splitting": ("BalanceError", "BalanceReport", "PartCost", "split_balanced")},
+)

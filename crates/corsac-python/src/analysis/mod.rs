@@ -1,5 +1,6 @@
 //! Types, costs and memory of the values of a graph, found without running it.
 
+mod balance;
 mod dim;
 pub(crate) mod facts;
 pub(crate) mod value;
@@ -9,6 +10,7 @@ use corsac_ops::shape::{
     Failure, NodeCost, Propagator, RuleInfo, Settings, ShapeError, Value, infer_function,
     infer_method, node_cost, peak, rules,
 };
+use corsac_passes::balance::{Request, Training};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyIndexError, PyRuntimeError};
 use pyo3::intern;
@@ -431,6 +433,45 @@ impl PyTypes {
     fn used_weights(&self) -> Vec<Vec<u32>> {
         self.used.clone()
     }
+
+    /// Cuts the calls of the graph into parts, so that the slowest takes as little time as
+    /// possible, with what crosses its borders. Costs have to be known.
+    ///
+    /// `seconds` has the time of each node, in graph order; `memory` is in bytes for each part,
+    /// `bandwidth` in bytes a second; `training` has the number of copies of the weights that the
+    /// optimizer keeps, and that of microbatches. With `only_tensors`, nothing else crosses.
+    ///
+    /// Returns the number of the part of each call, in graph order, for each part its seconds and
+    /// its memory, and the bytes that cross each border between two parts.
+    ///
+    /// Raises `BalanceError` if there is no such cut.
+    #[pyo3(signature = (seconds, parts, *, memory = None, bandwidth = None, training = None,
+        only_tensors = false))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keywords, one for each option that Python has"
+    )]
+    fn balance(
+        &self,
+        py: Python<'_>,
+        seconds: Vec<f64>,
+        parts: usize,
+        memory: Option<u64>,
+        bandwidth: Option<f64>,
+        training: Option<(u64, u64)>,
+        only_tensors: bool,
+    ) -> PyResult<balance::CutParts> {
+        let request = Request {
+            parts,
+            memory,
+            bandwidth,
+            training: training.map(|(states, microbatches)| Training {
+                states,
+                microbatches,
+            }),
+        };
+        balance::cut(self, py, &seconds, &request, only_tensors)
+    }
 }
 
 /// Type of the result of `target` for these arguments, by the shape rules; tensors as their
@@ -488,5 +529,6 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(infer_type, m)?)?;
     m.add_function(wrap_pyfunction!(shape_rules, m)?)?;
     let error = m.py().get_type::<ShapeInferenceError>();
-    m.add("ShapeInferenceError", error)
+    m.add("ShapeInferenceError", error)?;
+    m.add("BalanceError", m.py().get_type::<balance::BalanceError>())
 }
