@@ -219,8 +219,9 @@ def test_overlays_colour_by_cost(open_page, net_page):
 
 def test_overlays_colour_parts(open_page, tmp_path):
     gm = corsac.fx.symbolic_trace(nn.Sequential(Block(), Block(), nn.Flatten()))
-    blocks = {node.name: {"part": int(node.name.startswith("_1"))} for node in gm.graph.nodes}
-    del blocks["output"]
+    names = [node.name for node in gm.graph.nodes]
+    border = names.index("relu")
+    blocks = {name: {"part": int(at > border)} for at, name in enumerate(names[:-1])}
     page = open_page(corsac.draw(gm, tmp_path / "parts.html", overlay="part", annotations=blocks))
     page.get_by_role("button", name="Expand").click()
     assert page.evaluate("window.corsac.overlay") == "part"
