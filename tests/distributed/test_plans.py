@@ -11,6 +11,7 @@ from torch import nn
 
 from corsac.distributed import PipelineError, plan_pipeline
 from corsac.distributed._stage import StageModule, may_split
+from corsac.distributed._stage_graphs import sent
 from corsac.distributed._stage_weights import stage_weights
 from corsac.distributed._values import input_types, values_of
 from kit import pipelines
@@ -248,8 +249,7 @@ def test_stages_whose_weights_meet_no_input_are_told():
         for own in plan.stages
     ]
     assert told[-1] is False
-    model, inputs = pipelines.made("perceptron", 4)
-    plan = plan_pipeline(model, (), inputs, stages=2)
+    plan = plan_pipeline(nn.Sequential(*layers()), torch.randn(4, 16), stages=2)
     values = plan.values(plan.inputs[0])
     last = plan.stages[-1]
     assert may_split(last, [values[name] for name in last.inputs], plan.program.weights)
@@ -263,6 +263,18 @@ def test_types_are_those_of_a_call():
     for key, own in model(**inputs).items():
         assert results[key].shape == own.shape and results[key].dtype == own.dtype
         assert results[key].requires_grad == own.requires_grad
+
+
+def test_values_that_are_sent_can_be_detached_in_place():
+    x = torch.randn(4, 6, requires_grad=True)
+    mask = torch.ones(4, 6) > 0
+    saved, factor = torch.relu(x * 2), torch.ones(4, 6)
+    product = x * factor
+    for own in (x, x.t(), saved, saved[1:], mask, mask.t(), mask[1:], mask.expand(2, 4, 6), factor):
+        value = sent(own)
+        assert value.is_contiguous() and torch.equal(value, own)
+        value.detach_()
+    (saved + product).sum().backward()
 
 
 def test_nothing_is_imported_before_it_is_used():

@@ -165,9 +165,12 @@ class SizedStage(PipelineStage):
 def may_split(
     stage: StageGraph, inputs: Sequence[torch.Tensor], weights: Mapping[str, Weight]
 ) -> bool:
-    """Whether all results of a stage that have gradients depend on inputs that do."""
+    """Whether one input of a stage has a gradient, and all results that have gradients depend on it."""
     frozen = {name: replace(weights[name], requires_grad=False) for name in stage.weights}
     gradients = [own.requires_grad for own in inputs]
+    if sum(gradients) != 1:
+        # PyTorch frees the graph that the chains of several inputs have in common before the last one is done.
+        return False
     results = stage.graph.output_node().args[0]
     by_inputs = values_of(stage.graph, input_types(inputs), frozen, gradients)
     by_all = values_of(stage.graph, input_types(inputs), weights, gradients)

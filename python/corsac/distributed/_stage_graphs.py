@@ -24,11 +24,9 @@ SizePlace = tuple[str, int]
 
 
 def sent(value: torch.Tensor) -> torch.Tensor:
-    """A value as stages return it: contiguous and, if it has a gradient, a tensor that autograd has not saved, since
+    """A value as stages return it: contiguous, and a tensor that is no view and that autograd has not saved, since
     schedules detach it in place."""
-    if value.requires_grad:
-        return value.clone(memory_format=torch.contiguous_format)
-    return value.contiguous()
+    return value.clone(memory_format=torch.contiguous_format)
 
 
 def gradients_off() -> bool:
