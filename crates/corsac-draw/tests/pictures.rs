@@ -44,6 +44,7 @@ fn hostile_scene(text: &str) -> Scene {
             bytes: Some(-1.0),
             flops: Some(f64::INFINITY),
         },
+        part: Some(0),
         modules: Some(vec![ModuleCall {
             path: text.to_owned(),
             class: text.to_owned(),

@@ -128,17 +128,14 @@ impl Search {
             // Borders where this part may begin, each better than all that come after it.
             let mut window: VecDeque<(u32, i64)> = VecDeque::new();
             let (mut found, mut times) = (Vec::new(), Vec::new());
-            for border in low..high {
+            for (border, &first) in starts.iter().enumerate().take(high).skip(low) {
                 while let Some(from) = feed.next_if(|from| (from.0 as usize) < border) {
                     let start = self.start[from.0 as usize];
                     let is_worse = |other: &mut (u32, i64)| self.start[other.0 as usize] <= start;
                     while window.pop_back_if(is_worse).is_some() {}
                     window.push_back(from);
                 }
-                while window
-                    .pop_front_if(|from| from.0 < starts[border])
-                    .is_some()
-                {}
+                while window.pop_front_if(|from| from.0 < first).is_some() {}
                 let Some(&(from, before)) = window.front() else {
                     continue;
                 };
