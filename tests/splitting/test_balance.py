@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import warnings
 
 import pytest
 import torch
@@ -256,6 +257,25 @@ def test_bytes_and_times_balance_too():
     assert report.in_seconds and report.parts[0].time > 0
     assert torch.equal(split(x), Uneven()(x))
     assert "linalg_svd" in max(report.parts, key=lambda part: part.time).calls
+
+
+def test_calls_of_unknown_cost_are_said():
+    def mine(x):
+        return x @ x.sin()
+
+    graph = corsac.fx.Graph()
+    x = graph.placeholder("x")
+    for function in (torch.relu, mine, torch.tanh):
+        x = graph.call_function(function, (x,))
+    graph.output(x)
+    gm = corsac.fx.GraphModule(nn.Module(), graph)
+    with pytest.warns(UserWarning, match="1 of 3 calls have no known cost .*: mine: "):
+        split, report = split_balanced(gm, X[:4, :4], parts=2)
+    assert [site.node for site in report.unknown] == ["mine"]
+    assert torch.equal(split(X[:4, :4]), gm(X[:4, :4]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        split_balanced(gm, X[:4, :4], parts=2, by="measured")
 
 
 def test_measuring_changes_nothing():

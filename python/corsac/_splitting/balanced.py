@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -109,7 +110,14 @@ def split_balanced(
         training=states,
         only_tensors=only_tensors,
     )
-    calls = (node for node in graph.nodes if node.op.startswith("call_"))
+    calls = [node for node in graph.nodes if node.op.startswith("call_")]
+    if costs.unknown and by != "measured":
+        first = costs.unknown[0]
+        warnings.warn(
+            f"{len(costs.unknown)} of {len(calls)} calls have no known cost and count as nothing, so that the parts may "
+            f'not be balanced (by="measured" times them): {first.node}: {first.reason}',
+            stacklevel=2,
+        )
     part_of = dict(zip(calls, cut[0], strict=True))
     split = split_module(module, module, part_of.__getitem__, keep_original_order=True)
     split.train(module.training)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from pathlib import Path
 
 import corsac
@@ -27,7 +28,9 @@ def run(options: argparse.Namespace) -> bool:
         check_folder(folder)
     inputs = given_inputs(options.input, module, "splitting")
     refused = None
-    with accepted(), working("splitting"):
+    with accepted(), working("splitting"), warnings.catch_warnings():
+        # The report lists the calls.
+        warnings.filterwarnings("ignore", "\\d+ of \\d+ calls have no known cost")
         try:
             split, report = split_balanced(
                 module,
