@@ -14,7 +14,7 @@ const LANES: usize = 16;
 /// Pairs of a run.
 const PAIRS: usize = RUN / 2;
 /// With fewer rows than this, a product takes as long as its weights are read from memory.
-pub(super) const FEW: usize = 4;
+const FEW: usize = 4;
 /// Distance from weights of a few rows to those that are prefetched meanwhile: 8 KB.
 const DISTANCE: usize = 4096;
 

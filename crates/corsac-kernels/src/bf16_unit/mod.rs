@@ -2,8 +2,8 @@
 //!
 //! A product has 32 rows and 32 columns. Where the processor has tiles (AMX), it is four tiles of
 //! sums, which stay in registers while pairs of numbers are multiplied, two tiles of rows and two of
-//! columns at a time; where it has dot products of pairs alone (AVX-512 BF16), or a product has few
-//! rows, sums of some rows at a time do. Both read the same layout of weights. Products of bfloat16 numbers are exact in single
+//! columns at a time; where it has dot products of pairs alone (AVX-512 BF16), sums of some rows at a
+//! time do. Both read the same layout of weights. Products of bfloat16 numbers are exact in single
 //! precision; sums are rounded to the nearest even, and denormal numbers count as zero.
 
 #[cfg(target_arch = "x86_64")]
@@ -36,7 +36,7 @@ pub struct Sums(pub [f32; ROWS * COLUMNS]);
 /// Instructions of the processor that multiply bfloat16 numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Tiles, which the system lets this process use, and dot products of pairs for few rows.
+    /// Tiles, which the system lets this process use.
     Tiles,
     /// Dot products of pairs.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "of x86-64"))]
@@ -81,10 +81,9 @@ impl Bf16Unit {
         #[cfg(target_arch = "x86_64")]
         {
             static KNOWN: std::sync::OnceLock<Option<Kind>> = std::sync::OnceLock::new();
-            // Every processor with tiles of such numbers has dot products of their pairs.
-            let kind = || match dots::has_dots() {
-                true if amx::has_tiles(amx::Products::Bf16) => Some(Kind::Tiles),
-                has_dots => has_dots.then_some(Kind::Dots),
+            let kind = || match amx::has_tiles(amx::Products::Bf16) {
+                true => Some(Kind::Tiles),
+                false => dots::has_dots().then_some(Kind::Dots),
             };
             KNOWN.get_or_init(kind).map(Self)
         }
@@ -139,10 +138,8 @@ impl Bf16Unit {
         // assertions above check the other conditions of the functions.
         unsafe {
             match self.0 {
-                Kind::Tiles if firsts.len() > 1 || rows >= dots::FEW => {
-                    tiles::multiply(operands, firsts, sums);
-                }
-                _ => dots::multiply(operands, firsts, rows.min(ROWS), sums),
+                Kind::Tiles => tiles::multiply(operands, firsts, sums),
+                Kind::Dots => dots::multiply(operands, firsts, rows.min(ROWS), sums),
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
