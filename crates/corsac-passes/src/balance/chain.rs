@@ -113,8 +113,9 @@ impl Chain {
             };
             let value = (facts.value)(call);
             bytes.add(at + 1, last, size_bytes(value));
-            let is_mode = graph.node(call).target_name().ends_with("_enter_autocast");
-            if crossing == Crossing::Tensors && !matches!(value, Value::Tensor(_)) && !is_mode {
+            // Each part of a region of autocast enters it anew.
+            let is_mode = || graph.node(call).target_name().ends_with("_enter_autocast");
+            if crossing == Crossing::Tensors && !matches!(value, Value::Tensor(_)) && !is_mode() {
                 barred.add(at + 1, last, 1);
             }
         }

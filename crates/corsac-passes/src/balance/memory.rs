@@ -183,13 +183,8 @@ impl<'m> Window<'m> {
             self.uses[weight as usize] += 1;
         }
         let held = &self.memory.held;
-        while self
-            .peaks
-            .back()
-            .is_some_and(|&last| held[last] <= held[unit])
-        {
-            self.peaks.pop_back();
-        }
+        let is_lower = |last: &mut usize| held[*last] <= held[unit];
+        while self.peaks.pop_back_if(is_lower).is_some() {}
         self.peaks.push_back(unit);
         self.units.end += 1;
     }
