@@ -119,20 +119,14 @@ def _module(file: _core.ModelFile) -> CompiledGraph:
 
     from corsac._engine.compiled_graph import CompiledGraph
     from corsac.fx import Graph, GraphModule
+    from corsac.fx._module_attributes import _assign_attr
 
     root = torch.nn.Module()
     for number, (name, dtype, shape) in enumerate(file.weights):
         tensor = _tensor(file.weight_bytes(number), getattr(torch, dtype), shape)
-        *path, own = name.split(".")
-        owner = root
-        for part in path:
-            if part not in owner._modules:
-                owner.add_module(part, torch.nn.Module())
-            owner = owner._modules[part]
         if tensor.is_floating_point():
-            owner.register_parameter(own, torch.nn.Parameter(tensor, requires_grad=False))
-        else:
-            owner.register_buffer(own, tensor)
+            tensor = torch.nn.Parameter(tensor, requires_grad=False)
+        _assign_attr(tensor, root, name)
     graph = Graph.parse(file.text, allow=_NAMES)
     module = GraphModule(root, graph, "LoadedModel").eval()
     check = functools.partial(_check, file.inputs)

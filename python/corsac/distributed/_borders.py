@@ -16,6 +16,7 @@ from corsac.distributed._errors import PipelineError
 from corsac.distributed._program import Program
 from corsac.distributed._values import bytes_of, written_bytes
 from corsac.fx import GraphModule, Node
+from corsac.fx._module_attributes import _assign_attr
 from corsac.fx._own_copy import copied_graph
 from corsac.passes._writes import OUTSIDE
 
@@ -159,7 +160,7 @@ def _counted(program: Program, values: Mapping[Node, Any]) -> list[int]:
     """Floating-point operations of each node, 0 where they are not known."""
     holder = torch.nn.Module()
     for name, own in program.weights.items():
-        _put(holder, name, torch.empty(own.shape, dtype=own.dtype, device="meta"))
+        _assign_attr(torch.empty(own.shape, dtype=own.dtype, device="meta"), holder, name)
     module = GraphModule(holder, copied_graph(program.graph))
     inputs = tuple(
         torch.empty(values[node].shape, dtype=values[node].dtype, device="meta")
@@ -168,16 +169,6 @@ def _counted(program: Program, values: Mapping[Node, Any]) -> list[int]:
     with torch.no_grad():
         types = _core.propagate_types(module.graph, inputs, None, fill=False, cost=True)
     return [own[1] if isinstance(own[1], int) else 0 for own in types.costs()]
-
-
-def _put(holder: torch.nn.Module, name: str, tensor: torch.Tensor) -> None:
-    """Set a tensor as a buffer of a module, by its qualified name."""
-    *path, last = name.split(".")
-    for part in path:
-        if part not in holder._modules:
-            holder.add_module(part, torch.nn.Module())
-        holder = holder._modules[part]  # type: ignore[assignment]
-    holder.register_buffer(last, tensor)
 
 
 def cuts(

@@ -17,6 +17,7 @@ from corsac.distributed._stage_graphs import StageGraph
 from corsac.distributed._values import described, input_types, values_of
 from corsac.fx import GraphModule
 from corsac.fx._generated_source import is_generated
+from corsac.fx._module_attributes import _assign_attr
 from corsac.fx._wrapped_call import _node_of_line
 
 
@@ -41,7 +42,7 @@ class StageModule(torch.nn.Module):
         super().__init__()
         holder = torch.nn.Module()
         for name in stage.weights:
-            _put(holder, name, weights[name])
+            _assign_attr(weights[name], holder, name)
         if device.type != "cpu":
             _move(stage, device)
         module = GraphModule(holder, stage.graph)
@@ -74,19 +75,6 @@ class StageModule(torch.nn.Module):
                 if node is not None:
                     return f", {described(node)}"
         return ""
-
-
-def _put(holder: torch.nn.Module, name: str, tensor: torch.Tensor) -> None:
-    """Register a weight under its qualified name."""
-    *path, last = name.split(".")
-    for part in path:
-        if part not in holder._modules:
-            holder.add_module(part, torch.nn.Module())
-        holder = holder._modules[part]  # type: ignore[assignment]
-    if isinstance(tensor, torch.nn.Parameter):
-        holder.register_parameter(last, tensor)
-    else:
-        holder.register_buffer(last, tensor)
 
 
 def _move(stage: StageGraph, device: torch.device) -> None:
