@@ -10,7 +10,7 @@ from corsac.fx import Node, Tracer
 from corsac.fx._own_copy import own_copy
 from corsac.fx.graph_module import GraphModule
 from corsac.quantization import intrinsic, quantized
-from corsac.quantization.quantized.integer_layers import GroupedLayer, IntegerLayer
+from corsac.quantization.quantized.integer_layers import IntegerLayer
 
 _LAYERS = (
     quantized.Linear,
@@ -22,7 +22,6 @@ _LAYERS = (
     quantized.ConvTranspose3d,
     quantized.Bilinear,
     quantized.Embedding,
-    GroupedLayer,
     IntegerLayer,
 )
 

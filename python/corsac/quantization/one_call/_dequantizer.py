@@ -9,7 +9,6 @@ from torch import nn
 
 from corsac.quantization.one_call._layers import merge_attentions
 from corsac.quantization.quantized._weight import QuantisedWeight
-from corsac.quantization.quantized.integer_layers import GroupedLayer
 
 #: Attributes that float layers do not have.
 _OWN = ("axis", "quant_min", "quant_max", "group", "input_quantiser")
@@ -35,7 +34,7 @@ class Dequantizer:
             vars(made).pop(name, None)
         known: dict[int, nn.Module] = {}
         for name, module in [*made.named_modules(remove_duplicate=False)]:
-            if not isinstance(module, (QuantisedWeight, GroupedLayer)):
+            if not isinstance(module, QuantisedWeight):
                 continue
             layer = known.setdefault(id(module), _float(module))
             if not name:

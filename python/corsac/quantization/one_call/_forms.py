@@ -48,6 +48,7 @@ _HALVES: dict[type[nn.Module], Any] = {
     nn.Conv3d: HalfConv3d,
     nn.Embedding: HalfEmbedding,
 }
+_GROUPED: dict[type[nn.Module], Any] = {nn.Linear: GroupedLinear, nn.Embedding: GroupedEmbedding}
 
 
 @dataclass(frozen=True)
@@ -113,16 +114,15 @@ def quantised(
         assert steps is not None
         quantiser = StaticInput(*steps)
     made: Any
-    if form.weights.bits == 4:
-        weight = groups_of(module.weight, form.weights.group)
-        if layer.is_table:
-            made = GroupedEmbedding(module, *weight)
-        else:
-            made = GroupedLinear(module, *weight, quantiser)
-    elif form == HALF:
-        made = _HALVES[base_of(module)].from_float(module, None)
+    base = base_of(module)
+    if form == HALF:
+        made = _HALVES[base].from_float(module, None)
     else:
-        made = _CLASSES[base_of(module)].from_float(module, steps_of(module.weight))
+        if form.weights.bits == 4:
+            weight = groups_of(module.weight, form.weights.group)
+            made = _GROUPED[base].from_float(module, weight)
+        else:
+            made = _CLASSES[base].from_float(module, steps_of(module.weight))
         made.input_quantiser = quantiser
     if tables is not None:
         tables.share(layer.module, made)

@@ -17,7 +17,6 @@ from corsac.quantization._finite import infinite_numbers
 from corsac.quantization.one_call._subclasses import computes_as
 from corsac.quantization.quantized._weight import QuantisedWeight
 from corsac.quantization.quantized.attention import SplitAttention
-from corsac.quantization.quantized.integer_layers import GroupedLayer
 
 #: Classes that are quantised, with subclasses that compute the same.
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
@@ -119,7 +118,7 @@ def find_layers(model: nn.Module) -> list[Layer]:
 def _reason(module: nn.Module) -> str:
     """Why a layer stays float, as far as it tells itself."""
     kind = type(module)
-    if isinstance(module, (QuantisedWeight, GroupedLayer)):
+    if isinstance(module, QuantisedWeight):
         return "it is quantised already"
     if torch.nn.utils.parametrize.is_parametrized(module):
         return "its weight is parametrised"

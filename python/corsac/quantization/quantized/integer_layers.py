@@ -110,22 +110,24 @@ class IntegerEmbedding(IntegerLayer, nn.Embedding):  # type: ignore[override]
         )
 
 
-class GroupedLayer(nn.Module):
+class GroupedLayer(IntegerLayer):
     """A layer with a weight [out, in] of 4 bits, and a scale for each group of numbers of a row.
 
-    The integers are the buffer ``packed``, two in a byte; ``weight`` is floats, for programs that look at it.
+    The integers are the buffer ``packed``, two in a byte. ``from_float`` takes them, int8 from -8 to 7, and the scales,
+    float32, [out, in / group], in the place of steps.
     """
 
-    _float: type[nn.Module]
     packed: Tensor
-    weight_scale: Tensor
     group: int
 
-    def _set_weight(self, integers: Tensor, scales: Tensor) -> None:
-        """Set the weight: int8, [out, in], from -8 to 7; float32, [out, in / group]."""
+    def set_weight(self, steps: Any, weight: Tensor) -> None:
+        """Take the integers and scales of ``weight``."""
+        owner: Any = self
+        integers, scales = steps
+        self.input_quantiser = None
         self.group = integers.shape[1] // scales.shape[1]
-        self.register_buffer("packed", _operators.pack_int4(integers))
-        self.register_buffer("weight_scale", scales.to(torch.float32))
+        owner.register_buffer("packed", _operators.pack_int4(integers))
+        owner.register_buffer("weight_scale", scales.to(torch.float32))
 
     def _numbers(self, packed: Tensor, scales: Tensor) -> Tensor:
         """Rows of the weight as floats."""
@@ -137,71 +139,25 @@ class GroupedLayer(nn.Module):
 
     def dequantised(self) -> Tensor:
         """The weight as floats, [out, in]."""
+        assert self.weight_scale is not None
         return self._numbers(self.packed, self.weight_scale)
-
-    @property
-    def weight(self) -> Tensor:
-        """The weight as floats."""
-        return self.dequantised()
 
     def extra_repr(self) -> str:
         described: Any = self._float.extra_repr
         return f"{described(self)}, weight=int4, group={self.group}"
 
 
-class GroupedLinear(GroupedLayer, nn.Linear):  # type: ignore[misc]
-    """``nn.Linear`` with a weight of 4 bits.
-
-    Args:
-        layer: the float layer, whose bias is shared.
-        integers: int8, [out, in], from -8 to 7.
-        scales: float32, [out, in / group].
-        input_quantiser: rounds the input, if given.
-    """
-
-    _float = nn.Linear
-    input_quantiser: nn.Module | None
-
-    def __init__(
-        self,
-        layer: nn.Linear,
-        integers: Tensor,
-        scales: Tensor,
-        input_quantiser: nn.Module | None = None,
-    ) -> None:
-        nn.Module.__init__(self)
-        self.in_features, self.out_features = layer.in_features, layer.out_features
-        self.training = layer.training
-        self._set_weight(integers, scales)
-        self.register_parameter("bias", layer.bias)
-        self.input_quantiser = input_quantiser
-
-    def forward(self, input: Tensor) -> Tensor:
-        if self.input_quantiser is not None:
-            input = self.input_quantiser(input)
-        return F.linear(input, self.dequantised(), self.bias)
+class GroupedLinear(GroupedLayer, IntegerLinear):
+    """``nn.Linear`` of 4 bits."""
 
 
-class GroupedEmbedding(GroupedLayer, nn.Embedding):  # type: ignore[misc]
-    """``nn.Embedding`` with a table of 4 bits: only the rows that are looked up are dequantised.
-
-    Args:
-        layer: the float layer.
-        integers: int8, [rows, features], from -8 to 7.
-        scales: float32, [rows, features / group].
-    """
+class GroupedEmbedding(GroupedLayer, nn.Embedding):  # type: ignore[override]
+    """``nn.Embedding`` of 4 bits: only the rows that are looked up are dequantised."""
 
     _float = nn.Embedding
 
-    def __init__(self, layer: nn.Embedding, integers: Tensor, scales: Tensor) -> None:
-        nn.Module.__init__(self)
-        for name in ("num_embeddings", "embedding_dim", "padding_idx", "max_norm", "norm_type"):
-            setattr(self, name, getattr(layer, name))
-        self.scale_grad_by_freq, self.sparse = layer.scale_grad_by_freq, layer.sparse
-        self.training = layer.training
-        self._set_weight(integers, scales)
-
     def forward(self, input: Tensor) -> Tensor:
+        assert self.weight_scale is not None
         rows = input.flatten()
         numbers = self._numbers(self.packed[rows], self.weight_scale[rows])
         return numbers.reshape(*input.shape, self.embedding_dim)
