@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -207,15 +207,12 @@ class _Observers:
 
     def require_calibration(self) -> None:
         """Raise an error if observers have seen nothing; warn of values that were always the same."""
-        require_seen(
-            {self._described(path): own for path, own in self._by_path.items()}, self._model
-        )
-        constant = [
-            self._described(path) for path, own in self._by_path.items() if _saw_one_number(own)
-        ]
+        require_seen(self._by_path, self._model, self._described)
+        constant = [path for path, own in self._by_path.items() if _saw_one_number(own)]
         if constant:
+            listed = ", ".join(_listed(constant, self._described))
             warnings.warn(
-                f"values that were the same number in all batches: {', '.join(_listed(constant))}",
+                f"values that were the same number in all batches: {listed}",
                 stacklevel=6,
             )
 
@@ -312,13 +309,16 @@ def _is_per_channel(observer: Any) -> bool:
     )
 
 
-def require_seen(observers: dict[str, Any], model: torch.nn.Module) -> None:
-    """Raise an error if some of ``observers`` of a model, by path, have seen nothing."""
+def require_seen(
+    observers: dict[str, Any], model: torch.nn.Module, described: Callable[[str], str] = str
+) -> None:
+    """Raise an error if some of ``observers`` of a model, by path, have seen nothing; ``described`` gives the text for a
+    path."""
     blind = [path for path, observer in observers.items() if saw_nothing(observer)]
     if blind:
         advice = "run the prepared model on example inputs before it is converted"
         raise CalibrationError(
-            f"{len(blind)} of {len(observers)} observers have seen no values: {', '.join(_listed(blind))}; "
+            f"{len(blind)} of {len(observers)} observers have seen no values: {', '.join(_listed(blind, described))}; "
             f"{infinite_parameter(model) or advice}"
         )
 
@@ -332,8 +332,8 @@ def _saw_one_number(observer: Any) -> bool:
     return low.numel() == high.numel() == 1 and bool(low == high)
 
 
-def _listed(names: list[str]) -> Iterator[str]:
-    yield from names[:8]
+def _listed(names: list[str], described: Callable[[str], str]) -> Iterator[str]:
+    yield from map(described, names[:8])
     if len(names) > 8:
         yield f"and {len(names) - 8} more"
 
