@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from corsac.distributed import PipelineError, plan_pipeline
+from corsac.distributed import PipelineError, PipelinePlan, plan_pipeline
 from corsac.distributed._stage import StageModule, may_split
 from corsac.distributed._stage_graphs import sent
 from corsac.distributed._stage_weights import stage_weights
@@ -283,3 +283,18 @@ def test_nothing_is_imported_before_it_is_used():
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.stdout == "False\n", done.stderr
+
+
+@pytest.mark.parametrize("target", ["builtins.eval", "builtins.exec", "torch.load"])
+def test_plan_files_call_no_function_of_which_nothing_is_known(target, tmp_path):
+    class Model(nn.Module):
+        def forward(self, x):
+            return torch.sin(torch.relu(x)) + 1
+
+    path = tmp_path / "plan.json"
+    plan_pipeline(Model(), torch.ones(4, 8), stages=2).save(path)
+    text = path.read_text()
+    assert "torch.sin" in text and len(PipelinePlan.load(path).stages) == 2
+    path.write_text(text.replace("torch.sin", target))
+    with pytest.raises(PipelineError, match=r"node sin.* calls .* of which nothing is known"):
+        PipelinePlan.load(path)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import torch
 
 
 def read_safetensors(
-    path: str | os.PathLike[str], names: Iterable[str] | None = None
+    path: str | os.PathLike[str],
+    names: Iterable[str] | Callable[[Collection[str]], Iterable[str]] | None = None,
 ) -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file: those of ``names``, or all. No others are read.
+    """The tensors of a safetensors file: those of ``names``, which may be chosen from the names that it has, or all. No
+    others are read.
 
     Raises:
         ValueError: if it is not a safetensors file, or damaged.
@@ -45,6 +47,8 @@ def read_safetensors(
             reason = f"{type(error).__name__}: {error}"
             raise ValueError(f"{path} is no safetensors file: {reason}") from error
         tensors = {}
+        if callable(names):
+            names = names(entries.keys())
         for name in entries if names is None else names:
             if name not in entries:
                 raise KeyError(f"{path} has no tensor {name}")

@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
+from corsac import _core
 from corsac.distributed._borders import Dependencies, cuts
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._program import Arguments, Program, Weight, program_of
 from corsac.distributed._stage_graphs import StageGraph, stage_graphs
-from corsac.distributed._values import InputType, failing, input_types, values_of
+from corsac.distributed._values import InputType, described, failing, input_types, values_of
 from corsac.fx import Graph, Node
 
 #: Version of plan files.
@@ -43,7 +44,7 @@ class PipelinePlan:
     inputs: list[list[InputType]]
     cuts: tuple[str, ...]
     stages: list[StageGraph]
-    _values: dict[Any, dict[Node, Any]] = field(default_factory=dict)
+    _values: dict[Any, dict[str, Any]] = field(default_factory=dict)
 
     def values(self, inputs: Sequence[InputType]) -> dict[str, Any]:
         """The types of all values for inputs of these types, by name, as fake tensors.
@@ -53,14 +54,13 @@ class PipelinePlan:
         """
         key = tuple(inputs)
         if key not in self._values:
-            found = _values_for(self.program, inputs)
-            by_name = {node.name: own for node, own in found.items()}
+            found = _by_name(_values_for(self.program, inputs))
             for stage in self.stages:
-                _check_sizes(stage, by_name)
+                _check_sizes(stage, found)
             if len(self._values) >= _KEPT:
                 del self._values[next(own for own in self._values if own not in self._own_keys())]
             self._values[key] = found
-        return {node.name: own for node, own in self._values[key].items()}
+        return self._values[key]
 
     def _own_keys(self) -> set[Any]:
         return {tuple(own) for own in self.inputs}
@@ -157,13 +157,12 @@ class PipelinePlan:
         return plan
 
     def __str__(self) -> str:
-        values = self._values[tuple(self.inputs[0])]
-        by_name = {node.name: own for node, own in values.items()}
+        values = self.values(self.inputs[0])
         lines = ["stage  nodes  weights (bytes)  takes  returns"]
         for number, stage in enumerate(self.stages):
             size = sum(self.program.weights[name].bytes for name in stage.weights)
             shown = [
-                ", ".join(f"{name}{list(by_name[name].shape)}" for name in names)
+                ", ".join(f"{name}{list(values[name].shape)}" for name in names)
                 for names in (stage.inputs, stage.outputs)
             ]
             lines.append(
@@ -236,8 +235,12 @@ def _plan(
     names = tuple(dependencies.nodes[own].name for own in borders)
     plan = PipelinePlan(program, inputs, names, made)
     for own, values in zip(inputs, found, strict=True):
-        plan._values[tuple(own)] = values
+        plan._values[tuple(own)] = _by_name(values)
     return plan
+
+
+def _by_name(values: Mapping[Node, Any]) -> dict[str, Any]:
+    return {node.name: own for node, own in values.items()}
 
 
 def _values_for(program: Program, inputs: Sequence[InputType]) -> dict[Node, Any]:
@@ -347,8 +350,13 @@ def _read(content: Mapping[str, Any]) -> PipelinePlan:
         int(place) if place.isdigit() else place: own
         for place, own in content["plain arguments"].items()
     }
+    graph = Graph.parse(content["graph"], allow=_ALLOWED)
+    for node, ((*_, is_opaque), *_) in zip(graph.nodes, _core.graph_effects(graph), strict=True):
+        if is_opaque and node.op.startswith("call_"):
+            # Those that read files or run code are among them.
+            raise PipelineError(f"{described(node)} calls {node.target}, of which nothing is known")
     program = Program(
-        Graph.parse(content["graph"], allow=_ALLOWED),
+        graph,
         Arguments(tuple(content["arguments"]), constants),
         weights,
         tensors,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
@@ -66,22 +66,24 @@ def _read(
 ) -> dict[str, torch.Tensor]:
     """The weights of stages that are in a file, under one of their names."""
     names = dict.fromkeys(name for number in stages for name in plan.stages[number].weights)
-    found: dict[str, torch.Tensor] = {}
-    for name in names:
-        weight = plan.program.weights[name]
-        for other in (name, *weight.aliases):
-            try:
-                found[name] = read_safetensors(path, [other])[other]
-                break
-            except KeyError:
-                continue
-        else:
-            if weight.kind == "parameter" and not plan.program.tensors[name].is_meta:
+    #: The names in the file.
+    chosen: dict[str, str] = {}
+
+    def choose(held: Collection[str]) -> Collection[str]:
+        for name in names:
+            weight = plan.program.weights[name]
+            own = next((other for other in (name, *weight.aliases) if other in held), None)
+            if own is not None:
+                chosen[name] = own
+            elif weight.kind == "parameter" and not plan.program.tensors[name].is_meta:
                 number = next(own for own in stages if name in plan.stages[own].weights)
                 raise PipelineError(
                     f"stage {number}, {_reader(plan, number, name)}: {path} has no tensor {name}"
                 )
-    return found
+        return chosen.values()
+
+    found = read_safetensors(path, choose)
+    return {name: found[own] for name, own in chosen.items()}
 
 
 def _reader(plan: PipelinePlan, number: int, name: str) -> str:
