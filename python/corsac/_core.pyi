@@ -1423,6 +1423,26 @@ class Types:
     def shown(self) -> Any:
         """Types of the nodes' values, in order, as text: `float32[2, 3]`."""
         ...
+    def tensor_parallel(self, ranks: Any, nodes: Any, weights: Any, *, training: Any, kept: Any) -> Any:
+        """The cheapest plan for the graph on several ranks. The ways to make calls on parts have to be
+        known (`shards`), and sizes to be numbers.
+
+        `nodes` has, in graph order, the cost of each node on whole tensors, in bytes that could be
+        sent meanwhile, and whether its value has to be whole on all ranks; `weights`, for each attribute that is a weight, its name, whether it may be
+        sharded, whether it is trained, and the dimension along which it has to be, if any; `kept` is the cost of a
+        byte of a weight that a rank keeps, in bytes that are sent.
+
+        A placement is None for a tensor that all ranks have, `"sum"` for one of which each has a
+        summand, or the dimension and the sizes of the pieces that are cut among the ranks. Returns, for
+        each node in graph order, the values that it uses (index of their node, placements), the
+        placements of its result, whether that is replicated, whether ranks compute parts, what is done
+        besides the call, and the arguments that are sizes of parts (position or name, path in it);
+        then the cost; then views that cannot be sharded in every way, since the ranks do not divide a size
+        (node, size).
+
+        Raises `ValueError` if there is no such plan.
+        """
+        ...
     def uncounted(self) -> Any:
         """Nodes whose cost is unknown: name, target, and the reason."""
         ...
@@ -1890,13 +1910,13 @@ def precision_in_autocast(op: str, target: Any) -> Any:
     """
     ...
 
-def propagate_types(graph: Graph, inputs: Any, fallback: Any = None, *, fill: Any = True, cost: Any = False) -> Any:
+def propagate_types(graph: Graph, inputs: Any, fallback: Any = None, *, fill: Any = True, cost: Any = False, shards: Any = False) -> Any:
     """Types of all values of `graph` for `inputs`, in the order of the placeholders.
 
     `fallback(node, values)` is called for nodes without a rule, with the known values of their
     inputs as a dictionary from node to value; it returns a tuple of one value, or None if the value
     is unknown. With `fill`, metadata is written to the nodes as `ShapeProp` does. With `cost`,
-    costs are counted too.
+    costs are counted too; with `shards`, the ways to make calls on parts of tensors are found.
     """
     ...
 

@@ -202,7 +202,8 @@ def test_training_with_rounded_weights_needs_fewer_bits_for_text():
     assert found["int4 while training"] < found["int4 after training"]
 
 
-def test_a_pipeline_trains_on_two_processes():
+@pytest.mark.parametrize("example", ["pipeline_gpt2.py", "tensor_parallel_gpt2.py"])
+def test_a_model_trains_on_two_processes(example):
     """The losses are those of one process, which the example checks."""
     command = [
         sys.executable,
@@ -213,7 +214,7 @@ def test_a_pipeline_trains_on_two_processes():
         "2",
     ]
     done = subprocess.run(
-        [*command, str(EXAMPLES / "pipeline_gpt2.py")],
+        [*command, str(EXAMPLES / example)],
         capture_output=True,
         text=True,
         timeout=240,

@@ -31,6 +31,7 @@
 //! | [`reinplace`] | lets operators overwrite their input |
 //! | [`rules`] | applies rewrite rules that are data |
 //! | [`simplify`] | applies the laws of algebra, as rules |
+//! | [`tensor_parallel`] | finds which part of each value each of several ranks has |
 //! | [`saturate`] | finds the cheapest of all programs that rules make of one |
 //!
 //! A [`Pass`] makes a [`Plan`] within a [`Budget`], so that a wrong change is found by bisection
@@ -96,6 +97,7 @@ mod report;
 pub mod rules;
 pub mod saturate;
 pub mod simplify;
+pub mod tensor_parallel;
 mod tensors;
 
 pub use budget::{Budget, first_failing};

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import torch
 
@@ -13,9 +14,14 @@ import torch
 def read_safetensors(
     path: str | os.PathLike[str],
     names: Iterable[str] | Callable[[Collection[str]], Iterable[str]] | None = None,
+    ranges: Callable[[str, Sequence[int]], tuple[int, Sequence[tuple[int, int]]] | None]
+    | None = None,
 ) -> dict[str, torch.Tensor]:
     """The tensors of a safetensors file: those of ``names``, which may be chosen from the names that it has, or all. No
     others are read.
+
+    ``ranges`` takes a name and a shape, and returns a dimension with the starts and lengths of the ranges along it that
+    are read, one after the other, or None for the whole tensor.
 
     Raises:
         ValueError: if it is not a safetensors file, or damaged.
@@ -27,13 +33,15 @@ def read_safetensors(
         "F32": "float32", "F64": "float64", "C64": "complex64", "F8_E4M3": "float8_e4m3fn",
         "F8_E5M2": "float8_e5m2",
     }  # fmt: skip
-    with open(path, "rb") as file:
+    with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         begin = 8 + int.from_bytes(file.read(8), "little")
         if size < 8 or begin > size:
             raise ValueError(f"{path} is no safetensors file: its header is longer than the file")
         try:
-            header = json.loads(file.read(begin - 8))
+            text = bytearray(begin - 8)
+            _fill(file, 8, memoryview(text))
+            header = json.loads(text)
             entries = {
                 name: (
                     getattr(torch, dtypes[entry["dtype"]]),
@@ -58,12 +66,47 @@ def read_safetensors(
             fits = fits and len(offsets) == 2 and begin + offsets[1] <= size
             if not fits or offsets[1] - offsets[0] != math.prod(shape) * dtype.itemsize:
                 raise ValueError(f"{path} is damaged: tensor {name} does not fit its place")
-            data = bytearray(offsets[1] - offsets[0])
-            file.seek(begin + offsets[0])
-            file.readinto(data)
+            start, taken = begin + offsets[0], None if ranges is None else ranges(name, shape)
+            if taken is None:
+                data = bytearray(offsets[1] - offsets[0])
+                _fill(file, start, memoryview(data))
+            else:
+                data, shape = _parts(file, start, shape, dtype.itemsize, *taken)
             flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
             tensors[name] = flat.reshape(shape)
     return tensors
+
+
+def _fill(file: io.FileIO, start: int, view: memoryview) -> None:
+    """Read the bytes from ``start`` on."""
+    file.seek(start)
+    at = 0
+    while at < len(view):
+        count = file.readinto(view[at:])
+        if not count:
+            raise ValueError(f"{file.name!r} ends at byte {start + at}")
+        at += count
+
+
+def _parts(
+    file: io.FileIO,
+    start: int,
+    shape: Sequence[int],
+    itemsize: int,
+    dim: int,
+    ranges: Sequence[tuple[int, int]],
+) -> tuple[bytearray, list[int]]:
+    """The bytes of ranges along a dimension of a tensor, and the shape of what they are."""
+    outer, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :]) * itemsize
+    length = sum(own for _, own in ranges)
+    data = bytearray(outer * length * inner)
+    view, at = memoryview(data), 0
+    for row in range(outer):
+        for first, own in ranges:
+            place = start + (row * shape[dim] + first) * inner
+            _fill(file, place, view[at : at + own * inner])
+            at += own * inner
+    return data, [*shape[:dim], length, *shape[dim + 1 :]]
 
 
 def write_safetensors(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:

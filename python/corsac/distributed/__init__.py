@@ -16,23 +16,43 @@ from typing import TYPE_CHECKING
 from corsac._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from corsac.distributed._errors import PipelineError, PlanMismatchError
+    from corsac.distributed._errors import (
+        DistributedError,
+        ParallelError,
+        PipelineError,
+        PlanMismatchError,
+    )
+    from corsac.distributed._parallel import Parallel, parallelize
+    from corsac.distributed._parallel_plan import ParallelPlan, plan_parallel
     from corsac.distributed._pipeline import Pipeline, pipeline
     from corsac.distributed._plan import PipelinePlan, plan_pipeline
 
 __all__ = [
+    "DistributedError",
+    "Parallel",
+    "ParallelError",
+    "ParallelPlan",
     "Pipeline",
     "PipelineError",
     "PipelinePlan",
     "PlanMismatchError",
+    "parallelize",
     "pipeline",
+    "plan_parallel",
     "plan_pipeline",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "_errors": ("PipelineError", "PlanMismatchError"),
+        "_errors": (
+            "DistributedError",
+            "ParallelError",
+            "PipelineError",
+            "PlanMismatchError",
+        ),
+        "_parallel": ("Parallel", "parallelize"),
+        "_parallel_plan": ("ParallelPlan", "plan_parallel"),
         "_pipeline": ("Pipeline", "pipeline"),
         "_plan": ("PipelinePlan", "plan_pipeline"),
     },

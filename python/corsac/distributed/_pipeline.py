@@ -18,7 +18,8 @@ from torch.distributed.pipelining.microbatch import TensorChunkSpec, _CustomRedu
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 from torch.utils._pytree import tree_map_only
 
-from corsac.distributed._errors import PipelineError, PlanMismatchError
+from corsac.distributed._agreement import agree
+from corsac.distributed._errors import PipelineError
 from corsac.distributed._plan import PipelinePlan, plan_pipeline
 from corsac.distributed._stage import SizedStage, StageModule, may_split
 from corsac.distributed._stage_weights import stage_weights
@@ -549,7 +550,8 @@ def pipeline(
         made.resize(*args, **named)
     except Exception as caught:
         error = caught
-    _agree(group, rank, plan, error, (name, microbatches))
+    options = {"schedule": repr((name, microbatches))}
+    agree(group, rank, None if plan is None else plan.digests() | options, error)
     assert made is not None and plan is not None
     if rank == 0 and _has_batch_statistics(plan):
         warnings.warn(
@@ -612,44 +614,6 @@ def _planned(
         memory=memory,
         dynamic_shapes=dynamic_shapes,
     )
-
-
-def _agree(
-    group: Any, rank: int, plan: PipelinePlan | None, error: Exception | None, options: Any
-) -> None:
-    """Check that all ranks have made the same plan.
-
-    Raises:
-        PipelineError: a rank has failed.
-        PlanMismatchError: the plans differ.
-    """
-    own = {
-        "error": None if error is None else f"{type(error).__name__}: {error}",
-        "hash": None if plan is None else plan.hash(),
-        "digests": {} if plan is None else plan.digests() | {"schedule": repr(options)},
-    }
-    all_of: list[Any] = [None] * dist.get_world_size(group)
-    try:
-        dist.all_gather_object(all_of, own, group=group)
-    except Exception as caught:
-        raise error or PipelineError(
-            f"rank {rank}: another rank ended before the pipeline began: {caught}"
-        ) from caught
-    failed = [f"rank {number}: {own['error']}" for number, own in enumerate(all_of) if own["error"]]
-    if failed:
-        if isinstance(error, (TypeError, ValueError)):
-            raise error
-        raise PipelineError("; ".join(failed)) from error
-    for number, other in enumerate(all_of):
-        differ = [
-            part
-            for part, digest in all_of[0]["digests"].items()
-            if other["digests"].get(part) != digest
-        ]
-        if differ:
-            raise PlanMismatchError(
-                f"rank {number} has another plan than rank 0: {', '.join(differ)}"
-            )
 
 
 def _has_batch_statistics(plan: PipelinePlan) -> bool:

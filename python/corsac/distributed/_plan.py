@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,14 @@ from corsac.distributed._borders import Dependencies, cuts
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._program import Arguments, Program, Weight, program_of
 from corsac.distributed._stage_graphs import StageGraph, stage_graphs
-from corsac.distributed._values import InputType, described, failing, input_types, values_of
+from corsac.distributed._values import (
+    InputType,
+    described,
+    failing,
+    input_types,
+    quiet,
+    values_of,
+)
 from corsac.fx import Graph, Node
 
 #: Version of plan files.
@@ -278,7 +284,7 @@ def _other_sizes(
         # Only programs that read sizes need to have them told apart.
         if other == list(base) or (dim > 0 and not reads_sizes):
             continue
-        with _quiet():
+        with quiet():
             try:
                 _values_for(program, other)
             except PipelineError:
@@ -291,17 +297,6 @@ def _varies(
     place: int | str, dim: int, dynamic_shapes: Mapping[str | int, Collection[int]] | None
 ) -> bool:
     return dynamic_shapes is None or dim in dynamic_shapes.get(place, ())
-
-
-class _quiet:
-    """Keep PyTorch from logging calls that fail in the block."""
-
-    def __enter__(self) -> None:
-        self._logger = logging.getLogger("torch._subclasses.fake_tensor")
-        self._before, self._logger.disabled = self._logger.disabled, True
-
-    def __exit__(self, *_: object) -> None:
-        self._logger.disabled = self._before
 
 
 def _check_sizes(stage: StageGraph, values: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -128,12 +129,24 @@ def written_bytes(value: Any) -> int:
     return sum(map(written_bytes, value)) if isinstance(value, (tuple, list)) else 0
 
 
+class quiet:
+    """Keep PyTorch from logging calls that fail in the block."""
+
+    def __enter__(self) -> None:
+        self._logger = logging.getLogger("torch._subclasses.fake_tensor")
+        self._before, self._logger.disabled = self._logger.disabled, True
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.disabled = self._before
+
+
 __all__ = [
     "InputType",
     "bytes_of",
     "described",
     "failing",
     "input_types",
+    "quiet",
     "values_of",
     "written_bytes",
 ]

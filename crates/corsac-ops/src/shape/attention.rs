@@ -8,6 +8,7 @@ use super::dim::Dim;
 use super::error::Failure;
 use super::matmul::same_dtype;
 use super::rule::{Cost, Rule, Work, rule};
+use super::sharding;
 use super::tensor_type::{Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 
@@ -188,7 +189,8 @@ pub(super) const RULES: &[Rule] = &[
         "query key value attn_mask dropout_p is_causal *scale enable_gqa",
         scaled_dot_product,
         Cost::By(scaled_dot_product_work),
-    ),
+    )
+    .shards(sharding::scored),
     rule(
         "nn.MultiheadAttention.forward",
         "query key value key_padding_mask need_weights attn_mask average_attn_weights is_causal \

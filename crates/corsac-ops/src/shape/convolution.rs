@@ -9,6 +9,7 @@ use super::dim::Dim;
 use super::error::Failure;
 use super::matmul::same_dtype;
 use super::rule::{Cost, Rule, rule};
+use super::sharding::{self, Sizes};
 use super::tensor_type::{CPU, Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 
@@ -255,7 +256,9 @@ pub(super) const RULES: &[Rule] = &[
         "input weight bias stride padding dilation groups",
         forward,
         Cost::Macs(forward_macs),
-    ),
+    )
+    .shards(sharding::convolved)
+    .sizes(Sizes::Groups("groups")),
     rule(
         "conv_transpose1d conv_transpose2d conv_transpose3d",
         "input weight bias stride padding output_padding groups dilation",

@@ -8,6 +8,7 @@ use super::elementwise::like;
 use super::error::Failure;
 use super::promotion::{Kind, is_inexact};
 use super::rule::{Cost, Rule, rule};
+use super::sharding;
 use super::tensor_type::{CPU, Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 use crate::operators::OperatorId;
@@ -415,19 +416,19 @@ pub(super) const RULES: &[Rule] = &[
     rule("torch.randperm aten.randperm", "n *dtype layout device requires_grad pin_memory generator", randperm, Cost::Move).detached(),
     rule("torch.tensor", "data *dtype device requires_grad pin_memory", tensor, Cost::Move).detached(),
     rule("torch.scalar_tensor aten.scalar_tensor", "s *dtype layout device requires_grad pin_memory", scalar_tensor, Cost::Move).detached(),
-    rule("zeros_like ones_like empty_like rand_like randn_like", LIKE, filled_like, Cost::Move).detached(),
-    rule("full_like", "input fill_value *dtype layout device requires_grad pin_memory memory_format", filled_like, Cost::Move).detached(),
+    rule("zeros_like ones_like empty_like rand_like randn_like", LIKE, filled_like, Cost::Move).detached().shards(sharding::moved),
+    rule("full_like", "input fill_value *dtype layout device requires_grad pin_memory memory_format", filled_like, Cost::Move).detached().shards(sharding::moved),
     rule("randint_like", "input low high *dtype layout device requires_grad pin_memory memory_format", filled_like, Cost::Move).detached(),
     rule("new_zeros new_ones new_empty", NEW, new_filled, Cost::Move).detached(),
     rule("new_full", "input size fill_value *dtype layout device requires_grad pin_memory", new_full, Cost::Move).detached(),
-    rule("clone", "input *memory_format", clone, Cost::Move),
-    rule("Tensor.to aten.to", "input a b *dtype device layout non_blocking copy memory_format", to, Cost::Free),
-    rule("aten._to_copy", "input *dtype layout device pin_memory non_blocking memory_format", to_copy, Cost::Move),
-    rule("prims.convert_element_type", "input dtype", convert_element_type, Cost::Move),
-    rule("Tensor.float", CONVERT, to_float, Cost::Free),
-    rule("Tensor.double", CONVERT, to_double, Cost::Free),
-    rule("Tensor.half", CONVERT, to_half, Cost::Free),
-    rule("Tensor.bfloat16", CONVERT, to_bfloat16, Cost::Free),
+    rule("clone", "input *memory_format", clone, Cost::Move).shards(sharding::moved),
+    rule("Tensor.to aten.to", "input a b *dtype device layout non_blocking copy memory_format", to, Cost::Free).shards(sharding::moved),
+    rule("aten._to_copy", "input *dtype layout device pin_memory non_blocking memory_format", to_copy, Cost::Move).shards(sharding::moved),
+    rule("prims.convert_element_type", "input dtype", convert_element_type, Cost::Move).shards(sharding::moved),
+    rule("Tensor.float", CONVERT, to_float, Cost::Free).shards(sharding::moved),
+    rule("Tensor.double", CONVERT, to_double, Cost::Free).shards(sharding::moved),
+    rule("Tensor.half", CONVERT, to_half, Cost::Free).shards(sharding::moved),
+    rule("Tensor.bfloat16", CONVERT, to_bfloat16, Cost::Free).shards(sharding::moved),
     rule("Tensor.int", CONVERT, to_int, Cost::Free),
     rule("Tensor.long", CONVERT, to_long, Cost::Free),
     rule("Tensor.short", CONVERT, to_short, Cost::Free),
@@ -435,7 +436,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("Tensor.byte", CONVERT, to_byte, Cost::Free),
     rule("Tensor.bool", CONVERT, to_bool, Cost::Free),
     rule("Tensor.cpu", CONVERT, to_cpu, Cost::Free),
-    rule("type_as", "input other", type_as, Cost::Free),
+    rule("type_as", "input other", type_as, Cost::Free).shards(sharding::moved),
     rule("Tensor.type", "input dtype *memory_format copy", of_dtype, Cost::Free),
     rule("Tensor.item", "input", item, Cost::Free),
     rule("bernoulli", "input p *generator", bernoulli, Cost::PerOutput(1)).detached(),

@@ -8,6 +8,7 @@ use super::call::Call;
 use super::error::Failure;
 use super::promotion::{Kind, ResultType, is_inexact, kind, real_part};
 use super::rule::{Cost, Rule, rule};
+use super::sharding;
 use super::tensor_type::{CPU, Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 
@@ -316,8 +317,9 @@ pub(super) const RULES: &[Rule] = &[
         promoted_binary,
         ONE,
     )
-    .writes(),
-    rule("rsub", "input other alpha", promoted_binary, ONE),
+    .writes()
+    .shards(sharding::added),
+    rule("rsub", "input other alpha", promoted_binary, ONE).shards(sharding::added),
     rule(
         "mul multiply maximum minimum fmax fmin fmod remainder floor_divide hypot nextafter \
          bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift gcd lcm \
@@ -327,17 +329,25 @@ pub(super) const RULES: &[Rule] = &[
         promoted_binary,
         ONE,
     )
-    .writes(),
-    rule("div divide", "input other *rounding_mode", divide, ONE).writes(),
+    .writes()
+    .shards(sharding::scaled),
+    rule("div divide", "input other *rounding_mode", divide, ONE)
+        .writes()
+        .shards(sharding::divided),
     rule(
         "true_divide atan2 arctan2 copysign xlogy xlog1py special_zeta",
         "input other",
         float_binary,
         ONE,
     )
-    .writes(),
-    rule("pow", "input exponent", power, ONE).writes(),
-    rule("float_power", "input exponent", float_power, ONE).writes(),
+    .writes()
+    .shards(sharding::elementwise),
+    rule("pow", "input exponent", power, ONE)
+        .writes()
+        .shards(sharding::elementwise),
+    rule("float_power", "input exponent", float_power, ONE)
+        .writes()
+        .shards(sharding::elementwise),
     rule(
         "eq ne not_equal lt less le less_equal gt greater ge greater_equal logical_and \
          logical_or logical_xor",
@@ -346,14 +356,16 @@ pub(super) const RULES: &[Rule] = &[
         ONE,
     )
     .writes()
-    .detached(),
+    .detached()
+    .shards(sharding::elementwise),
     rule(
         "isclose",
         "input other rtol atol equal_nan",
         comparison,
         Cost::PerOutput(4),
     )
-    .detached(),
+    .detached()
+    .shards(sharding::elementwise),
     rule(
         "isnan isinf isfinite isneginf isposinf signbit logical_not isreal",
         "input",
@@ -361,7 +373,8 @@ pub(super) const RULES: &[Rule] = &[
         ONE,
     )
     .writes()
-    .detached(),
+    .detached()
+    .shards(sharding::elementwise),
     rule(
         "sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh arcsin arccos arctan arcsinh \
          arccosh arctanh exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sigmoid expit \
@@ -371,69 +384,89 @@ pub(super) const RULES: &[Rule] = &[
         float_unary,
         ONE,
     )
-    .writes(),
-    rule("logit", "input eps", float_unary, ONE).writes(),
+    .writes()
+    .shards(sharding::elementwise),
+    rule("logit", "input eps", float_unary, ONE)
+        .writes()
+        .shards(sharding::elementwise),
     rule(
         "neg negative floor ceil trunc fix frac sign sgn square bitwise_not conj_physical",
         "input",
         same_unary,
         ONE,
     )
-    .writes(),
+    .writes()
+    .shards(sharding::elementwise),
     rule(
         "operator.__invert__ operator.invert",
         "input",
         same_unary,
         ONE,
-    ),
-    rule("round", "input *decimals", same_unary, ONE).writes(),
-    rule("nan_to_num", "input nan posinf neginf", same_unary, ONE).writes(),
-    rule("abs absolute", "input", absolute, ONE).writes(),
+    )
+    .shards(sharding::elementwise),
+    rule("round", "input *decimals", same_unary, ONE)
+        .writes()
+        .shards(sharding::elementwise),
+    rule("nan_to_num", "input nan posinf neginf", same_unary, ONE)
+        .writes()
+        .shards(sharding::elementwise),
+    rule("abs absolute", "input", absolute, ONE)
+        .writes()
+        .shards(sharding::elementwise),
     rule(
         "relu relu6 silu mish hardswish hardsigmoid selu",
         "input inplace",
         activation,
         ONE,
     )
-    .writes(),
-    rule("celu elu", "input alpha inplace", activation, ONE).writes(),
+    .writes()
+    .shards(sharding::elementwise),
+    rule("celu elu", "input alpha inplace", activation, ONE)
+        .writes()
+        .shards(sharding::elementwise),
     rule(
         "leaky_relu",
         "input negative_slope inplace",
         activation,
         ONE,
     )
-    .writes(),
+    .writes()
+    .shards(sharding::elementwise),
     rule(
         "aten.elu",
         "input alpha scale input_scale",
         activation_of,
         ONE,
     )
-    .writes(),
-    rule("hardtanh", "input min_val max_val inplace", activation, ONE).writes(),
+    .writes()
+    .shards(sharding::elementwise),
+    rule("hardtanh", "input min_val max_val inplace", activation, ONE)
+        .writes()
+        .shards(sharding::elementwise),
     rule(
         "threshold F._threshold",
         "input threshold value inplace",
         activation,
         ONE,
     )
-    .writes(),
+    .writes()
+    .shards(sharding::elementwise),
     rule(
         "rrelu",
         "input lower upper training inplace",
         activation,
         ONE,
     ),
-    rule("gelu", "input *approximate", activation_of, ONE),
-    rule("softplus", "input beta threshold", activation_of, ONE),
-    rule("softshrink hardshrink", "input lambd", activation_of, ONE),
+    rule("gelu", "input *approximate", activation_of, ONE).shards(sharding::elementwise),
+    rule("softplus", "input beta threshold", activation_of, ONE).shards(sharding::elementwise),
+    rule("softshrink hardshrink", "input lambd", activation_of, ONE).shards(sharding::elementwise),
     rule(
         "tanhshrink softsign logsigmoid log_sigmoid",
         "input",
         float_unary,
         Cost::PerOutput(2),
-    ),
+    )
+    .shards(sharding::elementwise),
     rule("prelu _prelu_kernel", "input weight", prelu, ONE),
     rule("glu", "input dim", glu, Cost::PerOutput(2)),
     rule(
@@ -442,7 +475,8 @@ pub(super) const RULES: &[Rule] = &[
         dropout,
         ONE,
     )
-    .writes(),
+    .writes()
+    .shards(sharding::elementwise),
     rule(
         "alpha_dropout feature_alpha_dropout",
         "input p training inplace",
@@ -450,21 +484,32 @@ pub(super) const RULES: &[Rule] = &[
         ONE,
     )
     .writes(),
-    rule("native_dropout", "input p train", native_dropout, ONE),
-    rule("clamp clip", "input min max", clamp, ONE).writes(),
-    rule("clamp_min", "input min max", clamp, ONE).writes(),
-    rule("clamp_max", "input max min", clamp, ONE).writes(),
-    rule("where", "condition input other", select_where, ONE),
-    rule("Tensor.where", "input condition other", select_where, ONE),
-    rule("masked_fill", "input mask value", masked_fill, Cost::Move).writes(),
+    rule("native_dropout", "input p train", native_dropout, ONE).shards(sharding::elementwise),
+    rule("clamp clip", "input min max", clamp, ONE)
+        .writes()
+        .shards(sharding::elementwise),
+    rule("clamp_min", "input min max", clamp, ONE)
+        .writes()
+        .shards(sharding::elementwise),
+    rule("clamp_max", "input max min", clamp, ONE)
+        .writes()
+        .shards(sharding::elementwise),
+    rule("where", "condition input other", select_where, ONE).shards(sharding::elementwise),
+    rule("Tensor.where", "input condition other", select_where, ONE).shards(sharding::elementwise),
+    rule("masked_fill", "input mask value", masked_fill, Cost::Move)
+        .writes()
+        .shards(sharding::elementwise),
     rule(
         "addcmul addcdiv",
         "input tensor1 tensor2 *value",
         ternary,
         Cost::PerOutput(3),
     )
-    .writes(),
-    rule("lerp", "input end weight", lerp, Cost::PerOutput(3)).writes(),
+    .writes()
+    .shards(sharding::elementwise),
+    rule("lerp", "input end weight", lerp, Cost::PerOutput(3))
+        .writes()
+        .shards(sharding::elementwise),
     rule("fill", "input value", same_unary, Cost::Move).writes(),
     rule("aten.zero zero_", "input", same_unary, Cost::Move).writes(),
     rule(

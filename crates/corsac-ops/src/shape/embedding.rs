@@ -9,6 +9,7 @@ use super::elementwise::like;
 use super::error::Failure;
 use super::promotion::{Kind, kind};
 use super::rule::{Cost, Rule, rule};
+use super::sharding;
 use super::tensor_type::{Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 
@@ -205,13 +206,15 @@ pub(super) const RULES: &[Rule] = &[
         "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse",
         embedding,
         Cost::Gather,
-    ),
+    )
+    .shards(sharding::looked_up),
     rule(
         "embedding",
         "weight input padding_idx scale_grad_by_freq sparse",
         embedding,
         Cost::Gather,
-    ),
+    )
+    .shards(sharding::looked_up),
     rule(
         "F.embedding_bag",
         "input weight offsets max_norm norm_type scale_grad_by_freq mode sparse \

@@ -8,6 +8,7 @@ use super::dim::Dim;
 use super::error::Failure;
 use super::promotion::{Kind, kind};
 use super::rule::{Cost, Rule, rule};
+use super::sharding::{self, Sizes};
 use super::tensor_type::{Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 use super::view::{unsqueezed, view_of};
@@ -389,15 +390,19 @@ pub(super) const RULES: &[Rule] = &[
         "a b",
         getitem,
         Cost::Gather,
-    ),
+    )
+    .shards(sharding::indexed)
+    .sizes(Sizes::Slices("b")),
     rule(
         "operator.setitem operator.__setitem__",
         "a b c",
         setitem,
         Cost::Move,
     ),
-    rule("select", "input dim index", select, Cost::Free),
-    rule("slice", "input dim start end step", slice, Cost::Free),
+    rule("select", "input dim index", select, Cost::Free).shards(sharding::selected),
+    rule("slice", "input dim start end step", slice, Cost::Free)
+        .shards(sharding::narrowed)
+        .sizes(Sizes::Bounds(["start", "end"])),
     rule(
         "aten.index aten._unsafe_index",
         "input indices",

@@ -8,6 +8,7 @@ use super::dim::Dim;
 use super::error::Failure;
 use super::promotion::ResultType;
 use super::rule::{Cost, Rule, rule};
+use super::sharding::{self, Sizes};
 use super::tensor_type::{Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 use super::view::{expanded, permuted, reshaped, unsqueezed, view_of};
@@ -406,8 +407,8 @@ fn cartesian_product(call: &Call<'_>) -> Result<Value, Failure> {
 }
 
 pub(super) const RULES: &[Rule] = &[
-    rule("cat concat concatenate", "tensors dim", cat, Cost::Move),
-    rule("stack", "tensors dim", stack, Cost::Move),
+    rule("cat concat concatenate", "tensors dim", cat, Cost::Move).shards(sharding::joined),
+    rule("stack", "tensors dim", stack, Cost::Move).shards(sharding::stacked),
     rule("hstack", "tensors", hstack, Cost::Move),
     rule("vstack row_stack", "tensors", vstack, Cost::Move),
     rule("dstack", "tensors", dstack, Cost::Move),
@@ -420,8 +421,10 @@ pub(super) const RULES: &[Rule] = &[
         "input split_size dim",
         split,
         Cost::Free,
-    ),
-    rule("chunk", "input chunks dim", chunk, Cost::Free),
+    )
+    .shards(sharding::taken)
+    .sizes(Sizes::Pieces("split_size")),
+    rule("chunk", "input chunks dim", chunk, Cost::Free).shards(sharding::taken),
     rule(
         "tensor_split",
         "input indices_or_sections dim",
@@ -430,7 +433,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule("hsplit", "input indices_or_sections", hsplit, Cost::Free),
     rule("vsplit", "input indices_or_sections", vsplit, Cost::Free),
-    rule("unbind", "input dim", unbind, Cost::Free),
+    rule("unbind", "input dim", unbind, Cost::Free).shards(sharding::unbound),
     rule(
         "broadcast_tensors",
         "tensors...",

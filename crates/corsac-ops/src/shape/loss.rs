@@ -7,6 +7,7 @@ use super::dim::Dim;
 use super::elementwise::{Out, pointwise};
 use super::error::Failure;
 use super::rule::{Cost, Rule, rule};
+use super::sharding;
 use super::tensor_type::{Shape, Strides, TensorType};
 use super::value::Value;
 
@@ -343,5 +344,6 @@ pub(super) const RULES: &[Rule] = &[
         "input target weight size_average ignore_index reduce reduction label_smoothing",
         by_class,
         Cost::PerInput(6),
-    ),
+    )
+    .shards(sharding::classified),
 ];

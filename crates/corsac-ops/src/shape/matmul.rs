@@ -5,6 +5,7 @@ use super::call::{Call, as_dim, dims_of, wrap_axis};
 use super::dim::Dim;
 use super::error::Failure;
 use super::rule::{Cost, Rule, rule};
+use super::sharding;
 use super::tensor_type::{Shape, TensorType};
 use super::value::{Tensor, Value};
 use super::view::view_of;
@@ -418,11 +419,12 @@ pub(super) const RULES: &[Rule] = &[
         "input other",
         matmul,
         Cost::Macs(input_macs),
-    ),
-    rule("mm", "input other", mm, Cost::Macs(input_macs)),
-    rule("bmm", "input other", bmm, Cost::Macs(input_macs)),
-    rule("mv", "input other", mv, Cost::Macs(input_macs)),
-    rule("dot vdot", "input other", dot, Cost::Macs(input_macs)),
+    )
+    .shards(sharding::multiplied),
+    rule("mm", "input other", mm, Cost::Macs(input_macs)).shards(sharding::multiplied),
+    rule("bmm", "input other", bmm, Cost::Macs(input_macs)).shards(sharding::multiplied),
+    rule("mv", "input other", mv, Cost::Macs(input_macs)).shards(sharding::multiplied),
+    rule("dot vdot", "input other", dot, Cost::Macs(input_macs)).shards(sharding::multiplied),
     rule("outer ger", "input other", outer, Cost::Macs(outer_macs)),
     rule("inner", "input other", inner, Cost::Macs(input_macs)),
     rule(
@@ -431,20 +433,23 @@ pub(super) const RULES: &[Rule] = &[
         addmm,
         Cost::Macs(mat_macs),
     )
-    .writes(),
+    .writes()
+    .shards(sharding::added_products),
     rule(
         "baddbmm",
         "input batch1 batch2 *beta alpha",
         baddbmm,
         Cost::Macs(batch_macs),
     )
-    .writes(),
+    .writes()
+    .shards(sharding::added_products),
     rule(
         "linear",
         "input weight bias",
         linear,
         Cost::Macs(input_macs),
-    ),
+    )
+    .shards(sharding::projected),
     rule(
         "bilinear",
         "input1 input2 weight bias",
@@ -462,7 +467,8 @@ pub(super) const RULES: &[Rule] = &[
         "equation operands...",
         einsum,
         Cost::Macs(einsum_macs),
-    ),
+    )
+    .shards(sharding::summed_labels),
     rule(
         "chain_matmul linalg.multi_dot",
         "tensors...",

@@ -8,6 +8,7 @@ use super::dim::Dim;
 use super::elementwise::{floating, like};
 use super::error::Failure;
 use super::rule::{Cost, Rule, rule};
+use super::sharding;
 use super::tensor_type::{Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 
@@ -218,7 +219,8 @@ pub(super) const RULES: &[Rule] = &[
         "input normalized_shape weight bias eps cudnn_enable",
         layer_norm,
         Cost::PerInput(7),
-    ),
+    )
+    .shards(sharding::normalised),
     rule(
         "native_layer_norm",
         "input normalized_shape weight bias eps",
@@ -230,7 +232,8 @@ pub(super) const RULES: &[Rule] = &[
         "input normalized_shape weight eps",
         rms_norm,
         Cost::PerInput(4),
-    ),
+    )
+    .shards(sharding::normalised),
     rule(
         "group_norm",
         "input num_groups weight bias eps cudnn_enabled",

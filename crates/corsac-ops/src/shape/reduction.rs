@@ -9,6 +9,7 @@ use super::elementwise::{Out, floating as elementwise_floating, like, pointwise}
 use super::error::Failure;
 use super::promotion::{Kind, is_inexact, kind, real_part};
 use super::rule::{Cost, Rule, rule};
+use super::sharding;
 use super::tensor_type::{Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 
@@ -272,29 +273,35 @@ fn normalize(call: &Call<'_>) -> Result<Value, Failure> {
 const ONE: Cost = Cost::PerInput(1);
 
 pub(super) const RULES: &[Rule] = &[
-    rule("sum nansum prod", "input dim keepdim *dtype", sum, ONE),
-    rule("mean nanmean", "input dim keepdim *dtype", mean, ONE),
-    rule("amax amin", "input dim keepdim", same, ONE),
+    rule("sum nansum prod", "input dim keepdim *dtype", sum, ONE).shards(sharding::summed),
+    rule("mean nanmean", "input dim keepdim *dtype", mean, ONE).shards(sharding::averaged),
+    rule("amax amin", "input dim keepdim", same, ONE).shards(sharding::reduced),
     rule(
         "logsumexp",
         "input dim keepdim",
         floating,
         Cost::PerInput(4),
-    ),
+    )
+    .shards(sharding::reduced),
     rule(
         "std var",
         "input dim unbiased keepdim *correction",
         deviation,
         Cost::PerInput(4),
-    ),
+    )
+    .shards(sharding::reduced),
     rule(
         "std_mean var_mean",
         "input dim unbiased keepdim *correction",
         deviation_and_mean,
         Cost::PerInput(4),
     ),
-    rule("all any", "input dim keepdim", truth, ONE).detached(),
-    rule("argmax argmin", "input dim keepdim", index, ONE).detached(),
+    rule("all any", "input dim keepdim", truth, ONE)
+        .detached()
+        .shards(sharding::reduced),
+    rule("argmax argmin", "input dim keepdim", index, ONE)
+        .detached()
+        .shards(sharding::reduced),
     rule("count_nonzero", "input dim *keepdim", index, ONE).detached(),
     rule(
         "norm",
@@ -310,7 +317,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule("max min", "input dim keepdim *other", extreme, ONE),
     rule("aminmax", "input *dim keepdim", extremes, Cost::PerInput(2)),
-    rule("cumsum cumprod", "input dim *dtype", accumulated, ONE),
+    rule("cumsum cumprod", "input dim *dtype", accumulated, ONE).shards(sharding::accumulated),
     rule("diff", "input n dim prepend append", difference, ONE),
     rule(
         "logcumsumexp",

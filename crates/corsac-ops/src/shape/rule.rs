@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use super::call::Call;
 use super::dim::Dim;
 use super::error::Failure;
+use super::sharding::{Shard, Sizes};
 use super::value::Value;
 use super::{
     attention, convolution, creation, elementwise, embedding, index, join, libraries, loss, matmul,
@@ -72,6 +73,10 @@ pub(super) struct Rule {
     pub(super) in_place: InPlace,
     /// Whether autograd differentiates it.
     pub(super) differentiable: bool,
+    /// The ways in which it is called on parts of tensors; `None` where only on whole ones.
+    pub(super) shard: Option<Shard>,
+    /// Its arguments that depend on the size of a dimension.
+    pub(super) sizes: Sizes,
 }
 
 /// A rule for a differentiable operator.
@@ -88,6 +93,8 @@ pub(super) const fn rule(
         cost,
         in_place: InPlace::No,
         differentiable: true,
+        shard: None,
+        sizes: Sizes::None,
     }
 }
 
@@ -95,6 +102,18 @@ impl Rule {
     /// The same, for in-place forms too.
     pub(super) const fn writes(mut self) -> Self {
         self.in_place = InPlace::Writes;
+        self
+    }
+
+    /// The same, for an operator that is called on parts of tensors in these ways.
+    pub(super) const fn shards(mut self, shard: Shard) -> Self {
+        self.shard = Some(shard);
+        self
+    }
+
+    /// The same, for an operator with arguments that depend on the size of a dimension.
+    pub(super) const fn sizes(mut self, sizes: Sizes) -> Self {
+        self.sizes = sizes;
         self
     }
 

@@ -9,6 +9,7 @@ use super::error::Failure;
 use super::index::item;
 use super::promotion::{Kind, element_bytes, is_inexact};
 use super::rule::{Cost, Found, Rule, named, rule};
+use super::sharding;
 use super::tensor_type::TensorType;
 use super::value::{Tensor, Value};
 use super::view::{matrix_transposed, part, reversed};
@@ -659,56 +660,86 @@ pub(super) const RULES: &[Rule] = &[
         add,
         ONE,
     )
-    .writes(),
-    rule("operator.sub operator.__sub__", "a b", sub, ONE).writes(),
-    rule("operator.mul operator.__mul__", "a b", mul, ONE).writes(),
+    .writes()
+    .shards(sharding::added),
+    rule("operator.sub operator.__sub__", "a b", sub, ONE)
+        .writes()
+        .shards(sharding::added),
+    rule("operator.mul operator.__mul__", "a b", mul, ONE)
+        .writes()
+        .shards(sharding::scaled),
     rule(
         "operator.truediv operator.__truediv__ operator.div",
         "a b",
         divide,
         ONE,
     )
-    .writes(),
+    .writes()
+    .shards(sharding::divided),
     rule(
         "operator.floordiv operator.__floordiv__",
         "a b",
         floor_divide,
         ONE,
     )
-    .writes(),
-    rule("operator.mod operator.__mod__", "a b", modulo, ONE).writes(),
+    .writes()
+    .shards(sharding::elementwise),
+    rule("operator.mod operator.__mod__", "a b", modulo, ONE)
+        .writes()
+        .shards(sharding::elementwise),
     rule(
         "operator.pow operator.__pow__ builtins.pow math.pow",
         "a b",
         power,
         ONE,
     )
-    .writes(),
-    rule("operator.and_ operator.__and__", "a b", bit_and, ONE).writes(),
-    rule("operator.or_ operator.__or__", "a b", bit_or, ONE).writes(),
-    rule("operator.xor operator.__xor__", "a b", bit_xor, ONE).writes(),
-    rule("operator.eq operator.__eq__", "a b", eq, ONE).detached(),
-    rule("operator.ne operator.__ne__", "a b", ne, ONE).detached(),
-    rule("operator.lt operator.__lt__", "a b", lt, ONE).detached(),
-    rule("operator.le operator.__le__", "a b", le, ONE).detached(),
-    rule("operator.gt operator.__gt__", "a b", gt, ONE).detached(),
-    rule("operator.ge operator.__ge__", "a b", ge, ONE).detached(),
-    rule("operator.radd", "a b", |call| reflected(call, add), ONE),
-    rule("operator.rmul", "a b", |call| reflected(call, mul), ONE),
-    rule("operator.rsub", "a b", |call| reflected(call, sub), ONE),
+    .writes()
+    .shards(sharding::elementwise),
+    rule("operator.and_ operator.__and__", "a b", bit_and, ONE)
+        .writes()
+        .shards(sharding::elementwise),
+    rule("operator.or_ operator.__or__", "a b", bit_or, ONE)
+        .writes()
+        .shards(sharding::elementwise),
+    rule("operator.xor operator.__xor__", "a b", bit_xor, ONE)
+        .writes()
+        .shards(sharding::elementwise),
+    rule("operator.eq operator.__eq__", "a b", eq, ONE)
+        .detached()
+        .shards(sharding::elementwise),
+    rule("operator.ne operator.__ne__", "a b", ne, ONE)
+        .detached()
+        .shards(sharding::elementwise),
+    rule("operator.lt operator.__lt__", "a b", lt, ONE)
+        .detached()
+        .shards(sharding::elementwise),
+    rule("operator.le operator.__le__", "a b", le, ONE)
+        .detached()
+        .shards(sharding::elementwise),
+    rule("operator.gt operator.__gt__", "a b", gt, ONE)
+        .detached()
+        .shards(sharding::elementwise),
+    rule("operator.ge operator.__ge__", "a b", ge, ONE)
+        .detached()
+        .shards(sharding::elementwise),
+    rule("operator.radd", "a b", |call| reflected(call, add), ONE).shards(sharding::added),
+    rule("operator.rmul", "a b", |call| reflected(call, mul), ONE).shards(sharding::scaled),
+    rule("operator.rsub", "a b", |call| reflected(call, sub), ONE).shards(sharding::added),
     rule(
         "operator.rtruediv",
         "a b",
         |call| reflected(call, divide),
         ONE,
-    ),
-    rule("operator.neg operator.__neg__", "a", neg, ONE),
+    )
+    .shards(sharding::elementwise),
+    rule("operator.neg operator.__neg__", "a", neg, ONE).shards(sharding::negated),
     rule(
         "operator.abs operator.__abs__ builtins.abs math.fabs",
         "a",
         abs,
         ONE,
-    ),
+    )
+    .shards(sharding::elementwise),
     rule("operator.not_ torch.sym_not", "a", negation, Cost::Free),
     rule("operator.truth builtins.bool", "a", truth_of, Cost::Free),
     rule("operator.is_", "a b", is_same, Cost::Free),
@@ -729,7 +760,8 @@ pub(super) const RULES: &[Rule] = &[
     rule("builtins.tuple torch.Size", "a", to_tuple, Cost::Free),
     rule("builtins.list", "a", to_list, Cost::Free),
     rule("builtins.slice", "a b c", to_slice, Cost::Free),
-    rule("builtins.getattr", "a b default", attribute, Cost::Free),
+    rule("builtins.getattr", "a b default", attribute, Cost::Free)
+        .shards(sharding::transposed_attribute),
     rule(
         "builtins.isinstance builtins.hasattr builtins.issubclass",
         "a b",

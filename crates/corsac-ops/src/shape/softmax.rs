@@ -7,6 +7,7 @@ use super::elementwise::like;
 use super::error::Failure;
 use super::promotion::is_inexact;
 use super::rule::{Cost, Rule, rule};
+use super::sharding;
 use super::tensor_type::Strides;
 use super::value::Value;
 
@@ -52,19 +53,22 @@ pub(super) const RULES: &[Rule] = &[
         "input dim dtype",
         softmax,
         FIVE,
-    ),
+    )
+    .shards(sharding::without_axis),
     rule(
         "F.softmax F.log_softmax F.softmin",
         "input dim _stacklevel dtype",
         softmax,
         FIVE,
-    ),
+    )
+    .shards(sharding::without_axis),
     rule(
         "_softmax _log_softmax",
         "input dim half_to_float",
         exact,
         FIVE,
-    ),
+    )
+    .shards(sharding::without_axis),
     rule(
         "F.gumbel_softmax",
         "input tau hard eps dim",

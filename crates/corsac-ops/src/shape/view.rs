@@ -9,6 +9,7 @@ use super::elementwise::like;
 use super::error::Failure;
 use super::promotion::{complex_of, element_bytes, real_part};
 use super::rule::{Cost, Rule, rule};
+use super::sharding::{self, Sizes};
 use super::tensor_type::{Shape, Strides, TensorType};
 use super::value::{Tensor, Value};
 
@@ -740,49 +741,62 @@ fn real(call: &Call<'_>) -> Result<Value, Failure> {
 }
 
 pub(super) const RULES: &[Rule] = &[
-    rule("Tensor.view aten.view", "input size...", view, Cost::Free),
-    rule("reshape", "input shape...", reshape, Cost::Free),
+    rule("Tensor.view aten.view", "input size...", view, Cost::Free)
+        .shards(sharding::regrouped)
+        .sizes(Sizes::OfResult("size")),
+    rule("reshape", "input shape...", reshape, Cost::Free)
+        .shards(sharding::regrouped)
+        .sizes(Sizes::OfResult("shape")),
     rule(
         "_unsafe_view _reshape_alias",
         "input size...",
         unsafe_view,
         Cost::Free,
-    ),
+    )
+    .shards(sharding::regrouped)
+    .sizes(Sizes::OfResult("size")),
     rule("view_as reshape_as", "input other", view_as, Cost::Free),
-    rule("flatten", "input start_dim end_dim", flatten, Cost::Free),
-    rule("ravel", "input", ravel, Cost::Free),
-    rule("unflatten", "input dim sizes", unflatten, Cost::Free),
-    rule("permute", "input dims...", permute, Cost::Free),
+    rule("flatten", "input start_dim end_dim", flatten, Cost::Free).shards(sharding::regrouped),
+    rule("ravel", "input", ravel, Cost::Free).shards(sharding::regrouped),
+    rule("unflatten", "input dim sizes", unflatten, Cost::Free)
+        .shards(sharding::regrouped)
+        .sizes(Sizes::From("dim", "sizes")),
+    rule("permute", "input dims...", permute, Cost::Free).shards(sharding::reordered),
     rule(
         "transpose swapaxes swapdims",
         "input dim0 dim1",
         transpose,
         Cost::Free,
-    ),
-    rule("t", "input", t, Cost::Free),
-    rule("numpy_T", "input", numpy_t, Cost::Free),
-    rule("adjoint", "input", adjoint, Cost::Free),
+    )
+    .shards(sharding::reordered),
+    rule("t", "input", t, Cost::Free).shards(sharding::reordered),
+    rule("numpy_T", "input", numpy_t, Cost::Free).shards(sharding::reordered),
+    rule("adjoint", "input", adjoint, Cost::Free).shards(sharding::reordered),
     rule(
         "movedim moveaxis",
         "input source destination",
         movedim,
         Cost::Free,
-    ),
-    rule("unsqueeze", "input dim", unsqueeze, Cost::Free),
-    rule("squeeze", "input dim", squeeze, Cost::Free),
+    )
+    .shards(sharding::reordered),
+    rule("unsqueeze", "input dim", unsqueeze, Cost::Free).shards(sharding::regrouped),
+    rule("squeeze", "input dim", squeeze, Cost::Free).shards(sharding::regrouped),
     rule(
         "expand broadcast_to",
         "input size... *implicit",
         expand,
         Cost::Free,
-    ),
-    rule("expand_as", "input other", expand_as, Cost::Free),
+    )
+    .shards(sharding::expanded)
+    .sizes(Sizes::OfResult("size")),
+    rule("expand_as", "input other", expand_as, Cost::Free).shards(sharding::expanded),
     rule(
         "alias lift_fresh positive operator.pos operator.__pos__",
         "input",
         identity,
         Cost::Free,
-    ),
+    )
+    .shards(sharding::moved),
     rule(
         "nn.Identity.forward",
         "input others...",
@@ -796,9 +810,13 @@ pub(super) const RULES: &[Rule] = &[
         Cost::Free,
     )
     .writes(),
-    rule("detach", "input", detach, Cost::Free).detached(),
-    rule("contiguous", "input memory_format", contiguous, Cost::Free),
-    rule("narrow", "input dim start length", narrow, Cost::Free),
+    rule("detach", "input", detach, Cost::Free)
+        .detached()
+        .shards(sharding::moved),
+    rule("contiguous", "input memory_format", contiguous, Cost::Free).shards(sharding::moved),
+    rule("narrow", "input dim start length", narrow, Cost::Free)
+        .shards(sharding::narrowed)
+        .sizes(Sizes::Bounds(["start", "length"])),
     rule(
         "Tensor.unfold aten.unfold",
         "input dimension size step",
@@ -812,20 +830,23 @@ pub(super) const RULES: &[Rule] = &[
         as_strided,
         Cost::Free,
     ),
-    rule("repeat", "input repeats...", repeat, Cost::Move),
+    rule("repeat", "input repeats...", repeat, Cost::Move).shards(sharding::repeated),
     rule("tile", "input dims...", tile, Cost::Move),
     rule(
         "repeat_interleave",
         "input repeats dim *output_size",
         repeat_interleave,
         Cost::Move,
-    ),
+    )
+    .shards(sharding::grouped),
     rule("flip", "input dims...", flip, Cost::Move),
     rule("fliplr", "input", flip_image::<2>, Cost::Move),
     rule("flipud", "input", flip_image::<1>, Cost::Move),
     rule("roll", "input shifts dims", roll, Cost::Move),
     rule("rot90", "input k dims", rot90, Cost::Move),
-    rule("tril triu", "input diagonal", triangle, Cost::Move).writes(),
+    rule("tril triu", "input diagonal", triangle, Cost::Move)
+        .writes()
+        .shards(sharding::kept),
     rule("view_as_real", "input", as_real, Cost::Free),
     rule("view_as_complex", "input", as_complex, Cost::Free),
     rule("real imag", "input", real, Cost::Free),

@@ -3,12 +3,13 @@
 mod balance;
 mod dim;
 pub(crate) mod facts;
+mod tensor_parallel;
 pub(crate) mod value;
 
 use corsac_ir::{Graph, NodeId, Op, SecondaryMap};
 use corsac_ops::shape::{
-    Failure, NodeCost, Propagator, RuleInfo, Settings, ShapeError, Value, infer_function,
-    infer_method, node_cost, peak, rules,
+    Failure, NodeCost, Propagator, RuleInfo, Settings, ShapeError, ShardedCall, Value,
+    infer_function, infer_method, node_cost, peak, rules,
 };
 use corsac_passes::balance::{Request, Training};
 use pyo3::create_exception;
@@ -47,6 +48,8 @@ pub(crate) struct PyTypes {
     weights: Vec<facts::Weight>,
     /// Parameters and buffers that a call of a module uses, by node.
     used: Vec<Vec<u32>>,
+    /// The ways to make each call on parts, where they were asked for.
+    sharded: Vec<Option<ShardedCall>>,
 }
 
 #[derive(Default)]
@@ -96,15 +99,16 @@ pub(crate) fn shape_error(graph: &Bound<'_, PyGraph>, error: &ShapeError) -> PyE
 /// `fallback(node, values)` is called for nodes without a rule, with the known values of their
 /// inputs as a dictionary from node to value; it returns a tuple of one value, or None if the value
 /// is unknown. With `fill`, metadata is written to the nodes as `ShapeProp` does. With `cost`,
-/// costs are counted too.
+/// costs are counted too; with `shards`, the ways to make calls on parts of tensors are found.
 #[pyfunction]
-#[pyo3(signature = (graph, inputs, fallback = None, *, fill = true, cost = false))]
+#[pyo3(signature = (graph, inputs, fallback = None, *, fill = true, cost = false, shards = false))]
 pub(crate) fn propagate_types<'py>(
     graph: &Bound<'py, PyGraph>,
     inputs: &Bound<'py, PyTuple>,
     fallback: Option<&Bound<'py, PyAny>>,
     fill: bool,
     cost: bool,
+    shards: bool,
 ) -> PyResult<PyTypes> {
     let py = graph.py();
     let reader = TypeReader::new(py)?;
@@ -123,6 +127,7 @@ pub(crate) fn propagate_types<'py>(
         memory: Memory::default(),
         weights: Vec::new(),
         used: Vec::new(),
+        sharded: Vec::new(),
         order,
     };
     {
@@ -151,6 +156,10 @@ pub(crate) fn propagate_types<'py>(
                 .iter()
                 .map(|&n| weights_of(&types, ir, n))
                 .collect();
+        }
+        if shards {
+            let calls = answer.order.iter().map(|&node| types.sharded(ir, node));
+            answer.sharded = calls.collect();
         }
         for &node in &answer.order {
             answer.values.set(node, Some(types.value(node).clone()));
@@ -471,6 +480,36 @@ impl PyTypes {
             }),
         };
         balance::cut(self, py, &seconds, &request, only_tensors)
+    }
+
+    /// The cheapest plan for the graph on several ranks. The ways to make calls on parts have to be
+    /// known (`shards`), and sizes to be numbers.
+    ///
+    /// `nodes` has, in graph order, the cost of each node on whole tensors, in bytes that could be
+    /// sent meanwhile, and whether its value has to be whole on all ranks; `weights`, for each attribute that is a weight, its name, whether it may be
+    /// sharded, whether it is trained, and the dimension along which it has to be, if any; `kept` is the cost of a
+    /// byte of a weight that a rank keeps, in bytes that are sent.
+    ///
+    /// A placement is None for a tensor that all ranks have, `"sum"` for one of which each has a
+    /// summand, or the dimension and the sizes of the pieces that are cut among the ranks. Returns, for
+    /// each node in graph order, the values that it uses (index of their node, placements), the
+    /// placements of its result, whether that is replicated, whether ranks compute parts, what is done
+    /// besides the call, and the arguments that are sizes of parts (position or name, path in it);
+    /// then the cost; then views that cannot be sharded in every way, since the ranks do not divide a size
+    /// (node, size).
+    ///
+    /// Raises `ValueError` if there is no such plan.
+    #[pyo3(signature = (ranks, nodes, weights, *, training, kept))]
+    fn tensor_parallel<'py>(
+        &self,
+        py: Python<'py>,
+        ranks: i64,
+        nodes: Vec<(f64, bool)>,
+        weights: Vec<tensor_parallel::GivenWeight>,
+        training: bool,
+        kept: f64,
+    ) -> PyResult<tensor_parallel::Answer<'py>> {
+        tensor_parallel::plan(self, py, ranks, &nodes, weights, (training, kept))
     }
 }
 

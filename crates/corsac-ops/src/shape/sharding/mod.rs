@@ -1,0 +1,491 @@
+//! Which dimensions of the arguments of a call belong to which of its results: what a call computes
+//! of its result where each process has a part of the arguments only.
+//!
+//! A [`Relation`] of a call says that it may be made on parts: if each process has a part of these
+//! arguments along these dimensions and all of the others, it gets that part of the results along
+//! those, or a summand of them. Operators without relations are called on whole tensors.
+
+mod moves;
+mod products;
+mod reductions;
+
+use std::ops::Range;
+
+use corsac_ir::{Arg, Graph, NodeId, Op};
+use smallvec::SmallVec;
+
+use super::binding::Given;
+use super::call::Call;
+use super::propagate::Propagator;
+use super::value::{Tensor, Value};
+use crate::operators::OperatorId;
+
+pub(super) use moves::{
+    expanded, grouped, indexed, joined, moved, narrowed, regrouped, reordered, repeated, selected,
+    stacked, taken, transposed_attribute, unbound,
+};
+pub(super) use products::{
+    added_products, convolved, looked_up, multiplied, projected, scored, summed_labels,
+};
+pub(super) use reductions::{
+    accumulated, averaged, classified, kept, normalised, reduced, summed, without_axis,
+};
+
+/// What a process has of one tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Side {
+    /// All of it.
+    Whole,
+    /// A summand of it.
+    Sum,
+    /// A part along this dimension.
+    Dim(usize),
+}
+
+/// What has to be done besides calling the operator on parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Form {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// The result is divided by the number of processes: a mean over a part.
+    Mean,
+    /// Rows that other processes have are zeros: a lookup in a part of a table.
+    Lookup,
+    /// The loss over a part of the classes, which exchanges maxima and sums.
+    Classes,
+    /// Sizes are read, which are those of the whole tensor.
+    Sizes,
+}
+
+/// Dimensions of tensors in the order of their elements, as one sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The number of the tensor; `None` for elements that no result has.
+    pub tensor: Option<usize>,
+    /// The first of the dimensions.
+    pub first: usize,
+    /// Their sizes.
+    pub sizes: SmallVec<[i64; 4]>,
+}
+
+impl Run {
+    /// The number of its elements.
+    #[must_use]
+    pub fn len(&self) -> i64 {
+        self.sizes.iter().product()
+    }
+
+    /// Whether it has no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What each tensor among the arguments, or the results, is along.
+pub type Sides = SmallVec<[Side; 4]>;
+
+/// A way to make a call on parts. Tensors among the arguments are numbered in the order of the
+/// rule's parameters, those of the result in the order in which it has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// Each process computes the part of the results that belongs to its part of the arguments.
+    Along {
+        /// The arguments.
+        inputs: Sides,
+        /// The results.
+        outputs: Sides,
+        /// What else has to be done.
+        form: Form,
+    },
+    /// The elements of the arguments, one after the other, are those of the results: views that split
+    /// or merge dimensions, pieces that are cut from or joined to a tensor. Along other dimensions,
+    /// everything is whole.
+    Regroup {
+        /// The arguments.
+        inputs: Vec<Run>,
+        /// The results.
+        outputs: Vec<Run>,
+    },
+}
+
+/// Arguments of a call that depend on the size of a dimension of which a process has a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sizes {
+    /// None.
+    None,
+    /// The sizes of the result.
+    OfResult(&'static str),
+    /// Sizes of the result from the dimension on that another parameter has.
+    From(&'static str, &'static str),
+    /// The sizes of the pieces that it is cut into, along the dimension that another parameter has.
+    Pieces(&'static str),
+    /// A number of groups of the channels of the input.
+    Groups(&'static str),
+    /// Bounds along a dimension.
+    Bounds([&'static str; 2]),
+    /// Bounds of slices in square brackets.
+    Slices(&'static str),
+}
+
+/// A place among the arguments of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The number of the positional argument.
+    pub position: Option<usize>,
+    /// The name of the keyword argument.
+    pub keyword: Option<Box<str>>,
+    /// The items inside it that lead there; 0, 1 and 2 are the start, the stop and the step of a slice.
+    pub items: SmallVec<[usize; 2]>,
+    /// The tensor of the arguments or of the results, and its dimension, to whose size the number
+    /// is proportional.
+    pub of: (bool, usize, usize),
+}
+
+/// A call of a graph with what its parts are.
+#[derive(Debug)]
+pub struct ShardedCall {
+    /// The operator.
+    pub operator: OperatorId,
+    /// The tensors among its arguments: the node, and the number of the tensor in its value.
+    pub inputs: Vec<(NodeId, usize)>,
+    /// The ways to make it on parts.
+    pub relations: Vec<Relation>,
+    /// Its arguments that are sizes.
+    pub sizes: Vec<Place>,
+}
+
+/// The relations of one call, as the function of a rule finds them.
+pub(super) struct Relations<'c, 'a> {
+    pub(super) call: &'c Call<'a>,
+    pub(super) operator: OperatorId,
+    pub(super) inputs: Vec<&'c Tensor>,
+    pub(super) outputs: Vec<&'c Tensor>,
+    /// The rule's function for the result type.
+    pub(super) infer: super::rule::Infer,
+    found: Vec<Relation>,
+}
+
+/// The function of a rule that finds relations; `None` where a size or an option is not known, which
+/// leaves those found before.
+pub(super) type Shard = fn(&mut Relations<'_, '_>) -> Option<()>;
+
+/// The size of a dimension, where it is a number.
+pub(super) fn size(tensor: &Tensor, dim: usize) -> Option<i64> {
+    tensor.shape.get(dim)?.known()
+}
+
+/// The sizes of a tensor, where they are numbers.
+pub(super) fn sizes(tensor: &Tensor) -> Option<SmallVec<[i64; 4]>> {
+    tensor.shape.iter().map(super::dim::Dim::known).collect()
+}
+
+fn count(value: &Value) -> usize {
+    let mut count = 0;
+    value.for_each_tensor(&mut |_| count += 1);
+    count
+}
+
+impl Relations<'_, '_> {
+    /// The numbers of the tensors given for a parameter.
+    pub(super) fn given(&self, name: &str) -> Range<usize> {
+        let mut before = 0;
+        for (param, arg) in self.call.signature.params.iter().zip(&self.call.args) {
+            let own = match param.variadic {
+                true => self.call.rest.iter().map(count).sum(),
+                false => arg.as_ref().map_or(0, count),
+            };
+            if param.name == name {
+                return before..before + own;
+            }
+            before += own;
+        }
+        before..before
+    }
+
+    /// The number of the tensor given for a parameter.
+    pub(super) fn number(&self, name: &str) -> Option<usize> {
+        self.given(name).next()
+    }
+
+    /// Whole arguments.
+    pub(super) fn whole(&self) -> Sides {
+        Sides::from_elem(Side::Whole, self.inputs.len())
+    }
+
+    /// Adds a relation in which all results are the same.
+    pub(super) fn push(&mut self, inputs: Sides, outputs: Side) {
+        self.push_form(inputs, outputs, Form::Plain);
+    }
+
+    pub(super) fn push_form(&mut self, inputs: Sides, outputs: Side, form: Form) {
+        let outputs = Sides::from_elem(outputs, self.outputs.len());
+        self.found.push(Relation::Along {
+            inputs,
+            outputs,
+            form,
+        });
+    }
+
+    /// Adds the relation of one dimension of each of two tensors.
+    pub(super) fn pair(&mut self, input: usize, dim: usize, output: usize) {
+        let mut sides = self.whole();
+        sides[input] = Side::Dim(dim);
+        self.push(sides, Side::Dim(output));
+    }
+
+    /// Adds that a call on summands gives summands of the results.
+    pub(super) fn linear(&mut self) {
+        let sides = Sides::from_elem(Side::Sum, self.inputs.len());
+        self.push(sides, Side::Sum);
+    }
+
+    pub(super) fn regroup(&mut self, inputs: Vec<Run>, outputs: Vec<Run>) {
+        self.found.push(Relation::Regroup { inputs, outputs });
+    }
+}
+
+/// Operators that compute element by element, with operands that are broadcast together.
+pub(super) fn elementwise(r: &mut Relations<'_, '_>) -> Option<()> {
+    let rank = r.outputs.first()?.rank();
+    if r.outputs.len() != 1 && !crate::is_operator!(r.operator, "native_dropout") {
+        return None;
+    }
+    for dim in 0..rank {
+        let own = size(r.outputs[0], dim)?;
+        if own == 1 {
+            continue;
+        }
+        let mut sides = r.whole();
+        for (side, input) in sides.iter_mut().zip(&r.inputs) {
+            let Some(at) = (dim + input.rank()).checked_sub(rank) else {
+                continue;
+            };
+            match size(input, at)? {
+                1 => {}
+                other if other == own => *side = Side::Dim(at),
+                _ => return None,
+            }
+        }
+        r.push(sides, Side::Dim(dim));
+    }
+    Some(())
+}
+
+/// Sums and differences of two tensors.
+pub(super) fn added(r: &mut Relations<'_, '_>) -> Option<()> {
+    elementwise(r)?;
+    if r.inputs.len() == 2 {
+        r.linear();
+    }
+    Some(())
+}
+
+/// Products element by element, among operators of two operands.
+pub(super) fn scaled(r: &mut Relations<'_, '_>) -> Option<()> {
+    elementwise(r)?;
+    if crate::is_operator!(r.operator, "mul") {
+        for summand in 0..r.inputs.len() {
+            let mut sides = r.whole();
+            sides[summand] = Side::Sum;
+            r.push(sides, Side::Sum);
+        }
+    }
+    Some(())
+}
+
+/// Quotients.
+pub(super) fn divided(r: &mut Relations<'_, '_>) -> Option<()> {
+    elementwise(r)?;
+    let rounds = r.call.signature.position("rounding_mode").is_some()
+        && r.call.get("rounding_mode").is_some();
+    if !rounds && r.number("input").or(r.number("a")) == Some(0) {
+        let mut sides = r.whole();
+        sides[0] = Side::Sum;
+        r.push(sides, Side::Sum);
+    }
+    Some(())
+}
+
+/// The negative of each element.
+pub(super) fn negated(r: &mut Relations<'_, '_>) -> Option<()> {
+    elementwise(r)?;
+    r.linear();
+    Some(())
+}
+
+impl Propagator<'_> {
+    /// The ways in which `node` may be called on parts, once the types of all values are known;
+    /// `None` where nothing is known of it, or it writes to an argument.
+    pub fn sharded(&mut self, graph: &Graph, node: NodeId) -> Option<ShardedCall> {
+        let view = graph.node(node);
+        if !matches!(view.op(), Op::CallFunction | Op::CallMethod) {
+            return None;
+        }
+        let result = self.value(node).clone();
+        let (found, call) = self.bind(graph, view).ok()?;
+        if found.in_place || call.out.is_some() {
+            return None;
+        }
+        let mut inputs = Vec::new();
+        let binding = self.binding(graph, view).ok()?;
+        for (_, given) in &binding.given {
+            match given {
+                Given::Arg(arg) => self.leaves(arg, &mut inputs),
+                Given::Rest(rest) => rest.iter().for_each(|arg| self.leaves(arg, &mut inputs)),
+                Given::Attribute(_) => return None,
+            }
+        }
+        let mut tensors = Vec::new();
+        for (param, arg) in call.signature.params.iter().zip(&call.args) {
+            let values = match param.variadic {
+                true => call.rest.as_slice(),
+                false => arg.as_ref().map_or(&[][..], std::slice::from_ref),
+            };
+            for value in values {
+                value.for_each_tensor(&mut |tensor| tensors.push(tensor));
+            }
+        }
+        let mut outputs = Vec::new();
+        result.for_each_tensor(&mut |tensor| outputs.push(tensor));
+        let mut relations = Vec::new();
+        if let Some(shard) = found.entry.rule.shard
+            && tensors.len() == inputs.len()
+            && !outputs.is_empty()
+        {
+            let mut own = Relations {
+                call: &call,
+                operator: found.operator,
+                inputs: tensors,
+                outputs,
+                infer: found.entry.rule.infer,
+                found: Vec::new(),
+            };
+            let _ = shard(&mut own);
+            relations = own.found;
+        }
+        let sizes = self.size_places(&call, found.entry.rule.sizes, view, &binding.given);
+        Some(ShardedCall {
+            operator: found.operator,
+            inputs,
+            relations,
+            sizes: sizes.unwrap_or_default(),
+        })
+    }
+
+    /// The tensors in an argument.
+    fn leaves(&self, arg: &Arg, found: &mut Vec<(NodeId, usize)>) {
+        arg.for_each_node(&mut |node| {
+            let own = count(self.value(node));
+            found.extend((0..own).map(|at| (node, at)));
+        });
+    }
+
+    /// The arguments of a call that are sizes.
+    fn size_places(
+        &self,
+        call: &Call<'_>,
+        sizes: Sizes,
+        node: corsac_ir::Node<'_>,
+        given: &[(&'static str, Given<'_>)],
+    ) -> Option<Vec<Place>> {
+        let mut found = Vec::new();
+        let place = |arg: &Arg, items: &[usize], of| {
+            let position = node.args().iter().position(|own| std::ptr::eq(own, arg));
+            let keyword = node.kwargs().iter().find(|(_, own)| std::ptr::eq(own, arg));
+            let keyword = keyword.map(|(name, _)| node.graph().text(*name).into());
+            Place {
+                position,
+                keyword,
+                items: items.into(),
+                of,
+            }
+        };
+        let of = |name: &str| given.iter().find(|(own, _)| *own == name).map(|(_, g)| g);
+        let mut listed = |name: &str, first: usize| -> Option<()> {
+            match of(name)? {
+                Given::Arg(arg) => match arg.as_items() {
+                    Some(items) => {
+                        for at in 0..items.len() {
+                            found.push(place(arg, &[at], (false, 0, first + at)));
+                        }
+                    }
+                    None => found.push(place(arg, &[], (false, 0, first))),
+                },
+                Given::Rest(args) => match args.as_slice() {
+                    [only] if only.as_items().is_some() => {
+                        for at in 0..only.as_items()?.len() {
+                            found.push(place(only, &[at], (false, 0, first + at)));
+                        }
+                    }
+                    many => {
+                        for (at, arg) in many.iter().enumerate() {
+                            found.push(place(arg, &[], (false, 0, first + at)));
+                        }
+                    }
+                },
+                Given::Attribute(_) => {}
+            }
+            Some(())
+        };
+        match sizes {
+            Sizes::None => {}
+            Sizes::OfResult(name) => listed(name, 0)?,
+            Sizes::From(dim, name) => {
+                let rank = call.tensor("input").ok()?.rank();
+                listed(name, call.axis(dim, rank).ok()??)?;
+            }
+            Sizes::Pieces(name) => {
+                let input = call.tensor("input").ok()?;
+                let axis = call.axis("dim", input.rank()).ok()?.unwrap_or(0);
+                let Given::Arg(arg) = of(name)? else {
+                    return None;
+                };
+                match arg.as_items() {
+                    Some(items) => {
+                        for at in 0..items.len() {
+                            found.push(place(arg, &[at], (false, at, axis)));
+                        }
+                    }
+                    None => found.push(place(arg, &[], (false, 0, axis))),
+                }
+            }
+            Sizes::Groups(name) => {
+                let (input, weight) = (call.tensor("input").ok()?, call.tensor("weight").ok()?);
+                let channels = (input.rank() + 1).checked_sub(weight.rank())?;
+                if let Some(Given::Arg(arg)) = of(name)
+                    && !matches!(arg, Arg::Int(1))
+                {
+                    found.push(place(arg, &[], (true, 0, channels)));
+                }
+            }
+            Sizes::Bounds(names) => {
+                let input = call.tensor("input").ok()?;
+                let axis = call.axis("dim", input.rank()).ok()?.unwrap_or(0);
+                for name in names {
+                    if let Some(Given::Arg(arg)) = of(name) {
+                        found.push(place(arg, &[], (true, 0, axis)));
+                    }
+                }
+            }
+            Sizes::Slices(name) => {
+                let Given::Arg(arg) = of(name)? else {
+                    return None;
+                };
+                let input = call.tensor("a").ok()?;
+                for (dim, items) in moves::slices(input, arg)? {
+                    for part in [0, 1] {
+                        let mut path = items.clone();
+                        path.push(part);
+                        found.push(place(arg, &path, (true, 0, dim)));
+                    }
+                }
+            }
+        }
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+//! The cheapest choice for each node, found in the order of the graph.
+
+use corsac_ir::{Graph, Op};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::options::{Choice, Choices, ValueFacts};
+use super::{Placement, Plan, Planned, Problem, WIDTH};
+
+/// What sending a message costs besides its bytes, so that of equal plans the one with fewer is taken.
+const MESSAGE: f64 = 64.0;
+
+/// Where the values lie that are needed later: the number of a placement, and whether the sum of
+/// gradients is paid for.
+type State = SmallVec<[(u16, bool); 12]>;
+
+/// How a partial plan came about: the one before, the choice of the last node, whether its result is
+/// replicated.
+#[derive(Clone, Copy)]
+struct Step {
+    before: u32,
+    choice: u16,
+    replicated: bool,
+}
+
+struct Costs {
+    ranks: f64,
+    training: bool,
+    /// Of a byte of a weight that a rank keeps.
+    kept: f64,
+}
+
+impl Costs {
+    fn gather(&self, bytes: f64) -> f64 {
+        bytes * (self.ranks - 1.0) / self.ranks + MESSAGE
+    }
+
+    fn reduce(&self, bytes: f64) -> f64 {
+        2.0 * self.gather(bytes)
+    }
+
+    /// The cost of using a value that lies in one way in another way.
+    fn change(&self, value: &ValueFacts, from: usize, to: usize) -> f64 {
+        if from == to {
+            return 0.0;
+        }
+        let tensors = value.placements[from].len().max(1) as f64;
+        let bytes = value.bytes / tensors;
+        let back = self.training && value.gradient;
+        let pairs = value.placements[from].iter().zip(&value.placements[to]);
+        let costs = pairs.map(|(from, to)| match (from, to) {
+            (from, to) if from == to => 0.0,
+            // Each takes its own part, or all but one take zeros.
+            (Placement::Replicate, Placement::Shard { .. }) if back => self.gather(bytes),
+            (Placement::Replicate, Placement::Shard { .. }) => 0.0,
+            // Nothing is sent, but sums are better made whole before something is added.
+            (Placement::Replicate, _) => 1.0,
+            (Placement::Partial, Placement::Replicate) => self.reduce(bytes),
+            (Placement::Partial, _) => {
+                self.reduce(bytes) + if back { self.gather(bytes) } else { 0.0 }
+            }
+            (Placement::Shard { .. }, Placement::Replicate | Placement::Partial) => {
+                self.gather(bytes)
+            }
+            (Placement::Shard { .. }, Placement::Shard { .. }) => {
+                self.gather(bytes) * if back { 2.0 } else { 1.0 }
+            }
+        });
+        costs.sum()
+    }
+}
+
+/// The cheapest plan of all choices.
+pub(super) fn cheapest(
+    graph: &Graph,
+    problem: &Problem<'_>,
+    choices: Choices,
+) -> Result<Plan, String> {
+    let costs = Costs {
+        ranks: problem.ranks as f64,
+        training: problem.training,
+        kept: problem.kept,
+    };
+    let last = last_uses(graph, &choices);
+    let mut live: Vec<usize> = Vec::new();
+    let mut steps: Vec<Step> = vec![Step {
+        before: 0,
+        choice: 0,
+        replicated: false,
+    }];
+    let mut states: Vec<(State, f64, u32)> = vec![(State::new(), 0.0, 0)];
+    for (at, &value) in choices.order.iter().enumerate() {
+        let facts = &choices.values[value];
+        let mut place: FxHashMap<usize, usize> = FxHashMap::default();
+        for (slot, &own) in live.iter().enumerate() {
+            place.insert(own, slot);
+        }
+        let kept: Vec<usize> = (0..live.len())
+            .filter(|&slot| last[live[slot]] > at)
+            .collect();
+        let is_live = last[value] > at && !facts.free;
+        let mut found: FxHashMap<State, (f64, Step)> = FxHashMap::default();
+        for (state, cost, before) in &states {
+            for (number, choice) in choices.choices[value].iter().enumerate() {
+                let Some((paid, after)) = used(&costs, &choices.values, choice, state, &place)
+                else {
+                    continue;
+                };
+                let mut rest: State = kept.iter().map(|&slot| after[slot]).collect();
+                let mut add = |state: State, cost: f64, replicated: bool| {
+                    let step = Step {
+                        before: *before,
+                        choice: number as u16,
+                        replicated,
+                    };
+                    let known = found.entry(state).or_insert((f64::INFINITY, step));
+                    if cost < known.0 {
+                        *known = (cost, step);
+                    }
+                };
+                let cost = cost + paid;
+                if !is_live {
+                    add(rest, cost, false);
+                    continue;
+                }
+                if choice.output != 0 && facts.placements[0].len() == 1 && !facts.is_weight {
+                    let mut whole = rest.clone();
+                    whole.push((0, false));
+                    // At once, if that costs the same as at its first use.
+                    add(
+                        whole,
+                        cost + costs.change(facts, choice.output, 0) - 0.5,
+                        true,
+                    );
+                }
+                rest.push((choice.output as u16, false));
+                add(rest, cost, false);
+            }
+        }
+        let mut best: Vec<(State, f64, Step)> = found
+            .into_iter()
+            .map(|(state, (cost, step))| (state, cost, step))
+            .collect();
+        best.sort_unstable_by(|a, b| a.1.total_cmp(&b.1).then_with(|| a.0.cmp(&b.0)));
+        best.truncate(WIDTH);
+        if best.is_empty() {
+            let name = graph.node(facts.node).name();
+            return Err(format!(
+                "{name} cannot be run with the placements that are asked for"
+            ));
+        }
+        states = best
+            .into_iter()
+            .map(|(state, cost, step)| {
+                steps.push(step);
+                (state, cost, (steps.len() - 1) as u32)
+            })
+            .collect();
+        live = kept.iter().map(|&slot| live[slot]).collect();
+        if is_live {
+            live.push(value);
+        }
+    }
+    let (_, cost, end) = states.first().cloned().unwrap_or_default();
+    Ok(Plan {
+        nodes: planned(graph, &choices, &steps, end),
+        cost,
+        uneven: choices.uneven,
+    })
+}
+
+/// The place in the order after which each value is not used.
+fn last_uses(graph: &Graph, choices: &Choices) -> Vec<usize> {
+    let mut last = vec![0; choices.values.len()];
+    let mut place = vec![0; choices.values.len()];
+    for (at, &value) in choices.order.iter().enumerate() {
+        place[value] = at;
+    }
+    for node in graph.nodes() {
+        if graph.node(node).op() == Op::GetAttr {
+            continue;
+        }
+        for input in graph.inputs(node) {
+            let own = &mut last[choices.number[input]];
+            *own = (*own).max(place[choices.number[node]]);
+        }
+    }
+    last
+}
+
+/// The cost of a choice in a state, and the state after it; `None` if it uses a value that is gone.
+fn used(
+    costs: &Costs,
+    values: &[ValueFacts],
+    choice: &Choice,
+    state: &State,
+    place: &FxHashMap<usize, usize>,
+) -> Option<(f64, State)> {
+    let mut after = state.clone();
+    let mut cost = choice.cost;
+    for &(input, wanted) in &choice.inputs {
+        let facts = &values[input];
+        let slot = *place.get(&input)?;
+        let (own, paid) = state[slot];
+        if usize::from(own) != wanted {
+            if facts.placements[wanted].len() != 1 || facts.is_fixed {
+                // The tensors of a tuple are changed one by one, once they are taken out.
+                return None;
+            }
+            if facts.is_weight && own != 0 {
+                // As if it were kept whole, and worse.
+                cost += 2.0 * costs.kept * facts.bytes;
+            }
+        }
+        cost += costs.change(facts, own.into(), wanted);
+        let summed = choice.split && facts.gradient && costs.training;
+        if summed && !paid && facts.placements[wanted].contains(&Placement::Replicate) {
+            // Its gradient is summed once, for all calls on parts that use it.
+            cost += costs.reduce(facts.bytes);
+            after[slot].1 = true;
+        }
+    }
+    Some((cost, after))
+}
+
+/// The choices that lead to the step `end`, for all nodes in graph order.
+fn planned(graph: &Graph, choices: &Choices, steps: &[Step], end: u32) -> Vec<Planned> {
+    let mut taken: Vec<Option<Step>> = vec![None; choices.values.len()];
+    let mut at = end;
+    for &value in choices.order.iter().rev() {
+        let step = steps[at as usize];
+        taken[value] = Some(step);
+        at = step.before;
+    }
+    let nodes = graph.nodes().filter_map(|node| {
+        let value = choices.number[node];
+        let step = taken[value]?;
+        let choice = &choices.choices[value][usize::from(step.choice)];
+        let inputs = choice.inputs.iter().map(|&(input, number)| {
+            let facts = &choices.values[input];
+            (facts.node, facts.placements[number].clone())
+        });
+        Some(Planned {
+            node,
+            inputs: inputs.collect(),
+            output: choices.values[value].placements[choice.output].clone(),
+            replicated: step.replicated,
+            split: choice.split,
+            form: choice.form,
+        })
+    });
+    nodes.collect()
+}

@@ -1,0 +1,229 @@
+"""The graph that each rank runs: calls on parts of tensors, and collectives between them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from corsac import _core
+from corsac.distributed import collectives
+from corsac.distributed._parallel_plan import NodePlan, ParallelPlan, Placement
+from corsac.fx import Graph, Node
+from corsac.fx.node import map_arg
+
+
+def parallel_graph(plan: ParallelPlan, group: str) -> Graph:
+    """The graph of a rank of the process group with the given name. It is the same on all ranks."""
+    return _Writer(plan, group).written()
+
+
+class _Writer:
+    def __init__(self, plan: ParallelPlan, group: str) -> None:
+        self.plan, self.group = plan, group
+        self.graph = Graph()
+        #: What each value lies as, and its node.
+        self.made: dict[Node, tuple[list[Placement], Node]] = {}
+        self.changed: dict[tuple[Node, str], Node] = {}
+        self.gradients = _with_gradients(plan)
+        self.attributes: dict[str, Node] = {}
+
+    def written(self) -> Graph:
+        graph = self.plan.program.graph
+        effects = _core.graph_effects(graph)
+        for node, ((_, _, draws, *_), *_) in zip(graph.nodes, effects, strict=True):
+            self._write(node, self.plan.nodes[node], draws and node.op.startswith("call_"))
+        self.graph.lint()
+        return self.graph
+
+    def _write(self, node: Node, planned: NodePlan, draws: bool) -> None:
+        if node.op == "get_attr":
+            # One node for one weight, so that its gradient is summed once.
+            name = str(node.target)
+            if name not in self.attributes:
+                self.attributes[name] = node
+                self.made[node] = planned.output, self._copied(node, lambda own: own)
+            self.made[node] = self.made[self.attributes[name]]
+            return
+
+        def own(value: Node) -> Node:
+            wanted = planned.inputs.get(self._first(value))
+            return self._as(value, wanted, planned.split)
+
+        if planned.form == "lookup":
+            made = self._lookup(node, own)
+        elif planned.form == "classes":
+            made = self._classes(node, own)
+        elif planned.form == "sizes" and (read := self._size_of_whole(node)) is not None:
+            made = read
+        else:
+            if draws:
+                parts = any(isinstance(placed, tuple) for placed in planned.output)
+                before = self.graph.call_function(collectives.begin_random, (self.group, parts))
+            made = self._copied(node, own)
+            if draws:
+                self.graph.call_function(collectives.end_random, (before,))
+            for place, path in planned.sizes:
+                self._divide(made, place, path)
+            if planned.form == "mean":
+                made = self.graph.call_function(operator.truediv, (made, self.plan.ranks))
+        self.made[node] = planned.output, made
+        if planned.replicated:
+            whole = self._changed(node, planned.output[0], None)
+            self.made[node] = [None], whole
+
+    def _first(self, value: Node) -> Node:
+        """The node that stands for a value: the first one of a weight."""
+        return self.attributes[str(value.target)] if value.op == "get_attr" else value
+
+    def _copied(self, node: Node, own: Callable[[Node], Node]) -> Node:
+        made = self.graph.create_node(
+            node.op,
+            node.target,
+            map_arg(node.args, own),
+            map_arg(node.kwargs, own),
+            node.name,
+            node.type,
+        )
+        made.meta.update(node.meta)
+        return made
+
+    def _as(self, value: Node, wanted: Sequence[Placement] | None, split: bool) -> Node:
+        """The node of a value as it is wanted."""
+        value = self._first(value)
+        placed, made = self.made[value]
+        if wanted is None or not placed:
+            return made
+        if len(placed) == 1:
+            if placed[0] != wanted[0]:
+                made = self._changed(value, placed[0], wanted[0])
+            if split and wanted[0] is None and value in self.gradients:
+                made = self._once(value, made, collectives.copy)
+        return made
+
+    def _once(self, value: Node, made: Node, function: Callable[..., Any], *args: Any) -> Node:
+        """A call of a collective, the same for all users of a value that nothing writes to."""
+        key = made, f"{function.__name__} {args}"
+        if key not in self.changed or value in self.plan.written:
+            self.changed[key] = self.graph.call_function(function, (made, *args, self.group))
+        return self.changed[key]
+
+    def _changed(self, value: Node, have: Placement, want: Placement) -> Node:
+        """A value in another placement."""
+        _, made = self.made[value]
+        if isinstance(have, tuple):
+            made = self._once(value, made, collectives.gather, have[0], tuple(have[1]))
+        elif have == "sum":
+            made = self._once(value, made, collectives.reduce)
+        if isinstance(want, tuple):
+            made = self._once(value, made, collectives.scatter, want[0], tuple(want[1]))
+        elif want == "sum":
+            made = self._once(value, made, collectives.first)
+        return made
+
+    def _divide(self, node: Node, place: int | str, path: Sequence[int]) -> None:
+        """Make a size among the arguments that of a part."""
+        args, kwargs = list(node.args), dict(node.kwargs)
+        holder: Any = args if isinstance(place, int) else kwargs
+        holder[place] = self._divided(node, holder[place], path)
+        node.args, node.kwargs = tuple(args), kwargs
+
+    def _divided(self, node: Node, own: Any, path: Sequence[int]) -> Any:
+        if path:
+            if isinstance(own, slice):
+                parts = [own.start, own.stop, own.step]
+                parts[path[0]] = self._divided(node, parts[path[0]], path[1:])
+                return slice(*parts)
+            items = list(own)
+            items[path[0]] = self._divided(node, items[path[0]], path[1:])
+            return type(own)(items) if isinstance(own, list) else tuple(items)
+        ranks = self.plan.ranks
+        if isinstance(own, Node):
+            with self.graph.inserting_before(node):
+                return self.graph.call_function(operator.floordiv, (own, ranks))
+        if own is None or own == -1:
+            return own
+        return -(-own // ranks) if own < 0 else own // ranks
+
+    def _size_of_whole(self, node: Node) -> Node | None:
+        """A size that is read from a value of which this rank has a part; None if it is none."""
+        if not node.args or not isinstance(node.args[0], Node):
+            return None
+        placed, made = self.made[node.args[0]]
+        if len(placed) != 1 or not isinstance(placed[0], tuple):
+            return None
+        dim = placed[0][0]
+        read = self._copied(node, lambda value: self.made[value][1])
+        return self.graph.call_function(
+            whole_size, (read, made, dim, self.plan.ranks, *node.args[1:2])
+        )
+
+    def _arguments(
+        self, node: Node, own: Callable[[Node], Node], names: Sequence[str]
+    ) -> dict[str, Any]:
+        found = dict(zip(names, map_arg(node.args, own), strict=False))
+        return found | map_arg(node.kwargs, own)
+
+    def _lookup(self, node: Node, own: Callable[[Node], Node]) -> Node:
+        aten = "aten" in str(node.target)
+        names = ("weight", "input", "padding_idx") if aten else ("input", "weight", "padding_idx")
+        given = self._arguments(node, own, names)
+        padding = given.get("padding_idx")
+        weight = next(value for value in node.all_input_nodes if own(value) is given["weight"])
+        pieces = self.plan.nodes[node].inputs[self._first(weight)][0][1]  # type: ignore[index]
+        if padding is not None and (padding < 0):
+            padding = None if aten else padding + sum(pieces)
+        return self.graph.call_function(
+            collectives.sharded_embedding,
+            (given["input"], given["weight"], tuple(pieces), self.group, padding),
+        )
+
+    def _classes(self, node: Node, own: Callable[[Node], Node]) -> Node:
+        names = ("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction")
+        given = self._arguments(node, own, names)
+        logits = next(value for value in node.all_input_nodes if own(value) is given["input"])
+        pieces = self.plan.nodes[node].inputs[self._first(logits)][0][1]  # type: ignore[index]
+        return self.graph.call_function(
+            collectives.sharded_cross_entropy,
+            (
+                given["input"],
+                given["target"],
+                tuple(pieces),
+                self.group,
+                given.get("ignore_index", -100),
+                given.get("reduction", "mean"),
+            ),
+        )
+
+
+def whole_size(read: Any, tensor: Any, dim: int, ranks: int, asked: int | None = None) -> Any:
+    """A size, or all sizes, of a tensor of which this rank has a part: ``read`` is that of the part."""
+    if isinstance(read, int):
+        rank = tensor.dim()
+        if asked is None:
+            return read * ranks
+        return read * ranks if asked % rank == dim else read
+    sizes = list(read)
+    sizes[dim] *= ranks
+    return type(read)(sizes)
+
+
+def _with_gradients(plan: ParallelPlan) -> set[Node]:
+    """The values that a gradient may reach."""
+    found: set[Node] = set()
+    if not plan.training:
+        return found
+    for node in plan.program.graph.nodes:
+        if node.op == "get_attr":
+            weight = plan.program.weights.get(str(node.target))
+            if weight is not None and weight.requires_grad:
+                found.add(node)
+        elif node.op == "placeholder":
+            # A caller may want its gradient.
+            found.add(node)
+        elif any(own in found for own in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+__all__ = ["parallel_graph", "whole_size"]

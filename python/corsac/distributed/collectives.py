@@ -1,0 +1,267 @@
+"""Functions of graphs that several ranks run together: they exchange parts of tensors.
+
+Each has the gradient that belongs to it where a value is replicated, sharded or a sum, whatever has been imported:
+the gradient of a replicated value is the whole gradient on all ranks, that of a sum is replicated. ``group`` is the name
+of a process group. The collectives are those of ``torch.ops._c10d_functional``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _resolve_process_group
+
+_sum = "sum"
+
+
+def _size(group: str) -> int:
+    return dist.get_world_size(_resolve_process_group(group))
+
+
+def _rank(group: str) -> int:
+    return dist.get_rank(_resolve_process_group(group))
+
+
+def _reduced(tensor: torch.Tensor, group: str, by: str = _sum) -> torch.Tensor:
+    started = torch.ops._c10d_functional.all_reduce(tensor.contiguous(), by, group)
+    return torch.ops._c10d_functional.wait_tensor(started)
+
+
+def _gathered(tensor: torch.Tensor, group: str) -> torch.Tensor:
+    """The tensors of all ranks, one after the other along the first dimension."""
+    started = torch.ops._c10d_functional.all_gather_into_tensor(
+        tensor.contiguous(), _size(group), group
+    )
+    return torch.ops._c10d_functional.wait_tensor(started)
+
+
+def own_part(
+    tensor: torch.Tensor, dim: int, pieces: Sequence[int], rank: int, size: int
+) -> torch.Tensor:
+    """The part that one of ``size`` ranks has of a tensor: an equal part of each of the pieces of a dimension."""
+    own = [tensor.narrow(dim, *range_) for range_ in own_ranges(pieces, rank, size)]
+    return own[0] if len(own) == 1 else torch.cat(own, dim)
+
+
+def own_ranges(pieces: Sequence[int], rank: int, size: int) -> list[tuple[int, int]]:
+    """The starts and lengths of the ranges of a dimension that one of ``size`` ranks has."""
+    found, before = [], 0
+    for piece in pieces:
+        found.append((before + rank * (piece // size), piece // size))
+        before += piece
+    return found
+
+
+def _whole(tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str) -> torch.Tensor:
+    """The tensor of which each rank has a part."""
+    size = _size(group)
+    parts = _gathered(tensor, group).chunk(size)
+    if len(pieces) == 1:
+        return torch.cat(parts, dim)
+    lengths = [length // size for length in pieces]
+    split = [part.split(lengths, dim) for part in parts]
+    return torch.cat([own[piece] for piece in range(len(pieces)) for own in split], dim)
+
+
+class _Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, group: str) -> torch.Tensor:
+        ctx.group = group
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        return _reduced(gradient, ctx.group), None
+
+
+class _Reduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, group: str) -> torch.Tensor:
+        return _reduced(tensor, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        return gradient, None
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str
+    ) -> torch.Tensor:
+        ctx.of = dim, tuple(pieces), group
+        return _whole(tensor, dim, pieces, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        dim, pieces, group = ctx.of
+        own = own_part(gradient, dim, pieces, _rank(group), _size(group))
+        return own.contiguous(), None, None, None
+
+
+class _Scatter(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str
+    ) -> torch.Tensor:
+        ctx.of = dim, tuple(pieces), group
+        return own_part(tensor, dim, pieces, _rank(group), _size(group)).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        return _whole(gradient, *ctx.of), None, None, None
+
+
+class _First(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, group: str) -> torch.Tensor:
+        if _rank(group) == 0:
+            return tensor.view_as(tensor)
+        return torch.zeros_like(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        return gradient, None
+
+
+def copy(tensor: torch.Tensor, group: str) -> torch.Tensor:
+    """A replicated tensor for calls of which each rank computes a part: gradients are summed."""
+    return _Copy.apply(tensor, group)
+
+
+def reduce(tensor: torch.Tensor, group: str) -> torch.Tensor:
+    """The sum over the ranks, on all ranks."""
+    return _Reduce.apply(tensor, group)
+
+
+def gather(tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str) -> torch.Tensor:
+    """The whole of a sharded tensor, on all ranks."""
+    return _Gather.apply(tensor, dim, pieces, group)
+
+
+def scatter(tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str) -> torch.Tensor:
+    """This rank's part of a replicated tensor."""
+    return _Scatter.apply(tensor, dim, pieces, group)
+
+
+def first(tensor: torch.Tensor, group: str) -> torch.Tensor:
+    """A replicated tensor as a sum: zeros on all ranks but the first."""
+    return _First.apply(tensor, group)
+
+
+#: A seed that all ranks of a group share, and how often it was used, by the name of the group.
+_seeds: dict[str, list[int]] = {}
+
+
+def shared_seed(group: str, seed: int) -> None:
+    """Give the ranks of a group the seed of their random numbers until the next call."""
+    _seeds[group] = [seed, 0]
+
+
+def begin_random(group: str, parts: bool) -> torch.Tensor:
+    """Seed the random generator of the CPU for one call: equal on all ranks for whole tensors, different for parts.
+
+    Returns:
+        Its state, for :func:`end_random`.
+    """
+    before = torch.get_rng_state()
+    seed, count = _seeds[group]
+    _seeds[group][1] = count + 1
+    own = _rank(group) + 1 if parts else 0
+    torch.default_generator.manual_seed((seed + 1_000_003 * count + 7_919 * own) % 2**63)
+    return before
+
+
+def end_random(state: torch.Tensor) -> None:
+    """Restore the random generator of the CPU."""
+    torch.set_rng_state(state)
+
+
+def _local(
+    numbers: torch.Tensor, ranges: Sequence[tuple[int, int]]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The places in this rank's part of numbers of rows or classes, 0 for those of others, and which are its own."""
+    local, before = torch.zeros_like(numbers), 0
+    is_own = torch.zeros_like(numbers, dtype=torch.bool)
+    for start, length in ranges:
+        inside = (numbers >= start) & (numbers < start + length)
+        local = torch.where(inside, numbers - start + before, local)
+        is_own, before = is_own | inside, before + length
+    return local, is_own
+
+
+def sharded_embedding(
+    ids: torch.Tensor,
+    weight: torch.Tensor,
+    pieces: Sequence[int],
+    group: str,
+    padding_idx: int | None = None,
+) -> torch.Tensor:
+    """Rows of a table of which this rank has a part, zeros for the rows that others have: a sum."""
+    if not bool(((ids >= 0) & (ids < sum(pieces))).all()):
+        raise IndexError(f"index out of range in an embedding of {sum(pieces)} rows")
+    ranges = own_ranges(pieces, _rank(group), _size(group))
+    local, is_own = _local(ids, ranges)
+    padding, before = None, 0
+    for start, length in ranges:
+        if padding_idx is not None and start <= padding_idx < start + length:
+            padding = padding_idx - start + before
+        before += length
+    rows = torch.nn.functional.embedding(local, weight, padding)
+    return rows.masked_fill(~is_own.unsqueeze(-1), 0)
+
+
+def sharded_cross_entropy(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    pieces: Sequence[int],
+    group: str,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """The cross entropy of logits of which this rank has a part of the classes, on all ranks.
+
+    Args:
+        logits: of shape ``[N, own classes]``.
+        target: numbers of classes, of shape ``[N]``.
+        pieces: the numbers of classes of the pieces that are cut among the ranks.
+        group: the name of the process group.
+        ignore_index, reduction: as for :func:`torch.nn.functional.cross_entropy`.
+    """
+    classes = sum(pieces)
+    is_counted = target != ignore_index
+    if not bool(((target >= 0) & (target < classes) | ~is_counted).all()):
+        raise IndexError(f"a target is out of range of {classes} classes")
+    wide = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+    with torch.no_grad():
+        largest = _reduced(wide.amax(1), group, "max")
+    shifted = wide - largest.unsqueeze(1)
+    total = reduce(shifted.exp().sum(1), group)
+    local, is_own = _local(target, own_ranges(pieces, _rank(group), _size(group)))
+    picked = shifted.gather(1, local.unsqueeze(1)).squeeze(1).masked_fill(~is_own, 0)
+    losses = (total.log() - reduce(picked, group)).masked_fill(~is_counted, 0)
+    if reduction == "none":
+        return losses.to(logits.dtype)
+    summed = losses.sum()
+    if reduction == "mean":
+        summed = summed / is_counted.sum()
+    return summed.to(logits.dtype)
+
+
+__all__ = [
+    "begin_random",
+    "copy",
+    "end_random",
+    "first",
+    "gather",
+    "own_part",
+    "own_ranges",
+    "reduce",
+    "scatter",
+    "sharded_cross_entropy",
+    "sharded_embedding",
+    "shared_seed",
+]
