@@ -78,6 +78,16 @@ fn floats(value: &Value) -> bool {
     floats
 }
 
+/// A call that may be made on parts.
+#[derive(Clone, Copy)]
+struct Site<'c> {
+    /// The number of its value.
+    value: usize,
+    call: &'c ShardedCall,
+    /// Its cost on whole tensors.
+    work: f64,
+}
+
 struct Builder<'g, 'f> {
     graph: &'g Graph,
     problem: &'g Problem<'f>,
@@ -383,15 +393,16 @@ impl<'g, 'f> Builder<'g, 'f> {
             }
             return Ok(found);
         }
+        let site = Site { value, call, work };
         for relation in &call.relations {
             match relation {
                 Relation::Along {
                     inputs,
                     outputs,
                     form,
-                } => self.along(value, call, (inputs, outputs), *form, work, &mut found),
+                } => self.along(site, (inputs, outputs), *form, &mut found),
                 Relation::Regroup { inputs, outputs } => {
-                    self.regroup(value, call, (inputs, outputs), work, &mut found);
+                    self.regroup(site, (inputs, outputs), &mut found);
                 }
             }
         }
@@ -507,14 +518,13 @@ impl<'g, 'f> Builder<'g, 'f> {
     /// The choice with these placements of the tensors among the arguments and of the results.
     fn choice(
         &mut self,
-        value: usize,
-        call: &ShardedCall,
+        site: Site<'_>,
         inputs: &[Placement],
         outputs: Placements,
         form: Form,
-        work: f64,
         found: &mut Vec<Choice>,
     ) {
+        let Site { value, call, work } = site;
         let mut wanted: SmallVec<[(usize, Placements); 3]> = SmallVec::new();
         for (&(node, tensor), placement) in call.inputs.iter().zip(inputs) {
             let input = self.number[node];
@@ -574,13 +584,12 @@ impl<'g, 'f> Builder<'g, 'f> {
 
     fn along(
         &mut self,
-        value: usize,
-        call: &ShardedCall,
+        site: Site<'_>,
         (inputs, outputs): (&[Side], &[Side]),
         form: Form,
-        work: f64,
         found: &mut Vec<Choice>,
     ) {
+        let Site { value, call, .. } = site;
         let mut all: Vec<Pieces> = Vec::new();
         let mut sums = false;
         for (leaf, side) in inputs.iter().enumerate() {
@@ -645,19 +654,18 @@ impl<'g, 'f> Builder<'g, 'f> {
             let made = made.map(|(&side, shape)| placed(side, &|dim| shape[dim]));
             let (own, made) = (own.collect::<Option<Vec<_>>>(), made.collect());
             if let (Some(own), Some(made)) = (own, made) {
-                self.choice(value, call, &own, made, form, work, found);
+                self.choice(site, &own, made, form, found);
             }
         }
     }
 
     fn regroup(
         &mut self,
-        value: usize,
-        call: &ShardedCall,
+        site: Site<'_>,
         (inputs, outputs): (&[Run], &[Run]),
-        work: f64,
         found: &mut Vec<Choice>,
     ) {
+        let Site { value, call, .. } = site;
         // For each argument its placements along the run, with the pieces of its elements.
         let mut options: Vec<Vec<(Placement, Vec<i64>)>> = Vec::new();
         for run in inputs {
@@ -716,7 +724,7 @@ impl<'g, 'f> Builder<'g, 'f> {
                 }
             }
             if fits {
-                self.choice(value, call, &own, made, Form::Plain, work, found);
+                self.choice(site, &own, made, Form::Plain, found);
             }
         }
     }
