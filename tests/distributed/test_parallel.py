@@ -72,7 +72,19 @@ def test_random_programs(two, first):
         assert cut >= 40
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])
+def test_regions_without_gradients(two):
+    for found in two.run(parallel.modes):
+        assert found["result"] <= 1e-5
+        assert found["gradient"] <= 1e-4
+
+
+def test_batches_of_which_each_item_is_cut(two):
+    for difference, message in two.run(parallel.batched):
+        assert difference <= 1e-5
+        assert not message or "make a plan with inputs of these sizes" in message
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "bloom", "opt"])
 def test_sizes_of_calls(two, name):
     assert max(two.run(parallel.sizes, name)) <= 1e-5
 

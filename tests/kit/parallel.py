@@ -277,3 +277,72 @@ def gradients_of_inputs(rank: int) -> tuple[float, bool]:
     without = parallelize(model, x, mesh=dist.group.WORLD, training=False)
     assert torch.allclose(without(x), model(x), atol=1e-6)
     return _difference(found[0], found[1]), without(x.requires_grad_()).requires_grad
+
+
+class Modes(nn.Module):
+    """A value is used without gradients first; sizes of parts are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        x = self.norm(x)
+        with torch.no_grad():
+            scale = self.up(x).mean()
+        hidden = self.up(x).relu()
+        width = hidden.size(dim=-1) * hidden.size(dim=0) + hidden.shape[2] + hidden.nbytes / 64
+        return (self.down(hidden) * width + scale,)
+
+
+def modes(rank: int) -> dict[str, Any]:
+    """Differences of a model with a region without gradients."""
+    import torch.distributed as dist
+
+    from corsac.distributed import parallelize
+
+    del rank
+    torch.manual_seed(0)
+    model, x = Modes(), torch.randn(3, 5, 8)
+    reference = Modes()
+    reference.load_state_dict(model.state_dict())
+    own = parallelize(model, (), {"x": x}, mesh=dist.group.WORLD)
+    assert own.plan.shards.keys() >= {"up.weight", "down.weight"}
+    return differences(own, reference, {"x": x})
+
+
+class Batched(nn.Module):
+    """Heads and the items of a batch are one dimension, in which a plan has a piece for each item."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.out = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        batch, length, _ = x.shape
+        heads = self.query(x).view(batch, length, 4, 2).transpose(1, 2)
+        heads = heads.reshape(batch * 4, length, 2)
+        slopes = torch.arange(1, 5).repeat(batch).view(batch * 4, 1, 1) / 4
+        scores = torch.baddbmm(slopes.float(), heads, heads.transpose(1, 2)).softmax(-1)
+        mixed = (scores @ heads).view(batch, 4, length, 2).transpose(1, 2)
+        return self.out(mixed.reshape(batch, length, 8))
+
+
+def batched(rank: int) -> tuple[float, str]:
+    """The largest difference for batches of other sizes, and the error for a batch that the plan does not know."""
+    import torch.distributed as dist
+
+    from corsac.distributed import ParallelError, parallelize
+
+    del rank
+    torch.manual_seed(0)
+    model = Batched()
+    own = parallelize(model, torch.randn(2, 5, 8), mesh=dist.group.WORLD)
+    worst = max(_difference(own(x), model(x)) for x in (torch.randn(n, 6, 8) for n in (2, 3, 5)))
+    single = parallelize(model, torch.randn(1, 5, 8), mesh=dist.group.WORLD)
+    worst = max(worst, _difference(single(x := torch.randn(1, 7, 8)), model(x)))
+    try:
+        worst = max(worst, _difference(single(x := torch.randn(3, 7, 8)), model(x)))
+    except ParallelError as error:
+        return worst, str(error)
+    return worst, ""

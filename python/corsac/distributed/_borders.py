@@ -14,7 +14,7 @@ from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
 from corsac import _core
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._program import Program
-from corsac.distributed._values import bytes_of, written_bytes
+from corsac.distributed._values import bytes_of, reads_places, written_bytes
 from corsac.fx import GraphModule, Node
 from corsac.fx._module_attributes import _assign_attr
 from corsac.fx._own_copy import copied_graph
@@ -103,7 +103,7 @@ class Dependencies:
                         uses = by_target[str(source.target)]
                         forbid(min(uses), max(uses))
         for node in nodes:
-            if "as_strided" in str(getattr(node.target, "__name__", node.target)):
+            if reads_places(node):
                 # Values that are sent become contiguous.
                 for own in node.all_input_nodes:
                     forbid(place[own], place[node])

@@ -109,7 +109,7 @@ class Parallel(torch.nn.Module):
         return collectives._whole(part.detach(), shard[0], shard[1], self.group.group_name)
 
     def full_state_dict(self) -> dict[str, torch.Tensor]:
-        """The state dict of the model, under its names, on all ranks."""
+        """The whole weights that the graph reads, under all their names in the state dict of the model, on all ranks."""
         found: dict[str, torch.Tensor] = {}
         for name, own in self._weights():
             weight = self.plan.program.weights[name]

@@ -31,7 +31,10 @@ class _Writer:
     def written(self) -> Graph:
         graph = self.plan.program.graph
         effects = _core.graph_effects(graph)
-        for node, ((_, _, draws, *_), *_) in zip(graph.nodes, effects, strict=True):
+        for node, ((_, _, draws, *_), is_barrier, *_) in zip(graph.nodes, effects, strict=True):
+            if is_barrier:
+                # What is made without gradients, or in autocast, is not for the calls outside.
+                self.changed.clear()
             self._write(node, self.plan.nodes[node], draws and node.op.startswith("call_"))
         self.graph.lint()
         return self.graph
@@ -140,7 +143,7 @@ class _Writer:
         ranks = self.plan.ranks
         if isinstance(own, Node):
             with self.graph.inserting_before(node):
-                return self.graph.call_function(operator.floordiv, (own, ranks))
+                return self.graph.call_function(collectives.part_of, (own, ranks))
         if own is None or own == -1:
             return own
         return -(-own // ranks) if own < 0 else own // ranks
@@ -154,9 +157,8 @@ class _Writer:
             return None
         dim = placed[0][0]
         read = self._copied(node, lambda value: self.made[value][1])
-        return self.graph.call_function(
-            whole_size, (read, made, dim, self.plan.ranks, *node.args[1:2])
-        )
+        asked = (*node.args[1:2], *node.kwargs.values())
+        return self.graph.call_function(whole_size, (read, made, dim, self.plan.ranks, *asked))
 
     def _arguments(
         self, node: Node, own: Callable[[Node], Node], names: Sequence[str]

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from corsac import _core
 from corsac.analysis._meta_run import MetaRun
@@ -22,8 +23,10 @@ from corsac.distributed._values import (
     failing,
     input_types,
     quiet,
+    reads_places,
     values_of,
 )
+from corsac.distributed.collectives import part_of, pieces_for
 from corsac.fx import Graph, Node
 from corsac.passes._writes import written_sources
 
@@ -114,7 +117,25 @@ class ParallelPlan:
             raise ParallelError(
                 f"the graph is not valid for inputs of sizes {[list(s) for s, _ in inputs]}: {reason}"
             )
+        for node, planned in self.nodes.items():
+            self._check_parts(node, planned, values.get(node))
         self._checked.add(key)
+
+    def _check_parts(self, node: Node, planned: NodePlan, value: Any) -> None:
+        """Check that the dimensions of a value that are cut are those that the plan knows.
+
+        Raises:
+            ParallelError: one is not.
+        """
+        tensors = [own for own in tree_leaves(value) if isinstance(own, torch.Tensor)]
+        for own, placed in zip(tensors, planned.output, strict=False):
+            if isinstance(placed, tuple):
+                try:
+                    pieces = pieces_for(own.shape[placed[0]], placed[1])
+                    for piece in pieces:
+                        part_of(piece, self.ranks)
+                except ValueError as error:
+                    raise ParallelError(f"{described(node)}: {error}") from error
 
     def module_plan(self, model: torch.nn.Module) -> dict[str, Any]:
         """The plan for :func:`torch.distributed.tensor.parallel.parallelize_module`: a style for each linear layer and
@@ -407,7 +428,8 @@ def _whole_products(view: Node, planned: Mapping[Node, NodePlan], products: set[
 
 
 def _written(graph: Graph) -> set[Node]:
-    """The values that share memory with one that is written to, or that an unknown call may change."""
+    """The values that share memory with one that is written to, that an unknown call may change, or of which it matters
+    where their elements lie."""
     facts = list(zip(graph.nodes, _core.graph_effects(graph), strict=True))
     groups: dict[int, list[Node]] = {}
     group_of: dict[Node, int] = {}
@@ -418,7 +440,7 @@ def _written(graph: Graph) -> set[Node]:
     for node, ((mutates, *_, opaque), *_) in facts:
         if node.op in ("placeholder", "get_attr", "output"):
             continue
-        for own in node.all_input_nodes if opaque else mutates:
+        for own in node.all_input_nodes if opaque or reads_places(node) else mutates:
             # Number 0 is for inputs and attributes.
             written.update(groups[group_of[own]] if group_of[own] else (own,))
     # Views of inputs and attributes that are written to.

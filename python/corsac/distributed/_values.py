@@ -84,6 +84,12 @@ def described(node: Node) -> str:
     return f"node {node.name}" if source is None else f"node {node.name} ({source})"
 
 
+def reads_places(node: Node) -> bool:
+    """Whether a call depends on where elements lie in memory, which values that are sent do not keep."""
+    name = str(getattr(node.target, "__name__", node.target))
+    return "as_strided" in name or name in ("stride", "storage_offset", "is_contiguous")
+
+
 def failing(conditions: Sequence[Condition], found: Mapping[Node, Any]) -> str | None:
     """The first condition on sizes that these values do not fulfil, as text; None if there is none."""
     by_name = {node.name: own for node, own in found.items()}
@@ -147,6 +153,7 @@ __all__ = [
     "failing",
     "input_types",
     "quiet",
+    "reads_places",
     "values_of",
     "written_bytes",
 ]

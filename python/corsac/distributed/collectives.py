@@ -38,10 +38,48 @@ def _gathered(tensor: torch.Tensor, group: str) -> torch.Tensor:
     return torch.ops._c10d_functional.wait_tensor(started)
 
 
+def pieces_for(length: int, pieces: Sequence[int]) -> list[int]:
+    """The pieces of a dimension of this length: those of the plan, or more or fewer of the same if they repeat, as heads
+    do for each item of a batch.
+
+    Raises:
+        ValueError: the plan does not say how such a dimension is cut.
+    """
+    if sum(pieces) == length:
+        return list(pieces)
+    count = len(pieces)
+    period = next(
+        own
+        for own in range(1, count + 1)
+        if all(pieces[at] == pieces[at % own] for at in range(count))
+    )
+    repeated = sum(pieces[:period])
+    if period == count or length % repeated:
+        raise ValueError(
+            f"the plan cuts a dimension in pieces of {list(pieces)}, got one of {length}: make a plan with "
+            "inputs of these sizes"
+        )
+    return list(pieces[:period]) * (length // repeated)
+
+
+def part_of(size: int, ranks: int) -> int:
+    """The size of a rank's part.
+
+    Raises:
+        ValueError: the ranks do not divide it.
+    """
+    if size % ranks:
+        raise ValueError(
+            f"{ranks} ranks do not divide a dimension of {size}: make a plan with inputs of these sizes"
+        )
+    return size // ranks
+
+
 def own_part(
     tensor: torch.Tensor, dim: int, pieces: Sequence[int], rank: int, size: int
 ) -> torch.Tensor:
     """The part that one of ``size`` ranks has of a tensor: an equal part of each of the pieces of a dimension."""
+    pieces = pieces_for(tensor.size(dim), pieces)
     own = [tensor.narrow(dim, *range_) for range_ in own_ranges(pieces, rank, size)]
     return own[0] if len(own) == 1 else torch.cat(own, dim)
 
@@ -58,6 +96,7 @@ def own_ranges(pieces: Sequence[int], rank: int, size: int) -> list[tuple[int, i
 def _whole(tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str) -> torch.Tensor:
     """The tensor of which each rank has a part."""
     size = _size(group)
+    pieces = pieces_for(tensor.size(dim) * size, pieces)
     parts = _gathered(tensor, group).chunk(size)
     if len(pieces) == 1:
         return torch.cat(parts, dim)
@@ -259,6 +298,8 @@ __all__ = [
     "gather",
     "own_part",
     "own_ranges",
+    "part_of",
+    "pieces_for",
     "reduce",
     "scatter",
     "sharded_cross_entropy",

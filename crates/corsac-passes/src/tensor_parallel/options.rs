@@ -414,20 +414,21 @@ impl<'g, 'f> Builder<'g, 'f> {
         if !self.values[value].free {
             return None;
         }
-        let reads_shape = || {
-            let view = self.graph.node(self.values[value].node);
-            let name = view.args().get(1);
-            matches!(name, Some(corsac_ir::Arg::Str(name)) if self.graph.text(*name) == "shape")
-        };
         if is_operator!(call.operator, "size" | "numel") {
             return Some(Form::Sizes);
         }
         if is_operator!(call.operator, "getattr") {
-            return Some(if reads_shape() {
-                Form::Sizes
-            } else {
-                Form::Plain
-            });
+            let view = self.graph.node(self.values[value].node);
+            let Some(corsac_ir::Arg::Str(name)) = view.args().get(1) else {
+                return None;
+            };
+            // Other attributes are read of whole tensors.
+            return match self.graph.text(*name) {
+                "shape" => Some(Form::Sizes),
+                "dtype" | "device" | "layout" | "ndim" | "requires_grad" | "itemsize"
+                | "is_cuda" | "is_meta" => Some(Form::Plain),
+                _ => None,
+            };
         }
         is_operator!(call.operator, "dim").then_some(Form::Plain)
     }
