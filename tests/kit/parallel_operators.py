@@ -121,6 +121,20 @@ CASES: dict[str, Case] = {
     "minus one": case(lambda a, x: a.reshape(4, -1, 2, 4), A, cut="a0 a1 a2"),
     "of sizes": case(lambda a, x: a.view(a.size(0), a.shape[1] * a.size(2)), A, cut=ALL),
     "number of elements": case(lambda a, x: a / a.numel() + a.shape[-1], A, cut=ALL),
+    "squeeze all": case(lambda a, x: a.squeeze(), (2, 6, 1, 8), cut=""),
+    "like": case(lambda a, x: a * torch.ones_like(a) + torch.full_like(a, 2), A, cut=ALL),
+    "like a sum": case(
+        lambda a, b, x: torch.ones_like(F.linear(x, a)) + F.linear(x, b),
+        (6, 8),
+        (6, 8),
+        x=(3, 8),
+        cut="a0 a1 b0 b1",
+    ),
+    "expand_as": case(lambda a, b, x: a.expand_as(b) * b, (4, 1, 8), A, cut="a0 a2 b0 b1 b2"),
+    "tuple of one": case(lambda a, x: a.split(6, 1)[0].cumsum(2), A, cut=ALL),
+    "length of repeats": case(
+        lambda a, x: a.repeat_interleave(2, dim=1, output_size=12), A, cut=""
+    ),
     "permute": case(lambda a, x: a.permute(2, 0, 1), A, cut=ALL),
     "movedim": case(lambda a, x: a.movedim(0, -1), A, cut=ALL),
     "squeeze": case(lambda a, x: a.unsqueeze(1).squeeze(1), A, cut=ALL),

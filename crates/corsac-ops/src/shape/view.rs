@@ -780,7 +780,7 @@ pub(super) const RULES: &[Rule] = &[
     )
     .shards(sharding::reordered),
     rule("unsqueeze", "input dim", unsqueeze, Cost::Free).shards(sharding::regrouped),
-    rule("squeeze", "input dim", squeeze, Cost::Free).shards(sharding::regrouped),
+    rule("squeeze", "input dim", squeeze, Cost::Free).shards(sharding::squeezed),
     rule(
         "expand broadcast_to",
         "input size... *implicit",
@@ -789,7 +789,7 @@ pub(super) const RULES: &[Rule] = &[
     )
     .shards(sharding::expanded)
     .sizes(Sizes::OfResult("size")),
-    rule("expand_as", "input other", expand_as, Cost::Free).shards(sharding::expanded),
+    rule("expand_as", "input other", expand_as, Cost::Free).shards(sharding::elementwise),
     rule(
         "alias lift_fresh positive operator.pos operator.__pos__",
         "input",

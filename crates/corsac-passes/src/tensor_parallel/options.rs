@@ -35,6 +35,8 @@ pub(super) struct ValueFacts {
     pub(super) gradient: bool,
     /// Whether its placement makes no difference: it has no tensors.
     pub(super) free: bool,
+    /// Whether it is a tuple, whose tensors are changed one by one once they are taken out.
+    pub(super) is_tuple: bool,
     /// Whether it is a weight, whose parts are rarely made whole again.
     pub(super) is_weight: bool,
     /// Whether they never are.
@@ -153,6 +155,7 @@ impl<'g, 'f> Builder<'g, 'f> {
                 bytes: bytes_of(value),
                 gradient: problem.training && gradient && floats(value),
                 free: own.is_empty(),
+                is_tuple: !matches!(value, Value::Tensor(_)),
                 is_weight: weight.is_some(),
                 is_fixed: weight.is_some_and(|own| problem.weights[own].along.is_some()),
             });

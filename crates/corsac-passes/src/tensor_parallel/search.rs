@@ -123,7 +123,7 @@ pub(super) fn cheapest(
                     add(rest, cost, false);
                     continue;
                 }
-                if choice.output != 0 && facts.placements[0].len() == 1 && !facts.is_weight {
+                if choice.output != 0 && !facts.is_tuple && !facts.is_weight {
                     let mut whole = rest.clone();
                     whole.push((0, false));
                     // At once, if that costs the same as at its first use.
@@ -203,8 +203,7 @@ fn used(
         let slot = *place.get(&input)?;
         let (own, paid) = state[slot];
         if usize::from(own) != wanted {
-            if facts.placements[wanted].len() != 1 || facts.is_fixed {
-                // The tensors of a tuple are changed one by one, once they are taken out.
+            if facts.is_tuple || facts.is_fixed {
                 return None;
             }
             if facts.is_weight && own != 0 {

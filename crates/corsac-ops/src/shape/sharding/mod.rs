@@ -22,7 +22,7 @@ use crate::operators::OperatorId;
 
 pub(super) use moves::{
     expanded, grouped, indexed, joined, moved, narrowed, regrouped, reordered, repeated, selected,
-    stacked, taken, transposed_attribute, unbound,
+    squeezed, stacked, taken, transposed_attribute, unbound,
 };
 pub(super) use products::{
     added_products, convolved, looked_up, multiplied, projected, scored, summed_labels,

@@ -66,6 +66,12 @@ pub(in crate::shape) fn regrouped(r: &mut Relations<'_, '_>) -> Option<()> {
     }
 }
 
+/// Views without dimensions of size 1, which have to be named: a part may have others of that size.
+pub(in crate::shape) fn squeezed(r: &mut Relations<'_, '_>) -> Option<()> {
+    r.call.get("dim")?;
+    regrouped(r)
+}
+
 /// Views with the dimensions in another order, found by sizes that all differ.
 pub(in crate::shape) fn reordered(r: &mut Relations<'_, '_>) -> Option<()> {
     reorder(r, "input")
@@ -385,7 +391,7 @@ pub(in crate::shape) fn grouped(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     let rank = r.inputs[input].rank();
     r.call.axis("dim", rank).ok()??;
-    if r.inputs.len() != 1 {
+    if r.inputs.len() != 1 || r.call.get("output_size").is_some() {
         return None;
     }
     r.linear();
