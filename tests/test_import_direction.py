@@ -33,7 +33,7 @@ minifier
 distributed
 _compile
 quantization.one_call
-optimum.quantization
+optimum.quantization optimum.parallelization
 _dynamo
 corsac
 cli

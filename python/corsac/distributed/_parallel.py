@@ -6,6 +6,7 @@ import datetime
 import os
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -197,7 +198,7 @@ def parallelize(
         training, replicate, shard, uneven, dynamic_shapes: as for :func:`plan_parallel`.
         loss_fn: takes the result of the model and a target, which is then the last positional argument of a call and of
             ``example_inputs``. In the graph, a cross entropy needs no whole logits.
-        weights: a safetensors file, of which each rank reads its parts only. By default, the weights of the model.
+        weights: a safetensors file, or a folder of them, of which each rank reads its parts only. By default, the weights of the model.
         timeout: seconds after which a rank that waits for another one gives up, if ``mesh`` is None.
 
     Raises:
@@ -298,24 +299,22 @@ def _own(plan: ParallelPlan, name: str, value: torch.Tensor, rank: int) -> torch
 
 
 def _read(plan: ParallelPlan, rank: int, path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """A rank's parts of the weights that are in a file, under one of their names."""
+    """A rank's parts of the weights that are in a file, or in those of a folder, under one of their names."""
     program = plan.program
-    chosen: dict[str, str] = {}
+    found: dict[str, torch.Tensor] = {}
+    #: The names of weights by those in a file.
+    wanted: dict[str, list[str]] = {}
 
-    def choose(held: Collection[str]) -> None:
+    def choose(held: Collection[str]) -> Collection[str]:
+        wanted.clear()
         for name, weight in program.weights.items():
             own = next((other for other in (name, *weight.aliases) if other in held), None)
-            if own is not None:
-                chosen[name] = own
-            elif weight.kind == "parameter" and not program.tensors[name].is_meta:
-                raise ParallelError(
-                    f"rank {rank}, {_reader(program, name)}: {path} has no tensor {name}"
-                )
-
-    names: dict[str, list[str]] = {}
+            if own is not None and name not in found:
+                wanted.setdefault(own, []).append(name)
+        return wanted.keys()
 
     def ranges(own: str, shape: Sequence[int]) -> tuple[int, list[tuple[int, int]]] | None:
-        name = names[own][0]
+        name = wanted[own][0]
         weight = program.weights[name]
         if tuple(shape) != weight.shape:
             raise ParallelError(
@@ -327,14 +326,18 @@ def _read(plan: ParallelPlan, rank: int, path: str | os.PathLike[str]) -> dict[s
         dim, pieces = plan.shards[name]
         return dim, collectives.own_ranges(pieces, rank, plan.ranks)
 
-    def chosen_names(held: Collection[str]) -> Collection[str]:
-        choose(held)
-        for name, own in chosen.items():
-            names.setdefault(own, []).append(name)
-        return names
-
-    found = read_safetensors(path, chosen_names, ranges)
-    return {name: found[own].to(program.weights[name].dtype) for name, own in chosen.items()}
+    files = sorted(Path(path).glob("*.safetensors")) if os.path.isdir(path) else [path]
+    for file in files:
+        for own, value in read_safetensors(file, choose, ranges).items():
+            for name in wanted[own]:
+                found[name] = value.to(program.weights[name].dtype)
+    for name, weight in program.weights.items():
+        missing = name not in found and weight.kind == "parameter"
+        if missing and not program.tensors[name].is_meta:
+            raise ParallelError(
+                f"rank {rank}, {_reader(program, name)}: {path} has no tensor {name}"
+            )
+    return found
 
 
 def _reader(program: Program, name: str) -> str:
