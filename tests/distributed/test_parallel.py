@@ -114,6 +114,16 @@ def test_dropout_is_one_for_whole_tensors_and_others_for_parts(two):
     assert 0.8 < sum(kept) / len(kept) < 1.2
 
 
+def test_unusual_uses(two):
+    for found in two.run(parallel.unusual):
+        assert found["second"] <= 1e-5
+        assert found["lengths"] <= 1e-5
+        assert found["refused"] <= 3
+        assert found["cut"]
+        assert found["channels"], "a channel is dropped as a whole"
+        assert found["unfrozen"] <= 1e-5
+
+
 def test_gradients_of_inputs(two):
     for difference, has_gradient in two.run(parallel.gradients_of_inputs):
         assert difference <= 1e-6

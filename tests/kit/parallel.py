@@ -346,3 +346,78 @@ def batched(rank: int) -> tuple[float, str]:
     except ParallelError as error:
         return worst, str(error)
     return worst, ""
+
+
+class Reshaped(nn.Module):
+    """Dimensions that are equal by chance, for some lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.up(x).reshape(8, -1).tanh().sum(0)
+
+
+class Channels(nn.Module):
+    """Drops channels, and scales parts by a weight that is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+        self.scale = nn.Parameter(torch.ones(4) / 2, requires_grad=False)
+
+    def forward(self, x):
+        hidden = self.up(x)
+        parts = (hidden.unflatten(-1, (4, 4)) * self.scale).flatten(-2)
+        return self.down(parts.tanh()), nn.functional.dropout1d(hidden * 0 + 1, 0.5, True)
+
+
+def unusual(rank: int) -> dict[str, Any]:
+    """Differences in gradients of gradients, other lengths, channels that are dropped, weights that are unfrozen."""
+    import torch.distributed as dist
+
+    from corsac.distributed import ParallelError, parallelize
+
+    del rank
+    world = {"mesh": dist.group.WORLD}
+    found: dict[str, Any] = {}
+    model, inputs = made("perceptron", 4)
+    x = inputs["x"]
+    gradients = []
+    for one in (parallelize(model, x, **world), model):
+        given = x.clone().requires_grad_()
+        (first,) = torch.autograd.grad(one(given).sin().sum(), given, create_graph=True)
+        first.square().sum().backward()
+        grads = {name: own.grad for name, own in one.named_parameters()}
+        if one is not model:
+            grads = {name: one.whole(name, own) for name, own in grads.items() if own is not None}
+        gradients.append((given.grad, grads))
+    found["second"] = max(
+        _difference(gradients[0][0], gradients[1][0]),
+        *(_difference(own, gradients[1][1][name]) for name, own in gradients[0][1].items()),
+    )
+    torch.manual_seed(0)
+    reshaped = Reshaped()
+    own = parallelize(reshaped, torch.randn(4, 8), **world)
+    found["lengths"], found["refused"] = 0.0, 0
+    for length in (4, 8, 16, 32):
+        other = torch.randn(length, 8)
+        try:
+            found["lengths"] = max(found["lengths"], _difference(own(other), reshaped(other)))
+        except ParallelError:
+            found["refused"] += 1
+    torch.manual_seed(0)
+    channels = Channels()
+    y = torch.randn(2, 5, 8)
+    own = parallelize(channels, y, **world)
+    found["cut"] = {"up.weight", "down.weight"} <= own.plan.shards.keys()
+    _, kept = own(y)
+    found["channels"] = bool((kept == kept[..., :1]).all())
+    grads = []
+    for one in (own, channels):
+        one.requires_grad_(True)
+        one(y)[0].sin().sum().backward()
+        grads.append(one.scale.grad)
+    found["unfrozen"] = _difference(grads[0], grads[1])
+    return found

@@ -122,6 +122,10 @@ CASES: dict[str, Case] = {
     "of sizes": case(lambda a, x: a.view(a.size(0), a.shape[1] * a.size(2)), A, cut=ALL),
     "number of elements": case(lambda a, x: a / a.numel() + a.shape[-1], A, cut=ALL),
     "squeeze all": case(lambda a, x: a.squeeze(), (2, 6, 1, 8), cut=""),
+    "squeeze of another size": case(lambda a, x: a.squeeze(1).sum(1), (4, 2, 8), cut=""),
+    "torch.embedding": case(
+        lambda a, x: torch.embedding(a, torch.tensor([[0, 5], [7, 2]])), (8, 6), cut="a0 a1"
+    ),
     "like": case(lambda a, x: a * torch.ones_like(a) + torch.full_like(a, 2), A, cut=ALL),
     "like a sum": case(
         lambda a, b, x: torch.ones_like(F.linear(x, a)) + F.linear(x, b),

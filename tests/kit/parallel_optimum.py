@@ -117,3 +117,46 @@ def mistakes(rank: int, folder: str) -> list[str]:
         except (ValueError, TypeError) as error:
             found.append(f"{type(error).__name__}: {error}")
     return found
+
+
+class Auxiliary(nn.Module):
+    """Has a head in training only, and a part that is always evaluated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down, self.aux = nn.Linear(8, 16), nn.Linear(16, 8), nn.Linear(8, 3)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        y = self.drop(self.down(self.up(x).relu()))
+        return (y, self.aux(y)) if self.training else y
+
+
+def modes(rank: int, trains: bool) -> dict[str, Any]:
+    """Differences of a model whose modes read other weights, in the mode ``trains`` first."""
+    from corsac.optimum.parallelization import parallelize_model
+
+    del rank
+    torch.manual_seed(0)
+    model = Auxiliary().train(trains)
+    model.drop.eval()
+    reference = Auxiliary().train(trains)
+    reference.load_state_dict(model.state_dict())
+    reference.drop.eval()
+    own = parallelize_model(model, _context())
+    x = torch.randn(3, 8)
+    found = {}
+    for mode in (trains, not trains):
+        own.train(mode)
+        reference.train(mode)
+        if mode is trains:
+            reference.drop.eval()
+        elif mode:
+            # Training drops now, in the model, too.
+            continue
+        pairs = zip(tensors_of(own(x)), tensors_of(reference(x)), strict=True)
+        found[f"trains {mode}"] = max((one - other).abs().max().item() for one, other in pairs)
+    own.train(True)
+    own(x)
+    found["names"] = sorted(name for name, _ in own.named_parameters())
+    return found

@@ -32,6 +32,17 @@ def test_models_of_folders(two, tmp_path):
         assert max(found.values()) <= 1e-5, found
 
 
+@pytest.mark.parametrize("trains", [True, False])
+def test_modes_that_read_other_weights(two, trains):
+    for found in two.run(parallel_optimum.modes, trains):
+        names = found.pop("names")
+        assert names == [
+            f"{part}.{own}" for part in ("aux", "down", "up") for own in ("bias", "weight")
+        ]
+        assert f"trains {trains}" in found
+        assert max(found.values()) <= 1e-5
+
+
 def test_mistakes(two, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     expected = [

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from corsac import _core
 from corsac.distributed import collectives
 from corsac.distributed._parallel_plan import NodePlan, ParallelPlan, Placement
@@ -167,7 +169,7 @@ class _Writer:
         return found | map_arg(node.kwargs, own)
 
     def _lookup(self, node: Node, own: Callable[[Node], Node]) -> Node:
-        aten = "aten" in str(node.target)
+        aten = node.target is not torch.nn.functional.embedding
         names = ("weight", "input", "padding_idx") if aten else ("input", "weight", "padding_idx")
         given = self._arguments(node, own, names)
         padding = given.get("padding_idx")
@@ -218,7 +220,8 @@ def _with_gradients(plan: ParallelPlan) -> set[Node]:
     for node in plan.program.graph.nodes:
         if node.op == "get_attr":
             weight = plan.program.weights.get(str(node.target))
-            if weight is not None and weight.requires_grad:
+            # Those that are frozen now may be trained later.
+            if weight is not None and weight.dtype.is_floating_point:
                 found.add(node)
         elif node.op == "placeholder":
             # A caller may want its gradient.

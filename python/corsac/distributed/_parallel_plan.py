@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -50,7 +51,8 @@ class NodePlan:
         output: the placements of the tensors that it makes.
         replicated: whether its result is made whole before it is used.
         split: whether ranks compute parts, so that the gradients of whole values are summands.
-        form: ``"plain"``, or what else is done: ``"mean"``, ``"lookup"``, ``"classes"``, ``"sizes"``.
+        form: ``"plain"``, or what else is done: ``"mean"``, ``"lookup"``, ``"classes"``, ``"sizes"``; ``"view"`` for one that keeps
+            the order of elements.
         sizes: its arguments that are sizes of parts: position or name, and the path in it.
     """
 
@@ -119,6 +121,8 @@ class ParallelPlan:
             )
         for node, planned in self.nodes.items():
             self._check_parts(node, planned, values.get(node))
+            if planned.form == "view" and planned.split:
+                self._check_order(node, planned, values)
         self._checked.add(key)
 
     def _check_parts(self, node: Node, planned: NodePlan, value: Any) -> None:
@@ -136,6 +140,25 @@ class ParallelPlan:
                         part_of(piece, self.ranks)
                 except ValueError as error:
                     raise ParallelError(f"{described(node)}: {error}") from error
+
+    def _check_order(self, node: Node, planned: NodePlan, values: Mapping[Node, Any]) -> None:
+        """Check that a view takes the same elements of a part as of the whole: dimensions may have been equal by chance
+        in the sizes that the plan was made for.
+
+        Raises:
+            ParallelError: it does not.
+        """
+        ((source, (given,)),) = planned.inputs.items()
+        (made,) = planned.output
+        if isinstance(given, tuple) and isinstance(made, tuple):
+            orders = [
+                _order(values[own].shape, placed) for own, placed in ((source, given), (node, made))
+            ]
+            if orders[0] != orders[1]:
+                raise ParallelError(
+                    f"{described(node)}: from {list(values[source].shape)} to {list(values[node].shape)} parts are other "
+                    "elements than in the sizes of the plan: make a plan with inputs of these sizes"
+                )
 
     def module_plan(self, model: torch.nn.Module) -> dict[str, Any]:
         """The plan for :func:`torch.distributed.tensor.parallel.parallelize_module`: a style for each linear layer and
@@ -280,6 +303,20 @@ class ParallelPlan:
                 shown = f"dimension {shard[0]}, in pieces of {', '.join(map(str, shard[1]))}"
             lines.append(f"{name} {list(weight.shape)}: {shown}")
         return "\n".join(lines)
+
+
+def _order(shape: Sequence[int], placed: tuple[int, list[int]]) -> tuple[int, list[int]]:
+    """The pieces of all elements, in order, of which each is cut: how often they repeat, and those that do."""
+    dim = placed[0]
+    inner = math.prod(shape[dim + 1 :])
+    pieces = [own * inner for own in pieces_for(shape[dim], placed[1])]
+    count = len(pieces)
+    period = next(
+        own
+        for own in range(1, count + 1)
+        if count % own == 0 and pieces == pieces[:own] * (count // own)
+    )
+    return math.prod(shape[:dim]) * (count // period), pieces[:period]
 
 
 def _weight_of(node: Node) -> Node | None:

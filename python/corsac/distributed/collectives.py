@@ -1,7 +1,8 @@
 """Functions of graphs that several ranks run together: they exchange parts of tensors.
 
 Each has the gradient that belongs to it where a value is replicated, sharded or a sum, whatever has been imported:
-the gradient of a replicated value is the whole gradient on all ranks, that of a sum is replicated. ``group`` is the name
+the gradient of a replicated value is the whole gradient on all ranks, that of a sum is replicated. Gradients have
+gradients of the same kind. ``group`` is the name
 of a process group. The collectives are those of ``torch.ops._c10d_functional``.
 """
 
@@ -113,17 +114,18 @@ class _Copy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        return _reduced(gradient, ctx.group), None
+        return _Reduce.apply(gradient, ctx.group), None
 
 
 class _Reduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, group: str) -> torch.Tensor:
+        ctx.group = group
         return _reduced(tensor, group)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        return gradient, None
+        return _Copy.apply(gradient, ctx.group), None
 
 
 class _Gather(torch.autograd.Function):
@@ -136,9 +138,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        dim, pieces, group = ctx.of
-        own = own_part(gradient, dim, pieces, _rank(group), _size(group))
-        return own.contiguous(), None, None, None
+        return _Scatter.apply(gradient, *ctx.of), None, None, None
 
 
 class _Scatter(torch.autograd.Function):
@@ -151,7 +151,7 @@ class _Scatter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        return _whole(gradient, *ctx.of), None, None, None
+        return _Gather.apply(gradient, *ctx.of), None, None, None
 
 
 class _First(torch.autograd.Function):

@@ -476,7 +476,7 @@ pub(super) const RULES: &[Rule] = &[
         ONE,
     )
     .writes()
-    .shards(sharding::elementwise),
+    .shards(sharding::dropped),
     rule(
         "alpha_dropout feature_alpha_dropout",
         "input p training inplace",

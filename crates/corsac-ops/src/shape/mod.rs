@@ -56,6 +56,7 @@ mod reduction;
 mod resample;
 mod rule;
 mod scalar;
+mod sharded_call;
 mod sharding;
 mod softmax;
 mod sorting;
@@ -75,6 +76,7 @@ pub use propagate::{
     ModuleFacts, NoModules, Propagator, TypeHost, infer_function, infer_method, symbols,
 };
 pub use rule::{Cost, RuleInfo, Work, has_rule, rules};
-pub use sharding::{Form, Place, Relation, Run, ShardedCall, Side, Sides};
+pub use sharded_call::{Place, ShardedCall};
+pub use sharding::{Form, Relation, Run, Side, Sides};
 pub use tensor_type::{CPU, Shape, Strides, TensorType};
 pub use value::{Storage, Tensor, Value};

@@ -107,6 +107,7 @@ fn written<'py>(
         .map(|(node, own)| Ok((place(*node), all(own)?)));
     let inputs = inputs.collect::<PyResult<Vec<_>>>()?;
     let form = match planned.form {
+        Form::Plain if call.is_some_and(|call| call.keeps_order) => "view",
         Form::Plain => "plain",
         Form::Mean => "mean",
         Form::Lookup => "lookup",

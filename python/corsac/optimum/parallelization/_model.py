@@ -10,6 +10,9 @@ import torch
 from torch import nn
 
 from corsac.distributed import Parallel, ParallelError, parallelize
+from corsac.distributed._parallel_plan import plan_program
+from corsac.distributed._program import program_of
+from corsac.distributed._values import input_types
 from corsac.fx._module_attributes import _assign_attr
 from corsac.optimum.parallelization._context import Config, ParallelExecutionCtx
 
@@ -50,20 +53,42 @@ class ParallelModel(nn.Module):
         return self.parts[self.training](*args, **kwargs)
 
     def _made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parallel:
-        self.model.train(self.training)
+        if self.model.training != self.training:
+            self.model.train(self.training)
+        config, group = self.config, self.ctx.tp_group
         known: Parallel | None = next(iter(self.parts.values()), None)
-        shard, replicate = dict(self.config.shard), list(self.config.replicate)
+        model: Any = self.model
         if known is not None:
-            shard = {name: dim for name, (dim, _) in known.plan.shards.items()}
-            replicate = [name for name in known.plan.program.weights if name not in shard]
+            # The same weights are cut in the same places.
+            program = program_of(self.model, args, kwargs, None)
+            common = {
+                name
+                for name, weight in known.plan.program.weights.items()
+                if name in program.weights and weight.kind != "constant"
+            }
+            shards = known.plan.shards
+            model = plan_program(
+                program,
+                input_types(program.arguments.tensors(args, kwargs)),
+                self.ctx.size,
+                True,
+                sorted(common - shards.keys()),
+                {name: dim for name, (dim, _) in shards.items() if name in common},
+                config.uneven,
+            )
+            for name in common:
+                if model.shards.get(name) != shards.get(name):
+                    raise ParallelError(
+                        f"{name} is cut in other places in training than in evaluation: give it by shard="
+                    )
         own = parallelize(
-            self.model,
+            model,
             args,
             kwargs,
-            self.ctx.tp_group,
-            replicate=replicate,
-            shard=shard,
-            uneven=self.config.uneven,
+            group,
+            replicate=config.replicate,
+            shard=config.shard,
+            uneven=config.uneven,
             weights=self.weights,
         )
         own.to(self.ctx.current_device)
@@ -72,12 +97,12 @@ class ParallelModel(nn.Module):
             for name in ("_parameters", "_buffers", "_modules"):
                 self.__dict__[name] = getattr(own, name)
             return own
-        if own.plan.shards != known.plan.shards:
-            raise ParallelError(
-                "the weights are cut in other places in training than in evaluation: give them by shard="
-            )
-        for name, value in [*known.named_parameters(), *known.named_buffers()]:
-            _assign_attr(value, own, name)
+        first = dict([*known.named_parameters(), *known.named_buffers()])
+        for name, value in [*own.named_parameters(), *own.named_buffers()]:
+            if name in first:
+                _assign_attr(first[name], own, name)
+            else:
+                _assign_attr(value, known, name)
         return own
 
 

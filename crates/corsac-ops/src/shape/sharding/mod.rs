@@ -11,18 +11,16 @@ mod reductions;
 
 use std::ops::Range;
 
-use corsac_ir::{Arg, Graph, NodeId, Op};
 use smallvec::SmallVec;
 
-use super::binding::Given;
 use super::call::Call;
-use super::propagate::Propagator;
+use super::error::Failure;
 use super::value::{Tensor, Value};
 use crate::operators::OperatorId;
 
 pub(super) use moves::{
     expanded, grouped, indexed, joined, moved, narrowed, regrouped, reordered, repeated, selected,
-    squeezed, stacked, taken, transposed_attribute, unbound,
+    slices, squeezed, stacked, taken, transposed_attribute, unbound,
 };
 pub(super) use products::{
     added_products, convolved, looked_up, multiplied, projected, scored, summed_labels,
@@ -129,33 +127,6 @@ pub(super) enum Sizes {
     Slices(&'static str),
 }
 
-/// A place among the arguments of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The number of the positional argument.
-    pub position: Option<usize>,
-    /// The name of the keyword argument.
-    pub keyword: Option<Box<str>>,
-    /// The items inside it that lead there; 0, 1 and 2 are the start, the stop and the step of a slice.
-    pub items: SmallVec<[usize; 2]>,
-    /// The tensor of the arguments or of the results, and its dimension, to whose size the number
-    /// is proportional.
-    pub of: (bool, usize, usize),
-}
-
-/// A call of a graph with what its parts are.
-#[derive(Debug)]
-pub struct ShardedCall {
-    /// The operator.
-    pub operator: OperatorId,
-    /// The tensors among its arguments: the node, and the number of the tensor in its value.
-    pub inputs: Vec<(NodeId, usize)>,
-    /// The ways to make it on parts.
-    pub relations: Vec<Relation>,
-    /// Its arguments that are sizes.
-    pub sizes: Vec<Place>,
-}
-
 /// The relations of one call, as the function of a rule finds them.
 pub(super) struct Relations<'c, 'a> {
     pub(super) call: &'c Call<'a>,
@@ -163,8 +134,10 @@ pub(super) struct Relations<'c, 'a> {
     pub(super) inputs: Vec<&'c Tensor>,
     pub(super) outputs: Vec<&'c Tensor>,
     /// The rule's function for the result type.
-    pub(super) infer: super::rule::Infer,
-    found: Vec<Relation>,
+    pub(super) infer: fn(&Call<'_>) -> Result<Value, Failure>,
+    pub(super) found: Vec<Relation>,
+    /// Whether the elements of the results are those of the argument in the same order.
+    pub(super) keeps_order: bool,
 }
 
 /// The function of a rule that finds relations; `None` where a size or an option is not known, which
@@ -181,7 +154,7 @@ pub(super) fn sizes(tensor: &Tensor) -> Option<SmallVec<[i64; 4]>> {
     tensor.shape.iter().map(super::dim::Dim::known).collect()
 }
 
-fn count(value: &Value) -> usize {
+pub(super) fn count(value: &Value) -> usize {
     let mut count = 0;
     value.for_each_tensor(&mut |_| count += 1);
     count
@@ -235,8 +208,13 @@ impl Relations<'_, '_> {
         self.push(sides, Side::Dim(output));
     }
 
-    /// Adds that a call on summands gives summands of the results.
+    /// Adds that a call on summands gives summands of the results, where the element type stays.
     pub(super) fn linear(&mut self) {
+        let dtype = self.outputs.first().map(|output| output.dtype);
+        if self.inputs.iter().any(|input| Some(input.dtype) != dtype) {
+            // A sum of rounded summands is no rounded sum.
+            return;
+        }
         let sides = Sides::from_elem(Side::Sum, self.inputs.len());
         self.push(sides, Side::Sum);
     }
@@ -315,177 +293,10 @@ pub(super) fn negated(r: &mut Relations<'_, '_>) -> Option<()> {
     Some(())
 }
 
-impl Propagator<'_> {
-    /// The ways in which `node` may be called on parts, once the types of all values are known;
-    /// `None` where nothing is known of it, or it writes to an argument.
-    pub fn sharded(&mut self, graph: &Graph, node: NodeId) -> Option<ShardedCall> {
-        let view = graph.node(node);
-        if !matches!(view.op(), Op::CallFunction | Op::CallMethod) {
-            return None;
-        }
-        let result = self.value(node).clone();
-        let (found, call) = self.bind(graph, view).ok()?;
-        if found.in_place || call.out.is_some() {
-            return None;
-        }
-        let mut inputs = Vec::new();
-        let binding = self.binding(graph, view).ok()?;
-        for (_, given) in &binding.given {
-            match given {
-                Given::Arg(arg) => self.leaves(arg, &mut inputs),
-                Given::Rest(rest) => rest.iter().for_each(|arg| self.leaves(arg, &mut inputs)),
-                Given::Attribute(_) => return None,
-            }
-        }
-        let mut tensors = Vec::new();
-        for (param, arg) in call.signature.params.iter().zip(&call.args) {
-            let values = match param.variadic {
-                true => call.rest.as_slice(),
-                false => arg.as_ref().map_or(&[][..], std::slice::from_ref),
-            };
-            for value in values {
-                value.for_each_tensor(&mut |tensor| tensors.push(tensor));
-            }
-        }
-        let mut outputs = Vec::new();
-        result.for_each_tensor(&mut |tensor| outputs.push(tensor));
-        let mut relations = Vec::new();
-        if let Some(shard) = found.entry.rule.shard
-            && tensors.len() == inputs.len()
-            && !outputs.is_empty()
-        {
-            let mut own = Relations {
-                call: &call,
-                operator: found.operator,
-                inputs: tensors,
-                outputs,
-                infer: found.entry.rule.infer,
-                found: Vec::new(),
-            };
-            let _ = shard(&mut own);
-            relations = own.found;
-        }
-        let sizes = self.size_places(&call, found.entry.rule.sizes, view, &binding.given);
-        Some(ShardedCall {
-            operator: found.operator,
-            inputs,
-            relations,
-            sizes: sizes.unwrap_or_default(),
-        })
-    }
-
-    /// The tensors in an argument.
-    fn leaves(&self, arg: &Arg, found: &mut Vec<(NodeId, usize)>) {
-        arg.for_each_node(&mut |node| {
-            let own = count(self.value(node));
-            found.extend((0..own).map(|at| (node, at)));
-        });
-    }
-
-    /// The arguments of a call that are sizes.
-    fn size_places(
-        &self,
-        call: &Call<'_>,
-        sizes: Sizes,
-        node: corsac_ir::Node<'_>,
-        given: &[(&'static str, Given<'_>)],
-    ) -> Option<Vec<Place>> {
-        let mut found = Vec::new();
-        let place = |arg: &Arg, items: &[usize], of| {
-            let position = node.args().iter().position(|own| std::ptr::eq(own, arg));
-            let keyword = node.kwargs().iter().find(|(_, own)| std::ptr::eq(own, arg));
-            let keyword = keyword.map(|(name, _)| node.graph().text(*name).into());
-            Place {
-                position,
-                keyword,
-                items: items.into(),
-                of,
-            }
-        };
-        let of = |name: &str| given.iter().find(|(own, _)| *own == name).map(|(_, g)| g);
-        let mut listed = |name: &str, first: usize| -> Option<()> {
-            match of(name)? {
-                Given::Arg(arg) => match arg.as_items() {
-                    Some(items) => {
-                        for at in 0..items.len() {
-                            found.push(place(arg, &[at], (false, 0, first + at)));
-                        }
-                    }
-                    None => found.push(place(arg, &[], (false, 0, first))),
-                },
-                Given::Rest(args) => match args.as_slice() {
-                    [only] if only.as_items().is_some() => {
-                        for at in 0..only.as_items()?.len() {
-                            found.push(place(only, &[at], (false, 0, first + at)));
-                        }
-                    }
-                    many => {
-                        for (at, arg) in many.iter().enumerate() {
-                            found.push(place(arg, &[], (false, 0, first + at)));
-                        }
-                    }
-                },
-                Given::Attribute(_) => {}
-            }
-            Some(())
-        };
-        match sizes {
-            Sizes::None => {}
-            Sizes::OfResult(name) => listed(name, 0)?,
-            Sizes::From(dim, name) => {
-                let rank = call.tensor("input").ok()?.rank();
-                listed(name, call.axis(dim, rank).ok()??)?;
-            }
-            Sizes::Pieces(name) => {
-                let input = call.tensor("input").ok()?;
-                let axis = call.axis("dim", input.rank()).ok()?.unwrap_or(0);
-                let Given::Arg(arg) = of(name)? else {
-                    return None;
-                };
-                match arg.as_items() {
-                    Some(items) => {
-                        for at in 0..items.len() {
-                            found.push(place(arg, &[at], (false, at, axis)));
-                        }
-                    }
-                    None => found.push(place(arg, &[], (false, 0, axis))),
-                }
-            }
-            Sizes::Groups(name) => {
-                let (input, weight) = (call.tensor("input").ok()?, call.tensor("weight").ok()?);
-                let channels = (input.rank() + 1).checked_sub(weight.rank())?;
-                if let Some(Given::Arg(arg)) = of(name)
-                    && !matches!(arg, Arg::Int(1))
-                {
-                    found.push(place(arg, &[], (true, 0, channels)));
-                }
-            }
-            Sizes::Bounds(names) => {
-                let input = call.tensor("input").ok()?;
-                let axis = call.axis("dim", input.rank()).ok()?.unwrap_or(0);
-                for name in names {
-                    if let Some(Given::Arg(arg)) = of(name) {
-                        found.push(place(arg, &[], (true, 0, axis)));
-                    }
-                }
-            }
-            Sizes::Slices(name) => {
-                let Given::Arg(arg) = of(name)? else {
-                    return None;
-                };
-                let input = call.tensor("a").ok()?;
-                for (dim, items) in moves::slices(input, arg)? {
-                    for part in [0, 1] {
-                        let mut path = items.clone();
-                        path.push(part);
-                        found.push(place(arg, &path, (true, 0, dim)));
-                    }
-                }
-            }
-        }
-        Some(found)
+/// Dropout of elements; that of channels draws a number for all elements of one.
+pub(super) fn dropped(r: &mut Relations<'_, '_>) -> Option<()> {
+    match crate::is_operator!(r.operator, "dropout") {
+        true => elementwise(r),
+        false => None,
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -27,9 +27,10 @@ pub(in crate::shape) fn moved(r: &mut Relations<'_, '_>) -> Option<()> {
 pub(in crate::shape) fn regrouped(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     let (from, to) = (sizes(r.inputs[input])?, sizes(r.outputs.first()?)?);
-    if from.contains(&0) {
+    if from.contains(&0) || r.inputs[input].dtype != r.outputs[0].dtype {
         return None;
     }
+    r.keeps_order = true;
     r.linear();
     let (mut i, mut j) = (0, 0);
     loop {
@@ -66,9 +67,14 @@ pub(in crate::shape) fn regrouped(r: &mut Relations<'_, '_>) -> Option<()> {
     }
 }
 
-/// Views without dimensions of size 1, which have to be named: a part may have others of that size.
+/// Views without dimensions of size 1, which have to be named and of that size: a part may have others.
 pub(in crate::shape) fn squeezed(r: &mut Relations<'_, '_>) -> Option<()> {
-    r.call.get("dim")?;
+    let own = r.inputs[r.number("input")?];
+    for dim in r.call.axes("dim", own.rank()).ok()?? {
+        if size(own, dim)? != 1 {
+            return None;
+        }
+    }
     regrouped(r)
 }
 
@@ -349,7 +355,10 @@ pub(in crate::shape) fn indexed(r: &mut Relations<'_, '_>) -> Option<()> {
 
 /// The slices among the indices of `tensor[index]`: the dimension that each is for, and the place of
 /// the slice in the argument.
-pub(super) fn slices(input: &Tensor, index: &Arg) -> Option<Vec<(usize, SmallVec<[usize; 2]>)>> {
+pub(in crate::shape) fn slices(
+    input: &Tensor,
+    index: &Arg,
+) -> Option<Vec<(usize, SmallVec<[usize; 2]>)>> {
     let items = index.as_items();
     let single = std::slice::from_ref(index);
     let plain = items.unwrap_or(single);

@@ -1,7 +1,8 @@
-use corsac_ir::{Arg, DType, Graph, GraphError, NodeId, Op};
+use corsac_ir::{DType, GraphError};
 
 use super::*;
-use crate::shape::{Dim, NoModules, Settings, TensorType};
+use crate::shape::Value;
+use crate::shape::{Dim, NoModules, Run, Settings, Side, Sides, TensorType};
 
 /// The relations of the call that `build` makes of tensors of these sizes, and the places of sizes.
 fn relations(
