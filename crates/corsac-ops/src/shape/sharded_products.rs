@@ -1,6 +1,6 @@
 //! Products of matrices, convolutions, attention and lookups.
 
-use super::{Form, Relations, Side, size};
+use super::sharding::{Form, Relations, Side, size};
 
 /// Dimensions of two tensors that are broadcast together into those of the result before its last
 /// `skip`.
@@ -99,18 +99,18 @@ fn product(r: &mut Relations<'_, '_>, a: usize, b: usize, bias: Option<usize>) -
 }
 
 /// `matmul`, `mm`, `bmm` and their like.
-pub(in crate::shape) fn multiplied(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn multiplied(r: &mut Relations<'_, '_>) -> Option<()> {
     let (a, b) = (r.number("input")?, r.number("other")?);
     product(r, a, b, None)
 }
 
 /// `addmm` and `baddbmm`.
-pub(in crate::shape) fn added_products(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn added_products(r: &mut Relations<'_, '_>) -> Option<()> {
     product(r, 1, 2, Some(0))
 }
 
 /// `linear`.
-pub(in crate::shape) fn projected(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn projected(r: &mut Relations<'_, '_>) -> Option<()> {
     let (input, weight) = (r.number("input")?, r.number("weight")?);
     let (inner, bias) = (r.inputs[input].rank().checked_sub(1)?, r.number("bias"));
     if r.inputs[weight].rank() != 2 {
@@ -138,7 +138,7 @@ pub(in crate::shape) fn projected(r: &mut Relations<'_, '_>) -> Option<()> {
 
 /// `einsum`: a letter of an operand and of the result goes together, one that the result lacks is
 /// summed over.
-pub(in crate::shape) fn summed_labels(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn summed_labels(r: &mut Relations<'_, '_>) -> Option<()> {
     let equation = r.call.text("equation").ok()??;
     let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
     let (operands, result) = equation.split_once("->")?;
@@ -169,7 +169,7 @@ pub(in crate::shape) fn summed_labels(r: &mut Relations<'_, '_>) -> Option<()> {
 }
 
 /// Convolutions: output channels, and sums over input channels.
-pub(in crate::shape) fn convolved(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn convolved(r: &mut Relations<'_, '_>) -> Option<()> {
     let (input, weight, bias) = (r.number("input")?, r.number("weight")?, r.number("bias"));
     let channels = r
         .outputs
@@ -205,7 +205,7 @@ pub(in crate::shape) fn convolved(r: &mut Relations<'_, '_>) -> Option<()> {
 }
 
 /// Scaled dot products of queries, keys and values: everything before the last two dimensions.
-pub(in crate::shape) fn scored(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn scored(r: &mut Relations<'_, '_>) -> Option<()> {
     let parts = [r.number("query")?, r.number("key")?, r.number("value")?];
     let rank = r.outputs.first()?.rank();
     if parts.iter().any(|&part| r.inputs[part].rank() != rank) {
@@ -237,7 +237,7 @@ pub(in crate::shape) fn scored(r: &mut Relations<'_, '_>) -> Option<()> {
 }
 
 /// Embeddings: a part of the columns of the table, or of its rows.
-pub(in crate::shape) fn looked_up(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn looked_up(r: &mut Relations<'_, '_>) -> Option<()> {
     let (input, table) = (r.number("input")?, r.number("weight")?);
     let asks = |name| match r.call.signature.position(name) {
         Some(_) => r.call.flag(name, false).ok(),

@@ -3,9 +3,9 @@
 use corsac_ir::DType;
 use smallvec::SmallVec;
 
-use super::{Form, Relations, Side, size};
-use crate::shape::promotion::{Kind, kind};
-use crate::shape::value::Value;
+use super::promotion::{Kind, kind};
+use super::sharding::{Form, Relations, Side, size};
+use super::value::Value;
 
 /// The dimensions that a call reduces, and whether they stay with size 1.
 fn axes(r: &Relations<'_, '_>) -> Option<(SmallVec<[usize; 4]>, bool)> {
@@ -20,7 +20,7 @@ fn axes(r: &Relations<'_, '_>) -> Option<(SmallVec<[usize; 4]>, bool)> {
 }
 
 /// Reductions: the dimensions that stay.
-pub(in crate::shape) fn reduced(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn reduced(r: &mut Relations<'_, '_>) -> Option<()> {
     let (axes, keepdim) = axes(r)?;
     let input = r.number("input")?;
     if r.inputs.len() != 1 {
@@ -50,7 +50,7 @@ fn over_parts(r: &mut Relations<'_, '_>, form: Form) -> Option<()> {
 }
 
 /// Sums, among operators that reduce.
-pub(in crate::shape) fn summed(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn summed(r: &mut Relations<'_, '_>) -> Option<()> {
     if !crate::is_operator!(r.operator, "sum") {
         return reduced(r);
     }
@@ -58,7 +58,7 @@ pub(in crate::shape) fn summed(r: &mut Relations<'_, '_>) -> Option<()> {
 }
 
 /// Means.
-pub(in crate::shape) fn averaged(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn averaged(r: &mut Relations<'_, '_>) -> Option<()> {
     if !crate::is_operator!(r.operator, "mean") {
         return reduced(r);
     }
@@ -66,7 +66,7 @@ pub(in crate::shape) fn averaged(r: &mut Relations<'_, '_>) -> Option<()> {
 }
 
 /// Operators that have results of the same sizes and compute along the dimension `dim`.
-pub(in crate::shape) fn without_axis(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn without_axis(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     let rank = r.inputs[input].rank();
     let axis = r.call.axis("dim", rank).ok()??;
@@ -79,7 +79,7 @@ pub(in crate::shape) fn without_axis(r: &mut Relations<'_, '_>) -> Option<()> {
 }
 
 /// Running sums, which are linear.
-pub(in crate::shape) fn accumulated(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn accumulated(r: &mut Relations<'_, '_>) -> Option<()> {
     without_axis(r)?;
     if crate::is_operator!(r.operator, "cumsum") {
         r.linear();
@@ -88,7 +88,7 @@ pub(in crate::shape) fn accumulated(r: &mut Relations<'_, '_>) -> Option<()> {
 }
 
 /// Triangles of matrices.
-pub(in crate::shape) fn kept(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn kept(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     r.linear();
     for dim in 0..r.inputs[input].rank().checked_sub(2)? {
@@ -100,7 +100,7 @@ pub(in crate::shape) fn kept(r: &mut Relations<'_, '_>) -> Option<()> {
 }
 
 /// Layer norms: the dimensions before the normalised ones.
-pub(in crate::shape) fn normalised(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn normalised(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     let over = r.call.dims("normalized_shape").ok()??.len();
     for dim in 0..r.inputs[input].rank().checked_sub(over)? {
@@ -112,7 +112,7 @@ pub(in crate::shape) fn normalised(r: &mut Relations<'_, '_>) -> Option<()> {
 }
 
 /// `cross_entropy` with numbers of classes and without weights: a part of the classes.
-pub(in crate::shape) fn classified(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn classified(r: &mut Relations<'_, '_>) -> Option<()> {
     let (input, target) = (r.number("input")?, r.number("target")?);
     let classes = usize::from(r.inputs[input].rank() > 1);
     let smooths = match r.call.get("label_smoothing") {

@@ -5,10 +5,6 @@
 //! arguments along these dimensions and all of the others, it gets that part of the results along
 //! those, or a summand of them. Operators without relations are called on whole tensors.
 
-mod moves;
-mod products;
-mod reductions;
-
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -18,14 +14,14 @@ use super::error::Failure;
 use super::value::{Tensor, Value};
 use crate::operators::OperatorId;
 
-pub(super) use moves::{
+pub(super) use super::sharded_moves::{
     expanded, grouped, indexed, joined, moved, narrowed, regrouped, reordered, repeated, selected,
     slices, squeezed, stacked, taken, transposed_attribute, unbound,
 };
-pub(super) use products::{
+pub(super) use super::sharded_products::{
     added_products, convolved, looked_up, multiplied, projected, scored, summed_labels,
 };
-pub(super) use reductions::{
+pub(super) use super::sharded_reductions::{
     accumulated, averaged, classified, kept, normalised, reduced, summed, without_axis,
 };
 

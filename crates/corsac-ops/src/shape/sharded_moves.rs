@@ -3,14 +3,14 @@
 use corsac_ir::Arg;
 use smallvec::{SmallVec, smallvec};
 
-use super::{Relations, Run, Side, Sides, size, sizes};
-use crate::shape::call::{Call, wrap_axis};
-use crate::shape::dim::Dim;
-use crate::shape::tensor_type::TensorType;
-use crate::shape::value::{Tensor, Value};
+use super::call::{Call, wrap_axis};
+use super::dim::Dim;
+use super::sharding::{Relations, Run, Side, Sides, size, sizes};
+use super::tensor_type::TensorType;
+use super::value::{Tensor, Value};
 
 /// Copies and conversions: the result has the dimensions of the argument.
-pub(in crate::shape) fn moved(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn moved(r: &mut Relations<'_, '_>) -> Option<()> {
     let (input, outputs) = (r.number("input")?, r.outputs.first()?);
     for dim in 0..outputs.rank() {
         if size(r.inputs[input], dim)? != 1 {
@@ -24,7 +24,7 @@ pub(in crate::shape) fn moved(r: &mut Relations<'_, '_>) -> Option<()> {
 }
 
 /// Views with the elements in the same order: dimensions are split and merged.
-pub(in crate::shape) fn regrouped(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn regrouped(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     let (from, to) = (sizes(r.inputs[input])?, sizes(r.outputs.first()?)?);
     if from.contains(&0) || r.inputs[input].dtype != r.outputs[0].dtype {
@@ -68,7 +68,7 @@ pub(in crate::shape) fn regrouped(r: &mut Relations<'_, '_>) -> Option<()> {
 }
 
 /// Views without dimensions of size 1, which have to be named and of that size: a part may have others.
-pub(in crate::shape) fn squeezed(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn squeezed(r: &mut Relations<'_, '_>) -> Option<()> {
     let own = r.inputs[r.number("input")?];
     for dim in r.call.axes("dim", own.rank()).ok()?? {
         if size(own, dim)? != 1 {
@@ -79,12 +79,12 @@ pub(in crate::shape) fn squeezed(r: &mut Relations<'_, '_>) -> Option<()> {
 }
 
 /// Views with the dimensions in another order, found by sizes that all differ.
-pub(in crate::shape) fn reordered(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn reordered(r: &mut Relations<'_, '_>) -> Option<()> {
     reorder(r, "input")
 }
 
 /// Attributes of tensors: `x.T` and `x.mT`.
-pub(in crate::shape) fn transposed_attribute(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn transposed_attribute(r: &mut Relations<'_, '_>) -> Option<()> {
     match r.call.text("b").ok()?? {
         "T" | "mT" => reorder(r, "a"),
         _ => None,
@@ -124,7 +124,7 @@ fn reorder(r: &mut Relations<'_, '_>, name: &str) -> Option<()> {
 }
 
 /// Views that repeat elements along dimensions of size 1.
-pub(in crate::shape) fn expanded(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn expanded(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     let (own, rank) = (r.inputs[input], r.outputs.first()?.rank());
     let mut sum = r.whole();
@@ -149,7 +149,7 @@ pub(in crate::shape) fn expanded(r: &mut Relations<'_, '_>) -> Option<()> {
 }
 
 /// A dimension cut into pieces: `split`, `chunk`.
-pub(in crate::shape) fn taken(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn taken(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     let own = r.inputs[input];
     let axis = r.call.axis("dim", own.rank()).ok()?.unwrap_or(0);
@@ -187,14 +187,14 @@ fn run_of(tensor: &Tensor, number: usize, dim: usize) -> Option<Run> {
 }
 
 /// A dimension taken apart into tensors without it.
-pub(in crate::shape) fn unbound(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn unbound(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     let axis = r.call.axis("dim", r.inputs[input].rank()).ok()?;
     without(r, input, axis.unwrap_or(0))
 }
 
 /// One element along a dimension.
-pub(in crate::shape) fn selected(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn selected(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     let axis = r.call.axis("dim", r.inputs[input].rank()).ok()??;
     without(r, input, axis)
@@ -211,7 +211,7 @@ fn without(r: &mut Relations<'_, '_>, input: usize, axis: usize) -> Option<()> {
 }
 
 /// Tensors joined along a dimension.
-pub(in crate::shape) fn joined(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn joined(r: &mut Relations<'_, '_>) -> Option<()> {
     let rank = r.outputs.first()?.rank();
     let axis = wrap_axis(r.call.int("dim").ok()?.unwrap_or(0), rank).ok()?;
     if r.inputs.iter().any(|input| input.rank() != rank) {
@@ -233,7 +233,7 @@ pub(in crate::shape) fn joined(r: &mut Relations<'_, '_>) -> Option<()> {
 }
 
 /// Tensors joined along a new dimension.
-pub(in crate::shape) fn stacked(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn stacked(r: &mut Relations<'_, '_>) -> Option<()> {
     let rank = r.outputs.first()?.rank();
     let axis = wrap_axis(r.call.int("dim").ok()?.unwrap_or(0), rank).ok()?;
     r.linear();
@@ -247,7 +247,7 @@ pub(in crate::shape) fn stacked(r: &mut Relations<'_, '_>) -> Option<()> {
 }
 
 /// `narrow` and `slice`: a range along a dimension.
-pub(in crate::shape) fn narrowed(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn narrowed(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     let own = r.inputs[input];
     let axis = r.call.axis("dim", own.rank()).ok()?.unwrap_or(0);
@@ -300,7 +300,7 @@ fn range(
 }
 
 /// `tensor[index]` without tensors among the indices.
-pub(in crate::shape) fn indexed(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn indexed(r: &mut Relations<'_, '_>) -> Option<()> {
     let ([input], Some(Value::Tensor(_))) = (r.inputs.as_slice(), r.call.get("a")) else {
         return None;
     };
@@ -355,10 +355,7 @@ pub(in crate::shape) fn indexed(r: &mut Relations<'_, '_>) -> Option<()> {
 
 /// The slices among the indices of `tensor[index]`: the dimension that each is for, and the place of
 /// the slice in the argument.
-pub(in crate::shape) fn slices(
-    input: &Tensor,
-    index: &Arg,
-) -> Option<Vec<(usize, SmallVec<[usize; 2]>)>> {
+pub(super) fn slices(input: &Tensor, index: &Arg) -> Option<Vec<(usize, SmallVec<[usize; 2]>)>> {
     let items = index.as_items();
     let single = std::slice::from_ref(index);
     let plain = items.unwrap_or(single);
@@ -381,7 +378,7 @@ pub(in crate::shape) fn slices(
 }
 
 /// `repeat`: dimensions that are repeated once go together.
-pub(in crate::shape) fn repeated(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn repeated(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     let rank = r.outputs.first()?.rank();
     r.linear();
@@ -396,7 +393,7 @@ pub(in crate::shape) fn repeated(r: &mut Relations<'_, '_>) -> Option<()> {
 }
 
 /// `repeat_interleave` with a number: each element several times, so that a part stays a part.
-pub(in crate::shape) fn grouped(r: &mut Relations<'_, '_>) -> Option<()> {
+pub(super) fn grouped(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     let rank = r.inputs[input].rank();
     r.call.axis("dim", rank).ok()??;
