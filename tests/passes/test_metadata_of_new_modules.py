@@ -240,6 +240,8 @@ NO_TRANSFORMS = [
     "_mkldnn_layout.MklSubgraph",
     "_mkldnn_modules.matches_module_pattern",
     "_mkldnn_modules.modules_to_mkldnn",
+    "_model.ParallelModel",
+    "_model.parallelize_model",
     "_mkldnn_modules.replace_node_module",
     "_mkldnn_modules.reset_modules",
     "debug.set_trace",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -39,9 +38,7 @@ def read_safetensors(
         if size < 8 or begin > size:
             raise ValueError(f"{path} is no safetensors file: its header is longer than the file")
         try:
-            text = bytearray(begin - 8)
-            _fill(file, 8, memoryview(text))
-            header = json.loads(text)
+            header = json.loads(file.read(begin - 8))
             entries = {
                 name: (
                     getattr(torch, dtypes[entry["dtype"]]),
@@ -66,47 +63,30 @@ def read_safetensors(
             fits = fits and len(offsets) == 2 and begin + offsets[1] <= size
             if not fits or offsets[1] - offsets[0] != math.prod(shape) * dtype.itemsize:
                 raise ValueError(f"{path} is damaged: tensor {name} does not fit its place")
-            start, taken = begin + offsets[0], None if ranges is None else ranges(name, shape)
+            taken = None if ranges is None else ranges(name, shape)
             if taken is None:
-                data = bytearray(offsets[1] - offsets[0])
-                _fill(file, start, memoryview(data))
+                spans = [(0, offsets[1] - offsets[0])]
             else:
-                data, shape = _parts(file, start, shape, dtype.itemsize, *taken)
+                dim, parts = taken
+                inner = math.prod(shape[dim + 1 :]) * dtype.itemsize
+                spans = [
+                    ((row * shape[dim] + first) * inner, length * inner)
+                    for row in range(math.prod(shape[:dim]))
+                    for first, length in parts
+                ]
+                shape = [*shape[:dim], sum(length for _, length in parts), *shape[dim + 1 :]]
+            data, at = bytearray(sum(length for _, length in spans)), 0
+            for start, length in spans:
+                file.seek(begin + offsets[0] + start)
+                stop = at + length
+                while at < stop:
+                    count = file.readinto(memoryview(data)[at:stop])
+                    if not count:
+                        raise ValueError(f"{path} is damaged: it ends within tensor {name}")
+                    at += count
             flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
             tensors[name] = flat.reshape(shape)
     return tensors
-
-
-def _fill(file: io.FileIO, start: int, view: memoryview) -> None:
-    """Read the bytes from ``start`` on."""
-    file.seek(start)
-    at = 0
-    while at < len(view):
-        count = file.readinto(view[at:])
-        if not count:
-            raise ValueError(f"{file.name!r} ends at byte {start + at}")
-        at += count
-
-
-def _parts(
-    file: io.FileIO,
-    start: int,
-    shape: Sequence[int],
-    itemsize: int,
-    dim: int,
-    ranges: Sequence[tuple[int, int]],
-) -> tuple[bytearray, list[int]]:
-    """The bytes of ranges along a dimension of a tensor, and the shape of what they are."""
-    outer, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :]) * itemsize
-    length = sum(own for _, own in ranges)
-    data = bytearray(outer * length * inner)
-    view, at = memoryview(data), 0
-    for row in range(outer):
-        for first, own in ranges:
-            place = start + (row * shape[dim] + first) * inner
-            _fill(file, place, view[at : at + own * inner])
-            at += own * inner
-    return data, [*shape[:dim], length, *shape[dim + 1 :]]
 
 
 def write_safetensors(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
