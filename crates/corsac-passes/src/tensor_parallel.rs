@@ -11,6 +11,7 @@
 //! A rank's gradient of a replicated value that is used in a sharded call is a summand, too, and has to
 //! be summed once for all such calls: [`Planned::split`] says which calls these are.
 
+mod hints;
 mod options;
 mod search;
 

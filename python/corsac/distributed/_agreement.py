@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import torch.distributed as dist
 
 from corsac.distributed._errors import DistributedError, PipelineError, PlanMismatchError
+
+
+def digests_of(parts: Mapping[str, Any]) -> dict[str, str]:
+    """A hash of each part of a plan, which are values of JSON."""
+    return {
+        name: hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
+        for name, own in parts.items()
+    }
 
 
 def agree(
@@ -57,4 +67,4 @@ def agree(
             )
 
 
-__all__ = ["agree"]
+__all__ = ["agree", "digests_of"]

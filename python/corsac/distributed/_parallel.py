@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import datetime
 import os
-import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from corsac._files.safetensors import read_safetensors
 from corsac.distributed import collectives
 from corsac.distributed._agreement import agree
 from corsac.distributed._errors import ParallelError
 from corsac.distributed._parallel_graph import parallel_graph
 from corsac.distributed._parallel_plan import ParallelPlan, plan_parallel
-from corsac.distributed._program import Program, Weight
-from corsac.distributed._values import described, input_types
-from corsac.fx import Graph, GraphModule
-from corsac.fx._generated_source import is_generated
-from corsac.fx._module_attributes import _assign_attr
-from corsac.fx._wrapped_call import _node_of_line
+from corsac.distributed._rank_module import RankModule, share_parts
+from corsac.distributed._values import input_types, summary
+from corsac.distributed._weights import on_meta, other_shape, read_weights, reader_of
+from corsac.fx import Graph
 
 
-class Parallel(torch.nn.Module):
+class Parallel(RankModule):
     """A rank's part of a model, which all ranks of a group call together with the same arguments.
 
     Parameters have the names of the model and are this rank's parts, so that optimizers and gradients are as usual;
@@ -45,23 +40,9 @@ class Parallel(torch.nn.Module):
         weights: Mapping[str, torch.Tensor],
         group: Any,
     ) -> None:
-        super().__init__()
-        holder = torch.nn.Module()
-        for name, value in weights.items():
-            _assign_attr(value, holder, name)
-        module = GraphModule(holder, graph)
-        state = self.__dict__
-        state["graph_module"], state["plan"], state["group"] = module, plan, group
-        state["rank"] = dist.get_rank(group)
-        state["_draws"] = any(node.target is collectives.begin_random for node in graph.nodes)
-        # The same dictionaries, so that names have no prefix.
-        for name in ("_parameters", "_buffers", "_modules"):
-            state[name] = getattr(module, name)
-
-    @property
-    def graph(self) -> Graph:
-        """The graph that each rank runs."""
-        return self.graph_module.graph
+        draws = any(node.target is collectives.begin_random for node in graph.nodes)
+        state = {"plan": plan, "group": group, "rank": dist.get_rank(group), "_draws": draws}
+        super().__init__(graph, weights, state)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the model.
@@ -79,10 +60,8 @@ class Parallel(torch.nn.Module):
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.plan.training):
                 found = self.graph_module.forward(*inputs)
         except Exception as error:
-            lines = str(error).strip().splitlines()
             raise ParallelError(
-                f"rank {self.rank}{self._place(error)}: {type(error).__name__}: "
-                f"{lines[0] if lines else ''}"
+                f"rank {self.rank}{self._place(error)}: {summary(error)}"
             ) from error
         return found if program.build is None else program.build(found)
 
@@ -91,15 +70,6 @@ class Parallel(torch.nn.Module):
         seed = torch.randint(2**62, ())
         dist.broadcast(seed, group=self.group, group_src=0)
         collectives.shared_seed(self.group.group_name, int(seed))
-
-    def _place(self, error: Exception) -> str:
-        """The node at which a call failed, as text."""
-        for frame, line in traceback.walk_tb(error.__traceback__):
-            if is_generated(frame.f_code.co_filename):
-                node = _node_of_line(self.graph_module, line)
-                if node is not None:
-                    return f", {described(node)}"
-        return ""
 
     def whole(self, name: str, part: torch.Tensor) -> torch.Tensor:
         """The whole of a tensor of which each rank has its part as of the weight ``name``: a weight, its gradient, or
@@ -252,9 +222,7 @@ class WithLoss(torch.nn.Module):
         super().__init__()
         self.__dict__["loss_fn"] = loss_fn
         self.__dict__["model"] = model
-        # Names have no prefix.
-        for name in ("_parameters", "_buffers", "_modules"):
-            self.__dict__[name] = getattr(model, name)
+        share_parts(self, model)
 
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         *inputs, target = args
@@ -270,21 +238,29 @@ def own_weights(
         ParallelError: a weight is on ``meta``, and not in the file.
     """
     program = plan.program
-    known = {} if path is None else _read(plan, rank, path)
+
+    def refuse(name: str, reason: str) -> ParallelError:
+        return ParallelError(f"rank {rank}, {reader_of(program.graph, name)}: {reason}")
+
+    def ranges(name: str, shape: Sequence[int]) -> tuple[int, list[tuple[int, int]]] | None:
+        if tuple(shape) != program.weights[name].shape:
+            raise refuse(name, other_shape(program, name, shape, path))
+        if name not in plan.shards:
+            return None
+        dim, pieces = plan.shards[name]
+        return dim, collectives.own_ranges(pieces, rank, plan.ranks)
+
+    known = {} if path is None else read_weights(program, program.weights, path, refuse, ranges)
     made: dict[str, torch.Tensor] = {}
     for name, weight in program.weights.items():
         if name in known:
-            part = known[name]
+            part = known[name].to(weight.dtype)
         else:
             value = program.tensors[name]
             if value.is_meta:
-                place = "no file of weights was given" if path is None else f"{path} lacks it"
-                raise ParallelError(
-                    f"rank {rank}, {_reader(program, name)}: the {weight.kind} {name} is on meta, and {place}"
-                )
-            part = _own(plan, name, value.detach(), rank).clone(
-                memory_format=torch.contiguous_format
-            )
+                raise refuse(name, on_meta(program, name, path))
+            part = _own(plan, name, value.detach(), rank)
+            part = part.clone(memory_format=torch.contiguous_format)
         if weight.kind == "parameter":
             part = torch.nn.Parameter(part, weight.requires_grad)
         made[name] = part
@@ -298,54 +274,4 @@ def _own(plan: ParallelPlan, name: str, value: torch.Tensor, rank: int) -> torch
     return collectives.own_part(value, dim, pieces, rank, plan.ranks)
 
 
-def _read(plan: ParallelPlan, rank: int, path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """A rank's parts of the weights that are in a file, or in those of a folder, under one of their names."""
-    program = plan.program
-    found: dict[str, torch.Tensor] = {}
-    #: The names of weights by those in a file.
-    wanted: dict[str, list[str]] = {}
-
-    def choose(held: Collection[str]) -> Collection[str]:
-        wanted.clear()
-        for name, weight in program.weights.items():
-            own = next((other for other in (name, *weight.aliases) if other in held), None)
-            if own is not None and name not in found:
-                wanted.setdefault(own, []).append(name)
-        return wanted.keys()
-
-    def ranges(own: str, shape: Sequence[int]) -> tuple[int, list[tuple[int, int]]] | None:
-        name = wanted[own][0]
-        weight = program.weights[name]
-        if tuple(shape) != weight.shape:
-            raise ParallelError(
-                f"rank {rank}, {_reader(program, name)}: expected {name} of shape "
-                f"{list(weight.shape)}, got {list(shape)} in {path}"
-            )
-        if name not in plan.shards:
-            return None
-        dim, pieces = plan.shards[name]
-        return dim, collectives.own_ranges(pieces, rank, plan.ranks)
-
-    files = sorted(Path(path).glob("*.safetensors")) if os.path.isdir(path) else [path]
-    for file in files:
-        for own, value in read_safetensors(file, choose, ranges).items():
-            for name in wanted[own]:
-                found[name] = value.to(program.weights[name].dtype)
-    for name, weight in program.weights.items():
-        missing = name not in found and weight.kind == "parameter"
-        if missing and not program.tensors[name].is_meta:
-            raise ParallelError(
-                f"rank {rank}, {_reader(program, name)}: {path} has no tensor {name}"
-            )
-    return found
-
-
-def _reader(program: Program, name: str) -> str:
-    """The first node that reads a weight, as text."""
-    for node in program.graph.find_nodes(op="get_attr"):
-        if node.target == name:
-            return described(next(iter(node.users), node))
-    return f"weight {name}"
-
-
-__all__ = ["Parallel", "Weight", "WithLoss", "own_weights", "parallelize"]
+__all__ = ["Parallel", "WithLoss", "own_weights", "parallelize"]

@@ -162,37 +162,38 @@ class _Writer:
         asked = (*node.args[1:2], *node.kwargs.values())
         return self.graph.call_function(whole_size, (read, made, dim, self.plan.ranks, *asked))
 
-    def _arguments(
-        self, node: Node, own: Callable[[Node], Node], names: Sequence[str]
-    ) -> dict[str, Any]:
-        found = dict(zip(names, map_arg(node.args, own), strict=False))
-        return found | map_arg(node.kwargs, own)
+    def _arguments(self, node: Node) -> dict[str, Any]:
+        """The arguments of a call by the names of the operator's parameters."""
+        found = _core.named_arguments_of(node.op, node.target, node.args, node.kwargs)
+        return {} if found is None else found
+
+    def _pieces(self, node: Node, value: Node) -> tuple[int, ...]:
+        """The pieces of the dimension of which a call uses a part."""
+        (placed,) = self.plan.nodes[node].inputs[self._first(value)]
+        assert isinstance(placed, tuple), "a sharded argument"
+        return tuple(placed[1])
 
     def _lookup(self, node: Node, own: Callable[[Node], Node]) -> Node:
-        aten = node.target is not torch.nn.functional.embedding
-        names = ("weight", "input", "padding_idx") if aten else ("input", "weight", "padding_idx")
-        given = self._arguments(node, own, names)
+        given = self._arguments(node)
+        pieces = self._pieces(node, given["weight"])
         padding = given.get("padding_idx")
-        weight = next(value for value in node.all_input_nodes if own(value) is given["weight"])
-        pieces = self.plan.nodes[node].inputs[self._first(weight)][0][1]  # type: ignore[index]
-        if padding is not None and (padding < 0):
-            padding = None if aten else padding + sum(pieces)
+        if padding is not None and padding < 0:
+            # Only the function counts from the end; the operator has none then.
+            counts = node.target is torch.nn.functional.embedding
+            padding = padding + sum(pieces) if counts else None
         return self.graph.call_function(
             collectives.sharded_embedding,
-            (given["input"], given["weight"], tuple(pieces), self.group, padding),
+            (own(given["input"]), own(given["weight"]), pieces, self.group, padding),
         )
 
     def _classes(self, node: Node, own: Callable[[Node], Node]) -> Node:
-        names = ("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction")
-        given = self._arguments(node, own, names)
-        logits = next(value for value in node.all_input_nodes if own(value) is given["input"])
-        pieces = self.plan.nodes[node].inputs[self._first(logits)][0][1]  # type: ignore[index]
+        given = self._arguments(node)
         return self.graph.call_function(
             collectives.sharded_cross_entropy,
             (
-                given["input"],
-                given["target"],
-                tuple(pieces),
+                own(given["input"]),
+                own(given["target"]),
+                self._pieces(node, given["input"]),
                 self.group,
                 given.get("ignore_index", -100),
                 given.get("reduction", "mean"),

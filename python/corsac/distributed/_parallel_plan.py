@@ -16,8 +16,9 @@ from torch.utils._pytree import tree_leaves
 
 from corsac import _core
 from corsac.analysis._meta_run import MetaRun
+from corsac.distributed._agreement import digests_of
 from corsac.distributed._errors import ParallelError, as_parallel_errors
-from corsac.distributed._program import Program, program_of
+from corsac.distributed._program import Program, positional, program_of
 from corsac.distributed._values import (
     InputType,
     described,
@@ -170,87 +171,9 @@ class ParallelPlan:
                 for which PyTorch has no style, what one layer makes is not what the next one takes, or the model's code
                 has numbers of heads in it.
         """
-        for node, planned in self.nodes.items():
-            reason = self._not_of_modules(node, planned)
-            if reason is not None:
-                raise ParallelError(
-                    f"{described(node)}: {reason}, which parallelize_module cannot do; parallelize() can"
-                )
-        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+        from corsac.distributed._module_plan import module_plan
 
-        names = {
-            alias: name
-            for name, weight in self.program.weights.items()
-            for alias in (name, *weight.aliases)
-        }
-        found: dict[str, Any] = {}
-        for path, module in model.named_modules():
-            for own, _ in module.named_parameters(recurse=False):
-                name = f"{path}.{own}" if path else own
-                shard = self.shards.get(names.get(name, name))
-                if shard is None:
-                    continue
-                dim, pieces = shard
-                is_embedding = isinstance(module, torch.nn.Embedding)
-                if not isinstance(module, (torch.nn.Linear, torch.nn.Embedding)) or len(pieces) > 1:
-                    reason = (
-                        f"in pieces of {pieces}"
-                        if len(pieces) > 1
-                        else f"of {type(module).__name__}"
-                    )
-                    raise ParallelError(
-                        f"{name}, {reason}: parallelize_module has no style for it; parallelize() cuts it"
-                    )
-                if own == "weight":
-                    if (dim == 0) is is_embedding:
-                        found[path] = RowwiseParallel(**_replicated_input() if is_embedding else {})
-                    else:
-                        found[path] = ColwiseParallel(
-                            **_replicated_output() if self._is_gathered(name, names) else {}
-                        )
-        return found
-
-    def _not_of_modules(self, node: Node, planned: NodePlan) -> str | None:
-        """What a call does on parts that styles of modules cannot; None if it does nothing such."""
-        if planned.form == "mean":
-            return "it is a mean over parts"
-        for place, path in planned.sizes:
-            own: Any = node.args[place] if isinstance(place, int) else node.kwargs[place]
-            for step in path:
-                own = (own.start, own.stop)[step] if isinstance(own, slice) else own[step]
-            if isinstance(own, int) and own != -1:
-                return f"its argument {own} is the size of a whole"
-        for value, own in planned.inputs.items():
-            if own == [None] and self._is_part(value) and not _weight_of(value):
-                return f"its input {value.name} is made whole"
-        weight = _weight_of(node)
-        if self._is_part(node) and planned.replicated and weight is None:
-            return "its result is made whole"
-        if weight is not None and len(self.program.weights[str(weight.target)].shape) > 1:
-            others = [own for at, own in planned.inputs.items() if at.op != "get_attr"]
-            shard = self.shards.get(str(weight.target))
-            sums = planned.output == ["sum"]
-            if shard is not None and sums and not planned.replicated:
-                return "its sum is used before it is whole"
-            if shard is not None and not sums and any(own != [None] for own in others):
-                return "its input is a part"
-        return None
-
-    def _is_part(self, node: Node) -> bool:
-        planned = self.nodes[node]
-        return node.op != "get_attr" and any(isinstance(own, tuple) for own in planned.output)
-
-    def _is_gathered(self, name: str, names: Mapping[str, str]) -> bool:
-        """Whether the result of the layer with this weight is whole before it is used."""
-        target = names.get(name, name)
-        for node, planned in self.nodes.items():
-            reads = any(
-                own.op == "get_attr" and own.target == target for own in node.all_input_nodes
-            )
-            if reads and isinstance(planned.output[0], tuple):
-                uses = [self.nodes[user].inputs.get(node) for user in node.users]
-                return planned.replicated or all(own in (None, [None]) for own in uses)
-        return False
+        return module_plan(self, model)
 
     def digests(self) -> dict[str, str]:
         """A hash of each part of the plan that the ranks must agree on."""
@@ -276,10 +199,7 @@ class ParallelPlan:
             "inputs": [[list(shape), str(dtype)] for shape, dtype in self.inputs],
             "ranks": [self.ranks, self.training],
         }
-        return {
-            name: hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
-            for name, own in parts.items()
-        }
+        return digests_of(parts)
 
     def hash(self) -> str:
         """A hash of all that the ranks must agree on."""
@@ -319,23 +239,6 @@ def _order(shape: Sequence[int], placed: tuple[int, list[int]]) -> tuple[int, li
     return math.prod(shape[:dim]) * (count // period), pieces[:period]
 
 
-def _weight_of(node: Node) -> Node | None:
-    """A weight that a call reads."""
-    return next((own for own in node.all_input_nodes if own.op == "get_attr"), None)
-
-
-def _replicated_input() -> dict[str, Any]:
-    from torch.distributed.tensor import Replicate
-
-    return {"input_layouts": Replicate()}
-
-
-def _replicated_output() -> dict[str, Any]:
-    from torch.distributed.tensor import Replicate
-
-    return {"output_layouts": Replicate()}
-
-
 def plan_parallel(
     model: Any,
     example_inputs: Any,
@@ -371,7 +274,7 @@ def plan_parallel(
         raise ValueError(f"tp: expected at least 1 rank, got {tp}")
     if uneven not in ("error", "replicate"):
         raise ValueError(f"uneven: expected 'error' or 'replicate', got {uneven!r}")
-    args = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+    args = positional(example_inputs)
     with as_parallel_errors():
         program = program_of(model, args, kwargs or {}, dynamic_shapes)
     inputs = input_types(program.arguments.tensors(args, kwargs or {}))

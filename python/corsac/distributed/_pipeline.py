@@ -21,9 +21,10 @@ from torch.utils._pytree import tree_map_only
 from corsac.distributed._agreement import agree
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._plan import PipelinePlan, plan_pipeline
+from corsac.distributed._program import positional
 from corsac.distributed._stage import SizedStage, StageModule, may_split
 from corsac.distributed._stage_weights import stage_weights
-from corsac.distributed._values import InputType
+from corsac.distributed._values import InputType, summary
 from corsac.fx._module_attributes import _get_attr
 
 #: Schedules in which the stages of a rank make a V: the first and the last one are on the same rank.
@@ -445,8 +446,7 @@ def _cause(error: BaseException) -> str | None:
     text = str(root).lower()
     if isinstance(root, dist.DistError) or any(own in text for own in _CONNECTION):
         return None
-    lines = str(root).strip().splitlines()
-    return f"{type(root).__name__}: {lines[0] if lines else ''}"
+    return summary(root)
 
 
 def _contiguous(
@@ -526,11 +526,7 @@ def pipeline(
     error: Exception | None = None
     plan: PipelinePlan | None = None
     try:
-        args = (
-            tuple(example_inputs)
-            if isinstance(example_inputs, (tuple, list))
-            else (example_inputs,)
-        )
+        args = positional(example_inputs)
         named = dict(kwargs or {})
         plan = _planned(
             model, args, named, stages, memory, name, microbatches, size, dynamic_shapes

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from corsac import _core
+from corsac.distributed._agreement import digests_of
 from corsac.distributed._borders import Dependencies, cuts
 from corsac.distributed._errors import PipelineError
-from corsac.distributed._program import Arguments, Program, Weight, program_of
+from corsac.distributed._program import Arguments, Program, Weight, positional, program_of
 from corsac.distributed._stage_graphs import StageGraph, stage_graphs
 from corsac.distributed._values import (
     InputType,
@@ -86,10 +87,7 @@ class PipelinePlan:
 
     def digests(self) -> dict[str, str]:
         """A hash of each part of the plan."""
-        return {
-            name: hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
-            for name, own in self._parts().items()
-        }
+        return digests_of(self._parts())
 
     def _parts(self) -> dict[str, Any]:
         program = self.program
@@ -202,7 +200,7 @@ def plan_pipeline(
     Raises:
         PipelineError: the model is no graph, or cannot be cut into this many stages.
     """
-    args = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+    args = positional(example_inputs)
     program = program_of(model, args, kwargs or {}, dynamic_shapes)
     base = input_types(program.arguments.tensors(args, kwargs or {}))
     return _plan(

@@ -130,6 +130,11 @@ class Program:
         return tree if self.build is None else self.build(tree)
 
 
+def positional(example_inputs: Any) -> tuple[Any, ...]:
+    """The positional arguments of a call, of which there may be one, given as it is."""
+    return tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+
+
 def program_of(
     model: Any,
     args: Sequence[Any],
@@ -392,4 +397,4 @@ def _stood_in(model: torch.nn.Module) -> Iterator[None]:
             place[name] = own
 
 
-__all__ = ["Arguments", "Program", "Weight", "program_of"]
+__all__ = ["Arguments", "Program", "Weight", "positional", "program_of"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,15 +12,12 @@ from torch.distributed.pipelining._utils import _derive_grad_metas, extract_tens
 
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._program import Weight
+from corsac.distributed._rank_module import RankModule
 from corsac.distributed._stage_graphs import StageGraph
-from corsac.distributed._values import described, input_types, values_of
-from corsac.fx import GraphModule
-from corsac.fx._generated_source import is_generated
-from corsac.fx._module_attributes import _assign_attr
-from corsac.fx._wrapped_call import _node_of_line
+from corsac.distributed._values import input_types, summary, values_of
 
 
-class StageModule(torch.nn.Module):
+class StageModule(RankModule):
     """The module of a stage: its weights have the names that they have in the model.
 
     Args:
@@ -39,42 +35,18 @@ class StageModule(torch.nn.Module):
         weights: Mapping[str, torch.Tensor],
         device: torch.device,
     ) -> None:
-        super().__init__()
-        holder = torch.nn.Module()
-        for name in stage.weights:
-            _assign_attr(weights[name], holder, name)
         if device.type != "cpu":
             _move(stage, device)
-        module = GraphModule(holder, stage.graph)
-        state = self.__dict__
-        state["graph_module"], state["rank"], state["index"] = module, rank, index
-        # The same dictionaries, so that names have no prefix.
-        for name in ("_parameters", "_buffers", "_modules"):
-            state[name] = getattr(module, name)
-
-    @property
-    def graph(self) -> Any:
-        """The graph of the stage."""
-        return self.graph_module.graph
+        own = {name: weights[name] for name in stage.weights}
+        super().__init__(stage.graph, own, {"rank": rank, "index": index})
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         try:
             return self.graph_module.forward(*inputs)
         except Exception as error:
-            lines = str(error).strip().splitlines()
             raise PipelineError(
-                f"rank {self.rank}, stage {self.index}{self._place(error)}: "
-                f"{type(error).__name__}: {lines[0] if lines else ''}"
+                f"rank {self.rank}, stage {self.index}{self._place(error)}: {summary(error)}"
             ) from error
-
-    def _place(self, error: Exception) -> str:
-        """The node at which a call failed, as text."""
-        for frame, line in traceback.walk_tb(error.__traceback__):
-            if is_generated(frame.f_code.co_filename):
-                node = _node_of_line(self.graph_module, line)
-                if node is not None:
-                    return f", {described(node)}"
-        return ""
 
 
 def _move(stage: StageGraph, device: torch.device) -> None:

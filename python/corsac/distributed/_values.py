@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from corsac import _core
 from corsac._capture.sizes import Condition, Expression
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._program import Weight
@@ -71,11 +72,14 @@ def _call(node: Node, found: Mapping[Node, Any]) -> Any:
         if node.op == "call_function":
             return node.target(*args, **kwargs)
     except Exception as error:
-        lines = str(error).strip().splitlines()
-        raise PipelineError(
-            f"{described(node)}: {type(error).__name__}: {lines[0] if lines else ''}"
-        ) from error
+        raise PipelineError(f"{described(node)}: {summary(error)}") from error
     raise PipelineError(f"{described(node)} calls a module: only functions can be cut")
+
+
+def summary(error: BaseException) -> str:
+    """The class of an error, and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 def described(node: Node) -> str:
@@ -86,8 +90,11 @@ def described(node: Node) -> str:
 
 def reads_places(node: Node) -> bool:
     """Whether a call depends on where elements lie in memory, which values that are sent do not keep."""
-    name = str(getattr(node.target, "__name__", node.target))
-    return "as_strided" in name or name in ("stride", "storage_offset", "is_contiguous")
+    if node.op not in ("call_function", "call_method"):
+        return False
+    classes = _core.operator_classes(node.op, node.target)
+    # A view is the same of a copy.
+    return "places" in classes or ("strides" in classes and "view" not in classes)
 
 
 def failing(conditions: Sequence[Condition], found: Mapping[Node, Any]) -> str | None:
@@ -154,6 +161,7 @@ __all__ = [
     "input_types",
     "quiet",
     "reads_places",
+    "summary",
     "values_of",
     "written_bytes",
 ]

@@ -240,14 +240,14 @@ fn tensordot_axes(
 }
 
 /// The labels of an einsum and the size of each.
-struct Labels {
-    sizes: Vec<(char, Dim)>,
-    output: Vec<char>,
-    /// Number of operands.
-    operands: usize,
+pub(super) struct Labels {
+    pub(super) sizes: Vec<(char, Dim)>,
+    pub(super) output: Vec<char>,
+    /// Those of each operand.
+    pub(super) operands: Vec<Vec<char>>,
 }
 
-fn labels(call: &Call<'_>) -> Result<(Labels, Tensor), Failure> {
+pub(super) fn labels(call: &Call<'_>) -> Result<(Labels, Tensor), Failure> {
     let equation: String = match call.need("equation")? {
         Value::Str(text) => text.chars().filter(|c| !c.is_whitespace()).collect(),
         other => return Err(Failure::expected("an equation", other)),
@@ -313,7 +313,7 @@ fn labels(call: &Call<'_>) -> Result<(Labels, Tensor), Failure> {
     let labels = Labels {
         sizes,
         output,
-        operands: operands.len(),
+        operands: terms.iter().map(|term| term.chars().collect()).collect(),
     };
     Ok((labels, first))
 }
@@ -331,7 +331,7 @@ fn einsum(call: &Call<'_>) -> Result<Value, Failure> {
         };
         shape.push(size.clone());
     }
-    if labels.operands == 1 && labels.output.len() == labels.sizes.len() {
+    if labels.operands.len() == 1 && labels.output.len() == labels.sizes.len() {
         // Nothing is summed: its dimensions in another order, or a diagonal.
         return Ok(Value::Tensor(view_of(&first, shape, None)));
     }

@@ -5,19 +5,15 @@ use smallvec::{SmallVec, smallvec};
 
 use super::call::{Call, wrap_axis};
 use super::dim::Dim;
-use super::sharding::{Relations, Run, Side, Sides, size, sizes};
+use super::sharding::{Form, Relations, Run, Side, Sides, size, sizes};
 use super::tensor_type::TensorType;
 use super::value::{Tensor, Value};
 
 /// Copies and conversions: the result has the dimensions of the argument.
 pub(super) fn moved(r: &mut Relations<'_, '_>) -> Option<()> {
-    let (input, outputs) = (r.number("input")?, r.outputs.first()?);
-    for dim in 0..outputs.rank() {
-        if size(r.inputs[input], dim)? != 1 {
-            r.pair(input, dim, dim);
-        }
-    }
-    if r.inputs[input].dtype == r.outputs[0].dtype && r.inputs.len() == 1 {
+    let input = r.number("input")?;
+    r.same(input, 0..r.outputs.first()?.rank())?;
+    if r.inputs.len() == 1 {
         r.linear();
     }
     Some(())
@@ -52,7 +48,7 @@ pub(super) fn regrouped(r: &mut Relations<'_, '_>) -> Option<()> {
         }
         (i, j) = (i + 1, j + 1);
         if i - first == 1 && j - start == 1 {
-            r.pair(input, first, start);
+            r.pair(input, first, start)?;
             continue;
         }
         let run = |tensor, first, sizes: &[i64]| Run {
@@ -116,9 +112,7 @@ fn reorder(r: &mut Relations<'_, '_>, name: &str) -> Option<()> {
     r.linear();
     for (dim, marked) in sizes(&result)?.into_iter().enumerate() {
         let from = usize::try_from(marked - 2).ok()?;
-        if size(own, from)? != 1 {
-            r.pair(input, from, dim);
-        }
+        r.pair(input, from, dim)?;
     }
     Some(())
 }
@@ -127,9 +121,7 @@ fn reorder(r: &mut Relations<'_, '_>, name: &str) -> Option<()> {
 pub(super) fn expanded(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     let (own, rank) = (r.inputs[input], r.outputs.first()?.rank());
-    let mut sum = r.whole();
-    sum[input] = Side::Sum;
-    r.push(sum, Side::Sum);
+    r.along([(input, Side::Sum)], Side::Sum);
     for dim in 0..rank {
         let wanted = size(r.outputs[0], dim)?;
         let given = match (dim + own.rank()).checked_sub(rank) {
@@ -139,11 +131,8 @@ pub(super) fn expanded(r: &mut Relations<'_, '_>) -> Option<()> {
         if wanted == 1 {
             continue;
         }
-        let mut sides = r.whole();
-        if given == wanted {
-            sides[input] = Side::Dim(dim + own.rank() - rank);
-        }
-        r.push(sides, Side::Dim(dim));
+        let kept = (given == wanted).then(|| (input, Side::Dim(dim + own.rank() - rank)));
+        r.along(kept, Side::Dim(dim));
     }
     Some(())
 }
@@ -170,12 +159,8 @@ pub(super) fn taken(r: &mut Relations<'_, '_>) -> Option<()> {
 
 /// The relations of the dimensions besides `axis`, which all results have at the same places.
 fn others(r: &mut Relations<'_, '_>, input: usize, axis: usize) -> Option<()> {
-    for dim in 0..r.inputs[input].rank() {
-        if dim != axis && size(r.inputs[input], dim)? != 1 {
-            r.pair(input, dim, dim);
-        }
-    }
-    Some(())
+    let rank = r.inputs[input].rank();
+    r.same(input, (0..rank).filter(|&dim| dim != axis))
 }
 
 fn run_of(tensor: &Tensor, number: usize, dim: usize) -> Option<Run> {
@@ -203,8 +188,8 @@ pub(super) fn selected(r: &mut Relations<'_, '_>) -> Option<()> {
 fn without(r: &mut Relations<'_, '_>, input: usize, axis: usize) -> Option<()> {
     r.linear();
     for dim in 0..r.inputs[input].rank() {
-        if dim != axis && size(r.inputs[input], dim)? != 1 {
-            r.pair(input, dim, dim - usize::from(dim > axis));
+        if dim != axis {
+            r.pair(input, dim, dim - usize::from(dim > axis))?;
         }
     }
     Some(())
@@ -220,7 +205,7 @@ pub(super) fn joined(r: &mut Relations<'_, '_>) -> Option<()> {
     for dim in 0..rank {
         if dim != axis && size(r.outputs[0], dim)? != 1 {
             let sides = Sides::from_elem(Side::Dim(dim), r.inputs.len());
-            r.push(sides, Side::Dim(dim));
+            r.push(sides, Side::Dim(dim), Form::Plain);
         }
     }
     r.linear();
@@ -240,7 +225,11 @@ pub(super) fn stacked(r: &mut Relations<'_, '_>) -> Option<()> {
     for dim in (0..rank).filter(|&dim| dim != axis) {
         if size(r.outputs[0], dim)? != 1 {
             let from = Side::Dim(dim - usize::from(dim > axis));
-            r.push(Sides::from_elem(from, r.inputs.len()), Side::Dim(dim));
+            r.push(
+                Sides::from_elem(from, r.inputs.len()),
+                Side::Dim(dim),
+                Form::Plain,
+            );
         }
     }
     Some(())
@@ -252,10 +241,9 @@ pub(super) fn narrowed(r: &mut Relations<'_, '_>) -> Option<()> {
     let own = r.inputs[input];
     let axis = r.call.axis("dim", own.rank()).ok()?.unwrap_or(0);
     let start = r.call.int("start").ok()?.unwrap_or(0);
-    let has_step = r.call.signature.position("step").is_some();
-    let step = match has_step {
-        true => r.call.int("step").ok()?.unwrap_or(1),
-        false => 1,
+    let step = match r.option("step") {
+        Some(_) => r.call.int("step").ok()??,
+        None => 1,
     };
     others(r, input, axis)?;
     r.linear();
@@ -273,10 +261,7 @@ fn range(
 ) -> Option<()> {
     let (all, own) = (size(r.inputs[input], axis)?, size(r.outputs[0], output)?);
     if own == all {
-        if all != 1 {
-            r.pair(input, axis, output);
-        }
-        return Some(());
+        return r.pair(input, axis, output);
     }
     if step != 1 {
         return Some(());
@@ -384,9 +369,8 @@ pub(super) fn repeated(r: &mut Relations<'_, '_>) -> Option<()> {
     r.linear();
     for dim in 0..r.inputs[input].rank() {
         let to = dim + rank - r.inputs[input].rank();
-        let own = size(r.inputs[input], dim)?;
-        if own != 1 && own == size(r.outputs[0], to)? {
-            r.pair(input, dim, to);
+        if size(r.inputs[input], dim)? == size(r.outputs[0], to)? {
+            r.pair(input, dim, to)?;
         }
     }
     Some(())
@@ -401,10 +385,5 @@ pub(super) fn grouped(r: &mut Relations<'_, '_>) -> Option<()> {
         return None;
     }
     r.linear();
-    for dim in 0..rank {
-        if size(r.inputs[input], dim)? != 1 {
-            r.pair(input, dim, dim);
-        }
-    }
-    Some(())
+    r.same(input, 0..rank)
 }

@@ -1,6 +1,8 @@
 //! Products of matrices, convolutions, attention and lookups.
 
+use super::matmul::labels;
 use super::sharding::{Form, Relations, Side, size};
+use super::value::Value;
 
 /// Dimensions of two tensors that are broadcast together into those of the result before its last
 /// `skip`.
@@ -17,7 +19,7 @@ fn batches(
         if own == 1 {
             continue;
         }
-        let mut sides = r.whole();
+        let mut sides = r.sides([]);
         for (&operand, &skip) in operands.iter().zip(skips) {
             let tensor = r.inputs[operand];
             let Some(at) = tensor.rank().checked_sub(skip + back) else {
@@ -29,7 +31,7 @@ fn batches(
                 _ => return None,
             }
         }
-        r.push(sides, Side::Dim(dim));
+        r.push(sides, Side::Dim(dim), Form::Plain);
     }
     Some(())
 }
@@ -41,43 +43,35 @@ fn product(r: &mut Relations<'_, '_>, a: usize, b: usize, bias: Option<usize>) -
         r.outputs.first()?.rank(),
     );
     let (rows, columns) = (usize::from(ranks.0 > 1), usize::from(ranks.1 > 1));
-    let along_bias = |r: &Relations<'_, '_>, dim: usize| -> Option<Side> {
+    let along_bias = |r: &Relations<'_, '_>, dim: usize| -> Option<Option<(usize, Side)>> {
         let Some(bias) = bias else {
-            return Some(Side::Whole);
+            return Some(None);
         };
         let own = r.inputs[bias];
         let Some(at) = (dim + own.rank()).checked_sub(rank) else {
-            return Some(Side::Whole);
+            return Some(None);
         };
-        Some(match size(own, at)? {
-            1 => Side::Whole,
-            _ => Side::Dim(at),
-        })
+        Some((size(own, at)? != 1).then_some((bias, Side::Dim(at))))
     };
     // Sums over parts of what is summed over.
-    let mut sides = r.whole();
-    sides[a] = Side::Dim(ranks.0 - 1);
-    sides[b] = Side::Dim(ranks.1.saturating_sub(2));
-    if let Some(bias) = bias {
-        sides[bias] = Side::Sum;
-    }
-    r.push(sides, Side::Sum);
+    let inner = (Side::Dim(ranks.0 - 1), Side::Dim(ranks.1.saturating_sub(2)));
+    let summand = bias.map(|bias| (bias, Side::Sum));
+    r.along(
+        [(a, inner.0), (b, inner.1)].into_iter().chain(summand),
+        Side::Sum,
+    );
     if columns == 1 {
-        let mut sides = r.whole();
-        sides[b] = Side::Dim(ranks.1 - 1);
-        if let Some(bias) = bias {
-            sides[bias] = along_bias(r, rank - 1)?;
-        }
-        r.push(sides, Side::Dim(rank - 1));
+        let own = along_bias(r, rank - 1)?;
+        let own = own.into_iter().chain([(b, Side::Dim(ranks.1 - 1))]);
+        r.along(own, Side::Dim(rank - 1));
     }
     if rows == 1 {
         let dim = rank - 1 - columns;
-        let mut sides = r.whole();
-        sides[a] = Side::Dim(ranks.0 - 2);
-        if let Some(bias) = bias {
-            sides[bias] = along_bias(r, dim)?;
-        }
-        r.push(sides, Side::Dim(dim));
+        let own = along_bias(r, dim)?;
+        r.along(
+            own.into_iter().chain([(a, Side::Dim(ranks.0 - 2))]),
+            Side::Dim(dim),
+        );
     }
     match bias {
         None => {
@@ -88,9 +82,7 @@ fn product(r: &mut Relations<'_, '_>, a: usize, b: usize, bias: Option<usize>) -
                 rows + columns,
             )?;
             for summand in [a, b] {
-                let mut sides = r.whole();
-                sides[summand] = Side::Sum;
-                r.push(sides, Side::Sum);
+                r.along([(summand, Side::Sum)], Side::Sum);
             }
         }
         Some(bias) => batches(r, &[a, b, bias], &[2, 2, 2], 2)?,
@@ -112,57 +104,52 @@ pub(super) fn added_products(r: &mut Relations<'_, '_>) -> Option<()> {
 /// `linear`.
 pub(super) fn projected(r: &mut Relations<'_, '_>) -> Option<()> {
     let (input, weight) = (r.number("input")?, r.number("weight")?);
-    let (inner, bias) = (r.inputs[input].rank().checked_sub(1)?, r.number("bias"));
+    let inner = r.inputs[input].rank().checked_sub(1)?;
     if r.inputs[weight].rank() != 2 {
         return None;
     }
-    let mut sides = r.whole();
-    (sides[input], sides[weight]) = (Side::Dim(inner), Side::Dim(1));
-    if let Some(bias) = bias {
-        sides[bias] = Side::Sum;
-    }
-    r.push(sides, Side::Sum);
-    let mut sides = r.whole();
-    sides[weight] = Side::Dim(0);
-    if let Some(bias) = bias {
-        sides[bias] = Side::Dim(0);
-    }
-    r.push(sides, Side::Dim(inner));
-    for dim in 0..inner {
-        if size(r.inputs[input], dim)? != 1 {
-            r.pair(input, dim, dim);
-        }
-    }
-    Some(())
+    products_of_channels(
+        r,
+        [(input, Side::Dim(inner)), (weight, Side::Dim(1))],
+        (weight, inner),
+    );
+    r.same(input, 0..inner)
+}
+
+/// Sums over the parts of two arguments, and outputs by the first dimension of a weight, with a bias.
+fn products_of_channels(
+    r: &mut Relations<'_, '_>,
+    inner: [(usize, Side); 2],
+    (weight, output): (usize, usize),
+) {
+    let bias = r.number("bias");
+    let summand = bias.map(|bias| (bias, Side::Sum));
+    r.along(inner.into_iter().chain(summand), Side::Sum);
+    let own = bias.map(|bias| (bias, Side::Dim(0)));
+    r.along(
+        [(weight, Side::Dim(0))].into_iter().chain(own),
+        Side::Dim(output),
+    );
 }
 
 /// `einsum`: a letter of an operand and of the result goes together, one that the result lacks is
 /// summed over.
 pub(super) fn summed_labels(r: &mut Relations<'_, '_>) -> Option<()> {
-    let equation = r.call.text("equation").ok()??;
-    let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
-    let (operands, result) = equation.split_once("->")?;
-    let operands: Vec<&str> = operands.split(',').collect();
-    if equation.contains('.') || operands.len() != r.inputs.len() {
-        return None;
-    }
-    let mut letters: Vec<char> = operands.concat().chars().collect();
-    letters.sort_unstable();
-    letters.dedup();
-    for letter in letters {
-        let mut sides = r.whole();
+    let (labels, _) = labels(r.call).ok()?;
+    for (letter, _) in &labels.sizes {
+        let mut sides = r.sides([]);
         let mut is_plain = true;
-        for (operand, labels) in operands.iter().enumerate() {
-            is_plain &= labels.matches(letter).count() <= 1;
-            if let Some(at) = labels.chars().position(|own| own == letter)
+        for (operand, own) in labels.operands.iter().enumerate() {
+            is_plain &= own.iter().filter(|own| *own == letter).count() <= 1;
+            if let Some(at) = own.iter().position(|own| own == letter)
                 && size(r.inputs[operand], at)? != 1
             {
                 sides[operand] = Side::Dim(at);
             }
         }
-        let output = result.chars().position(|own| own == letter);
+        let output = labels.output.iter().position(|own| own == letter);
         if is_plain {
-            r.push(sides, output.map_or(Side::Sum, Side::Dim));
+            r.push(sides, output.map_or(Side::Sum, Side::Dim), Form::Plain);
         }
     }
     Some(())
@@ -170,37 +157,22 @@ pub(super) fn summed_labels(r: &mut Relations<'_, '_>) -> Option<()> {
 
 /// Convolutions: output channels, and sums over input channels.
 pub(super) fn convolved(r: &mut Relations<'_, '_>) -> Option<()> {
-    let (input, weight, bias) = (r.number("input")?, r.number("weight")?, r.number("bias"));
+    let (input, weight) = (r.number("input")?, r.number("weight")?);
     let channels = r
         .outputs
         .first()?
         .rank()
         .checked_sub(r.inputs[weight].rank() - 1)?;
     let groups = r.call.int("groups").ok()?.unwrap_or(1);
-    if groups != 1 {
-        if size(r.inputs[input], channels)? == groups {
-            // Each channel by itself.
-            let mut sides = r.whole();
-            (sides[input], sides[weight]) = (Side::Dim(channels), Side::Dim(0));
-            if let Some(bias) = bias {
-                sides[bias] = Side::Dim(0);
-            }
-            r.push(sides, Side::Dim(channels));
-        }
-        return Some(());
+    if groups == 1 {
+        let inner = [(input, Side::Dim(channels)), (weight, Side::Dim(1))];
+        products_of_channels(r, inner, (weight, channels));
+    } else if size(r.inputs[input], channels)? == groups {
+        // Each channel by itself.
+        let own = [(input, Side::Dim(channels)), (weight, Side::Dim(0))];
+        let bias = r.number("bias").map(|bias| (bias, Side::Dim(0)));
+        r.along(own.into_iter().chain(bias), Side::Dim(channels));
     }
-    let mut sides = r.whole();
-    sides[weight] = Side::Dim(0);
-    if let Some(bias) = bias {
-        sides[bias] = Side::Dim(0);
-    }
-    r.push(sides, Side::Dim(channels));
-    let mut sides = r.whole();
-    (sides[input], sides[weight]) = (Side::Dim(channels), Side::Dim(1));
-    if let Some(bias) = bias {
-        sides[bias] = Side::Sum;
-    }
-    r.push(sides, Side::Sum);
     Some(())
 }
 
@@ -217,7 +189,7 @@ pub(super) fn scored(r: &mut Relations<'_, '_>) -> Option<()> {
         if own == 1 {
             continue;
         }
-        let mut sides = r.whole();
+        let mut sides = r.sides([]);
         for part in parts {
             match size(r.inputs[part], dim)? {
                 1 => {}
@@ -231,7 +203,7 @@ pub(super) fn scored(r: &mut Relations<'_, '_>) -> Option<()> {
         {
             sides[mask] = Side::Dim(at);
         }
-        r.push(sides, Side::Dim(dim));
+        r.push(sides, Side::Dim(dim), Form::Plain);
     }
     Some(())
 }
@@ -239,27 +211,15 @@ pub(super) fn scored(r: &mut Relations<'_, '_>) -> Option<()> {
 /// Embeddings: a part of the columns of the table, or of its rows.
 pub(super) fn looked_up(r: &mut Relations<'_, '_>) -> Option<()> {
     let (input, table) = (r.number("input")?, r.number("weight")?);
-    let asks = |name| match r.call.signature.position(name) {
-        Some(_) => r.call.flag(name, false).ok(),
-        None => Some(false),
-    };
-    let renormalised =
-        r.call.signature.position("max_norm").is_some() && r.call.get("max_norm").is_some();
-    if renormalised || asks("scale_grad_by_freq")? || asks("sparse")? {
+    let asks = |name| !matches!(r.option(name), None | Some(Value::Bool(false)));
+    if asks("max_norm") || asks("scale_grad_by_freq") || asks("sparse") {
         return None;
     }
     let last = r.outputs.first()?.rank() - 1;
-    r.pair(table, 1, last);
-    let mut sides = r.whole();
-    sides[table] = Side::Dim(0);
-    r.push_form(sides, Side::Sum, Form::Lookup);
-    for dim in 0..last {
-        if size(r.inputs[input], dim)? != 1 {
-            r.pair(input, dim, dim);
-        }
-    }
-    let mut sides = r.whole();
-    sides[table] = Side::Sum;
-    r.push(sides, Side::Sum);
+    r.pair(table, 1, last)?;
+    let rows = r.sides([(table, Side::Dim(0))]);
+    r.push(rows, Side::Sum, Form::Lookup);
+    r.same(input, 0..last)?;
+    r.along([(table, Side::Sum)], Side::Sum);
     Some(())
 }

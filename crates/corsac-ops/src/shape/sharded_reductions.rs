@@ -27,11 +27,11 @@ pub(super) fn reduced(r: &mut Relations<'_, '_>) -> Option<()> {
         return None;
     }
     for dim in 0..r.inputs[input].rank() {
-        if axes.contains(&dim) || size(r.inputs[input], dim)? == 1 {
+        if axes.contains(&dim) {
             continue;
         }
         let gone = axes.iter().filter(|&&axis| axis < dim).count();
-        r.pair(input, dim, if keepdim { dim } else { dim - gone });
+        r.pair(input, dim, if keepdim { dim } else { dim - gone })?;
     }
     Some(())
 }
@@ -41,9 +41,7 @@ fn over_parts(r: &mut Relations<'_, '_>, form: Form) -> Option<()> {
     r.linear();
     for dim in axes(r)?.0 {
         if size(r.inputs[0], dim)? != 1 {
-            let mut sides = r.whole();
-            sides[0] = Side::Dim(dim);
-            r.push_form(sides, Side::Sum, form);
+            r.push(r.sides([(0, Side::Dim(dim))]), Side::Sum, form);
         }
     }
     Some(())
@@ -70,12 +68,7 @@ pub(super) fn without_axis(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     let rank = r.inputs[input].rank();
     let axis = r.call.axis("dim", rank).ok()??;
-    for dim in (0..rank).filter(|&dim| dim != axis) {
-        if size(r.inputs[input], dim)? != 1 {
-            r.pair(input, dim, dim);
-        }
-    }
-    Some(())
+    r.same(input, (0..rank).filter(|&dim| dim != axis))
 }
 
 /// Running sums, which are linear.
@@ -91,30 +84,19 @@ pub(super) fn accumulated(r: &mut Relations<'_, '_>) -> Option<()> {
 pub(super) fn kept(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     r.linear();
-    for dim in 0..r.inputs[input].rank().checked_sub(2)? {
-        if size(r.inputs[input], dim)? != 1 {
-            r.pair(input, dim, dim);
-        }
-    }
-    Some(())
+    r.same(input, 0..r.inputs[input].rank().checked_sub(2)?)
 }
 
 /// Layer norms: the dimensions before the normalised ones.
 pub(super) fn normalised(r: &mut Relations<'_, '_>) -> Option<()> {
     let input = r.number("input")?;
     let over = r.call.dims("normalized_shape").ok()??.len();
-    for dim in 0..r.inputs[input].rank().checked_sub(over)? {
-        if size(r.inputs[input], dim)? != 1 {
-            r.pair(input, dim, dim);
-        }
-    }
-    Some(())
+    r.same(input, 0..r.inputs[input].rank().checked_sub(over)?)
 }
 
 /// `cross_entropy` with numbers of classes and without weights: a part of the classes.
 pub(super) fn classified(r: &mut Relations<'_, '_>) -> Option<()> {
     let (input, target) = (r.number("input")?, r.number("target")?);
-    let classes = usize::from(r.inputs[input].rank() > 1);
     let smooths = match r.call.get("label_smoothing") {
         None => false,
         Some(Value::Float(amount)) => *amount != 0.0,
@@ -132,8 +114,7 @@ pub(super) fn classified(r: &mut Relations<'_, '_>) -> Option<()> {
     {
         return None;
     }
-    let mut sides = r.whole();
-    sides[input] = Side::Dim(classes);
-    r.push_form(sides, Side::Whole, Form::Classes);
+    let parts = r.sides([(input, Side::Dim(1))]);
+    r.push(parts, Side::Whole, Form::Classes);
     Some(())
 }

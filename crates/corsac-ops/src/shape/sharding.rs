@@ -178,18 +178,29 @@ impl Relations<'_, '_> {
         self.given(name).next()
     }
 
-    /// Whole arguments.
-    pub(super) fn whole(&self) -> Sides {
-        Sides::from_elem(Side::Whole, self.inputs.len())
+    /// The argument for a parameter that not all rules for the operator have.
+    pub(super) fn option(&self, name: &str) -> Option<&Value> {
+        self.call.signature.position(name)?;
+        self.call.get(name)
+    }
+
+    /// Arguments that are these, and whole otherwise.
+    pub(super) fn sides(&self, given: impl IntoIterator<Item = (usize, Side)>) -> Sides {
+        let mut sides = Sides::from_elem(Side::Whole, self.inputs.len());
+        for (input, side) in given {
+            sides[input] = side;
+        }
+        sides
+    }
+
+    /// Adds a relation of these arguments, whole ones otherwise, in which all results are the same.
+    pub(super) fn along(&mut self, given: impl IntoIterator<Item = (usize, Side)>, output: Side) {
+        self.push(self.sides(given), output, Form::Plain);
     }
 
     /// Adds a relation in which all results are the same.
-    pub(super) fn push(&mut self, inputs: Sides, outputs: Side) {
-        self.push_form(inputs, outputs, Form::Plain);
-    }
-
-    pub(super) fn push_form(&mut self, inputs: Sides, outputs: Side, form: Form) {
-        let outputs = Sides::from_elem(outputs, self.outputs.len());
+    pub(super) fn push(&mut self, inputs: Sides, output: Side, form: Form) {
+        let outputs = Sides::from_elem(output, self.outputs.len());
         self.found.push(Relation::Along {
             inputs,
             outputs,
@@ -197,11 +208,22 @@ impl Relations<'_, '_> {
         });
     }
 
-    /// Adds the relation of one dimension of each of two tensors.
-    pub(super) fn pair(&mut self, input: usize, dim: usize, output: usize) {
-        let mut sides = self.whole();
-        sides[input] = Side::Dim(dim);
-        self.push(sides, Side::Dim(output));
+    /// Adds the relation of one dimension of each of two tensors, unless it has one element.
+    pub(super) fn pair(&mut self, input: usize, dim: usize, output: usize) -> Option<()> {
+        if size(self.inputs[input], dim)? != 1 {
+            self.along([(input, Side::Dim(dim))], Side::Dim(output));
+        }
+        Some(())
+    }
+
+    /// Adds the relations of dimensions that the results have at the same places.
+    pub(super) fn same(
+        &mut self,
+        input: usize,
+        dims: impl IntoIterator<Item = usize>,
+    ) -> Option<()> {
+        dims.into_iter()
+            .try_for_each(|dim| self.pair(input, dim, dim))
     }
 
     /// Adds that a call on summands gives summands of the results, where the element type stays.
@@ -211,8 +233,8 @@ impl Relations<'_, '_> {
             // A sum of rounded summands is no rounded sum.
             return;
         }
-        let sides = Sides::from_elem(Side::Sum, self.inputs.len());
-        self.push(sides, Side::Sum);
+        let all = Sides::from_elem(Side::Sum, self.inputs.len());
+        self.push(all, Side::Sum, Form::Plain);
     }
 
     pub(super) fn regroup(&mut self, inputs: Vec<Run>, outputs: Vec<Run>) {
@@ -231,7 +253,7 @@ pub(super) fn elementwise(r: &mut Relations<'_, '_>) -> Option<()> {
         if own == 1 {
             continue;
         }
-        let mut sides = r.whole();
+        let mut sides = r.sides([]);
         for (side, input) in sides.iter_mut().zip(&r.inputs) {
             let Some(at) = (dim + input.rank()).checked_sub(rank) else {
                 continue;
@@ -242,7 +264,7 @@ pub(super) fn elementwise(r: &mut Relations<'_, '_>) -> Option<()> {
                 _ => return None,
             }
         }
-        r.push(sides, Side::Dim(dim));
+        r.push(sides, Side::Dim(dim), Form::Plain);
     }
     Some(())
 }
@@ -261,9 +283,7 @@ pub(super) fn scaled(r: &mut Relations<'_, '_>) -> Option<()> {
     elementwise(r)?;
     if crate::is_operator!(r.operator, "mul") {
         for summand in 0..r.inputs.len() {
-            let mut sides = r.whole();
-            sides[summand] = Side::Sum;
-            r.push(sides, Side::Sum);
+            r.along([(summand, Side::Sum)], Side::Sum);
         }
     }
     Some(())
@@ -272,12 +292,9 @@ pub(super) fn scaled(r: &mut Relations<'_, '_>) -> Option<()> {
 /// Quotients.
 pub(super) fn divided(r: &mut Relations<'_, '_>) -> Option<()> {
     elementwise(r)?;
-    let rounds = r.call.signature.position("rounding_mode").is_some()
-        && r.call.get("rounding_mode").is_some();
+    let rounds = r.option("rounding_mode").is_some();
     if !rounds && r.number("input").or(r.number("a")) == Some(0) {
-        let mut sides = r.whole();
-        sides[0] = Side::Sum;
-        r.push(sides, Side::Sum);
+        r.along([(0, Side::Sum)], Side::Sum);
     }
     Some(())
 }

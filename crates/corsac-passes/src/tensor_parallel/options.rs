@@ -6,12 +6,13 @@ use corsac_ops::shape::{Form, Kind, Relation, Run, ShardedCall, Side, Value, kin
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
+use super::hints::Hints;
 use super::{Pieces, Placement, Placements, Problem, Uneven, bytes_of};
 
 /// The cost of computing with summands, so that of equal plans the one that sums early is taken.
 const SUMMAND: f64 = 2.0;
 /// The most pieces of a dimension.
-const PIECES: usize = 32;
+pub(super) const PIECES: usize = 32;
 
 /// A way to run a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,9 +56,6 @@ pub(super) struct Choices {
     pub(super) uneven: Vec<Uneven>,
 }
 
-/// Pieces that later nodes would want for a dimension of a tensor of a value.
-type Hints = FxHashMap<(usize, usize), Vec<(usize, Pieces)>>;
-
 fn tensors(value: &Value) -> Vec<SmallVec<[i64; 4]>> {
     let mut found = Vec::new();
     value.for_each_tensor(&mut |tensor| {
@@ -90,14 +88,14 @@ struct Site<'c> {
     work: f64,
 }
 
-struct Builder<'g, 'f> {
-    graph: &'g Graph,
-    problem: &'g Problem<'f>,
-    number: SecondaryMap<NodeId, usize>,
-    values: Vec<ValueFacts>,
-    shapes: Vec<Vec<SmallVec<[i64; 4]>>>,
-    hints: Hints,
-    uneven: Vec<Uneven>,
+pub(super) struct Builder<'g, 'f> {
+    pub(super) graph: &'g Graph,
+    pub(super) problem: &'g Problem<'f>,
+    pub(super) number: SecondaryMap<NodeId, usize>,
+    pub(super) values: Vec<ValueFacts>,
+    pub(super) shapes: Vec<Vec<SmallVec<[i64; 4]>>>,
+    pub(super) hints: Hints,
+    pub(super) uneven: Vec<Uneven>,
 }
 
 impl Choices {
@@ -195,130 +193,22 @@ impl<'g, 'f> Builder<'g, 'f> {
         order
     }
 
-    fn call(&self, node: NodeId) -> Option<&'f ShardedCall> {
+    pub(super) fn call(&self, node: NodeId) -> Option<&'f ShardedCall> {
         (self.problem.call)(node)
     }
 
-    fn divides(&self, pieces: &[i64]) -> bool {
+    pub(super) fn divides(&self, pieces: &[i64]) -> bool {
         let even = |&size: &i64| size > 0 && size % self.problem.ranks == 0;
         !pieces.is_empty() && pieces.iter().all(even)
     }
 
-    /// The pieces of dimensions that later calls would cut values into, from the last node on.
-    fn find_hints(&mut self) {
-        let nodes: Vec<NodeId> = self.graph.nodes().collect();
-        for &node in nodes.iter().rev() {
-            let Some(call) = self.call(node) else {
-                continue;
-            };
-            for relation in &call.relations {
-                match relation {
-                    Relation::Along {
-                        inputs, outputs, ..
-                    } => {
-                        self.hints_along(node, call, inputs, outputs);
-                    }
-                    Relation::Regroup { inputs, outputs } => {
-                        self.hints_of_runs(node, call, inputs, outputs);
-                    }
-                }
-            }
-        }
-    }
-
-    fn hint(&mut self, value: usize, tensor: usize, dim: usize, pieces: Pieces) {
-        if !self.divides(&pieces) || pieces.len() > PIECES {
-            return;
-        }
-        let known = self.hints.entry((value, tensor)).or_default();
-        let new = (dim, pieces);
-        if !known.contains(&new) {
-            known.push(new);
-        }
-    }
-
-    fn hints_of(&self, value: usize, tensor: usize) -> &[(usize, Pieces)] {
-        self.hints.get(&(value, tensor)).map_or(&[], Vec::as_slice)
-    }
-
-    fn size_of(&self, call: &ShardedCall, leaf: usize, dim: usize) -> i64 {
+    pub(super) fn size_of(&self, call: &ShardedCall, leaf: usize, dim: usize) -> i64 {
         let (node, tensor) = call.inputs[leaf];
         self.shapes[self.number[node]][tensor][dim]
     }
 
-    fn hints_along(&mut self, node: NodeId, call: &ShardedCall, inputs: &[Side], outputs: &[Side]) {
-        let mut wanted: Vec<Pieces> = Vec::new();
-        let own = self.number[node];
-        for (tensor, side) in outputs.iter().enumerate() {
-            if let Side::Dim(dim) = side {
-                let hints = self.hints_of(own, tensor).iter();
-                wanted.extend(hints.filter(|(at, _)| at == dim).map(|(_, p)| p.clone()));
-            }
-        }
-        let sharded = inputs.iter().filter(|side| matches!(side, Side::Dim(_)));
-        let together = sharded.count() > 1;
-        for (leaf, side) in inputs.iter().enumerate() {
-            let Side::Dim(dim) = *side else { continue };
-            let size = self.size_of(call, leaf, dim);
-            let (input, tensor) = call.inputs[leaf];
-            let value = self.number[input];
-            for pieces in &wanted {
-                let same = pieces.iter().sum::<i64>() == size;
-                let pieces = if same {
-                    pieces.clone()
-                } else {
-                    smallvec![size]
-                };
-                self.hint(value, tensor, dim, pieces);
-            }
-            if together {
-                self.hint(value, tensor, dim, smallvec![size]);
-            }
-        }
-    }
-
-    fn hints_of_runs(&mut self, node: NodeId, call: &ShardedCall, inputs: &[Run], outputs: &[Run]) {
-        let own = self.number[node];
-        // The elements in pieces: those of dimensions of the results, or whole results.
-        let mut wanted: Vec<Vec<i64>> = Vec::new();
-        if let [run] = outputs
-            && let Some(tensor) = run.tensor
-        {
-            let hints = self.hints_of(own, tensor).to_vec();
-            for (dim, pieces) in hints {
-                if (run.first..run.first + run.sizes.len()).contains(&dim) {
-                    wanted.push(spread(run, dim - run.first, &pieces));
-                }
-            }
-            // The dimension behind a few others, as queries, keys and values are.
-            for dim in 1..run.sizes.len() {
-                let outer: i64 = run.sizes[..dim].iter().product();
-                if outer <= 4 && inputs.len() == 1 {
-                    wanted.push(spread(run, dim, &[run.sizes[dim]]));
-                }
-            }
-        } else {
-            wanted.push(outputs.iter().map(Run::len).collect());
-        }
-        for pieces in wanted {
-            let mut rest = pieces.as_slice();
-            for run in inputs {
-                let Some((mine, later)) = head(rest, run.len()) else {
-                    break;
-                };
-                rest = later;
-                if let Some((dim, pieces)) = self.fold(run, mine)
-                    && let Some(leaf) = run.tensor
-                {
-                    let (input, tensor) = call.inputs[leaf];
-                    self.hint(self.number[input], tensor, dim, pieces);
-                }
-            }
-        }
-    }
-
     /// The dimension of a run, with its pieces, that is sharded if its elements are in these pieces.
-    fn fold(&self, run: &Run, pieces: &[i64]) -> Option<(usize, Pieces)> {
+    pub(super) fn fold(&self, run: &Run, pieces: &[i64]) -> Option<(usize, Pieces)> {
         for (at, &size) in run.sizes.iter().enumerate() {
             let outer = usize::try_from(run.sizes[..at].iter().product::<i64>()).ok()?;
             let inner: i64 = run.sizes[at + 1..].iter().product();
@@ -735,7 +625,7 @@ impl<'g, 'f> Builder<'g, 'f> {
 }
 
 /// The pieces of the elements of a run of which one dimension is in these pieces.
-fn spread(run: &Run, at: usize, pieces: &[i64]) -> Vec<i64> {
+pub(super) fn spread(run: &Run, at: usize, pieces: &[i64]) -> Vec<i64> {
     let outer: i64 = run.sizes[..at].iter().product();
     let inner: i64 = run.sizes[at + 1..].iter().product();
     let outer = usize::try_from(outer).unwrap_or(usize::MAX).min(PIECES + 1);
@@ -744,7 +634,7 @@ fn spread(run: &Run, at: usize, pieces: &[i64]) -> Vec<i64> {
 }
 
 /// The first pieces, which are `len` elements together, and the others.
-fn head(pieces: &[i64], len: i64) -> Option<(&[i64], &[i64])> {
+pub(super) fn head(pieces: &[i64], len: i64) -> Option<(&[i64], &[i64])> {
     let mut sum = 0;
     for (at, piece) in pieces.iter().enumerate() {
         sum += piece;

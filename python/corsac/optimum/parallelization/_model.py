@@ -12,6 +12,7 @@ from torch import nn
 from corsac.distributed import Parallel, ParallelError, parallelize
 from corsac.distributed._parallel_plan import plan_program
 from corsac.distributed._program import program_of
+from corsac.distributed._rank_module import share_parts
 from corsac.distributed._values import input_types
 from corsac.fx._module_attributes import _assign_attr
 from corsac.optimum.parallelization._context import Config, ParallelExecutionCtx
@@ -93,9 +94,7 @@ class ParallelModel(nn.Module):
         )
         own.to(self.ctx.current_device)
         if known is None:
-            # Names have no prefix.
-            for name in ("_parameters", "_buffers", "_modules"):
-                self.__dict__[name] = getattr(own, name)
+            share_parts(self, own)
             return own
         first = dict([*known.named_parameters(), *known.named_buffers()])
         for name, value in [*own.named_parameters(), *own.named_buffers()]:

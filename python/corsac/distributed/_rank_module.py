@@ -1,0 +1,60 @@
+"""Modules of one rank: a graph with its weights."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from corsac.distributed._values import described
+from corsac.fx import Graph, GraphModule
+from corsac.fx._generated_source import is_generated
+from corsac.fx._module_attributes import _assign_attr
+from corsac.fx._wrapped_call import _node_of_line
+
+
+class RankModule(torch.nn.Module):
+    """A graph whose weights have the names that they have in the model.
+
+    Args:
+        graph: the graph.
+        weights: its weights.
+        attributes: further attributes, which are no parts of the module.
+    """
+
+    def __init__(
+        self, graph: Graph, weights: Mapping[str, torch.Tensor], attributes: Mapping[str, Any]
+    ) -> None:
+        super().__init__()
+        holder = torch.nn.Module()
+        for name, value in weights.items():
+            _assign_attr(value, holder, name)
+        self.__dict__.update(attributes)
+        self.__dict__["graph_module"] = GraphModule(holder, graph)
+        share_parts(self, self.graph_module)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that the rank runs."""
+        return self.graph_module.graph
+
+    def _place(self, error: Exception) -> str:
+        """The node at which a call failed, as text."""
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            if is_generated(frame.f_code.co_filename):
+                node = _node_of_line(self.graph_module, line)
+                if node is not None:
+                    return f", {described(node)}"
+        return ""
+
+
+def share_parts(module: torch.nn.Module, other: torch.nn.Module) -> None:
+    """Give a module the parameters, buffers and modules of another one, in the same dictionaries, so that names have no
+    prefix."""
+    for name in ("_parameters", "_buffers", "_modules"):
+        module.__dict__[name] = getattr(other, name)
+
+
+__all__ = ["RankModule", "share_parts"]
