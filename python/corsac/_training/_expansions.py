@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
 from corsac import _core
-from corsac.fx import Graph, Node
+from corsac.fx import Graph, Node, Proxy
 from corsac.fx.node import map_arg
 
 aten = torch.ops.aten
@@ -358,14 +358,22 @@ def _product(graph: Graph, first: Node, *others: Node) -> Node:
 
 
 @_expands("corsac.fake_quantize")
-def _fake_quantize(
-    graph: Graph, x: Node, scale: Node, zero_point: Node, low: int, high: int
-) -> Node:
-    inverse = graph.call_function(torch.reciprocal, (scale,))
-    rounded = graph.call_function(torch.round, (_product(graph, x, inverse),))
-    levels = graph.call_function(torch.add, (rounded, zero_point))
-    levels = graph.call_function(torch.clamp, (levels, low, high))
-    return _product(graph, graph.call_function(torch.sub, (levels, zero_point)), scale)
+def _fake_quantize(graph: Graph, *args: Any, **kwargs: Any) -> Any:
+    return _calls_of("fake_quantize", args, kwargs)
+
+
+@_expands("corsac.moving_average_qparams")
+def _moving_average_qparams(graph: Graph, *args: Any, **kwargs: Any) -> Any:
+    return _calls_of("moving_average_qparams", args, kwargs)
+
+
+def _calls_of(name: str, args: Any, kwargs: Any) -> Any:
+    """The calls of an operator of quantisation: the node of its result, or a list of nodes."""
+    from corsac.quantization import _operators
+
+    args, kwargs = map_arg((args, kwargs), Proxy)
+    found = getattr(_operators, name)(*args, **kwargs)
+    return [own.node for own in found] if isinstance(found, tuple) else found.node
 
 
 @functools.cache

@@ -13,8 +13,8 @@ from corsac.analysis import TensorSpec
 from corsac.fx import Graph, GraphModule, Node
 
 #: Dtypes of native code.
-DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool)
-_NOT_PLAIN = "its tensors are not of float32, bfloat16, float16, int64 or bool on the CPU"
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
+_NOT_PLAIN = "its tensors are not of float32, bfloat16, float16, int64, int32 or bool on the CPU"
 #: Convolutions are parts by themselves: which way is faster depends on their sizes, and what is around them is not to
 #: be decided by that.
 _ALONE = "it is a part by itself"
@@ -186,4 +186,6 @@ def _is_plain(node: Node) -> bool:
 
 def _is_real(node: Node) -> bool:
     """Whether its values are floating-point numbers, or masks."""
-    return _is_plain(node) and all(own.dtype is not torch.int64 for own in _tensors(node))
+    return _is_plain(node) and not any(
+        own.dtype in (torch.int64, torch.int32) for own in _tensors(node)
+    )

@@ -210,12 +210,15 @@ def dequantize_per_channel_group(
 
 
 @_operator(
-    "fake_quantize(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max) -> Tensor"
+    "fake_quantize(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max,"
+    " Tensor? enabled=None) -> Tensor"
 )
-def fake_quantize(input, scale, zero_point, quant_min, quant_max):
-    """`torch.fake_quantize_per_tensor_affine` of float32, with a scale and a zero point that broadcast."""
+def fake_quantize(input, scale, zero_point, quant_min, quant_max, enabled=None):
+    """`torch.fake_quantize_per_tensor_affine` of float32, with a scale and a zero point that broadcast; `input` where
+    `enabled`, a bool, is false."""
     levels = torch.clamp(_levels(input, scale, zero_point), quant_min, quant_max)
-    return (levels - zero_point) * scale
+    numbers = (levels - zero_point) * scale
+    return numbers if enabled is None else torch.where(enabled, numbers, input)
 
 
 def _levels(input, scale, zero_point):
@@ -223,20 +226,103 @@ def _levels(input, scale, zero_point):
 
 
 def _keep_for_gradient(ctx, inputs, output):
-    input, scale, zero_point, *ctx.bounds = inputs
-    ctx.save_for_backward(input, scale, zero_point)
+    input, scale, zero_point, *ctx.bounds, enabled = inputs
+    ctx.save_for_backward(input, scale, zero_point, enabled)
 
 
 def _gradient_of_fake_quantize(ctx, grad):
-    levels = _levels(*ctx.saved_tensors)
+    *parameters, enabled = ctx.saved_tensors
+    levels = _levels(*parameters)
     # Where the clamp does nothing. One comparison takes half of the time of two.
-    inside = levels == torch.clamp(levels, *ctx.bounds)
-    return torch.where(inside, grad, 0.0), None, None, None, None
+    passes = levels == torch.clamp(levels, *ctx.bounds)
+    if enabled is not None:
+        passes = torch.logical_or(passes, torch.logical_not(enabled))
+    return torch.where(passes, grad, 0.0), None, None, None, None, None
 
 
 torch.library.register_autograd(
     "corsac::fake_quantize", _gradient_of_fake_quantize, setup_context=_keep_for_gradient
 )
+
+
+@_operator(
+    "moving_average_qparams(Tensor low, Tensor high, Tensor observing, Tensor min_val, Tensor max_val, Tensor scale,"
+    " Tensor zero_point, float averaging_constant, int quant_min, int quant_max, bool symmetric)"
+    " -> (Tensor, Tensor, Tensor, Tensor)"
+)
+def moving_average_qparams(
+    low,
+    high,
+    observing,
+    min_val,
+    max_val,
+    scale,
+    zero_point,
+    averaging_constant,
+    quant_min,
+    quant_max,
+    symmetric,
+):
+    """`torch.fused_moving_avg_obs_fake_quant` without the rounding, given the ends of the range of its operand.
+
+    Returns:
+        The moving averages of both ends, the scale and the zero point, all of float32; what they were where
+        `observing`, a bool, is false.
+    """
+    least = _moved(min_val, low, averaging_constant)
+    most = _moved(max_val, high, averaging_constant)
+    found = least, most, *_parameters(least, most, quant_min, quant_max, symmetric)
+    before = min_val, max_val, scale, zero_point
+    return tuple(
+        torch.where(observing, new, old) for new, old in zip(found, before, strict=True)
+    )
+
+
+def _moved(average, value, constant):
+    moved = average + (value - average) * constant
+    return torch.where(torch.isinf(average), value, moved)
+
+
+#: Smallest scale, a number of float32.
+_SMALL_SCALE = torch.tensor(6.1e-5).item()
+
+
+def _parameters(least, most, low, high, symmetric):
+    """A scale and a zero point, of float32: `ChooseQuantizationParams` of PyTorch (`QuantUtils.h`), which computes
+    in double precision, but keeps the ends of the range in single."""
+    if symmetric:
+        below, above = -((high - low) // 2 + 1), (high - low) // 2
+        widest = torch.maximum(torch.abs(least / below), torch.abs(most / above))
+        widest = widest.to(torch.float64)
+        has_both = torch.logical_and(least < 0, most > 0)
+        least = torch.where(has_both, (widest * below).to(torch.float32), least)
+        most = torch.where(has_both, (widest * above).to(torch.float32), most)
+    least, most = torch.clamp(least, max=0.0), torch.clamp(most, min=0.0)
+    scale = (most.to(torch.float64) - least.to(torch.float64)) / (high - low)
+    single = scale.to(torch.float32)
+    nothing = torch.logical_or(single == 0.0, torch.isinf(torch.reciprocal(single)))
+    scale = torch.where(nothing, 0.1, scale)
+    is_small = scale < _SMALL_SCALE
+    # The range is widened to that of the smallest scale.
+    factor = _SMALL_SCALE / scale.to(torch.float32)
+    widest = _SMALL_SCALE * (high - low)
+    alone = torch.where(most == 0.0, -widest, least * factor)
+    own_least = torch.where(least == 0.0, least, alone)
+    alone = torch.where(most == 0.0, most, most * factor)
+    own_most = torch.where(least == 0.0, widest, alone)
+    least, most = (
+        torch.where(is_small, own_least, least).to(torch.float64),
+        torch.where(is_small, own_most, most).to(torch.float64),
+    )
+    scale = torch.where(is_small, _SMALL_SCALE, scale)
+    under, over = least / scale, most / scale
+    is_from_least = abs(low) - torch.abs(under) < abs(high) - torch.abs(over)
+    zero_point = torch.where(is_from_least, low - under, high - over)
+    if symmetric:
+        has_both = torch.logical_and(least < 0, most > 0)
+        zero_point = torch.where(has_both, (low + high) / 2, zero_point)
+    zero_point = torch.round(torch.clamp(zero_point, low, high))
+    return scale.to(torch.float32), zero_point.to(torch.float32)
 
 
 @_operator("unpack_int4(Tensor packed) -> Tensor")

@@ -184,16 +184,18 @@ class FakeQuantize(FakeQuantizeBase):
 
     def _rounded_in_functions(self, X: Tensor) -> Tensor:
         """``X``, rounded if that is switched on, by functions that compiled programs compute natively."""
+        return self._rounded_by(X, self.scale, self.zero_point.to(torch.float32))
+
+    def _rounded_by(self, X: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
         inner = self.activation_post_process
-        scale, zero_point = self.scale, self.zero_point.to(torch.float32)
         if self.is_per_channel:
             shape = [1] * X.dim()
             shape[self.ch_axis] = -1
             scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
-        rounded = torch.ops.corsac.fake_quantize(
-            X, scale, zero_point, inner.quant_min, inner.quant_max
+        enabled = self.fake_quant_enabled != 0
+        return torch.ops.corsac.fake_quantize(
+            X, scale, zero_point, inner.quant_min, inner.quant_max, enabled
         )
-        return torch.where(self.fake_quant_enabled != 0, rounded, X)
 
     def _shown(self, *fields: str) -> str:
         """Fields and their values; those of the range are the observer's."""
@@ -316,10 +318,7 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
         return result
 
     def _in_functions(self, X: Tensor) -> Tensor:
-        """The same in functions that compiled programs compute natively; values are not looked at.
-
-        PyTorch's operator sees the range of ``X`` only: it is many times slower than one pass over memory.
-        """
+        """The same in functions that compiled programs compute natively; values are not looked at."""
         inner = self.activation_post_process
         values = X.detach()
         if self.is_per_channel:
@@ -327,14 +326,33 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
             ends = (values.amin(others), values.amax(others)) if others else (values, values)
         else:
             ends = values.amin(), values.amax()
+        state = (inner.min_val, inner.max_val, self.scale, self.zero_point)
+        if self.zero_point.dtype != torch.int32 or any(
+            own.numel() != ends[0].numel() for own in state
+        ):
+            self._observe_by_pytorch(ends, state)
+            return self._rounded_in_functions(X)
+        found = torch.ops.corsac.moving_average_qparams(
+            *ends,
+            self.observer_enabled != 0,
+            *(own.to(torch.float32).reshape(ends[0].shape) for own in state),
+            inner.averaging_constant,
+            inner.quant_min,
+            inner.quant_max,
+            self.is_symmetric_quant,
+        )
+        for own, value in zip(state, found, strict=True):
+            own.copy_(value.reshape(own.shape).to(own.dtype))
+        return self._rounded_by(X, *found[2:])
+
+    def _observe_by_pytorch(self, ends: tuple[Tensor, Tensor], state: tuple[Tensor, ...]) -> None:
+        """Give PyTorch's operator the ends of a range in the place of all values. It may give ``state`` other shapes."""
+        inner = self.activation_post_process
         torch.fused_moving_avg_obs_fake_quant(
             torch.stack(ends, -1),
             self.observer_enabled,
             self.fake_quant_enabled,
-            inner.min_val,
-            inner.max_val,
-            self.scale,
-            self.zero_point,
+            *state,
             inner.averaging_constant,
             inner.quant_min,
             inner.quant_max,
@@ -342,7 +360,6 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
             self.is_per_channel,
             self.is_symmetric_quant,
         )
-        return self._rounded_in_functions(X)
 
     def _keep_finite(self, state: tuple[Tensor, ...], before: list[Tensor]) -> None:
         """Count a batch; go back to the state before it where it has NaN or infinity, and raise ``ValueError``."""

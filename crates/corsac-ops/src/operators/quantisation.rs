@@ -11,6 +11,7 @@ pub(super) const ROWS: &[Operator] = &[
     operator("corsac.dequantize_per_tensor quantized_decomposed.dequantize_per_tensor").expands(),
     operator("corsac.dequantize_per_token").expands(),
     operator("corsac.fake_quantize"),
+    operator("corsac.moving_average_qparams"),
     operator("corsac.quantize_per_channel quantized_decomposed.quantize_per_channel"),
     operator("corsac.quantize_per_tensor quantized_decomposed.quantize_per_tensor"),
     operator("corsac.quantize_per_token"),
