@@ -140,6 +140,36 @@ def test_windows_with_gaps_and_of_lines():
     check(lambda x: F.max_pool2d(x, 3, 2, 1, dilation=2), x)
     check(lambda x: F.max_pool2d(x, 2, 1, 0, dilation=(1, 3)), x)
     check(lambda x: F.max_pool1d(x, 3, 2, 1), _numbers(4, 5, 17))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "dilation"),
+    [
+        (2, 2, 0, 1),
+        (3, 2, 1, 1),
+        ((3, 5), (1, 3), (1, 2), 1),
+        (3, 1, 1, 2),
+        ((4, 3), (3, 2), (2, 1), (1, 3)),
+    ],
+)
+def test_places_of_largest_elements_are_pytorchs(
+    kernel, stride, padding, dilation, ceil_mode, dtype
+):
+    """Also of equal elements, NaN, and windows of minus infinity."""
+    x = torch.randint(0, 4, (2, 3, 13, 17)).to(dtype)
+    x[0, 0, 2:7, 3:12] = -torch.inf
+    x[1, :, 4:6, 5:8] = torch.nan
+    function = torch.ops.aten.max_pool2d_with_indices.default
+    arguments = (kernel, stride, padding, dilation)
+    arguments = [[own, own] if isinstance(own, int) else list(own) for own in arguments]
+
+    def pooled(x):
+        return function(x, *arguments, ceil_mode)
+
+    check(pooled, x, close=0)
+    check(lambda x: F.max_pool2d(x, 2, return_indices=True), x, close=0)
     check(lambda x: F.avg_pool1d(x, 3, 2, 1), torch.randn(4, 5, 17))
 
 

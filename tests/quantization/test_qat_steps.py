@@ -263,6 +263,61 @@ def test_steps_with_any_observer_are_eager_ones(name, package):
             assert torch.equal(own.state_dict()[key], value), key
 
 
+@pytest.mark.parametrize("limits", [(0, 127), (0, 255), (-128, 127), (-127, 127), (-8, 7)])
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("is_per_channel", [False, True])
+def test_moving_averages_are_pytorchs(limits, symmetric, is_per_channel):
+    """Ranges, scales and zero points to the last bit: of small, large, one-sided and empty ranges, by PyTorch's
+    operators and natively."""
+    own = torch.ops.corsac.moving_average_qparams
+
+    def native(*arguments):
+        return own(*arguments, 0.01, *limits, symmetric)
+
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        sizes = 10 ** (torch.rand(64, 1, generator=generator) * 14 - 11)
+        x = torch.randn(64, 2, generator=generator) * sizes
+        x = {1: x.abs(), 2: -x.abs()}.get(seed % 4, x)
+        x[0], x[1, 0] = 0.0, 0.0
+        x = x if is_per_channel else x[seed]
+        low, high = x.amin(-1), x.amax(-1)
+        first = seed % 2 == 0
+        min_val = torch.full_like(low, torch.inf) if first else -torch.rand_like(low) * float(sizes[0])
+        max_val = torch.full_like(low, -torch.inf) if first else torch.rand_like(low) * float(sizes[0])
+        scale = torch.ones(low.numel())
+        zero_point = torch.zeros(low.numel(), dtype=torch.int32)
+        on = torch.ones(1, dtype=torch.long)
+        state = [min_val, max_val, scale.reshape(low.shape), zero_point.float().reshape(low.shape)]
+        before = [value.clone() for value in state]
+        found = own(low, high, on[0] == 1, *before, 0.01, *limits, symmetric)
+        kept = own(low, high, on[0] == 0, *before, 0.01, *limits, symmetric)
+        torch.fused_moving_avg_obs_fake_quant(
+            x, on, on, min_val, max_val, scale, zero_point, 0.01, *limits, 0, is_per_channel, symmetric
+        )
+        after = [min_val, max_val, scale, zero_point.float()]
+        for one, value, old, same in zip(found, after, before, kept, strict=True):
+            assert torch.equal(one.flatten(), value.flatten())
+            assert torch.equal(same, old)
+
+
+def test_moving_averages_of_native_steps_are_pytorchs():
+    """Of weights, whose values are known to the last bit, while they change."""
+    eager, x = prepared(mlp)
+    own = copy.deepcopy(eager)
+    compiled = corsac.compile(own, options={"training": "native"})
+    for number in range(6):
+        with torch.no_grad():
+            for one in (eager, own):
+                one.get_submodule("0").weight.mul_(1.5 if number % 2 else 0.5)
+                one.get_submodule("2").weight[number] = 1e-9 * number
+        step(own, compiled, x, rate=0.0)
+        step(eager, eager, x, rate=0.0)
+        for name, value in eager.state_dict().items():
+            if "weight_fake_quant" in name:
+                assert torch.equal(own.state_dict()[name], value), (number, name)
+
+
 def test_fake_quantize_is_pytorchs_operator():
     assert _registered.LIBRARY is not None
     torch.manual_seed(0)

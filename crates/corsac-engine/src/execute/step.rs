@@ -349,6 +349,14 @@ impl<'a> StepRun<'a> {
                     sort::sort(x, sizes, *descending, shape[*dim], out);
                 });
             }
+            Op::ArgMaxPool(own) => {
+                let (image, result) = (self.image(0)?, self.result(out)?);
+                match self.data(0)? {
+                    Data::F32(x) => pool::places_of_largest(x, image, own, last_two(shape), result),
+                    Data::F64(x) => pool::places_of_largest(x, image, own, last_two(shape), result),
+                    _ => return Err(self.mismatch()),
+                }
+            }
             Op::ArgReduce { dim, largest } => {
                 let (sizes, out) = (self.along(*dim), self.result(out)?);
                 let in_rows = sizes[0] > 0 && sizes[1] == 1;

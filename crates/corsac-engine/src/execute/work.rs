@@ -51,6 +51,7 @@ fn of_step(program: &Program, step: &Step) -> usize {
         Op::Softmax { .. } => 32,
         Op::LayerNorm { .. } => 32,
         Op::MaxPool(pool) => SIMPLE * pool.kernel.iter().product::<usize>(),
+        Op::ArgMaxPool(pool) => SINGLE * pool.kernel.iter().product::<usize>(),
         Op::AvgPool { pool, .. } => SIMPLE * pool.kernel.iter().product::<usize>(),
         Op::AdaptiveAvgPool => {
             read = read.saturating_mul(2 * SIMPLE);
@@ -130,7 +131,8 @@ fn of_fused(fused: &Fused) -> usize {
             | Function::Where
             | Function::Ternary(_)
             | Function::Reduce(_)
-            | Function::ReduceSquares(_) => 2 * SIMPLE,
+            | Function::ReduceSquares(_)
+            | Function::Levels(_) => 2 * SIMPLE,
             Function::Arithmetic(function) => of_arithmetic(function),
             Function::Unary(function) => of_unary(function),
         };

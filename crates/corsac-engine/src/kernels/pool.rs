@@ -4,6 +4,7 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::GRAIN;
+use super::elementwise::Real;
 use crate::parallel::Parallel;
 use crate::program::{Float, Pool};
 
@@ -112,6 +113,97 @@ fn along<T: Float>(line: &[T], stride: usize, out: &mut [T], f: impl Fn(T, T) ->
 #[inline(always)]
 fn larger<T: Float>(most: T, x: T) -> T {
     if x > most || x.is_nan() { x } else { most }
+}
+
+/// The place in its plane of the largest element of each window: the first of several, or the last NaN.
+pub(crate) fn places_of_largest<T: Real + Into<f64>>(
+    input: &[T],
+    [rows, columns]: [usize; 2],
+    pool: &Pool,
+    [out_rows, out_columns]: [usize; 2],
+    out: &mut [i64],
+) {
+    let offset = |k: [usize; 2]| {
+        let [row, column] = [0, 1].map(|dim| k[dim] * pool.dilation[dim]);
+        (row * columns + column) as i64
+    };
+    let taps = (0..pool.kernel[0]).flat_map(|row| (0..pool.kernel[1]).map(move |own| [row, own]));
+    let offsets: Vec<i64> = taps.map(offset).collect();
+    let planes = input.par_chunks((rows * columns).max(1));
+    let results = out.par_chunks_mut((out_rows * out_columns).max(1));
+    results
+        .zip(planes)
+        .with_min_len(GRAIN.div_ceil((rows * columns).max(1)))
+        .run_parallel_with(
+            || {
+                let line = Line::new(columns, pool, out_columns, T::of(f64::NEG_INFINITY));
+                (
+                    line,
+                    vec![T::default(); out_columns],
+                    vec![T::default(); out_columns],
+                )
+            },
+            |(line, most, taps), (out, plane)| {
+                for (at, out) in out.chunks_mut(out_columns).enumerate() {
+                    largest_taps(line, plane, at, pool, (most, taps));
+                    let first = at * pool.stride[0] * columns;
+                    let padding = pool.padding[0] * columns + pool.padding[1];
+                    for (column, (out, &tap)) in out.iter_mut().zip(&*taps).enumerate() {
+                        let start = (first + column * pool.stride[1]) as i64 - padding as i64;
+                        let tap: f64 = tap.into();
+                        *out = start + offsets[tap as usize];
+                    }
+                }
+            },
+        );
+}
+
+/// The largest elements of a row of windows, and their numbers in the windows.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn largest_taps<T: Real>(
+    line: &mut Line<T>,
+    plane: &[T],
+    at: usize,
+    pool: &Pool,
+    (most, taps): (&mut [T], &mut [T]),
+) {
+    let columns = line.columns;
+    let outside = |at: usize, dim: usize| {
+        let before = pool.padding[dim].saturating_sub(at * pool.stride[dim]);
+        before.div_ceil(pool.dilation[dim])
+    };
+    let first = outside(at, 0);
+    let rows = plane.len() / columns.max(1);
+    // Those of windows of minus infinities.
+    for (column, tap) in taps.iter_mut().enumerate() {
+        *tap = T::of((first * pool.kernel[1] + outside(column, 1)) as f64);
+    }
+    most.fill(line.outside);
+    for (nth, row) in window(at, rows, pool, 0).enumerate() {
+        line.image()
+            .copy_from_slice(&plane[row * columns..][..columns]);
+        for k in 0..pool.kernel[1] {
+            let tap = T::of(((first + nth) * pool.kernel[1] + k) as f64);
+            let line = &line.elements[k * pool.dilation[1]..];
+            match pool.stride[1] {
+                1 => keep_larger(line.iter().copied(), tap, most, taps),
+                2 => {
+                    let pairs = line.as_chunks::<2>().0;
+                    keep_larger(pairs.iter().map(|pair| pair[0]), tap, most, taps);
+                }
+                stride => keep_larger(line.iter().copied().step_by(stride), tap, most, taps),
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn keep_larger<T: Real>(elements: impl Iterator<Item = T>, tap: T, most: &mut [T], taps: &mut [T]) {
+    for ((x, most), own) in elements.zip(most).zip(taps) {
+        let is_larger = (x > *most) | x.is_nan();
+        *most = T::selected(is_larger, x, *most);
+        *own = T::selected(is_larger, tap, *own);
+    }
 }
 
 /// The largest of each window: first along columns, then along rows.

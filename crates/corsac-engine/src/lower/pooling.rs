@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 use corsac_ops::is_operator;
 
 use super::call::{Call, as_number};
-use super::table::{Lowering, tensor};
-use super::{Lowerer, Reason};
+use super::table::{Lowering, lowered, tensor};
+use super::{Lowered, Lowerer, Reason};
 use crate::program::{Element, Float, Op, Pool, Taps, ValueId};
 
 #[rustfmt::skip]
@@ -18,7 +18,8 @@ pub(super) const LOWERINGS: &[Lowering] = &[
     tensor("avg_pool2d", |own, call| own.avg_pool(call)),
     tensor("interpolate", |own, call| own.interpolated(call)),
     tensor("max_pool1d", |own, call| own.pool_of_lines(call)),
-    tensor("max_pool2d", |own, call| own.max_pool(call)),
+    lowered("max_pool2d", |own, call| own.max_pool(call)).of_any_type(),
+    lowered("max_pool2d_with_indices", |own, call| own.max_pool(call)).of_any_type(),
     tensor("pixel_shuffle", |own, call| own.pixels(call, true)),
     tensor("pixel_unshuffle", |own, call| own.pixels(call, false)),
     tensor("upsample", |own, call| own.interpolated(call)),
@@ -65,9 +66,12 @@ impl Lowerer<'_, '_> {
         })
     }
 
-    fn max_pool(&mut self, call: &Call) -> Result<ValueId, Reason> {
-        if call.flag("return_indices", false)? {
-            return Err("max_pool2d with indices".to_owned());
+    /// The largest elements, and where they are asked for, their places.
+    fn max_pool(&mut self, call: &Call) -> Result<Lowered, Reason> {
+        let input = call.tensor("input")?;
+        let element = self.program.element(input);
+        if !element.is_float() {
+            return Err(format!("{} of {}", call.operator.name(), element.name()));
         }
         let pool = Pool {
             dilation: call.pair("dilation", 1)?,
@@ -76,8 +80,15 @@ impl Lowerer<'_, '_> {
         if pool.dilation.contains(&0) {
             return Err("a dilation of 0".to_owned());
         }
-        let shape = self.result_shape()?;
-        Ok(self.emit(Op::MaxPool(pool), [call.tensor("input")?], shape))
+        let shapes = self.result_shapes()?;
+        let shape = shapes.first().ok_or("it has no results")?;
+        let op = Op::MaxPool(pool.clone());
+        let values = self.emit_typed(op, [input], element, shape.clone());
+        if shapes.len() == 1 {
+            return Ok(Lowered::Tensor(values));
+        }
+        let places = self.emit_typed(Op::ArgMaxPool(pool), [input], Element::I64, shape.clone());
+        self.pair([values, places])
     }
 
     fn avg_pool(&mut self, call: &Call) -> Result<ValueId, Reason> {

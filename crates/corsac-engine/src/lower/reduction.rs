@@ -248,24 +248,23 @@ impl Lowerer<'_, '_> {
         self.pair([values, places])
     }
 
-    /// A pair of tensors, with the shapes of the results of the node.
-    fn pair(&mut self, values: [ValueId; 2]) -> Result<Lowered, Reason> {
-        let results = self.types.value(self.node);
+    /// The shapes of the results of the node.
+    pub(super) fn result_shapes(&self) -> Result<Vec<Vec<usize>>, Reason> {
         let mut shapes = Vec::new();
-        let mut failed = None;
-        results.for_each_tensor(&mut |tensor| match sizes(tensor) {
-            Ok(shape) => shapes.push(shape),
-            Err(reason) => failed = Some(reason),
-        });
-        match (failed, shapes.len()) {
-            (Some(reason), _) => Err(reason),
-            (None, 2) => {
-                let both = values.into_iter().zip(shapes);
-                let both = both.map(|(value, shape)| Lowered::Tensor(self.alias(value, shape)));
-                Ok(Lowered::Items(both.collect()))
-            }
-            (None, _) => Err("it has other results than two tensors".to_owned()),
+        let results = self.types.value(self.node);
+        results.for_each_tensor(&mut |tensor| shapes.push(sizes(tensor)));
+        shapes.into_iter().collect()
+    }
+
+    /// A pair of tensors, with the shapes of the results of the node.
+    pub(super) fn pair(&mut self, values: [ValueId; 2]) -> Result<Lowered, Reason> {
+        let shapes = self.result_shapes()?;
+        if shapes.len() != 2 {
+            return Err("it has other results than two tensors".to_owned());
         }
+        let both = values.into_iter().zip(shapes);
+        let both = both.map(|(value, shape)| Lowered::Tensor(self.alias(value, shape)));
+        Ok(Lowered::Items(both.collect()))
     }
 
     fn sorted(&mut self, call: &Call) -> Result<Lowered, Reason> {

@@ -1,4 +1,5 @@
-//! Composes strided copies: a copy of a copy reads the original value.
+//! Composes strided copies: a copy of a copy reads the original value, and so do readers of a copy that is the same as
+//! the original.
 //!
 //! Queries, keys and values are mostly slices of a permutation of the result of one linear layer.
 //! Each is a view of that result itself, so that the permutation need not be computed.
@@ -8,12 +9,17 @@ use smallvec::SmallVec;
 
 use crate::program::{Op, Program, Strides, ValueId};
 
-/// Makes copies of copies read the original value, where they are views of it. Copies that become
-/// unused stay in the program.
+/// Makes copies of copies, and readers of copies that change nothing, read the original value. Copies that become unused
+/// stay in the program.
 pub(crate) fn compose(program: &mut Program) {
     // The step that copies to a value.
     let mut copies: FxHashMap<ValueId, usize> = FxHashMap::default();
+    // By copy, the value that is the same.
+    let mut same: FxHashMap<ValueId, ValueId> = FxHashMap::default();
     for at in 0..program.steps.len() {
+        for value in program.steps[at].reads_mut() {
+            *value = same.get(value).copied().unwrap_or(*value);
+        }
         let step = &program.steps[at];
         let Op::Copy { offset, strides } = &step.op else {
             continue;
@@ -37,8 +43,26 @@ pub(crate) fn compose(program: &mut Program) {
             step.op = Op::Copy { offset, strides };
             step.inputs[0] = from;
         }
-        copies.insert(program.steps[at].output, at);
+        let step = &program.steps[at];
+        if let Op::Copy { offset: 0, strides } = &step.op
+            && is_in_rows(program.shape(step.output), strides)
+            && program.shape(step.output) == program.shape(step.inputs[0])
+        {
+            same.insert(step.output, step.inputs[0]);
+        }
+        copies.insert(step.output, at);
     }
+}
+
+/// Whether these are the strides of a tensor of this shape row by row.
+fn is_in_rows(shape: &[usize], strides: &[isize]) -> bool {
+    let mut expected = 1;
+    let mut dims = shape.iter().zip(strides).rev();
+    dims.all(|(&size, &stride)| {
+        let fits = size == 1 || stride == expected;
+        expected *= isize::try_from(size).unwrap_or(isize::MAX);
+        fits
+    })
 }
 
 /// The view of a view, each as shape, offset and strides, the second over the elements of the

@@ -35,6 +35,8 @@ pub trait Float:
     fn trunc(self) -> Self;
     /// The next integer below.
     fn floor(self) -> Self;
+    /// The nearest integer, the even one of two.
+    fn round_ties_even(self) -> Self;
     /// The larger one; if one is NaN, the other.
     fn max(self, other: Self) -> Self;
     /// The smaller one; if one is NaN, the other.
@@ -81,5 +83,5 @@ macro_rules! float {
     };
 }
 
-float!(f32: abs, sqrt, trunc, floor; max, min, copysign, powf, atan2, hypot);
-float!(f64: abs, sqrt, trunc, floor; max, min, copysign, powf, atan2, hypot);
+float!(f32: abs, sqrt, trunc, floor, round_ties_even; max, min, copysign, powf, atan2, hypot);
+float!(f64: abs, sqrt, trunc, floor, round_ties_even; max, min, copysign, powf, atan2, hypot);

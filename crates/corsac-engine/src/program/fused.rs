@@ -116,10 +116,31 @@ pub enum Function {
     Where,
     /// A function of three numbers.
     Ternary(Ternary),
+    /// Of numbers that are rounded to levels.
+    Levels(LevelFunction),
     /// A reduction of each row.
     Reduce(Reduction),
     /// The sum or mean of the squares of each row.
     ReduceSquares(Reduction),
+}
+
+/// A function of the level of a number, `round(x * inverse) + zero`, where `x`, `inverse`, `zero` and a scale are its
+/// operands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LevelFunction {
+    /// What it gives.
+    pub gives: Levels,
+    /// The least and the largest level.
+    pub bounds: [f64; 2],
+}
+
+/// What is asked of levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Levels {
+    /// Whether they are inside the bounds. The scale is not read.
+    AreInside,
+    /// `(level - zero) * scale`, with levels outside put to the bounds.
+    AsNumbers,
 }
 
 /// An instruction: one operator.
@@ -128,7 +149,7 @@ pub struct Instruction {
     /// Its function.
     pub function: Function,
     /// Its operands.
-    pub args: SmallVec<[Arg; 3]>,
+    pub args: SmallVec<[Arg; 4]>,
     /// Number of values that it computes.
     pub width: Width,
     /// Its target.
@@ -216,6 +237,13 @@ impl fmt::Display for Fused {
                 Function::Arithmetic(arithmetic) => write!(f, "{comma}{arithmetic:?}")?,
                 Function::Compare(comparison) => write!(f, "{comma}{comparison:?}")?,
                 Function::Ternary(ternary) => write!(f, "{comma}{ternary:?}")?,
+                Function::Levels(LevelFunction { gives, bounds }) => {
+                    write!(
+                        f,
+                        "{comma}Levels{gives:?}({:?}, {:?})",
+                        bounds[0], bounds[1]
+                    )?;
+                }
                 Function::Where => write!(f, "{comma}Where")?,
                 Function::Reduce(reduction) => write!(f, "{comma}{reduction:?}")?,
                 Function::ReduceSquares(reduction) => {

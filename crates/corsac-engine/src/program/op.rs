@@ -291,6 +291,8 @@ pub enum Op {
         /// Whether the largest come first.
         descending: bool,
     },
+    /// The index in its plane of the largest element of each window.
+    ArgMaxPool(Pool),
     /// The index of the largest or smallest element along a dimension.
     ArgReduce {
         /// The dimension.
@@ -385,6 +387,7 @@ impl Op {
             | Self::Scan { .. }
             | Self::Sort { .. }
             | Self::ArgReduce { .. }
+            | Self::ArgMaxPool(_)
             | Self::LabelMargins => false,
         }
     }
@@ -431,7 +434,8 @@ impl Op {
             | Self::Wrap { .. }
             | Self::Scan { .. }
             | Self::Sort { .. }
-            | Self::ArgReduce { .. } => true,
+            | Self::ArgReduce { .. }
+            | Self::ArgMaxPool(_) => true,
             Self::ChannelScaledConv(_)
             | Self::QuantisedLinear(_)
             | Self::QuantisedConv(..)

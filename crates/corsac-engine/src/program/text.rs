@@ -138,6 +138,7 @@ impl Op {
             Self::Scan { .. } => "scan",
             Self::Sort { .. } => "sort",
             Self::ArgReduce { .. } => "arg_reduce",
+            Self::ArgMaxPool(_) => "arg_max_pool",
             Self::Ternary(Ternary::Lerp) => "lerp",
             Self::Ternary(Ternary::AddProduct(_)) => "addcmul",
             Self::Ternary(Ternary::AddQuotient(_)) => "addcdiv",

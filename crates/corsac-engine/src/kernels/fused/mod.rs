@@ -1,5 +1,6 @@
 //! Execution of the instructions of a fused step.
 
+mod levels;
 #[cfg(test)]
 mod tests;
 
@@ -108,8 +109,8 @@ impl Fused {
             Width::Tile => tile,
             Width::Row => tile / row,
         };
-        // Registers, one for the first input or the result, and three for expanded operands.
-        let count = self.registers + 4;
+        // Registers, one for the first input or the result, and four for expanded operands.
+        let count = self.registers + 5;
         let least = (2 * GRAIN).div_ceil(tile * self.instructions.len().max(1));
         out.par_chunks_mut(chunk.max(1))
             .enumerate()
@@ -179,7 +180,7 @@ impl Fused {
                 self.load((inputs[input], levels), input, place, instruction.width, to);
             } else {
                 let spares = instruction.function.spares();
-                let mut spare: [AlignedBuffer<T>; 3] = Default::default();
+                let mut spare: [AlignedBuffer<T>; 4] = Default::default();
                 for (at, spare) in spare.iter_mut().enumerate().take(spares) {
                     *spare = std::mem::take(&mut registers[self.registers + 1 + at]);
                 }
@@ -199,7 +200,7 @@ impl Fused {
                     Some(Arg::Number(number)) => Operand::Number(Float::of(number)),
                     None => Operand::Target,
                 };
-                let operands = [operand(0), operand(1), operand(2)];
+                let operands = [0, 1, 2, 3].map(operand);
                 let row = self.row.unwrap_or(1);
                 compute(instruction.function, operands, row, &mut spare, to);
                 for (at, spare) in spare.into_iter().enumerate().take(spares) {
@@ -278,6 +279,7 @@ impl Function {
             Self::Reduce(_) | Self::ReduceSquares(_) => 1,
             Self::Arithmetic(_) | Self::Compare(_) => 2,
             Self::Where | Self::Ternary(_) => 3,
+            Self::Levels(_) => 4,
         }
     }
 }
@@ -326,9 +328,9 @@ fn one_for_each<'a, T>(data: &'a [T], width: Width, instruction: &Instruction) -
 
 fn compute<T: OfRow>(
     function: Function,
-    operands: [Operand<'_, T>; 3],
+    operands: [Operand<'_, T>; 4],
     row: usize,
-    spare: &mut [AlignedBuffer<T>; 3],
+    spare: &mut [AlignedBuffer<T>; 4],
     to: &mut [T],
 ) {
     match function {
@@ -357,7 +359,7 @@ fn compute<T: OfRow>(
             }
         },
         Function::Arithmetic(function) => {
-            let [a, b, _] = spare;
+            let [a, b, ..] = spare;
             let len = to.len();
             let (a, b) = (
                 each(operands[0], row, a, len),
@@ -366,7 +368,7 @@ fn compute<T: OfRow>(
             T::arithmetic_chunk(function, a, b, to);
         }
         Function::Compare(comparison) => {
-            let [a, b, _] = spare;
+            let [a, b, ..] = spare;
             let len = to.len();
             if let (Operand::Each(a), Operand::Number(b)) = (operands[0], operands[1]) {
                 return compare_with(comparison, a, b, to);
@@ -378,7 +380,7 @@ fn compute<T: OfRow>(
             compare(comparison, a, b, to);
         }
         Function::Where => {
-            let [c, a, b] = spare;
+            let [c, a, b, _] = spare;
             let len = to.len();
             let condition = match (operands[0], operands[1], operands[2]) {
                 (Operand::Number(own), a, b) => {
@@ -399,7 +401,7 @@ fn compute<T: OfRow>(
             choose(condition, a, b, to);
         }
         Function::Ternary(function) => {
-            let [a, b, c] = spare;
+            let [a, b, c, _] = spare;
             let len = to.len();
             let (a, b, c) = (
                 each(operands[0], row, a, len),
@@ -408,6 +410,7 @@ fn compute<T: OfRow>(
             );
             elementwise::ternary_chunk(function, [a, b, c], to);
         }
+        Function::Levels(function) => levels::compute(function, operands, row, spare, to),
         Function::Reduce(reduction) => {
             let data = each(operands[0], row, &mut spare[0], to.len() * row);
             for (to, row) in to.iter_mut().zip(data.chunks_exact(row)) {

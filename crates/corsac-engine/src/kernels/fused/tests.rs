@@ -1,6 +1,8 @@
 use crate::data::{Data, DataMut};
 use crate::program::Comparison;
-use crate::program::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
+use crate::program::fused::{
+    Access, Arg, Function, Fused, Instruction, LevelFunction, Levels, Target, Width,
+};
 use crate::program::{Binary, Element, Reduction, Unary};
 
 /// All elements of a tensor of shape `shape` broadcast to `result`, one by one.
@@ -184,4 +186,82 @@ fn truth_values_are_bytes() {
     let expected: Vec<u8> = x.iter().map(|&x| u8::from(x < 40.0)).collect();
     assert_eq!(out, expected);
     assert_eq!(fused.to_string(), "Lt");
+}
+
+/// Levels in one pass are those of the single operators, of numbers, rows and elements as parameters.
+#[test]
+fn levels_are_those_of_single_operators() {
+    let (rows, row) = (3, 100);
+    let len = rows * row;
+    let mut x: Vec<f32> = (0..len).map(|at| (at as f32 - 150.0) * 0.37).collect();
+    (x[5], x[6], x[7], x[8]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0);
+    let parameters = |count: usize, from: f32| -> Vec<f32> {
+        (0..count).map(|at| from + 0.25 * (at % 7) as f32).collect()
+    };
+    let bounds = [-20.0, 25.0];
+    for shape in [&[1][..], &[rows, 1], &[rows, row]] {
+        let count = shape.iter().product();
+        let [inverse, zero, scale] = [1.5, -2.0, 0.5].map(|from| parameters(count, from));
+        let expected = |at: usize| {
+            let own = |data: &[f32]| data[at * count / len];
+            let level = (x[at] * own(&inverse)).round_ties_even() + own(&zero);
+            let inside = f32::from(u8::from((-20.0..=25.0).contains(&level)));
+            let level = if level.is_nan() {
+                level
+            } else {
+                level.clamp(-20.0, 25.0)
+            };
+            [inside, (level - own(&zero)) * own(&scale)]
+        };
+        for (number, gives) in [Levels::AreInside, Levels::AsNumbers]
+            .into_iter()
+            .enumerate()
+        {
+            for swapped in [false, true] {
+                let function = Function::Levels(LevelFunction { gives, bounds });
+                let access = Access::of(shape, &[rows, row]);
+                // Broadcast operands are loaded into registers.
+                let load = |input| Function::Load {
+                    input,
+                    levels: false,
+                };
+                let tile = Width::Tile;
+                let mut instructions: Vec<Instruction> = (0..3)
+                    .map(|at| instruction(load(at + 1), &[], tile, Target::Register(at)))
+                    .collect();
+                let mut args = vec![
+                    Arg::Input(0),
+                    Arg::Register(0, tile),
+                    Arg::Register(1, tile),
+                    Arg::Register(2, tile),
+                ];
+                if swapped {
+                    args.swap(0, 1);
+                }
+                if gives == Levels::AreInside {
+                    args.pop();
+                }
+                instructions.push(instruction(function, &args, tile, Target::Result));
+                let fused = Fused {
+                    element: Element::F32,
+                    len,
+                    row: None,
+                    inputs: vec![Access::Whole, access.clone(), access.clone(), access],
+                    instructions,
+                    registers: 3,
+                };
+                let mut out = vec![f32::NAN; len];
+                let inputs = [&x, &inverse, &zero, &scale].map(|own| Data::F32(own));
+                fused.run(&inputs, false, DataMut::F32(&mut out));
+                for (at, found) in out.iter().enumerate() {
+                    let expected = expected(at)[number];
+                    assert_eq!(
+                        found.to_bits(),
+                        expected.to_bits(),
+                        "{shape:?} {gives:?} {at}"
+                    );
+                }
+            }
+        }
+    }
 }

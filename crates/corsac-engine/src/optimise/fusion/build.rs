@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
 use super::group::Group;
-use super::{Kind, dies, epilogues, number, rows_of};
+use super::{Kind, dies, epilogues, levels, number, rows_of};
 use crate::optimise::flow::Flow;
 use crate::program::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
 use crate::program::{Binary, Op, Program, Reduction, Step, Unary, ValueId};
@@ -38,6 +38,7 @@ pub(super) fn step(program: &Program, flow: &Flow, group: &Group) -> Option<Step
     if result != Arg::Register(builder.instructions.len() - 1, width) {
         builder.emit(Function::Same, smallvec![result], width);
     }
+    levels::combine(&mut builder.instructions);
     remove_unread(&mut builder.instructions);
     let (inputs, accesses): (Vec<ValueId>, Vec<Access>) = builder.inputs.into_iter().unzip();
     let mut fused = Fused {
@@ -123,7 +124,7 @@ impl Builder<'_> {
         }
     }
 
-    fn emit(&mut self, function: Function, args: SmallVec<[Arg; 3]>, width: Width) -> Arg {
+    fn emit(&mut self, function: Function, args: SmallVec<[Arg; 4]>, width: Width) -> Arg {
         let number = self.instructions.len();
         self.instructions.push(Instruction {
             function,
@@ -139,7 +140,7 @@ impl Builder<'_> {
             return;
         };
         let step = &self.program.steps[at];
-        let mut args: SmallVec<[Arg; 3]> = step
+        let mut args: SmallVec<[Arg; 4]> = step
             .inputs
             .iter()
             .map(|&value| self.operand(at, value, width))
@@ -217,7 +218,8 @@ impl Builder<'_> {
     }
 }
 
-/// Removes squares that are not read. Each instruction writes to a register with its own number.
+/// Removes instructions whose result is not read: those that others have replaced. Each instruction writes to a
+/// register with its own number.
 fn remove_unread(instructions: &mut Vec<Instruction>) {
     let mut at = instructions.len() - 1;
     while at > 0 {
@@ -230,9 +232,7 @@ fn remove_unread(instructions: &mut Vec<Instruction>) {
             });
             registers.any(|number| number == at)
         };
-        if instructions[at].function != Function::Unary(Unary::Power(2.0))
-            || instructions.iter().any(is_read)
-        {
+        if instructions.iter().any(is_read) {
             continue;
         }
         instructions.remove(at);
@@ -275,7 +275,7 @@ fn assign_registers(fused: &mut Fused) {
         if swaps && !dies(&own.args[0], own.width) && dies(&own.args[1], own.width) {
             own.args.swap(0, 1);
         }
-        let mut dead: SmallVec<[usize; 3]> = own
+        let mut dead: SmallVec<[usize; 4]> = own
             .args
             .iter()
             .filter_map(|arg| match *arg {

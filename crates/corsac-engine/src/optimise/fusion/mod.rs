@@ -7,6 +7,7 @@
 
 mod build;
 mod group;
+mod levels;
 
 use smallvec::SmallVec;
 
