@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import itertools
 import os
-import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,21 +17,16 @@ from torch.utils._pytree import tree_map_only
 
 from corsac.distributed._agreement import agree
 from corsac.distributed._errors import PipelineError
+from corsac.distributed._failures import Watch, failure_key
 from corsac.distributed._plan import PipelinePlan, plan_pipeline
 from corsac.distributed._program import positional
 from corsac.distributed._stage import SizedStage, StageModule, may_split
 from corsac.distributed._stage_weights import stage_weights
-from corsac.distributed._values import InputType, summary
+from corsac.distributed._values import InputType
 from corsac.fx._module_attributes import _get_attr
 
 #: Schedules in which the stages of a rank make a V: the first and the last one are on the same rank.
 _V = ("ZBVZeroBubble", "DualPipeV")
-#: Seconds to wait for the reason of another rank, once a connection has failed.
-_GRACE = 3.0
-#: Tag of a message that is never sent.
-_CLOSING = 2**20 - 7
-#: Numbers of the pipelines of this process, which are the same on all ranks.
-_numbers = itertools.count()
 
 
 class Pipeline:
@@ -71,7 +63,16 @@ class Pipeline:
         self.rank = dist.get_rank(group)
         self._batch = 0
         self._types: list[list[InputType]] = []
-        self._key = key
+        neighbours = {
+            rank_of.get(other) for number in modules for other in (number - 1, number + 1)
+        }
+        self._watched = Watch(
+            PipelineError,
+            f"rank {self.rank}, stages {list(modules)}",
+            f"one of its neighbours, ranks {sorted(neighbours - {None, self.rank})}, has ended or does not answer",
+            [group],
+            key,
+        )
         self.stages: list[SizedStage] = []
         self.schedule: Any = None
 
@@ -355,99 +356,6 @@ class Pipeline:
                     for copy in copies.values():
                         copy.copy_(first)
 
-    # Failures ------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Name the rank and the stage in errors, and let the other ranks end."""
-        try:
-            yield
-        except Exception as error:
-            own = f"rank {self.rank}, stages {list(self._numbered)}"
-            reason = _cause(error)
-            if reason is None:
-                reason = f"{own}: {self._reason_of_others(error)}"
-            elif not reason.startswith("rank "):
-                reason = f"{own}: {reason}"
-            self._tell_others(reason)
-            raise PipelineError(reason) from error
-
-    def _store(self) -> Any:
-        return dist.distributed_c10d._get_process_group_store(self.group)
-
-    def _tell_others(self, reason: str) -> None:
-        """Leave the first reason of a failure for the other ranks, and close the connections that they wait for."""
-        with contextlib.suppress(Exception):
-            self._store().compare_set(self._key, "", reason)
-        if dist.get_backend(self.group) != "gloo":
-            with contextlib.suppress(Exception):
-                self.group.abort()
-            return
-        for rank in range(dist.get_world_size(self.group)):
-            if rank == self.rank:
-                continue
-            # Gloo closes a connection when an operation on it times out, and in no other way while the process lives.
-            with contextlib.suppress(Exception):
-                other = dist.get_global_rank(self.group, rank)
-                nothing = dist.irecv(torch.empty(1), other, group=self.group, tag=_CLOSING)
-                nothing.wait(datetime.timedelta(milliseconds=10))
-
-    def _reason_of_others(self, error: Exception) -> str:
-        """What another rank has left; or else that a connection failed."""
-        until = time.monotonic() + _GRACE
-        with contextlib.suppress(Exception):
-            store = self._store()
-            while time.monotonic() < until:
-                if store.check([self._key]):
-                    return f"another rank failed: {store.get(self._key).decode()}"
-                time.sleep(0.05)
-        lines = str(_root(error)).strip().splitlines()
-        neighbours = sorted(
-            {
-                self._rank_of[other]
-                for number in self._numbered
-                for other in (number - 1, number + 1)
-                if other in self._rank_of and self._rank_of[other] != self.rank
-            }
-        )
-        return (
-            f"one of its neighbours, ranks {neighbours}, has ended or does not answer: "
-            f"{lines[0] if lines else type(error).__name__}"
-        )
-
-
-def _root(error: BaseException) -> BaseException:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
-
-
-#: Parts of messages of errors that a failed connection has.
-_CONNECTION = (
-    "connection",
-    "timed out",
-    "timeout",
-    "gloo",
-    "socket",
-    "peer",
-    "broken pipe",
-    "nccl",
-)
-
-
-def _cause(error: BaseException) -> str | None:
-    """What failed on this rank, as text; None if it was a connection."""
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, PipelineError):
-            return str(found)
-        found = found.__cause__
-    root = _root(error)
-    text = str(root).lower()
-    if isinstance(root, dist.DistError) or any(own in text for own in _CONNECTION):
-        return None
-    return summary(root)
-
 
 def _contiguous(
     values: Mapping[str, torch.Tensor], names: Sequence[str]
@@ -516,7 +424,7 @@ def pipeline(
         raise PipelineError("there is no process group: call torch.distributed.init_process_group")
     if loss_reduction not in ("mean", "sum"):
         raise ValueError(f"loss_reduction: expected 'mean' or 'sum', got {loss_reduction!r}")
-    key = f"corsac/pipeline/{next(_numbers)}"
+    key = failure_key()
     device = torch.device("cpu" if device is None else device)
     name = _schedule_name(schedule)
     if group is None:
