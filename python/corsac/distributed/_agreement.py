@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 from collections.abc import Mapping
@@ -9,7 +10,12 @@ from typing import Any
 
 import torch.distributed as dist
 
-from corsac.distributed._errors import DistributedError, PipelineError, PlanMismatchError
+from corsac.distributed._errors import (
+    DistributedError,
+    ParallelError,
+    PipelineError,
+    PlanMismatchError,
+)
 
 
 def digests_of(parts: Mapping[str, Any]) -> dict[str, str]:
@@ -18,6 +24,28 @@ def digests_of(parts: Mapping[str, Any]) -> dict[str, str]:
         name: hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
         for name, own in parts.items()
     }
+
+
+def group_of(mesh: Any, timeout: float) -> Any:
+    """The process group of a mesh of one dimension, or one of all ranks if there is none.
+
+    Args:
+        mesh: a :class:`~torch.distributed.device_mesh.DeviceMesh`, a process group, or None.
+        timeout: in seconds, of a new group.
+
+    Raises:
+        ParallelError: there are no process groups, or the mesh has several dimensions.
+    """
+    if not dist.is_initialized():
+        raise ParallelError("there is no process group: call torch.distributed.init_process_group")
+    if mesh is None:
+        return dist.new_group(timeout=datetime.timedelta(seconds=timeout))
+    if isinstance(mesh, dist.ProcessGroup):
+        return mesh
+    if mesh.ndim != 1:
+        names = mesh.mesh_dim_names or tuple(range(mesh.ndim))
+        raise ParallelError(f"expected a mesh of one dimension, got one of {list(names)}")
+    return mesh.get_group()
 
 
 def agree(
@@ -67,4 +95,4 @@ def agree(
             )
 
 
-__all__ = ["agree", "digests_of"]
+__all__ = ["agree", "digests_of", "group_of"]

@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -51,8 +51,11 @@ class Watch:
         self._groups, self._key = groups, key
 
     @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
+    def __call__(self, place: Callable[[Exception], str] | None = None) -> Iterator[None]:
         """Name the rank in errors of the block, and let the other ranks end.
+
+        Args:
+            place: the node at which an exception was raised, as text that follows the rank.
 
         Raises:
             DistributedError: the block raised an exception.
@@ -60,11 +63,12 @@ class Watch:
         try:
             yield
         except Exception as error:
+            own = self._own if place is None else f"{self._own}{place(error)}"
             reason = _cause(error)
             if reason is None:
-                reason = f"{self._own}: {self._reason_of_others(error)}"
+                reason = f"{own}: {self._reason_of_others(error)}"
             elif not reason.startswith("rank "):
-                reason = f"{self._own}: {reason}"
+                reason = f"{own}: {reason}"
             for group in self._groups:
                 self._tell(group, reason)
             raise self._kind(reason) from error

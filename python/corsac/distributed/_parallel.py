@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -11,12 +10,12 @@ import torch
 import torch.distributed as dist
 
 from corsac.distributed import collectives
-from corsac.distributed._agreement import agree
+from corsac.distributed._agreement import agree, group_of
 from corsac.distributed._errors import ParallelError
 from corsac.distributed._parallel_graph import parallel_graph
 from corsac.distributed._parallel_plan import ParallelPlan, plan_parallel
 from corsac.distributed._rank_module import RankModule, share_parts
-from corsac.distributed._values import input_types, summary
+from corsac.distributed._values import InputType, input_types, summary
 from corsac.distributed._weights import on_meta, other_shape, read_weights, reader_of
 from corsac.fx import Graph
 
@@ -53,9 +52,7 @@ class Parallel(RankModule):
         """
         program = self.plan.program
         inputs = program.arguments.tensors(args, kwargs)
-        self.plan.check(input_types(inputs))
-        if self._draws:
-            self._seed()
+        self.prepare(input_types(inputs))
         try:
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.plan.training):
                 found = self.graph_module.forward(*inputs)
@@ -65,8 +62,16 @@ class Parallel(RankModule):
             ) from error
         return found if program.build is None else program.build(found)
 
-    def _seed(self) -> None:
-        """Give all ranks a seed that the generator of the first one has drawn."""
+    def prepare(self, inputs: Sequence[InputType]) -> None:
+        """Prepare for a call of the graph with inputs of these types: check them, and give all ranks a seed that the
+        generator of the first one has drawn.
+
+        Raises:
+            ParallelError: the graph is not that of the model for such inputs.
+        """
+        self.plan.check(inputs)
+        if not self._draws:
+            return
         seed = torch.randint(2**62, ())
         dist.broadcast(seed, group=self.group, group_src=0)
         collectives.shared_seed(self.group.group_name, int(seed))
@@ -175,12 +180,7 @@ def parallelize(
         ParallelError: the model cannot be captured or cut, or a rank failed.
         PlanMismatchError: the ranks have different plans.
     """
-    if not dist.is_initialized():
-        raise ParallelError("there is no process group: call torch.distributed.init_process_group")
-    if mesh is None:
-        group = dist.new_group(timeout=datetime.timedelta(seconds=timeout))
-    else:
-        group = mesh if isinstance(mesh, dist.ProcessGroup) else mesh.get_group()
+    group = group_of(mesh, timeout)
     size, rank = dist.get_world_size(group), dist.get_rank(group)
     plan: ParallelPlan | None = None
     parts: dict[str, torch.Tensor] = {}

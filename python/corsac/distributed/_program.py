@@ -117,6 +117,18 @@ class Program:
     conditions: list[Condition] = field(default_factory=list)
     build: Callable[[Any], Any] | None = None
 
+    def parts(self) -> dict[str, Any]:
+        """What ranks that run the same program must agree on, as values of JSON."""
+        return {
+            "graph": self.graph.to_lossless(),
+            "arguments": [list(self.arguments.places), repr(self.arguments.constants)],
+            "weights": {
+                name: [list(own.shape), str(own.dtype), own.requires_grad]
+                for name, own in self.weights.items()
+            },
+            "conditions": self.conditions,
+        }
+
     def results(self) -> list[Node]:
         """The tensors that it returns, each once."""
         leaves = flat_results(self.graph.output_node())[0]

@@ -33,15 +33,22 @@ class InputSpec:
     requires_grad: bool
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> InputSpec:
-        """The type of a tensor, which is taken to be contiguous if it is on ``meta``."""
+    def of(cls, tensor: torch.Tensor, device: torch.device) -> InputSpec:
+        """The type of a tensor, on a device that may be another."""
         return cls(
             tuple(tensor.shape),
             tensor.stride(),
             tensor.dtype,
-            tensor.device,
+            device,
             tensor.requires_grad,
         )
+
+    @classmethod
+    def contiguous(
+        cls, shape: Sequence[int], dtype: torch.dtype, device: torch.device
+    ) -> InputSpec:
+        """The type of a contiguous tensor without a gradient."""
+        return cls.of(torch.empty(shape, dtype=dtype, device="meta"), device)
 
     def fake(self) -> torch.Tensor:
         """A tensor of this type, in a mode of fake tensors."""
@@ -61,9 +68,9 @@ class StepGraph:
 
     Attributes:
         forward: the forward graph.
-        backward: the backward graph, None if no result has a gradient. Its results are the gradients of ``weights`` and
-            of the inputs.
-        weights: the names of the weights that are inputs of the graphs, in their order.
+        backward: the backward graph, None if no result has a gradient. Its results are the gradients of weights and
+            inputs.
+        gradients: the index of each weight's gradient in the results of the backward graph, by name.
     """
 
     def __init__(
@@ -74,7 +81,9 @@ class StepGraph:
         #: Runs the backward graph; to be set before the first backward pass.
         self.run_backward: Run | None = None
         traced = _traced(program, module)
-        self.weights = [name for name, _ in (*traced.named_parameters(), *traced.named_buffers())]
+        names = (name for name, _ in (*traced.named_parameters(), *traced.named_buffers()))
+        self.gradients = {name: at for at, name in enumerate(names)}
+        self._count = len(self.gradients) + len(inputs)
         mode = FakeTensorMode(static_shapes=True)
         with tracing(TracingContext(mode)), config.patch(donated_buffer=False):
             with mode:
@@ -96,6 +105,9 @@ class StepGraph:
     def _partition(self, joint: Any, *args: Any, **options: Any) -> Any:
         there, back = default_partition(joint, *args, **options)
         self.backward = from_torch(back)
+        count = len(self.backward.graph.output_node().args[0])
+        if count != self._count:
+            raise ValueError(f"expected {self._count} gradients, of weights and inputs, got {count}")
         return there, back
 
     def _forward_of(self, module: torch.fx.GraphModule, inputs: Any) -> Run:

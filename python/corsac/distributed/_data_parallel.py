@@ -1,0 +1,331 @@
+"""Data parallelism: a copy of a model on each rank, whose backward graph averages gradients."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.utils import _sync_params_and_buffers
+
+from corsac._training._placed_graph import boxed
+from corsac.distributed._agreement import agree, digests_of, group_of
+from corsac.distributed._buckets import BYTES, average_gradients, plan_buckets
+from corsac.distributed._errors import ParallelError, as_parallel_errors
+from corsac.distributed._failures import Watch, failure_key
+from corsac.distributed._parallel import Parallel, WithLoss
+from corsac.distributed._program import Program, positional, program_of
+from corsac.distributed._rank_module import RankModule, failed_node, move_graph
+from corsac.distributed._stage_weights import part_weights
+from corsac.distributed._step_graph import InputSpec, StepGraph
+from corsac.distributed._values import InputType, described, input_types, quiet, summary, values_for
+from corsac.distributed._weights import reader_of
+from corsac.fx import GraphModule
+from corsac.fx._own_copy import copied_graph
+from corsac.passes._writes import written_sources
+
+#: Number of joint graphs, for inputs of different types, that are kept.
+_KEPT = 16
+
+
+class DataParallel(RankModule):
+    """A model of which each rank of a group has a copy, and calls it with its own part of a batch.
+
+    Its parameters are those of the model, under their names. A backward pass leaves in each the mean of its gradients
+    over the ranks, as that of :class:`~torch.nn.parallel.DistributedDataParallel` does.
+
+    Attributes:
+        program: the model as a graph.
+        module: the model, or the :class:`Parallel` of this rank, with the same parameters.
+        buckets: the gradients that one collective averages, in the order of the collectives.
+        group: the process group.
+        rank: of this process in the group.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        weights: Mapping[str, torch.Tensor],
+        module: Any,
+        group: Any,
+        device: torch.device,
+        key: str,
+    ) -> None:
+        graph = copied_graph(program.graph)
+        move_graph(graph, device)
+        rank, size = dist.get_rank(group), dist.get_world_size(group)
+        name, groups = f"rank {rank}", [group]
+        if isinstance(module, Parallel):
+            name, groups = f"{name}, part {module.rank}", [group, module.group]
+        silent = f"one of the other {size - 1} ranks has ended, or does not run this pass"
+        written = {str(node.target) for node in written_sources(graph) if node.op == "get_attr"}
+        state = {
+            "program": replace(program, graph=graph),
+            "module": module,
+            "buckets": [],
+            "group": group,
+            "rank": rank,
+            "_device": device,
+            "_written": [own.detach() for key, own in weights.items() if key in written],
+            "_watched": Watch(ParallelError, name, silent, groups, key),
+            "_steps": {},
+            "_checked": set(),
+            "_syncs": True,
+            "_has_new_buffers": True,
+            "_has_own_gradients": False,
+        }
+        super().__init__(graph, weights, state)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The result of the model.
+
+        Raises:
+            ParallelError: the graph is not that of the model for such arguments, or a call failed, on this rank or
+                another.
+        """
+        with self._watched(self._place):
+            inputs = self.program.arguments.tensors(args, kwargs)
+            inputs = tuple(own.to(self._device) for own in inputs)
+            self._prepare(input_types(inputs))
+            if self._has_new_buffers:
+                _sync_params_and_buffers(self.group, self._written, BYTES, 0)
+            has_gradients = torch.is_grad_enabled()
+            # As in DistributedDataParallel, calls that do not communicate leave buffers as they are.
+            self.__dict__["_has_new_buffers"] = has_gradients and self._syncs
+            if has_gradients:
+                step = self._step(tuple(InputSpec.of(own, self._device) for own in inputs))
+                return self.program.result(step(*inputs))
+            found = self.graph_module.forward(*inputs)
+            return found if self.program.build is None else self.program.build(found)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Let calls in the block leave gradients as they are, on this rank. They are averaged together with those of
+        the next call outside."""
+        before = self._syncs
+        self.__dict__["_syncs"] = False
+        try:
+            yield
+        finally:
+            self.__dict__["_syncs"] = before
+
+    def graphs(self) -> tuple[GraphModule, GraphModule | None]:
+        """The forward and the backward graph, of ATen operators, of the latest call with gradients."""
+        step = next(reversed(self._steps.values()))
+        return step.forward, step.backward
+
+    # Graphs --------------------------------------------------------------------------------
+
+    def plan(self, inputs: Sequence[InputSpec], bucket_bytes: int) -> None:
+        """Make the joint graph for inputs of these types, and put its gradients into buckets.
+
+        Raises:
+            ParallelError: there is no such graph, or no parameter has a gradient.
+        """
+        self._prepare([(own.shape, own.dtype) for own in inputs])
+        step = self._traced(inputs)
+        if step.backward is not None:
+            graph, weights = step.backward.graph, self.program.weights
+            self.buckets.extend(plan_buckets(graph, step.gradients, weights, bucket_bytes))
+        if not self.buckets:
+            raise ParallelError("no parameter of the model has a gradient")
+        self._steps[self._key(tuple(inputs))] = self._with_means(step)
+
+    def _prepare(self, inputs: Sequence[InputType]) -> None:
+        """Check that the graph is that of the model for inputs of these types."""
+        if isinstance(self.module, Parallel):
+            self.module.prepare(inputs)
+            return
+        key = tuple(inputs)
+        if key not in self._checked:
+            with as_parallel_errors(), quiet():
+                values_for(self.program, inputs)
+            self._checked.add(key)
+
+    def _key(self, inputs: tuple[InputSpec, ...]) -> tuple[Any, ...]:
+        """All that a joint graph depends on."""
+        kind = self._device.type
+        autocast = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
+        return inputs, self._syncs, autocast
+
+    def _step(self, inputs: tuple[InputSpec, ...]) -> StepGraph:
+        """The joint graph for inputs of these types, in the present modes."""
+        for name, own in self.named_parameters():
+            weight = self.program.weights[name]
+            if (own.requires_grad, own.dtype) != (weight.requires_grad, weight.dtype):
+                raise ParallelError(
+                    f"{name} was of {weight.dtype}, with requires_grad={weight.requires_grad}, when data_parallel was "
+                    f"called, and is of {own.dtype}, with requires_grad={own.requires_grad}: call it again"
+                )
+        key = self._key(inputs)
+        step = self._steps.pop(key, None)
+        if step is None:
+            step = self._traced(inputs)
+            step = self._with_means(step) if self._syncs else self._with_own(step)
+            if len(self._steps) >= _KEPT:
+                del self._steps[next(iter(self._steps))]
+        self._steps[key] = step
+        return step
+
+    def _traced(self, inputs: Sequence[InputSpec]) -> StepGraph:
+        try:
+            return StepGraph(self.program, self.graph_module, inputs)
+        except Exception as error:
+            raise ParallelError(f"the model has no joint graph: {summary(error)}") from error
+
+    def _with_means(self, step: StepGraph) -> StepGraph:
+        """A step whose backward graph averages gradients, together with those that this rank has kept."""
+        if step.backward is None:
+            return step
+        original, size = step.backward, dist.get_world_size(self.group)
+        modules = []
+        for accumulated in (False, True):
+            graph = average_gradients(
+                original.graph,
+                step.gradients,
+                self.buckets,
+                self.group.group_name,
+                size,
+                accumulated=accumulated,
+            )
+            modules.append(GraphModule(original, graph))
+        runs = list(map(boxed, modules))
+
+        def run(arguments: list[Any]) -> Any:
+            kept = self._kept_gradients()
+            with self._watched(lambda error: self._place_back(modules[bool(kept)], error)):
+                arguments.extend(kept)
+                return runs[bool(kept)](arguments)
+
+        step.backward, step.run_backward = modules[0], run
+        return step
+
+    def _with_own(self, step: StepGraph) -> StepGraph:
+        """A step whose backward graph leaves gradients as they are."""
+        if step.backward is None:
+            return step
+        module, own = step.backward, boxed(step.backward)
+
+        def run(arguments: list[Any]) -> Any:
+            self.__dict__["_has_own_gradients"] = True
+            with self._watched(lambda error: self._place_back(module, error)):
+                return own(arguments)
+
+        step.run_backward = run
+        return step
+
+    def _kept_gradients(self) -> list[torch.Tensor]:
+        """The gradients that this rank has from calls in :meth:`no_sync`, taken off their parameters, in the order of
+        the buckets."""
+        if not self._has_own_gradients:
+            return []
+        self.__dict__["_has_own_gradients"] = False
+        found = []
+        for name in (name for bucket in self.buckets for name in bucket.names):
+            parameter = self.get_parameter(name)
+            kept, parameter.grad = parameter.grad, None
+            found.append(torch.zeros_like(parameter) if kept is None else kept.detach())
+        return found
+
+    def _place_back(self, module: GraphModule, error: Exception) -> str:
+        """The node of a backward graph at which a call failed, as text."""
+        node = failed_node(module, error)
+        if node is None:
+            return ", backward pass"
+        for number, bucket in enumerate(self.buckets):
+            if node.name == f"wait_{number}":
+                return (
+                    f", backward pass, {described(node)} for gradients of {', '.join(bucket.names)}"
+                )
+        return f", backward pass, {described(node)}"
+
+
+def data_parallel(
+    model: Any,
+    example_inputs: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    mesh: Any = None,
+    *,
+    loss_fn: Callable[..., torch.Tensor] | None = None,
+    bucket_bytes: int = BYTES,
+    weights: str | os.PathLike[str] | None = None,
+    dynamic_shapes: Mapping[str | int, Collection[int]] | None = None,
+    device: torch.device | str | None = None,
+    timeout: float = 300.0,
+) -> DataParallel:
+    """Give each rank of a group a copy of a model, whose backward passes average gradients. All ranks call it; the
+    parameters and buffers of all become those of the first rank.
+
+    Args:
+        model: a module, which may be on ``meta``, or a :class:`Parallel`, whose inputs are then known. The graph has the
+            training modes that its modules have now.
+        example_inputs: the positional arguments of a call: a tensor, or a tuple of tensors and plain values. They have
+            the same sizes on all ranks; batches may differ later.
+        kwargs: its keyword arguments.
+        mesh: a :class:`~torch.distributed.device_mesh.DeviceMesh` of one dimension, or a process group; by default a
+            group of all ranks.
+        loss_fn: takes the result of the model and a target, which is then the last positional argument of a call and of
+            ``example_inputs``.
+        bucket_bytes: the size from which a bucket takes no more gradients; that of the first bucket is at most 1 MiB.
+        weights: a safetensors file, or a folder of them. By default, the weights of the model.
+        dynamic_shapes: dimensions of inputs that may have other sizes in later calls, by position or name; by default
+            all.
+        device: where the graph runs; by default the CPU.
+        timeout: seconds after which a rank that waits for another one gives up, if ``mesh`` is None.
+
+    Raises:
+        ParallelError: the model cannot be captured, or a rank failed.
+        PlanMismatchError: the ranks have different graphs, parameters or buckets.
+    """
+    group = group_of(mesh, timeout)
+    key = failure_key()
+    rank = dist.get_rank(group)
+    device = torch.device("cpu" if device is None else device)
+    made: DataParallel | None = None
+    error: Exception | None = None
+    digests: dict[str, str] | None = None
+    try:
+        if isinstance(model, Parallel):
+            if loss_fn is not None or weights is not None:
+                raise ValueError("loss_fn and weights of a Parallel are arguments of parallelize")
+            program = replace(model.plan.program, graph=model.graph)
+            own = dict((*model.named_parameters(), *model.named_buffers()))
+            inputs = [InputSpec.contiguous(*one, device) for one in model.plan.inputs]
+            digests = {name: one for name, one in model.plan.digests().items() if name != "inputs"}
+        else:
+            module = model if loss_fn is None else WithLoss(model, loss_fn)
+            args, named = positional(example_inputs), dict(kwargs or {})
+            with as_parallel_errors():
+                program = program_of(module, args, named, dynamic_shapes)
+            digests = digests_of(program.parts())
+            own = _weights(program, rank, weights, device)
+            tensors = program.arguments.tensors(args, named)
+            inputs = [InputSpec.of(one, device) for one in tensors]
+        made = DataParallel(program, own, model, group, device, key)
+        made.plan(inputs, bucket_bytes)
+        digests |= digests_of({"buckets": [repr(bucket) for bucket in made.buckets]})
+    except Exception as caught:
+        error = caught
+    agree(group, rank, digests, error, ParallelError)
+    assert made is not None
+    with made._watched(), torch.no_grad():
+        states = [value.detach() for value in (*made.parameters(), *made.buffers())]
+        _sync_params_and_buffers(group, states, BYTES, 0)
+    return made
+
+
+def _weights(
+    program: Program, rank: int, path: str | os.PathLike[str] | None, device: torch.device
+) -> dict[str, torch.Tensor]:
+    def refuse(name: str, reason: str) -> ParallelError:
+        return ParallelError(f"rank {rank}, {reader_of(program.graph, name)}: {reason}")
+
+    (found,) = part_weights(program, [program.weights], path, device, refuse)
+    return found
+
+
+__all__ = ["DataParallel", "data_parallel"]
