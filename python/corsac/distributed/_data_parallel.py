@@ -231,17 +231,24 @@ class DataParallel(RankModule):
             found.append(torch.zeros_like(parameter) if kept is None else kept.detach())
         return found
 
+    def _place(self, error: Exception) -> str:
+        """The node at which a forward pass failed, as text."""
+        step = next(reversed(self._steps.values()), None)
+        if step is not None and (node := failed_node(step.forward, error)) is not None:
+            return f", {described(node)}"
+        return super()._place(error)
+
     def _place_back(self, module: GraphModule, error: Exception) -> str:
         """The node of a backward graph at which a call failed, as text."""
         node = failed_node(module, error)
         if node is None:
             return ", backward pass"
+        place = f", backward pass, {described(node)}"
         for number, bucket in enumerate(self.buckets):
             if node.name == f"wait_{number}":
-                return (
-                    f", backward pass, {described(node)} for gradients of {', '.join(bucket.names)}"
-                )
-        return f", backward pass, {described(node)}"
+                more = f" and {len(bucket.names) - 3} more" if len(bucket.names) > 3 else ""
+                place += f" for gradients of {', '.join(bucket.names[:3])}{more}"
+        return place
 
 
 def data_parallel(
@@ -292,8 +299,12 @@ def data_parallel(
         if isinstance(model, Parallel):
             if loss_fn is not None or weights is not None:
                 raise ValueError("loss_fn and weights of a Parallel are arguments of parallelize")
-            program = replace(model.plan.program, graph=model.graph)
             own = dict((*model.named_parameters(), *model.named_buffers()))
+            known = model.plan.program.weights
+            parts = {
+                name: replace(known[name], shape=tuple(one.shape)) for name, one in own.items()
+            }
+            program = replace(model.plan.program, graph=model.graph, weights=parts)
             inputs = [InputSpec.contiguous(*one, device) for one in model.plan.inputs]
             digests = {name: one for name, one in model.plan.digests().items() if name != "inputs"}
         else:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from corsac.distributed import collectives
 from corsac.distributed._agreement import agree, group_of
+from corsac.distributed._collective_operators import shared_seed
 from corsac.distributed._errors import ParallelError
 from corsac.distributed._parallel_graph import parallel_graph
 from corsac.distributed._parallel_plan import ParallelPlan, plan_parallel
@@ -74,7 +75,7 @@ class Parallel(RankModule):
             return
         seed = torch.randint(2**62, ())
         dist.broadcast(seed, group=self.group, group_src=0)
-        collectives.shared_seed(self.group.group_name, int(seed))
+        shared_seed(self.group.group_name, int(seed))
 
     def whole(self, name: str, part: torch.Tensor) -> torch.Tensor:
         """The whole of a tensor of which each rank has its part as of the weight ``name``: a weight, its gradient, or

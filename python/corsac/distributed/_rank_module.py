@@ -10,7 +10,6 @@ import torch
 
 from corsac.distributed._values import described
 from corsac.fx import Graph, GraphModule, Node
-from corsac.fx._generated_source import is_generated
 from corsac.fx._module_attributes import _assign_attr
 from corsac.fx._wrapped_call import _node_of_line
 
@@ -67,7 +66,7 @@ def move_graph(graph: Graph, device: torch.device) -> None:
 def failed_node(module: GraphModule, error: Exception) -> Node | None:
     """The node of a graph at which a call failed, if it is known."""
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if is_generated(frame.f_code.co_filename):
+        if frame.f_code.co_filename == module.forward.__code__.co_filename:
             node: Node | None = _node_of_line(module, line)
             if node is not None:
                 return node

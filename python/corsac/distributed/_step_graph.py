@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._functorch import config
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import default_partition
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from corsac._training._backend import _nothing_is_donated
 from corsac._training._placed_graph import boxed
 from corsac.distributed._program import Program
 from corsac.fx import Graph, GraphModule
@@ -85,7 +85,7 @@ class StepGraph:
         self.gradients = {name: at for at, name in enumerate(names)}
         self._count = len(self.gradients) + len(inputs)
         mode = FakeTensorMode(static_shapes=True)
-        with tracing(TracingContext(mode)), config.patch(donated_buffer=False):
+        with tracing(TracingContext(mode)):
             with mode:
                 given = [own.fake() for own in inputs]
             self._run = aot_module_simplified(
@@ -107,11 +107,14 @@ class StepGraph:
         self.backward = from_torch(back)
         count = len(self.backward.graph.output_node().args[0])
         if count != self._count:
-            raise ValueError(f"expected {self._count} gradients, of weights and inputs, got {count}")
+            raise ValueError(
+                f"expected {self._count} gradients, of weights and inputs, got {count}"
+            )
         return there, back
 
     def _forward_of(self, module: torch.fx.GraphModule, inputs: Any) -> Run:
         del inputs
+        _nothing_is_donated()
         self.forward = from_torch(module)
         return _taking_a_list(boxed(self.forward))
 
@@ -120,6 +123,7 @@ class StepGraph:
             assert self.run_backward is not None
             return self.run_backward(arguments)
 
+        _nothing_is_donated()
         return _taking_a_list(run)
 
 

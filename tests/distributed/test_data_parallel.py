@@ -1,0 +1,139 @@
+"""Data parallelism on two and four processes: equal to DistributedDataParallel, with parts of weights, faults."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from kit import data_parallel
+from kit.ranks import Ranks
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    with Ranks(2, tmp_path_factory.mktemp("two")) as own:
+        yield own
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    with Ranks(4, tmp_path_factory.mktemp("four")) as own:
+        yield own
+
+
+@pytest.mark.parametrize(
+    "name, buckets", [("perceptron", 8), ("unusual", 2), ("relayed", 4), ("frozen", 3)]
+)
+def test_is_distributed_data_parallel(two, name, buckets):
+    is_equal(two.run(data_parallel.compare, name), buckets)
+
+
+@pytest.mark.parametrize(
+    "name, dtype, autocast",
+    [
+        ("unusual", torch.float64, False),
+        ("perceptron", torch.bfloat16, False),
+        ("gpt2", torch.float32, True),
+    ],
+)
+def test_element_types_are_those_of_distributed_data_parallel(two, name, dtype, autocast):
+    is_equal(two.run(data_parallel.compare, name, dtype, autocast), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "bert", "llama", "t5", "vit"])
+def test_others_are_distributed_data_parallel(two, name):
+    is_equal(two.run(data_parallel.compare, name), 2)
+
+
+def is_equal(found, buckets):
+    for one in found:
+        assert one.pop("buckets") >= buckets
+        assert one.pop("trained") > 0
+        assert max(one.values()) <= 1e-6
+
+
+def test_is_distributed_data_parallel_on_four_ranks(four):
+    is_equal(four.run(data_parallel.compare, "relayed"), 4)
+
+
+def test_is_one_process_with_the_whole_batch(two):
+    for found in two.run(data_parallel.unusual_uses):
+        assert max(found.values()) <= 1e-6
+
+
+def test_weights_of_a_file(two, tmp_path):
+    torch.manual_seed(3)
+    path = tmp_path / "weights.safetensors"
+    save_file(data_parallel.Looked().state_dict(), path)
+    assert two.run(data_parallel.from_file, str(path)) == [0.0, 0.0]
+
+
+def test_collectives_are_in_flight_while_the_backward_pass_goes_on(two):
+    for events in two.run(data_parallel.overlapped):
+        names = [own for own in events if "all_reduce" in own or "wait" in own or "mm" in own]
+        short = [own.rpartition("::")[2] for own in names]
+        assert short == [*["mm", "mm", "all_reduce"] * 3, "all_reduce", *["wait_tensor"] * 4]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gpt2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("llama", "bert", "bloom"))],
+)
+def test_parts_of_weights(four, name):
+    for found in four.run(data_parallel.of_parts, name, {}):
+        assert found.pop("buckets") >= 4
+        assert found["loss"] <= 1e-5
+        assert max(found.values()) <= 1e-4
+
+
+def test_dropout_of_parts(four):
+    first, same, other, same_as_other = four.run(data_parallel.dropped_parts)
+    assert first == same and other == same_as_other
+    assert first != other, "replicas drop other elements"
+    assert first[:32] != first[32:], "parts drop other elements"
+
+
+@pytest.mark.parametrize(
+    "what, message",
+    [
+        (
+            "models",
+            r"PlanMismatchError: rank 1 has another plan than rank 0: graph, weights, buckets",
+        ),
+        ("nothing", r"ParallelError: rank 0: .*no parameter of the model has a gradient"),
+        ("one cannot", r"ParallelError: rank 1: RuntimeError: Expected tensor for argument #1"),
+        ("sizes", r"ParallelError: rank \d: node linear \(.*pipelines\.py.*\[4, 15\] X \[16, 16\]"),
+        ("arguments", r"ParallelError: rank \d: TypeError: input 1 is 3"),
+        ("frozen", r"ParallelError: rank \d: table\.weight was of .*requires_grad=False: call it"),
+        ("forward", r"rank 1, node embedding \(.*in Looked\.forward\): IndexError: index out of"),
+        ("second", r"RuntimeError: .*double backward"),
+    ],
+)
+def test_faults_are_named_on_all_ranks(two, what, message):
+    for found, seconds in two.run(data_parallel.message, what):
+        assert re.search(message, found), found
+        assert seconds < 20
+
+
+@pytest.mark.parametrize("what, other", [("skips", ""), ("loss", "ValueError: a loss that fails")])
+def test_a_rank_that_skips_a_backward_pass_is_not_waited_for(two, what, other):
+    (waited, seconds), (found, _) = two.run(data_parallel.message, what)
+    assert waited.startswith(
+        "ParallelError: rank 0, backward pass, node wait_0 for gradients of layers.2.bias, layers.2.weight: "
+        "one of the other 1 ranks has ended, or does not run this pass"
+    )
+    assert seconds < 20
+    assert found == other
+
+
+def test_a_rank_that_dies_is_named(tmp_path):
+    with Ranks(2, tmp_path) as ranks:
+        ranks.start(data_parallel.message, "dies")
+        (is_done, (message, seconds)), (other, _) = ranks.results()
+    assert is_done and not other
+    assert message.startswith("ParallelError: rank 0, backward pass, node wait_0 for gradients of")
+    assert seconds < 40
