@@ -336,3 +336,95 @@ def dropped_parts(rank: int) -> list[float]:
     result.sum().backward()
     assert torch.equal(before, torch.get_rng_state())
     return inside.tolist()
+
+
+def of_stages(rank: int, name: str, schedule: str, stages: int) -> dict[str, Any]:
+    """Differences from one process on four ranks: two replicas of a pipeline on two ranks, in two steps, and the order
+    in which gradients exist and collectives start in the second one."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from corsac.distributed import pipeline
+    from corsac.distributed._replicas import Replicas
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "pp"))
+    replica = mesh["dp"].get_local_rank()
+    (model, inputs), (reference, whole) = made(name, 8), made(name, 16)
+    if replica:
+        with torch.no_grad():
+            for own in model.parameters():
+                own.mul_(2)
+    pipe = pipeline(
+        model,
+        (),
+        inputs,
+        stages=stages,
+        schedule=schedule,
+        microbatches=4,
+        loss_fn=loss_of,
+        group=mesh["pp"],
+        replicas=mesh["dp"],
+        bucket_bytes=BYTES,
+    )
+    events: list[str] = []
+    counted, start = Replicas._counted, Replicas._start
+
+    def logged_count(self: Replicas, key: str) -> None:
+        events.append("gradient")
+        counted(self, key)
+
+    def logged_start(self: Replicas, bucket: Any) -> None:
+        events.append("start")
+        start(self, bucket)
+
+    Replicas._counted, Replicas._start = logged_count, logged_start
+    mine = {
+        key: one[8 * replica : 8 * replica + 8] if isinstance(one, torch.Tensor) else one
+        for key, one in whole.items()
+    }
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (pipe, reference)]
+    known = dict(reference.named_parameters(remove_duplicate=False))
+    found: dict[str, Any] = {"gradient": 0.0, "weight": 0.0, "parameters": 0}
+    try:
+        for _ in range(2):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            events.clear()
+            pipe.step(**mine)
+            loss_of(reference(**whole), None).backward()
+            for key, own in pipe.named_parameters():
+                if known[key].grad is not None:
+                    worst = _difference(own.grad, known[key].grad)
+                    found["gradient"] = max(found["gradient"], worst)
+                    found["parameters"] += 1
+            for optimizer in optimizers:
+                optimizer.step()
+    finally:
+        Replicas._counted, Replicas._start = counted, start
+    for key, own in pipe.named_parameters():
+        found["weight"] = max(found["weight"], _difference(own, known[key]))
+    return found | {"events": events, "buckets": len(pipe.replicas.buckets)}
+
+
+def message_of_stages(rank: int, what: str) -> tuple[str, float]:
+    """The error of a planted fault in two replicas of a pipeline on two ranks, as text, and its time in seconds."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from corsac.distributed import DistributedError, pipeline
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "pp"))
+    words = torch.zeros(8, 3, dtype=torch.long)
+    begin = time.monotonic()
+    try:
+        layers = 4 if what == "models" and rank == 3 else 3
+        options = {"group": mesh["pp"], "replicas": mesh if what == "mesh" else mesh["dp"]}
+        model = Looked(layers)
+        model.table.weight.requires_grad_(what != "unfrozen")
+        pipe = pipeline(model, words, microbatches=4, loss_fn=loss_of, **options)
+        model.table.weight.requires_grad_(True)
+        begin = time.monotonic()
+        if rank == 2 and what == "raises":
+            words[5] = 9
+        pipe.step(words)
+    except DistributedError as error:
+        return f"{type(error).__name__}: {error}", time.monotonic() - begin
+    return "", 0.0

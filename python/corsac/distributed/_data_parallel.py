@@ -57,21 +57,26 @@ class DataParallel(RankModule):
     ) -> None:
         graph = copied_graph(program.graph)
         move_graph(graph, device)
-        rank, size = dist.get_rank(group), dist.get_world_size(group)
-        name, groups = f"rank {rank}", [group]
-        if isinstance(module, Parallel):
-            name, groups = f"{name}, part {module.rank}", [group, module.group]
-        silent = f"one of the other {size - 1} ranks has ended, or does not run this pass"
+        groups = [group, module.group] if isinstance(module, Parallel) else [group]
+        others = sorted(
+            {own for one in groups for own in dist.get_process_group_ranks(one)} - {dist.get_rank()}
+        )
         written = {str(node.target) for node in written_sources(graph) if node.op == "get_attr"}
         state = {
             "program": replace(program, graph=graph),
             "module": module,
             "buckets": [],
             "group": group,
-            "rank": rank,
+            "rank": dist.get_rank(group),
             "_device": device,
             "_written": [own.detach() for key, own in weights.items() if key in written],
-            "_watched": Watch(ParallelError, name, silent, groups, key),
+            "_watched": Watch(
+                ParallelError,
+                f"rank {dist.get_rank()}",
+                f"one of the ranks {others} has ended, or does not run this pass",
+                groups,
+                key,
+            ),
             "_steps": {},
             "_checked": set(),
             "_syncs": True,
@@ -290,7 +295,6 @@ def data_parallel(
     """
     group = group_of(mesh, timeout)
     key = failure_key()
-    rank = dist.get_rank(group)
     device = torch.device("cpu" if device is None else device)
     made: DataParallel | None = None
     error: Exception | None = None
@@ -313,7 +317,7 @@ def data_parallel(
             with as_parallel_errors():
                 program = program_of(module, args, named, dynamic_shapes)
             digests = digests_of(program.parts())
-            own = _weights(program, rank, weights, device)
+            own = _weights(program, weights, device)
             tensors = program.arguments.tensors(args, named)
             inputs = [InputSpec.of(one, device) for one in tensors]
         made = DataParallel(program, own, model, group, device, key)
@@ -321,7 +325,7 @@ def data_parallel(
         digests |= digests_of({"buckets": [repr(bucket) for bucket in made.buckets]})
     except Exception as caught:
         error = caught
-    agree(group, rank, digests, error, ParallelError)
+    agree(group, digests, error, ParallelError)
     assert made is not None
     with made._watched(), torch.no_grad():
         states = [value.detach() for value in (*made.parameters(), *made.buffers())]
@@ -330,10 +334,10 @@ def data_parallel(
 
 
 def _weights(
-    program: Program, rank: int, path: str | os.PathLike[str] | None, device: torch.device
+    program: Program, path: str | os.PathLike[str] | None, device: torch.device
 ) -> dict[str, torch.Tensor]:
     def refuse(name: str, reason: str) -> ParallelError:
-        return ParallelError(f"rank {rank}, {reader_of(program.graph, name)}: {reason}")
+        return ParallelError(f"{reader_of(program.graph, name)}: {reason}")
 
     (found,) = part_weights(program, [program.weights], path, device, refuse)
     return found

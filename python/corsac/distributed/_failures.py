@@ -17,6 +17,8 @@ from corsac.distributed._values import summary
 
 #: Seconds to wait for the reason of another rank, once a connection has failed.
 _GRACE = 3.0
+#: What precedes the reason of another rank.
+_OTHER = "another rank failed: "
 #: Tag of a message that is never sent.
 _CLOSING = 2**20 - 7
 #: Numbers of keys.
@@ -70,7 +72,7 @@ class Watch:
             elif not reason.startswith("rank "):
                 reason = f"{own}: {reason}"
             for group in self._groups:
-                self._tell(group, reason)
+                self._tell(group, reason.rpartition(_OTHER)[2])
             raise self._kind(reason) from error
 
     def _tell(self, group: Any, reason: str) -> None:
@@ -97,7 +99,7 @@ class Watch:
             while time.monotonic() < until:
                 for group in self._groups:
                     if _store(group).check([self._key]):
-                        return f"another rank failed: {_store(group).get(self._key).decode()}"
+                        return _OTHER + _store(group).get(self._key).decode()
                 time.sleep(0.05)
         lines = str(_root(error)).strip().splitlines()
         return f"{self._silent}: {lines[0] if lines else type(error).__name__}"

@@ -59,7 +59,7 @@ class Parallel(RankModule):
                 found = self.graph_module.forward(*inputs)
         except Exception as error:
             raise ParallelError(
-                f"rank {self.rank}{self._place(error)}: {summary(error)}"
+                f"rank {dist.get_rank()}{self._place(error)}: {summary(error)}"
             ) from error
         return found if program.build is None else program.build(found)
 
@@ -109,11 +109,11 @@ class Parallel(RankModule):
             value = next((state[key] for key in (name, *weight.aliases) if key in state), None)
             if value is None:
                 if weight.kind == "parameter":
-                    raise ParallelError(f"rank {self.rank}: the state dict lacks {name}")
+                    raise ParallelError(f"rank {dist.get_rank()}: the state dict lacks {name}")
                 continue
             if tuple(value.shape) != weight.shape:
                 raise ParallelError(
-                    f"rank {self.rank}: expected {name} of shape {list(weight.shape)}, got "
+                    f"rank {dist.get_rank()}: expected {name} of shape {list(weight.shape)}, got "
                     f"{list(value.shape)}"
                 )
             found.append((own, _own(self.plan, name, value, self.rank)))
@@ -211,7 +211,7 @@ def parallelize(
         parts = own_weights(plan, rank, weights)
     except Exception as caught:
         error = caught
-    agree(group, rank, None if plan is None else plan.digests(), error, ParallelError)
+    agree(group, None if plan is None else plan.digests(), error, ParallelError)
     assert plan is not None
     return Parallel(plan, graph, parts, group)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,11 +14,13 @@ from torch.distributed.pipelining.microbatch import TensorChunkSpec, _CustomRedu
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 from torch.utils._pytree import tree_map_only
 
-from corsac.distributed._agreement import agree
+from corsac.distributed._agreement import agree, group_of
+from corsac.distributed._buckets import BYTES
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._failures import Watch, failure_key
 from corsac.distributed._plan import PipelinePlan, plan_pipeline
 from corsac.distributed._program import positional
+from corsac.distributed._replicas import Replicas
 from corsac.distributed._stage import SizedStage, StageModule, may_split
 from corsac.distributed._stage_weights import stage_weights
 from corsac.distributed._values import InputType
@@ -39,6 +40,7 @@ class Pipeline:
         schedule: a schedule of :mod:`torch.distributed.pipelining`. :meth:`step` calls it, and sums the gradients of
             weights that several stages have.
         group: the process group.
+        replicas: the ranks that have the same stages for other batches, None if there are none.
     """
 
     def __init__(
@@ -53,6 +55,8 @@ class Pipeline:
         group: Any,
         rank_of: Mapping[int, int],
         key: str,
+        replicas: Any,
+        bucket_bytes: int,
     ) -> None:
         self.plan, self.group = plan, group
         self.modules = list(modules.values())
@@ -63,14 +67,19 @@ class Pipeline:
         self.rank = dist.get_rank(group)
         self._batch = 0
         self._types: list[list[InputType]] = []
-        neighbours = {
-            rank_of.get(other) for number in modules for other in (number - 1, number + 1)
-        }
+        groups = [group]
+        self.replicas: Replicas | None = None
+        if replicas is not None:
+            groups.append(replicas)
+            apart, weights = list(plan.shared()), plan.program.weights
+            self.replicas = Replicas(replicas, modules, weights, apart, microbatches, bucket_bytes)
+        near = {rank_of.get(other) for number in modules for other in (number - 1, number + 1)}
+        neighbours = sorted(dist.get_global_rank(group, own) for own in near - {None, self.rank})
         self._watched = Watch(
             PipelineError,
-            f"rank {self.rank}, stages {list(modules)}",
-            f"one of its neighbours, ranks {sorted(neighbours - {None, self.rank})}, has ended or does not answer",
-            [group],
+            f"rank {dist.get_rank()}, stages {list(modules)}",
+            f"one of its neighbours, ranks {neighbours}, has ended or does not answer",
+            groups,
             key,
         )
         self.stages: list[SizedStage] = []
@@ -178,7 +187,12 @@ class Pipeline:
         """
         with self._watched():
             before = self._put_aside()
+            averages = self.replicas if self._loss_fn is not None else None
+            if averages is not None:
+                averages.begin()
             result = self._run(self.schedule.step, args, kwargs, target, losses)
+            if averages is not None:
+                averages.finish()
             self._sum_shared(before)
         return result
 
@@ -255,7 +269,7 @@ class Pipeline:
             return self._loss_fn(self.plan.program.result(values), own) * share
         except Exception as error:
             raise PipelineError(
-                f"rank {self.rank}, loss_fn: {type(error).__name__}: {error}"
+                f"rank {dist.get_rank()}, loss_fn: {type(error).__name__}: {error}"
             ) from error
 
     # Weights -------------------------------------------------------------------------------
@@ -317,6 +331,8 @@ class Pipeline:
             }
             exchanged = self._exchanged(own, numbers)
             total = torch.stack([exchanged[number] for number in numbers]).sum(0)
+            if self.replicas is not None:
+                total = self.replicas.mean(total)
             for copy in copies.values():
                 earlier = before[copy]
                 copy.grad = total.clone() if earlier is None else earlier + total
@@ -391,6 +407,8 @@ def pipeline(
     dynamic_shapes: Mapping[str | int, Collection[int]] | None = None,
     device: torch.device | str | None = None,
     group: Any = None,
+    replicas: Any = None,
+    bucket_bytes: int = BYTES,
     timeout: float = 300.0,
 ) -> Pipeline:
     """Cut a model into stages, one or more for each rank, that a schedule of PyTorch runs. All ranks call it.
@@ -412,7 +430,11 @@ def pipeline(
             the model.
         dynamic_shapes: as for :func:`plan_pipeline`.
         device: where the stages run; by default the CPU.
-        group: the process group; by default one of all ranks.
+        group: the process group, or a :class:`~torch.distributed.device_mesh.DeviceMesh` of one dimension; by default a
+            group of all ranks.
+        replicas: as ``group``, the ranks that have the same stages for other batches, if there are any: gradients are
+            means over them.
+        bucket_bytes: as for :func:`data_parallel`.
         timeout: seconds after which a rank that waits for another one gives up, if ``group`` is None.
 
     Raises:
@@ -420,15 +442,14 @@ def pipeline(
         PlanMismatchError: the ranks have different plans.
         ValueError: the number of stages does not fit the schedule and the number of ranks.
     """
-    if not dist.is_initialized():
-        raise PipelineError("there is no process group: call torch.distributed.init_process_group")
+    group = group_of(group, timeout, PipelineError)
+    if replicas is not None:
+        replicas = group_of(replicas, timeout, PipelineError)
     if loss_reduction not in ("mean", "sum"):
         raise ValueError(f"loss_reduction: expected 'mean' or 'sum', got {loss_reduction!r}")
     key = failure_key()
     device = torch.device("cpu" if device is None else device)
     name = _schedule_name(schedule)
-    if group is None:
-        group = dist.new_group(timeout=datetime.timedelta(seconds=timeout))
     size, rank = dist.get_world_size(group), dist.get_rank(group)
     made: Pipeline | None = None
     error: Exception | None = None
@@ -449,13 +470,32 @@ def pipeline(
             for number, own in zip(mine, tensors, strict=True)
         }
         made = Pipeline(
-            plan, modules, name, microbatches, loss_fn, loss_reduction, device, group, rank_of, key
+            plan,
+            modules,
+            name,
+            microbatches,
+            loss_fn,
+            loss_reduction,
+            device,
+            group,
+            rank_of,
+            key,
+            replicas,
+            bucket_bytes,
         )
         made.resize(*args, **named)
     except Exception as caught:
         error = caught
     options = {"schedule": repr((name, microbatches))}
-    agree(group, rank, None if plan is None else plan.digests() | options, error)
+    digests = None if plan is None else plan.digests() | options
+    for one in (group, *([] if replicas is None else [replicas])):
+        # Replicas are to learn of the failures of a rank of any.
+        try:
+            agree(one, digests, error)
+        except Exception as caught:
+            error = caught
+    if error is not None:
+        raise error
     assert made is not None and plan is not None
     if rank == 0 and _has_batch_statistics(plan):
         warnings.warn(
@@ -463,6 +503,8 @@ def pipeline(
             stacklevel=2,
         )
     with made._watched():
+        if made.replicas is not None:
+            made.replicas.start_equal()
         made._start_equal()
     return made
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining._utils import _derive_grad_metas, extract_tensor_metas
 
@@ -44,7 +45,7 @@ class StageModule(RankModule):
             return self.graph_module.forward(*inputs)
         except Exception as error:
             raise PipelineError(
-                f"rank {self.rank}, stage {self.index}{self._place(error)}: {summary(error)}"
+                f"rank {dist.get_rank()}, stage {self.index}{self._place(error)}: {summary(error)}"
             ) from error
 
 
