@@ -104,6 +104,7 @@ def test_dropout_of_parts(four):
             "models",
             r"PlanMismatchError: rank 1 has another plan than rank 0: graph, weights, buckets",
         ),
+        ("buckets", r"PlanMismatchError: rank 1 has another plan than rank 0: buckets"),
         ("nothing", r"ParallelError: rank 0: .*no parameter of the model has a gradient"),
         ("one cannot", r"ParallelError: rank 1: RuntimeError: Expected tensor for argument #1"),
         ("sizes", r"ParallelError: rank \d: node linear \(.*pipelines\.py.*\[4, 15\] X \[16, 16\]"),
@@ -168,7 +169,10 @@ def test_replicas_of_pipelines(four, name, schedule, stages):
     [
         ("models", r"PlanMismatchError: rank 3 has another plan than rank 2: graph, weights, cuts"),
         ("mesh", r"PipelineError: expected a mesh of one dimension, got one of \['dp', 'pp'\]"),
-        ("raises", r"rank 2, stage 0, node embedding .*in Looked\.forward\): IndexError: index out"),
+        (
+            "raises",
+            r"rank 2, stage 0, node embedding .*in Looked\.forward\): IndexError: index out",
+        ),
         ("unfrozen", r"stage 0: requires_grad of table\.weight was False when the pipeline was"),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.utils.checkpoint
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -131,6 +132,19 @@ class Looked(nn.Module):
         return x
 
 
+class Recurrent(nn.Module):
+    """A recurrent layer, a checkpoint, and an input that is written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.LSTM(4, 6, batch_first=True), nn.Linear(6, 4)
+
+    def forward(self, x, y):
+        x.add_(1)
+        found, _ = self.layer(x + y)
+        return torch.utils.checkpoint.checkpoint(self.out, found.tanh(), use_reentrant=False)
+
+
 def unusual_uses(rank: int) -> dict[str, float]:
     """Differences from one process: two calls for one loss, a graph that is used twice, a gradient of an input, calls
     without gradients, a loss in the graph."""
@@ -180,8 +194,19 @@ def unusual_uses(rank: int) -> dict[str, float]:
     found["loss in graph"] = worst(
         gradients(trained(ours, part), trained), gradients(wanted, whole)
     )
+    wanted_x = x.grad
+    sequences, repeated = Recurrent(), Recurrent()
+    repeated.load_state_dict(sequences.state_dict())
+    x, y = torch.randn(2, 8, 3, 4)
+    part, ours_y = x[4 * rank : 4 * rank + 4].clone(), y[4 * rank : 4 * rank + 4]
+    recurrent = data_parallel(sequences, (part, ours_y), timeout=60)
+    found["recurrent"] = worst(
+        gradients(loss_of(recurrent(part, ours_y), None), recurrent),
+        gradients(loss_of(repeated(x, y), None), repeated),
+    )
+    found["written"] = _difference(part, x[4 * rank : 4 * rank + 4])
     # Gradients of inputs are of the loss of this rank.
-    found["input"] = _difference(ours.grad, 2 * x.grad[4 * rank : 4 * rank + 4])
+    found["input"] = _difference(ours.grad, 2 * wanted_x[4 * rank : 4 * rank + 4])
     return found
 
 
@@ -249,7 +274,8 @@ def message(rank: int, what: str) -> tuple[str, float]:
         if what == "one cannot" and rank:
             words = words.float()
         seconds = 2 if what in ("skips", "loss") else 30
-        own = data_parallel(model, words, bucket_bytes=BYTES, timeout=seconds)
+        size = BYTES if what != "buckets" else BYTES * (1 + rank)
+        own = data_parallel(model, words, bucket_bytes=size, timeout=seconds)
         loss_of(own(words), None).backward()
         begin = time.monotonic()
         if what == "sizes":

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.utils import _sync_params_and_buffers
 
+from corsac._pytorch.aten import storage_of
 from corsac._training._placed_graph import boxed
 from corsac.distributed._agreement import agree, digests_of, group_of
 from corsac.distributed._buckets import BYTES, average_gradients, plan_buckets
@@ -61,7 +62,8 @@ class DataParallel(RankModule):
         others = sorted(
             {own for one in groups for own in dist.get_process_group_ranks(one)} - {dist.get_rank()}
         )
-        written = {str(node.target) for node in written_sources(graph) if node.op == "get_attr"}
+        sources = written_sources(graph)
+        written = {str(node.target) for node in sources if node.op == "get_attr"}
         state = {
             "program": replace(program, graph=graph),
             "module": module,
@@ -69,6 +71,7 @@ class DataParallel(RankModule):
             "group": group,
             "rank": dist.get_rank(group),
             "_device": device,
+            "_writes_to_inputs": any(node.op == "placeholder" for node in sources),
             "_written": [own.detach() for key, own in weights.items() if key in written],
             "_watched": Watch(
                 ParallelError,
@@ -96,6 +99,8 @@ class DataParallel(RankModule):
             inputs = self.program.arguments.tensors(args, kwargs)
             inputs = tuple(own.to(self._device) for own in inputs)
             self._prepare(input_types(inputs))
+            if self._writes_to_inputs and len(set(map(storage_of, inputs))) < len(inputs):
+                raise ParallelError("the model writes to an input, and inputs share memory")
             if self._has_new_buffers:
                 _sync_params_and_buffers(self.group, self._written, BYTES, 0)
             has_gradients = torch.is_grad_enabled()
@@ -131,7 +136,8 @@ class DataParallel(RankModule):
         Raises:
             ParallelError: there is no such graph, or no parameter has a gradient.
         """
-        self._prepare([(own.shape, own.dtype) for own in inputs])
+        if not isinstance(self.module, Parallel):
+            self._prepare([(own.shape, own.dtype) for own in inputs])
         step = self._traced(inputs)
         if step.backward is not None:
             graph, weights = step.backward.graph, self.program.weights

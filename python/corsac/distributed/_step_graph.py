@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +86,7 @@ class StepGraph:
         self.gradients = {name: at for at, name in enumerate(names)}
         self._count = len(self.gradients) + len(inputs)
         mode = FakeTensorMode(static_shapes=True)
-        with tracing(TracingContext(mode)):
+        with tracing(TracingContext(mode)), _without_onednn():
             with mode:
                 given = [own.fake() for own in inputs]
             self._run = aot_module_simplified(
@@ -135,6 +136,17 @@ def _taking_a_list(run: Run) -> Run:
 
     call._boxed_call = True  # type: ignore[attr-defined]
     return call
+
+
+@contextlib.contextmanager
+def _without_onednn() -> Iterator[None]:
+    """Let recurrent layers be traced as operators of ATen: that of oneDNN saves a workspace that need not exist."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 def _traced(program: Program, module: torch.nn.Module) -> torch.fx.GraphModule:
