@@ -1,4 +1,5 @@
-"""Models on several processes: pipelines, planned on the graph and run by :mod:`torch.distributed`.
+"""Models on several processes: pipelines, parts of weights and parts of batches, planned on the graph and run by
+:mod:`torch.distributed`.
 
 ::
 

@@ -58,11 +58,14 @@ class DataParallel(RankModule):
     ) -> None:
         graph = copied_graph(program.graph)
         move_graph(graph, device)
-        groups = [group, module.group] if isinstance(module, Parallel) else [group]
+        groups, sources = [group], written_sources(graph)
+        if isinstance(module, Parallel):
+            groups.append(module.group)
+            # Of collectives it is not known that they write to nothing.
+            sources = written_sources(module.plan.program.graph)
         others = sorted(
             {own for one in groups for own in dist.get_process_group_ranks(one)} - {dist.get_rank()}
         )
-        sources = written_sources(graph)
         written = {str(node.target) for node in sources if node.op == "get_attr"}
         state = {
             "program": replace(program, graph=graph),
@@ -100,7 +103,7 @@ class DataParallel(RankModule):
             inputs = tuple(own.to(self._device) for own in inputs)
             self._prepare(input_types(inputs))
             if self._writes_to_inputs and len(set(map(storage_of, inputs))) < len(inputs):
-                raise ParallelError("the model writes to an input, and inputs share memory")
+                raise ParallelError("the model may write to an input, and inputs share memory")
             if self._has_new_buffers:
                 _sync_params_and_buffers(self.group, self._written, BYTES, 0)
             has_gradients = torch.is_grad_enabled()
