@@ -36,7 +36,7 @@ def test_is_distributed_data_parallel(two, name, buckets):
     [
         ("unusual", torch.float64, False),
         ("perceptron", torch.bfloat16, False),
-        ("gpt2", torch.float32, True),
+        ("relayed", torch.float32, True),
     ],
 )
 def test_element_types_are_those_of_distributed_data_parallel(two, name, dtype, autocast):
@@ -63,6 +63,12 @@ def test_is_distributed_data_parallel_on_four_ranks(four):
 def test_is_one_process_with_the_whole_batch(two):
     for found in two.run(data_parallel.unusual_uses):
         assert max(found.values()) <= 1e-6
+
+
+def test_the_state_of_an_optimizer_may_be_cut(two):
+    for found in two.run(data_parallel.sharded_states):
+        assert found["weights"] <= 1e-6
+        assert found["share"] == pytest.approx(0.5, abs=0.1)
 
 
 def test_weights_of_a_file(two, tmp_path):
@@ -181,3 +187,17 @@ def test_faults_of_replicas_are_named_on_all_ranks(four, what, message):
         assert re.search(message, found), found
         assert found.count("another rank failed") <= 1
         assert seconds < 20
+
+
+@pytest.mark.slow
+def test_a_replica_that_dies_is_named(tmp_path):
+    with Ranks(4, tmp_path) as ranks:
+        ranks.start(data_parallel.message_of_stages, "dies")
+        found = ranks.results()
+    for rank, (is_done, own) in enumerate(found):
+        assert is_done == (rank != 2)
+        if is_done:
+            assert re.search(
+                r"PipelineError: rank \d, stages \[\d\]: one of its neighbours", own[0]
+            )
+            assert own[1] < 40

@@ -210,6 +210,37 @@ def unusual_uses(rank: int) -> dict[str, float]:
     return found
 
 
+def sharded_states(rank: int) -> dict[str, float]:
+    """The difference of weights from DistributedDataParallel after three steps of AdamW of which each rank has a part of
+    the state, and the share of the state that this rank has."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    from corsac.distributed import data_parallel
+
+    (model, inputs), (reference, _) = _made("perceptron", 4), _made("perceptron", 4)
+    own = data_parallel(model, (), inputs(4), bucket_bytes=BYTES, timeout=60)
+    ddp = DistributedDataParallel(reference)
+    adam = torch.optim.AdamW
+    sharded = ZeroRedundancyOptimizer(own.parameters(), adam, process_group=own.group, lr=1e-2)
+    optimizers = [sharded, adam(ddp.parameters(), lr=1e-2)]
+    for step in range(3):
+        torch.manual_seed(10 * step + rank)
+        given = inputs(4)
+        for one, optimizer in zip((own, ddp), optimizers, strict=True):
+            optimizer.zero_grad()
+            loss_of(one(**given), None).backward()
+            optimizer.step()
+    known = dict(reference.named_parameters())
+    states = [
+        sum(one["exp_avg"].numel() for one in o.state.values())
+        for o in (sharded.optim, optimizers[1])
+    ]
+    return {
+        "weights": max(_difference(one, known[key]) for key, one in own.named_parameters()),
+        "share": states[0] / states[1],
+    }
+
+
 def from_file(rank: int, path: str) -> float:
     """The difference of weights from those of a file, of a model on ``meta``."""
     from safetensors.torch import load_file
@@ -450,6 +481,8 @@ def message_of_stages(rank: int, what: str) -> tuple[str, float]:
         begin = time.monotonic()
         if rank == 2 and what == "raises":
             words[5] = 9
+        if rank == 2 and what == "dies":
+            os._exit(3)
         pipe.step(words)
     except DistributedError as error:
         return f"{type(error).__name__}: {error}", time.monotonic() - begin

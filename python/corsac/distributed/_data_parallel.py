@@ -13,11 +13,11 @@ import torch.distributed as dist
 from torch.distributed.utils import _sync_params_and_buffers
 
 from corsac._pytorch.aten import storage_of
-from corsac._training._placed_graph import boxed
 from corsac.distributed._agreement import agree, digests_of, group_of
-from corsac.distributed._buckets import BYTES, average_gradients, plan_buckets
+from corsac.distributed._buckets import BYTES, Bucket, plan_buckets
 from corsac.distributed._errors import ParallelError, as_parallel_errors
 from corsac.distributed._failures import Watch, failure_key
+from corsac.distributed._gradient_means import GradientMeans
 from corsac.distributed._parallel import Parallel, WithLoss
 from corsac.distributed._program import Program, positional, program_of
 from corsac.distributed._rank_module import RankModule, failed_node, move_graph
@@ -67,27 +67,29 @@ class DataParallel(RankModule):
             {own for one in groups for own in dist.get_process_group_ranks(one)} - {dist.get_rank()}
         )
         written = {str(node.target) for node in sources if node.op == "get_attr"}
+        watched = Watch(
+            ParallelError,
+            f"rank {dist.get_rank()}",
+            f"one of the ranks {others} has ended, or does not run this pass",
+            groups,
+            key,
+        )
+        buckets: list[Bucket] = []
         state = {
             "program": replace(program, graph=graph),
             "module": module,
-            "buckets": [],
+            "buckets": buckets,
             "group": group,
             "rank": dist.get_rank(group),
             "_device": device,
+            "_watched": watched,
+            "_means": GradientMeans(group, buckets, self.get_parameter, watched),
             "_writes_to_inputs": any(node.op == "placeholder" for node in sources),
             "_written": [own.detach() for key, own in weights.items() if key in written],
-            "_watched": Watch(
-                ParallelError,
-                f"rank {dist.get_rank()}",
-                f"one of the ranks {others} has ended, or does not run this pass",
-                groups,
-                key,
-            ),
             "_steps": {},
             "_checked": set(),
             "_syncs": True,
             "_has_new_buffers": True,
-            "_has_own_gradients": False,
         }
         super().__init__(graph, weights, state)
 
@@ -133,7 +135,7 @@ class DataParallel(RankModule):
 
     # Graphs --------------------------------------------------------------------------------
 
-    def plan(self, inputs: Sequence[InputSpec], bucket_bytes: int) -> None:
+    def _plan(self, inputs: Sequence[InputSpec], bucket_bytes: int) -> None:
         """Make the joint graph for inputs of these types, and put its gradients into buckets.
 
         Raises:
@@ -147,7 +149,8 @@ class DataParallel(RankModule):
             self.buckets.extend(plan_buckets(graph, step.gradients, weights, bucket_bytes))
         if not self.buckets:
             raise ParallelError("no parameter of the model has a gradient")
-        self._steps[self._key(tuple(inputs))] = self._with_means(step)
+        self._means.average(step)
+        self._steps[self._key(tuple(inputs))] = step
 
     def _prepare(self, inputs: Sequence[InputType]) -> None:
         """Check that the graph is that of the model for inputs of these types."""
@@ -179,7 +182,7 @@ class DataParallel(RankModule):
         step = self._steps.pop(key, None)
         if step is None:
             step = self._traced(inputs)
-            step = self._with_means(step) if self._syncs else self._with_own(step)
+            (self._means.average if self._syncs else self._means.keep)(step)
             if len(self._steps) >= _KEPT:
                 del self._steps[next(iter(self._steps))]
         self._steps[key] = step
@@ -191,78 +194,12 @@ class DataParallel(RankModule):
         except Exception as error:
             raise ParallelError(f"the model has no joint graph: {summary(error)}") from error
 
-    def _with_means(self, step: StepGraph) -> StepGraph:
-        """A step whose backward graph averages gradients, together with those that this rank has kept."""
-        if step.backward is None:
-            return step
-        original, size = step.backward, dist.get_world_size(self.group)
-        modules = []
-        for accumulated in (False, True):
-            graph = average_gradients(
-                original.graph,
-                step.gradients,
-                self.buckets,
-                self.group.group_name,
-                size,
-                accumulated=accumulated,
-            )
-            modules.append(GraphModule(original, graph))
-        runs = list(map(boxed, modules))
-
-        def run(arguments: list[Any]) -> Any:
-            kept = self._kept_gradients()
-            with self._watched(lambda error: self._place_back(modules[bool(kept)], error)):
-                arguments.extend(kept)
-                return runs[bool(kept)](arguments)
-
-        step.backward, step.run_backward = modules[0], run
-        return step
-
-    def _with_own(self, step: StepGraph) -> StepGraph:
-        """A step whose backward graph leaves gradients as they are."""
-        if step.backward is None:
-            return step
-        module, own = step.backward, boxed(step.backward)
-
-        def run(arguments: list[Any]) -> Any:
-            self.__dict__["_has_own_gradients"] = True
-            with self._watched(lambda error: self._place_back(module, error)):
-                return own(arguments)
-
-        step.run_backward = run
-        return step
-
-    def _kept_gradients(self) -> list[torch.Tensor]:
-        """The gradients that this rank has from calls in :meth:`no_sync`, taken off their parameters, in the order of
-        the buckets."""
-        if not self._has_own_gradients:
-            return []
-        self.__dict__["_has_own_gradients"] = False
-        found = []
-        for name in (name for bucket in self.buckets for name in bucket.names):
-            parameter = self.get_parameter(name)
-            kept, parameter.grad = parameter.grad, None
-            found.append(torch.zeros_like(parameter) if kept is None else kept.detach())
-        return found
-
     def _place(self, error: Exception) -> str:
         """The node at which a forward pass failed, as text."""
         step = next(reversed(self._steps.values()), None)
         if step is not None and (node := failed_node(step.forward, error)) is not None:
             return f", {described(node)}"
         return super()._place(error)
-
-    def _place_back(self, module: GraphModule, error: Exception) -> str:
-        """The node of a backward graph at which a call failed, as text."""
-        node = failed_node(module, error)
-        if node is None:
-            return ", backward pass"
-        place = f", backward pass, {described(node)}"
-        for number, bucket in enumerate(self.buckets):
-            if node.name == f"wait_{number}":
-                more = f" and {len(bucket.names) - 3} more" if len(bucket.names) > 3 else ""
-                place += f" for gradients of {', '.join(bucket.names[:3])}{more}"
-        return place
 
 
 def data_parallel(
@@ -330,7 +267,7 @@ def data_parallel(
             tensors = program.arguments.tensors(args, named)
             inputs = [InputSpec.of(one, device) for one in tensors]
         made = DataParallel(program, own, model, group, device, key)
-        made.plan(inputs, bucket_bytes)
+        made._plan(inputs, bucket_bytes)
         digests |= digests_of({"buckets": [repr(bucket) for bucket in made.buckets]})
     except Exception as caught:
         error = caught

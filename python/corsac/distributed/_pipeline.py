@@ -74,11 +74,13 @@ class Pipeline:
             apart, weights = list(plan.shared()), plan.program.weights
             self.replicas = Replicas(replicas, modules, weights, apart, microbatches, bucket_bytes)
         near = {rank_of.get(other) for number in modules for other in (number - 1, number + 1)}
-        neighbours = sorted(dist.get_global_rank(group, own) for own in near - {None, self.rank})
+        others = {dist.get_global_rank(group, own) for own in near - {None, self.rank}}
+        if replicas is not None:
+            others.update(dist.get_process_group_ranks(replicas))
         self._watched = Watch(
             PipelineError,
             f"rank {dist.get_rank()}, stages {list(modules)}",
-            f"one of its neighbours, ranks {neighbours}, has ended or does not answer",
+            f"one of its neighbours, ranks {sorted(others - {dist.get_rank()})}, has ended or does not answer",
             groups,
             key,
         )
