@@ -253,8 +253,9 @@ def from_file(rank: int, path: str) -> float:
     own = data_parallel(model, torch.zeros(4, 3, dtype=torch.long), weights=path, timeout=60)
     loss_of(own(torch.ones(4, 3, dtype=torch.long)), None).backward()
     assert all(one.grad is not None for one in own.parameters())
-    known = load_file(path)
-    return max(_difference(one, known[key]) for key, one in own.state_dict().items())
+    known, found = load_file(path), own.full_state_dict()
+    assert found.keys() == known.keys()
+    return max(_difference(one, known[key]) for key, one in found.items())
 
 
 def overlapped(rank: int) -> list[str]:
@@ -370,7 +371,7 @@ def of_parts(rank: int, name: str, options: dict[str, Any]) -> dict[str, float]:
         found["norm"] = max(found["norm"], _difference(*norms))
         for optimizer in optimizers:
             optimizer.step()
-    state = parts.full_state_dict()
+    state = own.full_state_dict()
     found["weights"] = max(
         _difference(state[key], one) for key, one in known.items() if key in state
     )

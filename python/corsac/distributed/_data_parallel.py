@@ -41,7 +41,8 @@ class DataParallel(RankModule):
 
     Attributes:
         program: the model as a graph.
-        module: the model, or the :class:`Parallel` of this rank, with the same parameters.
+        module: the model, or the :class:`Parallel` of this rank. It has the same parameters, unless these were moved to
+            a device or read from a file.
         buckets: the gradients that one collective averages, in the order of the collectives.
         group: the process group.
         rank: of this process in the group.
@@ -127,6 +128,13 @@ class DataParallel(RankModule):
             yield
         finally:
             self.__dict__["_syncs"] = before
+
+    def full_state_dict(self) -> dict[str, torch.Tensor]:
+        """The weights that the graph reads, under all their names in the state dict of the model. With a
+        :class:`Parallel`, all ranks call it."""
+        if isinstance(self.module, Parallel):
+            return self.module.full_state_dict()
+        return self.program.under_all_names(self.state_dict().items())
 
     def graphs(self) -> tuple[GraphModule, GraphModule | None]:
         """The forward and the backward graph, of ATen operators, of the latest call with gradients."""
@@ -250,9 +258,12 @@ def data_parallel(
             if loss_fn is not None or weights is not None:
                 raise ValueError("loss_fn and weights of a Parallel are arguments of parallelize")
             own = dict((*model.named_parameters(), *model.named_buffers()))
+            if not model.plan.training:
+                raise ValueError("the Parallel was made with training=False")
             known = model.plan.program.weights
             parts = {
-                name: replace(known[name], shape=tuple(one.shape)) for name, one in own.items()
+                name: replace(known[name], shape=tuple(one.shape), requires_grad=one.requires_grad)
+                for name, one in own.items()
             }
             program = replace(model.plan.program, graph=model.graph, weights=parts)
             inputs = [InputSpec.contiguous(*one, device) for one in model.plan.inputs]

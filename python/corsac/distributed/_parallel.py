@@ -87,15 +87,9 @@ class Parallel(RankModule):
 
     def full_state_dict(self) -> dict[str, torch.Tensor]:
         """The whole weights that the graph reads, under all their names in the state dict of the model, on all ranks."""
-        found: dict[str, torch.Tensor] = {}
-        for name, own in self._weights():
-            weight = self.plan.program.weights[name]
-            if weight.kind == "constant":
-                continue
-            whole = self.whole(name, own)
-            for alias in (name, *weight.aliases):
-                found[alias] = whole
-        return found
+        return self.plan.program.under_all_names(
+            (name, self.whole(name, own)) for name, own in self._weights()
+        )
 
     def load_full_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Take this rank's part of the weights of a state dict of the model.

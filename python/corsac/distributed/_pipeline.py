@@ -288,13 +288,9 @@ class Pipeline:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The weights of the stages of this rank, under all their names in the model."""
-        found: dict[str, torch.Tensor] = {}
-        for module in self.modules:
-            for name, own in module.state_dict().items():
-                weight = self.plan.program.weights[name]
-                if weight.kind != "constant":
-                    found.update(dict.fromkeys((name, *weight.aliases), own))
-        return found
+        return self.plan.program.under_all_names(
+            own for module in self.modules for own in module.state_dict().items()
+        )
 
     def _copies(self, name: str) -> dict[int, torch.Tensor]:
         """The copies of a weight on this rank, by stage."""
@@ -488,7 +484,7 @@ def pipeline(
         made.resize(*args, **named)
     except Exception as caught:
         error = caught
-    options = {"schedule": repr((name, microbatches))}
+    options = {"schedule": repr((name, microbatches)), "buckets": repr(bucket_bytes)}
     digests = None if plan is None else plan.digests() | options
     for one in (group, *([] if replicas is None else [replicas])):
         # Replicas are to learn of the failures of a rank of any.

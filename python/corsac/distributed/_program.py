@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,6 +128,17 @@ class Program:
             },
             "conditions": self.conditions,
         }
+
+    def under_all_names(
+        self, values: Iterable[tuple[str, torch.Tensor]]
+    ) -> dict[str, torch.Tensor]:
+        """Weights by all their names in the state dict of the model; others than those are left out."""
+        found: dict[str, torch.Tensor] = {}
+        for name, own in values:
+            weight = self.weights[name]
+            if weight.kind != "constant":
+                found.update(dict.fromkeys((name, *weight.aliases), own))
+        return found
 
     def results(self) -> list[Node]:
         """The tensors that it returns, each once."""
