@@ -257,26 +257,18 @@ def data_parallel(
         if isinstance(model, Parallel):
             if loss_fn is not None or weights is not None:
                 raise ValueError("loss_fn and weights of a Parallel are arguments of parallelize")
-            own = dict((*model.named_parameters(), *model.named_buffers()))
-            if not model.plan.training:
-                raise ValueError("the Parallel was made with training=False")
-            known = model.plan.program.weights
-            parts = {
-                name: replace(known[name], shape=tuple(one.shape), requires_grad=one.requires_grad)
-                for name, one in own.items()
-            }
-            program = replace(model.plan.program, graph=model.graph, weights=parts)
+            program, own = _of_parts(model)
             inputs = [InputSpec.contiguous(*one, device) for one in model.plan.inputs]
             digests = {name: one for name, one in model.plan.digests().items() if name != "inputs"}
         else:
-            module = model if loss_fn is None else WithLoss(model, loss_fn)
             args, named = positional(example_inputs), dict(kwargs or {})
             with as_parallel_errors():
+                module = model if loss_fn is None else WithLoss(model, loss_fn)
                 program = program_of(module, args, named, dynamic_shapes)
-            digests = digests_of(program.parts())
             own = _weights(program, weights, device)
             tensors = program.arguments.tensors(args, named)
             inputs = [InputSpec.of(one, device) for one in tensors]
+            digests = digests_of(program.parts())
         made = DataParallel(program, own, model, group, device, key)
         made._plan(inputs, bucket_bytes)
         digests |= digests_of({"buckets": [repr(bucket) for bucket in made.buckets]})
@@ -288,6 +280,25 @@ def data_parallel(
         states = [value.detach() for value in (*made.parameters(), *made.buffers())]
         _sync_params_and_buffers(group, states, BYTES, 0)
     return made
+
+
+def _of_parts(module: Parallel) -> tuple[Program, dict[str, torch.Tensor]]:
+    """The program that a rank runs of a model whose weights are cut, and its parts of the weights.
+
+    Raises:
+        ValueError: it is not for training.
+    """
+    if not module.plan.training:
+        raise ValueError("the Parallel was made with training=False")
+    program = module.plan.program
+    own = dict((*module.named_parameters(), *module.named_buffers()))
+    types = {
+        name: replace(
+            program.weights[name], shape=tuple(one.shape), requires_grad=one.requires_grad
+        )
+        for name, one in own.items()
+    }
+    return replace(program, graph=module.graph, weights=types), own
 
 
 def _weights(

@@ -13,7 +13,7 @@ from torch._functorch.partitioners import default_partition
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from corsac._training._backend import _nothing_is_donated
+from corsac._training._backend import _nothing_is_donated, _taking_a_list
 from corsac._training._placed_graph import boxed
 from corsac.distributed._program import Program
 from corsac.fx import Graph, GraphModule
@@ -126,16 +126,6 @@ class StepGraph:
 
         _nothing_is_donated()
         return _taking_a_list(run)
-
-
-def _taking_a_list(run: Run) -> Run:
-    """A function that is marked as taking its arguments in a list."""
-
-    def call(arguments: list[Any]) -> Any:
-        return run(arguments)
-
-    call._boxed_call = True  # type: ignore[attr-defined]
-    return call
 
 
 @contextlib.contextmanager
