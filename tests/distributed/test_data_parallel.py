@@ -156,6 +156,8 @@ def test_a_rank_that_dies_is_named(tmp_path):
         ("relayed", "interleaved_zero_bubble", 4),
         ("frozen", "zbv_zero_bubble", 4),
         ("gpt2", "1f1b", 2),
+        pytest.param("llama", "gpipe", 2, marks=pytest.mark.slow),
+        pytest.param("bert", "interleaved1f1b", 4, marks=pytest.mark.slow),
     ],
 )
 def test_replicas_of_pipelines(four, name, schedule, stages):
@@ -169,6 +171,10 @@ def test_replicas_of_pipelines(four, name, schedule, stages):
         # Hooks do not see gradients that a pass for weights computes.
         if "zero_bubble" not in schedule:
             assert "start start" not in " ".join(events), "each starts when its gradients exist"
+
+
+def test_replicas_may_have_batches_of_other_sizes(four):
+    assert max(four.run(data_parallel.batches_of_replicas)) <= 1e-6
 
 
 @pytest.mark.parametrize(

@@ -463,6 +463,29 @@ def of_stages(rank: int, name: str, schedule: str, stages: int) -> dict[str, Any
     return found | {"events": events, "buckets": len(pipe.replicas.buckets)}
 
 
+def batches_of_replicas(rank: int) -> float:
+    """The difference of gradients that are added up over two steps from those of one process, on four ranks: two
+    replicas of a pipeline, with batches of different sizes."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from corsac.distributed import pipeline
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "pp"))
+    (model, inputs), (reference, _) = made("relayed", 8), made("relayed", 8)
+    options = {"group": mesh["pp"], "replicas": mesh["dp"], "bucket_bytes": BYTES}
+    pipe = pipeline(model, (), inputs, microbatches=4, loss_fn=loss_of, **options)
+    batches = [made("relayed", size, seed=size)[1] for size in (6, 9)]
+    mine = batches[mesh["dp"].get_local_rank()]
+    pipe.resize(**mine)
+    for _ in range(2):
+        pipe.step(**mine)
+    for batch in batches:
+        loss_of(reference(**batch), None).backward()
+    known = dict(reference.named_parameters(remove_duplicate=False))
+    pairs = [(own.grad, known[key].grad) for key, own in pipe.named_parameters()]
+    return max(_difference(ours, theirs) for ours, theirs in pairs if theirs is not None)
+
+
 def message_of_stages(rank: int, what: str) -> tuple[str, float]:
     """The error of a planted fault in two replicas of a pipeline on two ranks, as text, and its time in seconds."""
     from torch.distributed.device_mesh import init_device_mesh
