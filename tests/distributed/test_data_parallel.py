@@ -127,7 +127,10 @@ def test_faults_are_named_on_all_ranks(two, what, message):
         assert seconds < 20
 
 
-@pytest.mark.parametrize("what, other", [("skips", ""), ("loss", "ValueError: a loss that fails")])
+@pytest.mark.parametrize(
+    "what, other",
+    [pytest.param("skips", "", marks=pytest.mark.slow), ("loss", "ValueError: a loss that fails")],
+)
 def test_a_rank_that_skips_a_backward_pass_is_not_waited_for(two, what, other):
     (waited, seconds), (found, _) = two.run(data_parallel.message, what)
     assert waited.startswith(

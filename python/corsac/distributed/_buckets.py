@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -148,46 +149,46 @@ def average_gradients(
                     made.call_function(_aten.add.Tensor, (earlier[name], one))
                     for name, one in zip(bucket.names, own, strict=True)
                 ]
-            flat = [made.call_function(_aten.reshape.default, (one, [-1])) for one in own]
-            joined = made.call_function(_aten.cat.default, (flat,))
-            # As DistributedDataParallel does it, so that rounding is the same.
-            share = made.create_node(
-                "call_function", _aten.mul.Tensor, (joined, 1 / ranks), name=f"bucket_{number}"
-            )
-            end = made.create_node(
-                "call_function",
-                _c10d.all_reduce.default,
-                (share, "sum", group),
-                name=f"averaged_{number}",
-            )
+            end = _started(made, number, own, group, ranks)
         started.append(end)
     output = made.output_node()
     with made.inserting_before(output):
         for number, (bucket, one) in enumerate(zip(buckets, started, strict=True)):
-            whole = made.create_node(
-                "call_function", _c10d.wait_tensor.default, (one,), name=f"wait_{number}"
-            )
-            before = 0
-            for name, shape, length in zip(
-                bucket.names, bucket.shapes, bucket.lengths, strict=True
-            ):
-                part = made.call_function(_aten.slice.Tensor, (whole, 0, before, before + length))
-                results[gradients[name]] = made.call_function(
-                    _aten.view.default, (part, list(shape))
-                )
-                before += length
+            for name, mean in zip(bucket.names, _awaited(made, number, bucket, one), strict=True):
+                results[gradients[name]] = mean
     output.args = (tuple(results),)
     made.lint()
     return made
 
 
-def _results(graph: Graph) -> list[Node | None]:
+def _started(graph: Graph, number: int, own: Sequence[Node], group: str, ranks: int) -> Node:
+    """The ``all_reduce`` of a bucket with these gradients."""
+    flat = [graph.call_function(_aten.reshape.default, (one, [-1])) for one in own]
+    joined = graph.call_function(_aten.cat.default, (flat,))
+    # As DistributedDataParallel does it, so that rounding is the same.
+    share = _named(graph, f"bucket_{number}", _aten.mul.Tensor, joined, 1 / ranks)
+    return _named(graph, f"averaged_{number}", _c10d.all_reduce.default, share, "sum", group)
+
+
+def _awaited(graph: Graph, number: int, bucket: Bucket, started: Node) -> Iterator[Node]:
+    """The gradients of a bucket, once its ``all_reduce`` is done."""
+    whole = _named(graph, f"wait_{number}", _c10d.wait_tensor.default, started)
+    before = 0
+    for shape, length in zip(bucket.shapes, bucket.lengths, strict=True):
+        part = graph.call_function(_aten.slice.Tensor, (whole, 0, before, before + length))
+        yield graph.call_function(_aten.view.default, (part, list(shape)))
+        before += length
+
+
+def _named(graph: Graph, name: str, target: Any, *args: Any) -> Node:
+    return graph.create_node("call_function", target, args, name=name)
+
+
+def _results(graph: Graph) -> list[Any]:
     return list(graph.output_node().args[0])
 
 
-def _check(
-    results: Sequence[Node | None], gradients: Mapping[str, int], buckets: Sequence[Bucket]
-) -> None:
+def _check(results: Sequence[Any], gradients: Mapping[str, int], buckets: Sequence[Bucket]) -> None:
     planned = [name for bucket in buckets for name in bucket.names]
     found = [name for name, at in gradients.items() if results[at] is not None]
     if sorted(planned) != sorted(found):
