@@ -202,8 +202,15 @@ def test_training_with_rounded_weights_needs_fewer_bits_for_text():
     assert found["int4 while training"] < found["int4 after training"]
 
 
-@pytest.mark.parametrize("example", ["pipeline_gpt2.py", "tensor_parallel_gpt2.py"])
-def test_a_model_trains_on_two_processes(example):
+@pytest.mark.parametrize(
+    "example, processes",
+    [
+        ("pipeline_gpt2.py", "2"),
+        ("tensor_parallel_gpt2.py", "2"),
+        ("data_parallel_gpt2.py", "4"),
+    ],
+)
+def test_a_model_trains_on_several_processes(example, processes):
     """The losses are those of one process, which the example checks."""
     command = [
         sys.executable,
@@ -211,7 +218,7 @@ def test_a_model_trains_on_two_processes(example):
         "torch.distributed.run",
         "--standalone",
         "--nproc-per-node",
-        "2",
+        processes,
     ]
     done = subprocess.run(
         [*command, str(EXAMPLES / example)],

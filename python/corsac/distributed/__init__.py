@@ -1,4 +1,5 @@
-"""Models on several processes: pipelines, planned on the graph and run by :mod:`torch.distributed`.
+"""Models on several processes: pipelines, parts of weights and parts of batches, planned on the graph and run by
+:mod:`torch.distributed`.
 
 ::
 
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING
 from corsac._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from corsac.distributed._buckets import Bucket, average_gradients, plan_buckets
+    from corsac.distributed._data_parallel import DataParallel, data_parallel
     from corsac.distributed._errors import (
         DistributedError,
         ParallelError,
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from corsac.distributed._plan import PipelinePlan, plan_pipeline
 
 __all__ = [
+    "Bucket",
+    "DataParallel",
     "DistributedError",
     "Parallel",
     "ParallelError",
@@ -36,8 +41,11 @@ __all__ = [
     "PipelineError",
     "PipelinePlan",
     "PlanMismatchError",
+    "average_gradients",
+    "data_parallel",
     "parallelize",
     "pipeline",
+    "plan_buckets",
     "plan_parallel",
     "plan_pipeline",
 ]
@@ -45,6 +53,8 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "_buckets": ("Bucket", "average_gradients", "plan_buckets"),
+        "_data_parallel": ("DataParallel", "data_parallel"),
         "_errors": (
             "DistributedError",
             "ParallelError",

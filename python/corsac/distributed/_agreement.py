@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 from collections.abc import Mapping
@@ -9,7 +10,12 @@ from typing import Any
 
 import torch.distributed as dist
 
-from corsac.distributed._errors import DistributedError, PipelineError, PlanMismatchError
+from corsac.distributed._errors import (
+    DistributedError,
+    ParallelError,
+    PipelineError,
+    PlanMismatchError,
+)
 
 
 def digests_of(parts: Mapping[str, Any]) -> dict[str, str]:
@@ -20,9 +26,31 @@ def digests_of(parts: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def group_of(mesh: Any, timeout: float, kind: type[DistributedError] = ParallelError) -> Any:
+    """The process group of a mesh of one dimension, or one of all ranks if there is none.
+
+    Args:
+        mesh: a :class:`~torch.distributed.device_mesh.DeviceMesh`, a process group, or None.
+        timeout: in seconds, of a new group.
+        kind: the class of errors.
+
+    Raises:
+        DistributedError: there are no process groups, or the mesh has several dimensions.
+    """
+    if not dist.is_initialized():
+        raise kind("there is no process group: call torch.distributed.init_process_group")
+    if mesh is None:
+        return dist.new_group(timeout=datetime.timedelta(seconds=timeout))
+    if isinstance(mesh, dist.ProcessGroup):
+        return mesh
+    if mesh.ndim != 1:
+        names = mesh.mesh_dim_names or tuple(range(mesh.ndim))
+        raise kind(f"expected a mesh of one dimension, got one of {list(names)}")
+    return mesh.get_group()
+
+
 def agree(
     group: Any,
-    rank: int,
     digests: Mapping[str, str] | None,
     error: Exception | None,
     kind: type[DistributedError] = PipelineError,
@@ -30,7 +58,7 @@ def agree(
     """Check that all ranks have made the same plan.
 
     Args:
-        group, rank: the process group, and the rank in it.
+        group: the process group.
         digests: a hash of each part of the plan; None if there is none.
         error: why there is none.
         kind: the class of the error if a rank has failed.
@@ -48,14 +76,19 @@ def agree(
         dist.all_gather_object(all_of, own, group=group)
     except Exception as caught:
         raise error or kind(
-            f"rank {rank}: another rank ended before the plan was compared: {caught}"
+            f"rank {dist.get_rank()}: another rank ended before the plan was compared: {caught}"
         ) from caught
-    failed = [f"rank {number}: {own['error']}" for number, own in enumerate(all_of) if own["error"]]
+    ranks = [dist.get_global_rank(group, own) for own in range(len(all_of))]
+    failed = [
+        f"rank {rank}: {own['error']}"
+        for rank, own in zip(ranks, all_of, strict=True)
+        if own["error"]
+    ]
     if failed:
         if isinstance(error, (TypeError, ValueError)):
             raise error
         raise kind("; ".join(failed)) from error
-    for number, other in enumerate(all_of):
+    for rank, other in zip(ranks, all_of, strict=True):
         differ = [
             part
             for part, digest in all_of[0]["digests"].items()
@@ -63,8 +96,8 @@ def agree(
         ]
         if differ:
             raise PlanMismatchError(
-                f"rank {number} has another plan than rank 0: {', '.join(differ)}"
+                f"rank {rank} has another plan than rank {ranks[0]}: {', '.join(differ)}"
             )
 
 
-__all__ = ["agree", "digests_of"]
+__all__ = ["agree", "digests_of", "group_of"]

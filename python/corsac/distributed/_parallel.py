@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -11,12 +10,13 @@ import torch
 import torch.distributed as dist
 
 from corsac.distributed import collectives
-from corsac.distributed._agreement import agree
+from corsac.distributed._agreement import agree, group_of
+from corsac.distributed._collective_operators import shared_seed
 from corsac.distributed._errors import ParallelError
 from corsac.distributed._parallel_graph import parallel_graph
 from corsac.distributed._parallel_plan import ParallelPlan, plan_parallel
 from corsac.distributed._rank_module import RankModule, share_parts
-from corsac.distributed._values import input_types, summary
+from corsac.distributed._values import InputType, input_types, summary
 from corsac.distributed._weights import on_meta, other_shape, read_weights, reader_of
 from corsac.fx import Graph
 
@@ -53,23 +53,29 @@ class Parallel(RankModule):
         """
         program = self.plan.program
         inputs = program.arguments.tensors(args, kwargs)
-        self.plan.check(input_types(inputs))
-        if self._draws:
-            self._seed()
+        self.prepare(input_types(inputs))
         try:
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.plan.training):
                 found = self.graph_module.forward(*inputs)
         except Exception as error:
             raise ParallelError(
-                f"rank {self.rank}{self._place(error)}: {summary(error)}"
+                f"rank {dist.get_rank()}{self._place(error)}: {summary(error)}"
             ) from error
         return found if program.build is None else program.build(found)
 
-    def _seed(self) -> None:
-        """Give all ranks a seed that the generator of the first one has drawn."""
+    def prepare(self, inputs: Sequence[InputType]) -> None:
+        """Prepare for a call of the graph with inputs of these types: check them, and give all ranks a seed that the
+        generator of the first one has drawn.
+
+        Raises:
+            ParallelError: the graph is not that of the model for such inputs.
+        """
+        self.plan.check(inputs)
+        if not self._draws:
+            return
         seed = torch.randint(2**62, ())
         dist.broadcast(seed, group=self.group, group_src=0)
-        collectives.shared_seed(self.group.group_name, int(seed))
+        shared_seed(self.group.group_name, int(seed))
 
     def whole(self, name: str, part: torch.Tensor) -> torch.Tensor:
         """The whole of a tensor of which each rank has its part as of the weight ``name``: a weight, its gradient, or
@@ -81,15 +87,9 @@ class Parallel(RankModule):
 
     def full_state_dict(self) -> dict[str, torch.Tensor]:
         """The whole weights that the graph reads, under all their names in the state dict of the model, on all ranks."""
-        found: dict[str, torch.Tensor] = {}
-        for name, own in self._weights():
-            weight = self.plan.program.weights[name]
-            if weight.kind == "constant":
-                continue
-            whole = self.whole(name, own)
-            for alias in (name, *weight.aliases):
-                found[alias] = whole
-        return found
+        return self.plan.program.under_all_names(
+            (name, self.whole(name, own)) for name, own in self._weights()
+        )
 
     def load_full_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Take this rank's part of the weights of a state dict of the model.
@@ -103,11 +103,11 @@ class Parallel(RankModule):
             value = next((state[key] for key in (name, *weight.aliases) if key in state), None)
             if value is None:
                 if weight.kind == "parameter":
-                    raise ParallelError(f"rank {self.rank}: the state dict lacks {name}")
+                    raise ParallelError(f"rank {dist.get_rank()}: the state dict lacks {name}")
                 continue
             if tuple(value.shape) != weight.shape:
                 raise ParallelError(
-                    f"rank {self.rank}: expected {name} of shape {list(weight.shape)}, got "
+                    f"rank {dist.get_rank()}: expected {name} of shape {list(weight.shape)}, got "
                     f"{list(value.shape)}"
                 )
             found.append((own, _own(self.plan, name, value, self.rank)))
@@ -175,12 +175,7 @@ def parallelize(
         ParallelError: the model cannot be captured or cut, or a rank failed.
         PlanMismatchError: the ranks have different plans.
     """
-    if not dist.is_initialized():
-        raise ParallelError("there is no process group: call torch.distributed.init_process_group")
-    if mesh is None:
-        group = dist.new_group(timeout=datetime.timedelta(seconds=timeout))
-    else:
-        group = mesh if isinstance(mesh, dist.ProcessGroup) else mesh.get_group()
+    group = group_of(mesh, timeout)
     size, rank = dist.get_world_size(group), dist.get_rank(group)
     plan: ParallelPlan | None = None
     parts: dict[str, torch.Tensor] = {}
@@ -210,7 +205,7 @@ def parallelize(
         parts = own_weights(plan, rank, weights)
     except Exception as caught:
         error = caught
-    agree(group, rank, None if plan is None else plan.digests(), error, ParallelError)
+    agree(group, None if plan is None else plan.digests(), error, ParallelError)
     assert plan is not None
     return Parallel(plan, graph, parts, group)
 

@@ -22,11 +22,10 @@ from corsac.distributed._program import Program, positional, program_of
 from corsac.distributed._values import (
     InputType,
     described,
-    failing,
     input_types,
     quiet,
     reads_places,
-    values_of,
+    values_for,
 )
 from corsac.distributed.collectives import part_of, pieces_for
 from corsac.fx import Graph, Node
@@ -114,12 +113,7 @@ class ParallelPlan:
             return
         program = self.program
         with as_parallel_errors(), quiet():
-            values = values_of(program.graph, inputs, program.weights)
-        reason = failing(program.conditions, values)
-        if reason is not None:
-            raise ParallelError(
-                f"the graph is not valid for inputs of sizes {[list(s) for s, _ in inputs]}: {reason}"
-            )
+            values = values_for(program, inputs)
         for node, planned in self.nodes.items():
             self._check_parts(node, planned, values.get(node))
             if planned.form == "view" and planned.split:
@@ -177,14 +171,8 @@ class ParallelPlan:
 
     def digests(self) -> dict[str, str]:
         """A hash of each part of the plan that the ranks must agree on."""
-        program = self.program
         parts: dict[str, Any] = {
-            "graph": program.graph.to_lossless(),
-            "arguments": [list(program.arguments.places), repr(program.arguments.constants)],
-            "weights": {
-                name: [list(own.shape), str(own.dtype), own.requires_grad]
-                for name, own in program.weights.items()
-            },
+            **self.program.parts(),
             "shards": self.shards,
             "placements": [
                 [

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import datetime
-import itertools
 import os
-import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,23 +14,20 @@ from torch.distributed.pipelining.microbatch import TensorChunkSpec, _CustomRedu
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 from torch.utils._pytree import tree_map_only
 
-from corsac.distributed._agreement import agree
+from corsac.distributed._agreement import agree, group_of
+from corsac.distributed._buckets import BYTES
 from corsac.distributed._errors import PipelineError
+from corsac.distributed._failures import Watch, failure_key
 from corsac.distributed._plan import PipelinePlan, plan_pipeline
 from corsac.distributed._program import positional
+from corsac.distributed._replicas import Replicas
 from corsac.distributed._stage import SizedStage, StageModule, may_split
 from corsac.distributed._stage_weights import stage_weights
-from corsac.distributed._values import InputType, summary
+from corsac.distributed._values import InputType
 from corsac.fx._module_attributes import _get_attr
 
 #: Schedules in which the stages of a rank make a V: the first and the last one are on the same rank.
 _V = ("ZBVZeroBubble", "DualPipeV")
-#: Seconds to wait for the reason of another rank, once a connection has failed.
-_GRACE = 3.0
-#: Tag of a message that is never sent.
-_CLOSING = 2**20 - 7
-#: Numbers of the pipelines of this process, which are the same on all ranks.
-_numbers = itertools.count()
 
 
 class Pipeline:
@@ -47,6 +40,7 @@ class Pipeline:
         schedule: a schedule of :mod:`torch.distributed.pipelining`. :meth:`step` calls it, and sums the gradients of
             weights that several stages have.
         group: the process group.
+        replicas: the ranks that have the same stages for other batches, None if there are none.
     """
 
     def __init__(
@@ -61,6 +55,8 @@ class Pipeline:
         group: Any,
         rank_of: Mapping[int, int],
         key: str,
+        replicas: Any,
+        bucket_bytes: int,
     ) -> None:
         self.plan, self.group = plan, group
         self.modules = list(modules.values())
@@ -71,7 +67,23 @@ class Pipeline:
         self.rank = dist.get_rank(group)
         self._batch = 0
         self._types: list[list[InputType]] = []
-        self._key = key
+        groups = [group]
+        self.replicas: Replicas | None = None
+        if replicas is not None:
+            groups.append(replicas)
+            apart, weights = list(plan.shared()), plan.program.weights
+            self.replicas = Replicas(replicas, modules, weights, apart, microbatches, bucket_bytes)
+        near = {rank_of.get(other) for number in modules for other in (number - 1, number + 1)}
+        others = {dist.get_global_rank(group, own) for own in near - {None, self.rank}}
+        if replicas is not None:
+            others.update(dist.get_process_group_ranks(replicas))
+        self._watched = Watch(
+            PipelineError,
+            f"rank {dist.get_rank()}, stages {list(modules)}",
+            f"one of its neighbours, ranks {sorted(others - {dist.get_rank()})}, has ended or does not answer",
+            groups,
+            key,
+        )
         self.stages: list[SizedStage] = []
         self.schedule: Any = None
 
@@ -177,7 +189,12 @@ class Pipeline:
         """
         with self._watched():
             before = self._put_aside()
+            averages = self.replicas if self._loss_fn is not None else None
+            if averages is not None:
+                averages.begin()
             result = self._run(self.schedule.step, args, kwargs, target, losses)
+            if averages is not None:
+                averages.finish()
             self._sum_shared(before)
         return result
 
@@ -254,7 +271,7 @@ class Pipeline:
             return self._loss_fn(self.plan.program.result(values), own) * share
         except Exception as error:
             raise PipelineError(
-                f"rank {self.rank}, loss_fn: {type(error).__name__}: {error}"
+                f"rank {dist.get_rank()}, loss_fn: {type(error).__name__}: {error}"
             ) from error
 
     # Weights -------------------------------------------------------------------------------
@@ -271,13 +288,9 @@ class Pipeline:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The weights of the stages of this rank, under all their names in the model."""
-        found: dict[str, torch.Tensor] = {}
-        for module in self.modules:
-            for name, own in module.state_dict().items():
-                weight = self.plan.program.weights[name]
-                if weight.kind != "constant":
-                    found.update(dict.fromkeys((name, *weight.aliases), own))
-        return found
+        return self.plan.program.under_all_names(
+            own for module in self.modules for own in module.state_dict().items()
+        )
 
     def _copies(self, name: str) -> dict[int, torch.Tensor]:
         """The copies of a weight on this rank, by stage."""
@@ -316,6 +329,8 @@ class Pipeline:
             }
             exchanged = self._exchanged(own, numbers)
             total = torch.stack([exchanged[number] for number in numbers]).sum(0)
+            if self.replicas is not None:
+                total = self.replicas.mean(total)
             for copy in copies.values():
                 earlier = before[copy]
                 copy.grad = total.clone() if earlier is None else earlier + total
@@ -355,99 +370,6 @@ class Pipeline:
                     for copy in copies.values():
                         copy.copy_(first)
 
-    # Failures ------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Name the rank and the stage in errors, and let the other ranks end."""
-        try:
-            yield
-        except Exception as error:
-            own = f"rank {self.rank}, stages {list(self._numbered)}"
-            reason = _cause(error)
-            if reason is None:
-                reason = f"{own}: {self._reason_of_others(error)}"
-            elif not reason.startswith("rank "):
-                reason = f"{own}: {reason}"
-            self._tell_others(reason)
-            raise PipelineError(reason) from error
-
-    def _store(self) -> Any:
-        return dist.distributed_c10d._get_process_group_store(self.group)
-
-    def _tell_others(self, reason: str) -> None:
-        """Leave the first reason of a failure for the other ranks, and close the connections that they wait for."""
-        with contextlib.suppress(Exception):
-            self._store().compare_set(self._key, "", reason)
-        if dist.get_backend(self.group) != "gloo":
-            with contextlib.suppress(Exception):
-                self.group.abort()
-            return
-        for rank in range(dist.get_world_size(self.group)):
-            if rank == self.rank:
-                continue
-            # Gloo closes a connection when an operation on it times out, and in no other way while the process lives.
-            with contextlib.suppress(Exception):
-                other = dist.get_global_rank(self.group, rank)
-                nothing = dist.irecv(torch.empty(1), other, group=self.group, tag=_CLOSING)
-                nothing.wait(datetime.timedelta(milliseconds=10))
-
-    def _reason_of_others(self, error: Exception) -> str:
-        """What another rank has left; or else that a connection failed."""
-        until = time.monotonic() + _GRACE
-        with contextlib.suppress(Exception):
-            store = self._store()
-            while time.monotonic() < until:
-                if store.check([self._key]):
-                    return f"another rank failed: {store.get(self._key).decode()}"
-                time.sleep(0.05)
-        lines = str(_root(error)).strip().splitlines()
-        neighbours = sorted(
-            {
-                self._rank_of[other]
-                for number in self._numbered
-                for other in (number - 1, number + 1)
-                if other in self._rank_of and self._rank_of[other] != self.rank
-            }
-        )
-        return (
-            f"one of its neighbours, ranks {neighbours}, has ended or does not answer: "
-            f"{lines[0] if lines else type(error).__name__}"
-        )
-
-
-def _root(error: BaseException) -> BaseException:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
-
-
-#: Parts of messages of errors that a failed connection has.
-_CONNECTION = (
-    "connection",
-    "timed out",
-    "timeout",
-    "gloo",
-    "socket",
-    "peer",
-    "broken pipe",
-    "nccl",
-)
-
-
-def _cause(error: BaseException) -> str | None:
-    """What failed on this rank, as text; None if it was a connection."""
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, PipelineError):
-            return str(found)
-        found = found.__cause__
-    root = _root(error)
-    text = str(root).lower()
-    if isinstance(root, dist.DistError) or any(own in text for own in _CONNECTION):
-        return None
-    return summary(root)
-
 
 def _contiguous(
     values: Mapping[str, torch.Tensor], names: Sequence[str]
@@ -483,6 +405,8 @@ def pipeline(
     dynamic_shapes: Mapping[str | int, Collection[int]] | None = None,
     device: torch.device | str | None = None,
     group: Any = None,
+    replicas: Any = None,
+    bucket_bytes: int = BYTES,
     timeout: float = 300.0,
 ) -> Pipeline:
     """Cut a model into stages, one or more for each rank, that a schedule of PyTorch runs. All ranks call it.
@@ -504,7 +428,11 @@ def pipeline(
             the model.
         dynamic_shapes: as for :func:`plan_pipeline`.
         device: where the stages run; by default the CPU.
-        group: the process group; by default one of all ranks.
+        group: the process group, or a :class:`~torch.distributed.device_mesh.DeviceMesh` of one dimension; by default a
+            group of all ranks.
+        replicas: as ``group``, the ranks that have the same stages for other batches, if there are any: gradients are
+            means over them.
+        bucket_bytes: as for :func:`data_parallel`.
         timeout: seconds after which a rank that waits for another one gives up, if ``group`` is None.
 
     Raises:
@@ -512,15 +440,14 @@ def pipeline(
         PlanMismatchError: the ranks have different plans.
         ValueError: the number of stages does not fit the schedule and the number of ranks.
     """
-    if not dist.is_initialized():
-        raise PipelineError("there is no process group: call torch.distributed.init_process_group")
+    group = group_of(group, timeout, PipelineError)
+    if replicas is not None:
+        replicas = group_of(replicas, timeout, PipelineError)
     if loss_reduction not in ("mean", "sum"):
         raise ValueError(f"loss_reduction: expected 'mean' or 'sum', got {loss_reduction!r}")
-    key = f"corsac/pipeline/{next(_numbers)}"
+    key = failure_key()
     device = torch.device("cpu" if device is None else device)
     name = _schedule_name(schedule)
-    if group is None:
-        group = dist.new_group(timeout=datetime.timedelta(seconds=timeout))
     size, rank = dist.get_world_size(group), dist.get_rank(group)
     made: Pipeline | None = None
     error: Exception | None = None
@@ -541,13 +468,32 @@ def pipeline(
             for number, own in zip(mine, tensors, strict=True)
         }
         made = Pipeline(
-            plan, modules, name, microbatches, loss_fn, loss_reduction, device, group, rank_of, key
+            plan,
+            modules,
+            name,
+            microbatches,
+            loss_fn,
+            loss_reduction,
+            device,
+            group,
+            rank_of,
+            key,
+            replicas,
+            bucket_bytes,
         )
         made.resize(*args, **named)
     except Exception as caught:
         error = caught
-    options = {"schedule": repr((name, microbatches))}
-    agree(group, rank, None if plan is None else plan.digests() | options, error)
+    options = {"schedule": repr((name, microbatches)), "buckets": repr(bucket_bytes)}
+    digests = None if plan is None else plan.digests() | options
+    for one in (group, *([] if replicas is None else [replicas])):
+        # Replicas are to learn of the failures of a rank of any.
+        try:
+            agree(one, digests, error)
+        except Exception as caught:
+            error = caught
+    if error is not None:
+        raise error
     assert made is not None and plan is not None
     if rank == 0 and _has_batch_statistics(plan):
         warnings.warn(
@@ -555,6 +501,8 @@ def pipeline(
             stacklevel=2,
         )
     with made._watched():
+        if made.replicas is not None:
+            made.replicas.start_equal()
         made._start_equal()
     return made
 

@@ -21,10 +21,9 @@ from corsac.distributed._stage_graphs import StageGraph, stage_graphs
 from corsac.distributed._values import (
     InputType,
     described,
-    failing,
     input_types,
     quiet,
-    values_of,
+    values_for,
 )
 from corsac.fx import Graph, Node
 
@@ -61,7 +60,7 @@ class PipelinePlan:
         """
         key = tuple(inputs)
         if key not in self._values:
-            found = _by_name(_values_for(self.program, inputs))
+            found = _by_name(values_for(self.program, inputs))
             for stage in self.stages:
                 _check_sizes(stage, found)
             if len(self._values) >= _KEPT:
@@ -215,7 +214,7 @@ def _plan(
     memory: int | None,
     cut_before: Sequence[str] | None,
 ) -> PipelinePlan:
-    found = [_values_for(program, own) for own in inputs]
+    found = [values_for(program, own) for own in inputs]
     dependencies = Dependencies.of(program, found[0])
     if cut_before is None:
         borders = cuts(program, found[0], dependencies, stages, memory)
@@ -247,15 +246,6 @@ def _by_name(values: Mapping[Node, Any]) -> dict[str, Any]:
     return {node.name: own for node, own in values.items()}
 
 
-def _values_for(program: Program, inputs: Sequence[InputType]) -> dict[Node, Any]:
-    found = values_of(program.graph, inputs, program.weights)
-    reason = failing(program.conditions, found)
-    if reason is not None:
-        shapes = [list(shape) for shape, _ in inputs]
-        raise PipelineError(f"the graph is not valid for inputs of sizes {shapes}: {reason}")
-    return found
-
-
 def _other_sizes(
     program: Program,
     base: Sequence[InputType],
@@ -284,7 +274,7 @@ def _other_sizes(
             continue
         with quiet():
             try:
-                _values_for(program, other)
+                values_for(program, other)
             except PipelineError:
                 continue
         found.append(other)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,6 +116,29 @@ class Program:
     tensors: dict[str, torch.Tensor]
     conditions: list[Condition] = field(default_factory=list)
     build: Callable[[Any], Any] | None = None
+
+    def parts(self) -> dict[str, Any]:
+        """What ranks that run the same program must agree on, as values of JSON."""
+        return {
+            "graph": self.graph.to_lossless(),
+            "arguments": [list(self.arguments.places), repr(self.arguments.constants)],
+            "weights": {
+                name: [list(own.shape), str(own.dtype), own.requires_grad]
+                for name, own in self.weights.items()
+            },
+            "conditions": self.conditions,
+        }
+
+    def under_all_names(
+        self, values: Iterable[tuple[str, torch.Tensor]]
+    ) -> dict[str, torch.Tensor]:
+        """Weights by all their names in the state dict of the model; others than those are left out."""
+        found: dict[str, torch.Tensor] = {}
+        for name, own in values:
+            weight = self.weights[name]
+            if weight.kind != "constant":
+                found.update(dict.fromkeys((name, *weight.aliases), own))
+        return found
 
     def results(self) -> list[Node]:
         """The tensors that it returns, each once."""

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from corsac.distributed._values import described
-from corsac.fx import Graph, GraphModule
-from corsac.fx._generated_source import is_generated
+from corsac.fx import Graph, GraphModule, Node
 from corsac.fx._module_attributes import _assign_attr
 from corsac.fx._wrapped_call import _node_of_line
 
@@ -42,12 +41,36 @@ class RankModule(torch.nn.Module):
 
     def _place(self, error: Exception) -> str:
         """The node at which a call failed, as text."""
-        for frame, line in traceback.walk_tb(error.__traceback__):
-            if is_generated(frame.f_code.co_filename):
-                node = _node_of_line(self.graph_module, line)
-                if node is not None:
-                    return f", {described(node)}"
-        return ""
+        node = failed_node(self.graph_module, error)
+        return "" if node is None else f", {described(node)}"
+
+
+def move_graph(graph: Graph, device: torch.device) -> None:
+    """Let the nodes of a graph make tensors on ``device`` in place of the CPU."""
+    if device.type == "cpu":
+        return
+
+    def moved(own: Any) -> Any:
+        if isinstance(own, torch.device) and own.type == "cpu":
+            return device
+        if isinstance(own, (tuple, list)):
+            return type(own)(map(moved, own))
+        return own
+
+    for node in graph.nodes:
+        if node.op.startswith("call_"):
+            node.args = tuple(map(moved, node.args))
+            node.kwargs = {name: moved(own) for name, own in node.kwargs.items()}
+
+
+def failed_node(module: GraphModule, error: Exception) -> Node | None:
+    """The node of a graph at which a call failed, if it is known."""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == module.forward.__code__.co_filename:
+            node: Node | None = _node_of_line(module, line)
+            if node is not None:
+                return node
+    return None
 
 
 def share_parts(module: torch.nn.Module, other: torch.nn.Module) -> None:
@@ -57,4 +80,4 @@ def share_parts(module: torch.nn.Module, other: torch.nn.Module) -> None:
         module.__dict__[name] = getattr(other, name)
 
 
-__all__ = ["RankModule", "share_parts"]
+__all__ = ["RankModule", "failed_node", "move_graph", "share_parts"]

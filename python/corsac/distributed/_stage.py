@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining._utils import _derive_grad_metas, extract_tensor_metas
 
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._program import Weight
-from corsac.distributed._rank_module import RankModule
+from corsac.distributed._rank_module import RankModule, move_graph
 from corsac.distributed._stage_graphs import StageGraph
 from corsac.distributed._values import input_types, summary, values_of
 
@@ -35,8 +36,7 @@ class StageModule(RankModule):
         weights: Mapping[str, torch.Tensor],
         device: torch.device,
     ) -> None:
-        if device.type != "cpu":
-            _move(stage, device)
+        move_graph(stage.graph, device)
         own = {name: weights[name] for name in stage.weights}
         super().__init__(stage.graph, own, {"rank": rank, "index": index})
 
@@ -45,24 +45,8 @@ class StageModule(RankModule):
             return self.graph_module.forward(*inputs)
         except Exception as error:
             raise PipelineError(
-                f"rank {self.rank}, stage {self.index}{self._place(error)}: {summary(error)}"
+                f"rank {dist.get_rank()}, stage {self.index}{self._place(error)}: {summary(error)}"
             ) from error
-
-
-def _move(stage: StageGraph, device: torch.device) -> None:
-    """Let the nodes of a stage make tensors on ``device`` in place of the CPU."""
-
-    def moved(own: Any) -> Any:
-        if isinstance(own, torch.device) and own.type == "cpu":
-            return device
-        if isinstance(own, (tuple, list)):
-            return type(own)(map(moved, own))
-        return own
-
-    for node in stage.graph.nodes:
-        if node.op.startswith("call_"):
-            node.args = tuple(map(moved, node.args))
-            node.kwargs = {name: moved(own) for name, own in node.kwargs.items()}
 
 
 class SizedStage(PipelineStage):

@@ -1,14 +1,15 @@
-"""Weights of the stages of a rank: those of a model, or read from a file."""
+"""Weights of the parts of a program that a rank has: those of a model, or read from a file."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._plan import PipelinePlan
+from corsac.distributed._program import Program
 from corsac.distributed._weights import on_meta, other_shape, read_weights, reader_of
 
 
@@ -29,7 +30,6 @@ def stage_weights(
     Raises:
         PipelineError: a weight is on ``meta``, and not in the file.
     """
-    names = dict.fromkeys(name for number in stages for name in plan.stages[number].weights)
 
     def refuse(name: str, reason: str) -> PipelineError:
         number = next(own for own in stages if name in plan.stages[own].weights)
@@ -37,13 +37,31 @@ def stage_weights(
             f"stage {number}, {reader_of(plan.stages[number].graph, name)}: {reason}"
         )
 
-    program = plan.program
-    known = {} if path is None else read_weights(program, names, path, refuse)
+    names = [plan.stages[number].weights for number in stages]
+    return part_weights(plan.program, names, path, device, refuse)
+
+
+def part_weights(
+    program: Program,
+    parts: Sequence[Iterable[str]],
+    path: str | os.PathLike[str] | None,
+    device: torch.device,
+    refuse: Callable[[str, str], Exception],
+) -> list[dict[str, torch.Tensor]]:
+    """The weights of parts of a program, of which each has those with the given names. Parameters that several parts
+    read are copies, except in the first one.
+
+    Args:
+        path, device: as for :func:`stage_weights`.
+        refuse: makes the error for a weight, of which it says what is wrong: it is on ``meta``, and not in the file.
+    """
+    every = dict.fromkeys(name for own in parts for name in own)
+    known = {} if path is None else read_weights(program, every, path, refuse)
     made: list[dict[str, torch.Tensor]] = []
     used: set[str] = set()
-    for number in stages:
+    for names in parts:
         own: dict[str, torch.Tensor] = {}
-        for name in plan.stages[number].weights:
+        for name in names:
             weight = program.weights[name]
             value = known.get(name, program.tensors[name])
             if value.is_meta:
@@ -62,4 +80,4 @@ def stage_weights(
     return made
 
 
-__all__ = ["stage_weights"]
+__all__ = ["part_weights", "stage_weights"]

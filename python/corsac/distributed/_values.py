@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from corsac import _core
 from corsac._capture.sizes import Condition, Expression
 from corsac.distributed._errors import PipelineError
-from corsac.distributed._program import Weight
+from corsac.distributed._program import Program, Weight
 from corsac.fx import Graph, Node
 from corsac.fx.node import map_arg
 
@@ -63,6 +63,20 @@ def values_of(
     return found
 
 
+def values_for(program: Program, inputs: Sequence[InputType]) -> dict[Node, Any]:
+    """The values of all nodes as :func:`values_of` finds them, if the graph is that of the model for such inputs.
+
+    Raises:
+        PipelineError: it is not.
+    """
+    found = values_of(program.graph, inputs, program.weights)
+    reason = failing(program.conditions, found)
+    if reason is not None:
+        shapes = [list(shape) for shape, _ in inputs]
+        raise PipelineError(f"the graph is not valid for inputs of sizes {shapes}: {reason}")
+    return found
+
+
 def _call(node: Node, found: Mapping[Node, Any]) -> Any:
     args = map_arg(node.args, found.__getitem__)
     kwargs = map_arg(node.kwargs, found.__getitem__)
@@ -84,8 +98,8 @@ def summary(error: BaseException) -> str:
 
 def described(node: Node) -> str:
     """A node with its source line."""
-    source = getattr(node, "source", None)
-    return f"node {node.name}" if source is None else f"node {node.name} ({source})"
+    source = getattr(node, "source", None) or (node.stack_trace or "").strip()
+    return f"node {node.name} ({source})" if source else f"node {node.name}"
 
 
 def reads_places(node: Node) -> bool:
@@ -162,6 +176,7 @@ __all__ = [
     "quiet",
     "reads_places",
     "summary",
+    "values_for",
     "values_of",
     "written_bytes",
 ]

@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
 
+from corsac.distributed import _collective_operators  # noqa: F401  defines torch.ops.corsac
+
 _sum = "sum"
 
 
@@ -191,32 +193,19 @@ def first(tensor: torch.Tensor, group: str) -> torch.Tensor:
     return _First.apply(tensor, group)
 
 
-#: A seed that all ranks of a group share, and how often it was used, by the name of the group.
-_seeds: dict[str, list[int]] = {}
-
-
-def shared_seed(group: str, seed: int) -> None:
-    """Give the ranks of a group the seed of their random numbers until the next call."""
-    _seeds[group] = [seed, 0]
-
-
 def begin_random(group: str, parts: bool) -> torch.Tensor:
     """Seed the random generator of the CPU for one call: equal on all ranks for whole tensors, different for parts.
 
     Returns:
         Its state, for :func:`end_random`.
     """
-    before = torch.get_rng_state()
-    seed, count = _seeds[group]
-    _seeds[group][1] = count + 1
-    own = _rank(group) + 1 if parts else 0
-    torch.default_generator.manual_seed((seed + 1_000_003 * count + 7_919 * own) % 2**63)
-    return before
+    state: torch.Tensor = torch.ops.corsac.begin_random(group, parts)
+    return state
 
 
 def end_random(state: torch.Tensor) -> None:
     """Restore the random generator of the CPU."""
-    torch.set_rng_state(state)
+    torch.ops.corsac.end_random(state)
 
 
 def _local(
@@ -240,8 +229,7 @@ def sharded_embedding(
     padding_idx: int | None = None,
 ) -> torch.Tensor:
     """Rows of a table of which this rank has a part, zeros for the rows that others have: a sum."""
-    if not bool(((ids >= 0) & (ids < sum(pieces))).all()):
-        raise IndexError(f"index out of range in an embedding of {sum(pieces)} rows")
+    ids = torch.ops.corsac.in_range(ids, sum(pieces), None, "an embedding of {} rows")
     ranges = own_ranges(pieces, _rank(group), _size(group))
     local, is_own = _local(ids, ranges)
     padding, before = None, 0
@@ -272,8 +260,7 @@ def sharded_cross_entropy(
     """
     classes = sum(pieces)
     is_counted = target != ignore_index
-    if not bool(((target >= 0) & (target < classes) | ~is_counted).all()):
-        raise IndexError(f"a target is out of range of {classes} classes")
+    target = torch.ops.corsac.in_range(target, classes, ignore_index, "a target of {} classes")
     wide = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
     with torch.no_grad():
         largest = _reduced(wide.amax(1), group, "max")
@@ -304,5 +291,4 @@ __all__ = [
     "scatter",
     "sharded_cross_entropy",
     "sharded_embedding",
-    "shared_seed",
 ]

@@ -1,0 +1,145 @@
+"""Failures of a rank: what they are called, and how the other ranks learn of them."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from corsac.distributed._errors import DistributedError
+from corsac.distributed._values import summary
+
+#: Seconds to wait for the reason of another rank, once a connection has failed.
+_GRACE = 3.0
+#: What precedes the reason of another rank.
+_OTHER = "another rank failed: "
+#: Tag of a message that is never sent.
+_CLOSING = 2**20 - 7
+#: Numbers of keys.
+_numbers = itertools.count()
+
+
+def failure_key() -> str:
+    """A new key of the store for the first reason of a failure. All ranks call it equally often."""
+    return f"corsac/failures/{next(_numbers)}"
+
+
+class Watch:
+    """Watches calls of this rank that exchange tensors with others, so that all ranks end with one reason.
+
+    Args:
+        kind: the class of errors.
+        own: the rank, and what else of it is to be named.
+        silent: whom it may have waited for, if no rank has left a reason.
+        groups: the process groups whose ranks are to learn of failures.
+        key: of the store, from :func:`failure_key`.
+    """
+
+    def __init__(
+        self,
+        kind: type[DistributedError],
+        own: str,
+        silent: str,
+        groups: Sequence[Any],
+        key: str,
+    ) -> None:
+        self._kind, self._own, self._silent = kind, own, silent
+        self._groups, self._key = groups, key
+
+    @contextlib.contextmanager
+    def __call__(self, place: Callable[[Exception], str] | None = None) -> Iterator[None]:
+        """Name the rank in errors of the block, and let the other ranks end.
+
+        Args:
+            place: the node at which an exception was raised, as text that follows the rank.
+
+        Raises:
+            DistributedError: the block raised an exception.
+        """
+        try:
+            yield
+        except Exception as error:
+            own = self._own if place is None else f"{self._own}{place(error)}"
+            reason = _cause(error)
+            if reason is None:
+                reason = f"{own}: {self._reason_of_others(error)}"
+            elif not reason.startswith("rank "):
+                reason = f"{own}: {reason}"
+            for group in self._groups:
+                self._tell(group, reason.rpartition(_OTHER)[2])
+            raise self._kind(reason) from error
+
+    def _tell(self, group: Any, reason: str) -> None:
+        """Leave the first reason of a failure for the other ranks, and close the connections that they wait for."""
+        with contextlib.suppress(Exception):
+            _store(group).compare_set(self._key, "", reason)
+        if dist.get_backend(group) != "gloo":
+            with contextlib.suppress(Exception):
+                group.abort()
+            return
+        for rank in range(dist.get_world_size(group)):
+            if rank == dist.get_rank(group):
+                continue
+            # Gloo closes a connection when an operation on it times out, and in no other way while the process lives.
+            with contextlib.suppress(Exception):
+                other = dist.get_global_rank(group, rank)
+                nothing = dist.irecv(torch.empty(1), other, group=group, tag=_CLOSING)
+                nothing.wait(datetime.timedelta(milliseconds=10))
+
+    def _reason_of_others(self, error: Exception) -> str:
+        """What another rank has left; or else that a connection failed."""
+        until = time.monotonic() + _GRACE
+        with contextlib.suppress(Exception):
+            while time.monotonic() < until:
+                for group in self._groups:
+                    if _store(group).check([self._key]):
+                        return _OTHER + _store(group).get(self._key).decode()
+                time.sleep(0.05)
+        lines = str(_root(error)).strip().splitlines()
+        return f"{self._silent}: {lines[0] if lines else type(error).__name__}"
+
+
+def _store(group: Any) -> Any:
+    return dist.distributed_c10d._get_process_group_store(group)
+
+
+def _root(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+#: Parts of messages of errors that a failed connection has.
+_CONNECTION = (
+    "connection",
+    "timed out",
+    "timeout",
+    "gloo",
+    "socket",
+    "peer",
+    "broken pipe",
+    "nccl",
+)
+
+
+def _cause(error: BaseException) -> str | None:
+    """What failed on this rank, as text; None if it was a connection."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, DistributedError):
+            return str(found)
+        found = found.__cause__
+    root = _root(error)
+    text = str(root).lower()
+    if isinstance(root, dist.DistError) or any(own in text for own in _CONNECTION):
+        return None
+    return summary(root)
+
+
+__all__ = ["Watch", "failure_key"]

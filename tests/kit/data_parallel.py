@@ -1,0 +1,513 @@
+"""Jobs that compare data parallelism with DistributedDataParallel, and with one process."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.utils.checkpoint
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from kit.parallel import _difference
+from kit.pipelines import loss_of, made, tensors_of
+
+#: Bytes of a bucket, so that small models have several.
+BYTES = 1000
+
+
+class Unusual(nn.Module):
+    """Batch norm, dropout, a weight in the order of channels, and parameters that are tied, frozen, unused, or added to
+    the result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        self.norm = nn.BatchNorm2d(4)
+        self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 8)
+        self.down.weight = nn.Parameter(torch.randn(8, 4).t().contiguous().t())
+        self.down.in_features = 4
+        self.tied = nn.Linear(8, 8, bias=False)
+        self.tied.weight = nn.Parameter(torch.randn(8, 8))
+        self.again = nn.Linear(8, 8, bias=False)
+        self.again.weight = self.tied.weight
+        self.frozen = nn.Parameter(torch.randn(8), requires_grad=False)
+        self.unused, self.added = nn.Parameter(torch.randn(3)), nn.Parameter(torch.zeros(8))
+
+    def forward(self, x):
+        y = nn.functional.dropout(self.norm(self.conv(x)).relu().mean((2, 3)), 0.25)
+        y = (self.up(y) + self.down(y)) * self.frozen
+        return self.again(self.tied(y).tanh()) + self.added
+
+
+def _images(batch: int) -> dict[str, Any]:
+    return {"x": torch.randn(batch, 3, 8, 8)}
+
+
+def _made(name: str, batch: int) -> tuple[nn.Module, Callable[[int], dict[str, Any]]]:
+    """A model, and what makes its inputs for a batch."""
+    if name == "unusual":
+        torch.manual_seed(0)
+        return Unusual(), _images
+    return made(name, batch)[0], lambda size: made(name, size, seed=int(torch.randint(99, ())))[1]
+
+
+def compare(
+    rank: int, name: str, dtype: torch.dtype = torch.float32, autocast: bool = False
+) -> dict[str, float]:
+    """Differences from DistributedDataParallel: of results, gradients, weights and buffers in four steps of AdamW, with
+    weights that differ at the start, accumulated gradients, and batches of other sizes on each rank."""
+    from corsac.distributed import data_parallel
+
+    (model, inputs), (reference, _) = _made(name, 4), _made(name, 4)
+    model, reference = model.to(dtype), reference.to(dtype)
+    if rank:
+        with torch.no_grad():
+            for own in (*model.parameters(), *reference.parameters()):
+                own.add_(1)
+
+    def of_type(given: dict[str, Any]) -> dict[str, Any]:
+        return {
+            key: own.to(dtype) if isinstance(own, torch.Tensor) and own.is_floating_point() else own
+            for key, own in given.items()
+        }
+
+    own = data_parallel(model, (), of_type(inputs(4)), bucket_bytes=BYTES, timeout=60)
+    ddp = DistributedDataParallel(reference, find_unused_parameters=True)
+    optimizers = [torch.optim.AdamW(one.parameters(), lr=1e-2) for one in (own, ddp)]
+    known = dict(reference.named_parameters(remove_duplicate=False))
+    found = {"result": 0.0, "gradient": 0.0, "trained": 0.0, "buckets": len(own.buckets)}
+    for step in range(4):
+        for at in range(3 if step % 2 else 1):
+            torch.manual_seed(100 * step + 10 * at + rank)
+            given = of_type(inputs(4 if step < 3 else 3 + rank))
+            results = []
+            for one in (own, ddp):
+                torch.manual_seed(step + rank)
+                with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                    if at < 2 and step % 2:
+                        with one.no_sync():
+                            results.append(one(**given))
+                            loss_of(results[-1], None).backward()
+                    else:
+                        results.append(one(**given))
+                        loss_of(results[-1], None).backward()
+            for ours, theirs in zip(*map(tensors_of, results), strict=True):
+                assert ours.dtype == theirs.dtype
+                found["result"] = max(found["result"], _difference(ours, theirs))
+            for key, parameter in own.named_parameters():
+                expected = known[key].grad
+                assert (parameter.grad is None) == (expected is None), key
+                if expected is not None:
+                    assert parameter.grad.stride() == expected.stride() or at, key
+                    worst = _difference(parameter.grad, expected)
+                    found["gradient"] = max(found["gradient"], worst)
+                    found["trained"] = max(found["trained"], expected.abs().max().item())
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=step != 1)
+    buffers = dict(reference.named_buffers())
+    found["weights"] = max(_difference(o, known[key]) for key, o in own.named_parameters())
+    pairs = [(o, buffers[key]) for key, o in own.named_buffers() if key in buffers]
+    found["buffers"] = max((_difference(*pair) for pair in pairs), default=0.0)
+    return found
+
+
+class Looked(nn.Module):
+    """A table, whose rows may be missing, and layers."""
+
+    def __init__(self, layers: int = 3) -> None:
+        super().__init__()
+        self.table = nn.Embedding(5, 16)
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(layers))
+
+    def forward(self, words):
+        x = self.table(words)
+        for layer in self.layers:
+            x = layer(x).tanh()
+        return x
+
+
+class Recurrent(nn.Module):
+    """A recurrent layer, a checkpoint, and an input that is written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.LSTM(4, 6, batch_first=True), nn.Linear(6, 4)
+
+    def forward(self, x, y):
+        x.add_(1)
+        found, _ = self.layer(x + y)
+        return torch.utils.checkpoint.checkpoint(self.out, found.tanh(), use_reentrant=False)
+
+
+def unusual_uses(rank: int) -> dict[str, float]:
+    """Differences from one process: two calls for one loss, a graph that is used twice, a gradient of an input, calls
+    without gradients, a loss in the graph."""
+    from corsac.distributed import data_parallel
+
+    torch.manual_seed(0)
+    model, reference = Looked(), Looked()
+    reference.load_state_dict(model.state_dict())
+    words = torch.randint(5, (8, 3))
+    mine, half = words[4 * rank : 4 * rank + 4], words[4 * rank : 4 * rank + 2]
+    own = data_parallel(model, words[:4], bucket_bytes=BYTES, timeout=60)
+
+    def gradients(loss: torch.Tensor, module: nn.Module, times: int = 1) -> list[torch.Tensor]:
+        module.zero_grad()
+        for at in range(times):
+            loss.backward(retain_graph=at + 1 < times)
+        return [one.grad for _, one in sorted(module.named_parameters())]
+
+    def worst(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
+        return max(_difference(*pair) for pair in zip(ours, theirs, strict=True))
+
+    found = {}
+    twice = own(mine).sin().mean() + own(half).cos().mean()
+    parts = torch.cat([words[:2], words[4:6]])
+    wanted = reference(words).sin().mean() + reference(parts).cos().mean()
+    found["two calls"] = worst(gradients(twice, own), gradients(wanted, reference))
+    found["used twice"] = worst(
+        gradients(own(mine).sin().mean(), own, 2),
+        gradients(reference(words).sin().mean(), reference, 2),
+    )
+    with torch.no_grad():
+        result = own(words[: 1 + rank])
+    assert not result.requires_grad
+    found["without gradients"] = _difference(result, reference(words[: 1 + rank]))
+
+    layers, whole = (
+        nn.Sequential(nn.Linear(6, 4), nn.Tanh()),
+        nn.Sequential(nn.Linear(6, 4), nn.Tanh()),
+    )
+    whole.load_state_dict(layers.state_dict())
+    x, y = torch.randn(8, 6), torch.randn(8, 4)
+    ours = x[4 * rank : 4 * rank + 4].clone().requires_grad_()
+    part = y[4 * rank : 4 * rank + 4]
+    trained = data_parallel(layers, (ours, part), loss_fn=nn.functional.mse_loss, timeout=60)
+    x.requires_grad_()
+    wanted = nn.functional.mse_loss(whole(x), y)
+    found["loss in graph"] = worst(
+        gradients(trained(ours, part), trained), gradients(wanted, whole)
+    )
+    wanted_x = x.grad
+    sequences, repeated = Recurrent(), Recurrent()
+    repeated.load_state_dict(sequences.state_dict())
+    x, y = torch.randn(2, 8, 3, 4)
+    part, ours_y = x[4 * rank : 4 * rank + 4].clone(), y[4 * rank : 4 * rank + 4]
+    recurrent = data_parallel(sequences, (part, ours_y), timeout=60)
+    found["recurrent"] = worst(
+        gradients(loss_of(recurrent(part, ours_y), None), recurrent),
+        gradients(loss_of(repeated(x, y), None), repeated),
+    )
+    found["written"] = _difference(part, x[4 * rank : 4 * rank + 4])
+    # Gradients of inputs are of the loss of this rank.
+    found["input"] = _difference(ours.grad, 2 * wanted_x[4 * rank : 4 * rank + 4])
+    return found
+
+
+def sharded_states(rank: int) -> dict[str, float]:
+    """The difference of weights from DistributedDataParallel after three steps of AdamW of which each rank has a part of
+    the state, and the share of the state that this rank has."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    from corsac.distributed import data_parallel
+
+    (model, inputs), (reference, _) = _made("perceptron", 4), _made("perceptron", 4)
+    own = data_parallel(model, (), inputs(4), bucket_bytes=BYTES, timeout=60)
+    ddp = DistributedDataParallel(reference)
+    adam = torch.optim.AdamW
+    sharded = ZeroRedundancyOptimizer(own.parameters(), adam, process_group=own.group, lr=1e-2)
+    optimizers = [sharded, adam(ddp.parameters(), lr=1e-2)]
+    for step in range(3):
+        torch.manual_seed(10 * step + rank)
+        given = inputs(4)
+        for one, optimizer in zip((own, ddp), optimizers, strict=True):
+            optimizer.zero_grad()
+            loss_of(one(**given), None).backward()
+            optimizer.step()
+    known = dict(reference.named_parameters())
+    states = [
+        sum(one["exp_avg"].numel() for one in o.state.values())
+        for o in (sharded.optim, optimizers[1])
+    ]
+    return {
+        "weights": max(_difference(one, known[key]) for key, one in own.named_parameters()),
+        "share": states[0] / states[1],
+    }
+
+
+def from_file(rank: int, path: str) -> float:
+    """The difference of weights from those of a file, of a model on ``meta``."""
+    from safetensors.torch import load_file
+
+    from corsac.distributed import data_parallel
+
+    del rank
+    with torch.device("meta"):
+        model = Looked()
+    own = data_parallel(model, torch.zeros(4, 3, dtype=torch.long), weights=path, timeout=60)
+    loss_of(own(torch.ones(4, 3, dtype=torch.long)), None).backward()
+    assert all(one.grad is not None for one in own.parameters())
+    known, found = load_file(path), own.full_state_dict()
+    assert found.keys() == known.keys()
+    return max(_difference(one, known[key]) for key, one in found.items())
+
+
+def overlapped(rank: int) -> list[str]:
+    """The operators of a backward pass, in order. The first rank takes part in no collective before the second one
+    waits for it, so that what the second one runs before is run while it communicates."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from corsac.distributed import data_parallel
+
+    torch.manual_seed(0)
+    own = data_parallel(
+        Looked(), torch.zeros(4, 3, dtype=torch.long), bucket_bytes=BYTES, timeout=60
+    )
+    store = dist.distributed_c10d._get_default_store()
+    events: list[str] = []
+
+    class Events(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            name = func._schema.name
+            if (
+                "all_reduce" in name
+                and rank == 0
+                and not any("all_reduce" in own for own in events)
+            ):
+                store.wait(["the second rank waits"])
+            if "wait_tensor" in name and rank == 1:
+                store.set("the second rank waits", "")
+            events.append(name)
+            return func(*args, **(kwargs or {}))
+
+    loss = loss_of(own(torch.randint(5, (4, 3))), None)
+    with Events():
+        loss.backward()
+    return events
+
+
+def message(rank: int, what: str) -> tuple[str, float]:
+    """The error of a planted fault, as text, and its time in seconds."""
+    from corsac.distributed import DistributedError, data_parallel
+
+    torch.manual_seed(0)
+    words = torch.randint(5, (4, 3))
+    begin = time.monotonic()
+    try:
+        model = Looked(3 + rank if what == "models" else 3)
+        if what == "nothing":
+            model.requires_grad_(False)
+        if what == "one cannot" and rank:
+            words = words.float()
+        seconds = 2 if what in ("skips", "loss") else 30
+        size = BYTES if what != "buckets" else BYTES * (1 + rank)
+        own = data_parallel(model, words, bucket_bytes=size, timeout=seconds)
+        loss_of(own(words), None).backward()
+        begin = time.monotonic()
+        if what == "sizes":
+            perceptron, given = made("perceptron", 4)
+            own = data_parallel(perceptron, given["x"], bucket_bytes=BYTES, timeout=seconds)
+            own(given["x"][:, 1:])
+        elif what == "arguments":
+            own(words, 3)
+        elif what == "frozen":
+            own.table.weight.requires_grad_(False)
+            own(words)
+        elif what == "forward" and rank:
+            words[0] = 9
+        loss = loss_of(own(words), None)
+        if what == "dies" and rank:
+            os._exit(3)
+        if what == "loss" and rank:
+            raise ValueError("a loss that fails")
+        if what == "second":
+            torch.autograd.grad(loss, own.parameters(), create_graph=True)[0].sum().backward()
+        if not (what == "skips" and rank):
+            loss.backward()
+    except (DistributedError, ValueError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}", time.monotonic() - begin
+    return "", 0.0
+
+
+def of_parts(rank: int, name: str, options: dict[str, Any]) -> dict[str, float]:
+    """Differences from one process on four ranks: two replicas, of which each has two parts."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from corsac.distributed import data_parallel, parallelize
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    replica = mesh["dp"].get_local_rank()
+    (model, inputs), (reference, whole) = made(name, 2), made(name, 4)
+    parts = parallelize(model, (), inputs, mesh=mesh["tp"], **options)
+    own = data_parallel(parts, mesh=mesh["dp"], bucket_bytes=BYTES)
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (own, reference)]
+    known = dict(reference.named_parameters(remove_duplicate=False))
+    found = {"loss": 0.0, "gradient": 0.0, "norm": 0.0, "buckets": len(own.buckets)}
+    for _ in range(2):
+        mine = {
+            key: one[2 * replica : 2 * replica + 2] if isinstance(one, torch.Tensor) else one
+            for key, one in whole.items()
+        }
+        losses = [loss_of(own(**mine), None), loss_of(reference(**whole), None)]
+        for optimizer, loss in zip(optimizers, losses, strict=True):
+            optimizer.zero_grad()
+            loss.backward()
+        mean = losses[0].detach().clone()
+        dist.all_reduce(mean, group=own.group)
+        found["loss"] = max(found["loss"], _difference(mean / 2, losses[1]))
+        for key, parameter in own.named_parameters():
+            expected = known[key].grad
+            assert (parameter.grad is None) == (expected is None), key
+            if expected is not None:
+                worst = _difference(parts.whole(key, parameter.grad), expected)
+                found["gradient"] = max(found["gradient"], worst)
+        norms = parts.clip_grad_norm_(0.5), nn.utils.clip_grad_norm_(reference.parameters(), 0.5)
+        found["norm"] = max(found["norm"], _difference(*norms))
+        for optimizer in optimizers:
+            optimizer.step()
+    state = own.full_state_dict()
+    found["weights"] = max(
+        _difference(state[key], one) for key, one in known.items() if key in state
+    )
+    return found
+
+
+def dropped_parts(rank: int) -> list[float]:
+    """Means of what a model with dropout keeps inside, on four ranks: two replicas, of which each has two parts."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from corsac.distributed import data_parallel, parallelize
+    from kit.parallel import Dropped
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    torch.manual_seed(10 + rank)
+    parts = parallelize(Dropped(), torch.randn(32, 16), mesh=mesh["tp"])
+    own = data_parallel(parts, mesh=mesh["dp"])
+    result, inside = own(torch.zeros(32, 16))
+    before = torch.get_rng_state()
+    result.sum().backward()
+    assert torch.equal(before, torch.get_rng_state())
+    return inside.tolist()
+
+
+def of_stages(rank: int, name: str, schedule: str, stages: int) -> dict[str, Any]:
+    """Differences from one process on four ranks: two replicas of a pipeline on two ranks, in two steps, and the order
+    in which gradients exist and collectives start in the second one."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from corsac.distributed import pipeline
+    from corsac.distributed._replicas import Replicas
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "pp"))
+    replica = mesh["dp"].get_local_rank()
+    (model, inputs), (reference, whole) = made(name, 8), made(name, 16)
+    if replica:
+        with torch.no_grad():
+            for own in model.parameters():
+                own.mul_(2)
+    pipe = pipeline(
+        model,
+        (),
+        inputs,
+        stages=stages,
+        schedule=schedule,
+        microbatches=4,
+        loss_fn=loss_of,
+        group=mesh["pp"],
+        replicas=mesh["dp"],
+        bucket_bytes=BYTES,
+    )
+    events: list[str] = []
+    counted, start = Replicas._counted, Replicas._start
+
+    def logged_count(self: Replicas, key: str) -> None:
+        events.append("gradient")
+        counted(self, key)
+
+    def logged_start(self: Replicas, bucket: Any) -> None:
+        events.append("start")
+        start(self, bucket)
+
+    Replicas._counted, Replicas._start = logged_count, logged_start
+    mine = {
+        key: one[8 * replica : 8 * replica + 8] if isinstance(one, torch.Tensor) else one
+        for key, one in whole.items()
+    }
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (pipe, reference)]
+    known = dict(reference.named_parameters(remove_duplicate=False))
+    found: dict[str, Any] = {"gradient": 0.0, "weight": 0.0, "parameters": 0}
+    try:
+        for _ in range(2):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            events.clear()
+            pipe.step(**mine)
+            loss_of(reference(**whole), None).backward()
+            for key, own in pipe.named_parameters():
+                if known[key].grad is not None:
+                    worst = _difference(own.grad, known[key].grad)
+                    found["gradient"] = max(found["gradient"], worst)
+                    found["parameters"] += 1
+            for optimizer in optimizers:
+                optimizer.step()
+    finally:
+        Replicas._counted, Replicas._start = counted, start
+    for key, own in pipe.named_parameters():
+        found["weight"] = max(found["weight"], _difference(own, known[key]))
+    return found | {"events": events, "buckets": len(pipe.replicas.buckets)}
+
+
+def batches_of_replicas(rank: int) -> float:
+    """The difference of gradients that are added up over two steps from those of one process, on four ranks: two
+    replicas of a pipeline, with batches of different sizes."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from corsac.distributed import pipeline
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "pp"))
+    (model, inputs), (reference, _) = made("relayed", 8), made("relayed", 8)
+    options = {"group": mesh["pp"], "replicas": mesh["dp"], "bucket_bytes": BYTES}
+    pipe = pipeline(model, (), inputs, microbatches=4, loss_fn=loss_of, **options)
+    batches = [made("relayed", size, seed=size)[1] for size in (6, 9)]
+    mine = batches[mesh["dp"].get_local_rank()]
+    pipe.resize(**mine)
+    for _ in range(2):
+        pipe.step(**mine)
+    for batch in batches:
+        loss_of(reference(**batch), None).backward()
+    known = dict(reference.named_parameters(remove_duplicate=False))
+    pairs = [(own.grad, known[key].grad) for key, own in pipe.named_parameters()]
+    return max(_difference(ours, theirs) for ours, theirs in pairs if theirs is not None)
+
+
+def message_of_stages(rank: int, what: str) -> tuple[str, float]:
+    """The error of a planted fault in two replicas of a pipeline on two ranks, as text, and its time in seconds."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from corsac.distributed import DistributedError, pipeline
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "pp"))
+    words = torch.zeros(8, 3, dtype=torch.long)
+    begin = time.monotonic()
+    try:
+        layers = 4 if what == "models" and rank == 3 else 3
+        options = {"group": mesh["pp"], "replicas": mesh if what == "mesh" else mesh["dp"]}
+        model = Looked(layers)
+        model.table.weight.requires_grad_(what != "unfrozen")
+        pipe = pipeline(model, words, microbatches=4, loss_fn=loss_of, **options)
+        model.table.weight.requires_grad_(True)
+        begin = time.monotonic()
+        if rank == 2 and what == "raises":
+            words[5] = 9
+        if rank == 2 and what == "dies":
+            os._exit(3)
+        pipe.step(words)
+    except DistributedError as error:
+        return f"{type(error).__name__}: {error}", time.monotonic() - begin
+    return "", 0.0
