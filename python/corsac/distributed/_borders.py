@@ -152,12 +152,13 @@ def costs_of(program: Program, values: Mapping[Node, Any]) -> list[float]:
         float(flops + _BYTE * written_bytes(values.get(node)))
         if node.op.startswith("call_")
         else 0.0
-        for node, flops in zip(program.graph.nodes, _counted(program, values), strict=True)
+        for node, (_, flops, *_) in zip(program.graph.nodes, counted(program, values), strict=True)
     ]
 
 
-def _counted(program: Program, values: Mapping[Node, Any]) -> list[int]:
-    """Floating-point operations of each node, 0 where they are not known."""
+def counted(program: Program, values: Mapping[Node, Any]) -> list[tuple[int, int, int, int]]:
+    """Multiplications, floating-point operations, bytes read and bytes written of each node, 0 where they are not
+    known."""
     holder = torch.nn.Module()
     for name, own in program.weights.items():
         _assign_attr(torch.empty(own.shape, dtype=own.dtype, device="meta"), holder, name)
@@ -168,7 +169,10 @@ def _counted(program: Program, values: Mapping[Node, Any]) -> list[int]:
     )
     with torch.no_grad():
         types = _core.propagate_types(module.graph, inputs, None, fill=False, cost=True)
-    return [own[1] if isinstance(own[1], int) else 0 for own in types.costs()]
+    return [
+        tuple(own if isinstance(own, int) else 0 for own in row)  # type: ignore[misc]
+        for row in types.costs()
+    ]
 
 
 def cuts(
@@ -212,19 +216,25 @@ def cuts(
         for _ in range(stages):
             row: list[tuple[float, int] | None] = [None] * len(points)
             for right in range(1, len(points)):
-                for left in range(right):
+                # Longer parts cost more.
+                for left in reversed(range(right)):
+                    cost = start[points[right]] - start[points[left]]
+                    known = row[right]
+                    if limit is None:
+                        if known is not None and cost > known[0]:
+                            break
+                    elif cost > limit:
+                        break
                     before = rows[-1][left]
                     if before is None:
                         continue
-                    cost = start[points[right]] - start[points[left]]
                     if limit is None:
                         total = max(before[0], cost)
-                    elif cost > limit:
-                        continue
                     else:
                         total = before[0] + traffic[points[left]]
-                    known = row[right]
-                    if (known is None or total < known[0]) and fits(left, right):
+                    if known is None or total <= known[0]:
+                        if not fits(left, right):
+                            break
                         row[right] = (total, left)
             rows.append(row)
         last = rows[-1][-1]
@@ -299,4 +309,4 @@ def _weight_sizes(program: Program, dependencies: Dependencies, points: Sequence
     return size
 
 
-__all__ = ["Dependencies", "costs_of", "cuts", "takes_item"]
+__all__ = ["Dependencies", "costs_of", "counted", "cuts", "takes_item"]

@@ -13,22 +13,24 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.pipelining._utils import generate_stage_to_rank_mapping
 from torch.distributed.pipelining.microbatch import TensorChunkSpec, _CustomReducer
-from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
+from torch.distributed.pipelining.schedules import get_schedule_class
 from torch.utils._pytree import tree_map_only
 
 from corsac.distributed._agreement import agree
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._plan import PipelinePlan, plan_pipeline
+from corsac.distributed._planning.schedules import (
+    ranks_of_stages,
+    schedule_name,
+    takes_several_stages,
+)
 from corsac.distributed._program import positional
 from corsac.distributed._stage import SizedStage, StageModule, may_split
 from corsac.distributed._stage_weights import stage_weights
 from corsac.distributed._values import InputType, summary
 from corsac.fx._module_attributes import _get_attr
 
-#: Schedules in which the stages of a rank make a V: the first and the last one are on the same rank.
-_V = ("ZBVZeroBubble", "DualPipeV")
 #: Seconds to wait for the reason of another rank, once a connection has failed.
 _GRACE = 3.0
 #: Tag of a message that is never sent.
@@ -118,7 +120,7 @@ class Pipeline:
 
     def _scheduled(self) -> Any:
         cls = get_schedule_class(self._name)
-        is_multi = issubclass(cls, PipelineScheduleMulti)
+        is_multi = takes_several_stages(self._name)
         loss = None if self._loss_fn is None else self._loss
         return cls(
             self.stages if is_multi else self.stages[0],
@@ -518,7 +520,7 @@ def pipeline(
         raise ValueError(f"loss_reduction: expected 'mean' or 'sum', got {loss_reduction!r}")
     key = f"corsac/pipeline/{next(_numbers)}"
     device = torch.device("cpu" if device is None else device)
-    name = _schedule_name(schedule)
+    name = schedule_name(schedule)
     if group is None:
         group = dist.new_group(timeout=datetime.timedelta(seconds=timeout))
     size, rank = dist.get_world_size(group), dist.get_rank(group)
@@ -531,9 +533,7 @@ def pipeline(
         plan = _planned(
             model, args, named, stages, memory, name, microbatches, size, dynamic_shapes
         )
-        rank_of = generate_stage_to_rank_mapping(
-            size, len(plan.stages), "v" if name in _V else "loop"
-        )
+        rank_of = ranks_of_stages(name, size, len(plan.stages))
         mine = [number for number, own in rank_of.items() if own == rank]
         tensors = stage_weights(plan, mine, weights, device)
         modules = {
@@ -559,16 +559,6 @@ def pipeline(
     return made
 
 
-def _schedule_name(schedule: str) -> str:
-    """The name that PyTorch has for a schedule.
-
-    Raises:
-        ValueError: there is no such schedule.
-    """
-    plain = schedule.lower().replace("_", "").replace("-", "")
-    return get_schedule_class(plain).__name__.removeprefix("Schedule")
-
-
 def _planned(
     model: Any,
     args: tuple[Any, ...],
@@ -581,7 +571,7 @@ def _planned(
     dynamic_shapes: Mapping[str | int, Collection[int]] | None,
 ) -> PipelinePlan:
     """The plan for a schedule; that which is given, or one for the first microbatch."""
-    is_multi = issubclass(get_schedule_class(schedule), PipelineScheduleMulti)
+    is_multi = takes_several_stages(schedule)
     if isinstance(model, PipelinePlan):
         count = len(model.stages)
     else:

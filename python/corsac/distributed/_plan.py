@@ -105,9 +105,8 @@ class PipelinePlan:
             ],
         }
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan to a JSON file, with the constants of the program, but without its weights. The results of
-        pipelines made from the file are tuples and dictionaries, without classes of the model.
+    def content(self) -> dict[str, Any]:
+        """The plan as values of JSON, with the constants of the program, but without its weights.
 
         Raises:
             PipelineError: a constant is on ``meta``.
@@ -126,17 +125,22 @@ class PipelinePlan:
             for place, own in self.program.arguments.constants.items()
             if own is None or isinstance(own, bool | int | float | str)
         }
-        content = {
+        return {
             "corsac.pipeline": _FORMAT,
             "hash": self.hash(),
             **self._parts(),
             "plain arguments": named,
             "constants": constants,
         }
-        partial = f"{os.fspath(path)}.partial"
-        with open(partial, "w") as file:
-            json.dump(content, file, indent=1)
-        os.replace(partial, path)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan to a JSON file, with the constants of the program, but without its weights. The results of
+        pipelines made from the file are tuples and dictionaries, without classes of the model.
+
+        Raises:
+            PipelineError: a constant is on ``meta``.
+        """
+        write_content(path, self.content())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PipelinePlan:
@@ -145,18 +149,26 @@ class PipelinePlan:
         Raises:
             PipelineError: it is none, or was changed.
         """
+        return cls.of_content(read_content(path), os.fspath(path))
+
+    @classmethod
+    def of_content(cls, content: Mapping[str, Any], path: str) -> PipelinePlan:
+        """The plan of :meth:`content`, which was read from ``path``.
+
+        Raises:
+            PipelineError: it is none, or was changed.
+        """
         try:
-            with open(path) as file:
-                content = json.load(file)
             if content.get("corsac.pipeline") != _FORMAT:
                 found = content.get("corsac.pipeline")
                 raise PipelineError(f"{path}: expected a plan of version {_FORMAT}, got {found}")
             plan = _read(content)
+            given = content["hash"]
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise PipelineError(
                 f"{path} is no plan of a pipeline: {type(error).__name__}: {error}"
             ) from error
-        if plan.hash() != content["hash"]:
+        if plan.hash() != given:
             raise PipelineError(f"{path} was changed: its hash is {plan.hash()[:12]}")
         return plan
 
@@ -203,18 +215,19 @@ def plan_pipeline(
     args = positional(example_inputs)
     program = program_of(model, args, kwargs or {}, dynamic_shapes)
     base = input_types(program.arguments.tensors(args, kwargs or {}))
-    return _plan(
-        program, [base, *_other_sizes(program, base, dynamic_shapes)], stages, memory, cut_before
+    return plan_stages(
+        program, [base, *other_sizes(program, base, dynamic_shapes)], stages, memory, cut_before
     )
 
 
-def _plan(
+def plan_stages(
     program: Program,
     inputs: list[list[InputType]],
     stages: int,
     memory: int | None,
     cut_before: Sequence[str] | None,
 ) -> PipelinePlan:
+    """Cut a captured model, for inputs of each of these types; see :func:`plan_pipeline`."""
     found = [_values_for(program, own) for own in inputs]
     dependencies = Dependencies.of(program, found[0])
     if cut_before is None:
@@ -256,7 +269,7 @@ def _values_for(program: Program, inputs: Sequence[InputType]) -> dict[Node, Any
     return found
 
 
-def _other_sizes(
+def other_sizes(
     program: Program,
     base: Sequence[InputType],
     dynamic_shapes: Mapping[str | int, Collection[int]] | None,
@@ -359,11 +372,41 @@ def _read(content: Mapping[str, Any]) -> PipelinePlan:
         [(tuple(shape), getattr(torch, dtype)) for shape, dtype in own] for own in content["inputs"]
     ]
     named = content["cuts"]
-    return _plan(program, inputs, len(named) + 1, None, named)
+    return plan_stages(program, inputs, len(named) + 1, None, named)
+
+
+def write_content(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
+    """Write values of JSON to a file, which is there complete or not at all."""
+    partial = f"{os.fspath(path)}.partial"
+    with open(partial, "w") as file:
+        json.dump(content, file, indent=1)
+    os.replace(partial, path)
+
+
+def read_content(path: str | os.PathLike[str]) -> Any:
+    """The values of a JSON file.
+
+    Raises:
+        PipelineError: it is none.
+    """
+    try:
+        with open(path) as file:
+            return json.load(file)
+    except ValueError as error:
+        raise PipelineError(
+            f"{os.fspath(path)} is no plan of a pipeline: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _as_condition(own: Any) -> Any:
     return tuple(map(_as_condition, own)) if isinstance(own, list) else own
 
 
-__all__ = ["PipelinePlan", "plan_pipeline"]
+__all__ = [
+    "PipelinePlan",
+    "other_sizes",
+    "plan_pipeline",
+    "plan_stages",
+    "read_content",
+    "write_content",
+]

@@ -1,0 +1,173 @@
+"""Plans of meshes as files, and the ranks that run them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from corsac.distributed._errors import DistributedError, PipelineError
+from corsac.distributed._pipeline import Pipeline, pipeline
+from corsac.distributed._plan import PipelinePlan, read_content, write_content
+from corsac.distributed._planning.meshes import DIMENSIONS, Mesh, MeshCosts
+
+#: Version of plan files.
+_FORMAT = 1
+
+
+@dataclass(slots=True)
+class MeshPlan:
+    """A model on a mesh of ranks, without its weights.
+
+    Attributes:
+        costs: the mesh, schedule and number of microbatches, and what a step is expected to cost.
+        batch: the size of the batch of a step.
+        pipeline: the stages.
+    """
+
+    costs: MeshCosts
+    batch: int
+    pipeline: PipelinePlan
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh."""
+        return self.costs.mesh
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan to a JSON file, with the graph, but without weights.
+
+        Raises:
+            PipelineError: a constant of the model is on ``meta``.
+        """
+        content = {"corsac.mesh": _FORMAT, **asdict(self.costs), "batch": self.batch}
+        write_content(path, content | {"pipeline": self.pipeline.content()})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> MeshPlan:
+        """Read a plan file.
+
+        Raises:
+            PipelineError: it is none, or was changed.
+        """
+        content, name = read_content(path), os.fspath(path)
+        try:
+            if content.get("corsac.mesh") != _FORMAT:
+                found = content.get("corsac.mesh")
+                raise PipelineError(f"{name}: expected a mesh of version {_FORMAT}, got {found}")
+            fields = {own: content[own] for own in MeshCosts.__dataclass_fields__}
+            costs = MeshCosts(**(fields | {"mesh": Mesh(**content["mesh"])}))
+            batch, stages = content["batch"], content["pipeline"]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise PipelineError(
+                f"{name} is no plan of a mesh: {type(error).__name__}: {error}"
+            ) from error
+        plan = PipelinePlan.of_content(stages, name)
+        if len(plan.stages) != costs.stages:
+            raise PipelineError(
+                f"{name}: expected {costs.stages} stages, got {len(plan.stages)} in its pipeline"
+            )
+        return cls(costs, batch, plan)
+
+    def device_mesh(self, device_type: str = "cpu") -> DeviceMesh:
+        """The device mesh, with the dimensions ``pipeline``, ``data`` and ``tensor``. All ranks call it.
+
+        Raises:
+            DistributedError: there are not as many ranks.
+        """
+        if not dist.is_initialized():
+            raise DistributedError(
+                "there is no process group: call torch.distributed.init_process_group"
+            )
+        if dist.get_world_size() != self.mesh.ranks:
+            raise DistributedError(
+                f"the plan is for {self.mesh.ranks} ranks ({self.mesh}), there are {dist.get_world_size()}"
+            )
+        return init_device_mesh(device_type, self.mesh.shape, mesh_dim_names=DIMENSIONS)
+
+    def start(
+        self,
+        example_inputs: Any,
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        loss_fn: Callable[[Any, Any], torch.Tensor] | None = None,
+        loss_reduction: str = "mean",
+        weights: str | os.PathLike[str] | None = None,
+        device: torch.device | str | None = None,
+    ) -> MeshRank:
+        """This rank's part of the model. All ranks call it.
+
+        Args:
+            example_inputs, kwargs: the arguments of a call with the items of the batch that a copy of the model gets; may
+                be on ``meta``.
+            loss_fn, loss_reduction, weights, device: as for :func:`pipeline`.
+
+        Raises:
+            PipelineError: a rank failed.
+            PlanMismatchError: the ranks have different plans.
+        """
+        mesh = self.device_mesh(torch.device(device or "cpu").type)
+        pipe = pipeline(
+            self.pipeline,
+            example_inputs,
+            kwargs,
+            schedule=self.costs.schedule,
+            microbatches=self.costs.microbatches,
+            loss_fn=loss_fn,
+            loss_reduction=loss_reduction,
+            weights=weights,
+            device=device,
+            group=mesh["pipeline"].get_group(),
+            tensor_group=mesh["tensor"].get_group() if self.mesh.tensor > 1 else None,
+        )
+        return MeshRank(mesh, pipe, loss_reduction)
+
+
+class MeshRank:
+    """A rank's part of a model on a mesh.
+
+    Attributes:
+        mesh: the device mesh.
+        pipeline: the stages of the rank, or its parts of them.
+    """
+
+    def __init__(self, mesh: DeviceMesh, pipe: Pipeline, loss_reduction: str) -> None:
+        self.mesh, self.pipeline, self._reduction = mesh, pipe, loss_reduction
+
+    @property
+    def copy(self) -> int:
+        """The number of this rank's copy of the model, which says which part of the batch it gets."""
+        return self.mesh.get_local_rank("data")
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The parameters of this rank."""
+        return self.pipeline.parameters()
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model on this copy's part of the batch, compute gradients, and sum them over all copies, or take their
+        mean if the loss is one: copies get parts of equal size. The arguments are those of :meth:`Pipeline.step`."""
+        copies = self.mesh["data"].get_group()
+        count = dist.get_world_size(copies)
+        if count == 1:
+            return self.pipeline.step(*args, **kwargs)
+        before = [(own, own.grad) for own in self.parameters()]
+        for own, _ in before:
+            own.grad = None
+        result = self.pipeline.step(*args, **kwargs)
+        for own, earlier in before:
+            if not own.requires_grad:
+                continue
+            gradient = torch.zeros_like(own) if own.grad is None else own.grad
+            dist.all_reduce(gradient, group=copies)
+            if self._reduction == "mean":
+                gradient /= count
+            own.grad = gradient if earlier is None else earlier + gradient
+        return result
+
+
+__all__ = ["MeshPlan", "MeshRank"]

@@ -1,0 +1,275 @@
+"""The meshes for a model, best first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from corsac._messages.report_text import duration, shortened
+from corsac._messages.table import table
+from corsac.analysis._cost import short
+from corsac.analysis._machine import Machine, machine
+from corsac.distributed._errors import DistributedError, PipelineError
+from corsac.distributed._plan import other_sizes
+from corsac.distributed._planning.measured import StepSeconds, slower_than
+from corsac.distributed._planning.mesh_plan import MeshPlan
+from corsac.distributed._planning.meshes import Mesh, MeshCosts, meshes_of
+from corsac.distributed._planning.network import Network
+from corsac.distributed._planning.planner import Planner
+from corsac.distributed._planning.schedules import schedule_name
+from corsac.distributed._planning.timeline import Timeline
+from corsac.distributed._program import Program, positional, program_of
+from corsac.distributed._values import InputType, input_types
+
+#: Tensors of the size of each parameter that an optimizer keeps.
+STATES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2}
+
+
+@dataclass(slots=True)
+class MeshPlans:
+    """Meshes for a model, with what a training step costs on each.
+
+    Attributes:
+        batch: the size of the batch of a step.
+        found: the meshes that can be used: those of fewer ranks first, and of these the fastest.
+        refused: the others, with the reason.
+        machine: the speed of a rank.
+        network: the connections between ranks.
+    """
+
+    batch: int
+    found: list[MeshCosts]
+    refused: dict[Mesh, str]
+    machine: Machine
+    network: Network
+    _planner: Planner
+
+    def best(self, ranks: int | None = None) -> MeshCosts:
+        """The fastest mesh, of this number of ranks or any.
+
+        Raises:
+            DistributedError: there is none.
+        """
+        own = [one for one in self.found if ranks in (None, one.mesh.ranks)]
+        if not own:
+            reasons = [f"{mesh}: {reason}" for mesh, reason in self.refused.items()]
+            raise DistributedError(f"no mesh can be used: {shortened(reasons)}")
+        return min(own, key=lambda one: one.seconds)
+
+    def plan(self, costs: MeshCosts | None = None) -> MeshPlan:
+        """The plan for one of the meshes, by default the fastest, for :meth:`MeshPlan.save`."""
+        own = self.best() if costs is None else costs
+        return MeshPlan(own, self.batch, self._planner.pipeline(own.stages))
+
+    def timeline(self, costs: MeshCosts | None = None) -> Timeline:
+        """The simulated step on one of the meshes, by default the fastest."""
+        own = self.best() if costs is None else costs
+        return self._planner.timeline(own.mesh, own.schedule, own.microbatches)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return {
+            "batch": self.batch,
+            "machine": asdict(self.machine),
+            "network": asdict(self.network),
+            "found": [asdict(own) for own in self.found],
+            "refused": [
+                {"mesh": asdict(mesh), "reason": reason} for mesh, reason in self.refused.items()
+            ],
+        }
+
+    def text(self, shown: int = 3) -> str:
+        """A table, with the ``shown`` fastest meshes of each number of ranks."""
+        head = ("ranks", "pipeline × tensor × data", "schedule", "microbatches", "time", "speed-up")
+        cells = [(*head, "bubble", "sent", "memory")]
+        by_ranks: dict[int, list[MeshCosts]] = {}
+        for own in self.found:
+            by_ranks.setdefault(own.mesh.ranks, []).append(own)
+
+        fewest = min(by_ranks, default=1)
+        base = by_ranks[fewest][0].seconds if by_ranks else 0.0
+        for group in by_ranks.values():
+            for own in group[:shown]:
+                cells.append(
+                    (
+                        str(own.mesh.ranks),
+                        str(own.mesh),
+                        own.schedule,
+                        f"{own.microbatches} of {own.items:g}",
+                        duration(own.seconds),
+                        f"{base / own.seconds:.2f}",
+                        f"{own.bubble:.1%}",
+                        f"{short(round(own.sent_bytes))}B",
+                        f"{short(round(own.memory_bytes))}B",
+                    )
+                )
+        lines = table(cells, left=(2,))
+        hidden = len(self.found) - len(cells) + 1
+        if hidden:
+            lines.append(f"and {hidden} slower ones")
+        reasons: dict[str, list[Mesh]] = {}
+        for mesh, reason in self.refused.items():
+            reasons.setdefault(reason, []).append(mesh)
+        if reasons:
+            lines += ["", "not possible:"]
+        for reason, meshes in reasons.items():
+            lines.append(f"  {shortened(map(str, meshes))}: {reason}")
+        lines += [
+            "",
+            f"a batch of {self.batch}; ranks of {short(round(self.machine.gflops * 1e9))}FLOP/s and "
+            f"{short(round(self.machine.gbytes * 1e9))}B/s of memory, connected with "
+            f"{short(round(self.network.bandwidth))}B/s and {duration(self.network.latency)}",
+        ]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def plan_mesh(
+    model: Any,
+    example_inputs: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    ranks: int | Sequence[int],
+    bandwidth: float,
+    latency: float = 10e-6,
+    memory: int | None = None,
+    machine: Machine | None = None,
+    measured: StepSeconds | None = None,
+    microbatches: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
+    schedules: Sequence[str] = ("1f1b",),
+    optimizer: str = "adam",
+    captured_with: Any = None,
+    dynamic_shapes: Mapping[str | int, Collection[int]] | None = None,
+) -> MeshPlans:
+    """Find the best mesh of ranks for training a model: how many have different stages of a pipeline, how many share a
+    stage by tensor parallelism, and how many have copies. Nothing is run, and no process group is needed.
+
+    Each step is simulated action by action with the order of the schedule. Operations take the time of a roofline, or what
+    was measured; collectives are those of :func:`plan_parallel`, as rings. The best mesh of each number of ranks is
+    checked: all that its ranks send, receive and reduce fits together.
+
+    Args:
+        model: a module, whose weights may be on ``meta``. It is captured in the training modes that its modules have.
+        example_inputs: the positional arguments of a call with the whole batch of a step: tensors, which may be on
+            ``meta``, and plain values. Tensors whose first dimension is that of the first one are split.
+        kwargs: its keyword arguments.
+        ranks: the number of ranks, or several numbers.
+        bandwidth: bytes per second from one rank to another.
+        latency: seconds that a message takes besides.
+        memory: bytes of each rank; no bound if it is None.
+        machine: the speed of a rank; by default that of this machine.
+        measured: what passes of a microbatch take on one rank, which then only are shared out as the roofline says.
+        microbatches: the numbers of microbatches to try.
+        schedules: the schedules to try, as for :func:`pipeline`.
+        optimizer: what is kept for each parameter: ``"none"``, ``"sgd"``, ``"momentum"`` or ``"adam"``.
+        captured_with: smaller arguments for the capture, in place of two items of ``example_inputs``: also shorter texts,
+            where the graph does not depend on their length. Positional ones, or a pair of a tuple and a dictionary.
+        dynamic_shapes: as for :func:`plan_pipeline`.
+
+    Raises:
+        DistributedError: the model is no graph.
+        MatchingError: the ranks of a plan would not do the same, a fault of corsac.
+        ValueError: a number is out of range, or a schedule or optimizer is not known.
+    """
+    counts = [ranks] if isinstance(ranks, int) else list(ranks)
+    _check(counts, microbatches, schedules, optimizer, memory)
+    network = Network(bandwidth, latency)
+    args, named = positional(example_inputs), dict(kwargs or {})
+    program = _captured(model, args, named, captured_with, dynamic_shapes)
+    tensors = program.arguments.tensors(args, named)
+    if not tensors or tensors[0].dim() == 0 or not tensors[0].size(0):
+        raise PipelineError("the first input has no batch dimension")
+    batch = tensors[0].size(0)
+    types = input_types(tensors)
+    sizes = (1, 1) if batch == 1 else (2, 3)
+    sized = [_resized(types, batch, own) for own in sizes]
+    inputs = [sized[0], *other_sizes(program, sized[0], dynamic_shapes)]
+    speed = machine_of_this() if machine is None else machine
+    planner = Planner(
+        program, inputs, sized, sizes, batch, speed, network, memory, STATES[optimizer]
+    )
+    if measured is not None:
+        planner.slower = slower_than(measured, planner.costs, speed)
+    found: list[MeshCosts] = []
+    refused: dict[Mesh, str] = {}
+    for count in counts:
+        own = []
+        for mesh in meshes_of(count):
+            try:
+                own.append(planner.best(mesh, schedules, sorted(microbatches)))
+            except DistributedError as error:
+                refused[mesh] = str(error)
+        own.sort(key=lambda one: (one.seconds, one.memory_bytes))
+        if own:
+            planner.check(own[0])
+        found += own
+    return MeshPlans(batch, found, refused, speed, network, planner)
+
+
+#: The speed of this machine.
+machine_of_this = machine
+
+
+def _check(
+    ranks: Sequence[int],
+    microbatches: Sequence[int],
+    schedules: Sequence[str],
+    optimizer: str,
+    memory: int | None,
+) -> None:
+    for name, numbers in (("ranks", ranks), ("microbatches", microbatches)):
+        if not numbers or min(numbers) < 1:
+            raise ValueError(f"{name}: expected numbers of at least 1, got {list(numbers)}")
+    if not schedules:
+        raise ValueError("schedules: expected at least one")
+    for own in schedules:
+        schedule_name(own)
+    if optimizer not in STATES:
+        known = ", ".join(map(repr, STATES))
+        raise ValueError(f"optimizer: expected one of {known}, got {optimizer!r}")
+    if memory is not None and memory < 1:
+        raise ValueError(f"memory: expected at least 1 byte, got {memory}")
+
+
+def _captured(
+    model: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    captured_with: Any,
+    dynamic_shapes: Mapping[str | int, Collection[int]] | None,
+) -> Program:
+    """The program, from a call with few items: they are computed."""
+    if captured_with is not None:
+        is_pair = isinstance(captured_with, tuple) and len(captured_with) == 2
+        if is_pair and isinstance(captured_with[1], dict):
+            return program_of(model, positional(captured_with[0]), captured_with[1], dynamic_shapes)
+        return program_of(model, positional(captured_with), {}, dynamic_shapes)
+    tensors = [own for own in (*args, *kwargs.values()) if isinstance(own, torch.Tensor)]
+    batch = tensors[0].size(0) if tensors and tensors[0].dim() else 0
+
+    def few(own: Any) -> Any:
+        is_batched = isinstance(own, torch.Tensor) and own.dim() and own.size(0) == batch
+        return own[:2] if is_batched else own
+
+    return program_of(
+        model,
+        tuple(map(few, args)),
+        {name: few(own) for name, own in kwargs.items()},
+        dynamic_shapes,
+    )
+
+
+def _resized(types: Sequence[InputType], batch: int, items: int) -> list[InputType]:
+    """The types of inputs for another size of the batch."""
+    return [
+        ((items, *shape[1:]) if shape and shape[0] == batch else shape, dtype)
+        for shape, dtype in types
+    ]
+
+
+__all__ = ["STATES", "MeshPlans", "plan_mesh"]
