@@ -26,9 +26,18 @@ if TYPE_CHECKING:
     from corsac.distributed._parallel_plan import ParallelPlan, plan_parallel
     from corsac.distributed._pipeline import Pipeline, pipeline
     from corsac.distributed._plan import PipelinePlan, plan_pipeline
+    from corsac.distributed._planning.matching import MatchingError
+    from corsac.distributed._planning.measured import StepSeconds, measure_step
+    from corsac.distributed._planning.mesh_plan import MeshPlan, MeshRank
+    from corsac.distributed._planning.search import MeshPlans, plan_mesh
+    from corsac.distributed._planning.simulation import SimulatedStep, simulate_step
 
 __all__ = [
     "DistributedError",
+    "MatchingError",
+    "MeshPlan",
+    "MeshPlans",
+    "MeshRank",
     "Parallel",
     "ParallelError",
     "ParallelPlan",
@@ -36,10 +45,15 @@ __all__ = [
     "PipelineError",
     "PipelinePlan",
     "PlanMismatchError",
+    "SimulatedStep",
+    "StepSeconds",
+    "measure_step",
     "parallelize",
     "pipeline",
+    "plan_mesh",
     "plan_parallel",
     "plan_pipeline",
+    "simulate_step",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -55,5 +69,10 @@ __getattr__, __dir__ = lazy_names(
         "_parallel_plan": ("ParallelPlan", "plan_parallel"),
         "_pipeline": ("Pipeline", "pipeline"),
         "_plan": ("PipelinePlan", "plan_pipeline"),
+        "_planning.matching": ("MatchingError",),
+        "_planning.measured": ("StepSeconds", "measure_step"),
+        "_planning.mesh_plan": ("MeshPlan", "MeshRank"),
+        "_planning.search": ("MeshPlans", "plan_mesh"),
+        "_planning.simulation": ("SimulatedStep", "simulate_step"),
     },
 )

@@ -13,9 +13,9 @@ from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
 
 from corsac import _core
 from corsac.distributed._errors import PipelineError
-from corsac.distributed._program import Program
+from corsac.distributed._program import Program, Weight
 from corsac.distributed._values import bytes_of, reads_places, written_bytes
-from corsac.fx import GraphModule, Node
+from corsac.fx import Graph, GraphModule, Node
 from corsac.fx._module_attributes import _assign_attr
 from corsac.fx._own_copy import copied_graph
 from corsac.passes._writes import OUTSIDE
@@ -159,10 +159,7 @@ def costs_of(program: Program, values: Mapping[Node, Any]) -> list[float]:
 def counted(program: Program, values: Mapping[Node, Any]) -> list[tuple[int, int, int, int]]:
     """Multiplications, floating-point operations, bytes read and bytes written of each node, 0 where they are not
     known."""
-    holder = torch.nn.Module()
-    for name, own in program.weights.items():
-        _assign_attr(torch.empty(own.shape, dtype=own.dtype, device="meta"), holder, name)
-    module = GraphModule(holder, copied_graph(program.graph))
+    module = with_types(copied_graph(program.graph), program.weights)
     inputs = tuple(
         torch.empty(values[node].shape, dtype=values[node].dtype, device="meta")
         for node in program.graph.find_nodes(op="placeholder")
@@ -173,6 +170,17 @@ def counted(program: Program, values: Mapping[Node, Any]) -> list[tuple[int, int
         tuple(own if isinstance(own, int) else 0 for own in row)  # type: ignore[misc]
         for row in types.costs()
     ]
+
+
+def with_types(graph: Graph, weights: Mapping[str, Weight]) -> GraphModule:
+    """A graph in a module that has its weights on ``meta``."""
+    holder = torch.nn.Module()
+    for name, own in weights.items():
+        value: torch.Tensor = torch.empty(own.shape, dtype=own.dtype, device="meta")
+        if own.kind == "parameter":
+            value = torch.nn.Parameter(value, own.requires_grad)
+        _assign_attr(value, holder, name)
+    return GraphModule(holder, graph)
 
 
 def cuts(
@@ -309,4 +317,4 @@ def _weight_sizes(program: Program, dependencies: Dependencies, points: Sequence
     return size
 
 
-__all__ = ["Dependencies", "costs_of", "counted", "cuts", "takes_item"]
+__all__ = ["Dependencies", "costs_of", "counted", "cuts", "takes_item", "with_types"]

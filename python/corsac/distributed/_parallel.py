@@ -13,7 +13,7 @@ import torch.distributed as dist
 from corsac.distributed import collectives
 from corsac.distributed._agreement import agree
 from corsac.distributed._errors import ParallelError
-from corsac.distributed._parallel_graph import parallel_graph
+from corsac.distributed._parallel_graph import parallel_graph, uses_random_numbers
 from corsac.distributed._parallel_plan import ParallelPlan, plan_parallel
 from corsac.distributed._rank_module import RankModule, share_parts
 from corsac.distributed._values import input_types, summary
@@ -40,7 +40,7 @@ class Parallel(RankModule):
         weights: Mapping[str, torch.Tensor],
         group: Any,
     ) -> None:
-        draws = any(node.target is collectives.begin_random for node in graph.nodes)
+        draws = uses_random_numbers(graph)
         state = {"plan": plan, "group": group, "rank": dist.get_rank(group), "_draws": draws}
         super().__init__(graph, weights, state)
 
@@ -55,7 +55,7 @@ class Parallel(RankModule):
         inputs = program.arguments.tensors(args, kwargs)
         self.plan.check(input_types(inputs))
         if self._draws:
-            self._seed()
+            collectives.draw_seed(self.group)
         try:
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.plan.training):
                 found = self.graph_module.forward(*inputs)
@@ -64,12 +64,6 @@ class Parallel(RankModule):
                 f"rank {self.rank}{self._place(error)}: {summary(error)}"
             ) from error
         return found if program.build is None else program.build(found)
-
-    def _seed(self) -> None:
-        """Give all ranks a seed that the generator of the first one has drawn."""
-        seed = torch.randint(2**62, ())
-        dist.broadcast(seed, group=self.group, group_src=0)
-        collectives.shared_seed(self.group.group_name, int(seed))
 
     def whole(self, name: str, part: torch.Tensor) -> torch.Tensor:
         """The whole of a tensor of which each rank has its part as of the weight ``name``: a weight, its gradient, or

@@ -17,8 +17,10 @@ from torch.distributed.pipelining.microbatch import TensorChunkSpec, _CustomRedu
 from torch.distributed.pipelining.schedules import get_schedule_class
 from torch.utils._pytree import tree_map_only
 
+from corsac.distributed import collectives
 from corsac.distributed._agreement import agree
 from corsac.distributed._errors import PipelineError
+from corsac.distributed._parallel_graph import uses_random_numbers
 from corsac.distributed._plan import PipelinePlan, plan_pipeline
 from corsac.distributed._planning.schedules import (
     ranks_of_stages,
@@ -28,6 +30,7 @@ from corsac.distributed._planning.schedules import (
 from corsac.distributed._program import positional
 from corsac.distributed._stage import SizedStage, StageModule, may_split
 from corsac.distributed._stage_weights import stage_weights
+from corsac.distributed._tensor_stages import TensorStages
 from corsac.distributed._values import InputType, summary
 from corsac.fx._module_attributes import _get_attr
 
@@ -63,6 +66,8 @@ class Pipeline:
         group: Any,
         rank_of: Mapping[int, int],
         key: str,
+        tensor: TensorStages | None = None,
+        tensor_group: Any = None,
     ) -> None:
         self.plan, self.group = plan, group
         self.modules = list(modules.values())
@@ -74,6 +79,10 @@ class Pipeline:
         self._batch = 0
         self._types: list[list[InputType]] = []
         self._key = key
+        self._tensor, self._tensor_group = tensor, tensor_group
+        #: The groups whose connections are closed when this rank fails.
+        self._groups = [group] if tensor_group is None else [group, tensor_group]
+        self._draws = any(uses_random_numbers(own.graph) for own in self.modules)
         self.stages: list[SizedStage] = []
         self.schedule: Any = None
 
@@ -95,6 +104,9 @@ class Pipeline:
         count = len(self.plan.stages)
         self.stages = []
         for number, module in self._numbered.items():
+            if self._tensor is not None:
+                for own in self._types:
+                    self._tensor.check(number, own)
             stage = self.plan.stages[number]
             inputs = [_contiguous(own, stage.inputs) for own in values]
             outputs = [_contiguous(own, stage.outputs) for own in values]
@@ -202,6 +214,8 @@ class Pipeline:
         target: Any,
         losses: list[Any] | None,
     ) -> Any:
+        if self._draws:
+            collectives.draw_seed(self._tensor_group)
         given: dict[str, Any] = {"arg_mbs": [()] * self._microbatches}
         if 0 in self._numbered:
             tensors = self.plan.program.arguments.tensors(args, kwargs)
@@ -271,8 +285,17 @@ class Pipeline:
         for _, own in self.named_parameters():
             yield own
 
+    def shards(self) -> dict[str, tuple[int, list[int]]]:
+        """The dimension of each weight that is cut among the ranks of ``tensor_group``, and the sizes of the pieces that
+        are cut."""
+        found: dict[str, tuple[int, list[int]]] = {}
+        for number in self._numbered if self._tensor is not None else ():
+            found |= self._tensor.stages[number].shards
+        return found
+
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """The weights of the stages of this rank, under all their names in the model."""
+        """The weights of the stages of this rank, under all their names in the model; of weights that are cut among
+        ranks its parts."""
         found: dict[str, torch.Tensor] = {}
         for module in self.modules:
             for name, own in module.state_dict().items():
@@ -374,34 +397,33 @@ class Pipeline:
             self._tell_others(reason)
             raise PipelineError(reason) from error
 
-    def _store(self) -> Any:
-        return dist.distributed_c10d._get_process_group_store(self.group)
-
     def _tell_others(self, reason: str) -> None:
         """Leave the first reason of a failure for the other ranks, and close the connections that they wait for."""
-        with contextlib.suppress(Exception):
-            self._store().compare_set(self._key, "", reason)
-        if dist.get_backend(self.group) != "gloo":
+        for group in self._groups:
             with contextlib.suppress(Exception):
-                self.group.abort()
-            return
-        for rank in range(dist.get_world_size(self.group)):
-            if rank == self.rank:
+                _store(group).compare_set(self._key, "", reason)
+            if dist.get_backend(group) != "gloo":
+                with contextlib.suppress(Exception):
+                    group.abort()
                 continue
-            # Gloo closes a connection when an operation on it times out, and in no other way while the process lives.
-            with contextlib.suppress(Exception):
-                other = dist.get_global_rank(self.group, rank)
-                nothing = dist.irecv(torch.empty(1), other, group=self.group, tag=_CLOSING)
-                nothing.wait(datetime.timedelta(milliseconds=10))
+            for rank in range(dist.get_world_size(group)):
+                if rank == dist.get_rank(group):
+                    continue
+                # Gloo closes a connection when an operation on it times out, and in no other way while the process lives.
+                with contextlib.suppress(Exception):
+                    other = dist.get_global_rank(group, rank)
+                    nothing = dist.irecv(torch.empty(1), other, group=group, tag=_CLOSING)
+                    nothing.wait(datetime.timedelta(milliseconds=10))
 
     def _reason_of_others(self, error: Exception) -> str:
         """What another rank has left; or else that a connection failed."""
         until = time.monotonic() + _GRACE
         with contextlib.suppress(Exception):
-            store = self._store()
+            stores = [_store(group) for group in self._groups]
             while time.monotonic() < until:
-                if store.check([self._key]):
-                    return f"another rank failed: {store.get(self._key).decode()}"
+                for store in stores:
+                    if store.check([self._key]):
+                        return f"another rank failed: {store.get(self._key).decode()}"
                 time.sleep(0.05)
         lines = str(_root(error)).strip().splitlines()
         neighbours = sorted(
@@ -416,6 +438,10 @@ class Pipeline:
             f"one of its neighbours, ranks {neighbours}, has ended or does not answer: "
             f"{lines[0] if lines else type(error).__name__}"
         )
+
+
+def _store(group: Any) -> Any:
+    return dist.distributed_c10d._get_process_group_store(group)
 
 
 def _root(error: BaseException) -> BaseException:
@@ -485,6 +511,7 @@ def pipeline(
     dynamic_shapes: Mapping[str | int, Collection[int]] | None = None,
     device: torch.device | str | None = None,
     group: Any = None,
+    tensor_group: Any = None,
     timeout: float = 300.0,
 ) -> Pipeline:
     """Cut a model into stages, one or more for each rank, that a schedule of PyTorch runs. All ranks call it.
@@ -507,6 +534,8 @@ def pipeline(
         dynamic_shapes: as for :func:`plan_pipeline`.
         device: where the stages run; by default the CPU.
         group: the process group; by default one of all ranks.
+        tensor_group: the ranks with the same stages as this one, which are in groups of their own. Weights of stages are
+            cut among them as by :func:`parallelize`, and all are called with the same arguments.
         timeout: seconds after which a rank that waits for another one gives up, if ``group`` is None.
 
     Raises:
@@ -527,6 +556,7 @@ def pipeline(
     made: Pipeline | None = None
     error: Exception | None = None
     plan: PipelinePlan | None = None
+    cut: TensorStages | None = None
     try:
         args = positional(example_inputs)
         named = dict(kwargs or {})
@@ -536,18 +566,47 @@ def pipeline(
         rank_of = ranks_of_stages(name, size, len(plan.stages))
         mine = [number for number, own in rank_of.items() if own == rank]
         tensors = stage_weights(plan, mine, weights, device)
+        stages_of = dict(zip(mine, tensors, strict=True))
+        graphs = {number: plan.stages[number] for number in mine}
+        if tensor_group is not None:
+            cut = TensorStages(plan, dist.get_world_size(tensor_group))
+            part = dist.get_rank(tensor_group)
+            graphs = {number: cut.stage(number, tensor_group.group_name) for number in mine}
+            stages_of = {
+                number: cut.weights(number, part, own) for number, own in stages_of.items()
+            }
         modules = {
-            number: StageModule(rank, number, plan.stages[number], own, device)
-            for number, own in zip(mine, tensors, strict=True)
+            number: StageModule(rank, number, graphs[number], own, device)
+            for number, own in stages_of.items()
         }
         made = Pipeline(
-            plan, modules, name, microbatches, loss_fn, loss_reduction, device, group, rank_of, key
+            plan,
+            modules,
+            name,
+            microbatches,
+            loss_fn,
+            loss_reduction,
+            device,
+            group,
+            rank_of,
+            key,
+            cut,
+            tensor_group,
         )
         made.resize(*args, **named)
     except Exception as caught:
         error = caught
-    options = {"schedule": repr((name, microbatches))}
-    agree(group, rank, None if plan is None else plan.digests() | options, error)
+    digests: dict[str, str] | None = None
+    if plan is not None:
+        digests = {**plan.digests(), "schedule": repr((name, microbatches))}
+        if cut is not None:
+            digests |= cut.digests()
+    if tensor_group is not None:
+        try:
+            agree(tensor_group, dist.get_rank(tensor_group), digests, error)
+        except Exception as caught:
+            error = caught
+    agree(group, rank, digests, error)
     assert made is not None and plan is not None
     if rank == 0 and _has_batch_statistics(plan):
         warnings.warn(

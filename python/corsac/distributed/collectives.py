@@ -200,6 +200,13 @@ def shared_seed(group: str, seed: int) -> None:
     _seeds[group] = [seed, 0]
 
 
+def draw_seed(group: dist.ProcessGroup) -> None:
+    """Give the ranks of a group a seed that the generator of its first rank has drawn. All ranks call it."""
+    seed = torch.randint(2**62, ())
+    dist.broadcast(seed, group=group, group_src=0)
+    shared_seed(group.group_name, int(seed))
+
+
 def begin_random(group: str, parts: bool) -> torch.Tensor:
     """Seed the random generator of the CPU for one call: equal on all ranks for whole tensors, different for parts.
 
@@ -293,6 +300,7 @@ def sharded_cross_entropy(
 __all__ = [
     "begin_random",
     "copy",
+    "draw_seed",
     "end_random",
     "first",
     "gather",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -11,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from corsac.distributed import collectives
+from corsac.distributed._agreement import agree, digests_of
 from corsac.distributed._errors import DistributedError, PipelineError
 from corsac.distributed._pipeline import Pipeline, pipeline
 from corsac.distributed._plan import PipelinePlan, read_content, write_content
@@ -39,14 +42,18 @@ class MeshPlan:
         """The mesh."""
         return self.costs.mesh
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan to a JSON file, with the graph, but without weights.
+    def content(self) -> dict[str, Any]:
+        """The plan as values of JSON, with the graph, but without weights.
 
         Raises:
             PipelineError: a constant of the model is on ``meta``.
         """
         content = {"corsac.mesh": _FORMAT, **asdict(self.costs), "batch": self.batch}
-        write_content(path, content | {"pipeline": self.pipeline.content()})
+        return content | {"pipeline": self.pipeline.content()}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write :meth:`content` to a file."""
+        write_content(path, self.content())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MeshPlan:
@@ -55,7 +62,15 @@ class MeshPlan:
         Raises:
             PipelineError: it is none, or was changed.
         """
-        content, name = read_content(path), os.fspath(path)
+        return cls.of_content(read_content(path), os.fspath(path))
+
+    @classmethod
+    def of_content(cls, content: Mapping[str, Any], name: str) -> MeshPlan:
+        """The plan of :meth:`content`, which was read from the file ``name``.
+
+        Raises:
+            PipelineError: it is none, or was changed.
+        """
         try:
             if content.get("corsac.mesh") != _FORMAT:
                 found = content.get("corsac.mesh")
@@ -73,6 +88,12 @@ class MeshPlan:
                 f"{name}: expected {costs.stages} stages, got {len(plan.stages)} in its pipeline"
             )
         return cls(costs, batch, plan)
+
+    def digests(self) -> dict[str, str]:
+        """A hash of each part of the plan."""
+        own = self.costs
+        parts = {"mesh": self.mesh.shape, "schedule": [own.schedule, own.microbatches]}
+        return self.pipeline.digests() | digests_of(parts)
 
     def device_mesh(self, device_type: str = "cpu") -> DeviceMesh:
         """The device mesh, with the dimensions ``pipeline``, ``data`` and ``tensor``. All ranks call it.
@@ -99,6 +120,7 @@ class MeshPlan:
         loss_reduction: str = "mean",
         weights: str | os.PathLike[str] | None = None,
         device: torch.device | str | None = None,
+        timeout: float = 300.0,
     ) -> MeshRank:
         """This rank's part of the model. All ranks call it.
 
@@ -106,12 +128,16 @@ class MeshPlan:
             example_inputs, kwargs: the arguments of a call with the items of the batch that a copy of the model gets; may
                 be on ``meta``.
             loss_fn, loss_reduction, weights, device: as for :func:`pipeline`.
+            timeout: seconds after which a rank that waits for another one gives up.
 
         Raises:
             PipelineError: a rank failed.
             PlanMismatchError: the ranks have different plans.
         """
         mesh = self.device_mesh(torch.device(device or "cpu").type)
+        agree(dist.group.WORLD, dist.get_rank(), self.digests(), None)
+        for name in DIMENSIONS:
+            _set_timeout(mesh[name].get_group(), timeout)
         pipe = pipeline(
             self.pipeline,
             example_inputs,
@@ -128,6 +154,15 @@ class MeshPlan:
         return MeshRank(mesh, pipe, loss_reduction)
 
 
+def _set_timeout(group: Any, seconds: float) -> None:
+    """Let operations of a group give up after so many seconds."""
+    # Its public name is newer than 2.6.
+    if hasattr(dist, "set_timeout"):
+        dist.set_timeout(datetime.timedelta(seconds=seconds), group)
+    else:
+        dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=seconds), group)
+
+
 class MeshRank:
     """A rank's part of a model on a mesh.
 
@@ -138,6 +173,14 @@ class MeshRank:
 
     def __init__(self, mesh: DeviceMesh, pipe: Pipeline, loss_reduction: str) -> None:
         self.mesh, self.pipeline, self._reduction = mesh, pipe, loss_reduction
+        self._copies = mesh["data"].get_group()
+        self._count = dist.get_world_size(self._copies)
+        if self._count > 1:
+            pipe._groups.append(self._copies)
+            with pipe._watched(), torch.no_grad():
+                for module in pipe.modules:
+                    for own in (*module.parameters(), *module.buffers()):
+                        dist.broadcast(own.detach(), group=self._copies, group_src=0)
 
     @property
     def copy(self) -> int:
@@ -148,25 +191,37 @@ class MeshRank:
         """The parameters of this rank."""
         return self.pipeline.parameters()
 
+    def whole(self, name: str, part: torch.Tensor) -> torch.Tensor:
+        """The whole of a tensor of which each rank of the dimension ``tensor`` has its part as of the weight ``name``: a
+        weight, its gradient, or the state of an optimizer. All of these ranks call it."""
+        shard = self.pipeline.shards().get(name)
+        if shard is None:
+            return part.detach().clone()
+        group = self.mesh["tensor"].get_group()
+        return collectives._whole(part.detach(), shard[0], shard[1], group.group_name)
+
     def step(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model on this copy's part of the batch, compute gradients, and sum them over all copies, or take their
-        mean if the loss is one: copies get parts of equal size. The arguments are those of :meth:`Pipeline.step`."""
-        copies = self.mesh["data"].get_group()
-        count = dist.get_world_size(copies)
-        if count == 1:
+        mean if the loss is one: copies get parts of equal size. The arguments are those of :meth:`Pipeline.step`.
+
+        Raises:
+            PipelineError: a rank failed.
+        """
+        if self._count == 1:
             return self.pipeline.step(*args, **kwargs)
-        before = [(own, own.grad) for own in self.parameters()]
-        for own, _ in before:
+        trained = [own for own in self.parameters() if own.requires_grad]
+        before = [own.grad for own in trained]
+        for own in trained:
             own.grad = None
         result = self.pipeline.step(*args, **kwargs)
-        for own, earlier in before:
-            if not own.requires_grad:
-                continue
-            gradient = torch.zeros_like(own) if own.grad is None else own.grad
-            dist.all_reduce(gradient, group=copies)
-            if self._reduction == "mean":
-                gradient /= count
-            own.grad = gradient if earlier is None else earlier + gradient
+        with self.pipeline._watched():
+            for own, earlier in zip(trained, before, strict=True):
+                gradient = torch.zeros_like(own) if own.grad is None else own.grad
+                gradient = gradient.detach().contiguous()
+                dist.all_reduce(gradient, group=self._copies)
+                if self._reduction == "mean":
+                    gradient /= self._count
+                own.grad = gradient if earlier is None else earlier + gradient
         return result
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from corsac._messages.report_text import shortened
+from corsac.analysis._cost import short
 from corsac.analysis._machine import Machine
 from corsac.distributed._errors import DistributedError, ParallelError, PipelineError
 from corsac.distributed._parallel_plan import plan_program
@@ -61,6 +64,7 @@ class Planner:
         self.program, self.inputs, self.batch = program, inputs, batch
         self.machine, self.network, self.memory, self.states = machine, network, memory, states
         self.slower = slower
+        self.sizes = sizes
         self.costs = ModelCosts.of(program, sized, sizes)
         self._pipelines: dict[int, PipelinePlan | PipelineError] = {}
         self._parallels: dict[int, ParallelCosts | ParallelError] = {}
@@ -128,9 +132,9 @@ class Planner:
             raise DistributedError(
                 f"{own_batch} items of the batch are less than {microbatches[0]} microbatches"
             )
+        reasons: dict[str, None] = {}
         found: MeshCosts | None = None
         least: MeshCosts | None = None
-        reason: ValueError | None = None
         for schedule in schedules:
             name = schedule_name(schedule)
             count = mesh.pipeline * (_STAGES if takes_several_stages(name) else 1)
@@ -139,8 +143,9 @@ class Planner:
                     break
                 try:
                     own = self.costs_of(mesh, schedule, number)
-                except ValueError as error:
-                    reason = error
+                    self._check_sizes(own)
+                except (ValueError, PipelineError) as error:
+                    reasons.setdefault(str(error))
                     continue
                 if self.memory is not None and own.memory_bytes > self.memory:
                     if least is None or own.memory_bytes < least.memory_bytes:
@@ -150,11 +155,20 @@ class Planner:
         if found is not None:
             return found
         if least is not None:
+            needed = short(round(least.memory_bytes))
             raise DistributedError(
-                f"needs {least.memory_bytes / 1e9:,.2f} GB of memory on a rank, with "
-                f"{least.microbatches} microbatches"
+                f"needs at least {needed}B of memory, with {least.microbatches} microbatches"
             )
-        raise DistributedError(str(reason)) from reason
+        raise DistributedError(shortened(reasons))
+
+    def _check_sizes(self, own: MeshCosts) -> None:
+        """Check that the graph is right for microbatches of these sizes.
+
+        Raises:
+            PipelineError: it is not.
+        """
+        for items in {math.floor(own.items), math.ceil(own.items)}:
+            self.pipeline(1).values(resized(self.inputs[0], self.sizes[0], items))
 
     def _bound(self, mesh: Mesh, count: int, microbatches: int) -> float:
         """The least time that a step can take: that of the slowest rank."""
@@ -257,6 +271,14 @@ class Planner:
         return check_matching(exchanges(own.mesh, orders, stages, shared))
 
 
+def resized(types: Sequence[InputType], batch: int, items: int) -> list[InputType]:
+    """The types of inputs, of which those with a batch as the first dimension get one of ``items``."""
+    return [
+        ((items, *shape[1:]) if shape and shape[0] == batch else shape, dtype)
+        for shape, dtype in types
+    ]
+
+
 def _found(own: Any) -> Any:
     if isinstance(own, Exception):
         raise own
@@ -268,4 +290,4 @@ def _orders(schedule: str, ranks: int, stages: int, microbatches: int) -> list[l
     return orders_of(schedule, ranks, stages, microbatches)
 
 
-__all__ = ["Planner"]
+__all__ = ["Planner", "resized"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,11 +20,12 @@ from corsac.distributed._planning.measured import StepSeconds, slower_than
 from corsac.distributed._planning.mesh_plan import MeshPlan
 from corsac.distributed._planning.meshes import Mesh, MeshCosts, meshes_of
 from corsac.distributed._planning.network import Network
-from corsac.distributed._planning.planner import Planner
+from corsac.distributed._planning.picture import timeline_html, timeline_svg
+from corsac.distributed._planning.planner import Planner, resized
 from corsac.distributed._planning.schedules import schedule_name
 from corsac.distributed._planning.timeline import Timeline
 from corsac.distributed._program import Program, positional, program_of
-from corsac.distributed._values import InputType, input_types
+from corsac.distributed._values import input_types
 
 #: Tensors of the size of each parameter that an optimizer keeps.
 STATES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2}
@@ -68,6 +71,34 @@ class MeshPlans:
         """The simulated step on one of the meshes, by default the fastest."""
         own = self.best() if costs is None else costs
         return self._planner.timeline(own.mesh, own.schedule, own.microbatches)
+
+    def draw(
+        self,
+        path: str | os.PathLike[str],
+        costs: MeshCosts | None = None,
+        name: str = "training step",
+    ) -> None:
+        """Draw the simulated step on one of the meshes, by default the fastest, as a file ``*.svg`` or ``*.html``, which has
+        the table, too.
+
+        Raises:
+            ValueError: the file is none of these.
+        """
+        own = self.best() if costs is None else costs
+        target = Path(path)
+        if target.suffix not in (".svg", ".html"):
+            raise ValueError(f"a picture is .svg or .html, not {target.suffix or target.name!r}")
+        step = self.timeline(own)
+        title = f"{name} on {own.mesh.ranks} ranks"
+        subtitle = (
+            f"{own.mesh} (pipeline × tensor × data), {own.schedule} with {own.microbatches} microbatches of "
+            f"{own.items:g}: {duration(own.seconds)}, bubble {own.bubble:.1%}"
+        )
+        copies = own.mesh.tensor * own.mesh.data
+        picture = timeline_svg(step, title, subtitle, copies)
+        if target.suffix == ".html":
+            picture = timeline_html(picture, title, str(self))
+        target.write_text(picture, encoding="utf-8")
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values."""
@@ -187,7 +218,7 @@ def plan_mesh(
     batch = tensors[0].size(0)
     types = input_types(tensors)
     sizes = (1, 1) if batch == 1 else (2, 3)
-    sized = [_resized(types, batch, own) for own in sizes]
+    sized = [resized(types, batch, own) for own in sizes]
     inputs = [sized[0], *other_sizes(program, sized[0], dynamic_shapes)]
     speed = machine_of_this() if machine is None else machine
     planner = Planner(
@@ -262,14 +293,6 @@ def _captured(
         {name: few(own) for name, own in kwargs.items()},
         dynamic_shapes,
     )
-
-
-def _resized(types: Sequence[InputType], batch: int, items: int) -> list[InputType]:
-    """The types of inputs for another size of the batch."""
-    return [
-        ((items, *shape[1:]) if shape and shape[0] == batch else shape, dtype)
-        for shape, dtype in types
-    ]
 
 
 __all__ = ["STATES", "MeshPlans", "plan_mesh"]
