@@ -189,19 +189,22 @@ def cuts(
     dependencies: Dependencies,
     stages: int,
     memory: int | None = None,
+    costs: Sequence[float] | None = None,
 ) -> list[int]:
     """The borders that make the slowest of ``stages`` parts fastest, and among about equal ones those with the least
     traffic.
 
     Args:
         memory: the largest number of bytes of weights, with their gradients, of a part.
+        costs: of each node; by default those of :func:`costs_of`.
 
     Raises:
         PipelineError: there are too few borders, or no part is small enough.
     """
     if stages == 1:
         return []
-    costs = costs_of(program, values)
+    if costs is None:
+        costs = costs_of(program, values)
     start = list(itertools.accumulate(costs, initial=0.0))
     traffic = _traffic(program, values, dependencies)
     borders = _thinned(dependencies.borders, traffic)

@@ -61,7 +61,7 @@ class PipelinePlan:
         """
         key = tuple(inputs)
         if key not in self._values:
-            found = _by_name(_values_for(self.program, inputs))
+            found = _by_name(values_for(self.program, inputs))
             for stage in self.stages:
                 _check_sizes(stage, found)
             if len(self._values) >= _KEPT:
@@ -226,12 +226,19 @@ def plan_stages(
     stages: int,
     memory: int | None,
     cut_before: Sequence[str] | None,
+    values: Sequence[dict[Node, Any]] | None = None,
+    costs: Sequence[float] | None = None,
 ) -> PipelinePlan:
-    """Cut a captured model, for inputs of each of these types; see :func:`plan_pipeline`."""
-    found = [_values_for(program, own) for own in inputs]
+    """Cut a captured model, for inputs of each of these types; see :func:`plan_pipeline`.
+
+    Args:
+        values: the values of all nodes for each of ``inputs``, if they are known.
+        costs: the cost of each node; by default operations, and bytes written.
+    """
+    found = [values_for(program, own) for own in inputs] if values is None else values
     dependencies = Dependencies.of(program, found[0])
     if cut_before is None:
-        borders = cuts(program, found[0], dependencies, stages, memory)
+        borders = cuts(program, found[0], dependencies, stages, memory, costs)
     else:
         by_name = {node.name: at for node, at in dependencies.place.items()}
         unknown = [name for name in cut_before if name not in by_name]
@@ -251,8 +258,8 @@ def plan_stages(
     made = stage_graphs(program, borders, dependencies, found)
     names = tuple(dependencies.nodes[own].name for own in borders)
     plan = PipelinePlan(program, inputs, names, made)
-    for own, values in zip(inputs, found, strict=True):
-        plan._values[tuple(own)] = _by_name(values)
+    for own, known in zip(inputs, found, strict=True):
+        plan._values[tuple(own)] = _by_name(known)
     return plan
 
 
@@ -260,7 +267,12 @@ def _by_name(values: Mapping[Node, Any]) -> dict[str, Any]:
     return {node.name: own for node, own in values.items()}
 
 
-def _values_for(program: Program, inputs: Sequence[InputType]) -> dict[Node, Any]:
+def values_for(program: Program, inputs: Sequence[InputType]) -> dict[Node, Any]:
+    """The values of all nodes for inputs of these types.
+
+    Raises:
+        PipelineError: the graph is not that of the model for such inputs.
+    """
     found = values_of(program.graph, inputs, program.weights)
     reason = failing(program.conditions, found)
     if reason is not None:
@@ -297,7 +309,7 @@ def other_sizes(
             continue
         with quiet():
             try:
-                _values_for(program, other)
+                values_for(program, other)
             except PipelineError:
                 continue
         found.append(other)
@@ -408,5 +420,6 @@ __all__ = [
     "plan_pipeline",
     "plan_stages",
     "read_content",
+    "values_for",
     "write_content",
 ]

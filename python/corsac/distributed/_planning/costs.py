@@ -250,11 +250,15 @@ class ParallelCosts:
         shares = [1.0 / plan.ranks if plan.nodes[node].split else 1.0 for node in nodes]
         return cls(plan, torch.tensor(shares, dtype=torch.float64), list(_collectives(plan)))
 
-    def saved_share(self, owner: Node) -> float:
-        """The share of a saved tensor that a rank has."""
-        planned = self.plan.nodes[owner]
-        is_part = planned.split or any(isinstance(own, tuple) for own in planned.output)
-        return 1.0 / self.plan.ranks if is_part else 1.0
+    def saved_shares(self, costs: ModelCosts) -> torch.Tensor:
+        """The share of each saved tensor that a rank has."""
+        planned = [self.plan.nodes[own.owner] for own in costs.saved]
+        is_part = [
+            own.split or any(isinstance(placed, tuple) for placed in own.output) for own in planned
+        ]
+        shares = torch.ones(len(is_part), dtype=torch.float64)
+        shares[torch.tensor(is_part, dtype=torch.bool)] = 1.0 / self.plan.ranks
+        return shares
 
     def size_bytes(self, own: Collective, costs: ModelCosts, sizes: torch.Tensor) -> float:
         """The bytes of the tensor of a collective."""
@@ -268,6 +272,16 @@ class ParallelCosts:
         """The time of a collective."""
         run = network.all_reduce if own.kind == "all_reduce" else network.all_gather
         return run(size_bytes, self.plan.ranks)
+
+    def all_seconds(
+        self, costs: ModelCosts, items: float, machine: Machine, network: Network
+    ) -> torch.Tensor:
+        """The time of each node, forward and backward, with that of its collectives."""
+        forward, backward, _ = costs.seconds(items, machine, self.shares)
+        total, sizes = forward + backward, costs.bytes.at(items)
+        for own in self.collectives:
+            total[own.place] += self.seconds(own, self.size_bytes(own, costs, sizes), network)
+        return total
 
     def sent_bytes(self, own: Collective, size_bytes: float) -> float:
         """The bytes that a rank sends for a collective."""

@@ -64,7 +64,7 @@ def timeline_svg(step: Timeline, title: str, subtitle: str, copies: int) -> str:
     lines += _legend({own.kind for own in step.boxes})
     for rank in range(ranks):
         y = top + rank * _ROW
-        name = f"rank {rank}" if copies == 1 else f"{copies} × {rank}"
+        name = f"rank {rank}" if copies == 1 else f"{rank} (×{copies})"
         lines.append(
             f'<rect class="row" x="{left:g}" y="{y:g}" width="{_WIDTH:g}" height="{_ROW - 4:g}"/>'
             f'<text class="end" x="{left - 8:g}" y="{y + 16:g}">{name}</text>'

@@ -12,7 +12,7 @@ from corsac.analysis._cost import short
 from corsac.analysis._machine import Machine
 from corsac.distributed._errors import DistributedError, ParallelError, PipelineError
 from corsac.distributed._parallel_plan import plan_program
-from corsac.distributed._plan import PipelinePlan, plan_stages
+from corsac.distributed._plan import PipelinePlan, plan_stages, values_for
 from corsac.distributed._planning.costs import ModelCosts, ParallelCosts
 from corsac.distributed._planning.exchanges import exchanges
 from corsac.distributed._planning.matching import check_matching
@@ -31,6 +31,20 @@ from corsac.distributed._values import InputType
 
 #: Stages of each rank in schedules that take several.
 _STAGES = 2
+
+
+class Refusal(DistributedError):
+    """A mesh cannot be used.
+
+    Attributes:
+        text: the reason.
+        memory_bytes: what a rank would need at least, if that is it; 0 else.
+    """
+
+    def __init__(self, text: str, memory_bytes: float = 0.0) -> None:
+        self.text, self.memory_bytes = text, memory_bytes
+        needed = f": {short(round(memory_bytes))}B" if memory_bytes else ""
+        super().__init__(text + needed)
 
 
 class Planner:
@@ -66,22 +80,37 @@ class Planner:
         self.slower = slower
         self.sizes = sizes
         self.costs = ModelCosts.of(program, sized, sizes)
-        self._pipelines: dict[int, PipelinePlan | PipelineError] = {}
+        self._values = [values_for(program, own) for own in inputs]
+        self._pipelines: dict[tuple[int, int], PipelinePlan | PipelineError] = {}
+        #: Sizes of microbatches, with the reason why the graph is not right for them.
+        self._refused: dict[int, PipelineError | None] = {}
         self._parallels: dict[int, ParallelCosts | ParallelError] = {}
         self._stages: dict[tuple[int, int, float], list[StageCosts]] = {}
 
-    def pipeline(self, stages: int) -> PipelinePlan:
-        """The model cut into stages.
+    def pipeline(self, stages: int, tensor: int) -> PipelinePlan:
+        """The model cut into stages that take about the same time, if ``tensor`` ranks share each.
 
         Raises:
-            PipelineError: it cannot be cut into so many.
+            DistributedError: it cannot be cut in this way.
         """
-        if stages not in self._pipelines:
+        key = stages, tensor
+        if key not in self._pipelines:
+            seconds = self.parallel(tensor).all_seconds(
+                self.costs, self.sizes[0], self.machine, self.network
+            )
             try:
-                self._pipelines[stages] = plan_stages(self.program, self.inputs, stages, None, None)
+                self._pipelines[key] = plan_stages(
+                    self.program,
+                    self.inputs,
+                    stages,
+                    None,
+                    None,
+                    self._values,
+                    seconds.tolist(),
+                )
             except PipelineError as error:
-                self._pipelines[stages] = error
-        return _found(self._pipelines[stages])
+                self._pipelines[key] = error
+        return _found(self._pipelines[key])
 
     def parallel(self, ranks: int) -> ParallelCosts:
         """The model cut among ranks.
@@ -107,7 +136,7 @@ class Planner:
         if key not in self._stages:
             self._stages[key] = stage_costs(
                 self.costs,
-                self.pipeline(stages),
+                self.pipeline(stages, tensor),
                 self.parallel(tensor),
                 items,
                 self.machine,
@@ -120,31 +149,38 @@ class Planner:
         """The fastest schedule and number of microbatches for a mesh.
 
         Raises:
-            DistributedError: the mesh cannot be used; the message is the reason.
+            Refusal: the mesh cannot be used.
         """
         if self.batch % mesh.data:
-            raise DistributedError(
-                f"{mesh.data} copies of the model do not divide a batch of {self.batch}"
-            )
-        own_batch = self.batch // mesh.data
-        counts = [own for own in microbatches if own <= own_batch]
+            raise Refusal(f"the number of copies does not divide a batch of {self.batch}")
+        counts = [own for own in microbatches if own <= self.batch // mesh.data]
         if not counts:
-            raise DistributedError(
-                f"{own_batch} items of the batch are less than {microbatches[0]} microbatches"
-            )
+            raise Refusal(f"the batch of a copy is less than {microbatches[0]} microbatches")
+        try:
+            return self._best(mesh, schedules, counts)
+        except (ParallelError, PipelineError) as error:
+            raise Refusal(str(error)) from error
+
+    def _best(self, mesh: Mesh, schedules: Sequence[str], counts: Sequence[int]) -> MeshCosts:
         reasons: dict[str, None] = {}
         found: MeshCosts | None = None
         least: MeshCosts | None = None
         for schedule in schedules:
             name = schedule_name(schedule)
             count = mesh.pipeline * (_STAGES if takes_several_stages(name) else 1)
+            if name == "1F1B" and counts[-1] < count:
+                reasons.setdefault("1f1b needs a microbatch for each stage")
+                continue
             for number in sorted(counts, key=lambda own: self._bound(mesh, count, own)):
                 if found is not None and self._bound(mesh, count, number) >= found.seconds:
                     break
                 try:
                     own = self.costs_of(mesh, schedule, number)
                     self._check_sizes(own)
-                except (ValueError, PipelineError) as error:
+                except ValueError:
+                    # Fewer microbatches than stages.
+                    continue
+                except PipelineError as error:
                     reasons.setdefault(str(error))
                     continue
                 if self.memory is not None and own.memory_bytes > self.memory:
@@ -155,11 +191,9 @@ class Planner:
         if found is not None:
             return found
         if least is not None:
-            needed = short(round(least.memory_bytes))
-            raise DistributedError(
-                f"needs at least {needed}B of memory, with {least.microbatches} microbatches"
-            )
-        raise DistributedError(shortened(reasons))
+            raise Refusal("it needs more memory", least.memory_bytes)
+        known = ", ".join(schedules)
+        raise Refusal(shortened(reasons) or f"no number of microbatches is one for {known}")
 
     def _check_sizes(self, own: MeshCosts) -> None:
         """Check that the graph is right for microbatches of these sizes.
@@ -168,7 +202,14 @@ class Planner:
             PipelineError: it is not.
         """
         for items in {math.floor(own.items), math.ceil(own.items)}:
-            self.pipeline(1).values(resized(self.inputs[0], self.sizes[0], items))
+            if items not in self._refused:
+                self._refused[items] = None
+                try:
+                    values_for(self.program, resized(self.inputs[0], self.sizes[0], items))
+                except PipelineError as error:
+                    self._refused[items] = error
+            if (error := self._refused[items]) is not None:
+                raise error
 
     def _bound(self, mesh: Mesh, count: int, microbatches: int) -> float:
         """The least time that a step can take: that of the slowest rank."""
@@ -251,7 +292,7 @@ class Planner:
         plan = self.parallel(tensor).plan
         weights = self.program.weights
         found = {}
-        for name, numbers in self.pipeline(stages).shared().items():
+        for name, numbers in self.pipeline(stages, tensor).shared().items():
             if weights[name].requires_grad:
                 share = weights[name].bytes / (tensor if name in plan.shards else 1)
                 found[name] = numbers, share
@@ -290,4 +331,4 @@ def _orders(schedule: str, ranks: int, stages: int, microbatches: int) -> list[l
     return orders_of(schedule, ranks, stages, microbatches)
 
 
-__all__ = ["Planner", "resized"]
+__all__ = ["Planner", "Refusal", "resized"]

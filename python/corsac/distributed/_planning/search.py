@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from corsac.distributed._planning.mesh_plan import MeshPlan
 from corsac.distributed._planning.meshes import Mesh, MeshCosts, meshes_of
 from corsac.distributed._planning.network import Network
 from corsac.distributed._planning.picture import timeline_html, timeline_svg
-from corsac.distributed._planning.planner import Planner, resized
+from corsac.distributed._planning.planner import Planner, Refusal, resized
 from corsac.distributed._planning.schedules import schedule_name
 from corsac.distributed._planning.timeline import Timeline
 from corsac.distributed._program import Program, positional, program_of
@@ -45,7 +46,7 @@ class MeshPlans:
 
     batch: int
     found: list[MeshCosts]
-    refused: dict[Mesh, str]
+    refused: dict[Mesh, Refusal]
     machine: Machine
     network: Network
     _planner: Planner
@@ -65,7 +66,7 @@ class MeshPlans:
     def plan(self, costs: MeshCosts | None = None) -> MeshPlan:
         """The plan for one of the meshes, by default the fastest, for :meth:`MeshPlan.save`."""
         own = self.best() if costs is None else costs
-        return MeshPlan(own, self.batch, self._planner.pipeline(own.stages))
+        return MeshPlan(own, self.batch, self._planner.pipeline(own.stages, own.mesh.tensor))
 
     def timeline(self, costs: MeshCosts | None = None) -> Timeline:
         """The simulated step on one of the meshes, by default the fastest."""
@@ -108,7 +109,8 @@ class MeshPlans:
             "network": asdict(self.network),
             "found": [asdict(own) for own in self.found],
             "refused": [
-                {"mesh": asdict(mesh), "reason": reason} for mesh, reason in self.refused.items()
+                {"mesh": asdict(mesh), "reason": str(reason)}
+                for mesh, reason in self.refused.items()
             ],
         }
 
@@ -141,13 +143,21 @@ class MeshPlans:
         hidden = len(self.found) - len(cells) + 1
         if hidden:
             lines.append(f"and {hidden} slower ones")
-        reasons: dict[str, list[Mesh]] = {}
-        for mesh, reason in self.refused.items():
-            reasons.setdefault(reason, []).append(mesh)
-        if reasons:
+        if self.refused:
             lines += ["", "not possible:"]
-        for reason, meshes in reasons.items():
-            lines.append(f"  {shortened(map(str, meshes))}: {reason}")
+        kinds: dict[str, list[str]] = {}
+        for mesh, reason in self.refused.items():
+            own = (
+                f"{mesh} ({short(round(reason.memory_bytes))}B)"
+                if reason.memory_bytes
+                else str(mesh)
+            )
+            kinds.setdefault(reason.text, []).append(own)
+        for text, meshes in kinds.items():
+            listed = f"{text}: {', '.join(meshes)}"
+            lines += textwrap.wrap(
+                listed, 120, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
+            )
         lines += [
             "",
             f"a batch of {self.batch}; ranks of {short(round(self.machine.gflops * 1e9))}FLOP/s and "
@@ -227,14 +237,14 @@ def plan_mesh(
     if measured is not None:
         planner.slower = slower_than(measured, planner.costs, speed)
     found: list[MeshCosts] = []
-    refused: dict[Mesh, str] = {}
+    refused: dict[Mesh, Refusal] = {}
     for count in counts:
         own = []
         for mesh in meshes_of(count):
             try:
                 own.append(planner.best(mesh, schedules, sorted(microbatches)))
-            except DistributedError as error:
-                refused[mesh] = str(error)
+            except Refusal as reason:
+                refused[mesh] = reason
         own.sort(key=lambda one: (one.seconds, one.memory_bytes))
         if own:
             planner.check(own[0])

@@ -84,7 +84,10 @@ class _Costs:
         self.forward, self.backward = forward * slower[0], backward * slower[1]
         self.weight_time = weights * slower[1]
         self.sizes = costs.bytes.at(items)
-        self.saved = costs.saved_bytes.at(items).tolist()
+        self.saved = costs.saved_bytes.at(items) * parallel.saved_shares(costs)
+        #: The numbers of saved tensors, and the places of the nodes that keep them.
+        pairs = [(at, place) for at, own in enumerate(costs.saved) for place in own.places]
+        self.kept = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2)
         self.moved = costs.moved.at(items) * parallel.shares
         starts = [0, *(self.place[name] for name in pipeline.cuts), len(costs.nodes)]
         self.ranges = list(itertools.pairwise(starts))
@@ -158,13 +161,11 @@ class _Costs:
     def _held(self, first: int, last: int, inputs: list[int], outputs: list[int]) -> float:
         """Bytes that are kept between the passes: what autograd has saved, what was received, and copies of what is
         sent."""
-        total, owners = 0.0, set[int]()
-        for own, size in zip(self.costs.saved, self.saved, strict=True):
-            if any(first <= at < last for at in own.places):
-                total += size * self.parallel.saved_share(own.owner)
-                owners.add(self.place[own.owner.name])
-        received = [own for own in inputs if own not in owners]
-        return total + float(self.sizes[received].sum() + self.sizes[outputs].sum())
+        inside = (self.kept[:, 1] >= first) & (self.kept[:, 1] < last)
+        own = self.kept[inside, 0].unique()
+        owners = {self.place[self.costs.saved[at].owner.name] for at in own.tolist()}
+        received = [at for at in inputs if at not in owners]
+        return float(self.saved[own].sum() + self.sizes[received].sum() + self.sizes[outputs].sum())
 
 
 __all__ = ["StageCosts", "stage_costs"]
