@@ -287,6 +287,18 @@ def test_sizes_of_microbatches_that_the_graph_is_not_for_are_left_out():
     assert "the graph is not valid" in str(found.refused[Mesh(1, 1, 2)])
 
 
+def test_a_graph_for_one_size_of_a_batch_has_microbatches_of_it():
+    layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+    model = nn.Sequential(layer, nn.TransformerEncoderLayer(32, 4, 64, 0.0, batch_first=True))
+    x = torch.empty(8, 6, 32, device="meta")
+    options = {"ranks": 2, "bandwidth": 1e9, "machine": MACHINE}
+    found = plan_mesh(model, x, captured_with=torch.zeros(4, 6, 32), **options)
+    assert {own.items for own in found.found} == {4}
+    assert found.refused.keys() <= {Mesh(1, 1, 2)}
+    with pytest.raises(DistributedError, match="for microbatches of 3 only"):
+        plan_mesh(model, x, captured_with=torch.zeros(3, 6, 32), **options).best()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

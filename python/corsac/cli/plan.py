@@ -14,7 +14,7 @@ from torch import nn
 from corsac.analysis import Machine
 from corsac.analysis._machine import machine
 from corsac.cli.failure import Failure, check_file, file_error, first_line
-from corsac.cli.inputs import Input
+from corsac.cli.inputs import Input, accepted
 from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
 from corsac.cli.subject import original
@@ -30,13 +30,16 @@ def run(options: argparse.Namespace) -> bool:
         check_file(options.out, (".json",))
     if not options.input:
         raise Failure("a plan needs the batch of a step; give --input SHAPE for each input")
+    if options.meta and options.weights is not None:
+        raise Failure("--meta makes no weights, so --weights has nothing to go to")
     wanted = None if options.mesh is None else _mesh(options.mesh, options.ranks)
     with _parameters_on_meta() if options.meta else nullcontext():
         model = original(options.model, options).train()
     inputs = tuple(map(_on_meta, options.input))
     captured_with = tuple(map(_on_meta, options.capture)) or None
-    try:
-        with working("planning"):
+    refused: Exception | None = None
+    with accepted(), working("planning"):
+        try:
             plans = plan_mesh(
                 model,
                 inputs,
@@ -50,8 +53,10 @@ def run(options: argparse.Namespace) -> bool:
                 optimizer=options.optimizer,
                 captured_with=captured_with,
             )
-    except (DistributedError, TypeError, ValueError) as error:
-        raise Failure(f"the model cannot be planned: {first_line(error, 1500)}") from error
+        except (DistributedError, ValueError) as error:
+            refused = error
+    if refused is not None:
+        raise Failure(f"the model cannot be planned: {first_line(refused, 1500)}") from refused
     if options.json:
         print_json(plans.to_dict())
     else:

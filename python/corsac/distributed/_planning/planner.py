@@ -53,7 +53,8 @@ class Planner:
     Args:
         program: the model as one graph.
         inputs: the types of its inputs that plans are made for, and others with which sizes are told apart.
-        sized: the types of its inputs for two sizes of a batch, and ``sizes`` these sizes.
+        sized: the types of its inputs for two sizes of a batch, and ``sizes`` these sizes, which are equal if the graph is
+            for one size only.
         batch: the size of the batch of a step.
         machine: the speed of a rank.
         network: the connections between ranks.
@@ -201,7 +202,10 @@ class Planner:
         Raises:
             PipelineError: it is not.
         """
+        first, second = self.sizes
         for items in {math.floor(own.items), math.ceil(own.items)}:
+            if first == second != items:
+                raise PipelineError(f"the graph is for microbatches of {first} only")
             if items not in self._refused:
                 self._refused[items] = None
                 try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +17,7 @@ from corsac._messages.table import table
 from corsac.analysis._cost import short
 from corsac.analysis._machine import Machine, machine
 from corsac.distributed._errors import DistributedError, PipelineError
-from corsac.distributed._plan import other_sizes
+from corsac.distributed._plan import other_sizes, values_for
 from corsac.distributed._planning.measured import StepSeconds, slower_than
 from corsac.distributed._planning.mesh_plan import MeshPlan
 from corsac.distributed._planning.meshes import Mesh, MeshCosts, meshes_of
@@ -26,7 +27,7 @@ from corsac.distributed._planning.planner import Planner, Refusal, resized
 from corsac.distributed._planning.schedules import schedule_name
 from corsac.distributed._planning.timeline import Timeline
 from corsac.distributed._program import Program, positional, program_of
-from corsac.distributed._values import input_types
+from corsac.distributed._values import InputType, input_types, quiet
 
 #: Tensors of the size of each parameter that an optimizer keeps.
 STATES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2}
@@ -221,13 +222,13 @@ def plan_mesh(
     _check(counts, microbatches, schedules, optimizer, memory)
     network = Network(bandwidth, latency)
     args, named = positional(example_inputs), dict(kwargs or {})
-    program = _captured(model, args, named, captured_with, dynamic_shapes)
+    program, captured = _captured(model, args, named, captured_with, dynamic_shapes)
     tensors = program.arguments.tensors(args, named)
     if not tensors or tensors[0].dim() == 0 or not tensors[0].size(0):
         raise PipelineError("the first input has no batch dimension")
     batch = tensors[0].size(0)
     types = input_types(tensors)
-    sizes = (1, 1) if batch == 1 else (2, 3)
+    sizes = _sizes(program, types, batch, captured)
     sized = [resized(types, batch, own) for own in sizes]
     inputs = [sized[0], *other_sizes(program, sized[0], dynamic_shapes)]
     speed = machine_of_this() if machine is None else machine
@@ -277,32 +278,47 @@ def _check(
         raise ValueError(f"memory: expected at least 1 byte, got {memory}")
 
 
+def _sizes(
+    program: Program, types: Sequence[InputType], batch: int, captured: int
+) -> tuple[int, int]:
+    """Two sizes of a batch for which the graph is right; equal ones if it is for one only."""
+    if batch > 1:
+        with quiet(), contextlib.suppress(PipelineError):
+            for own in (2, 3):
+                values_for(program, resized(types, batch, own))
+            return 2, 3
+    return captured, captured
+
+
 def _captured(
     model: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     captured_with: Any,
     dynamic_shapes: Mapping[str | int, Collection[int]] | None,
-) -> Program:
-    """The program, from a call with few items: they are computed."""
-    if captured_with is not None:
+) -> tuple[Program, int]:
+    """The program, from a call with few items, which are computed, and their number."""
+    if captured_with is None:
+        batch = _items(args, kwargs)
+
+        def few(own: Any) -> Any:
+            is_batched = isinstance(own, torch.Tensor) and own.dim() and own.size(0) == batch
+            return own[:2] if is_batched else own
+
+        args, kwargs = tuple(map(few, args)), {name: few(own) for name, own in kwargs.items()}
+    else:
         is_pair = isinstance(captured_with, tuple) and len(captured_with) == 2
         if is_pair and isinstance(captured_with[1], dict):
-            return program_of(model, positional(captured_with[0]), captured_with[1], dynamic_shapes)
-        return program_of(model, positional(captured_with), {}, dynamic_shapes)
-    tensors = [own for own in (*args, *kwargs.values()) if isinstance(own, torch.Tensor)]
-    batch = tensors[0].size(0) if tensors and tensors[0].dim() else 0
+            args, kwargs = positional(captured_with[0]), captured_with[1]
+        else:
+            args, kwargs = positional(captured_with), {}
+    return program_of(model, args, kwargs, dynamic_shapes), _items(args, kwargs)
 
-    def few(own: Any) -> Any:
-        is_batched = isinstance(own, torch.Tensor) and own.dim() and own.size(0) == batch
-        return own[:2] if is_batched else own
 
-    return program_of(
-        model,
-        tuple(map(few, args)),
-        {name: few(own) for name, own in kwargs.items()},
-        dynamic_shapes,
-    )
+def _items(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """The size of the batch of a call; 0 if it has none."""
+    tensors = (own for own in (*args, *kwargs.values()) if isinstance(own, torch.Tensor))
+    return next((own.size(0) for own in tensors if own.dim()), 0)
 
 
 __all__ = ["STATES", "MeshPlans", "plan_mesh"]
