@@ -1,4 +1,4 @@
-"""Models on several processes: pipelines, planned on the graph and run by :mod:`torch.distributed`.
+"""Models on several processes: pipelines and parts of weights, planned on the graph and run by :mod:`torch.distributed`.
 
 ::
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from corsac.distributed._planning.matching import MatchingError
     from corsac.distributed._planning.measured import StepSeconds, measure_step
     from corsac.distributed._planning.mesh_plan import MeshPlan, MeshRank
-    from corsac.distributed._planning.search import MeshPlans, plan_mesh
+    from corsac.distributed._planning.mesh_plans import MeshPlans
+    from corsac.distributed._planning.search import plan_mesh
     from corsac.distributed._planning.simulation import SimulatedStep, simulate_step
 
 __all__ = [
@@ -72,7 +73,8 @@ __getattr__, __dir__ = lazy_names(
         "_planning.matching": ("MatchingError",),
         "_planning.measured": ("StepSeconds", "measure_step"),
         "_planning.mesh_plan": ("MeshPlan", "MeshRank"),
-        "_planning.search": ("MeshPlans", "plan_mesh"),
+        "_planning.mesh_plans": ("MeshPlans",),
+        "_planning.search": ("plan_mesh",),
         "_planning.simulation": ("SimulatedStep", "simulate_step"),
     },
 )

@@ -16,6 +16,7 @@ from corsac import _core
 from corsac.distributed._agreement import digests_of
 from corsac.distributed._borders import Dependencies, cuts
 from corsac.distributed._errors import PipelineError
+from corsac.distributed._plan_file import read_content, write_content
 from corsac.distributed._program import Arguments, Program, Weight, positional, program_of
 from corsac.distributed._stage_graphs import StageGraph, stage_graphs
 from corsac.distributed._values import (
@@ -387,29 +388,6 @@ def _read(content: Mapping[str, Any]) -> PipelinePlan:
     return plan_stages(program, inputs, len(named) + 1, None, named)
 
 
-def write_content(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
-    """Write values of JSON to a file, which is there complete or not at all."""
-    partial = f"{os.fspath(path)}.partial"
-    with open(partial, "w") as file:
-        json.dump(content, file, indent=1)
-    os.replace(partial, path)
-
-
-def read_content(path: str | os.PathLike[str]) -> Any:
-    """The values of a JSON file.
-
-    Raises:
-        PipelineError: it is none.
-    """
-    try:
-        with open(path) as file:
-            return json.load(file)
-    except ValueError as error:
-        raise PipelineError(
-            f"{os.fspath(path)} is no plan of a pipeline: {type(error).__name__}: {error}"
-        ) from error
-
-
 def _as_condition(own: Any) -> Any:
     return tuple(map(_as_condition, own)) if isinstance(own, list) else own
 
@@ -419,7 +397,5 @@ __all__ = [
     "other_sizes",
     "plan_pipeline",
     "plan_stages",
-    "read_content",
     "values_for",
-    "write_content",
 ]

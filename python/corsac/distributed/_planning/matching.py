@@ -17,14 +17,14 @@ class Exchange(NamedTuple):
         ranks: the one other rank of a send or receive; all ranks of a collective, in the order of the group.
         bytes: the size.
         what: what is sent, for messages.
-        count: the number of collectives of which ``bytes`` is the sum.
+        calls: the number of collectives of which ``bytes`` is the sum.
     """
 
     kind: str
     ranks: tuple[int, ...]
     bytes: float
     what: str
-    count: int = 1
+    calls: int = 1
 
     def __str__(self) -> str:
         to = {"send": "to ", "receive": "from "}.get(self.kind, "of ")

@@ -16,7 +16,8 @@ from corsac.distributed import collectives
 from corsac.distributed._agreement import agree, digests_of
 from corsac.distributed._errors import DistributedError, PipelineError
 from corsac.distributed._pipeline import Pipeline, pipeline
-from corsac.distributed._plan import PipelinePlan, read_content, write_content
+from corsac.distributed._plan import PipelinePlan
+from corsac.distributed._plan_file import read_content, write_content
 from corsac.distributed._planning.meshes import DIMENSIONS, Mesh, MeshCosts
 
 #: Version of plan files.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 from corsac._messages.report_text import shortened
 from corsac.analysis._cost import short
@@ -13,11 +13,12 @@ from corsac.analysis._machine import Machine
 from corsac.distributed._errors import DistributedError, ParallelError, PipelineError
 from corsac.distributed._parallel_plan import plan_program
 from corsac.distributed._plan import PipelinePlan, plan_stages, values_for
-from corsac.distributed._planning.costs import ModelCosts, ParallelCosts
+from corsac.distributed._planning.costs import ModelCosts
 from corsac.distributed._planning.exchanges import exchanges
 from corsac.distributed._planning.matching import check_matching
 from corsac.distributed._planning.meshes import Mesh, MeshCosts
 from corsac.distributed._planning.network import Network
+from corsac.distributed._planning.parallel_costs import ParallelCosts
 from corsac.distributed._planning.schedules import (
     Action,
     orders_of,
@@ -29,6 +30,7 @@ from corsac.distributed._planning.timeline import Timeline, simulate
 from corsac.distributed._program import Program
 from corsac.distributed._values import InputType
 
+_Plan = TypeVar("_Plan")
 #: Stages of each rank in schedules that take several.
 _STAGES = 2
 
@@ -212,8 +214,9 @@ class Planner:
                     values_for(self.program, resized(self.inputs[0], self.sizes[0], items))
                 except PipelineError as error:
                     self._refused[items] = error
-            if (error := self._refused[items]) is not None:
-                raise error
+            refused = self._refused[items]
+            if refused is not None:
+                raise refused
 
     def _bound(self, mesh: Mesh, count: int, microbatches: int) -> float:
         """The least time that a step can take: that of the slowest rank."""
@@ -324,8 +327,8 @@ def resized(types: Sequence[InputType], batch: int, items: int) -> list[InputTyp
     ]
 
 
-def _found(own: Any) -> Any:
-    if isinstance(own, Exception):
+def _found(own: _Plan | DistributedError) -> _Plan:
+    if isinstance(own, DistributedError):
         raise own
     return own
 

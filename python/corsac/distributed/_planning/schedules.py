@@ -128,7 +128,7 @@ def _pytorchs(schedule: str, ranks: int, stages: int, microbatches: int) -> list
     ]
     try:
         made: Any = get_schedule_class(schedule)(
-            own,  # type: ignore[arg-type]
+            own,
             n_microbatches=microbatches,
             loss_fn=lambda *_: None,
         )

@@ -38,7 +38,7 @@ def simulate_step(
     timeout: float = 120.0,
 ) -> SimulatedStep:
     """Run a training step of a plan with all its ranks as threads of this process, with the weights of the model that it
-    was made for.
+    was made for. Threads have one generator of random numbers: dropout is another than in processes.
 
     Args:
         plan: the plan.

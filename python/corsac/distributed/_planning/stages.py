@@ -10,8 +10,9 @@ import torch
 
 from corsac.analysis._machine import Machine
 from corsac.distributed._plan import PipelinePlan
-from corsac.distributed._planning.costs import Collective, ModelCosts, ParallelCosts
+from corsac.distributed._planning.costs import ModelCosts
 from corsac.distributed._planning.network import Network
+from corsac.distributed._planning.parallel_costs import Collective, ParallelCosts
 from corsac.distributed._planning.timeline import StageTimes
 
 

@@ -60,8 +60,9 @@ def run_as_threads(ranks: int, job: Callable[[int], Any], timeout: float = 120.0
         for own in threads:
             own.join(timeout)
     if errors:
-        shown = "; ".join(f"rank {rank}: {summary(own)}" for rank, own in sorted(errors.items()))
-        raise DistributedError(shown) from next(iter(errors.values()))
+        # The first one, after which the others could not go on.
+        rank, error = next(iter(errors.items()))
+        raise DistributedError(f"rank {rank}: {summary(error)}") from error
     left = [own.name for own in threads if own.is_alive()]
     if left:
         raise DistributedError(f"{', '.join(left)}: not done after {timeout} seconds")
