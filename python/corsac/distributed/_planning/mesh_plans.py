@@ -138,12 +138,14 @@ class MeshPlans:
         for mesh, reason in self.refused.items():
             size = reason.memory_bytes
             needed = f" ({short(round(size))}B)" if size else ""
-            kinds.setdefault(reason.text, []).append(f"{mesh}{needed}")
+            # A mesh stays on one line.
+            kinds.setdefault(reason.text, []).append(f"{mesh}{needed}".replace(" ", "\u00a0"))
         for text, meshes in kinds.items():
             listed = f"{text}: {', '.join(meshes)}"
-            lines += textwrap.wrap(
-                listed, 120, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
+            wrapped = textwrap.wrap(
+                listed, 116, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
             )
+            lines += [line.replace("\u00a0", " ") for line in wrapped]
         lines += [
             "",
             f"a batch of {self.batch}; ranks of {short(round(self.machine.gflops * 1e9))}FLOP/s and "

@@ -10,7 +10,7 @@ from corsac._messages.report_text import duration
 from corsac.distributed._planning.timeline import Box, Timeline
 
 #: Width of the time, of the names of the rows, and of the margin.
-_WIDTH, _NAMES, _MARGIN = 1120.0, 64.0, 24.0
+_WIDTH, _NAMES, _MARGIN = 1120.0, 92.0, 24.0
 #: Height of a row, of the box of a pass, and of the strip for messages below it.
 _ROW, _BOX, _STRIP = 34.0, 22.0, 4.0
 #: Height of title and legend.
@@ -64,7 +64,7 @@ def timeline_svg(step: Timeline, title: str, subtitle: str, copies: int) -> str:
     lines += _legend({own.kind for own in step.boxes})
     for rank in range(ranks):
         y = top + rank * _ROW
-        name = f"rank {rank}" if copies == 1 else f"{rank} (×{copies})"
+        name = f"rank {rank}" if copies == 1 else f"rank {rank} (×{copies})"
         lines.append(
             f'<rect class="row" x="{left:g}" y="{y:g}" width="{_WIDTH:g}" height="{_ROW - 4:g}"/>'
             f'<text class="end" x="{left - 8:g}" y="{y + 16:g}">{name}</text>'

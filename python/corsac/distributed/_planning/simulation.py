@@ -59,6 +59,7 @@ def simulate_step(
         # Threads share no weights.
         own = MeshPlan.of_content(content, "the plan")
         own.pipeline.program.tensors.update({n: v.detach().clone() for n, v in weights.items()})
+        own.pipeline.program.build = plan.pipeline.program.build
         copy = rank // mesh.tensor % mesh.data
 
         def part(value: Any) -> Any:

@@ -1,8 +1,9 @@
 """Ranks as threads of one process, for plans of more ranks than there are machines.
 
-PyTorch's own local simulations do not run pipelines: its threaded process group has no sends and receives, and
-``LocalTensorMode`` runs one program for all ranks, where the ranks of a pipeline have different ones. Its worlds of
-threads, however, take groups of gloo, which has both.
+PyTorch gives each thread a world of its own. The process group that it has for them (``multi_threaded_pg``) has no sends
+and receives, which pipelines need; gloo has, and its groups connect threads as well as processes. ``LocalTensorMode``,
+which is newer than PyTorch 2.6 and runs one program with the tensors of all ranks, is not used: each rank has a program of
+its own here.
 """
 
 from __future__ import annotations
