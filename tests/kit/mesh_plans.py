@@ -96,6 +96,14 @@ def run(rank: int, path: str) -> tuple[float, dict[str, tuple[tuple[int, ...], f
         wanted = gradients[name]
         largest = max(largest, float((ready.whole(name, own.grad) - wanted).abs().max()))
         shapes[name] = tuple(own.shape)
+    norm = torch.stack([own.norm() for own in gradients.values()]).norm()
+    torch.testing.assert_close(ready.clip_grad_norm_(0.5 * float(norm)), norm)
+    for name, own in ready.pipeline.named_parameters():
+        wanted = 0.5 * gradients[name]
+        torch.testing.assert_close(ready.whole(name, own.grad), wanted, rtol=1e-4, atol=1e-6)
+    state = words().state_dict()
+    for name, own in ready.full_state_dict().items():
+        assert torch.equal(own, state[name])
     return largest, shapes
 
 

@@ -165,7 +165,7 @@ def _set_timeout(group: Any, seconds: float) -> None:
 
 
 class MeshRank:
-    """A rank's part of a model on a mesh.
+    """A rank's part of a model on a mesh. Norms of gradients are to be taken with :meth:`clip_grad_norm_`.
 
     Attributes:
         mesh: the device mesh.
@@ -200,6 +200,42 @@ class MeshRank:
             return part.detach().clone()
         group = self.mesh["tensor"].get_group()
         return collectives._whole(part.detach(), shard[0], shard[1], group.group_name)
+
+    def full_state_dict(self) -> dict[str, torch.Tensor]:
+        """The whole weights of this rank's stages, under all their names in the state dict of the model. All ranks of the
+        dimension ``tensor`` call it."""
+        shards, weights = self.pipeline.shards(), self.pipeline.plan.program.weights
+        found = self.pipeline.state_dict()
+        for name in sorted(shards):
+            whole = self.whole(name, found[name])
+            found.update(dict.fromkeys((name, *weights[name].aliases), whole))
+        return found
+
+    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
+        """Scale the gradients so that their norm, over all weights of the model, is at most ``max_norm``. All ranks call it.
+
+        Returns:
+            The norm before.
+        """
+        shards, shared = self.pipeline.shards(), self.pipeline.plan.shared()
+        parts, whole = torch.zeros(()), torch.zeros(())
+        for module in self.pipeline.modules:
+            for name, own in module.named_parameters():
+                # A weight that several stages have counts in the first one.
+                if own.grad is None or shared.get(name, [module.index])[0] != module.index:
+                    continue
+                square = own.grad.detach().float().square().sum().cpu()
+                if name in shards:
+                    parts += square
+                else:
+                    whole += square
+        with self.pipeline._watched():
+            dist.all_reduce(parts, group=self.mesh["tensor"].get_group())
+            total = parts + whole
+            dist.all_reduce(total, group=self.mesh["pipeline"].get_group())
+        norm = total.sqrt()
+        torch.nn.utils.clip_grads_with_norm_(self.parameters(), max_norm, norm)
+        return norm
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model on this copy's part of the batch, compute gradients, and sum them over all copies, or take their

@@ -53,9 +53,13 @@ class MeshPlans:
         return min(own, key=lambda one: one.seconds)
 
     def plan(self, costs: MeshCosts | None = None) -> MeshPlan:
-        """The plan for one of the meshes, by default the fastest, for :meth:`MeshPlan.save`."""
+        """The plan for one of the meshes, by default the fastest, for :meth:`MeshPlan.save`.
+
+        Raises:
+            DistributedError: stages cannot be cut or run as they are planned.
+        """
         own = self.best() if costs is None else costs
-        return MeshPlan(own, self.batch, self._planner.pipeline(own.stages, own.mesh.tensor))
+        return MeshPlan(own, self.batch, self._planner.checked_pipeline(own))
 
     def timeline(self, costs: MeshCosts | None = None) -> Timeline:
         """The simulated step on one of the meshes, by default the fastest."""

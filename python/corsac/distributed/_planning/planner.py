@@ -28,6 +28,7 @@ from corsac.distributed._planning.schedules import (
 from corsac.distributed._planning.stages import StageCosts, stage_costs
 from corsac.distributed._planning.timeline import Timeline, simulate
 from corsac.distributed._program import Program
+from corsac.distributed._tensor_stages import TensorStages
 from corsac.distributed._values import InputType
 
 _Plan = TypeVar("_Plan")
@@ -304,6 +305,22 @@ class Planner:
                 share = weights[name].bytes / (tensor if name in plan.shards else 1)
                 found[name] = numbers, share
         return found
+
+    def checked_pipeline(self, own: MeshCosts) -> PipelinePlan:
+        """The stages of a mesh, which can be run with its microbatches, and be cut among its ranks.
+
+        Raises:
+            DistributedError: they cannot.
+        """
+        plan, tensor = self.pipeline(own.stages, own.mesh.tensor), own.mesh.tensor
+        cut = TensorStages(plan, tensor) if tensor > 1 else None
+        for items in {math.floor(own.items), math.ceil(own.items)}:
+            types = resized(self.inputs[0], self.sizes[0], items)
+            plan.values(types)
+            if cut is not None:
+                for number in range(own.stages):
+                    cut.check(number, types)
+        return plan
 
     def check(self, own: MeshCosts) -> int:
         """Check that what all ranks of a mesh send, receive and reduce fits together.
