@@ -206,4 +206,12 @@ def _has_gradient(value: Any) -> bool:
     return any(own.requires_grad for own in _tensors(value))
 
 
-__all__ = ["Line", "ModelCosts", "Saved"]
+def resized(types: Sequence[InputType], batch: int, items: int) -> list[InputType]:
+    """The types of inputs, of which those with a batch as the first dimension get one of ``items``."""
+    return [
+        ((items, *shape[1:]) if shape and shape[0] == batch else shape, dtype)
+        for shape, dtype in types
+    ]
+
+
+__all__ = ["Line", "ModelCosts", "Saved", "resized"]

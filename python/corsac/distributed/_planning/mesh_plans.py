@@ -14,10 +14,10 @@ from corsac.analysis._cost import short
 from corsac.analysis._machine import Machine
 from corsac.distributed._errors import DistributedError
 from corsac.distributed._planning.mesh_plan import MeshPlan
-from corsac.distributed._planning.meshes import Mesh, MeshCosts
+from corsac.distributed._planning.meshes import Mesh, MeshCosts, Refusal
 from corsac.distributed._planning.network import Network
 from corsac.distributed._planning.picture import timeline_html, timeline_svg
-from corsac.distributed._planning.planner import Planner, Refusal
+from corsac.distributed._planning.planner import Planner
 from corsac.distributed._planning.timeline import Timeline
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from corsac.analysis._cost import short
+from corsac.distributed._errors import DistributedError
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mesh:
@@ -81,4 +84,18 @@ class MeshCosts:
     memory_bytes: float
 
 
-__all__ = ["DIMENSIONS", "Mesh", "MeshCosts", "meshes_of"]
+class Refusal(DistributedError):
+    """A mesh cannot be used.
+
+    Attributes:
+        text: the reason.
+        memory_bytes: what a rank would need at least, if that is it; 0 else.
+    """
+
+    def __init__(self, text: str, memory_bytes: float = 0.0) -> None:
+        self.text, self.memory_bytes = text, memory_bytes
+        needed = f": {short(round(memory_bytes))}B" if memory_bytes else ""
+        super().__init__(text + needed)
+
+
+__all__ = ["DIMENSIONS", "Mesh", "MeshCosts", "Refusal", "meshes_of"]

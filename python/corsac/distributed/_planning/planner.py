@@ -8,15 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from corsac._messages.report_text import shortened
-from corsac.analysis._cost import short
 from corsac.analysis._machine import Machine
 from corsac.distributed._errors import DistributedError, ParallelError, PipelineError
 from corsac.distributed._parallel_plan import plan_program
 from corsac.distributed._plan import PipelinePlan, plan_stages, values_for
-from corsac.distributed._planning.costs import ModelCosts
+from corsac.distributed._planning.costs import ModelCosts, resized
 from corsac.distributed._planning.exchanges import exchanges
 from corsac.distributed._planning.matching import check_matching
-from corsac.distributed._planning.meshes import Mesh, MeshCosts
+from corsac.distributed._planning.meshes import Mesh, MeshCosts, Refusal
 from corsac.distributed._planning.network import Network
 from corsac.distributed._planning.parallel_costs import ParallelCosts
 from corsac.distributed._planning.schedules import (
@@ -34,20 +33,6 @@ from corsac.distributed._values import InputType
 _Plan = TypeVar("_Plan")
 #: Stages of each rank in schedules that take several.
 _STAGES = 2
-
-
-class Refusal(DistributedError):
-    """A mesh cannot be used.
-
-    Attributes:
-        text: the reason.
-        memory_bytes: what a rank would need at least, if that is it; 0 else.
-    """
-
-    def __init__(self, text: str, memory_bytes: float = 0.0) -> None:
-        self.text, self.memory_bytes = text, memory_bytes
-        needed = f": {short(round(memory_bytes))}B" if memory_bytes else ""
-        super().__init__(text + needed)
 
 
 class Planner:
@@ -336,14 +321,6 @@ class Planner:
         return check_matching(exchanges(own.mesh, orders, stages, shared))
 
 
-def resized(types: Sequence[InputType], batch: int, items: int) -> list[InputType]:
-    """The types of inputs, of which those with a batch as the first dimension get one of ``items``."""
-    return [
-        ((items, *shape[1:]) if shape and shape[0] == batch else shape, dtype)
-        for shape, dtype in types
-    ]
-
-
 def _found(own: _Plan | DistributedError) -> _Plan:
     if isinstance(own, DistributedError):
         raise own
@@ -355,4 +332,4 @@ def _orders(schedule: str, ranks: int, stages: int, microbatches: int) -> list[l
     return orders_of(schedule, ranks, stages, microbatches)
 
 
-__all__ = ["Planner", "Refusal", "resized"]
+__all__ = ["Planner"]

@@ -11,11 +11,12 @@ import torch
 from corsac.analysis._machine import Machine, machine
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._plan import other_sizes, values_for
+from corsac.distributed._planning.costs import resized
 from corsac.distributed._planning.measured import StepSeconds, slower_than
 from corsac.distributed._planning.mesh_plans import MeshPlans
-from corsac.distributed._planning.meshes import Mesh, MeshCosts, meshes_of
+from corsac.distributed._planning.meshes import Mesh, MeshCosts, Refusal, meshes_of
 from corsac.distributed._planning.network import Network
-from corsac.distributed._planning.planner import Planner, Refusal, resized
+from corsac.distributed._planning.planner import Planner
 from corsac.distributed._planning.schedules import schedule_name
 from corsac.distributed._program import Program, positional, program_of
 from corsac.distributed._values import InputType, input_types, quiet
