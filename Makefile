@@ -122,7 +122,7 @@ bench-warm: $(EXTENSION) ## first calls in fresh processes, with and without COR
 	@$(PY) benches/warm_start.py
 
 .PHONY: bench-distributed
-bench-distributed: $(EXTENSION) ## training steps of a pipeline of two processes against one; writes target/bench/distributed.json
+bench-distributed: $(EXTENSION) ## training steps of two processes against one, and against their plan; writes target/bench/distributed.json
 	$(call say,'pipelines: one process against two of one thread each')
 	@$(PY) benches/distributed.py
 

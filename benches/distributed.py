@@ -7,6 +7,10 @@ the microbatches of a batch while the second one waits, both make a step of the 
 without a word to each other (``apart``: what two processes can gain on the machine as it is), and both make the step as
 a pipeline, with each schedule. The bubble of GPipe and 1F1B allows 2 m / (m + 1) for m microbatches: 1.78 for eight.
 
+Then the time of each is compared with that which :func:`corsac.distributed.plan_mesh` expects, from what the passes of the
+whole model take on both processes at once, from messages that go back and forth, and from sums: least times with least
+times, and medians with medians. Figures of a busy machine say nothing about the plan: look at ``apart``.
+
 Writes target/bench/distributed.json.
 """
 
@@ -19,6 +23,7 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +32,15 @@ import torch.distributed as dist
 import torch.multiprocessing
 from torch import nn
 
-from corsac.distributed import pipeline
+from corsac.analysis import Machine
+from corsac.distributed import StepSeconds, collectives, parallelize, pipeline, plan_mesh
+from corsac.distributed._planning.meshes import Mesh
 from machine import REPORTS, machine
 
 REPORT = REPORTS / "distributed.json"
 WIDTH, LENGTH, BLOCKS = 384, 64, 8
+#: Size of a large message, in bytes: about what stages send.
+MESSAGE = 4 * LENGTH * WIDTH * 8
 #: Stages of each schedule.
 SCHEDULES = {"gpipe": 2, "1f1b": 2, "interleaved1f1b": 4, "zbv_zero_bubble": 4}
 
@@ -80,18 +89,30 @@ def process(rank: int, store: str, options: argparse.Namespace) -> None:
         for name in options.schedules
     }
 
+    parts = parallelize(model(), x[:1])
+
     def step(name: str) -> None:
         for own in pipes[name].parameters():
             own.grad = None
         pipes[name].step(x, target=target)
 
-    samples: dict[str, list[float]] = {name: [] for name in ("one rank", "apart", *pipes)}
+    def step_of_parts() -> None:
+        """A step by tensor parallelism."""
+        parts.zero_grad()
+        for own, wanted in zip(x.split(1), target.split(1), strict=True):
+            (loss(parts(own), wanted) / count).backward()
+
+    samples: dict[str, list[float]] = {name: [] for name in ("one rank", "apart", *pipes, "tensor")}
+    passes: list[StepSeconds] = []
+    network: list[list[float]] = []
     for at in range(options.rounds + 1):
         for name, own in samples.items():
             dist.barrier()
             begin = time.perf_counter()
             if name in pipes:
                 step(name)
+            elif name == "tensor":
+                step_of_parts()
             elif name == "apart":
                 alone(count // 2)
             elif rank == 0:
@@ -100,12 +121,88 @@ def process(rank: int, store: str, options: argparse.Namespace) -> None:
             # The first one sets up connections.
             if at:
                 own.append(time.perf_counter() - begin)
+        dist.barrier()
+        passes.append(pass_seconds(whole, x[:1], target[:1]))
+        network.append(network_seconds(rank))
     if rank == 0:
-        write(samples, options)
+        plan = {
+            name: expected(passes[1:], network[1:], options, typical)
+            for name, typical in (("least", min), ("median", statistics.median))
+        }
+        write(samples, plan, options)
     dist.destroy_process_group()
 
 
-def write(samples: dict[str, list[float]], options: argparse.Namespace) -> None:
+def pass_seconds(whole: nn.Module, x: torch.Tensor, target: torch.Tensor) -> StepSeconds:
+    """What the passes of a microbatch take, once: both processes run them at the same time."""
+    whole.zero_grad()
+    begin = time.perf_counter()
+    value = loss(whole(x), target)
+    middle = time.perf_counter()
+    value.backward()
+    return StepSeconds(x.size(0), middle - begin, time.perf_counter() - middle)
+
+
+def network_seconds(rank: int) -> list[float]:
+    """What a message of a number and one of :data:`MESSAGE` bytes take, there and back by half, and what sums of them
+    take."""
+    found = []
+    for size in (1, MESSAGE // 4):
+        tensor = torch.zeros(size)
+        dist.barrier()
+        begin = time.perf_counter()
+        for turn in range(2):
+            (dist.send if turn == rank else dist.recv)(tensor, 1 - rank)
+        found.append((time.perf_counter() - begin) / 2)
+    for size in (1, MESSAGE // 4):
+        tensor = torch.zeros(size)
+        dist.barrier()
+        begin = time.perf_counter()
+        collectives.reduce(tensor, dist.group.WORLD.group_name)
+        found.append(time.perf_counter() - begin)
+    return found
+
+
+def expected(
+    passes: Sequence[StepSeconds],
+    network: Sequence[Sequence[float]],
+    options: argparse.Namespace,
+    typical: Callable[[Iterable[float]], float],
+) -> dict[str, float]:
+    """The times that the plan expects from measured ones, of which ``typical`` takes one."""
+    measured = StepSeconds(
+        1, typical(own.forward for own in passes), typical(own.backward for own in passes)
+    )
+    small, large, small_sum, large_sum = (typical(own) for own in zip(*network, strict=True))
+    x = torch.empty(options.microbatches, LENGTH, WIDTH, device="meta")
+
+    def seconds(schedule: str, mesh: Mesh, latency: float, transfer: float) -> float:
+        found = plan_mesh(
+            model(),
+            x,
+            ranks=2,
+            bandwidth=MESSAGE / max(transfer, 1e-9),
+            latency=latency,
+            machine=Machine(50.0, 12.0),
+            measured=measured,
+            microbatches=[options.microbatches],
+            schedules=[schedule],
+            captured_with=x[:1],
+        )
+        return next(own.seconds for own in found.found if own.mesh == mesh)
+
+    pipes = {name: seconds(name, Mesh(2, 1, 1), small, large - small) for name in options.schedules}
+    # A sum of two ranks has the latency twice, and all bytes once.
+    parts = seconds("1f1b", Mesh(1, 2, 1), small_sum / 2, large_sum - small_sum)
+    apart = options.microbatches / 2 * (measured.forward + measured.backward)
+    return {"apart": apart, **pipes, "tensor": parts}
+
+
+def write(
+    samples: dict[str, list[float]],
+    plan: dict[str, dict[str, float]],
+    options: argparse.Namespace,
+) -> None:
     """Print and write the ratios."""
     base = samples["one rank"]
     report: dict[str, Any] = {
@@ -126,6 +223,15 @@ def write(samples: dict[str, list[float]], options: argparse.Namespace) -> None:
         print(
             f"{name:20} {min(own) * 1e3:>8.1f}ms {statistics.median(own) * 1e3:>8.1f}ms   "
             f"{ratios[0]:.2f} {ratios[1]:.2f}"
+        )
+    print(f"\n{'':20} {'expected':>10} {'measured':>10}   ratio   ratio of medians, quartiles")
+    for name, least in plan["least"].items():
+        own, typical = samples[name], plan["median"][name]
+        low, middle, high = (at / typical for at in statistics.quantiles(own, n=4))
+        report["seconds"][name]["expected"] = {"steady": least, "median": typical}
+        print(
+            f"{name:20} {least * 1e3:>8.1f}ms {min(own) * 1e3:>8.1f}ms   {min(own) / least:>5.2f}   "
+            f"{middle:.2f} ({low:.2f} to {high:.2f})"
         )
     REPORT.parent.mkdir(parents=True, exist_ok=True)
     REPORT.write_text(json.dumps(report, indent=1) + "\n")

@@ -283,8 +283,12 @@ def test_moving_averages_are_pytorchs(limits, symmetric, is_per_channel):
         x = x if is_per_channel else x[seed]
         low, high = x.amin(-1), x.amax(-1)
         first = seed % 2 == 0
-        min_val = torch.full_like(low, torch.inf) if first else -torch.rand_like(low) * float(sizes[0])
-        max_val = torch.full_like(low, -torch.inf) if first else torch.rand_like(low) * float(sizes[0])
+        min_val = (
+            torch.full_like(low, torch.inf) if first else -torch.rand_like(low) * float(sizes[0])
+        )
+        max_val = (
+            torch.full_like(low, -torch.inf) if first else torch.rand_like(low) * float(sizes[0])
+        )
         scale = torch.ones(low.numel())
         zero_point = torch.zeros(low.numel(), dtype=torch.int32)
         on = torch.ones(1, dtype=torch.long)
@@ -293,7 +297,18 @@ def test_moving_averages_are_pytorchs(limits, symmetric, is_per_channel):
         found = own(low, high, on[0] == 1, *before, 0.01, *limits, symmetric)
         kept = own(low, high, on[0] == 0, *before, 0.01, *limits, symmetric)
         torch.fused_moving_avg_obs_fake_quant(
-            x, on, on, min_val, max_val, scale, zero_point, 0.01, *limits, 0, is_per_channel, symmetric
+            x,
+            on,
+            on,
+            min_val,
+            max_val,
+            scale,
+            zero_point,
+            0.01,
+            *limits,
+            0,
+            is_per_channel,
+            symmetric,
         )
         after = [min_val, max_val, scale, zero_point.float()]
         for one, value, old, same in zip(found, after, before, kept, strict=True):

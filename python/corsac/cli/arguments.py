@@ -142,6 +142,41 @@ def size_bytes(text: str) -> int:
     return size
 
 
+def per_second(text: str) -> int:
+    """A number of operations a second above 0: ``1T`` is 10^12."""
+    try:
+        return size_bytes(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of operations a second, such as 500G or 1T"
+        ) from error
+
+
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+
+def seconds(text: str) -> float:
+    """A time of at least 0: ``10us``, ``0.5ms``."""
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(s|ms|us|µs|ns)", text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 10us, 0.5ms or 1s")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def numbers(text: str) -> list[int]:
+    """Whole numbers of at least 1: ``8``, ``6,12``, or ``8..64`` for 8, 16, 32 and 64."""
+    first, dots, last = text.partition("..")
+    if not dots:
+        return [positive(own) for own in text.split(",")]
+    lowest, highest = positive(first), positive(last)
+    if lowest > highest:
+        raise argparse.ArgumentTypeError(f"{text} has none: {lowest} is above {highest}")
+    found = [lowest]
+    while found[-1] * 2 <= highest:
+        found.append(found[-1] * 2)
+    return found
+
+
 def tolerance(text: str) -> float:
     """A number of at least 0."""
     number = _number(text)
@@ -376,6 +411,106 @@ def _split(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out", metavar="DIR", help="write the parts, importable, and their weights"
+    )
+    _json(parser)
+
+
+def _plan(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    _input(parser)
+    parser.add_argument(
+        "--ranks",
+        type=numbers,
+        required=True,
+        metavar="N[..M]",
+        help="how many ranks: 8, or 6,12, or 8..64 for 8, 16, 32 and 64",
+    )
+    parser.add_argument(
+        "--bandwidth",
+        type=size_bytes,
+        required=True,
+        metavar="SIZE",
+        help="bytes per second from one rank to another, such as 12G",
+    )
+    parser.add_argument(
+        "--latency",
+        type=seconds,
+        default=10e-6,
+        metavar="TIME",
+        help="what a message takes besides (10us)",
+    )
+    parser.add_argument(
+        "--memory",
+        type=size_bytes,
+        metavar="SIZE",
+        help="memory of each rank, such as 16G or 80Gi (no bound)",
+    )
+    parser.add_argument(
+        "--flops",
+        type=per_second,
+        metavar="N",
+        help="operations a second of each rank, such as 1T (as measured on this machine)",
+    )
+    parser.add_argument(
+        "--memory-bandwidth",
+        type=size_bytes,
+        metavar="SIZE",
+        help="bytes a second that each rank reads and writes (as measured on this machine)",
+    )
+    parser.add_argument(
+        "--microbatches",
+        type=numbers,
+        default=[1, 2, 4, 8, 16, 32, 64],
+        metavar="N[..M]",
+        help="the numbers of microbatches to try, as for --ranks (1..64)",
+    )
+    parser.add_argument(
+        "--schedule",
+        action="append",
+        choices=(
+            "gpipe",
+            "1f1b",
+            "interleaved1f1b",
+            "looped_bfs",
+            "interleaved_zero_bubble",
+            "zbv_zero_bubble",
+        ),
+        help="a schedule to try (1f1b; may be repeated)",
+    )
+    parser.add_argument(
+        "--optimizer",
+        choices=("none", "sgd", "momentum", "adam"),
+        default="adam",
+        help="whose states need memory (adam)",
+    )
+    parser.add_argument(
+        "--meta", action="store_true", help="make the model without memory for its parameters"
+    )
+    parser.add_argument(
+        "--capture",
+        action="append",
+        default=[],
+        metavar="SHAPE[:DTYPE]",
+        help="a smaller input to capture the model with, such as 2,16:int64, which is computed; once per input (two items "
+        "of --input)",
+    )
+    parser.add_argument(
+        "--mesh",
+        metavar="PxTxD",
+        help="the mesh that is drawn and written: ranks of pipeline, tensor and data, such as 4x2x8 (the fastest)",
+    )
+    parser.add_argument(
+        "--show",
+        type=positive,
+        default=3,
+        metavar="N",
+        help="how many meshes of each number of ranks are shown (3)",
+    )
+    parser.add_argument(
+        "--draw", metavar="FILE", help="draw the step of the mesh over time: *.html or *.svg"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="write the plan of the mesh for programs of torchrun: *.json"
     )
     _json(parser)
 
@@ -703,6 +838,23 @@ examples:
   corsac split model.py:Net --input 8,16 --training adam --memory 16G --bandwidth 10G
 """,
         _split,
+    ),
+    Command(
+        "plan",
+        "plan training on more machines than there are",
+        """\
+Find the best mesh of ranks for training a model, without running it: how many ranks have different stages of
+a pipeline, how many share a stage by tensor parallelism, and how many have copies. Steps are simulated.
+--input is the batch of a step.
+""",
+        """\
+examples:
+  corsac plan torchvision.models:resnet50 --input 256,3,224,224 --ranks 8..64 --bandwidth 12G --memory 16G
+  corsac plan model.py:llama --meta --input 64,4096:int64 --capture 2,16:int64 --ranks 8..1024 \\
+      --bandwidth 25G --latency 5us --flops 100T --memory-bandwidth 2T --memory 80G --draw step.html
+  corsac plan model.py:Net --input 64,128 --ranks 8 --bandwidth 1G --mesh 2x2x2 --out plan.json
+""",
+        _plan,
     ),
     Command(
         "lower",

@@ -1,4 +1,4 @@
-"""Models on several processes: pipelines, parts of weights and parts of batches, planned on the graph and run by
+"""Models on several processes: pipelines, parts of weights and of batches, planned on the graph and run by
 :mod:`torch.distributed`.
 
 ::
@@ -29,11 +29,21 @@ if TYPE_CHECKING:
     from corsac.distributed._parallel_plan import ParallelPlan, plan_parallel
     from corsac.distributed._pipeline import Pipeline, pipeline
     from corsac.distributed._plan import PipelinePlan, plan_pipeline
+    from corsac.distributed._planning.matching import MatchingError
+    from corsac.distributed._planning.measured import StepSeconds, measure_step
+    from corsac.distributed._planning.mesh_plan import MeshPlan, MeshRank
+    from corsac.distributed._planning.mesh_plans import MeshPlans
+    from corsac.distributed._planning.search import plan_mesh
+    from corsac.distributed._planning.simulation import SimulatedStep, simulate_step
 
 __all__ = [
     "Bucket",
     "DataParallel",
     "DistributedError",
+    "MatchingError",
+    "MeshPlan",
+    "MeshPlans",
+    "MeshRank",
     "Parallel",
     "ParallelError",
     "ParallelPlan",
@@ -41,13 +51,18 @@ __all__ = [
     "PipelineError",
     "PipelinePlan",
     "PlanMismatchError",
+    "SimulatedStep",
+    "StepSeconds",
     "average_gradients",
     "data_parallel",
+    "measure_step",
     "parallelize",
     "pipeline",
     "plan_buckets",
+    "plan_mesh",
     "plan_parallel",
     "plan_pipeline",
+    "simulate_step",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -65,5 +80,11 @@ __getattr__, __dir__ = lazy_names(
         "_parallel_plan": ("ParallelPlan", "plan_parallel"),
         "_pipeline": ("Pipeline", "pipeline"),
         "_plan": ("PipelinePlan", "plan_pipeline"),
+        "_planning.matching": ("MatchingError",),
+        "_planning.measured": ("StepSeconds", "measure_step"),
+        "_planning.mesh_plan": ("MeshPlan", "MeshRank"),
+        "_planning.mesh_plans": ("MeshPlans",),
+        "_planning.search": ("plan_mesh",),
+        "_planning.simulation": ("SimulatedStep", "simulate_step"),
     },
 )

@@ -13,9 +13,9 @@ from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
 
 from corsac import _core
 from corsac.distributed._errors import PipelineError
-from corsac.distributed._program import Program
+from corsac.distributed._program import Program, Weight
 from corsac.distributed._values import bytes_of, reads_places, written_bytes
-from corsac.fx import GraphModule, Node
+from corsac.fx import Graph, GraphModule, Node
 from corsac.fx._module_attributes import _assign_attr
 from corsac.fx._own_copy import copied_graph
 from corsac.passes._writes import OUTSIDE
@@ -152,23 +152,35 @@ def costs_of(program: Program, values: Mapping[Node, Any]) -> list[float]:
         float(flops + _BYTE * written_bytes(values.get(node)))
         if node.op.startswith("call_")
         else 0.0
-        for node, flops in zip(program.graph.nodes, _counted(program, values), strict=True)
+        for node, (_, flops, *_) in zip(program.graph.nodes, counted(program, values), strict=True)
     ]
 
 
-def _counted(program: Program, values: Mapping[Node, Any]) -> list[int]:
-    """Floating-point operations of each node, 0 where they are not known."""
-    holder = torch.nn.Module()
-    for name, own in program.weights.items():
-        _assign_attr(torch.empty(own.shape, dtype=own.dtype, device="meta"), holder, name)
-    module = GraphModule(holder, copied_graph(program.graph))
+def counted(program: Program, values: Mapping[Node, Any]) -> list[tuple[int, int, int, int]]:
+    """Multiplications, floating-point operations, bytes read and bytes written of each node, 0 where they are not
+    known."""
+    module = with_types(copied_graph(program.graph), program.weights)
     inputs = tuple(
         torch.empty(values[node].shape, dtype=values[node].dtype, device="meta")
         for node in program.graph.find_nodes(op="placeholder")
     )
     with torch.no_grad():
         types = _core.propagate_types(module.graph, inputs, None, fill=False, cost=True)
-    return [own[1] if isinstance(own[1], int) else 0 for own in types.costs()]
+    return [
+        tuple(own if isinstance(own, int) else 0 for own in row)  # type: ignore[misc]
+        for row in types.costs()
+    ]
+
+
+def with_types(graph: Graph, weights: Mapping[str, Weight]) -> GraphModule:
+    """A graph in a module that has its weights on ``meta``."""
+    holder = torch.nn.Module()
+    for name, own in weights.items():
+        value: torch.Tensor = torch.empty(own.shape, dtype=own.dtype, device="meta")
+        if own.kind == "parameter":
+            value = torch.nn.Parameter(value, own.requires_grad)
+        _assign_attr(value, holder, name)
+    return GraphModule(holder, graph)
 
 
 def cuts(
@@ -177,19 +189,22 @@ def cuts(
     dependencies: Dependencies,
     stages: int,
     memory: int | None = None,
+    costs: Sequence[float] | None = None,
 ) -> list[int]:
     """The borders that make the slowest of ``stages`` parts fastest, and among about equal ones those with the least
     traffic.
 
     Args:
         memory: the largest number of bytes of weights, with their gradients, of a part.
+        costs: of each node; by default those of :func:`costs_of`.
 
     Raises:
         PipelineError: there are too few borders, or no part is small enough.
     """
     if stages == 1:
         return []
-    costs = costs_of(program, values)
+    if costs is None:
+        costs = costs_of(program, values)
     start = list(itertools.accumulate(costs, initial=0.0))
     traffic = _traffic(program, values, dependencies)
     borders = _thinned(dependencies.borders, traffic)
@@ -212,19 +227,25 @@ def cuts(
         for _ in range(stages):
             row: list[tuple[float, int] | None] = [None] * len(points)
             for right in range(1, len(points)):
-                for left in range(right):
+                # Longer parts cost more.
+                for left in reversed(range(right)):
+                    cost = start[points[right]] - start[points[left]]
+                    known = row[right]
+                    if limit is None:
+                        if known is not None and cost > known[0]:
+                            break
+                    elif cost > limit:
+                        break
                     before = rows[-1][left]
                     if before is None:
                         continue
-                    cost = start[points[right]] - start[points[left]]
                     if limit is None:
                         total = max(before[0], cost)
-                    elif cost > limit:
-                        continue
                     else:
                         total = before[0] + traffic[points[left]]
-                    known = row[right]
-                    if (known is None or total < known[0]) and fits(left, right):
+                    if known is None or total <= known[0]:
+                        if not fits(left, right):
+                            break
                         row[right] = (total, left)
             rows.append(row)
         last = rows[-1][-1]
@@ -299,4 +320,4 @@ def _weight_sizes(program: Program, dependencies: Dependencies, points: Sequence
     return size
 
 
-__all__ = ["Dependencies", "costs_of", "cuts", "takes_item"]
+__all__ = ["Dependencies", "costs_of", "counted", "cuts", "takes_item", "with_types"]

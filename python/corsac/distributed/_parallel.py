@@ -11,9 +11,8 @@ import torch.distributed as dist
 
 from corsac.distributed import collectives
 from corsac.distributed._agreement import agree, group_of
-from corsac.distributed._collective_operators import shared_seed
 from corsac.distributed._errors import ParallelError
-from corsac.distributed._parallel_graph import parallel_graph
+from corsac.distributed._parallel_graph import parallel_graph, uses_random_numbers
 from corsac.distributed._parallel_plan import ParallelPlan, plan_parallel
 from corsac.distributed._rank_module import RankModule, share_parts
 from corsac.distributed._values import InputType, input_types, summary
@@ -40,7 +39,7 @@ class Parallel(RankModule):
         weights: Mapping[str, torch.Tensor],
         group: Any,
     ) -> None:
-        draws = any(node.target is collectives.begin_random for node in graph.nodes)
+        draws = uses_random_numbers(graph)
         state = {"plan": plan, "group": group, "rank": dist.get_rank(group), "_draws": draws}
         super().__init__(graph, weights, state)
 
@@ -64,18 +63,14 @@ class Parallel(RankModule):
         return found if program.build is None else program.build(found)
 
     def prepare(self, inputs: Sequence[InputType]) -> None:
-        """Prepare for a call of the graph with inputs of these types: check them, and give all ranks a seed that the
-        generator of the first one has drawn.
+        """Prepare for a call of the graph with inputs of these types: check them, and give all ranks a seed.
 
         Raises:
             ParallelError: the graph is not that of the model for such inputs.
         """
         self.plan.check(inputs)
-        if not self._draws:
-            return
-        seed = torch.randint(2**62, ())
-        dist.broadcast(seed, group=self.group, group_src=0)
-        shared_seed(self.group.group_name, int(seed))
+        if self._draws:
+            collectives.draw_seed(self.group)
 
     def whole(self, name: str, part: torch.Tensor) -> torch.Tensor:
         """The whole of a tensor of which each rank has its part as of the weight ``name``: a weight, its gradient, or

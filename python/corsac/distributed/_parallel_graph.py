@@ -20,6 +20,11 @@ def parallel_graph(plan: ParallelPlan, group: str) -> Graph:
     return _Writer(plan, group).written()
 
 
+def uses_random_numbers(graph: Graph) -> bool:
+    """Whether the graph of a rank needs a seed, as :func:`collectives.draw_seed` gives it, for each call."""
+    return any(node.target is collectives.begin_random for node in graph.nodes)
+
+
 class _Writer:
     def __init__(self, plan: ParallelPlan, group: str) -> None:
         self.plan, self.group = plan, group
@@ -232,4 +237,4 @@ def _with_gradients(plan: ParallelPlan) -> set[Node]:
     return found
 
 
-__all__ = ["parallel_graph", "whole_size"]
+__all__ = ["parallel_graph", "uses_random_numbers", "whole_size"]

@@ -9,25 +9,29 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.pipelining._utils import generate_stage_to_rank_mapping
 from torch.distributed.pipelining.microbatch import TensorChunkSpec, _CustomReducer
-from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
+from torch.distributed.pipelining.schedules import get_schedule_class
 from torch.utils._pytree import tree_map_only
 
+from corsac.distributed import collectives
 from corsac.distributed._agreement import agree, group_of
 from corsac.distributed._buckets import BYTES
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._failures import Watch, failure_key
+from corsac.distributed._parallel_graph import uses_random_numbers
 from corsac.distributed._plan import PipelinePlan, plan_pipeline
+from corsac.distributed._planning.schedules import (
+    ranks_of_stages,
+    schedule_name,
+    takes_several_stages,
+)
 from corsac.distributed._program import positional
 from corsac.distributed._replicas import Replicas
 from corsac.distributed._stage import SizedStage, StageModule, may_split
 from corsac.distributed._stage_weights import stage_weights
+from corsac.distributed._tensor_stages import TensorStages
 from corsac.distributed._values import InputType
 from corsac.fx._module_attributes import _get_attr
-
-#: Schedules in which the stages of a rank make a V: the first and the last one are on the same rank.
-_V = ("ZBVZeroBubble", "DualPipeV")
 
 
 class Pipeline:
@@ -57,6 +61,8 @@ class Pipeline:
         key: str,
         replicas: Any,
         bucket_bytes: int,
+        tensor: TensorStages | None,
+        tensor_group: Any,
     ) -> None:
         self.plan, self.group = plan, group
         self.modules = list(modules.values())
@@ -67,16 +73,17 @@ class Pipeline:
         self.rank = dist.get_rank(group)
         self._batch = 0
         self._types: list[list[InputType]] = []
-        groups = [group]
+        self._tensor, self._tensor_group = tensor, tensor_group
+        self._draws = any(uses_random_numbers(own.graph) for own in self.modules)
+        groups = [own for own in (group, replicas, tensor_group) if own is not None]
         self.replicas: Replicas | None = None
         if replicas is not None:
-            groups.append(replicas)
             apart, weights = list(plan.shared()), plan.program.weights
             self.replicas = Replicas(replicas, modules, weights, apart, microbatches, bucket_bytes)
         near = {rank_of.get(other) for number in modules for other in (number - 1, number + 1)}
         others = {dist.get_global_rank(group, own) for own in near - {None, self.rank}}
-        if replicas is not None:
-            others.update(dist.get_process_group_ranks(replicas))
+        for other in groups[1:]:
+            others.update(dist.get_process_group_ranks(other))
         self._watched = Watch(
             PipelineError,
             f"rank {dist.get_rank()}, stages {list(modules)}",
@@ -105,6 +112,9 @@ class Pipeline:
         count = len(self.plan.stages)
         self.stages = []
         for number, module in self._numbered.items():
+            if self._tensor is not None:
+                for own in self._types:
+                    self._tensor.check(number, own)
             stage = self.plan.stages[number]
             inputs = [_contiguous(own, stage.inputs) for own in values]
             outputs = [_contiguous(own, stage.outputs) for own in values]
@@ -130,7 +140,7 @@ class Pipeline:
 
     def _scheduled(self) -> Any:
         cls = get_schedule_class(self._name)
-        is_multi = issubclass(cls, PipelineScheduleMulti)
+        is_multi = takes_several_stages(self._name)
         loss = None if self._loss_fn is None else self._loss
         return cls(
             self.stages if is_multi else self.stages[0],
@@ -217,6 +227,8 @@ class Pipeline:
         target: Any,
         losses: list[Any] | None,
     ) -> Any:
+        if self._draws:
+            collectives.draw_seed(self._tensor_group)
         given: dict[str, Any] = {"arg_mbs": [()] * self._microbatches}
         if 0 in self._numbered:
             tensors = self.plan.program.arguments.tensors(args, kwargs)
@@ -286,8 +298,17 @@ class Pipeline:
         for _, own in self.named_parameters():
             yield own
 
+    def shards(self) -> dict[str, tuple[int, list[int]]]:
+        """The dimension of each weight that is cut among the ranks of ``tensor_group``, and the sizes of the pieces that
+        are cut."""
+        found: dict[str, tuple[int, list[int]]] = {}
+        for number in self._numbered if self._tensor is not None else ():
+            found |= self._tensor.stages[number].shards
+        return found
+
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """The weights of the stages of this rank, under all their names in the model."""
+        """The weights of the stages of this rank, under all their names in the model; of weights that are cut among
+        ranks its parts."""
         return self.plan.program.under_all_names(
             own for module in self.modules for own in module.state_dict().items()
         )
@@ -406,6 +427,7 @@ def pipeline(
     device: torch.device | str | None = None,
     group: Any = None,
     replicas: Any = None,
+    tensor_group: Any = None,
     bucket_bytes: int = BYTES,
     timeout: float = 300.0,
 ) -> Pipeline:
@@ -432,6 +454,8 @@ def pipeline(
             group of all ranks.
         replicas: as ``group``, the ranks that have the same stages for other batches, if there are any: gradients are
             means over them.
+        tensor_group: as ``group``, the ranks with the same stages for the same batch, if there are any. Weights of
+            stages are cut among them as by :func:`parallelize`, and all are called with the same arguments.
         bucket_bytes: as for :func:`data_parallel`.
         timeout: seconds after which a rank that waits for another one gives up, if ``group`` is None.
 
@@ -441,31 +465,41 @@ def pipeline(
         ValueError: the number of stages does not fit the schedule and the number of ranks.
     """
     group = group_of(group, timeout, PipelineError)
-    if replicas is not None:
-        replicas = group_of(replicas, timeout, PipelineError)
+    replicas, tensor_group = (
+        None if own is None else group_of(own, timeout, PipelineError)
+        for own in (replicas, tensor_group)
+    )
     if loss_reduction not in ("mean", "sum"):
         raise ValueError(f"loss_reduction: expected 'mean' or 'sum', got {loss_reduction!r}")
     key = failure_key()
     device = torch.device("cpu" if device is None else device)
-    name = _schedule_name(schedule)
+    name = schedule_name(schedule)
     size, rank = dist.get_world_size(group), dist.get_rank(group)
     made: Pipeline | None = None
     error: Exception | None = None
     plan: PipelinePlan | None = None
+    cut: TensorStages | None = None
     try:
         args = positional(example_inputs)
         named = dict(kwargs or {})
         plan = _planned(
             model, args, named, stages, memory, name, microbatches, size, dynamic_shapes
         )
-        rank_of = generate_stage_to_rank_mapping(
-            size, len(plan.stages), "v" if name in _V else "loop"
-        )
+        rank_of = ranks_of_stages(name, size, len(plan.stages))
         mine = [number for number, own in rank_of.items() if own == rank]
         tensors = stage_weights(plan, mine, weights, device)
+        stages_of = dict(zip(mine, tensors, strict=True))
+        graphs = {number: plan.stages[number] for number in mine}
+        if tensor_group is not None:
+            cut = TensorStages(plan, dist.get_world_size(tensor_group))
+            part = dist.get_rank(tensor_group)
+            graphs = {number: cut.stage(number, tensor_group.group_name) for number in mine}
+            stages_of = {
+                number: cut.weights(number, part, own) for number, own in stages_of.items()
+            }
         modules = {
-            number: StageModule(rank, number, plan.stages[number], own, device)
-            for number, own in zip(mine, tensors, strict=True)
+            number: StageModule(rank, number, graphs[number], own, device)
+            for number, own in stages_of.items()
         }
         made = Pipeline(
             plan,
@@ -480,14 +514,18 @@ def pipeline(
             key,
             replicas,
             bucket_bytes,
+            cut,
+            tensor_group,
         )
         made.resize(*args, **named)
     except Exception as caught:
         error = caught
     options = {"schedule": repr((name, microbatches)), "buckets": repr(bucket_bytes)}
-    digests = None if plan is None else plan.digests() | options
-    for one in (group, *([] if replicas is None else [replicas])):
-        # Replicas are to learn of the failures of a rank of any.
+    digests: dict[str, str] | None = None
+    if plan is not None:
+        digests = plan.digests() | options | ({} if cut is None else cut.digests())
+    for one in (own for own in (group, replicas, tensor_group) if own is not None):
+        # Ranks of all groups are to learn of the failure of one.
         try:
             agree(one, digests, error)
         except Exception as caught:
@@ -507,16 +545,6 @@ def pipeline(
     return made
 
 
-def _schedule_name(schedule: str) -> str:
-    """The name that PyTorch has for a schedule.
-
-    Raises:
-        ValueError: there is no such schedule.
-    """
-    plain = schedule.lower().replace("_", "").replace("-", "")
-    return get_schedule_class(plain).__name__.removeprefix("Schedule")
-
-
 def _planned(
     model: Any,
     args: tuple[Any, ...],
@@ -529,7 +557,7 @@ def _planned(
     dynamic_shapes: Mapping[str | int, Collection[int]] | None,
 ) -> PipelinePlan:
     """The plan for a schedule; that which is given, or one for the first microbatch."""
-    is_multi = issubclass(get_schedule_class(schedule), PipelineScheduleMulti)
+    is_multi = takes_several_stages(schedule)
     if isinstance(model, PipelinePlan):
         count = len(model.stages)
     else:

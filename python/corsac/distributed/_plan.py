@@ -16,6 +16,7 @@ from corsac import _core
 from corsac.distributed._agreement import digests_of
 from corsac.distributed._borders import Dependencies, cuts
 from corsac.distributed._errors import PipelineError
+from corsac.distributed._plan_file import read_content, write_content
 from corsac.distributed._program import Arguments, Program, Weight, positional, program_of
 from corsac.distributed._stage_graphs import StageGraph, stage_graphs
 from corsac.distributed._values import (
@@ -104,9 +105,8 @@ class PipelinePlan:
             ],
         }
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan to a JSON file, with the constants of the program, but without its weights. The results of
-        pipelines made from the file are tuples and dictionaries, without classes of the model.
+    def content(self) -> dict[str, Any]:
+        """The plan as values of JSON, with the constants of the program, but without its weights.
 
         Raises:
             PipelineError: a constant is on ``meta``.
@@ -125,17 +125,22 @@ class PipelinePlan:
             for place, own in self.program.arguments.constants.items()
             if own is None or isinstance(own, bool | int | float | str)
         }
-        content = {
+        return {
             "corsac.pipeline": _FORMAT,
             "hash": self.hash(),
             **self._parts(),
             "plain arguments": named,
             "constants": constants,
         }
-        partial = f"{os.fspath(path)}.partial"
-        with open(partial, "w") as file:
-            json.dump(content, file, indent=1)
-        os.replace(partial, path)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan to a JSON file, with the constants of the program, but without its weights. The results of
+        pipelines made from the file are tuples and dictionaries, without classes of the model.
+
+        Raises:
+            PipelineError: a constant is on ``meta``.
+        """
+        write_content(path, self.content())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PipelinePlan:
@@ -144,18 +149,26 @@ class PipelinePlan:
         Raises:
             PipelineError: it is none, or was changed.
         """
+        return cls.of_content(read_content(path), os.fspath(path))
+
+    @classmethod
+    def of_content(cls, content: Mapping[str, Any], path: str) -> PipelinePlan:
+        """The plan of :meth:`content`, which was read from ``path``.
+
+        Raises:
+            PipelineError: it is none, or was changed.
+        """
         try:
-            with open(path) as file:
-                content = json.load(file)
             if content.get("corsac.pipeline") != _FORMAT:
                 found = content.get("corsac.pipeline")
                 raise PipelineError(f"{path}: expected a plan of version {_FORMAT}, got {found}")
             plan = _read(content)
+            given = content["hash"]
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise PipelineError(
                 f"{path} is no plan of a pipeline: {type(error).__name__}: {error}"
             ) from error
-        if plan.hash() != content["hash"]:
+        if plan.hash() != given:
             raise PipelineError(f"{path} was changed: its hash is {plan.hash()[:12]}")
         return plan
 
@@ -202,22 +215,30 @@ def plan_pipeline(
     args = positional(example_inputs)
     program = program_of(model, args, kwargs or {}, dynamic_shapes)
     base = input_types(program.arguments.tensors(args, kwargs or {}))
-    return _plan(
-        program, [base, *_other_sizes(program, base, dynamic_shapes)], stages, memory, cut_before
+    return plan_stages(
+        program, [base, *other_sizes(program, base, dynamic_shapes)], stages, memory, cut_before
     )
 
 
-def _plan(
+def plan_stages(
     program: Program,
     inputs: list[list[InputType]],
     stages: int,
     memory: int | None,
     cut_before: Sequence[str] | None,
+    values: Sequence[dict[Node, Any]] | None = None,
+    costs: Sequence[float] | None = None,
 ) -> PipelinePlan:
-    found = [values_for(program, own) for own in inputs]
+    """Cut a captured model, for inputs of each of these types; see :func:`plan_pipeline`.
+
+    Args:
+        values: the values of all nodes for each of ``inputs``, if they are known.
+        costs: the cost of each node; by default operations, and bytes written.
+    """
+    found = [values_for(program, own) for own in inputs] if values is None else values
     dependencies = Dependencies.of(program, found[0])
     if cut_before is None:
-        borders = cuts(program, found[0], dependencies, stages, memory)
+        borders = cuts(program, found[0], dependencies, stages, memory, costs)
     else:
         by_name = {node.name: at for node, at in dependencies.place.items()}
         unknown = [name for name in cut_before if name not in by_name]
@@ -237,8 +258,8 @@ def _plan(
     made = stage_graphs(program, borders, dependencies, found)
     names = tuple(dependencies.nodes[own].name for own in borders)
     plan = PipelinePlan(program, inputs, names, made)
-    for own, values in zip(inputs, found, strict=True):
-        plan._values[tuple(own)] = _by_name(values)
+    for own, known in zip(inputs, found, strict=True):
+        plan._values[tuple(own)] = _by_name(known)
     return plan
 
 
@@ -246,7 +267,7 @@ def _by_name(values: Mapping[Node, Any]) -> dict[str, Any]:
     return {node.name: own for node, own in values.items()}
 
 
-def _other_sizes(
+def other_sizes(
     program: Program,
     base: Sequence[InputType],
     dynamic_shapes: Mapping[str | int, Collection[int]] | None,
@@ -349,11 +370,16 @@ def _read(content: Mapping[str, Any]) -> PipelinePlan:
         [(tuple(shape), getattr(torch, dtype)) for shape, dtype in own] for own in content["inputs"]
     ]
     named = content["cuts"]
-    return _plan(program, inputs, len(named) + 1, None, named)
+    return plan_stages(program, inputs, len(named) + 1, None, named)
 
 
 def _as_condition(own: Any) -> Any:
     return tuple(map(_as_condition, own)) if isinstance(own, list) else own
 
 
-__all__ = ["PipelinePlan", "plan_pipeline"]
+__all__ = [
+    "PipelinePlan",
+    "other_sizes",
+    "plan_pipeline",
+    "plan_stages",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -50,7 +51,8 @@ class Replicas:
             for name, own in reversed(list(module.named_parameters())):
                 if own.requires_grad and name not in apart:
                     self._parameters[f"{number}.{name}"] = own
-                    types[f"{number}.{name}"] = weights[name]
+                    # It may be cut among ranks.
+                    types[f"{number}.{name}"] = replace(weights[name], shape=tuple(own.shape))
         self.buckets = in_buckets(list(types), types, bucket_bytes, FIRST_BYTES)
         self._bucket_of = {
             name: at for at, bucket in enumerate(self.buckets) for name in bucket.names

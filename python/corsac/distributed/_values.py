@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,9 +32,11 @@ def values_of(
     inputs: Sequence[InputType],
     weights: Mapping[str, Weight],
     gradients: Sequence[bool] = (),
+    entered: Callable[[Node], None] | None = None,
 ) -> dict[Node, Any]:
     """The values of all nodes for inputs of these types: fake tensors, with ``requires_grad`` as in training, and
-    numbers. ``gradients`` are the ``requires_grad`` of the inputs, false by default.
+    numbers. ``gradients`` are the ``requires_grad`` of the inputs, false by default. ``entered`` is called before each
+    call.
 
     Raises:
         PipelineError: a call fails, or its sizes depend on values.
@@ -57,6 +59,8 @@ def values_of(
                 elif node.op == "get_attr":
                     found[node] = known[str(node.target)]
                 elif node.op != "output":
+                    if entered is not None:
+                        entered(node)
                     found[node] = _call(node, found)
     finally:
         torch._C._set_grad_enabled(before)

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
 
-from corsac.distributed import _collective_operators  # noqa: F401  defines torch.ops.corsac
+from corsac.distributed._collective_operators import shared_seed
 
 _sum = "sum"
 
@@ -193,6 +193,13 @@ def first(tensor: torch.Tensor, group: str) -> torch.Tensor:
     return _First.apply(tensor, group)
 
 
+def draw_seed(group: dist.ProcessGroup) -> None:
+    """Give the ranks of a group a seed that the generator of its first rank has drawn. All ranks call it."""
+    seed = torch.randint(2**62, ())
+    dist.broadcast(seed, group=group, group_src=0)
+    shared_seed(group.group_name, int(seed))
+
+
 def begin_random(group: str, parts: bool) -> torch.Tensor:
     """Seed the random generator of the CPU for one call: equal on all ranks for whole tensors, different for parts.
 
@@ -280,6 +287,7 @@ def sharded_cross_entropy(
 __all__ = [
     "begin_random",
     "copy",
+    "draw_seed",
     "end_random",
     "first",
     "gather",

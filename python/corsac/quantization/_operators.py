@@ -273,9 +273,7 @@ def moving_average_qparams(
     most = _moved(max_val, high, averaging_constant)
     found = least, most, *_parameters(least, most, quant_min, quant_max, symmetric)
     before = min_val, max_val, scale, zero_point
-    return tuple(
-        torch.where(observing, new, old) for new, old in zip(found, before, strict=True)
-    )
+    return tuple(torch.where(observing, new, old) for new, old in zip(found, before, strict=True))
 
 
 def _moved(average, value, constant):
