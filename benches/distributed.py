@@ -24,6 +24,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ REPORT = REPORTS / "distributed.json"
 WIDTH, LENGTH, BLOCKS = 384, 64, 8
 #: Size of a large message, in bytes: about what stages send.
 MESSAGE = 4 * LENGTH * WIDTH * 8
+#: Number of sums that are measured at once.
+SUMS = 20
 #: Stages of each schedule.
 SCHEDULES = {"gpipe": 2, "1f1b": 2, "interleaved1f1b": 4, "zbv_zero_bubble": 4}
 
@@ -90,6 +93,9 @@ def process(rank: int, store: str, options: argparse.Namespace) -> None:
     }
 
     parts = parallelize(model(), x[:1])
+    tiny = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    numbers = torch.randn(count, 8)
+    actions = pipeline(tiny, numbers, stages=2, schedule="1f1b", microbatches=count, loss_fn=loss)
 
     def step(name: str) -> None:
         for own in pipes[name].parameters():
@@ -122,7 +128,12 @@ def process(rank: int, store: str, options: argparse.Namespace) -> None:
             if at:
                 own.append(time.perf_counter() - begin)
         dist.barrier()
-        passes.append(pass_seconds(whole, x[:1], target[:1]))
+        begin = time.perf_counter()
+        actions.step(numbers, target=numbers)
+        # Both passes of all microbatches, and of one that fills and drains the pipeline.
+        action = (time.perf_counter() - begin) / (2 * (count + 1))
+        dist.barrier()
+        passes.append(replace(pass_seconds(whole, x[:1], target[:1]), action=action))
         network.append(network_seconds(rank))
     if rank == 0:
         plan = {
@@ -145,7 +156,7 @@ def pass_seconds(whole: nn.Module, x: torch.Tensor, target: torch.Tensor) -> Ste
 
 def network_seconds(rank: int) -> list[float]:
     """What a message of a number and one of :data:`MESSAGE` bytes take, there and back by half, and what sums of them
-    take."""
+    take behind a product."""
     found = []
     for size in (1, MESSAGE // 4):
         tensor = torch.zeros(size)
@@ -154,12 +165,18 @@ def network_seconds(rank: int) -> list[float]:
         for turn in range(2):
             (dist.send if turn == rank else dist.recv)(tensor, 1 - rank)
         found.append((time.perf_counter() - begin) / 2)
+    weight = torch.zeros(WIDTH, 2 * WIDTH)
     for size in (1, MESSAGE // 4):
         tensor = torch.zeros(size)
         dist.barrier()
-        begin = time.perf_counter()
-        collectives.reduce(tensor, dist.group.WORLD.group_name)
-        found.append(time.perf_counter() - begin)
+        begin, products = time.perf_counter(), 0.0
+        for _ in range(SUMS):
+            # Between sums, ranks compute, and come to the next one at different times.
+            start = time.perf_counter()
+            torch.zeros(LENGTH, WIDTH) @ weight
+            products += time.perf_counter() - start
+            collectives.reduce(tensor, dist.group.WORLD.group_name)
+        found.append((time.perf_counter() - begin - products) / SUMS)
     return found
 
 
@@ -171,7 +188,10 @@ def expected(
 ) -> dict[str, float]:
     """The times that the plan expects from measured ones, of which ``typical`` takes one."""
     measured = StepSeconds(
-        1, typical(own.forward for own in passes), typical(own.backward for own in passes)
+        1,
+        typical(own.forward for own in passes),
+        typical(own.backward for own in passes),
+        typical(own.action for own in passes),
     )
     small, large, small_sum, large_sum = (typical(own) for own in zip(*network, strict=True))
     x = torch.empty(options.microbatches, LENGTH, WIDTH, device="meta")

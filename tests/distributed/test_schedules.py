@@ -82,6 +82,15 @@ def test_microbatches_in_flight_are_held():
     assert simulate(orders("gpipe", 4, 8), stages, AT_ONCE).held == [8] * 4
 
 
+def test_actions_take_time_besides_their_passes():
+    plain = simulate(orders("1f1b", 2, 8), [stage()] * 2, AT_ONCE)
+    slow = simulate(orders("1f1b", 2, 8), [stage()] * 2, AT_ONCE, overhead=0.25)
+    # The first rank has a forward and a backward pass for each microbatch, and waits for one more of both.
+    assert slow.seconds == plain.seconds + 2 * 9 * 0.25
+    assert slow.busy == plain.busy
+    assert slow.bubble > plain.bubble
+
+
 def test_messages_take_latency_and_bandwidth_one_after_the_other():
     # Rank 0 sends 10 bytes at 1 and at 2, for 5 s each after 1 s of latency; the second waits for the first.
     stages = [stage(1.0, 1.0), stage(1.0, 1.0, received=10.0)]

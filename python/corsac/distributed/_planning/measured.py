@@ -20,11 +20,13 @@ class StepSeconds:
     Attributes:
         items: the size of the microbatch.
         forward, backward: seconds.
+        action: seconds that an action of a schedule takes besides the pass.
     """
 
     items: int
     forward: float
     backward: float
+    action: float = 0.0
 
 
 def measure_step(

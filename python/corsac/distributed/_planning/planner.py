@@ -49,6 +49,7 @@ class Planner:
         memory: bytes of a rank; None for no bound.
         states: tensors of the size of each parameter that the optimizer keeps.
         slower: factors by which forward and backward passes are slower than ``machine`` allows.
+        overhead: seconds that an action of a schedule takes besides its pass.
     """
 
     def __init__(
@@ -63,10 +64,11 @@ class Planner:
         memory: int | None,
         states: int,
         slower: tuple[float, float] | None = None,
+        overhead: float = 0.0,
     ) -> None:
         self.program, self.inputs, self.batch = program, inputs, batch
         self.machine, self.network, self.memory, self.states = machine, network, memory, states
-        self.slower = slower
+        self.slower, self.overhead = slower, overhead
         self.sizes = sizes
         self.costs = ModelCosts.of(program, sized, sizes)
         self._values = [values_for(program, own) for own in inputs]
@@ -278,7 +280,8 @@ class Planner:
     def timeline(self, mesh: Mesh, schedule: str, microbatches: int) -> Timeline:
         """The simulated step."""
         orders, stages = self.parts(mesh, schedule, microbatches)
-        return simulate(orders, [own.times for own in stages], self.network, mesh.data)
+        times = [own.times for own in stages]
+        return simulate(orders, times, self.network, mesh.data, self.overhead)
 
     def shared(self, stages: int, tensor: int) -> dict[str, tuple[list[int], float]]:
         """The weights with gradients that several stages have: these stages, and the bytes of a rank's part."""

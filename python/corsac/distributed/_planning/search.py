@@ -91,6 +91,7 @@ def plan_mesh(
     )
     if measured is not None:
         planner.slower = slower_than(measured, planner.costs, speed)
+        planner.overhead = measured.action
     found: list[MeshCosts] = []
     refused: dict[Mesh, Refusal] = {}
     for count in counts:

@@ -78,6 +78,7 @@ def simulate(
     stages: Sequence[StageTimes],
     network: Network,
     copies: int = 1,
+    overhead: float = 0.0,
 ) -> Timeline:
     """Run the actions of all ranks of a pipeline. A rank computes one thing at a time; messages are under way meanwhile,
     one after the other from one rank to another, and so is the sum of the gradients of a stage, in buckets that are
@@ -88,11 +89,12 @@ def simulate(
         stages: the costs of the stages.
         network: the connections.
         copies: the number of pipelines that sum their gradients.
+        overhead: seconds that a rank needs for each action before it computes.
 
     Raises:
         ValueError: the ranks wait for each other for ever.
     """
-    return _Step(orders, stages, network, copies).run()
+    return _Step(orders, stages, network, copies, overhead).run()
 
 
 class _Step:
@@ -102,8 +104,10 @@ class _Step:
         stages: Sequence[StageTimes],
         network: Network,
         copies: int,
+        overhead: float,
     ) -> None:
         self.orders, self.stages, self.network, self.copies = orders, stages, network, copies
+        self.overhead = overhead
         self.rank_of = {own.stage: rank for rank, order in enumerate(orders) for own in order}
         count = len(orders)
         self.found = Timeline(busy=[0.0] * count, held=[0.0] * count, exposed=[0.0] * count)
@@ -168,6 +172,7 @@ class _Step:
         start = self.clock[rank]
         if needed is not None:
             start = max(start, self.ready[needed])
+        start += self.overhead
         seconds = {
             "F": costs.forward,
             "B": costs.backward,
