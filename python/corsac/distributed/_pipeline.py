@@ -13,6 +13,7 @@ from torch.distributed.pipelining.microbatch import TensorChunkSpec, _CustomRedu
 from torch.distributed.pipelining.schedules import get_schedule_class
 from torch.utils._pytree import tree_map_only
 
+from corsac import _core
 from corsac.distributed import collectives
 from corsac.distributed._agreement import agree, group_of
 from corsac.distributed._buckets import BYTES
@@ -32,6 +33,9 @@ from corsac.distributed._stage_weights import stage_weights
 from corsac.distributed._tensor_stages import TensorStages
 from corsac.distributed._values import InputType
 from corsac.fx._module_attributes import _get_attr
+
+#: Operators that may compute the statistics of a batch.
+_BATCH_NORMS = frozenset(map(_core.operator_named, ("batch_norm", "native_batch_norm")))
 
 
 class Pipeline:
@@ -590,11 +594,10 @@ def _planned(
 
 def _has_batch_statistics(plan: PipelinePlan) -> bool:
     """Whether a batch norm computes its statistics from its input."""
-    for node in plan.program.graph.nodes:
-        name = str(getattr(node.target, "__name__", node.target))
-        if node.op == "call_function" and "batch_norm" in name:
-            training = node.kwargs.get("training", node.args[5] if len(node.args) > 5 else None)
-            if training is True:
+    for node in plan.program.graph.find_nodes(op="call_function"):
+        if _core.operator_of(node.op, node.target)[0] in _BATCH_NORMS:
+            named = _core.named_arguments_of(node.op, node.target, node.args, node.kwargs) or {}
+            if named.get("training") is True:
                 return True
     return False
 
