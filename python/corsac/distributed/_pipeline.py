@@ -594,8 +594,9 @@ def _planned(
 
 def _has_batch_statistics(plan: PipelinePlan) -> bool:
     """Whether a batch norm computes its statistics from its input."""
-    for node in plan.program.graph.find_nodes(op="call_function"):
-        if _core.operator_of(node.op, node.target)[0] in _BATCH_NORMS:
+    for node in plan.program.graph.nodes:
+        is_call = node.op == "call_function"
+        if is_call and _core.operator_of(node.op, node.target)[0] in _BATCH_NORMS:
             named = _core.named_arguments_of(node.op, node.target, node.args, node.kwargs) or {}
             if named.get("training") is True:
                 return True
