@@ -63,6 +63,8 @@ class TrainedGraph:
         #: The captured graph run by PyTorch, if its own autograd may turn out to be faster.
         self._plain: Callable[..., Any] | None = None
         self._is_left = False
+        #: Number of inputs of the captured graph, and of leading ones that stay in memory anyway, if they are known.
+        self._inputs = self._weights = 0
 
     def __call__(self, *args: Any) -> Any:
         assert self._run is not None
@@ -94,6 +96,7 @@ class TrainedGraph:
             try:
                 self._run = self._autograd_graph(module, example_inputs, weights)
             except NotSimple:
+                self._inputs, self._weights = len(example_inputs), weights
                 # Outside Dynamo there is no tracing context yet; sizes are static.
                 with tracing(TracingContext(FakeTensorMode(static_shapes=True))):
                     self._run = self._by_aot_autograd(module, example_inputs)
@@ -102,6 +105,10 @@ class TrainedGraph:
         self, module: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **how: Any
     ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
         """The two parts of a joint graph, each with its visible results marked."""
+        given = module.graph.find_nodes(op="placeholder")
+        # AOTAutograd may have joined inputs that share memory.
+        if sum("tangents" not in node.target for node in given) == self._inputs:
+            how["static_lifetime_input_indices"] = list(range(self._weights))
         there, back = self._partitioner(module, inputs, num_fwd_outputs=num_fwd_outputs, **how)
         mark_results(there.graph, num_fwd_outputs)
         mark_results(back.graph, 0)

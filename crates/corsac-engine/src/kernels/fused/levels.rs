@@ -58,12 +58,24 @@ pub(super) fn compute<T: Float>(
         each(zero, row, own_zero, len),
         each(scale, row, own_scale, len),
     ];
-    for (at, to) in to.iter_mut().enumerate() {
-        let [x, inverse, zero, scale] = operands.map(|own| own[at]);
-        *to = match function.gives {
-            Levels::AreInside => is_inside(x, [inverse, zero, scale], bounds),
-            Levels::AsNumbers => as_number(x, [inverse, zero, scale], bounds),
-        };
+    match function.gives {
+        Levels::AreInside => are_inside_each(operands, bounds, to),
+        Levels::AsNumbers => as_numbers_each(operands, bounds, to),
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn are_inside_each<T: Float>([x, inverse, zero, _]: [&[T]; 4], bounds: [T; 2], to: &mut [T]) {
+    for (((to, &x), &inverse), &zero) in to.iter_mut().zip(x).zip(inverse).zip(zero) {
+        *to = is_inside(x, [inverse, zero, zero], bounds);
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn as_numbers_each<T: Float>([x, inverse, zero, scale]: [&[T]; 4], bounds: [T; 2], to: &mut [T]) {
+    let parameters = inverse.iter().zip(zero).zip(scale);
+    for ((to, &x), ((&inverse, &zero), &scale)) in to.iter_mut().zip(x).zip(parameters) {
+        *to = as_number(x, [inverse, zero, scale], bounds);
     }
 }
 
