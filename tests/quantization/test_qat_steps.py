@@ -15,6 +15,7 @@ import corsac
 import corsac.quantization
 from corsac.quantization import (
     FakeQuantize,
+    default_fused_act_fake_quant,
     disable_fake_quant,
     disable_observer,
     enable_fake_quant,
@@ -270,10 +271,6 @@ def test_moving_averages_are_pytorchs(limits, symmetric, is_per_channel):
     """Ranges, scales and zero points to the last bit: of small, large, one-sided and empty ranges, by PyTorch's
     operators and natively."""
     own = torch.ops.corsac.moving_average_qparams
-
-    def native(*arguments):
-        return own(*arguments, 0.01, *limits, symmetric)
-
     for seed in range(20):
         generator = torch.Generator().manual_seed(seed)
         sizes = 10 ** (torch.rand(64, 1, generator=generator) * 14 - 11)
@@ -294,8 +291,9 @@ def test_moving_averages_are_pytorchs(limits, symmetric, is_per_channel):
         on = torch.ones(1, dtype=torch.long)
         state = [min_val, max_val, scale.reshape(low.shape), zero_point.float().reshape(low.shape)]
         before = [value.clone() for value in state]
-        found = own(low, high, on[0] == 1, *before, 0.01, *limits, symmetric)
-        kept = own(low, high, on[0] == 0, *before, 0.01, *limits, symmetric)
+        yes, no = on[0] == 1, on[0] == 0
+        found = own(low, high, yes, yes, *before, 0.01, *limits, symmetric)
+        kept = own(low, high, no, no, *before, 0.01, *limits, symmetric)
         torch.fused_moving_avg_obs_fake_quant(
             x,
             on,
@@ -314,6 +312,46 @@ def test_moving_averages_are_pytorchs(limits, symmetric, is_per_channel):
         for one, value, old, same in zip(found, after, before, kept, strict=True):
             assert torch.equal(one.flatten(), value.flatten())
             assert torch.equal(same, old)
+
+
+@pytest.mark.parametrize("training", ["native", "host"])
+@pytest.mark.parametrize("make", [mlp, convolutions])
+def test_each_switch_alone_is_eager(make, training):
+    """Ranges follow the observer's switch, and scales that of the rounding, also where a program begins with one off."""
+    for calibrated in (False, True):
+        for switches in [(disable_observer,), (disable_fake_quant,), ()]:
+            eager, x = prepared(make)
+            if calibrated:
+                eager.apply(disable_fake_quant)
+                for _ in range(3):
+                    eager(x)
+                eager.apply(enable_fake_quant)
+            for switch in switches:
+                eager.apply(switch)
+            own = copy.deepcopy(eager)
+            compiled = corsac.compile(own, options={"training": training})
+            for number in range(4):
+                assert abs(step(own, compiled, x, 0.0) - step(eager, eager, x, 0.0)) < 1e-2
+                for name, value in eager.state_dict().items():
+                    found = own.state_dict()[name]
+                    if disable_fake_quant in switches and name.endswith(("scale", "zero_point")):
+                        # PyTorch leaves them as memory is, if they have got a size.
+                        continue
+                    if name.startswith("activation_post_process_0") or "weight_fake" in name:
+                        assert torch.equal(found, value), (number, name)
+                    elif name.endswith(("scale", "min_val", "max_val")):
+                        torch.testing.assert_close(found, value, atol=1e-3, rtol=1e-2)
+
+
+def test_numbers_without_dimensions_are_rounded():
+    torch.manual_seed(0)
+    own = default_fused_act_fake_quant()
+    eager, x = copy.deepcopy(own), torch.tensor(0.3, requires_grad=True)
+    compiled = corsac.compile(own, options={"training": "native"})
+    for _ in range(3):
+        found, expected = compiled(x), eager(x)
+        assert found.shape == expected.shape
+        assert torch.equal(found, expected)
 
 
 def test_moving_averages_of_native_steps_are_pytorchs():

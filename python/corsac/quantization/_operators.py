@@ -246,14 +246,15 @@ torch.library.register_autograd(
 
 
 @_operator(
-    "moving_average_qparams(Tensor low, Tensor high, Tensor observing, Tensor min_val, Tensor max_val, Tensor scale,"
-    " Tensor zero_point, float averaging_constant, int quant_min, int quant_max, bool symmetric)"
+    "moving_average_qparams(Tensor low, Tensor high, Tensor observing, Tensor enabled, Tensor min_val, Tensor max_val,"
+    " Tensor scale, Tensor zero_point, float averaging_constant, int quant_min, int quant_max, bool symmetric)"
     " -> (Tensor, Tensor, Tensor, Tensor)"
 )
 def moving_average_qparams(
     low,
     high,
     observing,
+    enabled,
     min_val,
     max_val,
     scale,
@@ -266,14 +267,18 @@ def moving_average_qparams(
     """`torch.fused_moving_avg_obs_fake_quant` without the rounding, given the ends of the range of its operand.
 
     Returns:
-        The moving averages of both ends, the scale and the zero point, all of float32; what they were where
-        `observing`, a bool, is false.
+        The moving averages of both ends, and the scale and the zero point of them, all of float32: the former are what
+        they were where `observing` is false, the latter where `enabled` is.
     """
-    least = _moved(min_val, low, averaging_constant)
-    most = _moved(max_val, high, averaging_constant)
-    found = least, most, *_parameters(least, most, quant_min, quant_max, symmetric)
-    before = min_val, max_val, scale, zero_point
-    return tuple(torch.where(observing, new, old) for new, old in zip(found, before, strict=True))
+    least = torch.where(observing, _moved(min_val, low, averaging_constant), min_val)
+    most = torch.where(observing, _moved(max_val, high, averaging_constant), max_val)
+    own_scale, own_zero_point = _parameters(least, most, quant_min, quant_max, symmetric)
+    return (
+        least,
+        most,
+        torch.where(enabled, own_scale, scale),
+        torch.where(enabled, own_zero_point, zero_point),
+    )
 
 
 def _moved(average, value, constant):

@@ -57,6 +57,11 @@ __all__ = [
 ]
 
 
+def _is_on(switch: Tensor) -> Tensor:
+    """Whether a switch, [1], is on: a bool without dimensions."""
+    return switch.reshape(()) != 0
+
+
 class FakeQuantizeBase(ABC, nn.Module):
     """A fake quantiser with switches, [1] buffers: ``fake_quant_enabled`` and ``observer_enabled``.
 
@@ -188,13 +193,17 @@ class FakeQuantize(FakeQuantizeBase):
 
     def _rounded_by(self, X: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
         inner = self.activation_post_process
+        shape: list[int] = []
         if self.is_per_channel:
             shape = [1] * X.dim()
             shape[self.ch_axis] = -1
-            scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
-        enabled = self.fake_quant_enabled != 0
         return torch.ops.corsac.fake_quantize(
-            X, scale, zero_point, inner.quant_min, inner.quant_max, enabled
+            X,
+            scale.reshape(shape),
+            zero_point.reshape(shape),
+            inner.quant_min,
+            inner.quant_max,
+            _is_on(self.fake_quant_enabled),
         )
 
     def _shown(self, *fields: str) -> str:
@@ -334,7 +343,8 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
             return self._rounded_in_functions(X)
         found = torch.ops.corsac.moving_average_qparams(
             *ends,
-            self.observer_enabled != 0,
+            _is_on(self.observer_enabled),
+            _is_on(self.fake_quant_enabled),
             *(own.to(torch.float32).reshape(ends[0].shape) for own in state),
             inner.averaging_constant,
             inner.quant_min,
