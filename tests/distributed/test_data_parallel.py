@@ -211,3 +211,43 @@ def test_a_replica_that_dies_is_named(tmp_path):
                 r"rank \d, stages \[\d\]: one of its neighbours, ranks .*2.* has", own[0]
             )
             assert own[1] < 40
+
+
+def test_other_passes_are_those_of_distributed_data_parallel(tmp_path):
+    with Ranks(2, tmp_path) as ranks:
+        for found in ranks.run(data_parallel.other_passes):
+            assert found["returned"] <= 1e-6
+            assert found["of inputs"] <= 1e-6
+            assert found["checkpointed"] <= 1e-6
+            assert "the graph has the training modes" in found["warned"][0]
+            assert re.search(
+                r"ParallelError: .*0\.weight is another tensor than", found["assigned"]
+            )
+
+
+def test_passes_inside_and_outside_of_no_sync_are_not_mixed(tmp_path):
+    with Ranks(2, tmp_path) as ranks:
+        for text in ranks.run(data_parallel.mixed_passes):
+            assert re.search("ParallelError: .*inside and outside of no_sync", text), text
+
+
+@pytest.mark.parametrize(
+    "job", [data_parallel.other_buckets_of_parts, data_parallel.numbers_of_pipelines]
+)
+def test_ranks_of_all_groups_learn_of_a_failure(tmp_path, job):
+    with Ranks(4, tmp_path) as ranks:
+        for text, seconds in ranks.run(job):
+            wanted = "buckets" if job is data_parallel.other_buckets_of_parts else "boom"
+            assert wanted in text, text
+            assert seconds < 10
+
+
+def test_weights_that_are_not_cut_start_equal(two):
+    assert two.run(data_parallel.whole_weights_of_parts) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_weights_of_several_stages_stay_trained_or_frozen(tmp_path, trained):
+    with Ranks(2, tmp_path) as ranks:
+        texts = ranks.run(data_parallel.tied_weight_that_changes, trained)
+        assert all("requires_grad of table.weight was" in text for text in texts), texts

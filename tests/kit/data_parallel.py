@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -511,3 +512,166 @@ def message_of_stages(rank: int, what: str) -> tuple[str, float]:
     except DistributedError as error:
         return f"{type(error).__name__}: {error}", time.monotonic() - begin
     return "", 0.0
+
+
+class Prototypes(nn.Module):
+    """A model that returns a parameter, and a view of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.own = nn.Linear(8, 4), nn.Parameter(torch.randn(3, 4))
+
+    def forward(self, x):
+        return self.layer(x), self.own, self.own[1:]
+
+
+def _compared(work: Callable[[Any], None], make: Callable[[], nn.Module]) -> float:
+    """The difference of the gradients that ``work`` leaves from those of DistributedDataParallel."""
+    from corsac.distributed import data_parallel
+
+    torch.manual_seed(0)
+    model = make()
+    reference = DistributedDataParallel(make())
+    reference.module.load_state_dict(model.state_dict())
+    own = data_parallel(model, (torch.randn(4, 8),))
+    for one in (own, reference):
+        torch.manual_seed(dist.get_rank())
+        work(one)
+    return max(
+        _difference(found.grad, expected.grad)
+        for found, expected in zip(own.parameters(), reference.parameters(), strict=True)
+    )
+
+
+def _two_layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 4))
+
+
+def other_passes(rank: int) -> dict[str, Any]:
+    """Results that are parameters, passes that add nothing up, checkpoints, and passes and weights that are refused."""
+    from corsac.distributed import data_parallel
+
+    def returned(model: Any) -> None:
+        features, own, part = model(torch.randn(4, 8))
+        (torch.cdist(features, own).mean() + part.square().sum()).backward()
+
+    def of_inputs(model: Any) -> None:
+        with model.no_sync():
+            model(torch.randn(4, 8)).square().mean().backward()
+        z = torch.randn(4, 8, requires_grad=True)
+        torch.autograd.grad(model(z).sum(), z)
+        model(torch.randn(4, 8)).square().mean().backward()
+
+    def checkpointed(model: Any) -> None:
+        run = getattr(model, "module", model)
+        x = torch.randn(4, 8, requires_grad=True)
+        called = run if isinstance(model, DistributedDataParallel) else model
+        torch.utils.checkpoint.checkpoint(called, x, use_reentrant=False).square().mean().backward()
+        if isinstance(model, DistributedDataParallel):
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()
+
+    found: dict[str, Any] = {
+        "returned": _compared(returned, Prototypes),
+        "of inputs": _compared(of_inputs, _two_layers),
+        "checkpointed": _compared(checkpointed, _two_layers),
+    }
+    own = data_parallel(_two_layers(), (torch.randn(4, 8),))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        own.eval()
+    found["warned"] = [str(one.message) for one in caught]
+    own.load_state_dict(_two_layers().state_dict(), assign=True)
+    found["assigned"] = _raised(lambda: own(torch.randn(4, 8)))
+    return found
+
+
+def mixed_passes(rank: int) -> str:
+    """A backward pass through calls inside and outside of no_sync."""
+    from corsac.distributed import data_parallel
+
+    own = data_parallel(_two_layers(), (torch.randn(4, 8),))
+    with own.no_sync():
+        first = own(torch.randn(4, 8)).square().mean()
+    second = own(torch.randn(4, 8)).square().mean()
+    return _raised((first + second).backward)
+
+
+def _raised(run: Callable[[], Any]) -> str:
+    try:
+        run()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def other_buckets_of_parts(rank: int) -> tuple[str, float]:
+    """Buckets that differ in one of two groups of copies of parts."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from corsac.distributed import data_parallel, parallelize
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    torch.manual_seed(rank)
+    parts = parallelize(_two_layers(), torch.randn(4, 8), mesh=mesh["tp"])
+    begin = time.monotonic()
+    text = _raised(
+        lambda: data_parallel(parts, mesh=mesh["dp"], bucket_bytes=64 if rank == 3 else 2**20)
+    )
+    return text, time.monotonic() - begin
+
+
+def whole_weights_of_parts(rank: int) -> float:
+    """The difference between ranks of the weights that are not cut, which start with other values."""
+    from corsac.distributed import parallelize
+
+    torch.manual_seed(rank)
+    parts = parallelize(_two_layers(), torch.randn(4, 8))
+    whole = [own for name, own in parts.named_parameters() if name not in parts.plan.shards]
+    own = torch.cat([one.detach().flatten() for one in whole])
+    all_of = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(all_of, own)
+    return max(float((one - own).abs().max()) for one in all_of)
+
+
+def numbers_of_pipelines(rank: int) -> tuple[str, float]:
+    """The reason of a failure where some ranks have made more pipelines than others."""
+    from corsac.distributed import pipeline
+
+    first = dist.new_group([0, 1])
+    torch.manual_seed(0)
+    x = torch.randn(8, 8)
+    if rank < 2:
+        pipeline(_two_layers(), x, microbatches=2, group=first)
+
+    def loss(result: Any, target: Any) -> Any:
+        raise ValueError("boom")
+
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(4)))
+    pipe = pipeline(model, x, microbatches=4, loss_fn=loss, timeout=20.0)
+    begin = time.monotonic()
+    return _raised(lambda: pipe.step(x, target=x)), time.monotonic() - begin
+
+
+class Tied(Looked):
+    """Its table is also its last layer."""
+
+    def forward(self, words):
+        return super().forward(words) @ self.table.weight.t()
+
+
+def tied_weight_that_changes(rank: int, trained: bool) -> str:
+    """A weight of several stages that is frozen or trained after the pipeline was made."""
+    from corsac.distributed import pipeline
+
+    torch.manual_seed(0)
+    model = Tied()
+    model.table.weight.requires_grad_(not trained)
+    x = torch.randint(0, 5, (8, 4))
+    pipe = pipeline(model, x, microbatches=4, loss_fn=lambda own, target: own.square().mean())
+    assert "table.weight" in pipe.plan.shared()
+    for name, own in pipe.named_parameters():
+        if name == "table.weight":
+            own.requires_grad_(trained)
+    return _raised(lambda: pipe.step(x, target=x))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch.distributed as dist
@@ -100,4 +100,20 @@ def agree(
             )
 
 
-__all__ = ["agree", "digests_of", "group_of"]
+def agree_all(
+    groups: Iterable[Any],
+    digests: Mapping[str, str] | None,
+    error: Exception | None,
+    kind: type[DistributedError] = PipelineError,
+) -> None:
+    """:func:`agree` with the ranks of each group, so that those of all learn of the failure of one."""
+    for own in groups:
+        try:
+            agree(own, digests, error, kind)
+        except Exception as caught:
+            error = caught
+    if error is not None:
+        raise error
+
+
+__all__ = ["agree", "agree_all", "digests_of", "group_of"]

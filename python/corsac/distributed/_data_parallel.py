@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.utils import _sync_params_and_buffers
 
 from corsac._pytorch.aten import storage_of
-from corsac.distributed._agreement import agree, digests_of, group_of
+from corsac.distributed._agreement import agree_all, digests_of, group_of
 from corsac.distributed._buckets import BYTES, Bucket, plan_buckets
 from corsac.distributed._errors import ParallelError, as_parallel_errors
-from corsac.distributed._failures import Watch, failure_key
+from corsac.distributed._failures import Watch, failure_keys
 from corsac.distributed._gradient_means import GradientMeans
 from corsac.distributed._parallel import Parallel, WithLoss
 from corsac.distributed._program import Program, positional, program_of
@@ -24,7 +23,7 @@ from corsac.distributed._rank_module import RankModule, failed_node, move_graph
 from corsac.distributed._stage_weights import part_weights
 from corsac.distributed._step_graph import InputSpec, StepGraph
 from corsac.distributed._values import InputType, described, input_types, quiet, summary, values_for
-from corsac.distributed._weights import reader_of
+from corsac.distributed._weights import reader_of, start_equal
 from corsac.fx import GraphModule
 from corsac.fx._own_copy import copied_graph
 from corsac.passes._writes import written_sources
@@ -55,25 +54,23 @@ class DataParallel(RankModule):
         module: Any,
         group: Any,
         device: torch.device,
-        key: str,
+        keys: Mapping[Any, str],
     ) -> None:
         graph = copied_graph(program.graph)
         move_graph(graph, device)
-        groups, sources = [group], written_sources(graph)
+        sources = written_sources(graph)
         if isinstance(module, Parallel):
-            groups.append(module.group)
             # Of collectives it is not known that they write to nothing.
             sources = written_sources(module.plan.program.graph)
         others = sorted(
-            {own for one in groups for own in dist.get_process_group_ranks(one)} - {dist.get_rank()}
+            {own for one in keys for own in dist.get_process_group_ranks(one)} - {dist.get_rank()}
         )
         written = {str(node.target) for node in sources if node.op == "get_attr"}
         watched = Watch(
             ParallelError,
             f"rank {dist.get_rank()}",
             f"one of the ranks {others} has ended, or does not run this pass",
-            groups,
-            key,
+            keys,
         )
         buckets: list[Bucket] = []
         state = {
@@ -86,6 +83,7 @@ class DataParallel(RankModule):
             "_watched": watched,
             "_means": GradientMeans(group, buckets, self.get_parameter, watched),
             "_writes_to_inputs": any(node.op == "placeholder" for node in sources),
+            "_own": dict(weights),
             "_written": [own.detach() for key, own in weights.items() if key in written],
             "_steps": {},
             "_checked": set(),
@@ -108,7 +106,7 @@ class DataParallel(RankModule):
             if self._writes_to_inputs and len(set(map(storage_of, inputs))) < len(inputs):
                 raise ParallelError("the model may write to an input, and inputs share memory")
             if self._has_new_buffers:
-                _sync_params_and_buffers(self.group, self._written, BYTES, 0)
+                start_equal(self.group, self._written)
             has_gradients = torch.is_grad_enabled()
             # As in DistributedDataParallel, calls that do not communicate leave buffers as they are.
             self.__dict__["_has_new_buffers"] = has_gradients and self._syncs
@@ -158,6 +156,7 @@ class DataParallel(RankModule):
         if not self.buckets:
             raise ParallelError("no parameter of the model has a gradient")
         self._means.average(step)
+        self._means.watch()
         self._steps[self._key(tuple(inputs))] = step
 
     def _prepare(self, inputs: Sequence[InputType]) -> None:
@@ -179,6 +178,11 @@ class DataParallel(RankModule):
 
     def _step(self, inputs: tuple[InputSpec, ...]) -> StepGraph:
         """The joint graph for inputs of these types, in the present modes."""
+        for name, own in (*self.named_parameters(), *self.named_buffers()):
+            if own is not self._own[name]:
+                raise ParallelError(
+                    f"{name} is another tensor than when data_parallel was called: call it again, or copy values into it"
+                )
         for name, own in self.named_parameters():
             weight = self.program.weights[name]
             if (own.requires_grad, own.dtype) != (weight.requires_grad, weight.dtype):
@@ -248,7 +252,8 @@ def data_parallel(
         PlanMismatchError: the ranks have different graphs, parameters or buckets.
     """
     group = group_of(mesh, timeout)
-    key = failure_key()
+    groups = [group, *([model.group] if isinstance(model, Parallel) else [])]
+    keys = failure_keys(groups)
     device = torch.device("cpu" if device is None else device)
     made: DataParallel | None = None
     error: Exception | None = None
@@ -269,16 +274,16 @@ def data_parallel(
             tensors = program.arguments.tensors(args, named)
             inputs = [InputSpec.of(one, device) for one in tensors]
             digests = digests_of(program.parts())
-        made = DataParallel(program, own, model, group, device, key)
+        made = DataParallel(program, own, model, group, device, keys)
         made._plan(inputs, bucket_bytes)
         digests |= digests_of({"buckets": [repr(bucket) for bucket in made.buckets]})
     except Exception as caught:
         error = caught
-    agree(group, digests, error, ParallelError)
+    agree_all(groups, digests, error, ParallelError)
     assert made is not None
-    with made._watched(), torch.no_grad():
-        states = [value.detach() for value in (*made.parameters(), *made.buffers())]
-        _sync_params_and_buffers(group, states, BYTES, 0)
+    made.training = model.training
+    with made._watched():
+        start_equal(group, (*made.parameters(), *made.buffers()))
     return made
 
 

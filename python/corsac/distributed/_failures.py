@@ -6,11 +6,13 @@ import contextlib
 import datetime
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils.checkpoint import _StopRecomputationError
 
 from corsac.distributed._errors import DistributedError
 from corsac.distributed._values import summary
@@ -21,13 +23,14 @@ _GRACE = 3.0
 _OTHER = "another rank failed: "
 #: Tag of a message that is never sent.
 _CLOSING = 2**20 - 7
-#: Numbers of keys.
-_numbers = itertools.count()
+#: Numbers of keys, by the name of the group.
+_numbers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
 
-def failure_key() -> str:
-    """A new key of the store for the first reason of a failure. All ranks call it equally often."""
-    return f"corsac/failures/{next(_numbers)}"
+def failure_keys(groups: Iterable[Any]) -> dict[Any, str]:
+    """A new key of the store of each group for the first reason of a failure. All ranks of a group call it equally
+    often."""
+    return {own: f"corsac/failures/{next(_numbers[own.group_name])}" for own in groups}
 
 
 class Watch:
@@ -37,8 +40,7 @@ class Watch:
         kind: the class of errors.
         own: the rank, and what else of it is to be named.
         silent: whom it may have waited for, if no rank has left a reason.
-        groups: the process groups whose ranks are to learn of failures.
-        key: of the store, from :func:`failure_key`.
+        keys: the process groups whose ranks are to learn of failures, with keys from :func:`failure_keys`.
     """
 
     def __init__(
@@ -46,11 +48,10 @@ class Watch:
         kind: type[DistributedError],
         own: str,
         silent: str,
-        groups: Sequence[Any],
-        key: str,
+        keys: Mapping[Any, str],
     ) -> None:
         self._kind, self._own, self._silent = kind, own, silent
-        self._groups, self._key = groups, key
+        self._keys = keys
 
     @contextlib.contextmanager
     def __call__(self, place: Callable[[Exception], str] | None = None) -> Iterator[None]:
@@ -64,6 +65,9 @@ class Watch:
         """
         try:
             yield
+        except _StopRecomputationError:
+            # A checkpoint has all that it needs of a call.
+            raise
         except Exception as error:
             own = self._own if place is None else f"{self._own}{place(error)}"
             reason = _cause(error)
@@ -71,14 +75,14 @@ class Watch:
                 reason = f"{own}: {self._reason_of_others(error)}"
             elif not reason.startswith("rank "):
                 reason = f"{own}: {reason}"
-            for group in self._groups:
+            for group in self._keys:
                 self._tell(group, reason.rpartition(_OTHER)[2])
             raise self._kind(reason) from error
 
     def _tell(self, group: Any, reason: str) -> None:
         """Leave the first reason of a failure for the other ranks, and close the connections that they wait for."""
         with contextlib.suppress(Exception):
-            _store(group).compare_set(self._key, "", reason)
+            _store(group).compare_set(self._keys[group], "", reason)
         if dist.get_backend(group) != "gloo":
             with contextlib.suppress(Exception):
                 group.abort()
@@ -97,9 +101,9 @@ class Watch:
         until = time.monotonic() + _GRACE
         with contextlib.suppress(Exception):
             while time.monotonic() < until:
-                for group in self._groups:
-                    if _store(group).check([self._key]):
-                        return _OTHER + _store(group).get(self._key).decode()
+                for group, key in self._keys.items():
+                    if _store(group).check([key]):
+                        return _OTHER + _store(group).get(key).decode()
                 time.sleep(0.05)
         lines = str(_root(error)).strip().splitlines()
         return f"{self._silent}: {lines[0] if lines else type(error).__name__}"
@@ -142,4 +146,4 @@ def _cause(error: BaseException) -> str | None:
     return summary(root)
 
 
-__all__ = ["Watch", "failure_key"]
+__all__ = ["Watch", "failure_keys"]

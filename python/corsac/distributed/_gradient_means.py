@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from corsac._training._placed_graph import boxed
 from corsac.distributed._buckets import Bucket, average_gradients
+from corsac.distributed._errors import ParallelError
 from corsac.distributed._failures import Watch
 from corsac.distributed._rank_module import failed_node
 from corsac.distributed._step_graph import StepGraph
@@ -39,8 +40,13 @@ class GradientMeans:
     ) -> None:
         self._group, self._buckets = group, buckets
         self._parameter, self._watched = parameter, watched
-        #: Whether parameters have gradients that are not averaged yet.
-        self._has_kept = False
+        #: Parameters whose gradients are not averaged yet, and those that the present backward pass averages.
+        self._kept: set[str] = set()
+        self._averaged: set[str] = set()
+        #: The number of the present backward pass, and whether it averages gradients.
+        self._task, self._averages = -1, False
+        #: Nodes of autograd that add gradients up, which live as long.
+        self._nodes: list[Any] = []
 
     def average(self, step: StepGraph) -> None:
         """Let the backward graph of a step average gradients, together with those that this rank has kept."""
@@ -60,8 +66,10 @@ class GradientMeans:
         runs = list(map(boxed, modules))
 
         def run(arguments: list[Any]) -> Any:
-            kept = self._kept()
+            kept: list[torch.Tensor] = []
             with self._watched(lambda error: self._place(modules[bool(kept)], error)):
+                self._enter(averages=True)
+                kept += self._earlier()
                 arguments.extend(kept)
                 return runs[bool(kept)](arguments)
 
@@ -74,23 +82,59 @@ class GradientMeans:
         module, own = step.backward, boxed(step.backward)
 
         def run(arguments: list[Any]) -> Any:
-            self._has_kept = True
             with self._watched(lambda error: self._place(module, error)):
+                self._enter(averages=False)
+                self._kept.update(self._names())
                 return own(arguments)
 
         step.run_backward = run
 
-    def _kept(self) -> list[torch.Tensor]:
-        """The gradients that this rank has kept, taken off their parameters, in the order of the buckets."""
-        if not self._has_kept:
+    def watch(self) -> None:
+        """See when autograd adds up the gradients of parameters. The buckets are known by now."""
+        for name in self._names():
+            own = self._parameter(name)
+            with torch.enable_grad():
+                node = own.expand_as(own).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+            node.register_prehook(lambda _, name=name: self._replace(name))
+            self._nodes.append(node)
+
+    def _names(self) -> list[str]:
+        return [name for bucket in self._buckets for name in bucket.names]
+
+    def _enter(self, *, averages: bool) -> None:
+        """A backward graph begins.
+
+        Raises:
+            ParallelError: another one of the same pass does otherwise.
+        """
+        task = torch._C._current_graph_task_id()
+        if task != self._task:
+            self._task, self._averages = task, averages
+            self._averaged.clear()
+        elif self._averages != averages:
+            raise ParallelError(
+                "a backward pass goes through calls inside and outside of no_sync: make one for each"
+            )
+
+    def _earlier(self) -> list[torch.Tensor]:
+        """The gradients that this rank has kept, in the order of the buckets; none if it has kept none."""
+        missing = self._kept - self._averaged
+        if not missing:
             return []
-        self._has_kept = False
+        self._averaged |= missing
         found = []
-        for name in (name for bucket in self._buckets for name in bucket.names):
+        for name in self._names():
             parameter = self._parameter(name)
-            kept, parameter.grad = parameter.grad, None
-            found.append(torch.zeros_like(parameter) if kept is None else kept.detach())
+            is_kept = name in missing and parameter.grad is not None
+            found.append(parameter.grad.detach() if is_kept else torch.zeros_like(parameter))
         return found
+
+    def _replace(self, name: str) -> None:
+        """The mean that comes has the gradient in it that a parameter has kept."""
+        if name in self._averaged and torch._C._current_graph_task_id() == self._task:
+            self._averaged.discard(name)
+            self._kept.discard(name)
+            self._parameter(name).grad = None
 
     def _place(self, module: GraphModule, error: Exception) -> str:
         """The node of a backward graph at which a call failed, as text."""

@@ -16,7 +16,7 @@ from corsac.distributed._parallel_graph import parallel_graph, uses_random_numbe
 from corsac.distributed._parallel_plan import ParallelPlan, plan_parallel
 from corsac.distributed._rank_module import RankModule, share_parts
 from corsac.distributed._values import InputType, input_types, summary
-from corsac.distributed._weights import on_meta, other_shape, read_weights, reader_of
+from corsac.distributed._weights import on_meta, other_shape, read_weights, reader_of, start_equal
 from corsac.fx import Graph
 
 
@@ -202,7 +202,10 @@ def parallelize(
         error = caught
     agree(group, None if plan is None else plan.digests(), error, ParallelError)
     assert plan is not None
-    return Parallel(plan, graph, parts, group)
+    made = Parallel(plan, graph, parts, group)
+    made.training = getattr(model, "training", True)
+    start_equal(group, (own for name, own in made._weights() if name not in plan.shards))
+    return made
 
 
 class WithLoss(torch.nn.Module):

@@ -15,10 +15,10 @@ from torch.utils._pytree import tree_map_only
 
 from corsac import _core
 from corsac.distributed import collectives
-from corsac.distributed._agreement import agree, group_of
+from corsac.distributed._agreement import agree_all, group_of
 from corsac.distributed._buckets import BYTES
 from corsac.distributed._errors import PipelineError
-from corsac.distributed._failures import Watch, failure_key
+from corsac.distributed._failures import Watch, failure_keys
 from corsac.distributed._parallel_graph import uses_random_numbers
 from corsac.distributed._plan import PipelinePlan, plan_pipeline
 from corsac.distributed._planning.schedules import (
@@ -32,6 +32,7 @@ from corsac.distributed._stage import SizedStage, StageModule, may_split
 from corsac.distributed._stage_weights import stage_weights
 from corsac.distributed._tensor_stages import TensorStages
 from corsac.distributed._values import InputType
+from corsac.distributed._weights import start_equal
 from corsac.fx._module_attributes import _get_attr
 
 #: Operators that may compute the statistics of a batch.
@@ -62,7 +63,7 @@ class Pipeline:
         device: torch.device,
         group: Any,
         rank_of: Mapping[int, int],
-        key: str,
+        keys: Mapping[Any, str],
         replicas: Any,
         bucket_bytes: int,
         tensor: TensorStages | None,
@@ -79,21 +80,21 @@ class Pipeline:
         self._types: list[list[InputType]] = []
         self._tensor, self._tensor_group = tensor, tensor_group
         self._draws = any(uses_random_numbers(own.graph) for own in self.modules)
-        groups = [own for own in (group, replicas, tensor_group) if own is not None]
         self.replicas: Replicas | None = None
         if replicas is not None:
-            apart, weights = list(plan.shared()), plan.program.weights
+            weights = plan.program.weights
+            apart = [name for name in plan.shared() if weights[name].requires_grad]
             self.replicas = Replicas(replicas, modules, weights, apart, microbatches, bucket_bytes)
         near = {rank_of.get(other) for number in modules for other in (number - 1, number + 1)}
         others = {dist.get_global_rank(group, own) for own in near - {None, self.rank}}
-        for other in groups[1:]:
-            others.update(dist.get_process_group_ranks(other))
+        for other in keys:
+            if other is not group:
+                others.update(dist.get_process_group_ranks(other))
         self._watched = Watch(
             PipelineError,
             f"rank {dist.get_rank()}, stages {list(modules)}",
             f"one of its neighbours, ranks {sorted(others - {dist.get_rank()})}, has ended or does not answer",
-            groups,
-            key,
+            keys,
         )
         self.stages: list[SizedStage] = []
         self.schedule: Any = None
@@ -202,6 +203,7 @@ class Pipeline:
             PipelineError: a stage failed, on this rank or another.
         """
         with self._watched():
+            self._check_gradients()
             before = self._put_aside()
             averages = self.replicas if self._loss_fn is not None else None
             if averages is not None:
@@ -324,6 +326,22 @@ class Pipeline:
             for number, module in self._numbered.items()
             if name in self.plan.stages[number].weights
         }
+
+    def _check_gradients(self) -> None:
+        """Check that the parameters that are trained are those of the plan.
+
+        Raises:
+            PipelineError: one is not, and the gradients of others, or of its copies, depend on it.
+        """
+        weights, shared = self.plan.program.weights, self.plan.shared()
+        for module in self.modules:
+            for name, own in module.named_parameters():
+                planned = weights[name].requires_grad
+                if own.requires_grad != planned and (own.requires_grad or name in shared):
+                    raise PipelineError(
+                        f"stage {module.index}: requires_grad of {name} was {planned} when the pipeline was made: make a "
+                        "new one"
+                    )
 
     def _tied(self) -> list[tuple[dict[int, torch.Tensor], list[int]]]:
         """The copies of the weights with gradients that several stages have, some on this rank, and these stages."""
@@ -475,7 +493,8 @@ def pipeline(
     )
     if loss_reduction not in ("mean", "sum"):
         raise ValueError(f"loss_reduction: expected 'mean' or 'sum', got {loss_reduction!r}")
-    key = failure_key()
+    groups = [own for own in (group, replicas, tensor_group) if own is not None]
+    keys = failure_keys(groups)
     device = torch.device("cpu" if device is None else device)
     name = schedule_name(schedule)
     size, rank = dist.get_world_size(group), dist.get_rank(group)
@@ -515,7 +534,7 @@ def pipeline(
             device,
             group,
             rank_of,
-            key,
+            keys,
             replicas,
             bucket_bytes,
             cut,
@@ -524,18 +543,15 @@ def pipeline(
         made.resize(*args, **named)
     except Exception as caught:
         error = caught
-    options = {"schedule": repr((name, microbatches)), "buckets": repr(bucket_bytes)}
+    options = {
+        "schedule": repr((name, microbatches)),
+        "loss": loss_reduction,
+        "buckets": repr(bucket_bytes),
+    }
     digests: dict[str, str] | None = None
     if plan is not None:
         digests = plan.digests() | options | ({} if cut is None else cut.digests())
-    for one in (own for own in (group, replicas, tensor_group) if own is not None):
-        # Ranks of all groups are to learn of the failure of one.
-        try:
-            agree(one, digests, error)
-        except Exception as caught:
-            error = caught
-    if error is not None:
-        raise error
+    agree_all(groups, digests, error)
     assert made is not None and plan is not None
     if rank == 0 and _has_batch_statistics(plan):
         warnings.warn(
@@ -545,6 +561,16 @@ def pipeline(
     with made._watched():
         if made.replicas is not None:
             made.replicas.start_equal()
+        if cut is not None:
+            start_equal(
+                tensor_group,
+                (
+                    own
+                    for module in made.modules
+                    for name, own in (*module.named_parameters(), *module.named_buffers())
+                    if name not in cut.stages[module.index].shards
+                ),
+            )
         made._start_equal()
     return made
 

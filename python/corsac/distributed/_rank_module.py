@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import traceback
+import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -33,6 +34,16 @@ class RankModule(torch.nn.Module):
         self.__dict__.update(attributes)
         self.__dict__["graph_module"] = GraphModule(holder, graph)
         share_parts(self, self.graph_module)
+
+    def train(self, mode: bool = True) -> Self:
+        """As of :class:`torch.nn.Module`; the graph stays as it is, with a warning."""
+        if mode != self.training:
+            warnings.warn(
+                "the graph has the training modes that the model had when it was captured: make a new one from the model "
+                "in the other mode",
+                stacklevel=2,
+            )
+        return super().train(mode)
 
     @property
     def graph(self) -> Graph:

@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.utils import _sync_params_and_buffers
 
-from corsac.distributed._buckets import BYTES, FIRST_BYTES, Bucket, in_buckets
-from corsac.distributed._errors import PipelineError
+from corsac.distributed._buckets import FIRST_BYTES, Bucket, in_buckets
 from corsac.distributed._program import Weight
 from corsac.distributed._rank_module import RankModule
+from corsac.distributed._weights import start_equal
 from corsac.passes._writes import written_sources
 
 
@@ -43,7 +42,6 @@ class Replicas:
         bucket_bytes: int,
     ) -> None:
         self.group, self._microbatches = group, microbatches
-        self._modules, self._apart = dict(modules), frozenset(apart)
         self._parameters: dict[str, torch.nn.Parameter] = {}
         types: dict[str, Weight] = {}
         # Gradients are ready in the reverse order of their use.
@@ -69,23 +67,11 @@ class Replicas:
 
     def start_equal(self) -> None:
         """Give all replicas the parameters and buffers of the first one."""
-        with torch.no_grad():
-            _sync_params_and_buffers(self.group, self._weights, BYTES, 0)
+        start_equal(self.group, self._weights)
 
     def begin(self) -> None:
-        """Begin a step: as in DistributedDataParallel, with the buffers of the first replica.
-
-        Raises:
-            PipelineError: a parameter is trained that was not when the pipeline was made.
-        """
-        for number, module in self._modules.items():
-            for name, own in module.named_parameters():
-                known = f"{number}.{name}" in self._parameters or name in self._apart
-                if own.requires_grad and not known:
-                    raise PipelineError(
-                        f"stage {number}: requires_grad of {name} was False when the pipeline was made: make a new one"
-                    )
-        _sync_params_and_buffers(self.group, self._written, BYTES, 0)
+        """Begin a step: as in DistributedDataParallel, with the buffers of the first replica."""
+        start_equal(self.group, self._written)
         self._missing = dict.fromkeys(self._parameters, self._microbatches)
         self._open = [len(bucket.names) for bucket in self.buckets]
         self._started = []

@@ -18,6 +18,7 @@ from corsac._training._placed_graph import boxed
 from corsac.distributed._program import Program
 from corsac.fx import Graph, GraphModule
 from corsac.fx.convert import from_torch, to_torch
+from corsac.passes._writes import shared_sources
 
 #: Runs a graph on a list of arguments, which it empties.
 Run = Callable[[list[Any]], Any]
@@ -144,7 +145,15 @@ def _traced(program: Program, module: torch.nn.Module) -> torch.fx.GraphModule:
     graph = Graph()
     copies: dict[Any, Any] = {}
     graph.graph_copy(program.graph, copies)
-    graph.output(tuple(copies[own] for own in program.results()))
+    sources = shared_sources(program.graph)
+    results = []
+    for own in program.results():
+        result = copies[own]
+        if any(source.op == "get_attr" for source in sources[own]):
+            # AOTAutograd would return the weight itself, whose gradient the backward graph would not see.
+            result = graph.call_function(torch.clone, (result,))
+        results.append(result)
+    graph.output(tuple(results))
     made = to_torch(GraphModule(module, graph))
     for node, own in zip(made.graph.nodes, graph.nodes, strict=True):
         if own.source is not None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch.distributed.utils import _sync_params_and_buffers
 
 from corsac._files.safetensors import read_safetensors
+from corsac.distributed._buckets import BYTES
 from corsac.distributed._program import Program
 from corsac.distributed._values import described
 from corsac.fx import Graph
@@ -81,4 +84,12 @@ def reader_of(graph: Graph, name: str) -> str:
     return f"weight {name}"
 
 
-__all__ = ["on_meta", "other_shape", "read_weights", "reader_of"]
+def start_equal(group: Any, tensors: Iterable[torch.Tensor]) -> None:
+    """Give all ranks of a group the values that the first one has."""
+    own = [one.detach() for one in tensors]
+    if own:
+        with torch.no_grad():
+            _sync_params_and_buffers(group, own, BYTES, 0)
+
+
+__all__ = ["on_meta", "other_shape", "read_weights", "reader_of", "start_equal"]

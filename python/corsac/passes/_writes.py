@@ -71,13 +71,22 @@ def _sources(
 
 def written_sources(graph: Graph) -> set[Node]:
     """The placeholders and attributes that the program of ``graph`` may write to."""
+    return _memory_sources(graph)[1]
+
+
+def shared_sources(graph: Graph) -> dict[Node, frozenset[Node]]:
+    """The placeholders and attributes with which each value may share memory."""
+    return _memory_sources(graph)[0]
+
+
+def _memory_sources(graph: Graph) -> tuple[dict[Node, frozenset[Node]], set[Node]]:
     sources: dict[Node, frozenset[Node]] = {}
     written: set[Node] = set()
     for node, (does, *_) in zip(graph.nodes, _core.graph_effects(graph), strict=True):
         mutates, aliases, *_, opaque = does
         sources[node] = _sources(node, aliases, sources)
         written.update(*(sources[own] for own in (node.all_input_nodes if opaque else mutates)))
-    return written
+    return sources, written
 
 
 def written_placeholders(graph: Graph) -> list[int]:
