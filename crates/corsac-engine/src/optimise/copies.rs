@@ -60,7 +60,7 @@ fn is_in_rows(shape: &[usize], strides: &[isize]) -> bool {
     let mut dims = shape.iter().zip(strides).rev();
     dims.all(|(&size, &stride)| {
         let fits = size == 1 || stride == expected;
-        expected *= isize::try_from(size).unwrap_or(isize::MAX);
+        expected = expected.saturating_mul(isize::try_from(size).unwrap_or(isize::MAX));
         fits
     })
 }
