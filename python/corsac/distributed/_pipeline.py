@@ -203,14 +203,15 @@ class Pipeline:
             PipelineError: a stage failed, on this rank or another.
         """
         with self._watched():
+            if self._loss_fn is None:
+                return self._run(self.schedule.step, args, kwargs, target, losses)
             self._check_gradients()
             before = self._put_aside()
-            averages = self.replicas if self._loss_fn is not None else None
-            if averages is not None:
-                averages.begin()
+            if self.replicas is not None:
+                self.replicas.begin()
             result = self._run(self.schedule.step, args, kwargs, target, losses)
-            if averages is not None:
-                averages.finish()
+            if self.replicas is not None:
+                self.replicas.finish()
             self._sum_shared(before)
         return result
 
@@ -363,8 +364,6 @@ class Pipeline:
 
     def _sum_shared(self, before: Mapping[torch.Tensor, torch.Tensor | None]) -> None:
         """Sum the gradients of the parameters that several stages have, in the order of the stages on all ranks."""
-        if self._loss_fn is None:
-            return
         for copies, numbers in self._tied():
             own = {
                 number: torch.zeros_like(copy) if copy.grad is None else copy.grad.contiguous()
