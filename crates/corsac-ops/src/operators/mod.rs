@@ -541,6 +541,7 @@ mod tests {
             "prims._low_memory_max_pool_offsets_to_indices",
             "prims.prepare_softmax_online",
             "corsac.fake_quantize",
+            "corsac.moving_average_qparams",
             "_grad_sum_to_size",
             "data_ptr",
             "is_non_overlapping_and_dense",
