@@ -2,8 +2,10 @@
 
     torchrun --nproc-per-node 4 examples/data_parallel_gpt2.py
 
-The losses are those of one process with the whole batch.
+Without torchrun there is one process. The losses are those of one process with the whole batch.
 """
+
+import os
 
 import torch
 import torch.distributed as dist
@@ -15,8 +17,17 @@ from tensor_parallel_gpt2 import BATCH, LENGTH, STEPS, WORDS, loss, model
 
 def main():
     torch.set_num_threads(1)
+    for name, value in (
+        ("RANK", "0"),
+        ("WORLD_SIZE", "1"),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", "0"),
+    ):
+        os.environ.setdefault(name, value)
     dist.init_process_group("gloo")
-    mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("dp", "tp"))
+    count = dist.get_world_size()
+    sizes = (count // 2, 2) if count % 2 == 0 else (count, 1)
+    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("dp", "tp"))
     replica, replicas = mesh["dp"].get_local_rank(), mesh["dp"].size()
     torch.manual_seed(1)
     batches = [torch.randint(WORDS, (BATCH, LENGTH)) for _ in range(STEPS)]

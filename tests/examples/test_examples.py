@@ -27,7 +27,9 @@ def load(name):
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
-def test_runs_and_prints(name, capsys):
+def test_runs_and_prints(name, capsys, monkeypatch):
+    # As for a script.
+    monkeypatch.syspath_prepend(EXAMPLES)
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     assert capsys.readouterr().out.strip()
 
