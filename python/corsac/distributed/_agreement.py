@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from corsac.distributed._errors import (
@@ -24,6 +25,14 @@ def digests_of(parts: Mapping[str, Any]) -> dict[str, str]:
         name: hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
         for name, own in parts.items()
     }
+
+
+def digest_of_values(tensors: Iterable[torch.Tensor]) -> str:
+    """A hash of the values of tensors."""
+    found = hashlib.sha256()
+    for own in tensors:
+        found.update(own.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()
 
 
 def group_of(mesh: Any, timeout: float, kind: type[DistributedError] = ParallelError) -> Any:
@@ -116,4 +125,4 @@ def agree_all(
         raise error
 
 
-__all__ = ["agree", "agree_all", "digests_of", "group_of"]
+__all__ = ["agree", "agree_all", "digest_of_values", "digests_of", "group_of"]

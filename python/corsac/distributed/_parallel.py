@@ -10,13 +10,13 @@ import torch
 import torch.distributed as dist
 
 from corsac.distributed import collectives
-from corsac.distributed._agreement import agree, group_of
+from corsac.distributed._agreement import agree, digest_of_values, group_of
 from corsac.distributed._errors import ParallelError
 from corsac.distributed._parallel_graph import parallel_graph, uses_random_numbers
 from corsac.distributed._parallel_plan import ParallelPlan, plan_parallel
 from corsac.distributed._rank_module import RankModule, share_parts
 from corsac.distributed._values import InputType, input_types, summary
-from corsac.distributed._weights import on_meta, other_shape, read_weights, reader_of, start_equal
+from corsac.distributed._weights import on_meta, other_shape, read_weights, reader_of
 from corsac.fx import Graph
 
 
@@ -200,11 +200,14 @@ def parallelize(
         parts = own_weights(plan, rank, weights)
     except Exception as caught:
         error = caught
-    agree(group, None if plan is None else plan.digests(), error, ParallelError)
+    digests: dict[str, str] | None = None
+    if plan is not None:
+        whole = (parts[name] for name in sorted(parts) if name not in plan.shards)
+        digests = plan.digests() | {"values of whole weights": digest_of_values(whole)}
+    agree(group, digests, error, ParallelError)
     assert plan is not None
     made = Parallel(plan, graph, parts, group)
     made.training = getattr(model, "training", True)
-    start_equal(group, (own for name, own in made._weights() if name not in plan.shards))
     return made
 
 
