@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from corsac.cli import main
-from corsac.cli.arguments import numbers, per_second, seconds
+from corsac.cli.values import numbers, per_second, seconds
 from corsac.distributed import MeshPlan
 
 MODELS = """

@@ -485,7 +485,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 def test_sizes_on_the_command_line(text, size):
     import argparse
 
-    from corsac.cli.arguments import size_bytes
+    from corsac.cli.values import size_bytes
 
     if size is not None:
         assert size_bytes(text) == size

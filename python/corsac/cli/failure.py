@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -35,6 +36,15 @@ def file_error(error: OSError) -> str:
         is_folder = parent is not None and not parent.exists()
         return f"there is no folder {parent}" if is_folder else "no such file"
     return (error.strerror or str(error)).lower()
+
+
+@contextmanager
+def written(place: str) -> Iterator[None]:
+    """Context in which a file is written: an error of the system names ``place``, an option with its file."""
+    try:
+        yield
+    except OSError as error:
+        raise Failure(f"{place}: {file_error(error)}") from error
 
 
 def first_line(error: BaseException, limit: int = 300) -> str:

@@ -123,10 +123,12 @@ def declared_inputs(module: GraphModule) -> list[Input]:
 
 
 @contextmanager
-def accepted() -> Iterator[None]:
+def accepted(*others: type[Exception]) -> Iterator[None]:
     """Context for a run of a model on the given inputs: its exceptions are reported as faults of the
-    inputs."""
+    inputs, except those of the classes ``others``."""
     try:
         yield
+    except others:
+        raise
     except Exception as error:
         raise Failure(f"the model does not accept the input: {first_line(error)}") from error

@@ -12,7 +12,7 @@ import torch
 
 from corsac import fx, lowering
 from corsac._messages.report_text import duration
-from corsac.cli.failure import Failure, check_file, file_error, first_line
+from corsac.cli.failure import Failure, check_file, first_line, written
 from corsac.cli.inputs import accepted, given_inputs
 from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
@@ -92,15 +92,11 @@ def _write(module: fx.GraphModule, inputs: tuple[Any, ...], options: argparse.Na
 
     path = Path(options.out)
     try:
-        with working("writing the model as ONNX"), accepted():
+        with working("writing the model as ONNX"), accepted(ExportError, ImportError):
             proto = to_onnx(module, inputs)
-    except Failure as failure:
-        if isinstance(failure.__cause__, (ExportError, ImportError)):
-            raise Failure(first_line(failure.__cause__, 1000)) from failure.__cause__
-        raise
-    try:
+    except (ExportError, ImportError) as error:
+        raise Failure(first_line(error, 1000)) from error
+    with written(f"--out {path}"):
         save(proto, path)
-    except OSError as error:
-        raise Failure(f"--out {path}: {file_error(error)}") from error
     nodes = len(proto.graph.node)
     print(f"written to {path}: {nodes} nodes, {len(proto.graph.initializer)} weights and constants")

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from corsac.backends import UnknownBackend, lookup_backend
-from corsac.cli.failure import Failure, check_file, file_error, first_line, kind
+from corsac.cli.failure import Failure, check_file, first_line, kind, written
 from corsac.cli.inputs import accepted, given_inputs
 from corsac.cli.json_output import print_json
 from corsac.cli.model import look_up
@@ -114,10 +114,8 @@ def _from_script(path: Path) -> tuple[GraphModule, list[Any], Any]:
 def _write(found: Minified, out: Path) -> str | None:
     if found.script is None:
         return None
-    try:
+    with written(f"--out {out}"):
         found.save(out)
-    except OSError as error:
-        raise Failure(f"--out {out}: {file_error(error)}") from error
     return str(out)
 
 

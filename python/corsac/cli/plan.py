@@ -13,7 +13,7 @@ from torch import nn
 
 from corsac.analysis import Machine
 from corsac.analysis._machine import machine
-from corsac.cli.failure import Failure, check_file, file_error, first_line
+from corsac.cli.failure import Failure, check_file, first_line, written
 from corsac.cli.inputs import Input, accepted
 from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
@@ -37,9 +37,8 @@ def run(options: argparse.Namespace) -> bool:
         model = original(options.model, options).train()
     inputs = tuple(map(_on_meta, options.input))
     captured_with = tuple(map(_on_meta, options.capture)) or None
-    refused: Exception | None = None
-    with accepted(), working("planning"):
-        try:
+    try:
+        with accepted(DistributedError, ValueError), working("planning"):
             plans = plan_mesh(
                 model,
                 inputs,
@@ -53,10 +52,8 @@ def run(options: argparse.Namespace) -> bool:
                 optimizer=options.optimizer,
                 captured_with=captured_with,
             )
-        except (DistributedError, ValueError) as error:
-            refused = error
-    if refused is not None:
-        raise Failure(f"the model cannot be planned: {first_line(refused, 1500)}") from refused
+    except (DistributedError, ValueError) as error:
+        raise Failure(f"the model cannot be planned: {first_line(error, 1500)}") from error
     if options.json:
         print_json(plans.to_dict())
     else:
@@ -65,17 +62,14 @@ def run(options: argparse.Namespace) -> bool:
         raise Failure("no mesh can be used")
     chosen = plans.best() if wanted is None else _chosen(plans, wanted)
     if options.draw:
-        try:
+        with written(f"--draw {options.draw}"):
             plans.draw(options.draw, chosen, options.model)
-        except OSError as error:
-            raise Failure(f"--draw {options.draw}: {file_error(error)}") from error
     if options.out:
         try:
-            plans.plan(chosen).save(options.out)
+            with written(f"--out {options.out}"):
+                plans.plan(chosen).save(options.out)
         except DistributedError as error:
             raise Failure(f"--out {options.out}: {first_line(error)}") from error
-        except OSError as error:
-            raise Failure(f"--out {options.out}: {file_error(error)}") from error
     if not options.json:
         for path in filter(None, (options.draw, options.out)):
             print(f"{chosen.mesh} written to {path}")

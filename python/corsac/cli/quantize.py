@@ -15,7 +15,7 @@ import torch
 import corsac
 from corsac._messages.report_text import duration
 from corsac.cli.calibration import read_batches
-from corsac.cli.failure import Failure, check_file, file_error, first_line
+from corsac.cli.failure import Failure, check_file, first_line, written
 from corsac.cli.inputs import Input, random_inputs
 from corsac.cli.json_output import print_json
 from corsac.cli.model import look_up
@@ -54,13 +54,11 @@ def run(options: argparse.Namespace) -> bool:
         agreement = _agreement(made, options.out, inputs)
     size = Path(options.out).stat().st_size
     if options.report is not None:
-        try:
+        with written(f"--report {options.report}"):
             if Path(options.report).suffix.lower() == ".json":
                 Path(options.report).write_text(report.to_json() + "\n", encoding="utf-8")
             else:
                 report.save_html(options.report, model)
-        except OSError as error:
-            raise Failure(f"--report {options.report}: {file_error(error)}") from error
     if options.json:
         before, after = calls.medians
         print_json(

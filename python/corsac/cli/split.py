@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 
 import corsac
-from corsac.cli.failure import Failure, check_file, file_error, first_line
+from corsac.cli.failure import Failure, check_file, first_line, written
 from corsac.cli.inputs import accepted, given_inputs
 from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
@@ -27,11 +27,10 @@ def run(options: argparse.Namespace) -> bool:
     if folder is not None:
         check_folder(folder)
     inputs = given_inputs(options.input, module, "splitting")
-    refused = None
-    with accepted(), working("splitting"), warnings.catch_warnings():
-        # The report lists the calls.
-        warnings.filterwarnings("ignore", "\\d+ of \\d+ calls have no known cost")
-        try:
+    try:
+        with accepted(BalanceError), working("splitting"), warnings.catch_warnings():
+            # The report lists the calls.
+            warnings.filterwarnings("ignore", "\\d+ of \\d+ calls have no known cost")
             split, report = split_balanced(
                 module,
                 inputs,
@@ -42,19 +41,15 @@ def run(options: argparse.Namespace) -> bool:
                 training=options.training,
                 microbatches=options.microbatches,
             )
-        except BalanceError as error:
-            refused = error
-    if refused is not None:
-        raise Failure(f"the model cannot be split: {first_line(refused, 1500)}") from refused
+    except BalanceError as error:
+        raise Failure(f"the model cannot be split: {first_line(error, 1500)}") from error
     if options.json:
         print_json(report.to_dict())
     else:
         print(report)
     if options.draw:
-        try:
+        with written(f"--draw {options.draw}"):
             corsac.draw(module, options.draw, overlay="part", annotations=report.annotations())
-        except OSError as error:
-            raise Failure(f"--draw {options.draw}: {file_error(error)}") from error
     if folder is not None:
         with working(f"writing {folder}"):
             write(split, folder, type(module).__name__)
