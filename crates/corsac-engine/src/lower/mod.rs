@@ -661,6 +661,25 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     fn result_shape(&self) -> Result<Vec<usize>, Reason> {
         sizes(tensor_of(self.types.value(self.node))?)
     }
+
+    /// The shapes of the results of the node.
+    fn result_shapes(&self) -> Result<Vec<Vec<usize>>, Reason> {
+        let mut shapes = Vec::new();
+        let results = self.types.value(self.node);
+        results.for_each_tensor(&mut |tensor| shapes.push(sizes(tensor)));
+        shapes.into_iter().collect()
+    }
+
+    /// A pair of tensors, with the shapes of the results of the node.
+    fn pair(&mut self, values: [ValueId; 2]) -> Result<Lowered, Reason> {
+        let shapes = self.result_shapes()?;
+        if shapes.len() != 2 {
+            return Err("it has other results than two tensors".to_owned());
+        }
+        let both = values.into_iter().zip(shapes);
+        let both = both.map(|(value, shape)| Lowered::Tensor(self.alias(value, shape)));
+        Ok(Lowered::Items(both.collect()))
+    }
 }
 
 /// The placeholder whose tensor the value of a node is: calls in place return their input, and so

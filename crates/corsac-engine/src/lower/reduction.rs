@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::call::{Call, as_number};
 use super::element::element_of;
 use super::table::{Lowering, lowered, tensor};
-use super::{Lowered, Lowerer, Reason, sizes};
+use super::{Lowered, Lowerer, Reason};
 use crate::program::{
     Arithmetic, Binary, Comparison, Element, Op, Reduction, Scalar, Unary, ValueId,
 };
@@ -246,25 +246,6 @@ impl Lowerer<'_, '_> {
         let op = Op::Gather { dim, wraps };
         let values = self.emit_typed(op, [input, places], element, kept);
         self.pair([values, places])
-    }
-
-    /// The shapes of the results of the node.
-    pub(super) fn result_shapes(&self) -> Result<Vec<Vec<usize>>, Reason> {
-        let mut shapes = Vec::new();
-        let results = self.types.value(self.node);
-        results.for_each_tensor(&mut |tensor| shapes.push(sizes(tensor)));
-        shapes.into_iter().collect()
-    }
-
-    /// A pair of tensors, with the shapes of the results of the node.
-    pub(super) fn pair(&mut self, values: [ValueId; 2]) -> Result<Lowered, Reason> {
-        let shapes = self.result_shapes()?;
-        if shapes.len() != 2 {
-            return Err("it has other results than two tensors".to_owned());
-        }
-        let both = values.into_iter().zip(shapes);
-        let both = both.map(|(value, shape)| Lowered::Tensor(self.alias(value, shape)));
-        Ok(Lowered::Items(both.collect()))
     }
 
     fn sorted(&mut self, call: &Call) -> Result<Lowered, Reason> {

@@ -137,7 +137,7 @@ pub struct LevelFunction {
 /// What is asked of levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Levels {
-    /// Whether they are inside the bounds. The scale is not read.
+    /// Whether they are inside the bounds, whatever the scale.
     AreInside,
     /// `(level - zero) * scale`, with levels outside put to the bounds.
     AsNumbers,

@@ -24,9 +24,7 @@ pub(super) fn compute<T: Float>(
         let number = |operand: &Operand<'_, T>| match operand {
             Operand::Number(number) => Some(*number),
             Operand::Rows(numbers) => Some(numbers[at]),
-            // There is no scale.
-            Operand::Target => Some(T::default()),
-            Operand::Each(_) => None,
+            Operand::Each(_) | Operand::Target => None,
         };
         let [inverse, zero, scale] = parameters.each_ref().map(number);
         Some([inverse?, zero?, scale?])
@@ -48,10 +46,6 @@ pub(super) fn compute<T: Float>(
     }
     let len = to.len();
     let [own_x, own_inverse, own_zero, own_scale] = spare;
-    let scale = match scale {
-        Operand::Target => Operand::Number(T::default()),
-        other => other,
-    };
     let operands = [
         each(x, row, own_x, len),
         each(inverse, row, own_inverse, len),

@@ -238,9 +238,6 @@ fn levels_are_those_of_single_operators() {
                 if swapped {
                     args.swap(0, 1);
                 }
-                if gives == Levels::AreInside {
-                    args.pop();
-                }
                 instructions.push(instruction(function, &args, tile, Target::Result));
                 let fused = Fused {
                     element: Element::F32,

@@ -39,7 +39,8 @@ fn combined(
                 gives: Levels::AreInside,
                 bounds: chain.bounds,
             };
-            (chain.sum == sum).then(|| (function, SmallVec::from_slice(&chain.args)))
+            let [x, inverse, zero] = chain.args;
+            (chain.sum == sum).then(|| (function, smallvec![x, inverse, zero, Arg::Number(1.0)]))
         }),
         Function::Binary(Binary::Mul) => either(a, b, |distance, scale| {
             let distance = made(instructions, distance, Function::Binary(Binary::Sub))?;
