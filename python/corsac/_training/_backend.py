@@ -63,8 +63,6 @@ class TrainedGraph:
         #: The captured graph run by PyTorch, if its own autograd may turn out to be faster.
         self._plain: Callable[..., Any] | None = None
         self._is_left = False
-        #: Number of inputs of the captured graph, and of leading ones that stay in memory anyway, if they are known.
-        self._inputs = self._weights = 0
 
     def __call__(self, *args: Any) -> Any:
         assert self._run is not None
@@ -96,30 +94,36 @@ class TrainedGraph:
             try:
                 self._run = self._autograd_graph(module, example_inputs, weights)
             except NotSimple:
-                self._inputs, self._weights = len(example_inputs), weights
                 # Outside Dynamo there is no tracing context yet; sizes are static.
                 with tracing(TracingContext(FakeTensorMode(static_shapes=True))):
-                    self._run = self._by_aot_autograd(module, example_inputs)
+                    self._run = self._by_aot_autograd(module, example_inputs, weights)
 
     def _partition(
         self, module: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **how: Any
     ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
         """The two parts of a joint graph, each with its visible results marked."""
-        given = module.graph.find_nodes(op="placeholder")
-        # AOTAutograd may have joined inputs that share memory.
-        if sum("tangents" not in node.target for node in given) == self._inputs:
-            how["static_lifetime_input_indices"] = list(range(self._weights))
         there, back = self._partitioner(module, inputs, num_fwd_outputs=num_fwd_outputs, **how)
         mark_results(there.graph, num_fwd_outputs)
         mark_results(back.graph, 0)
         return there, back
 
-    def _by_aot_autograd(self, module: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def _by_aot_autograd(
+        self, module: Any, inputs: Sequence[Any], weights: int = 0
+    ) -> Callable[..., Any]:
+        """Forward and backward by AOTAutograd, of which the leading inputs are ``weights`` that stay in memory anyway."""
+
+        def partition(joint: torch.fx.GraphModule, joint_inputs: Any, **how: Any) -> Any:
+            given = joint.graph.find_nodes(op="placeholder")
+            # AOTAutograd may have joined inputs that share memory.
+            if weights and sum("tangents" not in own.target for own in given) == len(inputs):
+                how["static_lifetime_input_indices"] = list(range(weights))
+            return self._partition(joint, joint_inputs, **how)
+
         run: Callable[..., Any] = aot_autograd(
             fw_compiler=self._compiler("forward"),
             bw_compiler=self._compiler("backward"),
             inference_compiler=self._compiler("inference"),
-            partition_fn=self._partition,
+            partition_fn=partition,
         )
         # AOTAutograd changes the list of inputs that it gets.
         return run(to_torch(module), list(inputs))

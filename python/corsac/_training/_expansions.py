@@ -357,23 +357,17 @@ def _product(graph: Graph, first: Node, *others: Node) -> Node:
     return first
 
 
-@_expands("corsac.fake_quantize")
-def _fake_quantize(graph: Graph, *args: Any, **kwargs: Any) -> Any:
-    return _calls_of("fake_quantize", args, kwargs)
-
-
-@_expands("corsac.moving_average_qparams")
-def _moving_average_qparams(graph: Graph, *args: Any, **kwargs: Any) -> Any:
-    return _calls_of("moving_average_qparams", args, kwargs)
-
-
-def _calls_of(name: str, args: Any, kwargs: Any) -> Any:
-    """The calls of an operator of quantisation: the node of its result, or a list of nodes."""
+def _calls_of(name: str, graph: Graph, *args: Any, **kwargs: Any) -> Any:
+    """The calls that an operator of quantisation makes itself: the node of its result, or a list of nodes."""
     from corsac.quantization import _operators
 
     args, kwargs = map_arg((args, kwargs), Proxy)
     found = getattr(_operators, name)(*args, **kwargs)
     return [own.node for own in found] if isinstance(found, tuple) else found.node
+
+
+for _name in ("fake_quantize", "moving_average_qparams"):
+    _expands(f"corsac.{_name}")(functools.partial(_calls_of, _name))
 
 
 @functools.cache

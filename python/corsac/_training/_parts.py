@@ -186,6 +186,5 @@ def _is_plain(node: Node) -> bool:
 
 def _is_real(node: Node) -> bool:
     """Whether its values are floating-point numbers, or masks."""
-    return _is_plain(node) and not any(
-        own.dtype in (torch.int64, torch.int32) for own in _tensors(node)
-    )
+    dtypes = (own.dtype for own in _tensors(node))
+    return _is_plain(node) and all(own.is_floating_point or own is torch.bool for own in dtypes)
