@@ -5,26 +5,17 @@
 Without torchrun there is one process. The losses are those of one process with the whole batch.
 """
 
-import os
-
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from corsac.distributed import data_parallel, parallelize
-from tensor_parallel_gpt2 import BATCH, LENGTH, STEPS, WORDS, loss, model
+from tensor_parallel_gpt2 import BATCH, LENGTH, STEPS, WORDS, join, loss, model
 
 
 def main():
     torch.set_num_threads(1)
-    for name, value in (
-        ("RANK", "0"),
-        ("WORLD_SIZE", "1"),
-        ("MASTER_ADDR", "127.0.0.1"),
-        ("MASTER_PORT", "0"),
-    ):
-        os.environ.setdefault(name, value)
-    dist.init_process_group("gloo")
+    join()
     count = dist.get_world_size()
     sizes = (count // 2, 2) if count % 2 == 0 else (count, 1)
     mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("dp", "tp"))

@@ -42,8 +42,8 @@ def loss(output, words):
     return torch.nn.functional.cross_entropy(logits, words[:, 1:].reshape(-1))
 
 
-def main():
-    torch.set_num_threads(1)
+def join():
+    """Join the processes of torchrun, or be the only one."""
     for name, value in (
         ("RANK", "0"),
         ("WORLD_SIZE", "1"),
@@ -52,6 +52,11 @@ def main():
     ):
         os.environ.setdefault(name, value)
     dist.init_process_group("gloo")
+
+
+def main():
+    torch.set_num_threads(1)
+    join()
     torch.manual_seed(1)
     batches = [torch.randint(WORDS, (BATCH, LENGTH)) for _ in range(STEPS)]
     own = parallelize(model(), (batches[0], batches[0]), {"use_cache": False}, loss_fn=loss)

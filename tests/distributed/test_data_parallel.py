@@ -12,18 +12,6 @@ from kit import data_parallel
 from kit.ranks import Ranks
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    with Ranks(2, tmp_path_factory.mktemp("two")) as own:
-        yield own
-
-
-@pytest.fixture(scope="module")
-def four(tmp_path_factory):
-    with Ranks(4, tmp_path_factory.mktemp("four")) as own:
-        yield own
-
-
 @pytest.mark.parametrize(
     "name, buckets", [("perceptron", 8), ("unusual", 2), ("relayed", 4), ("frozen", 3)]
 )

@@ -28,19 +28,10 @@ from corsac.distributed import (
 from corsac.distributed._planning.exchanges import exchanges
 from corsac.distributed._planning.matching import check_matching
 from corsac.distributed._planning.meshes import Mesh, meshes_of
+from corsac.distributed._planning.names import SCHEDULES
 from corsac.distributed._tensor_stages import TensorStages
 from kit import mesh_plans
 from kit.mesh_plans import BATCH, LENGTH, MACHINE, batch, loss, plans, whole, words
-from kit.ranks import Ranks
-
-SCHEDULES = (
-    "gpipe",
-    "1f1b",
-    "interleaved1f1b",
-    "looped_bfs",
-    "interleaved_zero_bubble",
-    "zbv_zero_bubble",
-)
 
 
 def on_mesh(found, *shape):
@@ -407,12 +398,6 @@ def test_an_error_of_one_rank_ends_the_simulation(eight):
     plan = eight.plan(on_mesh(eight, 2, 2, 2))
     with pytest.raises(DistributedError, match=r"rank 7: .*loss_fn: .*a loss of nothing"):
         simulate_step(plan, x, target=y, loss_fn=fails, timeout=30.0)
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    with Ranks(2, tmp_path_factory.mktemp("ranks")) as own:
-        yield own
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 1), (1, 2, 1), (1, 1, 2)])

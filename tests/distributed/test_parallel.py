@@ -19,18 +19,6 @@ MODELS = dict.fromkeys([*ARCHITECTURES, "vit_b_16"], 0.9) | {"albert": 0.85, "wa
 ON_FOUR = ["bert", "gpt2", "t5", "vit", "llama", "bloom"]
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    with Ranks(2, tmp_path_factory.mktemp("two")) as own:
-        yield own
-
-
-@pytest.fixture(scope="module")
-def four(tmp_path_factory):
-    with Ranks(4, tmp_path_factory.mktemp("four")) as own:
-        yield own
-
-
 def is_whole(found):
     for one in found:
         assert one["result"] <= 1e-5

@@ -10,12 +10,6 @@ from kit import pipelines
 from kit.ranks import Ranks
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    with Ranks(2, tmp_path_factory.mktemp("two")) as ranks:
-        yield ranks
-
-
 @pytest.mark.parametrize(
     "name, schedule, stages, microbatches, batch",
     [

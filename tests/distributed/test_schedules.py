@@ -10,6 +10,7 @@ from torch.distributed.pipelining import schedules
 
 from corsac.distributed import MatchingError
 from corsac.distributed._planning.matching import Exchange, check_matching
+from corsac.distributed._planning.names import SCHEDULES
 from corsac.distributed._planning.network import Network
 from corsac.distributed._planning.schedules import (
     Action,
@@ -20,14 +21,6 @@ from corsac.distributed._planning.schedules import (
 from corsac.distributed._planning.timeline import BUCKET, StageTimes, simulate
 
 AT_ONCE = Network(1e30, 0.0)
-SCHEDULES = (
-    "gpipe",
-    "1f1b",
-    "interleaved1f1b",
-    "looped_bfs",
-    "interleaved_zero_bubble",
-    "zbv_zero_bubble",
-)
 
 
 def orders(schedule, ranks, microbatches):

@@ -565,11 +565,11 @@ def other_passes(rank: int) -> dict[str, Any]:
         model(torch.randn(4, 8)).square().mean().backward()
 
     def checkpointed(model: Any) -> None:
-        run = getattr(model, "module", model)
+        is_reference = isinstance(model, DistributedDataParallel)
         x = torch.randn(4, 8, requires_grad=True)
-        called = run if isinstance(model, DistributedDataParallel) else model
+        called = model.module if is_reference else model
         torch.utils.checkpoint.checkpoint(called, x, use_reentrant=False).square().mean().backward()
-        if isinstance(model, DistributedDataParallel):
+        if is_reference:
             for parameter in model.parameters():
                 dist.all_reduce(parameter.grad)
                 parameter.grad /= dist.get_world_size()

@@ -23,7 +23,7 @@ By = Literal["flops", "bytes", "measured"]
 Optimizer = Literal["sgd", "momentum", "adam"]
 
 #: Tensors of the size of each parameter that an optimizer keeps.
-_STATES: dict[str, int] = {"sgd": 0, "momentum": 1, "adam": 2}
+STATES: dict[str, int] = {"sgd": 0, "momentum": 1, "adam": 2}
 
 
 def split_balanced(
@@ -101,7 +101,7 @@ def split_balanced(
             work, in_seconds = [own / rate for own in work], True
     states = None
     if training is not None:
-        states = (_STATES[training], parts if microbatches is None else microbatches)
+        states = (STATES[training], parts if microbatches is None else microbatches)
     cut = types.balance(
         work,
         parts,
@@ -140,8 +140,8 @@ def _check(
         raise ValueError(f"memory: expected at least 0 bytes, got {memory}")
     if by not in ("flops", "bytes", "measured"):
         raise ValueError(f"by: expected 'flops', 'bytes' or 'measured', got {by!r}")
-    if training is not None and training not in _STATES:
-        known = ", ".join(map(repr, _STATES))
+    if training is not None and training not in STATES:
+        known = ", ".join(map(repr, STATES))
         raise ValueError(f"training: expected one of {known}, got {training!r}")
     if training is None and microbatches is not None:
         raise ValueError("microbatches: expected only together with training")

@@ -17,6 +17,7 @@ from corsac.distributed._errors import (
     PipelineError,
     PlanMismatchError,
 )
+from corsac.distributed._values import data_of
 
 
 def digests_of(parts: Mapping[str, Any]) -> dict[str, str]:
@@ -31,7 +32,7 @@ def digest_of_values(tensors: Iterable[torch.Tensor]) -> str:
     """A hash of the values of tensors."""
     found = hashlib.sha256()
     for own in tensors:
-        found.update(own.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        found.update(data_of(own))
     return found.hexdigest()
 
 

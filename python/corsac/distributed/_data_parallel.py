@@ -183,7 +183,6 @@ class DataParallel(RankModule):
                 raise ParallelError(
                     f"{name} is another tensor than when data_parallel was called: call it again, or copy values into it"
                 )
-        for name, own in self.named_parameters():
             weight = self.program.weights[name]
             if (own.requires_grad, own.dtype) != (weight.requires_grad, weight.dtype):
                 raise ParallelError(

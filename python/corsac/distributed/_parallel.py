@@ -14,7 +14,7 @@ from corsac.distributed._agreement import agree, digest_of_values, group_of
 from corsac.distributed._errors import ParallelError
 from corsac.distributed._parallel_graph import parallel_graph, uses_random_numbers
 from corsac.distributed._parallel_plan import ParallelPlan, plan_parallel
-from corsac.distributed._rank_module import RankModule, share_parts
+from corsac.distributed._rank_module import RankModule, share_parts, squares_of
 from corsac.distributed._values import InputType, input_types, summary
 from corsac.distributed._weights import on_meta, other_shape, read_weights, reader_of
 from corsac.fx import Graph
@@ -75,10 +75,7 @@ class Parallel(RankModule):
     def whole(self, name: str, part: torch.Tensor) -> torch.Tensor:
         """The whole of a tensor of which each rank has its part as of the weight ``name``: a weight, its gradient, or
         the state of an optimizer. All ranks call it."""
-        shard = self.plan.shards.get(name)
-        if shard is None:
-            return part.detach().clone()
-        return collectives._whole(part.detach(), shard[0], shard[1], self.group.group_name)
+        return collectives.whole_of(part, self.plan.shards.get(name), self.group)
 
     def full_state_dict(self) -> dict[str, torch.Tensor]:
         """The whole weights that the graph reads, under all their names in the state dict of the model, on all ranks."""
@@ -119,17 +116,8 @@ class Parallel(RankModule):
         Returns:
             The norm before.
         """
-        sharded = torch.zeros(())
-        replicated = torch.zeros(())
-        for name, own in self.named_parameters():
-            if own.grad is not None:
-                square = own.grad.detach().float().square().sum()
-                if name in self.plan.shards:
-                    sharded = sharded + square
-                else:
-                    replicated = replicated + square
-        total = collectives._reduced(sharded, self.group.group_name) + replicated
-        norm = total.sqrt()
+        sharded, replicated = squares_of(self.named_parameters(), self.plan.shards)
+        norm = (collectives._reduced(sharded, self.group.group_name) + replicated).sqrt()
         torch.nn.utils.clip_grads_with_norm_(self.parameters(), max_norm, norm)
         return norm
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,11 +15,12 @@ from corsac import _core
 from corsac.distributed._agreement import digests_of
 from corsac.distributed._borders import Dependencies, cuts
 from corsac.distributed._errors import PipelineError
-from corsac.distributed._plan_file import read_content, write_content
+from corsac.distributed._plan_file import PlanFile
 from corsac.distributed._program import Arguments, Program, Weight, positional, program_of
 from corsac.distributed._stage_graphs import StageGraph, stage_graphs
 from corsac.distributed._values import (
     InputType,
+    data_of,
     described,
     input_types,
     quiet,
@@ -37,7 +37,7 @@ _ALLOWED = ("torch", "operator", "_operator", "builtins", "corsac")
 
 
 @dataclass(slots=True)
-class PipelinePlan:
+class PipelinePlan(PlanFile):
     """A model cut into stages, without its weights.
 
     Attributes:
@@ -118,8 +118,7 @@ class PipelinePlan:
                 continue
             if value is None or value.is_meta:
                 raise PipelineError(f"the constant {name} of the model is on meta")
-            data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-            constants[name] = base64.b64encode(data.tobytes()).decode()
+            constants[name] = base64.b64encode(data_of(value).tobytes()).decode()
         named = {
             str(place): own
             for place, own in self.program.arguments.constants.items()
@@ -133,43 +132,20 @@ class PipelinePlan:
             "constants": constants,
         }
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan to a JSON file, with the constants of the program, but without its weights. The results of
-        pipelines made from the file are tuples and dictionaries, without classes of the model.
-
-        Raises:
-            PipelineError: a constant is on ``meta``.
-        """
-        write_content(path, self.content())
-
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> PipelinePlan:
-        """Read a plan file.
-
-        Raises:
-            PipelineError: it is none, or was changed.
-        """
-        return cls.of_content(read_content(path), os.fspath(path))
-
-    @classmethod
-    def of_content(cls, content: Mapping[str, Any], path: str) -> PipelinePlan:
-        """The plan of :meth:`content`, which was read from ``path``.
-
-        Raises:
-            PipelineError: it is none, or was changed.
-        """
+    def of_content(cls, content: Mapping[str, Any], name: str) -> PipelinePlan:
         try:
             if content.get("corsac.pipeline") != _FORMAT:
                 found = content.get("corsac.pipeline")
-                raise PipelineError(f"{path}: expected a plan of version {_FORMAT}, got {found}")
+                raise PipelineError(f"{name}: expected a plan of version {_FORMAT}, got {found}")
             plan = _read(content)
             given = content["hash"]
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise PipelineError(
-                f"{path} is no plan of a pipeline: {type(error).__name__}: {error}"
+                f"{name} is no plan of a pipeline: {type(error).__name__}: {error}"
             ) from error
         if plan.hash() != given:
-            raise PipelineError(f"{path} was changed: its hash is {plan.hash()[:12]}")
+            raise PipelineError(f"{name} was changed: its hash is {plan.hash()[:12]}")
         return plan
 
     def __str__(self) -> str:

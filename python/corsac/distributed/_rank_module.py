@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Self
 
 import torch
@@ -84,6 +84,19 @@ def failed_node(module: GraphModule, error: Exception) -> Node | None:
     return None
 
 
+def squares_of(
+    parameters: Iterable[tuple[str, torch.nn.Parameter]], shards: Container[str]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sum of the squares of the gradients of this rank: of those that are parts, with names in ``shards``, and of whole
+    ones."""
+    found = [torch.zeros(()), torch.zeros(())]
+    for name, own in parameters:
+        if own.grad is not None:
+            square = own.grad.detach().float().square().sum()
+            found[name not in shards] = found[name not in shards] + square
+    return found[0], found[1]
+
+
 def share_parts(module: torch.nn.Module, other: torch.nn.Module) -> None:
     """Give a module the parameters, buffers and modules of another one, in the same dictionaries, so that names have no
     prefix."""
@@ -91,4 +104,4 @@ def share_parts(module: torch.nn.Module, other: torch.nn.Module) -> None:
         module.__dict__[name] = getattr(other, name)
 
 
-__all__ = ["RankModule", "failed_node", "move_graph", "share_parts"]
+__all__ = ["RankModule", "failed_node", "move_graph", "share_parts", "squares_of"]

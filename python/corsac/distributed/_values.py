@@ -94,6 +94,11 @@ def _call(node: Node, found: Mapping[Node, Any]) -> Any:
     raise PipelineError(f"{described(node)} calls a module: only functions can be cut")
 
 
+def data_of(tensor: torch.Tensor) -> Any:
+    """The elements of a tensor as an array of bytes."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
 def summary(error: BaseException) -> str:
     """The class of an error, and the first line of its message."""
     lines = str(error).strip().splitlines()
@@ -174,6 +179,7 @@ class quiet:
 __all__ = [
     "InputType",
     "bytes_of",
+    "data_of",
     "described",
     "failing",
     "input_types",

@@ -108,6 +108,16 @@ def _whole(tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str) ->
     return torch.cat([own[piece] for piece in range(len(pieces)) for own in split], dim)
 
 
+def whole_of(
+    part: torch.Tensor, shard: tuple[int, Sequence[int]] | None, group: dist.ProcessGroup
+) -> torch.Tensor:
+    """The tensor of which each rank of a group has a part: the dimension that is cut, and the sizes of its pieces; None
+    where each has the whole. All ranks call it."""
+    if shard is None:
+        return part.detach().clone()
+    return _whole(part.detach(), shard[0], shard[1], group.group_name)
+
+
 class _Copy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, group: str) -> torch.Tensor:
@@ -299,4 +309,5 @@ __all__ = [
     "scatter",
     "sharded_cross_entropy",
     "sharded_embedding",
+    "whole_of",
 ]

@@ -17,15 +17,16 @@ from corsac.distributed._agreement import agree, digests_of
 from corsac.distributed._errors import DistributedError, PipelineError
 from corsac.distributed._pipeline import Pipeline, pipeline
 from corsac.distributed._plan import PipelinePlan
-from corsac.distributed._plan_file import read_content, write_content
+from corsac.distributed._plan_file import PlanFile
 from corsac.distributed._planning.meshes import DIMENSIONS, Mesh, MeshCosts
+from corsac.distributed._rank_module import squares_of
 
 #: Version of plan files.
 _FORMAT = 1
 
 
 @dataclass(slots=True)
-class MeshPlan:
+class MeshPlan(PlanFile):
     """A model on a mesh of ranks, without its weights.
 
     Attributes:
@@ -44,34 +45,11 @@ class MeshPlan:
         return self.costs.mesh
 
     def content(self) -> dict[str, Any]:
-        """The plan as values of JSON, with the graph, but without weights.
-
-        Raises:
-            PipelineError: a constant of the model is on ``meta``.
-        """
         content = {"corsac.mesh": _FORMAT, **asdict(self.costs), "batch": self.batch}
         return content | {"pipeline": self.pipeline.content()}
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write :meth:`content` to a file."""
-        write_content(path, self.content())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> MeshPlan:
-        """Read a plan file.
-
-        Raises:
-            PipelineError: it is none, or was changed.
-        """
-        return cls.of_content(read_content(path), os.fspath(path))
-
     @classmethod
     def of_content(cls, content: Mapping[str, Any], name: str) -> MeshPlan:
-        """The plan of :meth:`content`, which was read from the file ``name``.
-
-        Raises:
-            PipelineError: it is none, or was changed.
-        """
         try:
             if content.get("corsac.mesh") != _FORMAT:
                 found = content.get("corsac.mesh")
@@ -190,10 +168,7 @@ class MeshRank:
         """The whole of a tensor of which each rank of the dimension ``tensor`` has its part as of the weight ``name``: a
         weight, its gradient, or the state of an optimizer. All of these ranks call it."""
         shard = self.pipeline.shards().get(name)
-        if shard is None:
-            return part.detach().clone()
-        group = self.mesh["tensor"].get_group()
-        return collectives._whole(part.detach(), shard[0], shard[1], group.group_name)
+        return collectives.whole_of(part, shard, self.mesh["tensor"].get_group())
 
     def full_state_dict(self) -> dict[str, torch.Tensor]:
         """The whole weights of this rank's stages, under all their names in the state dict of the model. All ranks of the
@@ -211,18 +186,15 @@ class MeshRank:
         Returns:
             The norm before.
         """
-        shards, shared = self.pipeline.shards(), self.pipeline.plan.shared()
-        parts, whole = torch.zeros(()), torch.zeros(())
-        for module in self.pipeline.modules:
-            for name, own in module.named_parameters():
-                # A weight that several stages have counts in the first one.
-                if own.grad is None or shared.get(name, [module.index])[0] != module.index:
-                    continue
-                square = own.grad.detach().float().square().sum().cpu()
-                if name in shards:
-                    parts += square
-                else:
-                    whole += square
+        shared = self.pipeline.plan.shared()
+        # A weight that several stages have counts in the first one.
+        own = (
+            (name, parameter)
+            for module in self.pipeline.modules
+            for name, parameter in module.named_parameters()
+            if shared.get(name, [module.index])[0] == module.index
+        )
+        parts, whole = squares_of(own, self.pipeline.shards())
         with self.pipeline._watched():
             dist.all_reduce(parts, group=self.mesh["tensor"].get_group())
             total = parts + whole

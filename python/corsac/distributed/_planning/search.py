@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from corsac._splitting import balanced
 from corsac.analysis._machine import Machine, machine
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._plan import other_sizes
@@ -21,8 +22,8 @@ from corsac.distributed._planning.schedules import schedule_name
 from corsac.distributed._program import Program, positional, program_of
 from corsac.distributed._values import InputType, input_types, quiet, values_for
 
-#: Tensors of the size of each parameter that an optimizer keeps.
-STATES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2}
+#: Tensors of the size of each parameter that an optimizer keeps, if there is one.
+STATES = {"none": 0} | balanced.STATES
 
 
 def plan_mesh(
@@ -176,4 +177,4 @@ def _items(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
     return next((own.size(0) for own in tensors if own.dim()), 0)
 
 
-__all__ = ["STATES", "plan_mesh"]
+__all__ = ["plan_mesh"]
