@@ -8,10 +8,9 @@ import pytest
 import torch
 import torch.ao.quantization as theirs
 from torch import nn
-from torch.ao.quantization import quantize_fx as their_graphs
 
 import corsac.quantization as ours
-from corsac.quantization import from_torch_ao, quantize_fx
+from corsac.quantization import from_torch_ao
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("fbgemm")]
 
@@ -94,22 +93,3 @@ def test_tables():
     own.load_state_dict(source.state_dict())
     words, ends = torch.arange(6), torch.tensor([0, 2, 6])
     torch.testing.assert_close(own[0](words, ends), source[0](words, ends), atol=2e-6, rtol=1e-5)
-
-
-def test_graph_modules_say_what_to_do():
-    model, x = nn.Sequential(nn.Linear(4, 5)).eval(), torch.randn(3, 4)
-
-    def graph(package, graphs):
-        mapping = package.get_default_qconfig_mapping("fbgemm")
-        prepared = graphs.prepare_fx(model, mapping, (x,))
-        prepared(x)
-        return graphs.convert_fx(prepared)
-
-    source, own = graph(theirs, their_graphs), graph(ours, quantize_fx)
-    with pytest.raises(RuntimeError, match="names scales by its own graph: load it into such a"):
-        own.load_state_dict(source.state_dict())
-    # Its own state dict with a part that is missing has no such message.
-    state = {name: value for name, value in own.state_dict().items() if "scale_0" not in name}
-    with pytest.raises(RuntimeError, match="Missing key") as error:
-        own.load_state_dict(state)
-    assert "torch.ao" not in str(error.value)

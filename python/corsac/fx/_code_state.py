@@ -21,12 +21,13 @@ class CodeState:
     Attributes:
         read: the numbers of a graph module, by name.
         write: puts numbers into the graph, some or all of them; returns messages about those that it cannot take.
-        explain: why a state dict has none of the numbers, given the beginning of the module's names; may be empty.
+        translate: puts what a state dict of another package has for a module under the names of this one, given the
+            beginning of the module's names; returns messages about what it cannot take.
     """
 
     read: Callable[[Any], dict[str, torch.Tensor]]
     write: Callable[[Any, dict[str, torch.Tensor]], list[str]]
-    explain: Callable[[dict[str, Any], str], str] = lambda state, prefix: ""
+    translate: Callable[[Any, dict[str, Any], str], list[str]] = lambda module, state, prefix: []
 
 
 _KINDS: list[CodeState] = []
@@ -54,6 +55,7 @@ def load(
 ) -> None:
     """Take the numbers of a module out of a state dict and write them into the graph."""
     for kind in _KINDS:
+        errors += kind.translate(module, state, prefix)
         given, names = {}, [*kind.read(module)]
         for name in names:
             if prefix + name in state:
@@ -62,5 +64,3 @@ def load(
                 missing.append(prefix + name)
         if given:
             errors += kind.write(module, given)
-        elif names and (explanation := kind.explain(state, prefix)):
-            errors.append(explanation)

@@ -20,6 +20,7 @@ from corsac.quantization._choices import NodeConfigurations
 from corsac.quantization._dtypes import UNDERLYING, full_range
 from corsac.quantization._equalization import equalise
 from corsac.quantization._finite import infinite_parameter
+from corsac.quantization._graph_state import quantised_values
 from corsac.quantization._kinds import is_a, is_activation_post_process, is_fake_quantize
 from corsac.quantization._preparation import (
     STATE,
@@ -37,6 +38,7 @@ from corsac.quantization.qconfig import qconfig_equals
 from corsac.quantization.quant_type import QuantType
 from corsac.quantization.quantization_mappings import OBSERVED_TO_QUANTIZED, own_class
 from corsac.quantization.quantized._steps import WeightSteps
+from corsac.quantization.torch_ao._graph_names import NAMES, ObservedNames
 
 
 class CalibrationError(RuntimeError):
@@ -84,6 +86,8 @@ def convert(
         layers.swap()
         _swap_custom_modules(model, custom_config, qconfigs, observers)
         _convert_standalone(model, backend, remove_qconfig)
+    scopes = state.node_name_to_scope
+    names = ObservedNames(model, observed, qconfigs, scopes, conversions, observers.by_path)
     custom = state.prepare_custom_config
     inputs = [] if state.is_observed_standalone_module else custom.input_quantized_indexes
     outputs = [] if state.is_observed_standalone_module else custom.output_quantized_indexes
@@ -98,12 +102,15 @@ def convert(
     )
     _drop_stubs(model)
     model.graph.eliminate_dead_code()
+    found = names.converted(quantised_values(model))
     converted = GraphModule(model, model.graph)
     if keeps_weights:
         converted.original_weights_lookup = {**layers.float_weights, **observers.float_weights}
     if remove_qconfig:
         _remove_configurations(converted)
     converted.meta = {key: value for key, value in observed.meta.items() if key != STATE}
+    # Pickled modules have attributes, not metadata.
+    object.__setattr__(converted, NAMES, found)
     return converted
 
 
@@ -151,7 +158,8 @@ class _Observers:
 
     def __init__(self, model: GraphModule) -> None:
         self._model = model
-        self._by_path = {
+        #: The observers, by path.
+        self.by_path = {
             node.target: module
             for node in model.graph.find_nodes(op="call_module")
             if is_activation_post_process(module := get_submodule(model, node.target))
@@ -163,7 +171,7 @@ class _Observers:
         """The observer of a node's value."""
         calls = (user for user in node.users if user.op == "call_module")
         return next(
-            (self._by_path[user.target] for user in calls if user.target in self._by_path), None
+            (self.by_path[user.target] for user in calls if user.target in self.by_path), None
         )
 
     def constants(self) -> dict[str, tuple[str, torch.Tensor]]:
@@ -171,12 +179,12 @@ class _Observers:
         found: dict[str, tuple[str, torch.Tensor]] = {}
         graph = self._model.graph
         written = self._written()
-        for path, nodes, attribute in _core.weights_of_functions(graph, set(self._by_path)):
+        for path, nodes, attribute in _core.weights_of_functions(graph, set(self.by_path)):
             if written.isdisjoint(node.target for node in nodes):
                 value = _run(self._model, nodes)
                 if isinstance(value, torch.Tensor) and value.is_floating_point():
                     # A copy: the prepared model stays as it is.
-                    observer = self._by_path[path] = copy.deepcopy(self._by_path[path])
+                    observer = self.by_path[path] = copy.deepcopy(self.by_path[path])
                     observer(value)
                     found[path] = (attribute or nodes[-1].name, value)
         return found
@@ -187,7 +195,7 @@ class _Observers:
         effects = dict(zip(graph.nodes, _core.graph_effects(graph), strict=True))
         written, seen = set(), set()
         for call, (own, *_) in effects.items():
-            if call.op == "call_module" and call.target in self._by_path:
+            if call.op == "call_module" and call.target in self.by_path:
                 continue
             waiting = [*own[0]]
             while waiting:
@@ -207,8 +215,8 @@ class _Observers:
 
     def require_calibration(self) -> None:
         """Raise an error if observers have seen nothing; warn of values that were always the same."""
-        require_seen(self._by_path, self._model, self._described)
-        constant = [path for path, own in self._by_path.items() if _saw_one_number(own)]
+        require_seen(self.by_path, self._model, self._described)
+        constant = [path for path, own in self.by_path.items() if _saw_one_number(own)]
         if constant:
             listed = ", ".join(_listed(constant, self._described))
             warnings.warn(
@@ -220,7 +228,7 @@ class _Observers:
         """The replacement of each observer; makes the attributes that this needs."""
         return {
             path: self._conversion(path, observer, weights.get(path))
-            for path, observer in self._by_path.items()
+            for path, observer in self.by_path.items()
         }
 
     def _conversion(

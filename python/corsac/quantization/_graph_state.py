@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from corsac.fx import _code_state
-from corsac.quantization.torch_ao._weights import is_quantised
 
 #: The places of scale, zero point and bounds among the arguments.
 _SCALE, _ZERO_POINT, _BOUNDS = 1, 2, slice(3, 5)
@@ -25,7 +24,7 @@ _PARTS = (
 )
 
 
-def _values(module: Any) -> dict[tuple[str, int], list[Any]]:
+def quantised_values(module: Any) -> dict[tuple[str, int], list[Any]]:
     """The nodes that have one scale, quantise and dequantise nodes, by the name of the value and a number."""
     graph = module.__dict__.get("_graph")
     if graph is None:
@@ -80,7 +79,7 @@ def _number(value: float) -> torch.Tensor:
 
 def _read(module: Any) -> dict[str, torch.Tensor]:
     state = {}
-    for (name, number), nodes in _values(module).items():
+    for (name, number), nodes in quantised_values(module).items():
         args = nodes[0].args
         state[f"{name}_scale_{number}"] = _number(args[_SCALE])
         state[f"{name}_zero_point_{number}"] = torch.tensor(args[_ZERO_POINT])
@@ -90,7 +89,7 @@ def _read(module: Any) -> dict[str, torch.Tensor]:
 
 def _write(module: Any, state: dict[str, torch.Tensor]) -> list[str]:
     errors, changed = [], False
-    for (name, number), nodes in _values(module).items():
+    for (name, number), nodes in quantised_values(module).items():
         args = list(nodes[0].args)
         for part, place, kind in _PARTS:
             given = state.get(f"{name}_{part}_{number}")
@@ -124,14 +123,10 @@ def _refusal(args: list[Any]) -> str | None:
     return None
 
 
-def _explain(state: dict[str, Any], prefix: str) -> str:
-    own = (item for item in state.items() if item[0].startswith(prefix))
-    if not any("_packed_" in name or is_quantised(value) for name, value in own):
-        return ""
-    return (
-        "the state dict is that of a graph module that torch.ao has converted, which names scales by its own graph: load "
-        "it into such a module, and read that with corsac.quantization.from_torch_ao"
-    )
+def _translate(module: Any, state: dict[str, Any], prefix: str) -> list[str]:
+    from corsac.quantization.torch_ao._graph_states import translate
+
+    return translate(module, quantised_values(module), state, prefix)
 
 
-_code_state.register(_code_state.CodeState(_read, _write, _explain))
+_code_state.register(_code_state.CodeState(_read, _write, _translate))

@@ -34,6 +34,8 @@ ROUNDING = _names(
     constant_pad_nd reflectionpad1d reflectionpad2d replicationpad2d upsamplingnearest2d upsamplingbilinear2d
     """
 )
+#: Functions that join values, in the steps of the first one if no others are given.
+JOINING = _names("cat concat concatenate stack")
 #: Functions with a tuple of results in the steps of the input.
 SEVERAL = _names("chunk split unbind tensor_split unsafe_chunk unsafe_split split_with_sizes")
 #: Functions with a tuple of numbers of the input, and of places.
@@ -73,3 +75,31 @@ def scalar_steps(name: str, number: float, steps: Steps) -> Steps:
     operators = torch.ops.quantized
     result = (operators.add_scalar if name == "add" else operators.mul_scalar)(probe, number)
     return Steps(result.q_scale(), result.q_zero_point(), result.dtype)
+
+
+#: Names of functions by those of classes that differ from them.
+_CLASSES = {
+    **{
+        f"{kind}pool{rank}d": f"{name}_pool{rank}d"
+        for kind, name in (
+            ("avg", "avg"),
+            ("max", "max"),
+            ("adaptiveavg", "adaptive_avg"),
+            ("adaptivemax", "adaptive_max"),
+        )
+        for rank in (1, 2, 3)
+    },
+    "leakyrelu": "leaky_relu",
+    "pixelshuffle": "pixel_shuffle",
+    "pixelunshuffle": "pixel_unshuffle",
+    "channelshuffle": "channel_shuffle",
+    "constantpad1d": "pad",
+    "constantpad2d": "pad",
+    "zeropad2d": "pad",
+    "dropout2d": "dropout2d",
+}
+
+
+def of_class(name: str) -> str:
+    """The name of the function that a module of a class of ``torch.nn`` computes."""
+    return _CLASSES.get(name.lower(), name.lower())

@@ -29,6 +29,8 @@ from corsac.quantization.torch_ao._weights import (
     constant,
     integers_of,
     is_quantised,
+    packed_kind,
+    packed_parts,
     steps_of,
 )
 
@@ -202,23 +204,18 @@ class Reader:
         return found
 
     def _unpacked_anew(self, path: str, packed: Any, rank: int | None) -> Packed:
-        kind = str(packed._type()).rpartition(".")[2]
-        if rank is None and kind.startswith("LinearPackedParams"):
-            (weight, bias), _ = packed.__getstate__()
-            nodes = self._weight_and_bias(path, weight, bias)
+        parts = packed_parts(packed, rank)
+        if parts is None:
+            raise self.error("a packed weight of this operator", packed_kind(packed))
+        weight, bias = parts
+        nodes = self._weight_and_bias(path, weight, bias)
+        if rank is None:
             return Packed(*nodes, not weight.is_quantized)
-        if rank is not None and kind.startswith("Conv"):
-            weight, bias = packed.unpack()
-            transposed = bool(packed.transpose())
-            if rank == 1 and weight.dim() == 4:
-                # Packed as one of images of one row.
-                weight = weight.squeeze(2)
-            names = ("stride", "padding", "dilation") + ("output_padding",) * transposed
-            options = {name: tuple(getattr(packed, name)())[-rank:] for name in names}
-            options["groups"] = packed.groups()
-            nodes = self._weight_and_bias(path, weight, bias)
-            return Packed(*nodes, False, options, transposed)
-        raise self.error("a packed weight of this operator", kind)
+        transposed = bool(packed.transpose())
+        names = ("stride", "padding", "dilation") + ("output_padding",) * transposed
+        options = {name: tuple(getattr(packed, name)())[-rank:] for name in names}
+        options["groups"] = packed.groups()
+        return Packed(*nodes, False, options, transposed)
 
     def _weight_and_bias(self, path: str, weight: Tensor, bias: Tensor | None) -> tuple[Any, Any]:
         made = None
@@ -309,7 +306,7 @@ class Reader:
         value = args[0] if args else None
         if isinstance(value, Levels):
             made = self._of_levels(
-                name.lower() if name.lower() not in _CLASSES else _CLASSES[name.lower()],
+                _functions.of_class(name),
                 value,
                 lambda: self._install_and_call(path, module, args, kwargs),
             )
@@ -422,7 +419,7 @@ class Reader:
         if isinstance(value, list | tuple) and any(isinstance(own, Levels) for own in value):
             if name == "getitem":
                 return value[args[1]]
-            if name in ("cat", "concat", "concatenate", "stack"):
+            if name in _functions.JOINING:
                 return self.joined(value, call((value, *args[1:]), kwargs))
             raise self.error("a function of a list of values of a quantised type")
         if isinstance(value, tuple | list | dict) and name == "getitem":
@@ -604,24 +601,3 @@ _CONVERTED = frozenset(
         "to",
     }
 )
-#: Names of functions by those of classes that differ from them.
-_CLASSES = {
-    **{
-        f"{kind}pool{rank}d": f"{name}_pool{rank}d"
-        for kind, name in (
-            ("avg", "avg"),
-            ("max", "max"),
-            ("adaptiveavg", "adaptive_avg"),
-            ("adaptivemax", "adaptive_max"),
-        )
-        for rank in (1, 2, 3)
-    },
-    "leakyrelu": "leaky_relu",
-    "pixelshuffle": "pixel_shuffle",
-    "pixelunshuffle": "pixel_unshuffle",
-    "channelshuffle": "channel_shuffle",
-    "constantpad1d": "pad",
-    "constantpad2d": "pad",
-    "zeropad2d": "pad",
-    "dropout2d": "dropout2d",
-}

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from corsac._pytorch.quantised_parts import place
 from corsac.quantization import quantized
-from corsac.quantization._dtypes import UNDERLYING, full_range
 from corsac.quantization.quantized import dynamic
 from corsac.quantization.quantized._output import same_parts
 from corsac.quantization.quantized._steps import WeightSteps
@@ -23,6 +22,7 @@ from corsac.quantization.torch_ao._weights import (
     filled,
     integers_of,
     packed_steps,
+    reference_steps,
     steps_of,
 )
 
@@ -289,20 +289,11 @@ def _reference(path: str, module: Any, names: list[str]) -> nn.Module:
 
 
 def _reference_steps(module: Any, name: str) -> WeightSteps | None:
-    scheme, dtype = getattr(module, f"{name}_qscheme"), getattr(module, f"{name}_dtype")
-    if scheme is None or dtype not in UNDERLYING:
-        return None
-    zero_points = getattr(module, f"{name}_zero_point")
-    per_channel = scheme not in (torch.per_tensor_affine, torch.per_tensor_symmetric)
-    shape = (-1,) if per_channel else ()
-    low, high = full_range(dtype)
-    own = getattr(module, f"{name}_quant_min", None), getattr(module, f"{name}_quant_max", None)
-    kept = torch.float32 if zero_points.is_floating_point() else torch.int32
-    return WeightSteps(
-        getattr(module, f"{name}_scale").to(torch.float32).reshape(shape),
-        zero_points.to(kept).reshape(shape),
-        int(getattr(module, f"{name}_axis_int", 0)) if per_channel else 0,
-        low if own[0] is None else int(own[0]),
-        high if own[1] is None else int(own[1]),
-        UNDERLYING[dtype],
+    return reference_steps(
+        getattr(module, f"{name}_qscheme"),
+        getattr(module, f"{name}_dtype"),
+        getattr(module, f"{name}_scale"),
+        getattr(module, f"{name}_zero_point"),
+        int(getattr(module, f"{name}_axis_int", 0)),
+        (getattr(module, f"{name}_quant_min", None), getattr(module, f"{name}_quant_max", None)),
     )

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from corsac.quantization.torch_ao._weights import integers_of, is_quantised, packed_steps
+from corsac.quantization._dtypes import qint8
+from corsac.quantization.torch_ao._weights import (
+    integers_of,
+    is_quantised,
+    packed_steps,
+    reference_steps,
+)
 
 _PACKED = "_packed_params."
 
@@ -44,6 +51,7 @@ def unpack_layer(state: dict[str, Any], prefix: str, axis: int) -> None:
     packed = state.pop(f"{prefix}{_PACKED}_packed_params", None)
     table = state.pop(f"{prefix}{_PACKED}_packed_weight", None)
     state.pop(f"{prefix}{_PACKED}dtype", None)
+    _round(state, f"{prefix}weight", axis)
     weight = state.get(f"{prefix}weight") if table is None else table
     if packed is not None:
         weight, bias = packed
@@ -72,6 +80,8 @@ def unpack_recurrent(state: dict[str, Any], prefix: str, names: list[str]) -> No
         if f"{prefix}_packed_{name}" in state
     ]
     packed = [(state.pop(key), name) for key, name in pairs]
+    for name in names:
+        _round(state, f"{prefix}{name}", 0)
     for number, own in enumerate(zip(names[::2], names[1::2], strict=True)):
         cell = state.pop(f"{prefix}_all_weight_values.{number}.param", None)
         if cell is not None:
@@ -83,6 +93,26 @@ def unpack_recurrent(state: dict[str, Any], prefix: str, names: list[str]) -> No
         if bias is not None:
             before, _, end = name.rpartition("weight_")
             state[f"{before}bias_{end}"] = bias.detach()
+
+
+def _round(state: dict[str, Any], name: str, axis: int) -> None:
+    """Replace a float weight of a reference module, with what it has for its steps, by its integers."""
+    if f"{name}_axis" not in state:
+        return
+    axis_of_steps = int(state.pop(f"{name}_axis"))
+    scales, zero_points = (state.pop(f"{name}_{part}") for part in ("scale", "zero_point"))
+    # Recurrent layers do not save the scheme and the type, of which they have one.
+    whole = torch.per_tensor_affine if scales.numel() == 1 else torch.per_channel_affine
+    scheme = state.pop(f"{name}_qscheme", whole)
+    dtype = state.pop(f"{name}_dtype", qint8)
+    steps = reference_steps(scheme, dtype, scales, zero_points, axis_of_steps)
+    weight = state[name].detach()
+    if steps is None:
+        state[name] = weight.half()
+        return
+    state[name] = steps.quantise(weight)
+    steps = steps.expanded(weight, axis)
+    state[f"{name}_scale"], state[f"{name}_zero_point"] = steps.scales, steps.zero_points
 
 
 def _add(made: dict[str, Any], name: str, value: Any, axis: int = 0) -> None:

@@ -65,6 +65,68 @@ def packed_steps(table: Tensor) -> WeightSteps:
     return steps
 
 
+def reference_steps(
+    scheme: Any,
+    dtype: Any,
+    scales: Tensor,
+    zero_points: Tensor,
+    axis: int,
+    bounds: tuple[int | None, int | None] = (None, None),
+) -> WeightSteps | None:
+    """The steps of a float weight of a reference module; None if the weight is of half precision.
+
+    Args:
+        scheme: the quantisation scheme.
+        dtype: the quantised type.
+        scales: one, or one for each channel.
+        zero_points: as many.
+        axis: the dimension of the channels.
+        bounds: the smallest and the largest integer, None for those of the type.
+    """
+    if scheme is None or dtype not in UNDERLYING:
+        return None
+    per_channel = scheme not in _PER_TENSOR
+    shape = (-1,) if per_channel else ()
+    kept = torch.float32 if zero_points.is_floating_point() else torch.int32
+    own = (
+        whole if given is None else given
+        for given, whole in zip(bounds, full_range(dtype), strict=True)
+    )
+    return WeightSteps(
+        scales.to(torch.float32).reshape(shape),
+        zero_points.to(kept).reshape(shape),
+        axis if per_channel else 0,
+        *own,
+        UNDERLYING[dtype],
+    )
+
+
+def packed_parts(packed: Any, rank: int | None) -> tuple[Tensor, Tensor | None] | None:
+    """The weight and the bias of packed parameters.
+
+    Args:
+        packed: the parameters.
+        rank: the number of dimensions of the convolution; None for a linear layer.
+
+    Returns:
+        None if they are those of another kind of layer.
+    """
+    kind = packed_kind(packed)
+    if rank is None and kind.startswith("LinearPackedParams"):
+        parts, _ = packed.__getstate__()
+        return parts
+    if rank is not None and kind.startswith("Conv"):
+        weight, bias = packed.unpack()
+        # Those of one dimension are packed as ones of images of one row.
+        return (weight.squeeze(2) if rank == 1 and weight.dim() == 4 else weight), bias
+    return None
+
+
+def packed_kind(packed: Any) -> str:
+    """The name of the class of packed parameters."""
+    return str(packed._type()).rpartition(".")[2]
+
+
 def constant(tensor: Tensor | None) -> nn.Parameter | None:
     """A parameter without gradients, for biases of quantised layers."""
     return None if tensor is None else nn.Parameter(tensor.detach(), requires_grad=False)
