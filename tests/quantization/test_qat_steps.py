@@ -6,15 +6,12 @@ import copy
 
 import pytest
 import torch
-import torch.ao.quantization
 import torch.nn.functional as F
 from torch import nn
-from torch.ao.quantization._learnable_fake_quantize import _LearnableFakeQuantize
 
 import corsac
-import corsac.quantization
+from corsac.quantization import _operators as _registered
 from corsac.quantization import (
-    FakeQuantize,
     default_fused_act_fake_quant,
     disable_fake_quant,
     disable_observer,
@@ -22,7 +19,6 @@ from corsac.quantization import (
     enable_observer,
     get_default_qat_qconfig_mapping,
 )
-from corsac.quantization import _operators as _registered
 from corsac.quantization.quantize_fx import convert_fx, prepare_qat_fx
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -158,16 +154,6 @@ def test_nan_in_compiled_steps_is_found_by_conversion():
         convert_fx(own.eval())
 
 
-def test_fake_quantisers_with_observers_are_left_to_pytorch():
-    torch.manual_seed(0)
-    own = FakeQuantize()
-    eager, x = copy.deepcopy(own), torch.randn(4, 5, requires_grad=True)
-    compiled = corsac.compile(own)
-    for number in range(4):
-        assert torch.equal(compiled(x * (1 + number)), eager(x * (1 + number)))
-    assert torch.equal(own.scale, eager.scale)
-
-
 def test_fixed_parameters_are_native():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(20, 32), nn.Sigmoid(), nn.Linear(32, 4), nn.Tanh()).train()
@@ -184,84 +170,6 @@ def test_fixed_parameters_are_native():
             torch.testing.assert_close(left.grad, right.grad, atol=1e-3, rtol=1e-2)
     assert "with gradients" in compiled.explain()
     assert "by PyTorch" not in compiled.explain().partition("\n")[0]
-
-
-def per_channel(package, observer, kind="FakeQuantize"):
-    return getattr(package, kind).with_args(
-        observer=getattr(package, observer),
-        dtype=torch.qint8,
-        quant_min=-128,
-        quant_max=127,
-        qscheme=torch.per_channel_symmetric,
-        ch_axis=0,
-    )
-
-
-def of_values(package, observer):
-    return package.FakeQuantize.with_args(
-        observer=getattr(package, observer), dtype=torch.quint8, quant_min=0, quant_max=255
-    )
-
-
-def learnable(package):
-    return _LearnableFakeQuantize.with_args(
-        observer=package.MovingAverageMinMaxObserver,
-        dtype=torch.quint8,
-        quant_min=0,
-        quant_max=255,
-        use_grad_scaling=True,
-    )
-
-
-FIXED = "default_fixed_qparams_range_neg1to1_fake_quant"
-FUSED = "FusedMovingAvgObsFakeQuantize"
-OBSERVERS = {
-    "smallest and largest": lambda k: (
-        of_values(k, "MinMaxObserver"),
-        per_channel(k, "PerChannelMinMaxObserver"),
-    ),
-    "moving averages": lambda k: (
-        of_values(k, "MovingAverageMinMaxObserver"),
-        per_channel(k, "MovingAveragePerChannelMinMaxObserver"),
-    ),
-    "histograms": lambda k: (
-        of_values(k, "HistogramObserver"),
-        per_channel(k, "PerChannelMinMaxObserver"),
-    ),
-    "fixed": lambda k: (getattr(k, FIXED), per_channel(k, "PerChannelMinMaxObserver")),
-    "learnable": lambda k: (learnable(k), per_channel(k, "PerChannelMinMaxObserver")),
-    "fused values": lambda k: (
-        k.default_fused_act_fake_quant,
-        per_channel(k, "PerChannelMinMaxObserver"),
-    ),
-    "fused weights": lambda k: (
-        of_values(k, "MinMaxObserver"),
-        per_channel(k, "MovingAveragePerChannelMinMaxObserver", FUSED),
-    ),
-}
-
-
-@pytest.mark.parametrize("package", [corsac.quantization, torch.ao.quantization], ids=str)
-@pytest.mark.parametrize("name", OBSERVERS)
-def test_steps_with_any_observer_are_eager_ones(name, package):
-    """Values, gradients, ranges and scales, also with observers and rounding switched off and on."""
-    torch.manual_seed(0)
-    model, x = convolutions()
-    qconfig = package.QConfig(*OBSERVERS[name](package))
-    mapping = corsac.quantization.QConfigMapping().set_global(qconfig)
-    eager = prepare_qat_fx(model.train(), mapping, (x,))
-    own = copy.deepcopy(eager)
-    compiled = corsac.compile(own)
-    switches = {3: disable_observer, 4: disable_fake_quant, 5: enable_observer}
-    for number in range(6):
-        for one in (eager, own):
-            one.apply(switches.get(number, lambda _: None))
-        batch = x * (1 + number)
-        assert step(own, compiled, batch) == step(eager, eager, batch)
-        for left, right in zip(own.parameters(), eager.parameters(), strict=True):
-            assert (left.grad is right.grad is None) or torch.equal(left.grad, right.grad)
-        for key, value in eager.state_dict().items():
-            assert torch.equal(own.state_dict()[key], value), key
 
 
 @pytest.mark.parametrize("limits", [(0, 127), (0, 255), (-128, 127), (-127, 127), (-8, 7)])

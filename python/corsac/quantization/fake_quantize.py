@@ -13,15 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from corsac._capture.markers import is_recording
+from corsac._capture.markers import assume_constant, is_recording
 from corsac.quantization import _dtypes, _operators  # noqa: F401
 from corsac.quantization._kinds import is_a, is_fake_quantize
 from corsac.quantization._qparams import PER_CHANNEL, PER_TENSOR, SYMMETRIC
 from corsac.quantization.observer import (
     HistogramObserver,
+    MinMaxObserver,
     MovingAverageMinMaxObserver,
     MovingAveragePerChannelMinMaxObserver,
     ObserverBase,
+    PerChannelMinMaxObserver,
     _PartialWrapper,
     _with_args,
     default_fixed_qparams_range_0to1_observer,
@@ -55,6 +57,21 @@ __all__ = [
     "fused_per_channel_wt_fake_quant_range_neg_127_to_127",
     "fused_wt_fake_quant_range_neg_127_to_127",
 ]
+
+
+#: Observers whose ranges are functions of those of batches.
+_RECORDABLE = (
+    MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    MovingAveragePerChannelMinMaxObserver,
+    PerChannelMinMaxObserver,
+)
+
+
+@assume_constant
+def _observes(switch: Tensor) -> bool:
+    """Whether an observer is on where that decides about sizes, which hold for a program."""
+    return switch.item() == 1
 
 
 def _is_on(switch: Tensor) -> Tensor:
@@ -170,6 +187,8 @@ class FakeQuantize(FakeQuantizeBase):
         return self.activation_post_process.calculate_qparams()
 
     def forward(self, X: Tensor) -> Tensor:
+        if is_recording() and self._is_recordable(X):
+            return self._in_functions(X)
         if self.observer_enabled[0] == 1:
             self.activation_post_process(X.detach())
             for buffer, value in zip(
@@ -186,6 +205,45 @@ class FakeQuantize(FakeQuantizeBase):
                 )
             return torch.fake_quantize_per_tensor_affine(X, self.scale, self.zero_point, *limits)
         return X
+
+    def _is_recordable(self, X: Tensor) -> bool:
+        """Whether :meth:`_in_functions` computes what :meth:`forward` does."""
+        inner = self.activation_post_process
+        if type(self) is not FakeQuantize or type(inner) not in _RECORDABLE:
+            return False
+        if inner._forward_hooks or inner._forward_pre_hooks:
+            return False
+        # Zero points of wider types may be no numbers of float32.
+        return (
+            X.dtype == inner.min_val.dtype == torch.float32
+            and X.numel() != 0
+            and self.zero_point.dtype == torch.int32
+            and inner.quant_max - inner.quant_min < 2**16
+            and (inner.min_val.numel() == self.scale.numel() or _observes(self.observer_enabled))
+        )
+
+    def _in_functions(self, X: Tensor) -> Tensor:
+        """:meth:`forward` in functions that compiled programs compute natively; values are not looked at."""
+        inner = self.activation_post_process
+        low, high = inner.range_of(X.detach())
+        state = inner.min_val, inner.max_val, self.scale, self.zero_point
+        if any(own.numel() != low.numel() for own in state):
+            self._size_by_pytorch(low, state)
+        low, high = inner.merged_in_functions(low, high)
+        scale, zero_point = inner.qparams_in_functions(low, high)
+        observing = _is_on(self.observer_enabled)
+        found = []
+        for own, value in zip(state, (low, high, scale, zero_point), strict=True):
+            now, before = value.reshape(own.shape).to(torch.float32), own.to(torch.float32)
+            found.append(torch.where(observing, now, before))
+            own.copy_(found[-1].to(own.dtype))
+        return self._rounded_by(X, *found[2:])
+
+    def _size_by_pytorch(self, like: Tensor, state: tuple[Tensor, ...]) -> None:
+        """Give ``state`` the size of ``like``: PyTorch's operator does so, once, and nothing else if it is off."""
+        rows = like.new_zeros(like.numel(), 1)
+        off = like.new_zeros(1, dtype=torch.long)
+        torch.fused_moving_avg_obs_fake_quant(rows, off, off, *state, 1.0, 0, 1, 0, True, False)
 
     def _rounded_in_functions(self, X: Tensor) -> Tensor:
         """``X``, rounded if that is switched on, by functions that compiled programs compute natively."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from corsac.quantization import _dtypes
-from corsac.quantization._qparams import PER_CHANNEL, PER_TENSOR, SYMMETRIC
+from corsac.quantization._qparams import PER_CHANNEL, PER_TENSOR, SYMMETRIC, qparams_of_range
 from corsac.quantization.observer._base import EPS, UniformQuantizationObserverBase
 
 
@@ -27,7 +27,7 @@ class _RangeObserver(UniformQuantizationObserverBase):
                 f"{type(self).__name__}: reduce_range with a symmetric qscheme is not possible for {self.dtype}"
             )
 
-    def _range_of(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def range_of(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The range of a batch."""
         raise NotImplementedError
 
@@ -44,7 +44,7 @@ class _RangeObserver(UniformQuantizationObserverBase):
         if x_orig.numel() == 0:
             return x_orig
         self._count_batch()
-        low, high = self._range_of(x_orig.detach().to(self.min_val.dtype))
+        low, high = self.range_of(x_orig.detach().to(self.min_val.dtype))
         self._require_finite(low, high)
         if self._seen():
             low, high = self._merged(low, high)
@@ -52,6 +52,24 @@ class _RangeObserver(UniformQuantizationObserverBase):
             buffer.resize_(value.shape)
             buffer.copy_(value)
         return x_orig
+
+    def merged_in_functions(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """The recorded range, of infinities if nothing was seen, with that of one more batch, by functions that compiled
+        programs compute natively: it is not recorded, and no values are looked at."""
+        return self._merged(low, high)
+
+    def qparams_in_functions(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """:meth:`calculate_qparams` of a range, in the same way."""
+        return qparams_of_range(
+            low,
+            high,
+            self.quant_min,
+            self.quant_max,
+            self.dtype,
+            self.eps,
+            self.has_customized_qrange,
+            self.qscheme,
+        )
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
         """The scales and zero points of the recorded range, [1] or [channels]."""
@@ -94,7 +112,7 @@ class MinMaxObserver(_RangeObserver):
         )
         self._register_range(float("inf"), float("-inf"), factory_kwargs)
 
-    def _range_of(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def range_of(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return torch.aminmax(x)
 
     def _seen(self) -> bool:
@@ -147,7 +165,7 @@ class PerChannelMinMaxObserver(_RangeObserver):
         self.ch_axis = ch_axis
         self._register_range([], [], factory_kwargs)
 
-    def _range_of(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def range_of(self, x: Tensor) -> tuple[Tensor, Tensor]:
         # Two reductions are several times faster than aminmax along a dimension.
         others = list(range(x.dim()))
         if not -x.dim() <= self.ch_axis < x.dim():
@@ -191,6 +209,11 @@ class _MovingAverage:
             self.min_val + share * (low - self.min_val),
             self.max_val + share * (high - self.max_val),
         )
+
+    def merged_in_functions(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        seen = torch.logical_or(self.min_val != float("inf"), self.max_val != float("-inf"))
+        least, most = self._merged(low, high)
+        return torch.where(seen, least, low), torch.where(seen, most, high)
 
 
 class MovingAverageMinMaxObserver(_MovingAverage, MinMaxObserver):
