@@ -13,17 +13,11 @@ from corsac._pytorch.quantised_parts import operator_name
 from corsac.fx._module_attributes import get_submodule
 from corsac.quantization._dtypes import full_range, quantised
 from corsac.quantization._kinds import is_a
-from corsac.quantization.quantized._steps import WeightSteps
 from corsac.quantization.torch_ao import _functions
-from corsac.quantization.torch_ao._graph_names import (
-    NAMES,
-    GraphNames,
-    PackedNames,
-    ValueNames,
-    WeightNames,
-)
+from corsac.quantization.torch_ao._function_weights import FunctionWeights, entries
+from corsac.quantization.torch_ao._graph_names import NAMES, GraphNames, ValueNames
 from corsac.quantization.torch_ao._values import Steps
-from corsac.quantization.torch_ao._weights import integers_of, is_quantised, packed_parts, steps_of
+from corsac.quantization.torch_ao._weights import is_quantised
 
 _ARITHMETIC = {operator.add: "add", torch.add: "add", operator.mul: "mul", torch.mul: "mul"}
 #: Functions with results in the steps of their first input.
@@ -131,25 +125,19 @@ class _Translation:
             if found is None and layer is not None:
                 found = of_layers[layer]
                 used.add(layer)
-            self._keep(key, self._all_steps(nodes, own, found, layer))
+            steps = self._all_steps(nodes, own, found, layer)
+            if steps is not None:
+                self._made |= entries(*key, steps)
         for path, found in of_layers.items():
             # Dynamic layers of torch.ao have these numbers, and do not use them.
             if path not in used and found not in (None, (1.0, 0)):
                 self._errors.append(
                     f"{self._prefix}{path}.scale: expected a layer whose result is quantised"
                 )
-        for weight in names.weights:
-            self._weight(weight)
-        for source, call in names.halves:
-            packed = self._packed(call)
-            if source is not None and packed is not None:
-                self._made[source] = packed[0].detach()
-                self._bias(call, packed[1])
-        parameters = dict(self._module.named_parameters(remove_duplicate=False))
-        for weight in names.weights:
-            # Floats that are integers here.
-            if weight.source is not None and weight.source not in parameters:
-                self._state.pop(self._prefix + weight.source, None)
+        weights = FunctionWeights(self._state, self._prefix)
+        weights.take(names, dict(self._module.named_parameters(remove_duplicate=False)))
+        self._errors += weights.errors
+        self._made |= weights.made
         self._fused(layers)
         self._state.update({self._prefix + name: value for name, value in self._made.items()})
         return self._errors
@@ -226,83 +214,6 @@ class _Translation:
             return _functions.of_class(type(get_submodule(self._module, node.target)).__name__)
         return node.target.strip("_") if node.op == "call_method" else operator_name(node.target)
 
-    def _keep(self, key: tuple[str, int], steps: Steps | None) -> None:
-        if steps is None:
-            return
-        name, number = key
-        self._made[f"{name}_scale_{number}"] = torch.tensor(steps.scale, dtype=torch.float64)
-        self._made[f"{name}_zero_point_{number}"] = torch.tensor(steps.zero_point)
-        self._made[f"{name}_quant_range_{number}"] = torch.tensor(full_range(steps.dtype))
-
-    # Weights of functions.
-
-    def _weight(self, names: WeightNames) -> None:
-        """Take a weight of functions: that of their packed parameters, or floats and their scales."""
-        packed = [self._packed(call) for call in names.calls]
-        if packed and all(packed):
-            weight, *others = [own[0] for own in packed if own]
-            if any(not _equal(weight, other) for other in others):
-                self._errors.append(
-                    f"{self._prefix}{names.conversion.attribute}: expected one weight for all calls that share it"
-                )
-                return
-            for call, own in zip(names.calls, packed, strict=True):
-                self._bias(call, own[1] if own else None)
-            self._keep_weight(names, integers_of(weight), steps_of(weight))
-            return
-        scale, zero_point = (
-            self._state.pop(self._prefix + name, None) for name in (names.scale, names.zero_point)
-        )
-        weight = self._state.get(self._prefix + names.source) if names.source else None
-        if scale is None or zero_point is None or weight is None:
-            expected = [names.scale, *(f"{one.prefix}{one.number}" for one in names.calls)]
-            self._errors.append(
-                f"{self._prefix}{' or '.join(expected)}: expected the weight {names.source or ''} of a function"
-            )
-            return
-        own = names.conversion
-        assert own.dtype is not None
-        low, high = full_range(own.dtype)
-        steps = WeightSteps(scale, zero_point, own.axis or 0, low, high, own.dtype)
-        self._keep_weight(names, steps.quantise(weight), steps)
-
-    def _packed(self, names: PackedNames) -> tuple[Tensor, Tensor | None] | None:
-        """The weight and the bias of packed parameters, if the state dict has as many as there are functions."""
-        found = self._state.get(f"{self._prefix}{names.prefix}{names.number}")
-        return None if found is None else packed_parts(found, names.rank)
-
-    def _bias(self, names: PackedNames, bias: Tensor | None) -> None:
-        self._state.pop(f"{self._prefix}{names.prefix}{names.number}")
-        if (names.bias is None) != (bias is None):
-            self._errors.append(
-                f"{self._prefix}{names.prefix}{names.number}: expected "
-                f"{'no bias' if names.bias is None else f'the bias {names.bias}'}"
-            )
-        elif names.bias is not None and bias is not None:
-            self._made[names.bias] = bias.detach()
-
-    def _keep_weight(self, names: WeightNames, integers: Tensor, steps: WeightSteps) -> None:
-        own = names.conversion
-        assert own.attribute is not None
-        if steps.dtype != own.dtype or steps.per_tensor != (own.scales is None):
-            self._errors.append(
-                f"{self._prefix}{own.attribute}: expected {own.dtype} with "
-                f"{'one scale' if own.scales is None else 'a scale for each channel'}, got {steps.dtype} with "
-                f"{'one' if steps.per_tensor else 'several'}"
-            )
-            return
-        self._made[own.attribute] = integers
-        if own.scales is None:
-            key = own.attribute, 0
-            self._keep(
-                key, Steps(float(steps.scales), int(steps.zero_points), quantised(own.dtype))
-            )
-        else:
-            self._made[own.scales] = steps.scales
-            self._made[str(own.zero_points)] = steps.zero_points
-
-    # Layers.
-
     def _fused(self, layers: set[str]) -> None:
         """Name what fused layers have after the layer in them."""
         for path in layers:
@@ -322,10 +233,6 @@ def _holds(dtype: torch.dtype, number: int) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Tensor) and value.numel() == 1
-
-
-def _equal(left: Tensor, right: Tensor) -> bool:
-    return left.qscheme() == right.qscheme() and torch.equal(left.dequantize(), right.dequantize())
 
 
 def _first_input(node: Any) -> Any:
