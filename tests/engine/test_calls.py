@@ -9,10 +9,12 @@ import weakref
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import corsac
 from corsac import _core
@@ -71,6 +73,24 @@ def test_layouts(compiled, model, x):
     before = x.clone()
     torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-6)
     assert torch.equal(x, before)
+
+
+def test_strides_of_dimensions_of_one_element_are_those_of_eager_calls():
+    """Later operators may go by them: in the order of channels last, for example."""
+    shapes = [(2, 1, 6, 6), (1, 1, 6, 6), (2, 3, 6, 6), (2, 1, 7, 5)]
+    for function in (lambda x: F.max_pool2d(x, 2), lambda x: (F.avg_pool2d(x, 3, 2), x + 1)):
+        compiled = corsac.compile(function)
+        for shape in (*shapes, *shapes):
+            for order in (torch.contiguous_format, torch.channels_last):
+                x = torch.randn(shape).to(memory_format=order)
+                for _ in range(3):
+                    pairs = zip(tree_leaves(compiled(x)), tree_leaves(function(x)), strict=True)
+                    for found, expected in pairs:
+                        assert found.stride() == expected.stride()
+                        torch.testing.assert_close(found, expected)
+                        # An ordinary tensor.
+                        assert not found._is_view()
+                        found.resize_(500).fill_(1.0)
 
 
 def test_tensors_without_elements(compiled, model):

@@ -69,6 +69,10 @@ def _hints(sizes: Sequence[Any]) -> tuple[int, ...] | None:
 
 def _layout_of(shape: Sequence[int], strides: tuple[int, ...]) -> Layout | None:
     """The layout of a tensor; None if it is contiguous."""
+    # Strides of dimensions of one element are PyTorch's as far as they follow from the order.
+    order = tuple(sorted(range(len(shape)), key=lambda dim: (-strides[dim], shape[dim] == 1)))
+    if dense_strides(order, shape) == strides and 0 not in shape:
+        return None if order == tuple(range(len(shape))) else Layout(strides, order)
     if not _differ(dense_strides(range(len(shape)), shape), strides, shape):
         return None
     if 0 in shape:
@@ -80,7 +84,8 @@ def _layout_of(shape: Sequence[int], strides: tuple[int, ...]) -> Layout | None:
 
 
 def laid_out(results: Any, layouts: Sequence[Layout | None]) -> Any:
-    """The results with these layouts; those with other strides are copied.
+    """The results with these layouts; those with other strides are copied, where they differ in dimensions of one
+    element only with the same memory.
 
     Raises:
         EngineError: a result that would have to be copied shares memory with another.
@@ -97,6 +102,11 @@ def laid_out(results: Any, layouts: Sequence[Layout | None]) -> Any:
                 raise EngineError("results share memory that does not lie row by row")
             if id(own) not in made:
                 made[id(own)] = _copied(own, strides)
+            leaves[number] = made[id(own)]
+        elif strides != own.stride() and storages[storage_of(own)] == 1:
+            if id(own) not in made:
+                memory = own.untyped_storage(), own.storage_offset(), own.shape, strides
+                made[id(own)] = own.new_empty(0).set_(*memory)
             leaves[number] = made[id(own)]
     return tree_unflatten(leaves, spec)
 
