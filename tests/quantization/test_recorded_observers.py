@@ -20,6 +20,7 @@ from corsac.quantization import (
     enable_observer,
 )
 from corsac.quantization.quantize_fx import convert_fx, prepare_qat_fx
+from kit import row
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -258,3 +259,43 @@ def test_nan_is_found_by_conversion():
     step(own, compiled, x, rate=0.0)
     with pytest.raises(ValueError, match="NaN or infinity"):
         convert_fx(own.eval())
+
+
+@pytest.mark.parametrize("training", ["host", "native"])
+@pytest.mark.parametrize("name", ["smallest and largest", "fused weights"])
+def test_the_level_of_nan_is_the_lowest_without_observer(name, training):
+    """As in eager steps, with no gradient; where rounding is off, NaN stays."""
+    torch.manual_seed(0)
+    own = OBSERVERS[name](ours)[0]()
+    own(torch.randn(4, 5))
+    own.apply(disable_observer)
+    eager, x = copy.deepcopy(own), torch.randn(4, 5)
+    x[0, :3] = torch.tensor([torch.nan, torch.inf, -torch.inf])
+    compiled = corsac.compile(own, options={"training": training})
+    for number in range(5):
+        if number == 3:
+            for one in (own, eager):
+                one.apply(disable_fake_quant)
+        results = []
+        for run in (compiled, eager):
+            given = x.clone().requires_grad_()
+            result = run(given)
+            result.sum().backward()
+            results.append((result.detach(), given.grad))
+        torch.testing.assert_close(*results, rtol=0, atol=0, equal_nan=True)
+        assert bool(results[0][0].isnan().any()) == (number >= 3)
+    assert "with gradients" in compiled.explain()
+
+
+@row("values of more than 2^63 steps in fake quantisers of channels")
+def test_values_of_very_many_steps():
+    own = per_channel(ours, "PerChannelMinMaxObserver")()
+    own(torch.tensor([[-1.0, 1.0]]))
+    own.apply(disable_observer)
+    x = torch.tensor([[1e30, -1e30]], requires_grad=True)
+    lowest, highest = -128 * own.scale, 127 * own.scale
+    assert torch.equal(own(x), torch.stack([lowest, lowest], 1))
+    compiled = corsac.compile(own)
+    for _ in range(2):
+        compiled(x)
+    assert torch.equal(compiled(x), torch.stack([highest, lowest], 1))

@@ -7,6 +7,8 @@ that they also run on fake and meta tensors; natively they are fused into produc
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from corsac._pytorch import quantised
@@ -216,7 +218,9 @@ def dequantize_per_channel_group(
 def fake_quantize(input, scale, zero_point, quant_min, quant_max, enabled=None):
     """`torch.fake_quantize_per_tensor_affine` of float32, with a scale and a zero point that broadcast; `input` where
     `enabled`, a bool, is false."""
-    levels = torch.clamp(_levels(input, scale, zero_point), quant_min, quant_max)
+    # The level of NaN is the lowest, as PyTorch's.
+    ordered = torch.where(input == input, input, -math.inf)
+    levels = torch.clamp(_levels(ordered, scale, zero_point), quant_min, quant_max)
     numbers = (levels - zero_point) * scale
     return numbers if enabled is None else torch.where(enabled, numbers, input)
 
