@@ -18,7 +18,7 @@ from torch.testing import assert_close
 
 import corsac
 import corsac.quantization as ours
-from corsac.quantization import quantizable, quantize_fx
+from corsac.quantization import from_torch_ao, quantizable, quantize_fx
 from corsac.quantization.fx.custom_config import ConvertCustomConfig, PrepareCustomConfig
 from corsac.quantization.quantized import static
 
@@ -105,6 +105,25 @@ def test_lstm_in_graphs(own, engine):
     assert "dequant_stub" not in converted.code
     assert_close(converted(*inputs), reference(*inputs), rtol=0, atol=0.03)
     assert_close(converted(*inputs), model(*inputs), rtol=0, atol=0.08)
+
+
+@pytest.mark.parametrize("form", ["convert_fx", "convert_to_reference_fx"])
+def test_state_dicts_of_lstm_in_graphs(form, engine):
+    model, inputs = recurrent()
+    mapping = theirs.get_default_qconfig_mapping(engine)
+    their_custom, their_convert = custom(nn.LSTM, own=False)
+    prepared = their_graphs.prepare_fx(copy.deepcopy(model), mapping, inputs, their_custom)
+    prepared(*inputs)
+    source = getattr(their_graphs, form)(prepared, their_convert)
+
+    prepare, convert = custom(nn.LSTM)
+    prepared = quantize_fx.prepare_fx(model, mapping, inputs, prepare)
+    prepared(*(3 * x for x in inputs))
+    own = quantize_fx.convert_fx(prepared, convert)
+    expected = from_torch_ao(source)(*inputs)
+    assert not torch.equal(own(*inputs)[0], expected[0])
+    own.load_state_dict(source.state_dict())
+    assert_close(own(*inputs), expected, rtol=0, atol=0)
 
 
 def test_attention_in_graphs(engine):
