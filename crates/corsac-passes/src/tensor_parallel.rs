@@ -10,6 +10,11 @@
 //!
 //! A rank's gradient of a replicated value that is used in a sharded call is a summand, too, and has to
 //! be summed once for all such calls: [`Planned::split`] says which calls these are.
+//!
+//! If activations cost something ([`Problem::activations`]), sums may also become parts along a
+//! dimension that is not the last: a sequence. What norms, dropouts and residual sums then make is a
+//! part, too, until a call needs the whole (sequence parallelism; Korthikanti et al., "Reducing
+//! Activation Recomputation in Large Transformer Models", 2022).
 
 mod hints;
 mod options;
@@ -59,6 +64,8 @@ pub struct Problem<'f> {
     pub weight: &'f dyn Fn(NodeId) -> Option<usize>,
     /// Whether a value has to be whole on all ranks: memory that is written to.
     pub whole: &'f dyn Fn(NodeId) -> bool,
+    /// Whether a value has no memory of its own: views.
+    pub view: &'f dyn Fn(NodeId) -> bool,
     /// Facts about the weights.
     pub weights: &'f [WeightFacts],
     /// The number of ranks.
@@ -67,6 +74,9 @@ pub struct Problem<'f> {
     pub training: bool,
     /// The cost of a byte of a weight that a rank keeps, in bytes that are sent.
     pub kept: f64,
+    /// The cost of a byte of another value that a rank keeps for its gradient, in bytes that are sent; if
+    /// it is 0, sums are only made whole.
+    pub activations: f64,
 }
 
 /// Facts about a weight.

@@ -130,6 +130,7 @@ def parallelize(
     *,
     tp: int | None = None,
     training: bool = True,
+    sequence_parallel: bool = False,
     replicate: Collection[str] = (),
     shard: Mapping[str, int] | None = None,
     uneven: str = "error",
@@ -148,7 +149,7 @@ def parallelize(
         mesh: a :class:`~torch.distributed.device_mesh.DeviceMesh` of one dimension, or a process group; by default a
             group of all ranks.
         tp: the number of ranks, which has to be that of ``mesh``.
-        training, replicate, shard, uneven, dynamic_shapes: as for :func:`plan_parallel`.
+        training, sequence_parallel, replicate, shard, uneven, dynamic_shapes: as for :func:`plan_parallel`.
         loss_fn: takes the result of the model and a target, which is then the last positional argument of a call and of
             ``example_inputs``. In the graph, a cross entropy needs no whole logits.
         weights: a safetensors file, or a folder of them, of which each rank reads its parts only. By default, the weights of the model.
@@ -177,6 +178,7 @@ def parallelize(
                 kwargs,
                 tp=size,
                 training=training,
+                sequence_parallel=sequence_parallel,
                 replicate=replicate,
                 shard=shard,
                 uneven=uneven,

@@ -104,12 +104,16 @@ class _Writer:
         placed, made = self.made[value]
         if wanted is None or not placed:
             return made
-        if len(placed) == 1:
-            if placed[0] != wanted[0]:
-                made = self._changed(value, placed[0], wanted[0])
-            if split and wanted[0] is None and value in self.gradients:
-                made = self._once(value, made, collectives.copy)
-        return made
+        if len(placed) > 1:
+            return made
+        (have,), want = placed, wanted[0]
+        has_summands = self.plan.nodes[value].has_summands
+        sums = split and want is None and value in self.gradients and not has_summands
+        if sums and isinstance(have, tuple) and self.plan.sequence_parallel:
+            return self._once(value, made, collectives.gather_for_parts, have[0], tuple(have[1]))
+        if have != want:
+            made = self._changed(value, have, want)
+        return self._once(value, made, collectives.copy) if sums else made
 
     def _once(self, value: Node, made: Node, function: Callable[..., Any], *args: Any) -> Node:
         """A call of a collective, the same for all users of a value that nothing writes to."""
@@ -121,6 +125,8 @@ class _Writer:
     def _changed(self, value: Node, have: Placement, want: Placement) -> Node:
         """A value in another placement."""
         _, made = self.made[value]
+        if have == "sum" and isinstance(want, tuple) and self.plan.sequence_parallel:
+            return self._once(value, made, collectives.reduce_scatter, want[0], tuple(want[1]))
         if isinstance(have, tuple):
             made = self._once(value, made, collectives.gather, have[0], tuple(have[1]))
         elif have == "sum":

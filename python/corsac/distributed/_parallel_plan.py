@@ -36,6 +36,8 @@ _OPERATIONS = 100.0
 #: Cost of a byte of a weight that a rank keeps, in bytes that are sent: weights, gradients and the state of optimizers
 #: stay, what is sent goes.
 _KEPT = 16.0
+#: The same of a byte of another value, if parts of sequences are asked for: it is kept until its gradient is computed.
+_ACTIVATION = 1.0
 
 
 #: None for a whole tensor, ``"sum"`` for one of which each rank has a summand, or a dimension and the sizes of pieces.
@@ -54,6 +56,7 @@ class NodePlan:
         form: ``"plain"``, or what else is done: ``"mean"``, ``"lookup"``, ``"classes"``, ``"sizes"``; ``"view"`` for one that keeps
             the order of elements.
         sizes: its arguments that are sizes of parts: position or name, and the path in it.
+        has_summands: whether the gradients of its whole result are summands, which are summed for what it is a view of.
     """
 
     inputs: dict[Node, list[Placement]]
@@ -62,6 +65,7 @@ class NodePlan:
     split: bool
     form: str
     sizes: list[tuple[int | str, list[int]]]
+    has_summands: bool = False
 
 
 @dataclass(slots=True)
@@ -73,6 +77,7 @@ class ParallelPlan:
         inputs: the types of the inputs that it was cut for.
         ranks: the number of ranks.
         training: whether there are gradients.
+        sequence_parallel: whether sums may become parts of sequences.
         nodes: how each node of the graph is run.
         shards: the dimension of each sharded weight, and the sizes of the pieces that are cut among the ranks.
         written: the values that share memory with one that is written to.
@@ -83,6 +88,7 @@ class ParallelPlan:
     inputs: list[InputType]
     ranks: int
     training: bool
+    sequence_parallel: bool
     nodes: dict[Node, NodePlan]
     shards: dict[str, tuple[int, list[int]]]
     cost: float
@@ -115,19 +121,22 @@ class ParallelPlan:
         with as_parallel_errors(), quiet():
             values = values_for(program, inputs)
         for node, planned in self.nodes.items():
-            self._check_parts(node, planned, values.get(node))
+            self._check_parts(node, planned.output, values.get(node))
+            for source, placements in planned.inputs.items():
+                self._check_parts(node, placements, values.get(source))
+            self._check_lengths(node, planned, values)
             if planned.form == "view" and planned.split:
                 self._check_order(node, planned, values)
         self._checked.add(key)
 
-    def _check_parts(self, node: Node, planned: NodePlan, value: Any) -> None:
-        """Check that the dimensions of a value that are cut are those that the plan knows.
+    def _check_parts(self, node: Node, placements: Sequence[Placement], value: Any) -> None:
+        """Check that the dimensions along which a node cuts a value are those that the plan knows.
 
         Raises:
             ParallelError: one is not.
         """
         tensors = [own for own in tree_leaves(value) if isinstance(own, torch.Tensor)]
-        for own, placed in zip(tensors, planned.output, strict=False):
+        for own, placed in zip(tensors, placements, strict=False):
             if isinstance(placed, tuple):
                 try:
                     pieces = pieces_for(own.shape[placed[0]], placed[1])
@@ -135,6 +144,29 @@ class ParallelPlan:
                         part_of(piece, self.ranks)
                 except ValueError as error:
                     raise ParallelError(f"{described(node)}: {error}") from error
+
+    def _check_lengths(
+        self, node: Node, planned: NodePlan, values: Mapping[Node, Any]
+    ) -> None:
+        """Check that dimensions that a call cuts, and that are equally long in the plan, are so: a slice may have been of
+        all elements by chance.
+
+        Raises:
+            ParallelError: they are not.
+        """
+        if planned.form == "view":
+            return
+        lengths: dict[int, int] = {}
+        for source, placements in [*planned.inputs.items(), (node, planned.output)]:
+            tensors = [own for own in tree_leaves(values.get(source)) if hasattr(own, "shape")]
+            for own, placed in zip(tensors, placements, strict=False):
+                if isinstance(placed, tuple):
+                    length = int(own.shape[placed[0]])
+                    if lengths.setdefault(sum(placed[1]), length) != length:
+                        raise ParallelError(
+                            f"{described(node)}: dimensions of {sum(placed[1])} in the plan are "
+                            f"{lengths[sum(placed[1])]} and {length} here: make a plan with inputs of these sizes"
+                        )
 
     def _check_order(self, node: Node, planned: NodePlan, values: Mapping[Node, Any]) -> None:
         """Check that a view takes the same elements of a part as of the whole: dimensions may have been equal by chance
@@ -181,11 +213,12 @@ class ParallelPlan:
                     one.output,
                     one.replicated,
                     one.form,
+                    one.has_summands,
                 ]
                 for node, one in self.nodes.items()
             ],
             "inputs": [[list(shape), str(dtype)] for shape, dtype in self.inputs],
-            "ranks": [self.ranks, self.training],
+            "ranks": [self.ranks, self.training, self.sequence_parallel],
         }
         return digests_of(parts)
 
@@ -234,6 +267,7 @@ def plan_parallel(
     *,
     tp: int,
     training: bool = True,
+    sequence_parallel: bool = False,
     replicate: Collection[str] = (),
     shard: Mapping[str, int] | None = None,
     uneven: str = "error",
@@ -250,9 +284,13 @@ def plan_parallel(
         kwargs: its keyword arguments.
         tp: the number of ranks.
         training: whether there are gradients. Without them, results have none.
+        sequence_parallel: whether each rank keeps a part of the sequence between layers, where values are whole
+            otherwise: what norms, dropouts and residual sums make. The same bytes are sent. A sum is cut along its last
+            dimension that the ranks divide, without the last of all: the sequence, or else the batch.
         replicate: names of weights, or patterns as ``"*.lm_head.weight"``, that stay whole.
         shard: dimensions along which weights are cut, by name or pattern.
-        uneven: what is done if the ranks do not divide the heads of attention: ``"error"``, or ``"replicate"``.
+        uneven: what is done if the ranks do not divide the heads of attention, or neither sequence nor batch for
+            ``sequence_parallel``: ``"error"``, or ``"replicate"``.
         dynamic_shapes: dimensions of inputs that may differ between calls, by position or name; all if it is None.
 
     Raises:
@@ -266,7 +304,9 @@ def plan_parallel(
     with as_parallel_errors():
         program = program_of(model, args, kwargs or {}, dynamic_shapes)
     inputs = input_types(program.arguments.tensors(args, kwargs or {}))
-    return plan_program(program, inputs, tp, training, replicate, shard or {}, uneven)
+    return plan_program(
+        program, inputs, tp, training, replicate, shard or {}, uneven, sequence_parallel
+    )
 
 
 def plan_program(
@@ -277,6 +317,7 @@ def plan_program(
     replicate: Collection[str],
     shard: Mapping[str, int],
     uneven: str,
+    sequence_parallel: bool = False,
 ) -> ParallelPlan:
     """The plan for a captured model."""
     graph = program.graph
@@ -285,8 +326,10 @@ def plan_program(
     counts = found.costs()
     products = {node for node, row in zip(graph.nodes, counts, strict=True) if row[0]}
     costs = [
-        ((row[1] if isinstance(row[1], int) else 0) / _OPERATIONS, node in whole)
-        for node, row in zip(graph.nodes, counts, strict=True)
+        ((row[1] if isinstance(row[1], int) else 0) / _OPERATIONS, node in whole, bool(aliases))
+        for node, row, ((_, aliases, *_), *_) in zip(
+            graph.nodes, counts, _core.graph_effects(graph), strict=True
+        )
     ]
     written = {str(node.target) for node in whole if node.op == "get_attr"}
     whole_weights = {own for pattern in replicate for own in _matching(program, pattern)}
@@ -303,23 +346,22 @@ def plan_program(
         )
         for name, weight in program.weights.items()
     ]
-    try:
-        rows, cost, refused = found.tensor_parallel(
-            ranks, costs, weights, training=training, kept=_KEPT
-        )
-    except ValueError as error:
-        raise ParallelError(str(error)) from error
     nodes = list(graph.nodes)
+    rows, cost, refused = _cheapest(found, ranks, costs, weights, training, 0.0)
+    shards = _shards(program, nodes, rows)
+    if sequence_parallel:
+        # Weights are cut as without it: else others might be sent rather than activations kept.
+        weights = [
+            (name, name in shards, trained, shards[name][0] if name in shards else None)
+            for name, _, trained, _ in weights
+        ]
+        rows, cost, _ = _cheapest(found, ranks, costs, weights, training, _ACTIVATION)
+        shards = _shards(program, nodes, rows)
     planned: dict[Node, NodePlan] = {}
     for node, (used, output, replicated, split, form, sizes) in zip(nodes, rows, strict=True):
         planned[node] = NodePlan(
             {nodes[at]: placed for at, placed in used}, output, replicated, split, form, sizes
         )
-    shards: dict[str, tuple[int, list[int]]] = {}
-    for node in graph.find_nodes(op="get_attr"):
-        placed = planned[node].output
-        if placed and isinstance(placed[0], tuple) and str(node.target) in program.weights:
-            shards[str(node.target)] = placed[0]
     if uneven == "error":
         for at, size in refused:
             if ranks % size and _whole_products(nodes[at], planned, products):
@@ -327,7 +369,41 @@ def plan_program(
                     f"{described(nodes[at])}: {ranks} ranks do not divide {size}, into which this call "
                     f"splits a dimension; uneven='replicate' keeps these weights whole"
                 )
-    return ParallelPlan(program, inputs, ranks, training, planned, shards, cost, whole)
+        if sequence_parallel:
+            _check_sequences(program, inputs, ranks, planned)
+    _view_wholes(planned, whole)
+    return ParallelPlan(
+        program, inputs, ranks, training, sequence_parallel, planned, shards, cost, whole
+    )
+
+
+def _cheapest(found: Any, ranks: int, *given: Any) -> Any:
+    """The cheapest plan for these costs of nodes, weights, whether there are gradients, and the cost of activations.
+
+    Raises:
+        ParallelError: there is none.
+    """
+    costs, weights, training, activations = given
+    try:
+        return found.tensor_parallel(
+            ranks, costs, weights, training=training, kept=_KEPT, activations=activations
+        )
+    except ValueError as error:
+        raise ParallelError(str(error)) from error
+
+
+def _shards(
+    program: Program, nodes: Sequence[Node], rows: Sequence[Any]
+) -> dict[str, tuple[int, list[int]]]:
+    """The dimension of each sharded weight in the rows of a plan, and its pieces."""
+    return {
+        str(node.target): output[0]
+        for node, (_, output, *_) in zip(nodes, rows, strict=True)
+        if node.op == "get_attr"
+        and str(node.target) in program.weights
+        and output
+        and isinstance(output[0], tuple)
+    }
 
 
 def _types(program: Program, inputs: Sequence[InputType]) -> Any:
@@ -353,6 +429,46 @@ def _whole_products(view: Node, planned: Mapping[Node, NodePlan], products: set[
         near += [user for user in node.users if user not in seen and user.op != "output"]
         seen.update(near)
     return False
+
+
+def _check_sequences(
+    program: Program, inputs: Sequence[InputType], ranks: int, nodes: Mapping[Node, NodePlan]
+) -> None:
+    """Check that the ranks divide a dimension of each sum of sequences.
+
+    Raises:
+        ParallelError: they do not.
+    """
+    with quiet():
+        values = values_for(program, inputs)
+    for node, planned in nodes.items():
+        if planned.output == ["sum"] and values[node].dim() > 2:
+            shape = list(values[node].shape)
+            if all(size % ranks for size in shape[:-1]):
+                raise ParallelError(
+                    f"{described(node)}: {ranks} ranks divide no dimension of {shape} but the last, for "
+                    "sequence_parallel; uneven='replicate' keeps such values whole"
+                )
+
+
+def _view_wholes(nodes: Mapping[Node, NodePlan], written: set[Node]) -> None:
+    """Let views of parts that are only used as wholes, by calls on parts, be views of wholes: the sizes of a batch may
+    change then. Their gradients are summed before the view."""
+    for node, planned in reversed(nodes.items()):
+        if (
+            planned.form == "view"
+            and not planned.replicated
+            and isinstance(planned.output[0], tuple)
+            and node not in written
+            and all(_uses_whole(nodes[user], node) for user in node.users)
+        ):
+            planned.inputs = {source: [None] for source in planned.inputs}
+            planned.output, planned.sizes, planned.has_summands = [None], [], True
+
+
+def _uses_whole(user: NodePlan, value: Node) -> bool:
+    """Whether a call on parts uses the whole of a value."""
+    return user.split and user.inputs.get(value) == [None]
 
 
 def _written(graph: Graph) -> set[Node]:

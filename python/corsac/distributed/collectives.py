@@ -41,9 +41,19 @@ def _gathered(tensor: torch.Tensor, group: str) -> torch.Tensor:
     return torch.ops._c10d_functional.wait_tensor(started)
 
 
+def _scattered(
+    tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str
+) -> torch.Tensor:
+    """This rank's part of the sum over the ranks."""
+    size = _size(group)
+    parts = torch.cat([own_part(tensor, dim, pieces, rank, size) for rank in range(size)])
+    started = torch.ops._c10d_functional.reduce_scatter_tensor(parts, _sum, size, group)
+    return torch.ops._c10d_functional.wait_tensor(started)
+
+
 def pieces_for(length: int, pieces: Sequence[int]) -> list[int]:
     """The pieces of a dimension of this length: those of the plan, or more or fewer of the same if they repeat, as heads
-    do for each item of a batch.
+    do for each item of a batch. A dimension in one piece may have any length, as sequences do.
 
     Raises:
         ValueError: the plan does not say how such a dimension is cut.
@@ -51,6 +61,8 @@ def pieces_for(length: int, pieces: Sequence[int]) -> list[int]:
     if sum(pieces) == length:
         return list(pieces)
     count = len(pieces)
+    if count == 1:
+        return [length]
     period = next(
         own
         for own in range(1, count + 1)
@@ -166,6 +178,32 @@ class _Scatter(torch.autograd.Function):
         return _Gather.apply(gradient, *ctx.of), None, None, None
 
 
+class _GatherForParts(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str
+    ) -> torch.Tensor:
+        ctx.of = dim, tuple(pieces), group
+        return _whole(tensor, dim, pieces, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        return _ReduceScatter.apply(gradient, *ctx.of), None, None, None
+
+
+class _ReduceScatter(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str
+    ) -> torch.Tensor:
+        ctx.of = dim, tuple(pieces), group
+        return _scattered(tensor, dim, pieces, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        return _GatherForParts.apply(gradient, *ctx.of), None, None, None
+
+
 class _First(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, group: str) -> torch.Tensor:
@@ -196,6 +234,21 @@ def gather(tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str) ->
 def scatter(tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str) -> torch.Tensor:
     """This rank's part of a replicated tensor."""
     return _Scatter.apply(tensor, dim, pieces, group)
+
+
+def gather_for_parts(
+    tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str
+) -> torch.Tensor:
+    """The whole of a sharded tensor for calls of which each rank computes a part: gradients are summed, of which each rank
+    gets its part."""
+    return _GatherForParts.apply(tensor, dim, pieces, group)
+
+
+def reduce_scatter(
+    tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str
+) -> torch.Tensor:
+    """This rank's part of the sum over the ranks."""
+    return _ReduceScatter.apply(tensor, dim, pieces, group)
 
 
 def first(tensor: torch.Tensor, group: str) -> torch.Tensor:
@@ -301,11 +354,13 @@ __all__ = [
     "end_random",
     "first",
     "gather",
+    "gather_for_parts",
     "own_part",
     "own_ranges",
     "part_of",
     "pieces_for",
     "reduce",
+    "reduce_scatter",
     "scatter",
     "sharded_cross_entropy",
     "sharded_embedding",

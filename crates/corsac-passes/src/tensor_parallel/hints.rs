@@ -91,14 +91,14 @@ impl Builder<'_, '_> {
             let hints = self.hints_of(own, tensor).to_vec();
             for (dim, pieces) in hints {
                 if (run.first..run.first + run.sizes.len()).contains(&dim) {
-                    wanted.push(spread(run, dim - run.first, &pieces));
+                    wanted.push(spread(run, dim - run.first, &pieces, PIECES));
                 }
             }
             // The dimension behind a few others, as queries, keys and values are.
             for dim in 1..run.sizes.len() {
                 let outer: i64 = run.sizes[..dim].iter().product();
                 if outer <= 4 && inputs.len() == 1 {
-                    wanted.push(spread(run, dim, &[run.sizes[dim]]));
+                    wanted.push(spread(run, dim, &[run.sizes[dim]], PIECES));
                 }
             }
         } else {

@@ -13,6 +13,8 @@ use super::{Pieces, Placement, Placements, Problem, Uneven, bytes_of};
 const SUMMAND: f64 = 2.0;
 /// The most pieces of a dimension.
 pub(super) const PIECES: usize = 32;
+/// The most pieces where sequences are sharded: each item of a batch is one once they are merged.
+const ITEMS: usize = 1024;
 
 /// A way to run a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +36,10 @@ pub(super) struct ValueFacts {
     pub(super) bytes: f64,
     /// Whether it has a gradient.
     pub(super) gradient: bool,
+    /// Whether it has no memory of its own.
+    pub(super) is_view: bool,
+    /// The number of the placement as parts of a sequence, if it is a sum that may become that.
+    pub(super) sequence: Option<usize>,
     /// Whether its placement makes no difference: it has no tensors.
     pub(super) free: bool,
     /// Whether it is a tuple, whose tensors are changed one by one once they are taken out.
@@ -106,6 +112,7 @@ impl Choices {
         let mut choices: Vec<Vec<Choice>> = vec![Vec::new(); builder.values.len()];
         for &value in &order {
             choices[value] = builder.choices_of(value)?;
+            builder.open_sequence(value);
         }
         Ok(Self {
             values: builder.values,
@@ -152,6 +159,8 @@ impl<'g, 'f> Builder<'g, 'f> {
                 placements: vec![smallvec![Placement::Replicate; own.len()]],
                 bytes: bytes_of(value),
                 gradient: problem.training && gradient && floats(value),
+                is_view: (problem.view)(node),
+                sequence: None,
                 free: own.is_empty(),
                 is_tuple: !matches!(value, Value::Tensor(_)),
                 is_weight: weight.is_some(),
@@ -230,6 +239,42 @@ impl<'g, 'f> Builder<'g, 'f> {
             }
         }
         None
+    }
+
+    /// Lets a sum become parts of a sequence: along the last dimension that the ranks divide, but for that
+    /// of the features.
+    fn open_sequence(&mut self, value: usize) {
+        let ValueFacts {
+            node, placements, ..
+        } = &self.values[value];
+        if self.problem.activations == 0.0
+            || !placements.iter().any(|own| own[..] == [Placement::Partial])
+        {
+            return;
+        }
+        let keeps_order = |user| self.call(user).is_some_and(|call| call.keeps_order);
+        if self.graph.users(*node).all(keeps_order) {
+            // Parts of the view are those of a sequence rather.
+            return;
+        }
+        let Some((_, outer)) = self.shapes[value][0].split_last() else {
+            return;
+        };
+        let mut outer = outer.iter().enumerate().rev();
+        if let Some((dim, &size)) = outer.find(|(_, size)| self.divides(&[**size])) {
+            let pieces = smallvec![size];
+            let own = self.placed(value, smallvec![Placement::Shard { dim, pieces }]);
+            self.values[value].sequence = Some(own);
+        }
+    }
+
+    /// The most pieces of a dimension of a view.
+    fn most_pieces(&self) -> usize {
+        if self.problem.activations > 0.0 {
+            ITEMS
+        } else {
+            PIECES
+        }
     }
 
     /// The ways to run a node, after which its value may lie as their results.
@@ -570,7 +615,8 @@ impl<'g, 'f> Builder<'g, 'f> {
                     && let Some(at) = dim.checked_sub(run.first)
                     && at < run.sizes.len()
                 {
-                    own.push((placement.clone(), spread(run, at, pieces)));
+                    let most = self.most_pieces();
+                    own.push((placement.clone(), spread(run, at, pieces, most)));
                 }
             }
             options.push(own);
@@ -588,7 +634,7 @@ impl<'g, 'f> Builder<'g, 'f> {
                 }
                 pieces.extend(mine);
             }
-            if pieces.len() > PIECES {
+            if pieces.len() > self.most_pieces() {
                 continue;
             }
             let mut made: Placements = smallvec![Placement::Replicate; self.shapes[value].len()];
@@ -624,11 +670,12 @@ impl<'g, 'f> Builder<'g, 'f> {
     }
 }
 
-/// The pieces of the elements of a run of which one dimension is in these pieces.
-pub(super) fn spread(run: &Run, at: usize, pieces: &[i64]) -> Vec<i64> {
+/// The pieces of the elements of a run of which one dimension is in these pieces; some more than `most` if
+/// they are more than that.
+pub(super) fn spread(run: &Run, at: usize, pieces: &[i64], most: usize) -> Vec<i64> {
     let outer: i64 = run.sizes[..at].iter().product();
     let inner: i64 = run.sizes[at + 1..].iter().product();
-    let outer = usize::try_from(outer).unwrap_or(usize::MAX).min(PIECES + 1);
+    let outer = usize::try_from(outer).unwrap_or(usize::MAX).min(most + 1);
     let once = pieces.iter().map(|piece| piece * inner);
     std::iter::repeat_n(once, outer).flatten().collect()
 }

@@ -10,9 +10,33 @@ use super::{Placement, Plan, Planned, Problem, WIDTH};
 /// What sending a message costs besides its bytes, so that of equal plans the one with fewer is taken.
 const MESSAGE: f64 = 64.0;
 
-/// Where the values lie that are needed later: the number of a placement, and whether the sum of
-/// gradients is paid for.
-type State = SmallVec<[(u16, bool); 12]>;
+/// Where the values lie that are needed later.
+type State = SmallVec<[Lies; 8]>;
+
+/// Where a value lies, and what is paid for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Lies {
+    /// The number of its placement.
+    own: u16,
+    /// Whether the sum of its gradients is paid for.
+    summed: bool,
+    /// The numbers of the placements in which it is there, too, as a set of bits.
+    made: u32,
+}
+
+impl Lies {
+    fn as_made(own: usize) -> Self {
+        Self {
+            own: own as u16,
+            summed: false,
+            made: 0,
+        }
+    }
+
+    fn has(self, placement: usize) -> bool {
+        usize::from(self.own) == placement || (placement < 32 && self.made & (1 << placement) != 0)
+    }
+}
 
 /// How a partial plan came about: the one before, the choice of the last node, whether its result is
 /// replicated.
@@ -28,6 +52,8 @@ struct Costs {
     training: bool,
     /// Of a byte of a weight that a rank keeps.
     kept: f64,
+    /// Of a byte of another value that it keeps.
+    activations: f64,
 }
 
 impl Costs {
@@ -48,14 +74,18 @@ impl Costs {
         let bytes = value.bytes / tensors;
         let back = self.training && value.gradient;
         let pairs = value.placements[from].iter().zip(&value.placements[to]);
-        let costs = pairs.map(|(from, to)| match (from, to) {
-            (from, to) if from == to => 0.0,
+        let costs = pairs.map(|(lies, wanted)| match (lies, wanted) {
+            (lies, wanted) if lies == wanted => 0.0,
             // Each takes its own part, or all but one take zeros.
             (Placement::Replicate, Placement::Shard { .. }) if back => self.gather(bytes),
             (Placement::Replicate, Placement::Shard { .. }) => 0.0,
             // Nothing is sent, but sums are better made whole before something is added.
             (Placement::Replicate, _) => 1.0,
             (Placement::Partial, Placement::Replicate) => self.reduce(bytes),
+            // A part of a sequence, whose gradients are gathered.
+            (Placement::Partial, _) if value.sequence == Some(to) => {
+                self.gather(bytes) * if back { 2.0 } else { 1.0 }
+            }
             (Placement::Partial, _) => {
                 self.reduce(bytes) + if back { self.gather(bytes) } else { 0.0 }
             }
@@ -67,6 +97,33 @@ impl Costs {
             }
         });
         costs.sum()
+    }
+
+    /// The cost of a value's first use as something else than it lies as.
+    fn used_as(&self, value: &ValueFacts, from: usize, to: usize) -> f64 {
+        // As if a weight were kept whole, and worse.
+        let is_part = value.is_weight && from != 0;
+        let whole = if is_part {
+            2.0 * self.kept * value.bytes
+        } else {
+            0.0
+        };
+        let kept = self.keep(value, to) - self.keep(value, from);
+        whole + self.change(value, from, to) + kept.max(0.0)
+    }
+
+    /// The cost of keeping a value in one of its placements for its gradient.
+    fn keep(&self, value: &ValueFacts, placement: usize) -> f64 {
+        if self.activations == 0.0 || !value.gradient || value.is_weight {
+            return 0.0;
+        }
+        let own = &value.placements[placement];
+        let shares = own.iter().map(|own| match own {
+            Placement::Replicate => 1.0,
+            // A sum is gone once it is added up, and yet no better than a part.
+            Placement::Partial | Placement::Shard { .. } => 1.0 / self.ranks,
+        });
+        self.activations * value.bytes / own.len().max(1) as f64 * shares.sum::<f64>()
     }
 }
 
@@ -80,6 +137,7 @@ pub(super) fn cheapest(
         ranks: problem.ranks as f64,
         training: problem.training,
         kept: problem.kept,
+        activations: problem.activations,
     };
     let last = last_uses(graph, &choices);
     let mut live: Vec<usize> = Vec::new();
@@ -118,22 +176,27 @@ pub(super) fn cheapest(
                         *known = (cost, step);
                     }
                 };
-                let cost = cost + paid;
+                let kept = if facts.is_view {
+                    0.0
+                } else {
+                    costs.keep(facts, choice.output)
+                };
+                let cost = cost + paid + kept;
                 if !is_live {
                     add(rest, cost, false);
                     continue;
                 }
                 if choice.output != 0 && !facts.is_tuple && !facts.is_weight {
                     let mut whole = rest.clone();
-                    whole.push((0, false));
+                    whole.push(Lies::as_made(0));
                     // At once, if that costs the same as at its first use.
                     add(
                         whole,
-                        cost + costs.change(facts, choice.output, 0) - 0.5,
+                        cost + costs.used_as(facts, choice.output, 0) - 0.5,
                         true,
                     );
                 }
-                rest.push((choice.output as u16, false));
+                rest.push(Lies::as_made(choice.output));
                 add(rest, cost, false);
             }
         }
@@ -201,22 +264,30 @@ fn used(
     for &(input, wanted) in &choice.inputs {
         let facts = &values[input];
         let slot = *place.get(&input)?;
-        let (own, paid) = state[slot];
-        if usize::from(own) != wanted {
-            if facts.is_tuple || facts.is_fixed {
-                return None;
-            }
-            if facts.is_weight && own != 0 {
-                // As if it were kept whole, and worse.
-                cost += 2.0 * costs.kept * facts.bytes;
+        let lies = state[slot];
+        let own = usize::from(lies.own);
+        if own != wanted && (facts.is_tuple || facts.is_fixed) {
+            return None;
+        }
+        let is_whole = facts.placements[wanted].contains(&Placement::Replicate);
+        // Its gradient is summed once, for all calls on parts that use it.
+        let sums = choice.split && facts.gradient && costs.training && is_whole;
+        let is_part =
+            |number: usize| matches!(facts.placements[number][..], [Placement::Shard { .. }]);
+        let gathers = sums && wanted == 0 && is_part(own) && costs.activations > 0.0;
+        if !lies.has(wanted) && !gathers {
+            cost += costs.used_as(facts, own, wanted);
+            if costs.activations > 0.0 && wanted < 32 {
+                after[slot].made |= 1 << wanted;
             }
         }
-        cost += costs.change(facts, own.into(), wanted);
-        let summed = choice.split && facts.gradient && costs.training;
-        if summed && !paid && facts.placements[wanted].contains(&Placement::Replicate) {
-            // Its gradient is summed once, for all calls on parts that use it.
-            cost += costs.reduce(facts.bytes);
-            after[slot].1 = true;
+        if sums && !lies.summed {
+            cost += match gathers {
+                // Of the sum each rank needs its part.
+                true => costs.used_as(facts, own, wanted) + costs.gather(facts.bytes),
+                false => costs.reduce(facts.bytes),
+            };
+            after[slot].summed = true;
         }
     }
     Some((cost, after))

@@ -46,6 +46,11 @@ impl Program {
     }
 
     fn plan(&self, ranks: i64) -> Plan {
+        self.plan_with(ranks, 0.0)
+    }
+
+    /// The plan where a byte of an activation costs that.
+    fn plan_with(&self, ranks: i64, activations: f64) -> Plan {
         let names: Vec<&str> = (self.graph.nodes())
             .filter(|&node| self.graph.node(node).op() == Op::GetAttr)
             .map(|node| self.graph.node(node).target_name())
@@ -68,10 +73,12 @@ impl Program {
                     .then(|| names.iter().position(|own| *own == name).unwrap())
             },
             whole: &|_| false,
+            view: &|node| self.calls.get(&node).is_some_and(|call| call.keeps_order),
             weights: &weights,
             ranks,
             training: true,
             kept: 16.0,
+            activations,
         };
         plan(&self.graph, &problem).unwrap()
     }

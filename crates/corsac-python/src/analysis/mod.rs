@@ -488,7 +488,8 @@ impl PyTypes {
     /// `nodes` has, in graph order, the cost of each node on whole tensors, in bytes that could be
     /// sent meanwhile, and whether its value has to be whole on all ranks; `weights`, for each attribute that is a weight, its name, whether it may be
     /// sharded, whether it is trained, and the dimension along which it has to be, if any; `kept` is the cost of a
-    /// byte of a weight that a rank keeps, in bytes that are sent.
+    /// byte of a weight that a rank keeps, in bytes that are sent, `activations` that of a byte of another
+    /// value; if that is not 0, sums may become parts along a dimension before the last.
     ///
     /// A placement is None for a tensor that all ranks have, `"sum"` for one of which each has a
     /// summand, or the dimension and the sizes of the pieces that are cut among the ranks. Returns, for
@@ -499,17 +500,19 @@ impl PyTypes {
     /// (node, size).
     ///
     /// Raises `ValueError` if there is no such plan.
-    #[pyo3(signature = (ranks, nodes, weights, *, training, kept))]
+    #[pyo3(signature = (ranks, nodes, weights, *, training, kept, activations))]
     fn tensor_parallel<'py>(
         &self,
         py: Python<'py>,
         ranks: i64,
-        nodes: Vec<(f64, bool)>,
+        nodes: Vec<(f64, bool, bool)>,
         weights: Vec<tensor_parallel::GivenWeight>,
         training: bool,
         kept: f64,
+        activations: f64,
     ) -> PyResult<tensor_parallel::Answer<'py>> {
-        tensor_parallel::plan(self, py, ranks, &nodes, weights, (training, kept))
+        let options = (training, kept, activations);
+        tensor_parallel::plan(self, py, ranks, &nodes, weights, options)
     }
 }
 

@@ -19,16 +19,16 @@ pub(super) type GivenWeight = (String, bool, bool, Option<usize>);
 /// The nodes, the cost, and the views that cannot be sharded.
 pub(super) type Answer<'py> = (Bound<'py, PyList>, f64, Vec<(usize, i64)>);
 
-/// The cheapest plan for the graph of `types`; `nodes` has the cost of each node and whether its
-/// value has to be whole, `options` whether gradients are computed, and the cost of a byte that is
-/// kept.
+/// The cheapest plan for the graph of `types`; `nodes` has the cost of each node, whether its
+/// value has to be whole, and whether it is a view, `options` whether gradients are computed, and the costs of a byte of a weight
+/// and of another value that is kept.
 pub(super) fn plan<'py>(
     types: &PyTypes,
     py: Python<'py>,
     ranks: i64,
-    nodes: &[(f64, bool)],
+    nodes: &[(f64, bool, bool)],
     weights: Vec<GivenWeight>,
-    options: (bool, f64),
+    options: (bool, f64, f64),
 ) -> PyResult<Answer<'py>> {
     let wrong = |message: String| PyValueError::new_err(message);
     if ranks < 1 {
@@ -69,11 +69,13 @@ pub(super) fn plan<'py>(
         call: &|node| types.sharded[place[node]].as_ref(),
         work: &|node| nodes[place[node]].0,
         whole: &|node| nodes[place[node]].1,
+        view: &|node| nodes[place[node]].2,
         weight: &weight,
         weights: &facts,
         ranks,
         training: options.0,
         kept: options.1,
+        activations: options.2,
     };
     let found = cheapest(ir, &problem).map_err(wrong)?;
     let nodes = found.nodes.iter().map(|planned| {

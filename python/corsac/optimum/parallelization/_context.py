@@ -44,11 +44,13 @@ class Config:
 
     Attributes:
         replicate, shard, uneven: as for :func:`corsac.distributed.plan_parallel`.
+        enable_sequence_parallel: its ``sequence_parallel``.
     """
 
     replicate: Collection[str] = ()
     shard: Mapping[str, int] = field(default_factory=dict)
     uneven: str = "error"
+    enable_sequence_parallel: bool = False
 
 
 __all__ = ["Config", "ParallelExecutionCtx"]

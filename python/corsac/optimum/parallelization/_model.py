@@ -76,6 +76,7 @@ class ParallelModel(nn.Module):
                 sorted(common - shards.keys()),
                 {name: dim for name, (dim, _) in shards.items() if name in common},
                 config.uneven,
+                config.enable_sequence_parallel,
             )
             for name in common:
                 if model.shards.get(name) != shards.get(name):
@@ -87,6 +88,7 @@ class ParallelModel(nn.Module):
             args,
             kwargs,
             group,
+            sequence_parallel=config.enable_sequence_parallel,
             replicate=config.replicate,
             shard=config.shard,
             uneven=config.uneven,
