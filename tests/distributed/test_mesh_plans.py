@@ -167,16 +167,11 @@ def test_ranks_send_the_bytes_that_are_planned(monkeypatch):
     x, y = batch()
     simulate_step(found.plan(own), x, target=y, loss_fn=loss)
     _, stages = found._planner.parts(own.mesh, own.schedule, own.microbatches)
-    wanted = sum(sum(one.reduced) for one in stages)
     # Two ranks of each stage, two microbatches.
-    assert counted["all_reduce"] == 2 * 2 * wanted
-    assert counted["all_reduce calls"] == 2 * 2 * sum(
-        one.counts[0] + one.counts[2] for one in stages
-    )
-    assert counted["all_gather calls"] == 2 * 2 * sum(
-        one.counts[1] + one.counts[3] for one in stages
-    )
-    assert counted["all_gather"] == 2 * 2 * sum(sum(one.gathered) for one in stages)
+    for kind in ("all_reduce", "all_gather"):
+        rows = [one.collectives[kind, way] for one in stages for way in (False, True)]
+        assert counted[kind] == 2 * 2 * sum(size for size, _ in rows)
+        assert counted[f"{kind} calls"] == 2 * 2 * sum(count for _, count in rows)
     moved = sum(one.times.received + one.times.returned for one in stages)
     assert counted["sent"] == 2 * 2 * moved
 
@@ -213,10 +208,12 @@ def test_parts_of_a_pair_of_layers_are_summed_once_in_each_direction():
         x, ranks=4, bandwidth=1e9, machine=MACHINE, microbatches=[1],
     )  # fmt: skip
     (stage,) = found._planner.stages(1, 4, 16)
-    assert stage.counts[:2] == (1, 0)
-    assert stage.reduced[0] == 16 * 64 * 4
+    assert stage.collectives["all_reduce", False] == (16 * 64 * 4, 1)
+    assert stage.collectives["all_gather", False] == (0, 0)
     own = on_mesh(found, 1, 4, 1)
-    assert own.sent_bytes == 2 * 3 / 4 * sum(stage.reduced)
+    assert own.sent_bytes == 2 * 3 / 4 * sum(
+        stage.collectives["all_reduce", way][0] for way in (False, True)
+    )
     # Both weights and the first bias are cut.
     assert stage.weights == 4 * (2 * 64 * 256 / 4 + 256 / 4 + 64)
 

@@ -145,9 +145,7 @@ class ParallelPlan:
                 except ValueError as error:
                     raise ParallelError(f"{described(node)}: {error}") from error
 
-    def _check_lengths(
-        self, node: Node, planned: NodePlan, values: Mapping[Node, Any]
-    ) -> None:
+    def _check_lengths(self, node: Node, planned: NodePlan, values: Mapping[Node, Any]) -> None:
         """Check that dimensions that a call cuts, and that are equally long in the plan, are so: a slice may have been of
         all elements by chance.
 
@@ -371,7 +369,8 @@ def plan_program(
                 )
         if sequence_parallel:
             _check_sequences(program, inputs, ranks, planned)
-    _view_wholes(planned, whole)
+    if sequence_parallel:
+        _view_wholes(planned, whole)
     return ParallelPlan(
         program, inputs, ranks, training, sequence_parallel, planned, shards, cost, whole
     )

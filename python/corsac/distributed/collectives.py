@@ -41,9 +41,7 @@ def _gathered(tensor: torch.Tensor, group: str) -> torch.Tensor:
     return torch.ops._c10d_functional.wait_tensor(started)
 
 
-def _scattered(
-    tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str
-) -> torch.Tensor:
+def _scattered(tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str) -> torch.Tensor:
     """This rank's part of the sum over the ranks."""
     size = _size(group)
     parts = torch.cat([own_part(tensor, dim, pieces, rank, size) for rank in range(size)])

@@ -83,13 +83,10 @@ class _Rank:
         return self.mesh.rank(pipeline, self.tensor, self.data)
 
     def _collectives(self, stage: int, backward: bool, what: str) -> list[Exchange]:
-        costs = self.stages[stage]
-        counts = costs.counts[2:] if backward else costs.counts[:2]
-        sizes = costs.reduced[backward], costs.gathered[backward]
         return [
             Exchange(kind, self.tensor_group, size, what, count)
-            for kind, size, count in zip(("all_reduce", "all_gather"), sizes, counts, strict=True)
-            if count
+            for (kind, way), (size, count) in self.stages[stage].collectives.items()
+            if way is backward and count
         ]
 
     def reduced_gradients(self, stage: int) -> list[Exchange]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -10,9 +11,24 @@ from corsac.analysis._machine import Machine
 from corsac.distributed import collectives
 from corsac.distributed._parallel_graph import parallel_graph
 from corsac.distributed._parallel_plan import ParallelPlan
-from corsac.distributed._planning.costs import ModelCosts
+from corsac.distributed._planning.costs import ModelCosts, Saved
 from corsac.distributed._planning.network import Network, all_gather_bytes, all_reduce_bytes
 from corsac.fx import Node
+
+#: The kinds of collectives.
+KINDS = ("all_reduce", "reduce_scatter", "all_gather")
+_FORWARD = {
+    collectives.reduce: "all_reduce",
+    collectives.reduce_scatter: "reduce_scatter",
+    collectives.gather: "all_gather",
+    collectives.gather_for_parts: "all_gather",
+}
+_BACKWARD = {
+    collectives.copy: "all_reduce",
+    collectives.gather_for_parts: "reduce_scatter",
+    collectives.scatter: "all_gather",
+    collectives.reduce_scatter: "all_gather",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +37,7 @@ class Collective:
 
     Attributes:
         place: the place of the node of the program to whose stage it belongs.
-        kind: ``"all_reduce"`` or ``"all_gather"``.
+        kind: one of :data:`KINDS`.
         source: the place of the value; for a loss over parts of the classes its logits.
         backward: whether it is in the backward pass.
         per_row: the size is that of a number for each row of the value, not of the value.
@@ -57,13 +73,24 @@ class ParallelCosts:
 
     def saved_shares(self, costs: ModelCosts) -> torch.Tensor:
         """The share of each saved tensor that a rank has."""
-        planned = [self.plan.nodes[own.owner] for own in costs.saved]
-        is_part = [
-            own.split or any(isinstance(placed, tuple) for placed in own.output) for own in planned
+        shares = [
+            1.0 / self.plan.ranks if self._is_part(own, costs) else 1.0 for own in costs.saved
         ]
-        shares = torch.ones(len(is_part), dtype=torch.float64)
-        shares[torch.tensor(is_part, dtype=torch.bool)] = 1.0 / self.plan.ranks
-        return shares
+        return torch.tensor(shares, dtype=torch.float64)
+
+    def _is_part(self, saved: Saved, costs: ModelCosts) -> bool:
+        """Whether a rank saves a part of a tensor: as the calls that save it use it, or else as it is made."""
+        memory = _memory(costs.values[saved.owner])
+        for place in saved.places:
+            for value, placed in self.plan.nodes[costs.nodes[place]].inputs.items():
+                if (
+                    memory is not None
+                    and _memory(costs.values[value]) == memory
+                    and placed == [None]
+                ):
+                    return False
+        planned = self.plan.nodes[saved.owner]
+        return planned.split or any(isinstance(placed, tuple) for placed in planned.output)
 
     def size_bytes(self, own: Collective, costs: ModelCosts, sizes: torch.Tensor) -> float:
         """The bytes of the tensor of a collective."""
@@ -75,6 +102,7 @@ class ParallelCosts:
 
     def seconds(self, own: Collective, size_bytes: float, network: Network) -> float:
         """The time of a collective."""
+        # A sum of which each rank gets a part goes around once, as what is gathered does.
         run = network.all_reduce if own.kind == "all_reduce" else network.all_gather
         return run(size_bytes, self.plan.ranks)
 
@@ -92,6 +120,11 @@ class ParallelCosts:
         """The bytes that a rank sends for a collective."""
         run = all_reduce_bytes if own.kind == "all_reduce" else all_gather_bytes
         return run(size_bytes, self.plan.ranks)
+
+
+def _memory(value: Any) -> int | None:
+    """The number of the storage of a tensor; None for other values."""
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
 def _collectives(plan: ParallelPlan) -> list[Collective]:
@@ -116,20 +149,18 @@ def _collectives(plan: ParallelPlan) -> list[Collective]:
                 return consumer(user)
         return source(node)
 
-    forward = {collectives.reduce: "all_reduce", collectives.gather: "all_gather"}
-    backward = {collectives.copy: "all_reduce", collectives.scatter: "all_gather"}
     has_gradient = _reached(plan)
     for node in graph.nodes:
         if node.op != "call_function":
             continue
         target = node.target
-        if target in forward:
-            found.append(Collective(source(node), forward[target], source(node), False))
-        elif target in backward:
+        if target in _FORWARD:
+            found.append(Collective(source(node), _FORWARD[target], source(node), False))
+        if target in _BACKWARD:
             at = source(node)
             if at in has_gradient:
-                found.append(Collective(consumer(node), backward[target], at, True))
-        elif target is collectives.sharded_cross_entropy:
+                found.append(Collective(consumer(node), _BACKWARD[target], at, True))
+        if target is collectives.sharded_cross_entropy:
             at = source(node.args[0])
             for _ in range(3):
                 found.append(Collective(consumer(node), "all_reduce", at, False, per_row=True))
@@ -151,4 +182,4 @@ def _reached(plan: ParallelPlan) -> set[int]:
     return {at for at, node in enumerate(nodes) if node in found}
 
 
-__all__ = ["Collective", "ParallelCosts"]
+__all__ = ["KINDS", "Collective", "ParallelCosts"]

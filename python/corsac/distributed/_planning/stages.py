@@ -12,7 +12,7 @@ from corsac.analysis._machine import Machine
 from corsac.distributed._plan import PipelinePlan
 from corsac.distributed._planning.costs import ModelCosts
 from corsac.distributed._planning.network import Network
-from corsac.distributed._planning.parallel_costs import Collective, ParallelCosts
+from corsac.distributed._planning.parallel_costs import KINDS, ParallelCosts
 from corsac.distributed._planning.timeline import StageTimes
 
 
@@ -25,8 +25,8 @@ class StageCosts:
         weights: bytes of weights that a rank keeps.
         trained: bytes of those that have gradients.
         working: the most bytes that one call reads and writes.
-        reduced, gathered: bytes of the tensors of collectives of tensor parallelism, by direction: forward, backward.
-        counts: the numbers of these collectives in the same order: sums and gathers forward, and backward.
+        collectives: those of tensor parallelism, by their kind and whether they are in the backward pass: the bytes of
+            their tensors, and their number.
         sent: bytes that a rank sends for them for each microbatch.
         passed: bytes that the stage sends to the next one.
         awaited: bytes of gradients that it receives from the next one.
@@ -36,9 +36,7 @@ class StageCosts:
     weights: float
     trained: float
     working: float
-    reduced: tuple[float, float]
-    gathered: tuple[float, float]
-    counts: tuple[int, int, int, int]
+    collectives: dict[tuple[str, bool], tuple[float, int]]
     sent: float
     passed: float
     awaited: float
@@ -101,15 +99,16 @@ class _Costs:
         stage = self.pipeline.stages[number]
         again = [self.place[name] for name in stage.recomputed]
         run = [own for own in self.parallel.collectives if first <= own.place < last]
-        sizes = {own: self.parallel.size_bytes(own, self.costs, self.sizes) for own in run}
+        sizes = [(own, self.parallel.size_bytes(own, self.costs, self.sizes)) for own in run]
 
-        def of(kind: str, backward: bool) -> list[Collective]:
-            return [own for own in run if (own.kind, own.backward) == (kind, backward)]
+        def of(kind: str, backward: bool) -> tuple[float, int]:
+            own = [size for one, size in sizes if (one.kind, one.backward) == (kind, backward)]
+            return sum(own), len(own)
 
         def waiting(backward: bool) -> float:
             return sum(
                 self.parallel.seconds(own, size, self.network)
-                for own, size in sizes.items()
+                for own, size in sizes
                 if own.backward is backward
             )
 
@@ -128,17 +127,13 @@ class _Costs:
             held=self._held(first, last, inputs, outputs),
             gradients=trained,
         )
-        kinds = [of(kind, way) for way in (False, True) for kind in ("all_reduce", "all_gather")]
-        total = [sum(sizes[own] for own in one) for one in kinds]
         return StageCosts(
             times,
             weights,
             trained,
             float(self.moved[first:last].max()) if last > first else 0.0,
-            (total[0], total[2]),
-            (total[1], total[3]),
-            (len(kinds[0]), len(kinds[1]), len(kinds[2]), len(kinds[3])),
-            sum(self.parallel.sent_bytes(own, size) for own, size in sizes.items()),
+            {(kind, way): of(kind, way) for kind in KINDS for way in (False, True)},
+            sum(self.parallel.sent_bytes(own, size) for own, size in sizes),
             float(self.sizes[passed].sum()),
             self._gradients(passed),
         )
