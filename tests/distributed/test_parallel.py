@@ -55,7 +55,7 @@ def test_operators_on_parts(two, name):
 
 @pytest.mark.parametrize("first", [0, 50])
 def test_random_programs(two, first):
-    for worst, cut in two.run(parallel_operators.random_programs, first, first + 50):
+    for worst, cut, _ in two.run(parallel_operators.random_programs, first, first + 50, {}):
         assert worst <= 1e-4
         assert cut >= 40
 

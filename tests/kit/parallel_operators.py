@@ -390,19 +390,23 @@ class Random(nn.Module):
         return values[-1], values[-2] + values[-3]
 
 
-def random_programs(rank: int, first: int, last: int) -> tuple[float, int]:
-    """The largest difference for random programs, and the number of those of which something is cut."""
+def random_programs(
+    rank: int, first: int, last: int, options: dict[str, Any]
+) -> tuple[float, int, int]:
+    """The largest difference for random programs, the numbers of those of which something is cut, and of those with sums of
+    which each rank has a part."""
     import torch.distributed as dist
 
-    from corsac.distributed import parallelize
+    from corsac.distributed import collectives, parallelize
 
     del rank
-    worst, cut = 0.0, 0
+    worst, cut, scattered = 0.0, 0, 0
     for seed in range(first, last):
         model = Random(seed)
         x = torch.randn(2, 4, 8)
-        own = parallelize(model, x, mesh=dist.group.WORLD, uneven="replicate")
+        own = parallelize(model, x, mesh=dist.group.WORLD, uneven="replicate", **options)
         cut += bool(own.plan.shards)
+        scattered += any(node.target is collectives.reduce_scatter for node in own.graph.nodes)
         given = [x.clone().requires_grad_(), x.clone().requires_grad_()]
         ours, theirs = own(given[0]), model(given[1])
         for one in (ours, theirs):
@@ -420,4 +424,4 @@ def random_programs(rank: int, first: int, last: int) -> tuple[float, int]:
                 difference = (one - other).abs().max().item() / scale
                 assert difference <= 1e-4, (seed, difference)
                 worst = max(worst, difference)
-    return worst, cut
+    return worst, cut, scattered

@@ -88,6 +88,8 @@ pub struct WeightFacts {
     pub trained: bool,
     /// The dimension along which it has to be sharded.
     pub along: Option<usize>,
+    /// Whether no call may use the whole of it if it has to be.
+    pub fixed: bool,
 }
 
 /// A view that would shard a dimension which the ranks do not divide.

@@ -341,6 +341,7 @@ def plan_program(
             and weight.dtype.is_floating_point,
             weight.requires_grad,
             along.get(name),
+            name in along,
         )
         for name, weight in program.weights.items()
     ]
@@ -350,8 +351,8 @@ def plan_program(
     if sequence_parallel:
         # Weights are cut as without it: else others might be sent rather than activations kept.
         weights = [
-            (name, name in shards, trained, shards[name][0] if name in shards else None)
-            for name, _, trained, _ in weights
+            (name, name in shards, trained, shards[name][0] if name in shards else None, fixed)
+            for name, _, trained, _, fixed in weights
         ]
         rows, cost, _ = _cheapest(found, ranks, costs, weights, training, _ACTIVATION)
         shards = _shards(program, nodes, rows)

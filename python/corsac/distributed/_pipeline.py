@@ -449,6 +449,7 @@ def pipeline(
     group: Any = None,
     replicas: Any = None,
     tensor_group: Any = None,
+    sequence_parallel: bool = False,
     bucket_bytes: int = BYTES,
     timeout: float = 300.0,
 ) -> Pipeline:
@@ -477,6 +478,7 @@ def pipeline(
             means over them.
         tensor_group: as ``group``, the ranks with the same stages for the same batch, if there are any. Weights of
             stages are cut among them as by :func:`parallelize`, and all are called with the same arguments.
+        sequence_parallel: as for :func:`parallelize`, with ``tensor_group``; what stages send is whole.
         bucket_bytes: as for :func:`data_parallel`.
         timeout: seconds after which a rank that waits for another one gives up, if ``group`` is None.
 
@@ -492,6 +494,8 @@ def pipeline(
     )
     if loss_reduction not in ("mean", "sum"):
         raise ValueError(f"loss_reduction: expected 'mean' or 'sum', got {loss_reduction!r}")
+    if sequence_parallel and tensor_group is None:
+        raise ValueError("sequence_parallel: expected a tensor_group, whose ranks have the parts")
     groups = [own for own in (group, replicas, tensor_group) if own is not None]
     keys = failure_keys(groups)
     device = torch.device("cpu" if device is None else device)
@@ -513,7 +517,7 @@ def pipeline(
         stages_of = dict(zip(mine, tensors, strict=True))
         graphs = {number: plan.stages[number] for number in mine}
         if tensor_group is not None:
-            cut = TensorStages(plan, dist.get_world_size(tensor_group))
+            cut = TensorStages(plan, dist.get_world_size(tensor_group), sequence_parallel)
             part = dist.get_rank(tensor_group)
             graphs = {number: cut.stage(number, tensor_group.group_name) for number in mine}
             stages_of = {

@@ -27,13 +27,14 @@ class TensorStages:
     Args:
         plan: the stages.
         ranks: the number of ranks of the group.
+        sequence_parallel: as for :func:`plan_parallel`.
 
     Raises:
         ParallelError: a stage cannot be cut in this way.
     """
 
-    def __init__(self, plan: PipelinePlan, ranks: int) -> None:
-        self.plan, self.ranks = plan, ranks
+    def __init__(self, plan: PipelinePlan, ranks: int, sequence_parallel: bool = False) -> None:
+        self.plan, self.ranks, self.sequence_parallel = plan, ranks, sequence_parallel
         shared = plan.shared()
         #: How weights are cut that several stages have: as in the whole model, or not.
         known: dict[str, int | None] = dict.fromkeys(shared)
@@ -61,7 +62,9 @@ class TensorStages:
             inputs = self.inputs(number, self.plan.inputs[0])
             program = _program(self.plan, stage)
             try:
-                made = plan_program(program, inputs, self.ranks, True, whole, shard, "error")
+                made = plan_program(
+                    program, inputs, self.ranks, True, whole, shard, "error", self.sequence_parallel
+                )
             except ParallelError as error:
                 raise ParallelError(f"stage {number}: {error}") from error
             for name in own:

@@ -164,7 +164,7 @@ impl<'g, 'f> Builder<'g, 'f> {
                 free: own.is_empty(),
                 is_tuple: !matches!(value, Value::Tensor(_)),
                 is_weight: weight.is_some(),
-                is_fixed: weight.is_some_and(|own| problem.weights[own].along.is_some()),
+                is_fixed: weight.is_some_and(|own| problem.weights[own].fixed),
             });
             shapes.push(own);
         }

@@ -60,6 +60,7 @@ impl Program {
                 shards: true,
                 trained: true,
                 along: None,
+                fixed: false,
             };
             names.len()
         ];

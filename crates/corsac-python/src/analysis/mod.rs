@@ -486,8 +486,9 @@ impl PyTypes {
     /// known (`shards`), and sizes to be numbers.
     ///
     /// `nodes` has, in graph order, the cost of each node on whole tensors, in bytes that could be
-    /// sent meanwhile, and whether its value has to be whole on all ranks; `weights`, for each attribute that is a weight, its name, whether it may be
-    /// sharded, whether it is trained, and the dimension along which it has to be, if any; `kept` is the cost of a
+    /// sent meanwhile, whether its value has to be whole on all ranks, and whether it is a view;
+    /// `weights`, for each attribute that is a weight, its name, whether it may be sharded, whether it is trained, the
+    /// dimension along which it has to be, if any, and whether no call may use the whole of it then; `kept` is the cost of a
     /// byte of a weight that a rank keeps, in bytes that are sent, `activations` that of a byte of another
     /// value; if that is not 0, sums may become parts along a dimension before the last.
     ///

@@ -13,8 +13,8 @@ use rustc_hash::FxHashMap;
 use super::PyTypes;
 
 /// The name of a weight, whether it may be sharded, whether it is trained, the dimension along which
-/// it has to be, if any.
-pub(super) type GivenWeight = (String, bool, bool, Option<usize>);
+/// it has to be, if any, and whether no call may use the whole of it then.
+pub(super) type GivenWeight = (String, bool, bool, Option<usize>, bool);
 
 /// The nodes, the cost, and the views that cannot be sharded.
 pub(super) type Answer<'py> = (Bound<'py, PyList>, f64, Vec<(usize, i64)>);
@@ -49,12 +49,13 @@ pub(super) fn plan<'py>(
     }
     let mut facts = Vec::with_capacity(weights.len());
     let mut by_name: FxHashMap<String, usize> = FxHashMap::default();
-    for (name, shards, trained, along) in weights {
+    for (name, shards, trained, along, fixed) in weights {
         by_name.insert(name, facts.len());
         facts.push(WeightFacts {
             shards,
             trained,
             along,
+            fixed,
         });
     }
     let weight = |node: NodeId| {
