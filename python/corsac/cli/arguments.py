@@ -389,6 +389,11 @@ def _plan(parser: argparse.ArgumentParser) -> None:
         help="whose states need memory (adam)",
     )
     parser.add_argument(
+        "--sequence-parallel",
+        action="store_true",
+        help="ranks that share a stage keep parts of sequences between layers",
+    )
+    parser.add_argument(
         "--meta", action="store_true", help="make the model without memory for its parameters"
     )
     parser.add_argument(

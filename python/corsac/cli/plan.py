@@ -50,6 +50,7 @@ def run(options: argparse.Namespace) -> bool:
                 microbatches=options.microbatches,
                 schedules=options.schedule or ("1f1b",),
                 optimizer=options.optimizer,
+                sequence_parallel=options.sequence_parallel,
                 captured_with=captured_with,
             )
     except (DistributedError, ValueError) as error:

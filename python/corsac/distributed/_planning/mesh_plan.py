@@ -33,11 +33,13 @@ class MeshPlan(PlanFile):
         costs: the mesh, schedule and number of microbatches, and what a step is expected to cost.
         batch: the size of the batch of a step.
         pipeline: the stages.
+        sequence_parallel: whether ranks that share a stage keep parts of sequences between layers.
     """
 
     costs: MeshCosts
     batch: int
     pipeline: PipelinePlan
+    sequence_parallel: bool = False
 
     @property
     def mesh(self) -> Mesh:
@@ -46,6 +48,7 @@ class MeshPlan(PlanFile):
 
     def content(self) -> dict[str, Any]:
         content = {"corsac.mesh": _FORMAT, **asdict(self.costs), "batch": self.batch}
+        content["sequence_parallel"] = self.sequence_parallel
         return content | {"pipeline": self.pipeline.content()}
 
     @classmethod
@@ -57,6 +60,7 @@ class MeshPlan(PlanFile):
             fields = {own: content[own] for own in MeshCosts.__dataclass_fields__}
             costs = MeshCosts(**(fields | {"mesh": Mesh(**content["mesh"])}))
             batch, stages = content["batch"], content["pipeline"]
+            sequences = bool(content.get("sequence_parallel", False))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise PipelineError(
                 f"{name} is no plan of a mesh: {type(error).__name__}: {error}"
@@ -66,12 +70,16 @@ class MeshPlan(PlanFile):
             raise PipelineError(
                 f"{name}: expected {costs.stages} stages, got {len(plan.stages)} in its pipeline"
             )
-        return cls(costs, batch, plan)
+        return cls(costs, batch, plan, sequences)
 
     def digests(self) -> dict[str, str]:
         """A hash of each part of the plan."""
         own = self.costs
-        parts = {"mesh": self.mesh.shape, "schedule": [own.schedule, own.microbatches]}
+        parts = {
+            "mesh": self.mesh.shape,
+            "schedule": [own.schedule, own.microbatches],
+            "sequence_parallel": self.sequence_parallel,
+        }
         return self.pipeline.digests() | digests_of(parts)
 
     def device_mesh(self, device_type: str = "cpu") -> DeviceMesh:
@@ -130,6 +138,7 @@ class MeshPlan(PlanFile):
             group=mesh["pipeline"],
             replicas=mesh["data"] if self.mesh.data > 1 else None,
             tensor_group=mesh["tensor"] if self.mesh.tensor > 1 else None,
+            sequence_parallel=self.sequence_parallel and self.mesh.tensor > 1,
         )
         return MeshRank(mesh, pipe, loss_reduction)
 

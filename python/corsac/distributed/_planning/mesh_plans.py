@@ -59,7 +59,8 @@ class MeshPlans:
             DistributedError: stages cannot be cut or run as they are planned.
         """
         own = self.best() if costs is None else costs
-        return MeshPlan(own, self.batch, self._planner.checked_pipeline(own))
+        stages = self._planner.checked_pipeline(own)
+        return MeshPlan(own, self.batch, stages, self._planner.sequence_parallel)
 
     def timeline(self, costs: MeshCosts | None = None) -> Timeline:
         """The simulated step on one of the meshes, by default the fastest."""

@@ -50,6 +50,7 @@ class Planner:
         states: tensors of the size of each parameter that the optimizer keeps.
         slower: factors by which forward and backward passes are slower than ``machine`` allows.
         overhead: seconds that an action of a schedule takes besides its pass.
+        sequence_parallel: whether ranks that share a stage keep parts of sequences between layers.
     """
 
     def __init__(
@@ -65,10 +66,12 @@ class Planner:
         states: int,
         slower: tuple[float, float] | None = None,
         overhead: float = 0.0,
+        sequence_parallel: bool = False,
     ) -> None:
         self.program, self.inputs, self.batch = program, inputs, batch
         self.machine, self.network, self.memory, self.states = machine, network, memory, states
         self.slower, self.overhead = slower, overhead
+        self.sequence_parallel = sequence_parallel
         self.sizes = sizes
         self.costs = ModelCosts.of(program, sized, sizes)
         self._values = [values_for(program, own) for own in inputs]
@@ -111,7 +114,16 @@ class Planner:
         """
         if ranks not in self._parallels:
             try:
-                plan = plan_program(self.program, self.inputs[0], ranks, True, (), {}, "error")
+                plan = plan_program(
+                    self.program,
+                    self.inputs[0],
+                    ranks,
+                    True,
+                    (),
+                    {},
+                    "error",
+                    self.sequence_parallel,
+                )
                 self._parallels[ranks] = ParallelCosts.of(plan)
             except ParallelError as error:
                 self._parallels[ranks] = error
@@ -301,7 +313,7 @@ class Planner:
             DistributedError: they cannot.
         """
         plan, tensor = self.pipeline(own.stages, own.mesh.tensor), own.mesh.tensor
-        cut = TensorStages(plan, tensor) if tensor > 1 else None
+        cut = TensorStages(plan, tensor, self.sequence_parallel) if tensor > 1 else None
         for items in {math.floor(own.items), math.ceil(own.items)}:
             types = resized(self.inputs[0], self.sizes[0], items)
             plan.values(types)

@@ -40,6 +40,7 @@ def plan_mesh(
     microbatches: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
     schedules: Sequence[str] = ("1f1b",),
     optimizer: str = "adam",
+    sequence_parallel: bool = False,
     captured_with: Any = None,
     dynamic_shapes: Mapping[str | int, Collection[int]] | None = None,
 ) -> MeshPlans:
@@ -64,6 +65,7 @@ def plan_mesh(
         microbatches: the numbers of microbatches to try.
         schedules: the schedules to try, as for :func:`pipeline`.
         optimizer: what is kept for each parameter: ``"none"``, ``"sgd"``, ``"momentum"`` or ``"adam"``.
+        sequence_parallel: as for :func:`plan_parallel`.
         captured_with: smaller arguments for the capture, in place of two items of ``example_inputs``: also shorter texts,
             where the graph does not depend on their length. Positional ones, or a pair of a tuple and a dictionary.
         dynamic_shapes: as for :func:`plan_pipeline`.
@@ -88,7 +90,16 @@ def plan_mesh(
     inputs = [sized[0], *other_sizes(program, sized[0], dynamic_shapes)]
     speed = machine_of_this() if machine is None else machine
     planner = Planner(
-        program, inputs, sized, sizes, batch, speed, network, memory, STATES[optimizer]
+        program,
+        inputs,
+        sized,
+        sizes,
+        batch,
+        speed,
+        network,
+        memory,
+        STATES[optimizer],
+        sequence_parallel=sequence_parallel,
     )
     if measured is not None:
         planner.slower = slower_than(measured, planner.costs, speed)
