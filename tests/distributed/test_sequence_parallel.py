@@ -129,7 +129,9 @@ def test_plans_count_half_of_an_all_reduce():
 
 def test_plans_differ_in_their_hash_and_cut_the_same_weights():
     model, inputs = made("gpt2", 2)
-    one, other = (plan_parallel(model, (), inputs, tp=2, sequence_parallel=on) for on in (False, True))
+    one, other = (
+        plan_parallel(model, (), inputs, tp=2, sequence_parallel=on) for on in (False, True)
+    )
     assert one.shards == other.shards
     assert one.hash() != other.hash()
     again = plan_parallel(model, (), inputs, tp=2, sequence_parallel=True)

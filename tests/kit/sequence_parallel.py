@@ -234,5 +234,7 @@ def whole_lengths(rank: int) -> float:
 
     del rank
     x = torch.randn(3, 7, 32)
-    own = parallelize(_blocks(), x, mesh=dist.group.WORLD, sequence_parallel=True, uneven="replicate")
+    own = parallelize(
+        _blocks(), x, mesh=dist.group.WORLD, sequence_parallel=True, uneven="replicate"
+    )
     return (own(x) - _blocks()(x)).abs().max().item()
