@@ -16,9 +16,11 @@
 //! part, too, until a call needs the whole (sequence parallelism; Korthikanti et al., "Reducing
 //! Activation Recomputation in Large Transformer Models", 2022).
 
+mod costs;
 mod hints;
 mod options;
 mod search;
+mod sequences;
 
 use std::fmt;
 

@@ -9,7 +9,8 @@ from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
 from corsac.distributed._errors import ParallelError
-from corsac.distributed._parallel_plan import NodePlan, ParallelPlan
+from corsac.distributed._node_plan import NodePlan
+from corsac.distributed._parallel_plan import ParallelPlan
 from corsac.distributed._values import described
 from corsac.fx import Node
 

@@ -10,7 +10,8 @@ import torch
 
 from corsac import _core
 from corsac.distributed import collectives
-from corsac.distributed._parallel_plan import NodePlan, ParallelPlan, Placement
+from corsac.distributed._node_plan import NodePlan, Placement
+from corsac.distributed._parallel_plan import ParallelPlan
 from corsac.fx import Graph, Node
 from corsac.fx.node import map_arg
 

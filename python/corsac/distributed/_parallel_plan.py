@@ -5,20 +5,21 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from corsac import _core
 from corsac.analysis._meta_run import MetaRun
 from corsac.distributed._agreement import digests_of
 from corsac.distributed._errors import ParallelError, as_parallel_errors
+from corsac.distributed._node_plan import NodePlan
+from corsac.distributed._part_sizes import check_sizes
 from corsac.distributed._program import Program, positional, program_of
+from corsac.distributed._sequences import check_sequences, view_wholes
 from corsac.distributed._values import (
     InputType,
     described,
@@ -27,7 +28,6 @@ from corsac.distributed._values import (
     reads_places,
     values_for,
 )
-from corsac.distributed.collectives import part_of, pieces_for
 from corsac.fx import Graph, Node
 from corsac.passes._writes import written_sources
 
@@ -38,34 +38,6 @@ _OPERATIONS = 100.0
 _KEPT = 16.0
 #: The same of a byte of another value, if parts of sequences are asked for: it is kept until its gradient is computed.
 _ACTIVATION = 1.0
-
-
-#: None for a whole tensor, ``"sum"`` for one of which each rank has a summand, or a dimension and the sizes of pieces.
-Placement = None | str | tuple[int, list[int]]
-
-
-@dataclass(slots=True)
-class NodePlan:
-    """How a node is run.
-
-    Attributes:
-        inputs: the placements of the values that it uses.
-        output: the placements of the tensors that it makes.
-        replicated: whether its result is made whole before it is used.
-        split: whether ranks compute parts, so that the gradients of whole values are summands.
-        form: ``"plain"``, or what else is done: ``"mean"``, ``"lookup"``, ``"classes"``, ``"sizes"``; ``"view"`` for one that keeps
-            the order of elements.
-        sizes: its arguments that are sizes of parts: position or name, and the path in it.
-        has_summands: whether the gradients of its whole result are summands, which are summed for what it is a view of.
-    """
-
-    inputs: dict[Node, list[Placement]]
-    output: list[Placement]
-    replicated: bool
-    split: bool
-    form: str
-    sizes: list[tuple[int | str, list[int]]]
-    has_summands: bool = False
 
 
 @dataclass(slots=True)
@@ -120,70 +92,8 @@ class ParallelPlan:
         program = self.program
         with as_parallel_errors(), quiet():
             values = values_for(program, inputs)
-        for node, planned in self.nodes.items():
-            self._check_parts(node, planned.output, values.get(node))
-            for source, placements in planned.inputs.items():
-                self._check_parts(node, placements, values.get(source))
-            self._check_lengths(node, planned, values)
-            if planned.form == "view" and planned.split:
-                self._check_order(node, planned, values)
+        check_sizes(self.nodes, values, self.ranks)
         self._checked.add(key)
-
-    def _check_parts(self, node: Node, placements: Sequence[Placement], value: Any) -> None:
-        """Check that the dimensions along which a node cuts a value are those that the plan knows.
-
-        Raises:
-            ParallelError: one is not.
-        """
-        tensors = [own for own in tree_leaves(value) if isinstance(own, torch.Tensor)]
-        for own, placed in zip(tensors, placements, strict=False):
-            if isinstance(placed, tuple):
-                try:
-                    pieces = pieces_for(own.shape[placed[0]], placed[1])
-                    for piece in pieces:
-                        part_of(piece, self.ranks)
-                except ValueError as error:
-                    raise ParallelError(f"{described(node)}: {error}") from error
-
-    def _check_lengths(self, node: Node, planned: NodePlan, values: Mapping[Node, Any]) -> None:
-        """Check that dimensions that a call cuts, and that are equally long in the plan, are so: a slice may have been of
-        all elements by chance.
-
-        Raises:
-            ParallelError: they are not.
-        """
-        if planned.form == "view":
-            return
-        lengths: dict[int, int] = {}
-        for source, placements in [*planned.inputs.items(), (node, planned.output)]:
-            tensors = [own for own in tree_leaves(values.get(source)) if hasattr(own, "shape")]
-            for own, placed in zip(tensors, placements, strict=False):
-                if isinstance(placed, tuple):
-                    length = int(own.shape[placed[0]])
-                    if lengths.setdefault(sum(placed[1]), length) != length:
-                        raise ParallelError(
-                            f"{described(node)}: dimensions of {sum(placed[1])} in the plan are "
-                            f"{lengths[sum(placed[1])]} and {length} here: make a plan with inputs of these sizes"
-                        )
-
-    def _check_order(self, node: Node, planned: NodePlan, values: Mapping[Node, Any]) -> None:
-        """Check that a view takes the same elements of a part as of the whole: dimensions may have been equal by chance
-        in the sizes that the plan was made for.
-
-        Raises:
-            ParallelError: it does not.
-        """
-        ((source, (given,)),) = planned.inputs.items()
-        (made,) = planned.output
-        if isinstance(given, tuple) and isinstance(made, tuple):
-            orders = [
-                _order(values[own].shape, placed) for own, placed in ((source, given), (node, made))
-            ]
-            if orders[0] != orders[1]:
-                raise ParallelError(
-                    f"{described(node)}: from {list(values[source].shape)} to {list(values[node].shape)} parts are other "
-                    "elements than in the sizes of the plan: make a plan with inputs of these sizes"
-                )
 
     def module_plan(self, model: torch.nn.Module) -> dict[str, Any]:
         """The plan for :func:`torch.distributed.tensor.parallel.parallelize_module`: a style for each linear layer and
@@ -242,20 +152,6 @@ class ParallelPlan:
                 shown = f"dimension {shard[0]}, in pieces of {', '.join(map(str, shard[1]))}"
             lines.append(f"{name} {list(weight.shape)}: {shown}")
         return "\n".join(lines)
-
-
-def _order(shape: Sequence[int], placed: tuple[int, list[int]]) -> tuple[int, list[int]]:
-    """The pieces of all elements, in order, of which each is cut: how often they repeat, and those that do."""
-    dim = placed[0]
-    inner = math.prod(shape[dim + 1 :])
-    pieces = [own * inner for own in pieces_for(shape[dim], placed[1])]
-    count = len(pieces)
-    period = next(
-        own
-        for own in range(1, count + 1)
-        if count % own == 0 and pieces == pieces[:own] * (count // own)
-    )
-    return math.prod(shape[:dim]) * (count // period), pieces[:period]
 
 
 def plan_parallel(
@@ -369,9 +265,9 @@ def plan_program(
                     f"splits a dimension; uneven='replicate' keeps these weights whole"
                 )
         if sequence_parallel:
-            _check_sequences(program, inputs, ranks, planned)
+            check_sequences(program, inputs, ranks, planned)
     if sequence_parallel:
-        _view_wholes(planned, whole)
+        view_wholes(planned, whole)
     return ParallelPlan(
         program, inputs, ranks, training, sequence_parallel, planned, shards, cost, whole
     )
@@ -429,46 +325,6 @@ def _whole_products(view: Node, planned: Mapping[Node, NodePlan], products: set[
         near += [user for user in node.users if user not in seen and user.op != "output"]
         seen.update(near)
     return False
-
-
-def _check_sequences(
-    program: Program, inputs: Sequence[InputType], ranks: int, nodes: Mapping[Node, NodePlan]
-) -> None:
-    """Check that the ranks divide a dimension of each sum of sequences.
-
-    Raises:
-        ParallelError: they do not.
-    """
-    with quiet():
-        values = values_for(program, inputs)
-    for node, planned in nodes.items():
-        if planned.output == ["sum"] and values[node].dim() > 2:
-            shape = list(values[node].shape)
-            if all(size % ranks for size in shape[:-1]):
-                raise ParallelError(
-                    f"{described(node)}: {ranks} ranks divide no dimension of {shape} but the last, for "
-                    "sequence_parallel; uneven='replicate' keeps such values whole"
-                )
-
-
-def _view_wholes(nodes: Mapping[Node, NodePlan], written: set[Node]) -> None:
-    """Let views of parts that are only used as wholes, by calls on parts, be views of wholes: the sizes of a batch may
-    change then. Their gradients are summed before the view."""
-    for node, planned in reversed(nodes.items()):
-        if (
-            planned.form == "view"
-            and not planned.replicated
-            and isinstance(planned.output[0], tuple)
-            and node not in written
-            and all(_uses_whole(nodes[user], node) for user in node.users)
-        ):
-            planned.inputs = {source: [None] for source in planned.inputs}
-            planned.output, planned.sizes, planned.has_summands = [None], [], True
-
-
-def _uses_whole(user: NodePlan, value: Node) -> bool:
-    """Whether a call on parts uses the whole of a value."""
-    return user.split and user.inputs.get(value) == [None]
 
 
 def _written(graph: Graph) -> set[Node]:
@@ -531,10 +387,8 @@ def _along(program: Program, shard: Mapping[str, int]) -> dict[str, int]:
 
 
 __all__ = [
-    "NodePlan",
     "ParallelError",
     "ParallelPlan",
-    "Placement",
     "plan_parallel",
     "plan_program",
 ]

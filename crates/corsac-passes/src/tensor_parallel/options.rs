@@ -13,8 +13,6 @@ use super::{Pieces, Placement, Placements, Problem, Uneven, bytes_of};
 const SUMMAND: f64 = 2.0;
 /// The most pieces of a dimension.
 pub(super) const PIECES: usize = 32;
-/// The most pieces where sequences are sharded: each item of a batch is one once they are merged.
-const ITEMS: usize = 1024;
 
 /// A way to run a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -241,42 +239,6 @@ impl<'g, 'f> Builder<'g, 'f> {
         None
     }
 
-    /// Lets a sum become parts of a sequence: along the last dimension that the ranks divide, but for that
-    /// of the features.
-    fn open_sequence(&mut self, value: usize) {
-        let ValueFacts {
-            node, placements, ..
-        } = &self.values[value];
-        if self.problem.activations == 0.0
-            || !placements.iter().any(|own| own[..] == [Placement::Partial])
-        {
-            return;
-        }
-        let keeps_order = |user| self.call(user).is_some_and(|call| call.keeps_order);
-        if self.graph.users(*node).all(keeps_order) {
-            // Parts of the view are those of a sequence rather.
-            return;
-        }
-        let Some((_, outer)) = self.shapes[value][0].split_last() else {
-            return;
-        };
-        let mut outer = outer.iter().enumerate().rev();
-        if let Some((dim, &size)) = outer.find(|(_, size)| self.divides(&[**size])) {
-            let pieces = smallvec![size];
-            let own = self.placed(value, smallvec![Placement::Shard { dim, pieces }]);
-            self.values[value].sequence = Some(own);
-        }
-    }
-
-    /// The most pieces of a dimension of a view.
-    fn most_pieces(&self) -> usize {
-        if self.problem.activations > 0.0 {
-            ITEMS
-        } else {
-            PIECES
-        }
-    }
-
     /// The ways to run a node, after which its value may lie as their results.
     fn choices_of(&mut self, value: usize) -> Result<Vec<Choice>, String> {
         let node = self.values[value].node;
@@ -443,7 +405,7 @@ impl<'g, 'f> Builder<'g, 'f> {
     }
 
     /// The number of these placements among those of a value, to which they are added.
-    fn placed(&mut self, value: usize, own: Placements) -> usize {
+    pub(super) fn placed(&mut self, value: usize, own: Placements) -> usize {
         let known = &mut self.values[value].placements;
         known
             .iter()

@@ -4,27 +4,25 @@ use corsac_ir::{Graph, Op};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use super::costs::Costs;
 use super::options::{Choice, Choices, ValueFacts};
 use super::{Placement, Plan, Planned, Problem, WIDTH};
 
-/// What sending a message costs besides its bytes, so that of equal plans the one with fewer is taken.
-const MESSAGE: f64 = 64.0;
+/// How ranks hold the values that are needed later.
+type State = SmallVec<[Held; 8]>;
 
-/// Where the values lie that are needed later.
-type State = SmallVec<[Lies; 8]>;
-
-/// Where a value lies, and what is paid for.
+/// How ranks hold a value, and what is paid for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Lies {
+struct Held {
     /// The number of its placement.
     own: u16,
     /// Whether the sum of its gradients is paid for.
     summed: bool,
-    /// The numbers of the placements in which it is there, too, as a set of bits.
+    /// The placements that it was changed to, too, as a set of bits.
     made: u32,
 }
 
-impl Lies {
+impl Held {
     fn as_made(own: usize) -> Self {
         Self {
             own: own as u16,
@@ -47,98 +45,13 @@ struct Step {
     replicated: bool,
 }
 
-struct Costs {
-    ranks: f64,
-    training: bool,
-    /// Of a byte of a weight that a rank keeps.
-    kept: f64,
-    /// Of a byte of another value that it keeps.
-    activations: f64,
-}
-
-impl Costs {
-    fn gather(&self, bytes: f64) -> f64 {
-        bytes * (self.ranks - 1.0) / self.ranks + MESSAGE
-    }
-
-    fn reduce(&self, bytes: f64) -> f64 {
-        2.0 * self.gather(bytes)
-    }
-
-    /// The cost of using a value that lies in one way in another way.
-    fn change(&self, value: &ValueFacts, from: usize, to: usize) -> f64 {
-        if from == to {
-            return 0.0;
-        }
-        let tensors = value.placements[from].len().max(1) as f64;
-        let bytes = value.bytes / tensors;
-        let back = self.training && value.gradient;
-        let pairs = value.placements[from].iter().zip(&value.placements[to]);
-        let costs = pairs.map(|(lies, wanted)| match (lies, wanted) {
-            (lies, wanted) if lies == wanted => 0.0,
-            // Each takes its own part, or all but one take zeros.
-            (Placement::Replicate, Placement::Shard { .. }) if back => self.gather(bytes),
-            (Placement::Replicate, Placement::Shard { .. }) => 0.0,
-            // Nothing is sent, but sums are better made whole before something is added.
-            (Placement::Replicate, _) => 1.0,
-            (Placement::Partial, Placement::Replicate) => self.reduce(bytes),
-            // A part of a sequence, whose gradients are gathered.
-            (Placement::Partial, _) if value.sequence == Some(to) => {
-                self.gather(bytes) * if back { 2.0 } else { 1.0 }
-            }
-            (Placement::Partial, _) => {
-                self.reduce(bytes) + if back { self.gather(bytes) } else { 0.0 }
-            }
-            (Placement::Shard { .. }, Placement::Replicate | Placement::Partial) => {
-                self.gather(bytes)
-            }
-            (Placement::Shard { .. }, Placement::Shard { .. }) => {
-                self.gather(bytes) * if back { 2.0 } else { 1.0 }
-            }
-        });
-        costs.sum()
-    }
-
-    /// The cost of a value's first use as something else than it lies as.
-    fn used_as(&self, value: &ValueFacts, from: usize, to: usize) -> f64 {
-        // As if a weight were kept whole, and worse.
-        let is_part = value.is_weight && from != 0;
-        let whole = if is_part {
-            2.0 * self.kept * value.bytes
-        } else {
-            0.0
-        };
-        let kept = self.keep(value, to) - self.keep(value, from);
-        whole + self.change(value, from, to) + kept.max(0.0)
-    }
-
-    /// The cost of keeping a value in one of its placements for its gradient.
-    fn keep(&self, value: &ValueFacts, placement: usize) -> f64 {
-        if self.activations == 0.0 || !value.gradient || value.is_weight {
-            return 0.0;
-        }
-        let own = &value.placements[placement];
-        let shares = own.iter().map(|own| match own {
-            Placement::Replicate => 1.0,
-            // A sum is gone once it is added up, and yet no better than a part.
-            Placement::Partial | Placement::Shard { .. } => 1.0 / self.ranks,
-        });
-        self.activations * value.bytes / own.len().max(1) as f64 * shares.sum::<f64>()
-    }
-}
-
 /// The cheapest plan of all choices.
 pub(super) fn cheapest(
     graph: &Graph,
     problem: &Problem<'_>,
     choices: Choices,
 ) -> Result<Plan, String> {
-    let costs = Costs {
-        ranks: problem.ranks as f64,
-        training: problem.training,
-        kept: problem.kept,
-        activations: problem.activations,
-    };
+    let costs = Costs::of(problem);
     let last = last_uses(graph, &choices);
     let mut live: Vec<usize> = Vec::new();
     let mut steps: Vec<Step> = vec![Step {
@@ -188,7 +101,7 @@ pub(super) fn cheapest(
                 }
                 if choice.output != 0 && !facts.is_tuple && !facts.is_weight {
                     let mut whole = rest.clone();
-                    whole.push(Lies::as_made(0));
+                    whole.push(Held::as_made(0));
                     // At once, if that costs the same as at its first use.
                     add(
                         whole,
@@ -196,7 +109,7 @@ pub(super) fn cheapest(
                         true,
                     );
                 }
-                rest.push(Lies::as_made(choice.output));
+                rest.push(Held::as_made(choice.output));
                 add(rest, cost, false);
             }
         }
@@ -264,8 +177,8 @@ fn used(
     for &(input, wanted) in &choice.inputs {
         let facts = &values[input];
         let slot = *place.get(&input)?;
-        let lies = state[slot];
-        let own = usize::from(lies.own);
+        let held = state[slot];
+        let own = usize::from(held.own);
         if own != wanted && (facts.is_tuple || facts.is_fixed) {
             return None;
         }
@@ -275,13 +188,13 @@ fn used(
         let is_part =
             |number: usize| matches!(facts.placements[number][..], [Placement::Shard { .. }]);
         let gathers = sums && wanted == 0 && is_part(own) && costs.activations > 0.0;
-        if !lies.has(wanted) && !gathers {
+        if !held.has(wanted) && !gathers {
             cost += costs.used_as(facts, own, wanted);
             if costs.activations > 0.0 && wanted < 32 {
                 after[slot].made |= 1 << wanted;
             }
         }
-        if sums && !lies.summed {
+        if sums && !held.summed {
             cost += match gathers {
                 // Of the sum each rank needs its part.
                 true => costs.used_as(facts, own, wanted) + costs.gather(facts.bytes),

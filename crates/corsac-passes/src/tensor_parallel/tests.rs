@@ -141,6 +141,43 @@ fn a_pair_of_linear_layers_is_cut_by_columns_and_rows() -> Result<(), GraphError
 }
 
 #[test]
+fn sums_become_parts_of_sequences_where_activations_cost_something() -> Result<(), GraphError> {
+    let mut graph = Graph::new();
+    let mut x = graph.placeholder("x")?;
+    for layer in ["a", "b"] {
+        let up = linear(&mut graph, x, &format!("{layer}_up"))?;
+        let gelu = call(&mut graph, "torch.nn.functional.gelu", [up.into()])?;
+        let down = linear(&mut graph, gelu, &format!("{layer}_down"))?;
+        let sum = call(&mut graph, "operator.add", [x.into(), down.into()])?;
+        let tanh = call(&mut graph, "torch.tanh", [sum.into()])?;
+        x = call(&mut graph, "torch.nn.functional.gelu", [tanh.into()])?;
+    }
+    graph.output(x)?;
+    let sizes: [(&str, &[i64]); 5] = [
+        ("x", &[2, 6, 64]),
+        ("a_up", &[256, 64]),
+        ("a_down", &[64, 256]),
+        ("b_up", &[256, 64]),
+        ("b_down", &[64, 256]),
+    ];
+    let program = Program::new(graph, &sizes);
+    for (name, whole, part) in [
+        ("linear_1", "sum", "sum"),
+        ("tanh", "replicated", "shard 1"),
+        ("tanh_1", "replicated", "shard 1"),
+        ("linear_2", "shard 2", "shard 2"),
+    ] {
+        assert_eq!(program.output(&program.plan(2), name), whole, "{name}");
+        assert_eq!(
+            program.output(&program.plan_with(2, 1.0), name),
+            part,
+            "{name}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
 fn queries_keys_and_values_of_one_weight_are_cut_apart() -> Result<(), GraphError> {
     let mut graph = Graph::new();
     let x = graph.placeholder("x")?;
