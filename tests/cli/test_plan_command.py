@@ -69,8 +69,10 @@ def test_the_plan_is_json_picture_and_file(capsys, folder):
 
 
 def test_a_model_without_its_parameters_has_its_buffers(capsys, folder):
-    assert planned("--ranks", "4", "--meta", "--out", "plan.json") == 0
-    tensors = MeshPlan.load(folder / "plan.json").pipeline.program.tensors
+    assert planned("--ranks", "4", "--meta", "--sequence-parallel", "--out", "plan.json") == 0
+    plan = MeshPlan.load(folder / "plan.json")
+    assert plan.sequence_parallel
+    tensors = plan.pipeline.program.tensors
     assert torch.equal(tensors["shift"], torch.ones(64))
     assert tensors["layers.0.weight"].is_meta
     assert torch.nn.Linear(2, 2).weight.device.type == "cpu"

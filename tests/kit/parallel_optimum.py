@@ -97,6 +97,21 @@ def of_folder(rank: int, folder: str) -> dict[str, float]:
     return found
 
 
+def sequences(rank: int) -> tuple[float, int]:
+    """The difference of a model with parts of sequences, and the number of its sums that become parts."""
+    from corsac.distributed import collectives
+    from corsac.optimum.parallelization import parallelize_model
+
+    del rank
+    (model, inputs), (reference, _) = made("llama", 2), made("llama", 2)
+    own = parallelize_model(model, _context(), enable_sequence_parallel=True)
+    pairs = zip(tensors_of(own(**inputs)), tensors_of(reference(**inputs)), strict=True)
+    difference = max((one - other).abs().max().item() for one, other in pairs)
+    (part,) = own.parts.values()
+    targets = [node.target for node in part.graph.nodes]
+    return difference, targets.count(collectives.reduce_scatter)
+
+
 def mistakes(rank: int, folder: str) -> list[str]:
     """The errors of wrong arguments."""
     from corsac.optimum import parallelization as own

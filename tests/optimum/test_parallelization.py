@@ -32,6 +32,12 @@ def test_models_of_folders(two, tmp_path):
         assert max(found.values()) <= 1e-5, found
 
 
+def test_parts_of_sequences(two):
+    for difference, scattered in two.run(parallel_optimum.sequences):
+        assert difference <= 1e-5
+        assert scattered >= 4
+
+
 @pytest.mark.parametrize("trains", [True, False])
 def test_modes_that_read_other_weights(two, trains):
     for found in two.run(parallel_optimum.modes, trains):
