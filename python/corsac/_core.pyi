@@ -1423,16 +1423,16 @@ class Types:
     def shown(self) -> Any:
         """Types of the nodes' values, in order, as text: `float32[2, 3]`."""
         ...
-    def tensor_parallel(self, ranks: Any, nodes: Any, weights: Any, *, training: Any, kept: Any, activations: Any) -> Any:
+    def tensor_parallel(self, ranks: Any, nodes: Any, weights: Any, *, training: Any, kept: Any) -> Any:
         """The cheapest plan for the graph on several ranks. The ways to make calls on parts have to be
         known (`shards`), and sizes to be numbers.
 
         `nodes` has, in graph order, the cost of each node on whole tensors, in bytes that could be
         sent meanwhile, whether its value has to be whole on all ranks, and whether it is a view;
         `weights`, for each attribute that is a weight, its name, whether it may be sharded, whether it is trained, the
-        dimension along which it has to be, if any, and whether no call may use the whole of it then; `kept` is the cost of a
-        byte of a weight that a rank keeps, in bytes that are sent, `activations` that of a byte of another
-        value; if that is not 0, sums may become parts along a dimension before the last.
+        dimension along which it has to be, if any, and whether no call may use the whole of it then; `kept` has the costs of a
+        byte of a weight and of another value that a rank keeps, in bytes that are sent; if the second is not 0, sums may
+        become parts along a dimension before the last.
 
         A placement is None for a tensor that all ranks have, `"sum"` for one of which each has a
         summand, or the dimension and the sizes of the pieces that are cut among the ranks. Returns, for

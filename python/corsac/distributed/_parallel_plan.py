@@ -242,7 +242,7 @@ def plan_program(
         for name, weight in program.weights.items()
     ]
     nodes = list(graph.nodes)
-    rows, cost, refused = _cheapest(found, ranks, costs, weights, training, 0.0)
+    rows, cost, refused = _cheapest(found, ranks, costs, weights, training, (_KEPT, 0.0))
     shards = _shards(program, nodes, rows)
     if sequence_parallel:
         # Weights are cut as without it: else others might be sent rather than activations kept.
@@ -250,7 +250,7 @@ def plan_program(
             (name, name in shards, trained, shards[name][0] if name in shards else None, fixed)
             for name, _, trained, _, fixed in weights
         ]
-        rows, cost, _ = _cheapest(found, ranks, costs, weights, training, _ACTIVATION)
+        rows, cost, _ = _cheapest(found, ranks, costs, weights, training, (_KEPT, _ACTIVATION))
         shards = _shards(program, nodes, rows)
     planned: dict[Node, NodePlan] = {}
     for node, (used, output, replicated, split, form, sizes) in zip(nodes, rows, strict=True):
@@ -273,17 +273,21 @@ def plan_program(
     )
 
 
-def _cheapest(found: Any, ranks: int, *given: Any) -> Any:
-    """The cheapest plan for these costs of nodes, weights, whether there are gradients, and the cost of activations.
+def _cheapest(
+    found: Any,
+    ranks: int,
+    costs: Sequence[Any],
+    weights: Sequence[Any],
+    training: bool,
+    kept: tuple[float, float],
+) -> Any:
+    """The cheapest plan, as :meth:`Types.tensor_parallel` returns it.
 
     Raises:
         ParallelError: there is none.
     """
-    costs, weights, training, activations = given
     try:
-        return found.tensor_parallel(
-            ranks, costs, weights, training=training, kept=_KEPT, activations=activations
-        )
+        return found.tensor_parallel(ranks, costs, weights, training=training, kept=kept)
     except ValueError as error:
         raise ParallelError(str(error)) from error
 

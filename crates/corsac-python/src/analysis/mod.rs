@@ -488,9 +488,9 @@ impl PyTypes {
     /// `nodes` has, in graph order, the cost of each node on whole tensors, in bytes that could be
     /// sent meanwhile, whether its value has to be whole on all ranks, and whether it is a view;
     /// `weights`, for each attribute that is a weight, its name, whether it may be sharded, whether it is trained, the
-    /// dimension along which it has to be, if any, and whether no call may use the whole of it then; `kept` is the cost of a
-    /// byte of a weight that a rank keeps, in bytes that are sent, `activations` that of a byte of another
-    /// value; if that is not 0, sums may become parts along a dimension before the last.
+    /// dimension along which it has to be, if any, and whether no call may use the whole of it then; `kept` has the costs of a
+    /// byte of a weight and of another value that a rank keeps, in bytes that are sent; if the second is not 0, sums may
+    /// become parts along a dimension before the last.
     ///
     /// A placement is None for a tensor that all ranks have, `"sum"` for one of which each has a
     /// summand, or the dimension and the sizes of the pieces that are cut among the ranks. Returns, for
@@ -501,7 +501,7 @@ impl PyTypes {
     /// (node, size).
     ///
     /// Raises `ValueError` if there is no such plan.
-    #[pyo3(signature = (ranks, nodes, weights, *, training, kept, activations))]
+    #[pyo3(signature = (ranks, nodes, weights, *, training, kept))]
     fn tensor_parallel<'py>(
         &self,
         py: Python<'py>,
@@ -509,11 +509,9 @@ impl PyTypes {
         nodes: Vec<(f64, bool, bool)>,
         weights: Vec<tensor_parallel::GivenWeight>,
         training: bool,
-        kept: f64,
-        activations: f64,
+        kept: (f64, f64),
     ) -> PyResult<tensor_parallel::Answer<'py>> {
-        let options = (training, kept, activations);
-        tensor_parallel::plan(self, py, ranks, &nodes, weights, options)
+        tensor_parallel::plan(self, py, ranks, &nodes, weights, (training, kept))
     }
 }
 

@@ -20,15 +20,15 @@ pub(super) type GivenWeight = (String, bool, bool, Option<usize>, bool);
 pub(super) type Answer<'py> = (Bound<'py, PyList>, f64, Vec<(usize, i64)>);
 
 /// The cheapest plan for the graph of `types`; `nodes` has the cost of each node, whether its
-/// value has to be whole, and whether it is a view, `options` whether gradients are computed, and the costs of a byte of a weight
-/// and of another value that is kept.
+/// value has to be whole, and whether it is a view, the last pair whether gradients are computed, and the costs of a
+/// byte of a weight and of another value that is kept.
 pub(super) fn plan<'py>(
     types: &PyTypes,
     py: Python<'py>,
     ranks: i64,
     nodes: &[(f64, bool, bool)],
     weights: Vec<GivenWeight>,
-    options: (bool, f64, f64),
+    (training, kept): (bool, (f64, f64)),
 ) -> PyResult<Answer<'py>> {
     let wrong = |message: String| PyValueError::new_err(message);
     if ranks < 1 {
@@ -74,9 +74,9 @@ pub(super) fn plan<'py>(
         weight: &weight,
         weights: &facts,
         ranks,
-        training: options.0,
-        kept: options.1,
-        activations: options.2,
+        training,
+        kept: kept.0,
+        activations: kept.1,
     };
     let found = cheapest(ir, &problem).map_err(wrong)?;
     let nodes = found.nodes.iter().map(|planned| {
